@@ -1,1 +1,5 @@
 //! The rules of an in-place pod resize.
+
+pub mod quantity;
+
+pub use quantity::{Format, Quantity, QuantityError};

@@ -1,0 +1,5 @@
+//! The rules, seen from outside.
+
+mod it {
+    mod quantity;
+}
