@@ -1,5 +1,15 @@
 //! The rules of an in-place pod resize.
 
+pub mod aggregate;
+pub mod alpha;
+pub mod cgroup;
+pub mod field;
+pub mod list;
+pub mod oom;
+pub mod pod;
+pub mod qos;
 pub mod quantity;
+pub mod resource;
+pub mod rules;
 
 pub use quantity::{Format, Quantity, QuantityError};

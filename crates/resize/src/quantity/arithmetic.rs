@@ -57,6 +57,14 @@ impl Quantity {
         self.joined(other, self.nanos.checked_add(other.nanos), Operation::Add)
     }
 
+    /// [`checked_add`](Self::checked_add), held to the largest quantities there are: a sum that is only
+    /// compared with what there is stays too large for it.
+    #[must_use]
+    pub fn saturating_add(self, other: Self) -> Self {
+        let ends = Self { nanos: self.nanos.saturating_add(other.nanos), ..self };
+        self.checked_add(other).unwrap_or(ends)
+    }
+
     /// The difference, in the format of `self`; when `self` is zero, in that of `other`.
     pub fn checked_sub(self, other: Self) -> Result<Self, QuantityError> {
         self.joined(other, self.nanos.checked_sub(other.nanos), Operation::Sub)

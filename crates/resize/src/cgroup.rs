@@ -1,0 +1,223 @@
+//! What requests and limits become in a cgroup, and what a cgroup's values mean as requests and limits.
+//!
+//! The floors are the kernel's: no less than 2 shares, no less than a millisecond of quota. They make the
+//! way there lossy, so the way back is given the value that was meant ([`cpu_request_in_force`],
+//! [`cpu_limit_in_force`]): as long as the cgroup holds what that value turns into, that value is in force.
+
+/// The fewest cpu shares the kernel accepts.
+pub const MIN_SHARES: u64 = 2;
+/// The most cpu shares the kernel accepts.
+pub const MAX_SHARES: u64 = 262_144;
+/// The shares of one core.
+pub const SHARES_PER_CPU: u64 = 1024;
+/// The scheduling period that quotas refer to unless told otherwise, in microseconds.
+pub const DEFAULT_PERIOD: u64 = 100_000;
+/// The smallest quota the kernel accepts, in microseconds.
+pub const MIN_QUOTA: i64 = 1_000;
+
+const MILLI_PER_CPU: u64 = 1000;
+const MIN_WEIGHT: u64 = 1;
+const MAX_WEIGHT: u64 = 10_000;
+
+/// Shares for a cpu request in thousandths of a core. No request is the smallest share.
+///
+/// ```
+/// use plumb_resize::cgroup::shares;
+///
+/// assert_eq!(shares(500), 512);
+/// assert_eq!(shares(0), 2);
+/// ```
+pub fn shares(milli: i64) -> u64 {
+    let milli = u64::try_from(milli).unwrap_or(0);
+    (milli.saturating_mul(SHARES_PER_CPU) / MILLI_PER_CPU).clamp(MIN_SHARES, MAX_SHARES)
+}
+
+/// The cpu request, in thousandths of a core, that shares stand for.
+pub fn milli_of_shares(shares: u64) -> i64 {
+    let milli = shares.min(MAX_SHARES).saturating_mul(MILLI_PER_CPU).div_ceil(SHARES_PER_CPU);
+    i64::try_from(milli).unwrap_or(i64::MAX)
+}
+
+/// The quota in microseconds per `period` for a cpu limit in thousandths of a core; `None` is unlimited.
+///
+/// ```
+/// use plumb_resize::cgroup::{DEFAULT_PERIOD, quota};
+///
+/// assert_eq!(quota(Some(650), DEFAULT_PERIOD), Some(65_000));
+/// assert_eq!(quota(Some(5), DEFAULT_PERIOD), Some(1_000));
+/// assert_eq!(quota(None, DEFAULT_PERIOD), None);
+/// ```
+pub fn quota(milli: Option<i64>, period: u64) -> Option<i64> {
+    let milli = milli.filter(|milli| *milli > 0)?;
+    let quota = i128::from(milli) * i128::from(period) / i128::from(MILLI_PER_CPU);
+    Some(i64::try_from(quota).unwrap_or(i64::MAX).max(MIN_QUOTA))
+}
+
+/// The cpu limit, in thousandths of a core, that a quota stands for; `None` is unlimited.
+pub fn milli_of_quota(quota: i64, period: u64) -> Option<i64> {
+    if quota <= 0 || period == 0 {
+        return None;
+    }
+    let milli = i128::from(quota) * i128::from(MILLI_PER_CPU) / i128::from(period);
+    Some(i64::try_from(milli).unwrap_or(i64::MAX))
+}
+
+/// The memory limit in bytes as a cgroup takes it; `None` is unlimited. Zero is no limit.
+pub fn memory_limit(bytes: Option<i64>) -> Option<i64> {
+    bytes.filter(|bytes| *bytes > 0)
+}
+
+/// How a cgroup v2 weight was made from shares. Two formulas are in use, so whoever reads a weight must know
+/// who wrote it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum WeightScale {
+    /// A straight line from 2 shares to 262144: the kubelet's, for pod cgroups.
+    Linear,
+    /// A curve on which 1024 shares are 100: newer OCI runtimes', for containers.
+    Quadratic,
+}
+
+impl WeightScale {
+    /// The weight for shares.
+    ///
+    /// ```
+    /// use plumb_resize::cgroup::WeightScale;
+    ///
+    /// assert_eq!(WeightScale::Linear.weight(1024), 39);
+    /// assert_eq!(WeightScale::Quadratic.weight(1024), 100);
+    /// ```
+    pub fn weight(self, shares: u64) -> u64 {
+        let shares = shares.clamp(MIN_SHARES, MAX_SHARES);
+        match self {
+            Self::Linear => {
+                MIN_WEIGHT + (shares - MIN_SHARES) * (MAX_WEIGHT - MIN_WEIGHT) / (MAX_SHARES - MIN_SHARES)
+            }
+            Self::Quadratic => quadratic_weight(shares),
+        }
+    }
+
+    /// The fewest shares that have this weight. Neighbouring shares share a weight, so this is the inverse of
+    /// [`weight`](Self::weight) only up to that.
+    pub fn shares(self, weight: u64) -> u64 {
+        let weight = weight.clamp(MIN_WEIGHT, MAX_WEIGHT);
+        // The weight never falls as shares rise, so the first one to reach it is found by halving.
+        let (mut low, mut high) = (MIN_SHARES, MAX_SHARES);
+        while low < high {
+            let middle = low + (high - low) / 2;
+            if self.weight(middle) < weight {
+                low = middle + 1;
+            } else {
+                high = middle;
+            }
+        }
+        low
+    }
+}
+
+#[expect(
+    clippy::cast_precision_loss,
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "shares are below 2^18 and the result is clamped to 1..=10000 before the cast"
+)]
+fn quadratic_weight(shares: u64) -> u64 {
+    if shares >= MAX_SHARES {
+        return MAX_WEIGHT;
+    }
+    let log = (shares as f64).log2();
+    let exponent = (log * log + 125.0 * log) / 612.0 - 7.0 / 34.0;
+    10f64.powf(exponent).ceil().clamp(MIN_WEIGHT as f64, MAX_WEIGHT as f64) as u64
+}
+
+/// The cpu request in force, given the shares that were read back and the request that was last written.
+///
+/// ```
+/// use plumb_resize::cgroup::{cpu_request_in_force, shares};
+///
+/// // One thousandth of a core cannot be told from two by its shares.
+/// assert_eq!(cpu_request_in_force(shares(1), Some(1)), Some(1));
+/// assert_eq!(cpu_request_in_force(512, Some(650)), Some(500));
+/// ```
+pub fn cpu_request_in_force(read: u64, written: Option<i64>) -> Option<i64> {
+    if shares(written.unwrap_or(0)) == read { written } else { Some(milli_of_shares(read)) }
+}
+
+/// The cpu limit in force, given the quota that was read back (`None`: unlimited) and the limit that was last
+/// written.
+pub fn cpu_limit_in_force(read: Option<i64>, period: u64, written: Option<i64>) -> Option<i64> {
+    if quota(written, period) == read { written } else { read.and_then(|read| milli_of_quota(read, period)) }
+}
+
+/// The memory limit in force, given the one that was read back and the one that was last written. The kernel
+/// rounds down to whole pages.
+pub fn memory_limit_in_force(read: Option<i64>, page: i64, written: Option<i64>) -> Option<i64> {
+    let pages = |bytes: i64| if page > 0 { bytes - bytes % page } else { bytes };
+    if memory_limit(written).map(pages) == read.map(pages) { written } else { read }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_have_a_floor_and_a_ceiling() {
+        let table = [(0, 2), (1, 2), (2, 2), (3, 3), (100, 102), (1000, 1024), (i64::MAX, 262_144), (-5, 2)];
+        for (milli, expected) in table {
+            assert_eq!(shares(milli), expected, "{milli}m");
+        }
+    }
+
+    #[test]
+    fn a_quota_is_at_least_a_millisecond() {
+        let table = [
+            (None, None),
+            (Some(0), None),
+            (Some(1), Some(1_000)),
+            (Some(10), Some(1_000)),
+            (Some(11), Some(1_100)),
+            (Some(3950), Some(395_000)),
+            (Some(i64::MAX), Some(i64::MAX)),
+        ];
+        for (milli, expected) in table {
+            assert_eq!(quota(milli, DEFAULT_PERIOD), expected, "{milli:?}");
+        }
+    }
+
+    #[test]
+    fn weights_follow_the_formula_of_whoever_wrote_them() {
+        let table = [(2, 1, 1), (102, 4, 17), (512, 20, 59), (1024, 39, 100), (262_144, 10_000, 10_000)];
+        for (shares, linear, quadratic) in table {
+            assert_eq!(WeightScale::Linear.weight(shares), linear, "{shares}");
+            assert_eq!(WeightScale::Quadratic.weight(shares), quadratic, "{shares}");
+        }
+    }
+
+    #[test]
+    fn the_shares_of_a_weight_have_that_weight() {
+        for scale in [WeightScale::Linear, WeightScale::Quadratic] {
+            for shares in (MIN_SHARES..=MAX_SHARES).step_by(997) {
+                let weight = scale.weight(shares);
+                assert_eq!(scale.weight(scale.shares(weight)), weight, "{scale:?} {shares}");
+                assert!(scale.shares(weight) <= shares);
+            }
+        }
+    }
+
+    #[test]
+    fn whatever_was_written_is_in_force_as_long_as_nobody_else_wrote() {
+        for milli in 0..5_000 {
+            assert_eq!(cpu_request_in_force(shares(milli), Some(milli)), Some(milli));
+            let limit = Some(milli).filter(|milli| *milli > 0);
+            assert_eq!(cpu_limit_in_force(quota(limit, DEFAULT_PERIOD), DEFAULT_PERIOD, limit), limit);
+        }
+        assert_eq!(memory_limit_in_force(Some(4096 * 3), 4096, Some(4096 * 3 + 17)), Some(4096 * 3 + 17));
+    }
+
+    #[test]
+    fn another_hand_shows() {
+        assert_eq!(cpu_request_in_force(1024, Some(500)), Some(1000));
+        assert_eq!(cpu_limit_in_force(None, DEFAULT_PERIOD, Some(500)), None);
+        assert_eq!(cpu_limit_in_force(Some(25_000), DEFAULT_PERIOD, Some(500)), Some(250));
+        assert_eq!(memory_limit_in_force(Some(8192), 4096, Some(4096)), Some(8192));
+    }
+}

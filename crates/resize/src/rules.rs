@@ -1,0 +1,222 @@
+//! The dialect: which rules bind, as one struct of named rules.
+//!
+//! Two descriptions of in-place resize are in use. KEP-1287's text (`kep`) changes resources through the
+//! pod itself and speaks through `status.resize`; Kubernetes 1.36 (`v1.36`) has the `/resize` subresource
+//! and speaks through conditions. [`Rules`] is made once, from the flag and the feature gates; from then on
+//! code asks for the rule it needs and never for the dialect.
+
+mod gates;
+
+use std::str::FromStr;
+
+pub use gates::{Gate, GateError, Gates};
+
+/// The name of a set of rules, as the flag `--resize-dialect` spells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Dialect {
+    /// KEP-1287 as written.
+    #[default]
+    Kep,
+    /// Kubernetes 1.36 as shipped.
+    V1_36,
+}
+
+/// A dialect that does not exist.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("unknown resize dialect {0:?}: use \"kep\" or \"v1.36\"")]
+pub struct UnknownDialect(pub String);
+
+impl FromStr for Dialect {
+    type Err = UnknownDialect;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        match text {
+            "kep" => Ok(Self::Kep),
+            "v1.36" => Ok(Self::V1_36),
+            other => Err(UnknownDialect(other.to_owned())),
+        }
+    }
+}
+
+/// Which way a resize that no state of the node could ever hold is answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NeverFits {
+    /// Refused for good.
+    Infeasible,
+    /// Put off, and tried again, as the 1.36 kubelet does.
+    Deferred,
+}
+
+/// What a Guaranteed pod may do with its cpu under the static cpu manager.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StaticCpu {
+    /// Change it to a whole number of cores.
+    WholeCores,
+    /// Nothing: any change is refused.
+    Refuse,
+    /// Anything: the cpu manager moves the exclusive cpus (gate `InPlacePodVerticalScalingExclusiveCPUs`).
+    Any,
+}
+
+/// When the resources in a Job's template may change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobTemplate {
+    /// Never.
+    Immutable,
+    /// While the Job is suspended.
+    MutableWhileSuspended,
+}
+
+/// The rules that bind, one field per rule.
+///
+/// ```
+/// use plumb_resize::rules::{Dialect, Gates, NeverFits, Rules};
+///
+/// let rules = Rules::new("v1.36".parse()?, Gates::default());
+/// assert_eq!(rules.never_fits, NeverFits::Deferred);
+/// assert!(!rules.main_door);
+/// # Ok::<(), plumb_resize::rules::UnknownDialect>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a rule of its own, named where it is asked for")]
+pub struct Rules {
+    /// Resources of a running pod can change at all (gate `InPlacePodVerticalScaling`).
+    pub resize: bool,
+    /// Resources may change by PUT and PATCH on the pod itself, not only through `/resize`.
+    pub main_door: bool,
+    /// A container without a resize policy is given `NotRequired` for cpu and memory.
+    pub default_policies: bool,
+    /// Fields that an old client left out (`resizePolicy`, `allocatedResources`) are copied back.
+    pub copy_back: bool,
+    /// The alpha spellings of KEP-1287 are understood on input.
+    pub alpha_spellings: bool,
+    /// `status.resize` is published, and set to `Proposed` by the API server.
+    pub resize_word: bool,
+    /// The API server sets `allocatedResources` when a pod is created.
+    pub allocate_at_creation: bool,
+    /// The API server refuses a resize larger than the pod's node, with cause `NodeCapacity`.
+    pub refuse_over_capacity: bool,
+    /// What the node answers to a resize that can never fit.
+    pub never_fits: NeverFits,
+    /// What is desired counts against the node while an accepted resize is being carried out.
+    pub in_progress_counts_desired: bool,
+    /// Plain init containers can be resized.
+    pub resize_init_containers: bool,
+    /// Pod-level resources can be resized (gate `InPlacePodLevelResourcesVerticalScaling`).
+    pub resize_pod_level: bool,
+    /// Windows pods can be resized, where the runtime offers it.
+    pub resize_windows: bool,
+    /// What the static cpu manager allows a Guaranteed pod.
+    pub static_cpu: StaticCpu,
+    /// A Guaranteed pod may change its memory under the static memory manager
+    /// (gate `InPlacePodVerticalScalingExclusiveMemory`).
+    pub static_memory: bool,
+    /// When the resources in a Job's template may change.
+    pub job_template: JobTemplate,
+}
+
+impl Rules {
+    /// The rules of a dialect, under these feature gates.
+    pub fn new(dialect: Dialect, gates: Gates) -> Self {
+        let rules = match dialect {
+            Dialect::Kep => Self {
+                resize: true,
+                main_door: true,
+                default_policies: true,
+                copy_back: true,
+                alpha_spellings: true,
+                resize_word: true,
+                allocate_at_creation: true,
+                refuse_over_capacity: false,
+                never_fits: NeverFits::Infeasible,
+                in_progress_counts_desired: false,
+                resize_init_containers: false,
+                resize_pod_level: true,
+                resize_windows: true,
+                static_cpu: StaticCpu::WholeCores,
+                static_memory: false,
+                job_template: JobTemplate::Immutable,
+            },
+            Dialect::V1_36 => Self {
+                resize: true,
+                main_door: false,
+                default_policies: false,
+                copy_back: false,
+                alpha_spellings: false,
+                resize_word: false,
+                allocate_at_creation: false,
+                refuse_over_capacity: true,
+                never_fits: NeverFits::Deferred,
+                in_progress_counts_desired: true,
+                resize_init_containers: gates.is_on(Gate::InitContainers),
+                resize_pod_level: true,
+                resize_windows: false,
+                static_cpu: StaticCpu::Refuse,
+                static_memory: false,
+                job_template: JobTemplate::MutableWhileSuspended,
+            },
+        };
+        rules.under(gates)
+    }
+
+    /// KEP-1287 as written, with every gate at its default.
+    pub fn kep() -> Self {
+        Self::new(Dialect::Kep, Gates::default())
+    }
+
+    /// Kubernetes 1.36 as shipped, with every gate at its default.
+    pub fn v1_36() -> Self {
+        Self::new(Dialect::V1_36, Gates::default())
+    }
+
+    /// What the gates change whatever the dialect.
+    fn under(mut self, gates: Gates) -> Self {
+        self.resize_pod_level &= gates.is_on(Gate::PodLevelResources);
+        self.static_memory |= gates.is_on(Gate::ExclusiveMemory);
+        if gates.is_on(Gate::ExclusiveCpus) {
+            self.static_cpu = StaticCpu::Any;
+        }
+        if !gates.is_on(Gate::InPlacePodVerticalScaling) {
+            self.resize = false;
+            self.main_door = false;
+            self.default_policies = false;
+            self.resize_word = false;
+            self.allocate_at_creation = false;
+        }
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_flag_names_two_dialects_and_explains_itself() {
+        assert_eq!("kep".parse(), Ok(Dialect::Kep));
+        assert_eq!("v1.36".parse(), Ok(Dialect::V1_36));
+        let error = "v1.35".parse::<Dialect>().unwrap_err();
+        assert_eq!(error.to_string(), "unknown resize dialect \"v1.35\": use \"kep\" or \"v1.36\"");
+    }
+
+    #[test]
+    fn the_main_gate_switches_every_trace_of_the_feature_off() {
+        let gates: Gates = "InPlacePodVerticalScaling=false".parse().unwrap();
+        for dialect in [Dialect::Kep, Dialect::V1_36] {
+            let rules = Rules::new(dialect, gates);
+            assert!(!rules.resize && !rules.main_door && !rules.default_policies);
+            assert!(!rules.resize_word && !rules.allocate_at_creation);
+        }
+    }
+
+    #[test]
+    fn a_gate_opens_the_static_managers() {
+        let gates: Gates =
+            "InPlacePodVerticalScalingExclusiveCPUs=true,InPlacePodVerticalScalingExclusiveMemory=true"
+                .parse()
+                .unwrap();
+        let rules = Rules::new(Dialect::V1_36, gates);
+        assert_eq!(rules.static_cpu, StaticCpu::Any);
+        assert!(rules.static_memory);
+    }
+}
