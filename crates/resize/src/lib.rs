@@ -1,5 +1,6 @@
 //! The rules of an in-place pod resize.
 
+pub mod admission;
 pub mod aggregate;
 pub mod alpha;
 pub mod cgroup;
@@ -9,6 +10,7 @@ pub mod oom;
 pub mod pod;
 pub mod qos;
 pub mod quantity;
+pub mod queue;
 pub mod resource;
 pub mod rules;
 
