@@ -1,0 +1,125 @@
+//! Lowering a memory limit without killing anyone.
+//!
+//! The kernel kills when a limit is set below what cannot be reclaimed. So a limit is walked down: to the
+//! target as soon as usage leaves room, else to just above usage, which makes the kernel reclaim; then
+//! reclaim is asked for, and then it is waited for, longer each time that nothing comes of it.
+
+use std::time::Duration;
+
+/// The size of a page, the grain of memory limits.
+const PAGE: i64 = 4096;
+/// Between usage and the limit there is always at least this much, and at most [`MAX_MARGIN`].
+const MIN_MARGIN: i64 = 1 << 20;
+const MAX_MARGIN: i64 = 64 << 20;
+/// The part of usage that is kept free above it, within those bounds: one in 32.
+const MARGIN_SHIFT: u32 = 5;
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// A memory limit on its way down.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Lowering {
+    /// The limit in force; `None` is unlimited.
+    pub limit: Option<i64>,
+    /// The limit that is wanted.
+    pub target: i64,
+    /// How much is used and cannot be given up at once: the working set.
+    pub usage: i64,
+    /// How many attempts in a row have not brought the limit down.
+    pub stalled: u32,
+}
+
+/// What to do next about a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Next {
+    /// The target is in force.
+    Done,
+    /// Set the limit to this. It is at least usage plus a margin, and never above the limit in force.
+    Set(i64),
+    /// Ask the kernel to reclaim this much, then look again.
+    Reclaim(i64),
+    /// Look again after this long.
+    Wait(Duration),
+}
+
+impl Lowering {
+    /// Decides what to do next.
+    ///
+    /// ```
+    /// use plumb_resize::memory::{Lowering, Next};
+    ///
+    /// let mib = |n: i64| n << 20;
+    /// let now = Lowering { limit: Some(mib(512)), target: mib(256), usage: mib(100), stalled: 0 };
+    /// assert_eq!(now.next(), Next::Set(mib(256)));
+    /// // Too much in use: go as low as is safe, and let the kernel reclaim.
+    /// let full = Lowering { usage: mib(320), ..now };
+    /// assert_eq!(full.next(), Next::Set(mib(330)));
+    /// ```
+    pub fn next(self) -> Next {
+        let limit = self.limit.unwrap_or(i64::MAX);
+        if limit <= self.target {
+            return Next::Done;
+        }
+        let lowest = self.lowest_safe();
+        let next = self.target.max(lowest);
+        if next < limit && (next == self.target || limit.saturating_sub(next) >= PAGE) {
+            return Next::Set(next);
+        }
+        let surplus = lowest.saturating_sub(self.target);
+        if self.stalled.is_multiple_of(2) { Next::Reclaim(surplus) } else { Next::Wait(self.wait()) }
+    }
+
+    /// The lowest limit that leaves what is used, and a margin, alone.
+    pub fn lowest_safe(self) -> i64 {
+        let usage = self.usage.max(0);
+        let margin = (usage >> MARGIN_SHIFT).clamp(MIN_MARGIN, MAX_MARGIN);
+        round_up(usage.saturating_add(margin))
+    }
+
+    /// Doubles with every second fruitless attempt (the one in between asks for reclaim), up to a ceiling.
+    fn wait(self) -> Duration {
+        let doublings = (self.stalled / 2).min(16);
+        FIRST_WAIT.saturating_mul(1 << doublings).min(LONGEST_WAIT)
+    }
+}
+
+fn round_up(bytes: i64) -> i64 {
+    bytes.checked_add(PAGE - 1).map_or(i64::MAX, |bytes| bytes - bytes % PAGE)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: i64 = 1 << 20;
+
+    fn at(limit: i64, target: i64, usage: i64) -> Lowering {
+        Lowering { limit: Some(limit * MIB), target: target * MIB, usage: usage * MIB, stalled: 0 }
+    }
+
+    #[test]
+    fn nothing_is_left_to_do_at_or_below_the_target() {
+        assert_eq!(at(256, 256, 300).next(), Next::Done);
+        assert_eq!(at(128, 256, 1).next(), Next::Done);
+    }
+
+    #[test]
+    fn a_first_limit_is_lowered_from_infinity() {
+        assert_eq!(Lowering { limit: None, ..at(0, 256, 10) }.next(), Next::Set(256 * MIB));
+    }
+
+    #[test]
+    fn near_usage_it_reclaims_and_waits_in_turns_ever_longer() {
+        let full = Lowering { limit: Some(330 * MIB), ..at(330, 256, 320) };
+        assert_eq!(full.lowest_safe(), 330 * MIB);
+        assert_eq!(full.next(), Next::Reclaim(74 * MIB));
+        let waits: Vec<Next> = [1, 3, 5, 31].map(|stalled| Lowering { stalled, ..full }.next()).to_vec();
+        let milliseconds = [100, 200, 400, 10_000];
+        assert_eq!(waits, milliseconds.map(|ms| Next::Wait(Duration::from_millis(ms))).to_vec());
+    }
+
+    #[test]
+    fn a_limit_below_usage_is_never_raised_nor_lowered() {
+        assert_eq!(at(300, 256, 320).next(), Next::Reclaim(74 * MIB));
+    }
+}

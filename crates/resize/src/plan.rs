@@ -1,0 +1,187 @@
+//! From what is in force to what is allocated, step by step.
+//!
+//! The steps are in an order that keeps one rule at every instant: the containers of a pod never have limits
+//! that add up to more than the pod's own. So the pod's cgroup is raised first and lowered last, container
+//! decreases come before increases, and each step stands alone: whoever carries the plan out stops at the
+//! first failure and plans again from where things stand.
+//!
+//! ```text
+//!   raise pod ▸ container decreases ▸ stop, start (restarts) ▸ container increases ▸ lower pod
+//! ```
+//!
+//! Every step says what will be, not what to add, so carrying one out twice is harmless. Both resources of a
+//! container travel in one step when they move the same way.
+
+mod check;
+
+pub use check::{Violation, check, check_prefixes};
+
+use crate::pod::{PodCgroup, PodResources, PodShape, RestartPolicy};
+use crate::resource::{Declared, Requirements, Resource};
+
+/// What is in force for a pod: what was last set for each running container and for the pod's cgroup.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct InForce {
+    /// Per container in the order of the shape; `None` for one that is not running.
+    pub containers: Vec<Option<Requirements>>,
+    /// The pod's own cgroup.
+    pub pod: PodCgroup,
+}
+
+/// One thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Step {
+    /// Set the pod's cgroup.
+    Pod(PodCgroup),
+    /// Set the resources of a running container.
+    Update {
+        /// Its position in the shape.
+        container: usize,
+        /// What it is set to, both resources.
+        to: Requirements,
+    },
+    /// Stop a container that wants to be restarted.
+    Stop {
+        /// Its position in the shape.
+        container: usize,
+    },
+    /// Start a container that was stopped, with its new resources.
+    Start {
+        /// Its position in the shape.
+        container: usize,
+        /// What it starts with.
+        to: Requirements,
+    },
+}
+
+impl InForce {
+    /// A pod all of whose containers run with these resources.
+    pub fn running(shape: &PodShape, resources: &PodResources) -> Self {
+        let containers = inherited(resources).map(Some).collect();
+        Self { containers, pod: shape.cgroup(resources) }
+    }
+
+    /// Notes that a step was carried out.
+    pub fn apply(&mut self, step: &Step) {
+        match *step {
+            Step::Pod(cgroup) => self.pod = cgroup,
+            Step::Stop { container } => self.set(container, None),
+            Step::Update { container, to } | Step::Start { container, to } => self.set(container, Some(to)),
+        }
+    }
+
+    fn set(&mut self, container: usize, resources: Option<Requirements>) {
+        if let Some(slot) = self.containers.get_mut(container) {
+            *slot = resources;
+        }
+    }
+}
+
+/// The steps from what is in force to `target`. Empty if nothing has to be done.
+///
+/// A container that is not running has no steps: it starts with what it is allocated. A half-done plan is
+/// undone by planning back to what was before.
+///
+/// ```
+/// use plumb_resize::plan::{InForce, Step, plan};
+/// use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
+/// use plumb_resize::aggregate::Role;
+/// use plumb_resize::qos::QosClass;
+/// use plumb_resize::resource::{Declared, PerResource, Requirements};
+///
+/// let container = |name: &str| ContainerShape {
+///     name: name.to_owned(), role: Role::Main, policy: PerResource::default(),
+/// };
+/// let shape = PodShape {
+///     containers: vec![container("a"), container("b")], overhead: Declared::NONE, qos: QosClass::Guaranteed,
+/// };
+/// let pod = |a, b| PodResources {
+///     containers: vec![Requirements::equal(a, 64), Requirements::equal(b, 64)], pod: None,
+/// };
+/// // `a` grows by what `b` gives up: the pod's cgroup is left alone, and `b` goes first.
+/// let steps = plan(&shape, &InForce::running(&shape, &pod(100, 200)), &pod(200, 100));
+/// assert_eq!(steps, [
+///     Step::Update { container: 1, to: Requirements::equal(100, 64) },
+///     Step::Update { container: 0, to: Requirements::equal(200, 64) },
+/// ]);
+/// ```
+pub fn plan(shape: &PodShape, now: &InForce, target: &PodResources) -> Vec<Step> {
+    let goal = shape.cgroup(target);
+    let raised = larger(now.pod, goal);
+    let mut decreases = Vec::new();
+    let mut restarts = Vec::new();
+    let mut increases = Vec::new();
+    for (container, (current, to)) in now.containers.iter().zip(inherited(target)).enumerate() {
+        let Some(from) = *current else { continue };
+        if from == to {
+            continue;
+        }
+        if restarts_for(shape, container, from, to) {
+            restarts.push((container, to));
+            continue;
+        }
+        let lowered = lowered(from, to);
+        if lowered != from {
+            decreases.push(Step::Update { container, to: lowered });
+        }
+        if lowered != to {
+            increases.push(Step::Update { container, to });
+        }
+    }
+    let mut steps = Vec::new();
+    if raised != now.pod {
+        steps.push(Step::Pod(raised));
+    }
+    steps.extend(decreases);
+    // All are stopped before the first is started, for one may grow by what another gives up. Nothing that can
+    // fail stands between, so a container that was stopped is started again at once.
+    steps.extend(restarts.iter().map(|(container, _)| Step::Stop { container: *container }));
+    steps.extend(restarts.iter().map(|(container, to)| Step::Start { container: *container, to: *to }));
+    steps.extend(increases);
+    if goal != raised {
+        steps.push(Step::Pod(goal));
+    }
+    steps
+}
+
+/// The resources of each container as its cgroup gets them: a limit that the container does not declare is
+/// inherited from the pod.
+fn inherited(resources: &PodResources) -> impl Iterator<Item = Requirements> {
+    let pod_limits = resources.pod.map_or(Declared::NONE, |pod| pod.limits);
+    resources.containers.iter().map(move |container| Requirements {
+        requests: container.requests,
+        limits: container.limits.or(pod_limits),
+    })
+}
+
+/// Whether a container wants to be restarted for what changes.
+fn restarts_for(shape: &PodShape, container: usize, from: Requirements, to: Requirements) -> bool {
+    let Some(container) = shape.containers.get(container) else { return false };
+    container.policy.any(|resource, policy| {
+        *policy == RestartPolicy::RestartContainer && from.of(resource) != to.of(resource)
+    })
+}
+
+/// `from` with the resources that go down already at where they go.
+fn lowered(from: Requirements, to: Requirements) -> Requirements {
+    let down = Resource::ALL.into_iter().filter(|resource| goes_down(from.of(*resource), to.of(*resource)));
+    down.fold(from, |lowered, resource| lowered.with(resource, to))
+}
+
+/// Which way a resource goes is judged by its limit if that changes, else by its request.
+fn goes_down((old_request, old_limit): (Option<i64>, Option<i64>), new: (Option<i64>, Option<i64>)) -> bool {
+    let (new_request, new_limit) = new;
+    if old_limit == new_limit { new_request < old_request } else { bound(new_limit) < bound(old_limit) }
+}
+
+/// A limit as a number that can be compared: none is infinite.
+pub(crate) fn bound(limit: Option<i64>) -> i64 {
+    limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX)
+}
+
+/// The cgroup that holds whatever either holds.
+fn larger(a: PodCgroup, b: PodCgroup) -> PodCgroup {
+    let limit =
+        |r: Resource| if bound(a.limits[r]) >= bound(b.limits[r]) { a.limits[r] } else { b.limits[r] };
+    PodCgroup { cpu_request: a.cpu_request.max(b.cpu_request), limits: Declared::of(limit) }
+}

@@ -1,0 +1,53 @@
+//! The checker that goes with every plan: whatever prefix of it is carried out, limits stay within limits.
+
+use super::{InForce, Step, bound};
+use crate::resource::{PerResource, Resource};
+
+/// A moment at which containers may use more than their pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("after {steps} steps the containers may use {containers} of {resource}, more than the pod's {pod}")]
+pub struct Violation {
+    /// How many steps of the plan had been carried out.
+    pub steps: usize,
+    /// The resource.
+    pub resource: Resource,
+    /// What the containers may use.
+    pub containers: i64,
+    /// What the pod may use.
+    pub pod: i64,
+}
+
+/// Whether the containers' limits are within the pod's.
+///
+/// Where the pod declares a limit of its own (`declared_by_pod`), its containers share it: none may have
+/// more, but they may add up to more. Elsewhere the pod's limit is their sum, and the sum is the rule.
+pub fn check(now: &InForce, declared_by_pod: PerResource<bool>) -> Result<(), Violation> {
+    for resource in Resource::ALL {
+        let limits = now.containers.iter().flatten().map(|container| bound(container.limits[resource]));
+        let containers = if declared_by_pod[resource] {
+            limits.max().unwrap_or(0)
+        } else {
+            limits.fold(0, i64::saturating_add)
+        };
+        let pod = bound(now.pod.limits[resource]);
+        if containers > pod {
+            return Err(Violation { steps: 0, resource, containers, pod });
+        }
+    }
+    Ok(())
+}
+
+/// Checks the start and every prefix of a plan.
+pub fn check_prefixes(
+    start: &InForce,
+    steps: &[Step],
+    declared_by_pod: PerResource<bool>,
+) -> Result<(), Violation> {
+    let mut now = start.clone();
+    check(&now, declared_by_pod)?;
+    for (done, step) in steps.iter().enumerate() {
+        now.apply(step);
+        check(&now, declared_by_pod).map_err(|violation| Violation { steps: done + 1, ..violation })?;
+    }
+    Ok(())
+}
