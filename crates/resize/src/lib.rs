@@ -15,5 +15,6 @@ pub mod quantity;
 pub mod queue;
 pub mod resource;
 pub mod rules;
+pub mod status;
 
 pub use quantity::{Format, Quantity, QuantityError};

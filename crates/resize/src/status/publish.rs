@@ -1,0 +1,157 @@
+//! Writing what is shown into a `PodStatus`.
+
+use k8s_openapi::api::core::v1::{
+    ContainerStatus, Pod, PodCondition, PodSpec, PodStatus, ResourceRequirements,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+
+use super::projection::Projection;
+use super::word::ResizeWord;
+use super::{ERROR, IN_PROGRESS, PENDING, condition};
+use crate::aggregate::Role;
+use crate::list::{BadQuantity, WireList, amount_of, quantity_of};
+use crate::pod::{PodResources, containers};
+use crate::quantity::Quantity;
+use crate::resource::{Declared, Requirements, Resource};
+use crate::rules::Rules;
+
+impl Projection {
+    /// Writes this into a status. Container statuses that are not there yet are left for whoever makes them;
+    /// everything that has nothing to do with a resize is left alone.
+    pub fn publish(&self, spec: &PodSpec, status: &mut PodStatus, now: &Time) {
+        for (i, (role, container)) in containers(spec).enumerate() {
+            let (Some(allocated), Some(actual)) =
+                (self.allocated.containers.get(i), self.actual.containers.get(i))
+            else {
+                continue;
+            };
+            let statuses = match role {
+                Role::Main => &mut status.container_statuses,
+                Role::Init | Role::Sidecar => &mut status.init_container_statuses,
+            };
+            let shown = statuses.iter_mut().flatten().find(|status| status.name == container.name);
+            if let Some(shown) = shown {
+                publish_container(shown, container.resources.as_ref(), *allocated, *actual);
+            }
+        }
+        if let (Some(allocated), Some(actual)) = (self.allocated.pod, self.actual.pod) {
+            let declared = spec.resources.as_ref();
+            status.allocated_resources = Some(requests(declared, allocated.requests));
+            status.resources = Some(in_force(declared, allocated, actual));
+        }
+        status.resize = self.word.map(|word| word.name().to_owned());
+        status.observed_generation = Some(self.observed_generation);
+        let pending = self.pending.as_ref().map(|pending| {
+            new_condition(PENDING, pending.refusal.name(), &pending.message, pending.generation)
+        });
+        set_condition(status, PENDING, pending, now);
+        let in_progress = self.in_progress.as_ref().map(|progress| match &progress.error {
+            Some(error) => new_condition(IN_PROGRESS, ERROR, error, progress.generation),
+            None => new_condition(IN_PROGRESS, "", "", progress.generation),
+        });
+        set_condition(status, IN_PROGRESS, in_progress, now);
+    }
+}
+
+/// Sets `status.resize` when a change of a pod's resources is stored, where the rules publish it: `Proposed`,
+/// or nothing if what is desired is what is allocated and in force already. Done by the API server, in the
+/// same write, so that no reader sees the new spec with the old word.
+pub fn propose(stored: &Pod, updated: &mut Pod, rules: &Rules) -> Result<(), BadQuantity> {
+    if !rules.resize_word {
+        return Ok(());
+    }
+    let (Some(old), Some(new)) = (&stored.spec, &updated.spec) else { return Ok(()) };
+    let desired = PodResources::desired(new)?;
+    if desired == PodResources::desired(old)? {
+        return Ok(());
+    }
+    let none = PodStatus::default();
+    let status = updated.status.as_ref().unwrap_or(&none);
+    let allocated = PodResources::allocated_requests(new, status)?;
+    let actual = PodResources::actual(new, status)?;
+    let settled =
+        desired.containers.iter().zip(allocated.iter().zip(&actual)).all(|(desired, (allocated, actual))| {
+            *actual == Some(*desired) && allocated.is_none_or(|allocated| allocated == desired.requests)
+        });
+    let word = (!settled).then(|| ResizeWord::Proposed.name().to_owned());
+    updated.status.get_or_insert_default().resize = word;
+    Ok(())
+}
+
+fn publish_container(
+    status: &mut ContainerStatus,
+    spec: Option<&ResourceRequirements>,
+    allocated: Requirements,
+    actual: Requirements,
+) {
+    let requests = requests(spec, allocated.requests);
+    status.allocated_resources = (!requests.is_empty()).then_some(requests);
+    status.resources = Some(in_force(spec, allocated, actual));
+}
+
+/// The whole map of requests: what a resize changes as allocated, the rest as declared.
+fn requests(spec: Option<&ResourceRequirements>, allocated: Declared) -> WireList {
+    amounts(spec.and_then(|spec| spec.requests.as_ref()), allocated, allocated)
+}
+
+/// What is in force, of what is declared. Never absent: an empty one says that the node knows of resizes.
+fn in_force(
+    spec: Option<&ResourceRequirements>,
+    allocated: Requirements,
+    actual: Requirements,
+) -> ResourceRequirements {
+    let limits = amounts(spec.and_then(|spec| spec.limits.as_ref()), allocated.limits, actual.limits);
+    let requests = amounts(spec.and_then(|spec| spec.requests.as_ref()), allocated.requests, actual.requests);
+    ResourceRequirements {
+        claims: spec.and_then(|spec| spec.claims.clone()),
+        limits: (!limits.is_empty()).then_some(limits),
+        requests: (!requests.is_empty()).then_some(requests),
+    }
+}
+
+/// A declared list with cpu and memory as they are, of those that are allocated. (What a container inherits
+/// from its pod is in force, but not its own.) An amount that is what the spec says is written as in the spec.
+fn amounts(spec: Option<&WireList>, allocated: Declared, shown: Declared) -> WireList {
+    let mut list = spec.cloned().unwrap_or_default();
+    for resource in Resource::ALL {
+        let written = list.remove(resource.name()).and_then(|quantity| Quantity::try_from(&quantity).ok());
+        if let Some(amount) = shown[resource].filter(|_| allocated[resource].is_some()) {
+            let same = written.filter(|written| amount_of(resource, *written) == Ok(amount));
+            let quantity = same.unwrap_or_else(|| quantity_of(resource, amount));
+            list.insert(resource.name().to_owned(), quantity.into());
+        }
+    }
+    list
+}
+
+fn new_condition(type_: &str, reason: &str, message: &str, generation: i64) -> PodCondition {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    PodCondition {
+        type_: type_.to_owned(),
+        status: "True".to_owned(),
+        reason: text(reason),
+        message: text(message),
+        observed_generation: Some(generation),
+        ..PodCondition::default()
+    }
+}
+
+/// Puts a condition in the place of the one of its type, or takes that away. The time of its last transition
+/// is kept while its reason stays.
+fn set_condition(status: &mut PodStatus, type_: &str, new: Option<PodCondition>, now: &Time) {
+    let old = condition(status, type_).cloned();
+    let Some(mut new) = new else {
+        if let Some(conditions) = &mut status.conditions {
+            conditions.retain(|condition| condition.type_ != type_);
+        }
+        return;
+    };
+    let kept = old.filter(|old| old.reason == new.reason).and_then(|old| old.last_transition_time);
+    new.last_transition_time = Some(kept.unwrap_or_else(|| now.clone()));
+    new.last_probe_time = Some(now.clone());
+    let conditions = status.conditions.get_or_insert_default();
+    match conditions.iter_mut().find(|condition| condition.type_ == type_) {
+        Some(slot) => *slot = new,
+        None => conditions.push(new),
+    }
+}
