@@ -1,9 +1,41 @@
 //! The rules of an in-place pod resize.
+//!
+//! Every part of Plumb (API server, scheduler, node agent, updater, rollout, command line) has to give the
+//! same answer to the same question about a resize, so the answers live here, once. There is no I/O in this
+//! crate, no async, no clock and no client: state in, decision out.
+//!
+//! ```text
+//!                 desired            allocated             actuated            actual
+//!               (the spec)      (the node's promise)   (last sent out)   (what is in force)
+//!                    │                  ▲                     ▲                  │
+//!   validate ──▶ defaulting             │                     │                  ▼
+//!                    └──▶ admission ────┘──────▶ plan ────────┘        status::project ──▶ status::read
+//!                            ▲   ledger                                          ▲
+//!                          queue                                            cgroup (back)
+//! ```
+//!
+//! | question | module |
+//! |---|---|
+//! | what is `1.5Gi`, exactly? | [`quantity`], [`list`] |
+//! | what does a pod ask for, and what class is it? | [`pod`], [`qos`], [`aggregate`] |
+//! | what does it count for while it changes? | [`accounting`] |
+//! | what does the API server fill in? | [`defaulting`], [`alpha`] |
+//! | may it change so? | [`validate`], with [`field`] errors |
+//! | does the node take it? | [`admission`], and in which order: [`queue`] |
+//! | in which steps? | [`plan`], and for memory: [`memory`] |
+//! | what is written to the kernel, and what does the kernel's answer mean? | [`cgroup`], [`oom`] |
+//! | where does it stand? | [`status`] |
+//! | which rules bind? | [`rules`] |
+//!
+//! The protocol these make together is checked exhaustively for small bounds by a model in the crate's
+//! tests, whose transitions call the functions above.
 
+pub mod accounting;
 pub mod admission;
 pub mod aggregate;
 pub mod alpha;
 pub mod cgroup;
+pub mod defaulting;
 pub mod field;
 pub mod list;
 pub mod memory;
@@ -16,5 +48,6 @@ pub mod queue;
 pub mod resource;
 pub mod rules;
 pub mod status;
+pub mod validate;
 
 pub use quantity::{Format, Quantity, QuantityError};

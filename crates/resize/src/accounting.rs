@@ -1,0 +1,198 @@
+//! What a pod counts for: on its node, and in its namespace's quota, while a resize is under way.
+//!
+//! Between the moment a resize is asked for and the moment it is in force, a pod has several values at once.
+//! Whoever places pods or charges quota must not be optimistic about any of them, so the larger counts.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus, ResourceRequirements};
+
+use crate::aggregate::{Role, aggregate};
+use crate::list::{BadQuantity, ResourceList, WireList};
+use crate::pod::{container_status, containers};
+use crate::rules::Rules;
+use crate::status::{PENDING, ResizeWord, condition};
+
+/// What a pod that waits for a node asks for: its spec, and nothing else.
+pub fn requested(pod: &Pod) -> Result<ResourceList, BadQuantity> {
+    let Some(spec) = &pod.spec else { return Ok(ResourceList::default()) };
+    total_requests(spec, None, Counting::SPEC_ONLY, true)
+}
+
+/// What a pod counts for on its node: per container the larger of what is desired, allocated and actual.
+///
+/// What is desired is left out once the node has refused it for good, and, where the rules say so, while an
+/// accepted resize is being carried out (it is allocated by then).
+pub fn on_node(pod: &Pod, rules: &Rules) -> Result<ResourceList, BadQuantity> {
+    let Some(spec) = &pod.spec else { return Ok(ResourceList::default()) };
+    total_requests(spec, pod.status.as_ref(), Counting::of(pod, rules), rules.resize_pod_level)
+}
+
+/// What a pod counts for in its namespace's quota.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QuotaUsage {
+    /// Against `requests.*`.
+    pub requests: ResourceList,
+    /// Against `limits.*`.
+    pub limits: ResourceList,
+}
+
+/// What a pod counts for in its namespace's quota: as on its node, and for limits the larger of what is
+/// desired and actual. An accepted resize counts as desired until it is in force, whatever the dialect:
+/// what is charged at admission stays charged.
+pub fn in_quota(pod: &Pod, rules: &Rules) -> Result<QuotaUsage, BadQuantity> {
+    let Some(spec) = &pod.spec else { return Ok(QuotaUsage::default()) };
+    let status = pod.status.as_ref();
+    let counting = Counting { desired: !refused(pod), ..Counting::of(pod, rules) };
+    Ok(QuotaUsage {
+        requests: total_requests(spec, status, counting, false)?,
+        limits: total_limits(spec, status, counting)?,
+    })
+}
+
+/// Which of a pod's values count.
+#[derive(Clone, Copy)]
+struct Counting {
+    /// What the spec asks for.
+    desired: bool,
+    /// What the status says is allocated and in force.
+    status: bool,
+}
+
+impl Counting {
+    const SPEC_ONLY: Self = Self { desired: true, status: false };
+
+    fn of(pod: &Pod, rules: &Rules) -> Self {
+        if !rules.resize {
+            return Self::SPEC_ONLY;
+        }
+        let carried_out = !rules.in_progress_counts_desired && word(pod) == Some(ResizeWord::InProgress);
+        Self { desired: !refused(pod) && !carried_out, status: true }
+    }
+
+    /// The larger of those that count. A pod whose status says nothing yet counts as its spec.
+    fn larger(self, desired: &ResourceList, others: &[Option<ResourceList>]) -> ResourceList {
+        let known = self.status && others.iter().any(Option::is_some);
+        let mut larger = if self.desired || !known { desired.clone() } else { ResourceList::default() };
+        if known {
+            others.iter().flatten().for_each(|other| larger.raise_to(other));
+        }
+        larger
+    }
+}
+
+fn word(pod: &Pod) -> Option<ResizeWord> {
+    pod.status.as_ref()?.resize.as_deref().map(ResizeWord::read)
+}
+
+fn refused(pod: &Pod) -> bool {
+    let pending = pod.status.as_ref().and_then(|status| condition(status, PENDING));
+    match pending {
+        Some(pending) => pending.reason.as_deref() == Some(ResizeWord::Infeasible.name()),
+        None => word(pod) == Some(ResizeWord::Infeasible),
+    }
+}
+
+fn total_requests(
+    spec: &PodSpec,
+    status: Option<&PodStatus>,
+    counting: Counting,
+    pod_level_status: bool,
+) -> Result<ResourceList, BadQuantity> {
+    let mut total = aggregate(
+        containers(spec)
+            .map(|(role, container)| {
+                let desired = read(container.resources.as_ref(), |r| r.requests.as_ref())?;
+                let status = status.filter(|_| role != Role::Init);
+                let status = status.and_then(|status| container_status(status, role, &container.name));
+                let allocated = status.and_then(|status| status.allocated_resources.as_ref());
+                let actual = status.and_then(|status| status.resources.as_ref());
+                let others = [allocated.map(|list| ResourceList::read(Some(list))), actual.map(requests_of)];
+                Ok((role, counting.larger(&desired, &transpose(others)?)))
+            })
+            .collect::<Result<Vec<_>, BadQuantity>>()?,
+    );
+    if let Some(pod) = &spec.resources {
+        let desired = requests_of(pod)?;
+        let status = status.filter(|_| pod_level_status);
+        let allocated = status.and_then(|status| status.allocated_resources.as_ref());
+        let actual = status.and_then(|status| status.resources.as_ref());
+        let others = [allocated.map(|list| ResourceList::read(Some(list))), actual.map(requests_of)];
+        let counted = counting.larger(&desired, &transpose(others)?);
+        replace_pod_level(&mut total, &desired, &counted);
+    }
+    total.add(&ResourceList::read(spec.overhead.as_ref())?);
+    Ok(total)
+}
+
+fn total_limits(
+    spec: &PodSpec,
+    status: Option<&PodStatus>,
+    counting: Counting,
+) -> Result<ResourceList, BadQuantity> {
+    let mut total = aggregate(
+        containers(spec)
+            .map(|(role, container)| {
+                let desired = read(container.resources.as_ref(), |r| r.limits.as_ref())?;
+                let status = status.filter(|_| role != Role::Init);
+                let actual = status
+                    .and_then(|status| container_status(status, role, &container.name))
+                    .and_then(|status| status.resources.as_ref())
+                    .map(|resources| ResourceList::read(resources.limits.as_ref()));
+                Ok((role, counting.larger(&desired, &transpose([actual])?)))
+            })
+            .collect::<Result<Vec<_>, BadQuantity>>()?,
+    );
+    if let Some(pod) = &spec.resources {
+        let desired = ResourceList::read(pod.limits.as_ref())?;
+        replace_pod_level(&mut total, &desired, &desired);
+    }
+    for (name, overhead) in ResourceList::read(spec.overhead.as_ref())?.iter() {
+        if let Some(limit) = total.get(name).filter(|limit| limit.is_positive()) {
+            total.set(name, limit.saturating_add(overhead));
+        }
+    }
+    Ok(total)
+}
+
+/// What a pod declares as a pod stands in the stead of what its containers add up to.
+fn replace_pod_level(total: &mut ResourceList, declared: &ResourceList, counted: &ResourceList) {
+    for (name, _) in declared.iter().filter(|(name, _)| pod_level_resource(name)) {
+        if let Some(quantity) = counted.get(name) {
+            total.set(name, quantity);
+        }
+    }
+}
+
+/// Whether a resource can be declared for a pod as a whole.
+pub(crate) fn pod_level_resource(name: &str) -> bool {
+    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+}
+
+/// What the containers of a spec declare in one of their lists, added up by the init rule.
+pub(crate) fn container_sum(
+    spec: &PodSpec,
+    list: impl Fn(&ResourceRequirements) -> Option<&WireList>,
+) -> Result<ResourceList, BadQuantity> {
+    let each: Vec<_> = containers(spec)
+        .map(|(role, container)| {
+            Ok((role, ResourceList::read(container.resources.as_ref().and_then(&list))?))
+        })
+        .collect::<Result<_, BadQuantity>>()?;
+    Ok(aggregate(each))
+}
+
+fn requests_of(resources: &ResourceRequirements) -> Result<ResourceList, BadQuantity> {
+    ResourceList::read(resources.requests.as_ref())
+}
+
+fn read(
+    resources: Option<&ResourceRequirements>,
+    list: impl Fn(&ResourceRequirements) -> Option<&WireList>,
+) -> Result<ResourceList, BadQuantity> {
+    ResourceList::read(resources.and_then(list))
+}
+
+fn transpose<const N: usize>(
+    lists: [Option<Result<ResourceList, BadQuantity>>; N],
+) -> Result<Vec<Option<ResourceList>>, BadQuantity> {
+    lists.into_iter().map(Option::transpose).collect()
+}

@@ -1,0 +1,49 @@
+//! Bringing the body of a `/resize` request into shape.
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+
+use crate::rules::Rules;
+
+/// Takes from the body of a `/resize` request what a resize may change, and everything else from the stored
+/// pod: a resize cannot label, relocate or reconfigure a pod, however the body reads.
+///
+/// Resources and resize policies are taken (a changed policy is then refused by validation, not ignored).
+/// If the containers do not correspond by number and name, the list is left as it came, so that validation
+/// can say so. The resource version comes from the request, for optimistic concurrency, and so do the
+/// managed fields.
+pub fn prepare_resize(stored: &Pod, mut requested: Pod, rules: &Rules) -> Pod {
+    let mut metadata = stored.metadata.clone();
+    metadata.resource_version = requested.metadata.resource_version.take();
+    metadata.managed_fields = requested.metadata.managed_fields.take();
+    let spec = match (&stored.spec, requested.spec) {
+        (Some(stored), Some(requested)) => Some(prepare_spec(stored, requested, rules)),
+        (stored, _) => stored.clone(),
+    };
+    Pod { metadata, spec, status: stored.status.clone() }
+}
+
+fn prepare_spec(stored: &PodSpec, mut requested: PodSpec, rules: &Rules) -> PodSpec {
+    let mut spec = stored.clone();
+    take_resources(&mut spec.containers, requested.containers);
+    let init = spec.init_containers.get_or_insert_default();
+    take_resources(init, requested.init_containers.take().unwrap_or_default());
+    if init.is_empty() {
+        spec.init_containers.clone_from(&stored.init_containers);
+    }
+    if rules.resize_pod_level {
+        spec.resources = requested.resources;
+    }
+    spec
+}
+
+fn take_resources(containers: &mut Vec<Container>, requested: Vec<Container>) {
+    let names = |list: &[Container]| list.iter().map(|container| container.name.clone()).collect::<Vec<_>>();
+    if names(containers) != names(&requested) {
+        *containers = requested;
+        return;
+    }
+    for (container, requested) in containers.iter_mut().zip(requested) {
+        container.resources = requested.resources;
+        container.resize_policy = requested.resize_policy;
+    }
+}
