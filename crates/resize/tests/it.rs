@@ -1,5 +1,7 @@
 //! The rules, seen from outside.
 
 mod it {
+    mod pods;
     mod quantity;
+    mod seed;
 }
