@@ -93,4 +93,15 @@ impl Allocation {
         self.pending = Some(Pending { refusal, message, generation });
         if known { Outcome::Unchanged } else { Outcome::Refused(refusal) }
     }
+
+    /// Notes that carrying out the promise went wrong. It stays noted until it is carried out, or until
+    /// there is another promise.
+    pub fn failed(&mut self, message: impl Into<String>) {
+        self.error = Some(message.into());
+    }
+
+    /// Notes that the promise is in force.
+    pub fn carried_out(&mut self) {
+        self.error = None;
+    }
 }

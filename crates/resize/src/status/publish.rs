@@ -53,28 +53,14 @@ impl Projection {
     }
 }
 
-/// Sets `status.resize` when a change of a pod's resources is stored, where the rules publish it: `Proposed`,
-/// or nothing if what is desired is what is allocated and in force already. Done by the API server, in the
-/// same write, so that no reader sees the new spec with the old word.
+/// Sets `status.resize` to `Proposed` when a change of a pod's resources is stored, where the rules publish it.
+/// Done by the API server, in the same write, so that no reader sees the new spec with the old word.
 pub fn propose(stored: &Pod, updated: &mut Pod, rules: &Rules) -> Result<(), BadQuantity> {
-    if !rules.resize_word {
-        return Ok(());
-    }
     let (Some(old), Some(new)) = (&stored.spec, &updated.spec) else { return Ok(()) };
-    let desired = PodResources::desired(new)?;
-    if desired == PodResources::desired(old)? {
-        return Ok(());
+    if rules.resize_word && PodResources::desired(new)? != PodResources::desired(old)? {
+        let word = ResizeWord::Proposed.name().to_owned();
+        updated.status.get_or_insert_default().resize = Some(word);
     }
-    let none = PodStatus::default();
-    let status = updated.status.as_ref().unwrap_or(&none);
-    let allocated = PodResources::allocated_requests(new, status)?;
-    let actual = PodResources::actual(new, status)?;
-    let settled =
-        desired.containers.iter().zip(allocated.iter().zip(&actual)).all(|(desired, (allocated, actual))| {
-            *actual == Some(*desired) && allocated.is_none_or(|allocated| allocated == desired.requests)
-        });
-    let word = (!settled).then(|| ResizeWord::Proposed.name().to_owned());
-    updated.status.get_or_insert_default().resize = word;
     Ok(())
 }
 
