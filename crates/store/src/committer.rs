@@ -47,7 +47,6 @@ impl Shared {
     /// Runs until the store is closed and every accepted write has its answer.
     pub(crate) fn commit_all(&self, mut journal: Box<dyn Journal>) {
         let work = AssertUnwindSafe(|| {
-            self.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
             while let Some((batch, objects)) = self.next_batch() {
                 self.commit(journal.as_mut(), batch, objects);
             }
@@ -90,7 +89,11 @@ impl Shared {
         self.hub.distribute(&events);
         if !events.is_empty() {
             self.batches.fetch_add(1, Ordering::Relaxed);
-            journal.tidy(&present);
+            if let Err(error) = journal.tidy(&present) {
+                let reason = WriteError::ReadOnly(describe(&error).into());
+                tracing::error!(error = %reason, "the journal failed");
+                self.fail(reason, true);
+            }
             self.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         }
     }

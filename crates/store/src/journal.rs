@@ -14,8 +14,11 @@ pub trait Journal: Send + 'static {
     fn append(&mut self, batch: &[Arc<Event>]) -> Result<(), JournalError>;
 
     /// A moment after each batch to tidy up, for example to start a checkpoint of this state. It must not take long.
-    fn tidy(&mut self, durable: &Snapshot) {
+    ///
+    /// An error means that no further append may happen; what was appended is safe.
+    fn tidy(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         let _ = durable;
+        Ok(())
     }
 
     /// The bytes that a start would have to replay.

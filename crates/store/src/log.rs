@@ -59,18 +59,45 @@ struct Tail {
 }
 
 impl Tail {
-    /// Makes a new log that starts behind a revision.
-    fn create(disk: &dyn Disk, base: Revision) -> io::Result<Self> {
+    /// Makes a new log that starts behind a revision, with room for the first batches.
+    fn create(disk: &dyn Disk, base: Revision) -> Result<Self, CreateError> {
         let name = log_name(base);
         let unfinished = format!("{name}{UNFINISHED}");
-        let file = disk.create(&unfinished)?;
         let (header, id) = frame::file_header(base);
-        file.write_all_at(&header, 0)?;
-        file.sync()?;
-        disk.rename(&unfinished, &name)?;
-        disk.sync()?;
         let offset = header.len() as u64;
-        Ok(Self { base, name, file, id, offset, filled: offset })
+        let prepare = || {
+            let file = disk.create(&unfinished)?;
+            let mut start = header.to_vec();
+            start.resize(usize::try_from(STEP).unwrap_or(header.len()), 0);
+            file.write_all_at(&start, 0)?;
+            file.sync()?;
+            Ok((file, start.len() as u64))
+        };
+        let (file, filled) = prepare().map_err(|error| {
+            // The room may be needed.
+            let _ = disk.remove(&unfinished);
+            CreateError::Before(error)
+        })?;
+        let named = disk.rename(&unfinished, &name).and_then(|()| disk.sync());
+        named.map_err(CreateError::Naming)?;
+        Ok(Self { base, name, file, id, offset, filled })
+    }
+}
+
+/// Why there is no new log.
+#[derive(Debug)]
+enum CreateError {
+    /// Nothing has changed.
+    Before(io::Error),
+    /// Nobody knows whether the new log is there after the next start, so the old one must not go on.
+    Naming(io::Error),
+}
+
+impl From<CreateError> for io::Error {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Before(error) | CreateError::Naming(error) => error,
+        }
     }
 }
 
@@ -122,13 +149,14 @@ impl Journal for Log {
         Ok(())
     }
 
-    fn tidy(&mut self, durable: &Snapshot) {
+    fn tidy(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
             self.finish(running);
         }
         if self.running.is_none() && self.tail.offset >= self.least.max(self.checkpoint) {
-            self.begin(durable);
+            self.begin(durable)?;
         }
+        Ok(())
     }
 
     fn bytes(&self) -> u64 {
@@ -138,14 +166,18 @@ impl Journal for Log {
 
 impl Log {
     /// Begins a new log, and writes down what came before it in the background.
-    fn begin(&mut self, durable: &Snapshot) {
+    fn begin(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         let tail = match Tail::create(self.disk.as_ref(), durable.revision) {
             Ok(tail) => tail,
-            Err(error) => {
-                // The old log goes on. The next attempt is made when it has doubled.
+            Err(CreateError::Before(error)) => {
+                // The next attempt is made when the old log has doubled.
                 self.checkpoint = self.tail.offset.saturating_mul(2);
                 tracing::warn!(%error, "cannot begin a new log, the old one goes on");
-                return;
+                return Ok(());
+            }
+            Err(CreateError::Naming(source)) => {
+                let file = self.disk.describe(&log_name(durable.revision));
+                return Err(JournalError::Failed { action: "name", file, source });
             }
         };
         self.older += self.tail.offset;
@@ -159,6 +191,7 @@ impl Log {
             Ok(thread) => self.running = Some(Checkpoint { thread, stop }),
             Err(error) => tracing::warn!(%error, "cannot start a checkpoint"),
         }
+        Ok(())
     }
 
     fn finish(&mut self, checkpoint: Checkpoint) {

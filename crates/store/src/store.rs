@@ -102,6 +102,7 @@ impl Store {
     /// Starts a store on any [`Journal`] that knew this.
     pub fn start(journal: Box<dyn Journal>, known: Recovery, options: Options) -> Result<Self, OpenError> {
         let shared = Arc::new(Shared::new(known.finish(), options.pending));
+        shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         let committer = thread::Builder::new()
             .name("store-commit".into())
             .spawn({

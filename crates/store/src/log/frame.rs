@@ -29,6 +29,7 @@ const SECTOR: u64 = 512;
 const ALIGN: usize = 8;
 /// How much of a file is read at once.
 const WINDOW: usize = 1 << 20;
+static ZEROS: [u8; 4096] = [0; 4096];
 
 /// The header of a log file, and the name by which its frames know it.
 pub(super) fn file_header(base: Revision) -> ([u8; FILE_HEADER], u32) {
@@ -203,11 +204,14 @@ impl Reader {
         let mut last = None;
         let mut place = offset;
         while place < self.size {
-            let bytes = self.bytes(place, WINDOW)?;
+            let bytes = self.bytes(place, ZEROS.len())?;
             if bytes.is_empty() {
                 break;
             }
-            if let Some(at) = bytes.iter().rposition(|byte| *byte != 0) {
+            // Most of what is looked at are zeros, and comparing them at once is quick.
+            if *bytes != ZEROS[..bytes.len()]
+                && let Some(at) = bytes.iter().rposition(|byte| *byte != 0)
+            {
                 last = Some(place + at as u64);
             }
             place += bytes.len() as u64;

@@ -122,7 +122,7 @@ fn prepare(disk: &dyn Disk) -> Result<(), OpenError> {
         if let Some(other) = names.iter().find(|name| **name != log_name(0)) {
             return Err(OpenError::NotAStore { file: disk.describe(other) });
         }
-        Tail::create(disk, 0).map_err(failed(disk, "create", &log_name(0)))?;
+        Tail::create(disk, 0).map_err(io::Error::from).map_err(failed(disk, "create", &log_name(0)))?;
         return name_format(disk);
     }
     let mut found = String::new();
@@ -162,7 +162,7 @@ pub(crate) fn found(disk: &dyn Disk, known: Recovery) -> Result<(), OpenError> {
     let name = checkpoint_name(snapshot.revision);
     write_checkpoint(disk, &snapshot, &|| true).map_err(failed(disk, "write", &name))?;
     let name = log_name(snapshot.revision);
-    Tail::create(disk, snapshot.revision).map_err(failed(disk, "create", &name))?;
+    Tail::create(disk, snapshot.revision).map_err(io::Error::from).map_err(failed(disk, "create", &name))?;
     name_format(disk)
 }
 

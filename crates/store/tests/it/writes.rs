@@ -226,7 +226,7 @@ fn a_ticket_can_be_awaited() {
     let mut revisions: Vec<_> = runtime.block_on(async {
         let mut all = vec![];
         for writer in writers {
-            all.push(writer.await.unwrap())
+            all.push(writer.await.unwrap());
         }
         all
     });
