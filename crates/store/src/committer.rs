@@ -51,11 +51,13 @@ impl Shared {
                 self.commit(journal.as_mut(), batch, objects);
             }
         });
-        // A journal that panics must not leave writers waiting for ever.
+        // A journal or a waker that panics must not leave writers waiting for ever.
         if std::panic::catch_unwind(work).is_err() {
-            self.fail(WriteError::ReadOnly("the journal panicked".into()), true);
+            self.fail(WriteError::ReadOnly("the commit thread panicked".into()), true);
         }
         self.fail(WriteError::Closed, true);
+        // Whoever hears that the store is closed may open it again.
+        drop(journal);
         self.hub.close();
     }
 

@@ -73,7 +73,7 @@ impl Directory {
             let file = path.display().to_string();
             move |source| OpenError::Io { action, file, source }
         };
-        fs::create_dir_all(&path).map_err(failed("create"))?;
+        make_durably(&path).map_err(failed("create"))?;
         let mut lock = OpenOptions::new()
             .read(true)
             .write(true)
@@ -95,6 +95,17 @@ impl Directory {
         writeln!(lock, "{}", std::process::id()).map_err(failed("write the lock file of"))?;
         Ok(Self { path, _lock: lock })
     }
+}
+
+/// Makes a directory and its parents, so that they are still there when the power comes back.
+fn make_durably(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
+    fs::create_dir_all(path)?;
+    for made in missing {
+        let parent = made.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
 }
 
 impl Disk for Directory {

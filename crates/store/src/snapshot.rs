@@ -88,7 +88,9 @@ pub struct Page {
     pub revision: Revision,
     /// The objects.
     pub objects: Vec<Arc<Object>>,
-    /// How many follow behind the last object of this page.
+    /// Where the next page starts behind; none if this is the last one.
+    pub next: Option<Key>,
+    /// How many objects of the subtree follow there, wanted or not.
     pub remaining: usize,
 }
 
@@ -138,11 +140,21 @@ impl Snapshot {
 
     /// A page of objects.
     pub fn list(&self, list: &List) -> Result<Page, RevisionError> {
+        self.list_where(list, |_| true)
+    }
+
+    /// A page of those objects that are wanted. The limit counts them only, so a page may be found to be the last
+    /// one, with nothing on it, just when it is asked for.
+    pub fn list_where(
+        &self,
+        list: &List,
+        wanted: impl FnMut(&Object) -> bool,
+    ) -> Result<Page, RevisionError> {
         let revision = list.at.unwrap_or(self.revision);
         self.check(revision)?;
         let present = self.iter_after(&list.prefix, list.after.as_ref());
         if revision == self.revision {
-            return Ok(page(revision, list.limit, present));
+            return Ok(page(revision, list.limit, present, wanted));
         }
         let mut undo: BTreeMap<&Key, Option<&Arc<Object>>> = BTreeMap::new();
         for event in self.history.after(revision) {
@@ -152,7 +164,7 @@ impl Snapshot {
             }
         }
         let past = Past { present: present.peekable(), undo: undo.into_iter().peekable() };
-        Ok(page(revision, list.limit, past))
+        Ok(page(revision, list.limit, past, wanted))
     }
 
     pub(crate) fn check(&self, asked: Revision) -> Result<(), RevisionError> {
@@ -195,11 +207,15 @@ impl Snapshot {
 fn page<'a>(
     revision: Revision,
     limit: Option<NonZeroUsize>,
-    mut objects: impl Iterator<Item = &'a Arc<Object>>,
+    mut all: impl Iterator<Item = &'a Arc<Object>>,
+    mut wanted: impl FnMut(&Object) -> bool,
 ) -> Page {
     let most = limit.map_or(usize::MAX, NonZeroUsize::get);
-    let page = objects.by_ref().take(most).cloned().collect();
-    Page { revision, objects: page, remaining: objects.count() }
+    let objects: Vec<_> = all.by_ref().filter(|object| wanted(object)).take(most).cloned().collect();
+    let remaining = all.count();
+    // If the limit was not reached nothing remains, so there is a last one.
+    let next = objects.last().filter(|_| remaining > 0).map(|object| object.key.clone());
+    Page { revision, objects, next, remaining }
 }
 
 /// The present with the changes since a revision undone; both sides sorted by key.

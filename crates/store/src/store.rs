@@ -139,6 +139,15 @@ impl Store {
         self.snapshot().list(list)
     }
 
+    /// A page of those objects that are wanted; see [`Snapshot::list_where`].
+    pub fn list_where(
+        &self,
+        list: &List,
+        wanted: impl FnMut(&Object) -> bool,
+    ) -> Result<Page, RevisionError> {
+        self.snapshot().list_where(list, wanted)
+    }
+
     /// Writes one key. The event is what happened.
     pub fn write(&self, write: Write) -> Ticket<Arc<Event>> {
         let mut head = self.shared().head.lock();

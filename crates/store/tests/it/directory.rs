@@ -1,10 +1,15 @@
 //! The data directory: locked, versioned, and not to be mistaken.
 
-use std::fs;
+use std::{
+    fs,
+    sync::Arc,
+    task::{Context, Wake, Waker},
+};
 
-use plumb_store::{OpenError, Store, Write, WriteError};
+use parking_lot::Mutex;
+use plumb_store::{OpenError, Store, WatchEnd, Write, WriteError};
 
-use crate::support::{key, put, small, texts};
+use crate::support::{all, key, put, small, texts};
 
 #[test]
 fn a_second_opener_is_told_the_directory_and_who_has_it() {
@@ -30,6 +35,33 @@ fn closing_lets_the_directory_go_and_reads_go_on() {
     assert_eq!(texts(&store, ""), [("a".into(), "1".into())]);
     let next = Store::open(directory.path(), small()).unwrap();
     assert_eq!(put(&next, "a", "2").revision, 2);
+}
+
+/// Drops the last door to the store when it is woken, which is on the store's own thread.
+struct LastDoor(Mutex<Option<Store>>);
+
+impl Wake for LastDoor {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().take();
+    }
+}
+
+#[test]
+fn the_last_door_may_close_on_the_thread_of_the_store_itself() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path().join("made/on/the/way"), small()).unwrap();
+    let mut watch = store.watch(all(), 0).unwrap();
+    let door = Arc::new(LastDoor(Mutex::new(None)));
+    assert!(watch.poll_next(&mut Context::from_waker(&Waker::from(door.clone()))).is_pending());
+    let mut held = door.0.lock();
+    let ticket = store.write(Write::put(key("a"), "1"));
+    *held = Some(store);
+    drop(held);
+    ticket.wait().unwrap();
+    assert_eq!(watch.wait_next().unwrap().revision, 1);
+    assert_eq!(watch.wait_next(), Err(WatchEnd::Closed));
+    let again = Store::open(directory.path().join("made/on/the/way"), small()).unwrap();
+    assert_eq!(again.revision(), 1);
 }
 
 #[test]

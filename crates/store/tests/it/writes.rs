@@ -4,8 +4,8 @@ use std::{sync::Arc, thread};
 
 use bytes::Bytes;
 use plumb_store::{
-    Attributes, Change, Conflict, Edit, Expect, List, MAX_VALUE, Prefix, RevisionError, Store, UpdateError,
-    Updated, Value, Write, WriteError,
+    Attributes, Change, Conflict, Edit, Expect, List, MAX_VALUE, Page, Prefix, RevisionError, Store,
+    UpdateError, Updated, Value, Write, WriteError,
 };
 
 use crate::support::{key, put, small, text, texts, value};
@@ -179,8 +179,12 @@ fn a_page_continues_at_its_revision_whatever_happens_meanwhile() {
         let page = store.list(&next).unwrap();
         assert_eq!(page.revision, 8);
         assert_eq!(page.remaining, expected.len() - seen.len() - page.objects.len());
+        assert_eq!(
+            page.next.as_ref(),
+            page.objects.last().map(|object| &object.key).filter(|_| page.remaining > 0)
+        );
         seen.extend(page.objects);
-        if page.remaining == 0 {
+        if page.next.is_none() {
             break;
         }
     }
@@ -189,6 +193,23 @@ fn a_page_continues_at_its_revision_whatever_happens_meanwhile() {
     assert_eq!(text(&store.get_at(&key("p/b/1"), 8).unwrap().unwrap()), "old");
     assert_eq!(store.get_at(&key("p/b/1"), 11).unwrap(), None);
     assert_eq!(store.get_at(&key("p/c"), 13).unwrap(), None);
+}
+
+#[test]
+fn a_page_of_wanted_objects_is_full_if_there_are_enough_of_them() {
+    let (_directory, store) = store();
+    for n in 0..10 {
+        put(&store, &format!("k/{n}"), if n % 3 == 0 { "wanted" } else { "other" });
+    }
+    let list = List::all(Prefix::everything()).limit(3);
+    let page = store.list_where(&list, |object| text(object) == "wanted").unwrap();
+    let names = |page: &Page| page.objects.iter().map(|object| object.key.to_string()).collect::<Vec<_>>();
+    assert_eq!((names(&page), page.remaining), (vec!["k/0".into(), "k/3".into(), "k/6".into()], 3));
+    let rest =
+        store.list_where(&list.clone().after(page.next.unwrap()), |object| text(object) == "wanted").unwrap();
+    assert_eq!((names(&rest), rest.next, rest.remaining), (vec!["k/9".into()], None, 0));
+    let none = store.list_where(&list, |_| false).unwrap();
+    assert_eq!((names(&none), none.next, none.remaining), (vec![], None, 0));
 }
 
 #[test]
