@@ -73,11 +73,6 @@ impl Log {
             None => (Recovery::new(0, options.history), 0),
         };
         let start = newest.unwrap_or(0);
-        // Left over by a crash between a checkpoint and its tidying up.
-        for name in names.iter().filter(|name| name.revision() < start) {
-            let name = name.to_string();
-            disk.remove(&name).map_err(failed(disk.as_ref(), "remove", &name))?;
-        }
         let mut bases: Vec<Revision> = names
             .iter()
             .filter(|name| matches!(name, Name::Log(base) if *base >= start))
@@ -99,6 +94,11 @@ impl Log {
             let file = disk.describe(&log_name(recovery.revision()));
             return Err(Damage { file, offset: 0, what }.into());
         };
+        // Left over by a crash between a checkpoint and its tidying up.
+        for name in names.iter().filter(|name| name.revision() < start) {
+            let name = name.to_string();
+            disk.remove(&name).map_err(failed(disk.as_ref(), "remove", &name))?;
+        }
         let log = Self {
             disk,
             tail,
@@ -121,6 +121,10 @@ fn prepare(disk: &dyn Disk) -> Result<(), OpenError> {
         // A first start that was cut short leaves an empty log behind, and no more.
         if let Some(other) = names.iter().find(|name| **name != log_name(0)) {
             return Err(OpenError::NotAStore { file: disk.describe(other) });
+        }
+        if !names.is_empty() && replay(disk, 0, true, &mut Recovery::new(0, 0))?.offset > FILE_HEADER as u64 {
+            let what = "it is missing, though there is a log with writes".into();
+            return Err(Damage { file: disk.describe(FORMAT_FILE), offset: 0, what }.into());
         }
         Tail::create(disk, 0).map_err(io::Error::from).map_err(failed(disk, "create", &log_name(0)))?;
         return name_format(disk);

@@ -93,6 +93,11 @@ fn a_first_start_that_was_cut_short_is_begun_again() {
     fs::write(directory.path().join("FORMAT.tmp"), "plu").unwrap();
     let store = Store::open(directory.path(), small()).unwrap();
     assert_eq!(put(&store, "a", "1").revision, 1);
+    drop(store);
+    // With a write in it, it is no first start.
+    fs::remove_file(directory.path().join("FORMAT")).unwrap();
+    let error = Store::open(directory.path(), small()).unwrap_err();
+    assert!(matches!(&error, OpenError::Damaged(damage) if damage.file.ends_with("FORMAT")), "{error}");
 }
 
 #[test]
