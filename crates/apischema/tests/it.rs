@@ -1,0 +1,5 @@
+//! The crate through its public door.
+
+mod it {
+    mod table;
+}
