@@ -2,6 +2,9 @@
 //!
 //! There is no I/O in this crate, no async, no clock and no client: bytes and values in, values and verdicts out.
 
+pub mod protobuf;
+mod scalar;
 pub mod schema;
+mod zero;
 
 pub use schema::Schema;
