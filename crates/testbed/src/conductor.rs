@@ -41,7 +41,7 @@ impl Score {
         fs::write(&path, text).doing("write", &path)
     }
 
-    fn read(dir: &Path) -> Result<Self, Error> {
+    pub(crate) fn read(dir: &Path) -> Result<Self, Error> {
         let path = dir.join(Self::FILE);
         let text = fs::read(&path).doing("read", &path)?;
         serde_json::from_slice(&text).map_err(|source| Error::Encoding { what: "the score", source })

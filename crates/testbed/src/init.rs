@@ -15,6 +15,7 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, wait};
 
+use crate::conductor::Score;
 use crate::error::{Error, IoContext as _, full_text};
 use crate::event::{Event, tell};
 
@@ -30,7 +31,8 @@ const KUBELET_SETTINGS: [&str; 6] = [
 
 /// Runs process 1 for the cluster in `dir`.
 pub(crate) fn run(dir: &Path) -> ExitCode {
-    match enter(dir).and_then(|()| tend(dir)) {
+    let entered = Score::read(dir).and_then(|score| enter(dir, score.instance.has_node()));
+    match entered.and_then(|()| tend(dir)) {
         Ok(code) => code,
         Err(error) => {
             tell(&Event::Failed(full_text(&error)));
@@ -39,7 +41,7 @@ pub(crate) fn run(dir: &Path) -> ExitCode {
     }
 }
 
-fn enter(dir: &Path) -> Result<(), Error> {
+fn enter(dir: &Path, has_node: bool) -> Result<(), Error> {
     set_pdeathsig(Signal::SIGKILL).doing("tie the life to the keeper's of", dir)?;
     unshare(CloneFlags::CLONE_NEWNS).doing("make a mount namespace for", dir)?;
     let root = Path::new("/");
@@ -49,6 +51,9 @@ fn enter(dir: &Path) -> Result<(), Error> {
     mount(none, root, none, MsFlags::MS_REC | MsFlags::MS_SHARED, none).doing("make shared", root)?;
     let proc = Path::new("/proc");
     mount(Some("proc"), proc, Some("proc"), MsFlags::empty(), none).doing("mount", proc)?;
+    if !has_node {
+        return Ok(());
+    }
     // Shim sockets, namespaces' mount points and runc's state: at fixed places under /run.
     let run = Path::new("/run");
     mount(Some("tmpfs"), run, Some("tmpfs"), MsFlags::empty(), Some("mode=755")).doing("mount", run)?;

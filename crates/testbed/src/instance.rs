@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::assets::Assets;
+use crate::process::Process;
 
 /// How many clusters may run at once on one machine.
 pub(crate) const SLOTS: u8 = 64;
@@ -19,6 +20,8 @@ pub(crate) struct Instance {
     pub(crate) dir: PathBuf,
     /// Whether the folder was there before and only its content is ours.
     pub(crate) dir_was_given: bool,
+    /// Its first process, once there is one: all others end with it.
+    pub(crate) first: Option<Process>,
     /// What its programs are.
     pub(crate) assets: Assets,
 }

@@ -24,6 +24,7 @@ use crate::conductor::Score;
 use crate::error::{Error, IoContext as _, full_text};
 use crate::event::{Event, tell};
 use crate::instance::Instance;
+use crate::process::Process;
 use crate::slot::Slot;
 use crate::{cgroup, leftovers, link};
 
@@ -60,13 +61,15 @@ fn keep(order: &str) -> Result<(), Error> {
     let signals = blocked_signals()?;
     leftovers::clean()?;
     let mut slot = Slot::take()?;
-    let instance = place(&order, slot.number())?;
+    let mut instance = place(&order, slot.number())?;
     slot.record(&instance)?;
     tell(&Event::Placed { dir: instance.dir.clone(), slot: instance.slot });
     let orderly = match start(&order, &instance) {
         Ok(mut cluster) => {
+            instance.first = Process::of(cluster.process.id());
+            slot.record(&instance)?;
             let orderly = watch(&mut cluster, &signals);
-            end(cluster, instance.has_node())?;
+            end(cluster)?;
             orderly
         }
         Err(error) => {
@@ -111,7 +114,7 @@ fn place(order: &Order, slot: u8) -> Result<Instance, Error> {
     if dir_was_given && fs::read_dir(&dir).doing("list", &dir)?.next().is_some() {
         return Err(io::Error::from(io::ErrorKind::DirectoryNotEmpty)).doing("use", &dir);
     }
-    Ok(Instance { slot, dir, dir_was_given, assets: order.assets.clone() })
+    Ok(Instance { slot, dir, dir_was_given, first: None, assets: order.assets.clone() })
 }
 
 /// The cluster's first process: process 1 of its namespaces, or the conductor where there may be none.
@@ -133,7 +136,8 @@ fn start(order: &Order, instance: &Instance) -> Result<First, Error> {
     let mut command = Command::new(&program);
     command.stdin(Stdio::piped()).stdout(Stdio::piped());
     command.stderr(File::create(&log).doing("create", &log)?).process_group(0);
-    let mut process = if nix::unistd::geteuid().is_root() {
+    // A control plane can do without namespaces; its conductor then ends its processes when the keeper is gone.
+    let mut process = if instance.has_node() || may_make_namespaces() {
         command.arg("init").arg(&instance.dir);
         in_new_pid_namespace(|| command.spawn().doing("run", &program))?
     } else {
@@ -144,6 +148,11 @@ fn start(order: &Order, instance: &Instance) -> Result<First, Error> {
         Some(output) => Ok(First { process, output }),
         None => Err(io::Error::from(io::ErrorKind::BrokenPipe)).doing("listen to", &program),
     }
+}
+
+/// Whether this process may make namespaces: asked by making one that changes nothing.
+fn may_make_namespaces() -> bool {
+    unshare(CloneFlags::CLONE_NEWUTS).is_ok()
 }
 
 /// Lets `spawn` start the first process of a new PID namespace; later ones are started in our own again.
@@ -200,16 +209,11 @@ fn pass_on(bytes: &[u8]) {
 }
 
 /// Kills the cluster. With namespaces the kernel ends everything in them, and `wait` returns when it has.
-fn end(mut cluster: First, has_node: bool) -> Result<(), Error> {
-    drop(cluster.process.stdin.take());
-    if has_node || nix::unistd::geteuid().is_root() {
-        // Already dead is as good.
-        let _ = cluster.process.kill();
-    }
-    cluster.process.wait().map_err(|source| Error::System { doing: "wait for the cluster", source })?;
+fn end(mut cluster: First) -> Result<(), Error> {
     if let Ok(group) = i32::try_from(cluster.process.id()) {
-        // Where there was no namespace, a killed conductor's children are still in its group.
+        // Where there is no namespace, all are in the group of the first. Already dead is as good.
         let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
     }
+    cluster.process.wait().map_err(|source| Error::System { doing: "wait for the cluster", source })?;
     Ok(())
 }

@@ -31,6 +31,10 @@ pub fn clean() -> Result<Vec<PathBuf>, Error> {
     let mut cleaned = Vec::new();
     for slot in Slot::abandoned()? {
         if let Some(instance) = slot.read()? {
+            // It is on its way out already; what it still writes must not come after the removal.
+            if let Some(first) = instance.first {
+                first.end();
+            }
             remove(&instance)?;
             cleaned.push(instance.dir);
         }

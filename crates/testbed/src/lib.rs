@@ -43,6 +43,7 @@ mod lifeline;
 mod link;
 mod obtain;
 mod pki;
+mod process;
 mod release;
 mod slot;
 
