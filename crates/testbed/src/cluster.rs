@@ -141,15 +141,15 @@ impl Cluster {
 
     /// Waits until the cluster ends although nobody stopped it, and says why and where its logs are.
     pub async fn ended(&mut self) -> Error {
-        let mut reason = String::from("its keeper ended");
+        let mut reason = String::from("its keeper was killed; `testbed clean` removes the rest");
         while let Some(event) = self.events.recv().await {
             match event {
                 Event::Failed(why) => reason = why,
-                Event::LogsKept(logs) => return Error::Failed { reason, logs },
+                Event::LogsKept(logs) => return Error::Gone { reason, logs },
                 _ => {}
             }
         }
-        Error::Failed { reason, logs: self.dir.join("logs") }
+        Error::Gone { reason, logs: self.dir.join("logs") }
     }
 
     /// Stops the cluster and waits until all it made is gone. Dropping it does the same, but can't say that something

@@ -134,6 +134,14 @@ pub enum Error {
         /// How long.
         seconds: u64,
     },
+    /// The cluster ended although nobody stopped it, or could not be removed whole.
+    #[error("the cluster is gone: {reason}\nits logs are in {}", logs.display())]
+    Gone {
+        /// What the cluster's own processes said.
+        reason: String,
+        /// Where the logs are.
+        logs: PathBuf,
+    },
     /// The cluster did not come up.
     #[error("the cluster did not come up: {reason}\nits logs are in {}", logs.display())]
     Failed {

@@ -14,9 +14,8 @@ use std::process::{Child, ChildStdout, Command, ExitCode, Stdio};
 use nix::errno::Errno;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use nix::sched::{CloneFlags, setns, unshare};
-use nix::sys::signal::{SigSet, Signal, killpg};
+use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
-use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
 use crate::assets::Assets;
@@ -69,7 +68,7 @@ fn keep(order: &str) -> Result<(), Error> {
             instance.first = Process::of(cluster.process.id());
             slot.record(&instance)?;
             let orderly = watch(&mut cluster, &signals);
-            end(cluster)?;
+            end(cluster, &instance)?;
             orderly
         }
         Err(error) => {
@@ -208,11 +207,10 @@ fn pass_on(bytes: &[u8]) {
     let _ = out.write_all(bytes).and_then(|()| out.flush());
 }
 
-/// Kills the cluster. With namespaces the kernel ends everything in them, and `wait` returns when it has.
-fn end(mut cluster: First) -> Result<(), Error> {
-    if let Ok(group) = i32::try_from(cluster.process.id()) {
-        // Where there is no namespace, all are in the group of the first. Already dead is as good.
-        let _ = killpg(Pid::from_raw(group), Signal::SIGKILL);
+/// Kills the cluster and waits until it is dead. Where there is no namespace, all are in the group of the first.
+fn end(mut cluster: First, instance: &Instance) -> Result<(), Error> {
+    if let Some(first) = instance.first {
+        first.end(&instance.dir);
     }
     cluster.process.wait().map_err(|source| Error::System { doing: "wait for the cluster", source })?;
     Ok(())

@@ -33,7 +33,7 @@ pub fn clean() -> Result<Vec<PathBuf>, Error> {
         if let Some(instance) = slot.read()? {
             // It is on its way out already; what it still writes must not come after the removal.
             if let Some(first) = instance.first {
-                first.end();
+                first.end(&instance.dir);
             }
             remove(&instance)?;
             cleaned.push(instance.dir);
