@@ -190,3 +190,87 @@ fn refused(answer: Result<Pod, kube::Error>, refusal: &Refusal) -> Result<(), St
         status.code, status.reason, status.message
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+    use kube::core::response::{StatusCause, StatusDetails};
+    use serde_json::json;
+
+    use super::*;
+
+    const SMALL: Amounts = Amounts::new(("100m", "200m"), ("32Mi", "64Mi"));
+    const LARGE: Amounts = Amounts::new(("200m", "400m"), ("64Mi", "128Mi"));
+
+    fn mk_pod(actual: Amounts, promised: Amounts, restarts: i32, conditions: Value) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": { "name": "pod" },
+            "spec": { "containers": [{ "name": "main" }] },
+            "status": {
+                "conditions": conditions,
+                "containerStatuses": [{
+                    "name": "main", "image": "", "imageID": "", "ready": true,
+                    "restartCount": restarts,
+                    "state": { "running": {} },
+                    "resources": pod::requirements(actual),
+                    "allocatedResources": pod::requirements(promised).requests,
+                }],
+            },
+        }))
+        .expect("the pod is well formed")
+    }
+
+    #[test]
+    fn a_resize_is_applied_only_when_nothing_is_left_to_do() {
+        let in_progress = json!([{ "type": "PodResizeInProgress", "status": "True" }]);
+        let pending = json!([{ "type": "PodResizePending", "status": "True", "reason": "Deferred" }]);
+        for (what, (actual, promised, restarted, conditions), restarts, verdict) in [
+            ("all is as desired", (LARGE, LARGE, 0, json!([])), 0, "holds"),
+            ("one restart was asked for", (LARGE, LARGE, 1, json!([])), 1, "holds"),
+            ("the container has the old amounts", (SMALL, LARGE, 0, json!([])), 0, "not yet"),
+            ("the node still promises the old", (LARGE, SMALL, 0, json!([])), 0, "not yet"),
+            ("the node says it is at it", (LARGE, LARGE, 0, in_progress), 0, "not yet"),
+            ("the node says it won't", (LARGE, LARGE, 0, pending), 0, "not yet"),
+            ("the restart is still to come", (LARGE, LARGE, 0, json!([])), 1, "not yet"),
+            ("one restart too many", (LARGE, LARGE, 2, json!([])), 1, "never"),
+        ] {
+            let pod = mk_pod(actual, promised, restarted, conditions);
+            let found = match applied(&pod, &BTreeMap::from([("main", LARGE)]), &[("main", restarts)]) {
+                Ok(()) => "holds",
+                Err(Objection::NotYet(_)) => "not yet",
+                Err(Objection::Never(_)) => "never",
+            };
+            assert_eq!(found, verdict, "{what}");
+        }
+    }
+
+    #[test]
+    fn a_refusal_counts_only_with_its_code_reason_text_and_cause() {
+        let refusal =
+            Refusal { code: 403, reason: "Forbidden", message: "too big", cause: Some("NodeCapacity") };
+        let status = |code, reason: &str, message: &str, cause: &str| {
+            let cause =
+                StatusCause { reason: cause.to_owned(), message: String::new(), field: String::new() };
+            let details = StatusDetails {
+                name: String::new(),
+                group: String::new(),
+                kind: String::new(),
+                uid: String::new(),
+                causes: vec![cause],
+                retry_after_seconds: 0,
+            };
+            let status = Status::failure(message, reason).with_code(code).with_details(details);
+            Err(kube::Error::Api(status.boxed()))
+        };
+        for (what, answer, holds) in [
+            ("as expected", status(403, "Forbidden", "it is too big", "NodeCapacity"), true),
+            ("another code", status(422, "Forbidden", "it is too big", "NodeCapacity"), false),
+            ("another reason", status(403, "Invalid", "it is too big", "NodeCapacity"), false),
+            ("another text", status(403, "Forbidden", "it is too small", "NodeCapacity"), false),
+            ("another cause", status(403, "Forbidden", "it is too big", "UnsupportedPlatform"), false),
+            ("accepted", Ok(Pod::default()), false),
+        ] {
+            assert_eq!(refused(answer, &refusal).is_ok(), holds, "{what}");
+        }
+    }
+}

@@ -1,11 +1,13 @@
 //! Finds the programs a cluster is made of: in `KUBEBUILDER_ASSETS`, in the cache, or on the PATH.
 
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::release;
 
 /// Where distributions put CNI plugins.
 const CNI_FOLDERS: [&str; 3] = ["/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"];
@@ -99,6 +101,16 @@ impl Assets {
             kubectl: search.kubernetes("kubectl")?,
             node: if with_node { Some(search.node()?) } else { None },
         })
+    }
+}
+
+impl Assets {
+    /// What the API server calls itself, if it was given and is of another release than ours would be.
+    pub(crate) fn other_version(&self) -> Option<String> {
+        given_folder()?;
+        let output = Command::new(&self.apiserver).arg("--version").stdin(Stdio::null()).output().ok()?;
+        let version = String::from_utf8_lossy(&output.stdout).trim().to_owned();
+        (version != format!("Kubernetes {}", release::VERSION)).then_some(version)
     }
 }
 

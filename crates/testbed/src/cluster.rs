@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::event::{Endpoints, Event};
 use crate::keeper::Order;
 use crate::lifeline::Lifeline;
+use crate::release;
 
 /// How long a whole start may take before it is given up.
 const PATIENCE: Duration = Duration::from_mins(3);
@@ -73,6 +74,9 @@ impl Cluster {
         }
         let assets = Assets::find(&cache, with_node)?;
         let kubectl = assets.kubectl.clone();
+        if let Some(version) = assets.other_version() {
+            on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {}", release::VERSION));
+        }
         let order = Order {
             dir: config.dir,
             controllers: config.parts != Parts::ApiServer,

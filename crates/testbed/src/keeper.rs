@@ -58,7 +58,10 @@ fn keep(order: &str) -> Result<(), Error> {
     // Ctrl-C in the owner's terminal is for the owner.
     nix::unistd::setsid().map_err(system("leave the terminal"))?;
     let signals = blocked_signals()?;
-    leftovers::clean()?;
+    if let Err(error) = leftovers::clean() {
+        // Its number stays taken; ours is another.
+        tell(&Event::Step(format!("a dead cluster's leftovers resist: {}", full_text(&error))));
+    }
     let mut slot = Slot::take()?;
     let mut instance = place(&order, slot.number())?;
     slot.record(&instance)?;

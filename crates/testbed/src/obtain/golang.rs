@@ -10,6 +10,8 @@ use crate::cache::{self, Cache};
 use crate::error::{Error, IoContext as _};
 use crate::release;
 
+/// A line of progress for so many fetched modules; there are about 200.
+const MODULES_PER_LINE: usize = 50;
 /// A line of progress for so many compiled packages; all five programs together have about 2,500.
 const PACKAGES_PER_LINE: usize = 200;
 
@@ -47,7 +49,15 @@ fn lay_out(module: &Path) -> Result<(), Error> {
 fn download(module: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     say(&format!("Kubernetes {}: fetching Go modules", release::VERSION));
     let started = Instant::now();
-    let outcome = tool::run(go(module).args(["mod", "download"]), |_, _| {})?;
+    let mut modules = 0;
+    let outcome = tool::run(go(module).args(["mod", "download", "-x"]), |_, line| {
+        if line.contains(".zip: 200 OK") {
+            modules += 1;
+            if modules % MODULES_PER_LINE == 0 {
+                say(&format!("Kubernetes {}: {modules} modules fetched", release::VERSION));
+            }
+        }
+    })?;
     if !outcome.status.success() {
         return Err(Error::Registry {
             registry: "Go module registry",

@@ -4,6 +4,9 @@ use std::fs;
 
 use crate::scratch::{Scratch, said};
 
+/// A program that knows its version and otherwise does nothing for a while.
+const PATIENT: &str = r#"[ "$1" != --version ] || { echo Kubernetes v1.2.3; exit; }; exec /bin/sleep 60"#;
+
 #[test]
 fn a_start_without_programs_says_what_to_run() {
     let machine = Scratch::new("nothing");
@@ -17,7 +20,7 @@ fn a_start_that_fails_says_why_and_keeps_only_the_logs() {
     let machine = Scratch::new("failing");
     machine.script("etcd", "echo no room for a database; exit 3");
     for program in ["kube-apiserver", "kube-controller-manager", "kubectl"] {
-        machine.script(program, "exec /bin/sleep 60");
+        machine.script(program, PATIENT);
     }
     let output = machine
         .testbed(&["up", "--control-plane-only"])
@@ -28,6 +31,7 @@ fn a_start_that_fails_says_why_and_keeps_only_the_logs() {
     let said = said(&output);
     assert!(said.contains("etcd ended by itself (exit status: 3)"), "{said}");
     assert!(said.contains("no room for a database"), "{said}");
+    assert!(said.contains("KUBEBUILDER_ASSETS has Kubernetes v1.2.3, not Kubernetes v1.36"), "{said}");
     let kept = said.rsplit_once("its logs are in ").map(|(_, path)| path.trim()).expect("it says where");
     let log = fs::read_to_string(std::path::Path::new(kept).join("etcd.log")).expect("the log is there");
     assert_eq!(log, "no room for a database\n");
@@ -39,7 +43,7 @@ fn a_start_that_fails_says_why_and_keeps_only_the_logs() {
 fn a_folder_with_something_in_it_is_not_used() {
     let machine = Scratch::new("full");
     for program in ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"] {
-        machine.script(program, "exec /bin/sleep 60");
+        machine.script(program, PATIENT);
     }
     let folder = machine.path("full");
     fs::create_dir(&folder).expect("a folder can be made");
