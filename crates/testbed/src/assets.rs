@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 use serde::{Deserialize, Serialize};
 
 use crate::cache::Cache;
+use crate::cluster::Parts;
 use crate::error::Error;
 use crate::release;
 
@@ -61,8 +62,8 @@ pub struct Assets {
     pub etcd: PathBuf,
     /// kube-apiserver.
     pub apiserver: PathBuf,
-    /// kube-controller-manager.
-    pub controller_manager: PathBuf,
+    /// kube-controller-manager; `None` for an API server alone.
+    pub controller_manager: Option<PathBuf>,
     /// kubectl.
     pub kubectl: PathBuf,
     /// What a node takes on top; `None` for a control plane alone.
@@ -91,15 +92,19 @@ pub struct NodeAssets {
 }
 
 impl Assets {
-    /// Finds everything, or says what is missing.
-    pub fn find(cache: &Cache, with_node: bool) -> Result<Self, Error> {
+    /// Finds what the given parts need, or says what is missing. A folder that has only etcd, kube-apiserver and kubectl,
+    /// as the ecosystem's tools fetch it, is enough for [`Parts::ApiServer`].
+    pub fn find(cache: &Cache, parts: Parts) -> Result<Self, Error> {
         let search = Search { cache, given: given_folder() };
         Ok(Self {
             etcd: search.packaged(Package::Etcd, "etcd")?,
             apiserver: search.kubernetes("kube-apiserver")?,
-            controller_manager: search.kubernetes("kube-controller-manager")?,
+            controller_manager: match parts {
+                Parts::ApiServer => None,
+                Parts::ControlPlane | Parts::Cluster => Some(search.kubernetes("kube-controller-manager")?),
+            },
             kubectl: search.kubernetes("kubectl")?,
-            node: if with_node { Some(search.node()?) } else { None },
+            node: if parts == Parts::Cluster { Some(search.node()?) } else { None },
         })
     }
 }
@@ -135,9 +140,7 @@ impl Search<'_> {
 
     /// Kubernetes' own programs must be of the pinned release, so the PATH is not asked.
     fn kubernetes(&self, program: &str) -> Result<PathBuf, Error> {
-        let folder = self.given.clone().unwrap_or_else(|| self.cache.programs());
-        let path = folder.join(program);
-        if path.is_file() { Ok(path) } else { Err(missing(program, &[&folder])) }
+        kubernetes_program(self.cache, program)
     }
 
     fn packaged(&self, package: Package, program: &str) -> Result<PathBuf, Error> {
@@ -161,6 +164,13 @@ impl Search<'_> {
         }
         installed_cni_folder().ok_or_else(|| missing("the CNI plugin bridge", &[&unpacked]))
     }
+}
+
+/// One of Kubernetes' own programs.
+pub(crate) fn kubernetes_program(cache: &Cache, program: &str) -> Result<PathBuf, Error> {
+    let folder = given_folder().unwrap_or_else(|| cache.programs());
+    let path = folder.join(program);
+    if path.is_file() { Ok(path) } else { Err(missing(program, &[&folder])) }
 }
 
 fn installed_cni_folder() -> Option<PathBuf> {

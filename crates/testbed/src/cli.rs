@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::{Cluster, Config, Parts};
 use crate::error::{Error, IoContext as _, full_text};
-use crate::{assets::Assets, cache::Cache, conductor, init, keeper, leftovers, obtain};
+use crate::{assets, cache::Cache, conductor, init, keeper, leftovers, obtain};
 
 /// A real Kubernetes in processes, for tests.
 #[derive(Debug, Parser)]
@@ -25,7 +25,7 @@ enum Subject {
     Obtain,
     /// Starts a cluster and keeps it until Ctrl-C.
     Up(Up),
-    /// Prints the path of a cached program, such as kubectl.
+    /// Prints the path of one of Kubernetes' programs, such as kubectl.
     Which {
         /// The program.
         program: String,
@@ -96,11 +96,7 @@ pub fn run() -> ExitCode {
 }
 
 fn which(program: &str) -> Result<(), Error> {
-    let path = Assets::find(&Cache::of_user()?, false)?.kubectl.with_file_name(program);
-    if !path.is_file() {
-        return Err(Error::Missing { program: program.to_owned(), places: path.display().to_string() });
-    }
-    println!("{}", path.display());
+    println!("{}", assets::kubernetes_program(&Cache::of_user()?, program)?.display());
     Ok(())
 }
 

@@ -68,21 +68,15 @@ impl Cluster {
     /// The same; `on_step` hears of each step.
     pub async fn start_telling(config: Config, mut on_step: impl FnMut(&str)) -> Result<Self, Error> {
         let cache = Cache::of_user()?;
-        let with_node = config.parts == Parts::Cluster;
-        if with_node && !nix::unistd::geteuid().is_root() {
+        if config.parts == Parts::Cluster && !nix::unistd::geteuid().is_root() {
             return Err(Error::NotRoot);
         }
-        let assets = Assets::find(&cache, with_node)?;
+        let assets = Assets::find(&cache, config.parts)?;
         let kubectl = assets.kubectl.clone();
         if let Some(version) = assets.other_version() {
             on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {}", release::VERSION));
         }
-        let order = Order {
-            dir: config.dir,
-            controllers: config.parts != Parts::ApiServer,
-            assets,
-            kept_logs: cache.logs(),
-        };
+        let order = Order { dir: config.dir, assets, kept_logs: cache.logs() };
         let (mut lifeline, mut events) = Lifeline::start(config.keeper, &order)?;
         let mut dir = PathBuf::new();
         let wait = async {

@@ -5,14 +5,12 @@ mod crew;
 mod kubeconfig;
 mod node;
 
-use std::fs;
 use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
 use kube::Api;
-use serde::{Deserialize, Serialize};
 use tokio::io::AsyncReadExt as _;
 
 use crate::error::{Error, IoContext as _, full_text};
@@ -22,31 +20,6 @@ use crew::Crew;
 
 /// How long each single thing may take to come up; a cold page cache on a busy machine needs some of it.
 const PATIENCE: Duration = Duration::from_mins(1);
-
-/// What the conductor is to start, as the keeper wrote it down in the cluster's folder.
-#[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Score {
-    pub(crate) instance: Instance,
-    /// Whether a control plane without a node has a controller manager.
-    pub(crate) controllers: bool,
-}
-
-impl Score {
-    const FILE: &str = "score.json";
-
-    pub(crate) fn write(&self) -> Result<(), Error> {
-        let path = self.instance.file(Self::FILE);
-        let text =
-            serde_json::to_vec(self).map_err(|source| Error::Encoding { what: "the score", source })?;
-        fs::write(&path, text).doing("write", &path)
-    }
-
-    pub(crate) fn read(dir: &Path) -> Result<Self, Error> {
-        let path = dir.join(Self::FILE);
-        let text = fs::read(&path).doing("read", &path)?;
-        serde_json::from_slice(&text).map_err(|source| Error::Encoding { what: "the score", source })
-    }
-}
 
 /// Conducts the cluster in `dir` until a part ends or, with `lifeline`, until standard input does.
 pub(crate) fn run(dir: &Path, lifeline: bool) -> ExitCode {
@@ -71,10 +44,10 @@ pub(crate) fn run(dir: &Path, lifeline: bool) -> ExitCode {
 
 async fn conduct(dir: &Path, lifeline: bool) -> Result<(), Error> {
     crate::install_crypto();
-    let score = Score::read(dir)?;
-    let (mut crew, mut ends) = Crew::new(score.instance.logs());
+    let instance = Instance::read(dir)?;
+    let (mut crew, mut ends) = Crew::new(instance.logs());
     let work = async {
-        let endpoints = bring_up(&score, &mut crew).await?;
+        let endpoints = bring_up(&instance, &mut crew).await?;
         tell(&Event::Ready(endpoints));
         std::future::pending::<Result<(), Error>>().await
     };
@@ -97,23 +70,19 @@ async fn owner_left(lifeline: bool) {
     }
 }
 
-async fn bring_up(score: &Score, crew: &mut Crew) -> Result<Endpoints, Error> {
-    let instance = &score.instance;
+async fn bring_up(instance: &Instance, crew: &mut Crew) -> Result<Endpoints, Error> {
     let plane = control_plane::prepare(instance)?;
     plane.start_etcd(crew)?;
-    plane.start_apiserver(crew, score.controllers)?;
+    plane.start_apiserver(crew)?;
     // containerd needs no API server: it comes up and takes its images in the meantime.
-    let runtime = async {
-        match &instance.assets.node {
-            Some(assets) => node::start_containerd(instance, assets, crew).await,
-            None => Ok(()),
-        }
-    };
-    runtime.await?;
+    if let Some(assets) = &instance.assets.node {
+        node::start_containerd(instance, assets, crew).await?;
+    }
     let client = plane.wait_until_ready().await?;
     tell(&Event::Step("kube-apiserver is ready".to_owned()));
-    if score.controllers {
-        plane.start_controllers(crew)?;
+    let controllers = instance.assets.controller_manager.as_deref();
+    if let Some(program) = controllers {
+        plane.start_controllers(program, crew)?;
     }
     let mut node_name = None;
     if let Some(assets) = &instance.assets.node {
@@ -124,7 +93,7 @@ async fn bring_up(score: &Score, crew: &mut Crew) -> Result<Endpoints, Error> {
         tell(&Event::Step("the node is ready".to_owned()));
         node_name = Some(node::NAME.to_owned());
     }
-    if score.controllers {
+    if controllers.is_some() {
         // Pods are refused until their namespace has this account.
         let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
         crew::poll("the default service account", PATIENCE, async || {

@@ -15,9 +15,9 @@ use nix::sys::prctl::set_pdeathsig;
 use nix::sys::signal::Signal;
 use nix::sys::wait::{WaitStatus, wait};
 
-use crate::conductor::Score;
 use crate::error::{Error, IoContext as _, full_text};
 use crate::event::{Event, tell};
+use crate::instance::Instance;
 
 /// Kernel settings that a kubelet changes for the whole machine; it gets files of its own in their place.
 const KUBELET_SETTINGS: [&str; 6] = [
@@ -31,7 +31,7 @@ const KUBELET_SETTINGS: [&str; 6] = [
 
 /// Runs process 1 for the cluster in `dir`.
 pub(crate) fn run(dir: &Path) -> ExitCode {
-    let entered = Score::read(dir).and_then(|score| enter(dir, score.instance.has_node()));
+    let entered = Instance::read(dir).and_then(|instance| enter(dir, instance.has_node()));
     match entered.and_then(|()| tend(dir)) {
         Ok(code) => code,
         Err(error) => {

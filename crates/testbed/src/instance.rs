@@ -1,10 +1,12 @@
 //! What one cluster owns on this machine: a number, and everything that is named after it.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
 use crate::assets::Assets;
+use crate::error::{Error, IoContext as _};
 use crate::process::Process;
 
 /// How many clusters may run at once on one machine.
@@ -27,6 +29,23 @@ pub(crate) struct Instance {
 }
 
 impl Instance {
+    const FILE: &str = "instance.json";
+
+    /// Writes it down in its own folder, for its processes.
+    pub(crate) fn write(&self) -> Result<(), Error> {
+        let path = self.file(Self::FILE);
+        let text =
+            serde_json::to_vec(self).map_err(|source| Error::Encoding { what: "the instance", source })?;
+        fs::write(&path, text).doing("write", &path)
+    }
+
+    /// The one whose folder is `dir`.
+    pub(crate) fn read(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(Self::FILE);
+        let text = fs::read(&path).doing("read", &path)?;
+        serde_json::from_slice(&text).map_err(|source| Error::Encoding { what: "the instance", source })
+    }
+
     /// Whether it has a node, and with it containers, cgroups and a bridge.
     pub(crate) fn has_node(&self) -> bool {
         self.assets.node.is_some()

@@ -19,7 +19,6 @@ use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::{Deserialize, Serialize};
 
 use crate::assets::Assets;
-use crate::conductor::Score;
 use crate::error::{Error, IoContext as _, full_text};
 use crate::event::{Event, tell};
 use crate::instance::Instance;
@@ -36,7 +35,6 @@ const LONGEST_FOLDER: usize = 90;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) dir: Option<PathBuf>,
-    pub(crate) controllers: bool,
     pub(crate) assets: Assets,
     pub(crate) kept_logs: PathBuf,
 }
@@ -66,7 +64,7 @@ fn keep(order: &str) -> Result<(), Error> {
     let mut instance = place(&order, slot.number())?;
     slot.record(&instance)?;
     tell(&Event::Placed { dir: instance.dir.clone(), slot: instance.slot });
-    let orderly = match start(&order, &instance) {
+    let orderly = match start(&instance) {
         Ok(mut cluster) => {
             instance.first = Process::of(cluster.process.id());
             slot.record(&instance)?;
@@ -125,10 +123,10 @@ struct First {
     output: ChildStdout,
 }
 
-fn start(order: &Order, instance: &Instance) -> Result<First, Error> {
+fn start(instance: &Instance) -> Result<First, Error> {
     let logs = instance.logs();
     fs::create_dir_all(&logs).doing("create", &logs)?;
-    Score { instance: instance.clone(), controllers: order.controllers }.write()?;
+    instance.write()?;
     if let Some(node) = &instance.assets.node {
         cgroup::create(&instance.cgroup())?;
         link::create(instance, &node.busybox)?;
@@ -215,6 +213,8 @@ fn end(mut cluster: First, instance: &Instance) -> Result<(), Error> {
     if let Some(first) = instance.first {
         first.end(&instance.dir);
     }
+    // Already dead is as good.
+    let _ = cluster.process.kill();
     cluster.process.wait().map_err(|source| Error::System { doing: "wait for the cluster", source })?;
     Ok(())
 }

@@ -73,7 +73,7 @@ impl ControlPlane<'_> {
         crew.start("etcd", etcd)
     }
 
-    pub(super) fn start_apiserver(&self, crew: &mut Crew, controllers: bool) -> Result<(), Error> {
+    pub(super) fn start_apiserver(&self, crew: &mut Crew) -> Result<(), Error> {
         let names = ["localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"];
         let serving = self.authority.server("apiserver", &names)?;
         let kubelet_client = self.authority.client(
@@ -92,7 +92,7 @@ impl ControlPlane<'_> {
         server.arg("--endpoint-reconciler-type=none");
         server.args(["--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"]);
         server.args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"]);
-        if !controllers {
+        if self.instance.assets.controller_manager.is_none() {
             // Nobody makes the accounts that this plugin waits for.
             server.arg("--disable-admission-plugins=ServiceAccount");
         }
@@ -117,10 +117,10 @@ impl ControlPlane<'_> {
         crew.start("kube-apiserver", server)
     }
 
-    pub(super) fn start_controllers(&self, crew: &mut Crew) -> Result<(), Error> {
+    pub(super) fn start_controllers(&self, program: &Path, crew: &mut Crew) -> Result<(), Error> {
         let name = "kube-controller-manager";
         let authority = self.authority.identity();
-        let mut controllers = Command::new(&self.instance.assets.controller_manager);
+        let mut controllers = Command::new(program);
         controllers.args(["--leader-elect=false", "--bind-address=127.0.0.1", "--secure-port=0"]);
         controllers.arg("--use-service-account-credentials=true");
         for (flag, path) in [

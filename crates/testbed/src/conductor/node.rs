@@ -138,7 +138,7 @@ fn is_ready(node: &Node) -> bool {
         .as_ref()
         .and_then(|spec| spec.taints.as_ref())
         .is_some_and(|taints| taints.iter().any(|taint| taint.effect != "PreferNoSchedule"));
-    // The service account controller and others label nothing, but the kubelet's own labels come with its first write.
+    // Registered in its stead the node has no labels; the kubelet's come with its first write, and pods may select them.
     ready && !tainted && node.labels().contains_key("kubernetes.io/os")
 }
 

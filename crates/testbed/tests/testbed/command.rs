@@ -19,7 +19,7 @@ fn a_start_without_programs_says_what_to_run() {
 fn a_start_that_fails_says_why_and_keeps_only_the_logs() {
     let machine = Scratch::new("failing");
     machine.script("etcd", "echo no room for a database; exit 3");
-    for program in ["kube-apiserver", "kube-controller-manager", "kubectl"] {
+    for program in ["kube-apiserver", "kubectl"] {
         machine.script(program, PATIENT);
     }
     let output = machine
@@ -42,7 +42,7 @@ fn a_start_that_fails_says_why_and_keeps_only_the_logs() {
 #[test]
 fn a_folder_with_something_in_it_is_not_used() {
     let machine = Scratch::new("full");
-    for program in ["etcd", "kube-apiserver", "kube-controller-manager", "kubectl"] {
+    for program in ["etcd", "kube-apiserver", "kubectl"] {
         machine.script(program, PATIENT);
     }
     let folder = machine.path("full");
