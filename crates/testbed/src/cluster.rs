@@ -139,14 +139,19 @@ impl Cluster {
 
     /// Waits until the cluster ends although nobody stopped it, and says why and where its logs are.
     pub async fn ended(&mut self) -> Error {
-        let mut reason = String::from("its keeper was killed; `testbed clean` removes the rest");
+        let mut failure = None;
         while let Some(event) = self.events.recv().await {
             match event {
-                Event::Failed(why) => reason = why,
-                Event::LogsKept(logs) => return Error::Gone { reason, logs },
+                Event::Failed(why) => failure = Some(why),
+                Event::LogsKept(logs) => {
+                    let reason = failure.unwrap_or_else(|| String::from("its keeper was asked to end it"));
+                    return Error::Gone { reason, logs };
+                }
                 _ => {}
             }
         }
+        let reason = failure
+            .unwrap_or_else(|| String::from("its keeper was killed; `testbed clean` removes the rest"));
         Error::Gone { reason, logs: self.dir.join("logs") }
     }
 
