@@ -1,5 +1,6 @@
 //! Field errors: what is wrong with an object, where, in the words of the Kubernetes API.
 
+use std::collections::HashSet;
 use std::fmt;
 
 /// What kind of mistake a field has.
@@ -15,6 +16,8 @@ pub enum ErrorType {
     NotSupported,
     /// The value stands there twice.
     Duplicate,
+    /// The value names something that is not there.
+    NotFound,
 }
 
 impl ErrorType {
@@ -26,6 +29,7 @@ impl ErrorType {
             Self::Required => "Required value",
             Self::NotSupported => "Unsupported value",
             Self::Duplicate => "Duplicate value",
+            Self::NotFound => "Not found",
         }
     }
 
@@ -37,6 +41,7 @@ impl ErrorType {
             Self::Required => "FieldValueRequired",
             Self::NotSupported => "FieldValueNotSupported",
             Self::Duplicate => "FieldValueDuplicate",
+            Self::NotFound => "FieldValueNotFound",
         }
     }
 
@@ -98,6 +103,11 @@ impl FieldError {
         Self::new(ErrorType::Duplicate, path, value, "")
     }
 
+    /// The value names something that is not there.
+    pub fn not_found(path: impl Into<String>, value: impl Into<String>, detail: impl Into<String>) -> Self {
+        Self::new(ErrorType::NotFound, path, value, detail)
+    }
+
     /// The value is not one of `supported`, which is given in the order of the alphabet.
     pub fn not_supported(path: impl Into<String>, value: impl Into<String>, supported: &[&str]) -> Self {
         let values: Vec<String> = supported.iter().copied().map(quoted).collect();
@@ -131,16 +141,13 @@ fn quoted(text: &str) -> String {
     format!("{text:?}")
 }
 
-/// Renders several errors as Kubernetes aggregates them: alone as it is, several as `[a, b]`, each once.
+/// Renders errors as Kubernetes aggregates them: one as it is, several as `[a, b]`, each once.
 pub fn aggregate_message(errors: &[FieldError]) -> String {
-    let mut texts: Vec<String> = Vec::with_capacity(errors.len());
-    for error in errors {
-        let text = error.to_string();
-        if !texts.contains(&text) {
-            texts.push(text);
-        }
-    }
+    let mut seen = HashSet::new();
+    let texts = errors.iter().map(FieldError::to_string);
+    let texts: Vec<String> = texts.filter(|text| seen.insert(text.clone())).collect();
     match texts.as_slice() {
+        [] => String::new(),
         [only] => only.clone(),
         several => format!("[{}]", several.join(", ")),
     }
@@ -166,6 +173,10 @@ mod tests {
                 FieldError::not_supported("c.resizePolicy", "x", &["cpu", "memory"]),
                 "c.resizePolicy: Unsupported value: \"x\": supported values: \"cpu\", \"memory\"",
             ),
+            (
+                FieldError::not_found("c.claims[0]", "gpu", "no such claim"),
+                "c.claims[0]: Not found: \"gpu\": no such claim",
+            ),
         ];
         for (error, text) in table {
             assert_eq!(error.to_string(), text);
@@ -176,6 +187,7 @@ mod tests {
     fn several_errors_stand_in_brackets_each_once() {
         let one = FieldError::forbidden("spec", "no");
         let two = FieldError::forbidden("spec", "never");
+        assert_eq!(aggregate_message(&[]), "");
         assert_eq!(aggregate_message(std::slice::from_ref(&one)), "spec: Forbidden: no");
         assert_eq!(
             aggregate_message(&[one.clone(), two, one]),
