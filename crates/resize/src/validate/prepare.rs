@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 
+use super::init_containers;
 use crate::rules::Rules;
 
 /// Takes from the body of a `/resize` request what a resize may change, and everything else from the stored
@@ -25,10 +26,10 @@ pub fn prepare_resize(stored: &Pod, mut requested: Pod, rules: &Rules) -> Pod {
 fn prepare_spec(stored: &PodSpec, mut requested: PodSpec, rules: &Rules) -> PodSpec {
     let mut spec = stored.clone();
     take_resources(&mut spec.containers, requested.containers);
-    let init = spec.init_containers.get_or_insert_default();
-    take_resources(init, requested.init_containers.take().unwrap_or_default());
-    if init.is_empty() {
-        spec.init_containers.clone_from(&stored.init_containers);
+    let mut init = stored.init_containers.clone().unwrap_or_default();
+    take_resources(&mut init, requested.init_containers.take().unwrap_or_default());
+    if !init.is_empty() || !init_containers(stored).is_empty() {
+        spec.init_containers = Some(init);
     }
     if rules.resize_pod_level {
         spec.resources = requested.resources;

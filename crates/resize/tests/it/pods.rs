@@ -1,8 +1,8 @@
 //! Builders for the pods that tests speak of.
 
 use k8s_openapi::api::core::v1::{
-    Container, ContainerResizePolicy, ContainerState, ContainerStateRunning, ContainerStatus, Pod, PodSpec,
-    PodStatus, ResourceRequirements,
+    Container, ContainerResizePolicy, ContainerState, ContainerStateRunning, ContainerStatus, Pod,
+    PodResourceClaim, PodSpec, PodStatus, ResourceClaim, ResourceRequirements,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -38,6 +38,8 @@ pub(crate) trait ContainerExt: Sized {
     fn policy(self, text: &str) -> Self;
     /// As an init container that keeps running.
     fn sidecar(self) -> Self;
+    /// With claims, by their names.
+    fn claims(self, names: &[&str]) -> Self;
 }
 
 impl ContainerExt for Container {
@@ -52,6 +54,12 @@ impl ContainerExt for Container {
 
     fn sidecar(mut self) -> Self {
         self.restart_policy = Some("Always".to_owned());
+        self
+    }
+
+    fn claims(mut self, names: &[&str]) -> Self {
+        let claim = |name: &&str| ResourceClaim { name: (*name).to_owned(), request: None };
+        self.resources.get_or_insert_default().claims = Some(names.iter().map(claim).collect());
         self
     }
 }
@@ -87,6 +95,14 @@ pub(crate) trait PodExt: Sized {
     fn respec(&self, change: impl FnOnce(&mut PodSpec)) -> Self;
     /// The same pod with init containers.
     fn init(self, containers: impl IntoIterator<Item = Container>) -> Self;
+    /// The same pod with requests and limits of its own, as [`resources`] takes them.
+    fn whole(self, requests: &str, limits: &str) -> Self;
+    /// The same pod with claims for its containers to name.
+    fn declares_claims(self, names: &[&str]) -> Self;
+    /// The same pod with its spec changed, as if it had always been so.
+    fn with(self, change: impl FnOnce(&mut PodSpec)) -> Self;
+    /// The same pod with its status changed.
+    fn status(self, change: impl FnOnce(&mut PodStatus)) -> Self;
     /// The same pod with every container running just as the spec asks.
     fn running(self) -> Self;
 }
@@ -110,6 +126,29 @@ impl PodExt for Pod {
     fn init(mut self, containers: impl IntoIterator<Item = Container>) -> Self {
         let spec = self.spec.as_mut().expect("test pods have a spec");
         spec.init_containers = Some(containers.into_iter().collect());
+        self
+    }
+
+    fn whole(self, requests: &str, limits: &str) -> Self {
+        self.with(|spec| spec.resources = Some(resources(requests, limits)))
+    }
+
+    fn declares_claims(self, names: &[&str]) -> Self {
+        let claim = |name: &&str| PodResourceClaim {
+            name: (*name).to_owned(),
+            resource_claim_name: Some(format!("{name}-claim")),
+            ..PodResourceClaim::default()
+        };
+        self.with(|spec| spec.resource_claims = Some(names.iter().map(claim).collect()))
+    }
+
+    fn with(mut self, change: impl FnOnce(&mut PodSpec)) -> Self {
+        change(self.spec.as_mut().expect("test pods have a spec"));
+        self
+    }
+
+    fn status(mut self, change: impl FnOnce(&mut PodStatus)) -> Self {
+        change(self.status.get_or_insert_default());
         self
     }
 
