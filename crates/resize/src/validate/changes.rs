@@ -10,7 +10,8 @@ use crate::quantity::Quantity;
 use crate::resource::Resource;
 
 /// Collects the JSON names of the fields that differ. Each field says how it is compared: `plain` by its
-/// value, `list` with an absent collection equal to an empty one, `skip` not at all.
+/// value, `loose` with an absent value equal to an empty or zero one (where kube-apiserver cannot tell them
+/// apart either), `amounts` as quantities, `skip` not at all.
 macro_rules! differing_fields {
     ($type:ident, $old:expr, $new:expr, { $($how:ident $field:ident => $json:literal),+ $(,)? }) => {{
         let $type { $($field: _),+ } = $old;
@@ -25,12 +26,17 @@ fn plain<T: PartialEq>(old: &T, new: &T) -> bool {
 }
 
 #[expect(clippy::ref_option, reason = "called by the macro on the fields as they are")]
-fn list<T: PartialEq + Default>(old: &Option<T>, new: &Option<T>) -> bool {
+fn loose<T: PartialEq + Default>(old: &Option<T>, new: &Option<T>) -> bool {
     match (old, new) {
         (Some(old), Some(new)) => old == new,
         (Some(one), None) | (None, Some(one)) => *one == T::default(),
         (None, None) => true,
     }
+}
+
+#[expect(clippy::ref_option, reason = "called by the macro on the fields as they are")]
+fn amounts(old: &Option<WireList>, new: &Option<WireList>) -> bool {
+    !lists_differ(old.as_ref(), new.as_ref(), |_| true)
 }
 
 fn skip<T>(_old: &T, _new: &T) -> bool {
@@ -46,43 +52,43 @@ pub(super) fn spec_changes(old: &PodSpec, new: &PodSpec, mutable: &[&str]) -> Ve
         plain automount_service_account_token => "automountServiceAccountToken",
         skip containers => "containers",
         plain dns_config => "dnsConfig",
-        plain dns_policy => "dnsPolicy",
+        loose dns_policy => "dnsPolicy",
         plain enable_service_links => "enableServiceLinks",
-        list ephemeral_containers => "ephemeralContainers",
-        list host_aliases => "hostAliases",
-        plain host_ipc => "hostIPC",
-        plain host_network => "hostNetwork",
-        plain host_pid => "hostPID",
+        loose ephemeral_containers => "ephemeralContainers",
+        loose host_aliases => "hostAliases",
+        loose host_ipc => "hostIPC",
+        loose host_network => "hostNetwork",
+        loose host_pid => "hostPID",
         plain host_users => "hostUsers",
-        plain hostname => "hostname",
+        loose hostname => "hostname",
         plain hostname_override => "hostnameOverride",
-        list image_pull_secrets => "imagePullSecrets",
+        loose image_pull_secrets => "imagePullSecrets",
         skip init_containers => "initContainers",
-        plain node_name => "nodeName",
-        list node_selector => "nodeSelector",
+        loose node_name => "nodeName",
+        loose node_selector => "nodeSelector",
         plain os => "os",
-        list overhead => "overhead",
+        amounts overhead => "overhead",
         plain preemption_policy => "preemptionPolicy",
         plain priority => "priority",
-        plain priority_class_name => "priorityClassName",
-        list readiness_gates => "readinessGates",
-        list resource_claims => "resourceClaims",
+        loose priority_class_name => "priorityClassName",
+        loose readiness_gates => "readinessGates",
+        loose resource_claims => "resourceClaims",
         skip resources => "resources",
-        plain restart_policy => "restartPolicy",
+        loose restart_policy => "restartPolicy",
         plain runtime_class_name => "runtimeClassName",
-        plain scheduler_name => "schedulerName",
-        list scheduling_gates => "schedulingGates",
+        loose scheduler_name => "schedulerName",
+        loose scheduling_gates => "schedulingGates",
         plain scheduling_group => "schedulingGroup",
         plain security_context => "securityContext",
-        plain service_account => "serviceAccount",
-        plain service_account_name => "serviceAccountName",
+        loose service_account => "serviceAccount",
+        loose service_account_name => "serviceAccountName",
         plain set_hostname_as_fqdn => "setHostnameAsFQDN",
         plain share_process_namespace => "shareProcessNamespace",
-        plain subdomain => "subdomain",
+        loose subdomain => "subdomain",
         plain termination_grace_period_seconds => "terminationGracePeriodSeconds",
-        list tolerations => "tolerations",
-        list topology_spread_constraints => "topologySpreadConstraints",
-        list volumes => "volumes",
+        loose tolerations => "tolerations",
+        loose topology_spread_constraints => "topologySpreadConstraints",
+        loose volumes => "volumes",
     });
     own.into_iter().filter(|name| !mutable.contains(name)).map(|name| format!("spec.{name}")).collect()
 }
@@ -95,31 +101,31 @@ pub(super) fn container_changes(
     mutable: &[&str],
 ) -> Vec<String> {
     let own = differing_fields!(Container, old, new, {
-        list args => "args",
-        list command => "command",
-        list env => "env",
-        list env_from => "envFrom",
-        plain image => "image",
-        plain image_pull_policy => "imagePullPolicy",
+        loose args => "args",
+        loose command => "command",
+        loose env => "env",
+        loose env_from => "envFrom",
+        loose image => "image",
+        loose image_pull_policy => "imagePullPolicy",
         plain lifecycle => "lifecycle",
         plain liveness_probe => "livenessProbe",
         plain name => "name",
-        list ports => "ports",
+        loose ports => "ports",
         plain readiness_probe => "readinessProbe",
-        list resize_policy => "resizePolicy",
+        loose resize_policy => "resizePolicy",
         skip resources => "resources",
         plain restart_policy => "restartPolicy",
-        list restart_policy_rules => "restartPolicyRules",
+        loose restart_policy_rules => "restartPolicyRules",
         plain security_context => "securityContext",
         plain startup_probe => "startupProbe",
-        plain stdin => "stdin",
-        plain stdin_once => "stdinOnce",
-        plain termination_message_path => "terminationMessagePath",
-        plain termination_message_policy => "terminationMessagePolicy",
-        plain tty => "tty",
-        list volume_devices => "volumeDevices",
-        list volume_mounts => "volumeMounts",
-        plain working_dir => "workingDir",
+        loose stdin => "stdin",
+        loose stdin_once => "stdinOnce",
+        loose termination_message_path => "terminationMessagePath",
+        loose termination_message_policy => "terminationMessagePolicy",
+        loose tty => "tty",
+        loose volume_devices => "volumeDevices",
+        loose volume_mounts => "volumeMounts",
+        loose working_dir => "workingDir",
     });
     own.into_iter().filter(|name| !mutable.contains(name)).map(|name| format!("{path}.{name}")).collect()
 }
@@ -148,7 +154,7 @@ fn differ(
     let none = ResourceRequirements::default();
     let (old, new) = (old.unwrap_or(&none), new.unwrap_or(&none));
     let ResourceRequirements { claims: _, limits: _, requests: _ } = old;
-    !list(&old.claims, &new.claims)
+    !loose(&old.claims, &new.claims)
         || lists_differ(old.limits.as_ref(), new.limits.as_ref(), &counts)
         || lists_differ(old.requests.as_ref(), new.requests.as_ref(), &counts)
 }
