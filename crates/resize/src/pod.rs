@@ -23,6 +23,9 @@ pub enum RestartPolicy {
 }
 
 impl RestartPolicy {
+    /// Both of them, in the order of the alphabet.
+    pub const ALL: [Self; 2] = [Self::NotRequired, Self::RestartContainer];
+
     /// The name in `resizePolicy[].restartPolicy`.
     pub const fn name(self) -> &'static str {
         match self {

@@ -40,6 +40,14 @@ impl fmt::Display for Resource {
     }
 }
 
+/// Whether a resource is huge pages of some size.
+pub(crate) fn is_huge_pages(name: &str) -> bool {
+    name.starts_with(HUGE_PAGES)
+}
+
+/// What the names of huge pages start with; the size of a page follows.
+pub(crate) const HUGE_PAGES: &str = "hugepages-";
+
 /// One value for each resizable resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PerResource<T> {

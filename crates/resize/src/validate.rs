@@ -9,17 +9,20 @@
 //! the rest of a pod come before these.
 
 mod changes;
+mod claims;
+mod names;
+mod pod;
 mod policy;
 mod prepare;
+mod resource_names;
 mod update;
 mod values;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 
-pub use policy::resize_policies;
+pub use pod::pod;
 pub use prepare::prepare_resize;
 pub use update::update;
-pub use values::resources;
 
 use crate::aggregate::Role;
 use crate::field::FieldError;
@@ -31,16 +34,6 @@ use changes::{container_changes, other_resources_differ, resources_differ, spec_
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
 const ONLY_CPU_AND_MEMORY: &str = "only cpu and memory resources are mutable";
-
-/// Checks the resources and policies of a new pod, or of any pod as it would be after a change.
-///
-/// `stored` is the pod as it was, if there was one: what it already got away with is tolerated.
-pub fn pod(new: &Pod, stored: Option<&Pod>) -> Vec<FieldError> {
-    let Some(spec) = &new.spec else { return vec![FieldError::required("spec", "")] };
-    let mut errors = resources(spec);
-    errors.extend(resize_policies(spec, stored.and_then(|pod| pod.spec.as_ref())));
-    errors
-}
 
 /// Checks a resize that came through `/resize`, after [`prepare_resize`]. No errors: it may be stored.
 pub fn resize(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
@@ -66,9 +59,13 @@ pub fn resize(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
     }
     for (i, (old, new)) in init_pairs(old_spec, new_spec).enumerate() {
         let path = format!("spec.initContainers[{i}]");
-        if init_resizable(new, rules) && differs_beyond_resources(old, new, &path) {
+        let beyond = differs_beyond_resources(old, new, &path);
+        if beyond && init_resizable(new, rules) {
             let rule = "only cpu and memory resources for init or sidecar containers are mutable";
-            errors.push(FieldError::forbidden(path, rule));
+            errors.push(FieldError::forbidden(&path, rule));
+        }
+        if beyond || resources_differ(old.resources.as_ref(), new.resources.as_ref()) {
+            errors.extend(refused_init_change(&path, new, rules));
         }
     }
     if errors.is_empty() && !spec_changes(old_spec, new_spec, &[]).is_empty() {
@@ -121,8 +118,9 @@ fn resource_rules(
     if errors.len() > before {
         return false;
     }
-    for (i, (old, new)) in init_pairs(old, new).enumerate() {
-        init_container_rules(&format!("spec.initContainers[{i}]"), old, new, rules, errors);
+    for (i, (old, new)) in init_pairs(old, new).enumerate().filter(|(_, (_, new))| init_resizable(new, rules))
+    {
+        nothing_removed(&format!("spec.initContainers[{i}].resources"), old, new, errors);
     }
     for (i, (old, new)) in old.containers.iter().zip(&new.containers).enumerate() {
         nothing_removed(&format!("spec.containers[{i}].resources"), old, new, errors);
@@ -190,36 +188,35 @@ fn same_containers(list: &str, old: &[Container], new: &[Container], errors: &mu
     }
 }
 
-fn init_container_rules(
-    path: &str,
-    old: &Container,
-    new: &Container,
-    rules: &Rules,
-    errors: &mut Vec<FieldError>,
-) {
-    if init_resizable(new, rules) {
-        nothing_removed(&format!("{path}.resources"), old, new, errors);
-    }
-    if init_role(new) == Role::Sidecar || !resources_differ(old.resources.as_ref(), new.resources.as_ref()) {
-        return;
-    }
-    if !rules.resize_init_containers {
-        errors.push(FieldError::forbidden("spec", "resources for non-sidecar init containers are immutable"));
+/// What keeps a plain init container from being changed.
+fn refused_init_change(path: &str, new: &Container, rules: &Rules) -> Option<FieldError> {
+    if init_role(new) == Role::Sidecar {
+        None
+    } else if !rules.resize_init_containers {
+        Some(FieldError::forbidden("spec", "resources for non-sidecar init containers are immutable"))
     } else if policy::restarts(new) {
         let rule = "non-sidecar init containers with a resize policy of RestartContainer cannot be resized";
-        errors.push(FieldError::forbidden(path, rule));
+        Some(FieldError::forbidden(path, rule))
+    } else {
+        None
     }
 }
 
 fn nothing_removed(path: &str, old: &Container, new: &Container, errors: &mut Vec<FieldError>) {
-    let lists = |container: &Container| container.resources.clone().unwrap_or_default();
-    let (old, new) = (lists(old), lists(new));
-    if removed(old.requests.as_ref(), new.requests.as_ref()) {
+    if removed(requests_of(old), requests_of(new)) {
         errors.push(FieldError::forbidden(format!("{path}.requests"), "resource requests cannot be removed"));
     }
-    if removed(old.limits.as_ref(), new.limits.as_ref()) {
+    if removed(limits_of(old), limits_of(new)) {
         errors.push(FieldError::forbidden(format!("{path}.limits"), "resource limits cannot be removed"));
     }
+}
+
+fn requests_of(container: &Container) -> Option<&WireList> {
+    container.resources.as_ref()?.requests.as_ref()
+}
+
+fn limits_of(container: &Container) -> Option<&WireList> {
+    container.resources.as_ref()?.limits.as_ref()
 }
 
 fn removed(old: Option<&WireList>, new: Option<&WireList>) -> bool {

@@ -1,94 +1,81 @@
 //! The rules for `resizePolicy`.
 
-use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, PodSpec};
 
 use crate::aggregate::Role;
 use crate::field::FieldError;
 use crate::pod::{RestartPolicy, init_role};
 use crate::resource::Resource;
 
-/// Checks the resize policies of every container, and that ephemeral containers have none.
-///
-/// `stored` is the spec as it was, if there was one: a plain init container that already had
-/// `RestartContainer` keeps it.
-pub fn resize_policies(spec: &PodSpec, stored: Option<&PodSpec>) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    let pod_never_restarts = spec.restart_policy.as_deref() == Some("Never");
-    let tolerated = stored
-        .and_then(|spec| spec.init_containers.as_ref())
-        .is_some_and(|init| init.iter().any(|c| init_role(c) == Role::Init && restarts(c)));
-    for (i, container) in spec.containers.iter().enumerate() {
-        let path = format!("spec.containers[{i}].resizePolicy");
-        container_policies(container, &path, pod_never_restarts, &mut errors);
+/// What the rules for policies depend on besides the policies.
+pub(super) struct PolicyRules {
+    /// The pod never restarts a container, so no resize may ask it to.
+    pod_never_restarts: bool,
+    /// Plain init containers may ask for a restart, since one of the pod as it was did so.
+    init_may_restart: bool,
+}
+
+impl PolicyRules {
+    pub(super) fn of(spec: &PodSpec, stored: Option<&PodSpec>) -> Self {
+        let mut stored_init = stored.and_then(|spec| spec.init_containers.as_ref()).into_iter().flatten();
+        Self {
+            pod_never_restarts: spec.restart_policy.as_deref() == Some("Never"),
+            init_may_restart: stored_init.any(|c| init_role(c) == Role::Init && restarts(c)),
+        }
     }
-    for (i, container) in spec.init_containers.iter().flatten().enumerate() {
-        let path = format!("spec.initContainers[{i}].resizePolicy");
-        container_policies(container, &path, pod_never_restarts, &mut errors);
-        if init_role(container) == Role::Init && !tolerated {
-            for (j, policy) in container.resize_policy.iter().flatten().enumerate() {
-                if policy.restart_policy == RestartPolicy::RestartContainer.name() {
-                    errors.push(FieldError::invalid(
-                        format!("{path}[{j}].restartPolicy"),
-                        policy.restart_policy.clone(),
-                        "must not be set to 'RestartContainer' for non-sidecar initContainers",
-                    ));
-                }
+
+    /// Checks the policies of any container: for resources that can be resized, each once, in known words.
+    pub(super) fn container(
+        &self,
+        policies: Option<&[ContainerResizePolicy]>,
+        path: &str,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let path = format!("{path}.resizePolicy");
+        let mut seen = BTreeSet::new();
+        for (i, policy) in policies.unwrap_or_default().iter().enumerate() {
+            let (resource, restart) = (policy.resource_name.as_str(), policy.restart_policy.as_str());
+            if !seen.insert(resource) {
+                errors.push(FieldError::duplicate(format!("{path}[{i}]"), resource));
+            }
+            errors.extend(unsupported(&path, resource, &Resource::ALL.map(Resource::name)));
+            errors.extend(unsupported(&path, restart, &RestartPolicy::ALL.map(RestartPolicy::name)));
+            if self.pod_never_restarts && restart != RestartPolicy::NotRequired.name() {
+                let rule = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
+                errors.push(FieldError::invalid(&path, restart, rule));
             }
         }
     }
-    for (i, container) in spec.ephemeral_containers.iter().flatten().enumerate() {
-        let forbidden = |field: &str| {
-            let path = format!("spec.ephemeralContainers[{i}].{field}");
-            FieldError::forbidden(path, "cannot be set for an Ephemeral Container")
-        };
-        if container.resize_policy.as_ref().is_some_and(|policies| !policies.is_empty()) {
-            errors.push(forbidden("resizePolicy"));
+
+    /// Checks that a plain init container, which runs to its end and once, asks for no restart.
+    pub(super) fn init_container(&self, container: &Container, path: &str, errors: &mut Vec<FieldError>) {
+        if init_role(container) == Role::Sidecar || self.init_may_restart {
+            return;
         }
-        if container.resources.as_ref().is_some_and(|resources| *resources != ResourceRequirements::default())
-        {
-            errors.push(forbidden("resources"));
+        for (i, policy) in container.resize_policy.iter().flatten().enumerate() {
+            if asks_for_restart(policy) {
+                let path = format!("{path}.resizePolicy[{i}].restartPolicy");
+                let rule = "must not be set to 'RestartContainer' for non-sidecar initContainers";
+                errors.push(FieldError::invalid(path, policy.restart_policy.clone(), rule));
+            }
         }
     }
-    errors
 }
 
 /// Whether any resource of a container is changed by restarting it.
 pub(super) fn restarts(container: &Container) -> bool {
-    let mut policies = container.resize_policy.iter().flatten();
-    policies.any(|policy| policy.restart_policy == RestartPolicy::RestartContainer.name())
+    container.resize_policy.iter().flatten().any(asks_for_restart)
 }
 
-fn container_policies(
-    container: &Container,
-    path: &str,
-    pod_never_restarts: bool,
-    errors: &mut Vec<FieldError>,
-) {
-    let policies = container.resize_policy.as_deref().unwrap_or_default();
-    for (i, policy) in policies.iter().enumerate() {
-        let (resource, restart) = (&policy.resource_name, &policy.restart_policy);
-        if policies[..i].iter().any(|earlier| earlier.resource_name == *resource) {
-            errors.push(FieldError::duplicate(format!("{path}[{i}]"), resource.clone()));
-        }
-        if resource.is_empty() {
-            errors.push(FieldError::required(path, ""));
-        } else if Resource::named(resource).is_none() {
-            errors.push(FieldError::not_supported(
-                path,
-                resource.clone(),
-                &Resource::ALL.map(Resource::name),
-            ));
-        }
-        let supported =
-            [RestartPolicy::NotRequired, RestartPolicy::RestartContainer].map(RestartPolicy::name);
-        if restart.is_empty() {
-            errors.push(FieldError::required(path, ""));
-        } else if !supported.contains(&restart.as_str()) {
-            errors.push(FieldError::not_supported(path, restart.clone(), &supported));
-        }
-        if pod_never_restarts && restart != RestartPolicy::NotRequired.name() {
-            let rule = "must be 'NotRequired' when pod `restartPolicy` is 'Never'";
-            errors.push(FieldError::invalid(path, restart.clone(), rule));
-        }
+fn asks_for_restart(policy: &ContainerResizePolicy) -> bool {
+    policy.restart_policy == RestartPolicy::RestartContainer.name()
+}
+
+fn unsupported(path: &str, value: &str, supported: &[&str]) -> Option<FieldError> {
+    if value.is_empty() {
+        return Some(FieldError::required(path, ""));
     }
+    (!supported.contains(&value)).then(|| FieldError::not_supported(path, value, supported))
 }

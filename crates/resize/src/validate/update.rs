@@ -3,7 +3,7 @@
 use k8s_openapi::api::core::v1::{Container, Pod, PodAffinity, PodAntiAffinity, PodSpec};
 
 use super::changes::{container_changes, other_resources_differ, resources_differ, spec_changes};
-use super::{init_containers, init_pairs, never_resizable, resource_rules};
+use super::{init_containers, init_pairs, never_resizable, refused_init_change, resource_rules};
 use crate::field::FieldError;
 use crate::rules::Rules;
 
@@ -24,9 +24,10 @@ const MUTABLE_RESOURCES: &str = "`spec.containers[*].resources` (for CPU/memory 
 /// a changed resource is a field like any other. How `tolerations`, `schedulingGates` and the other mutable
 /// fields may change is for the API server to say; here they may.
 pub fn update(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
-    let Some((old_spec, new_spec)) = stored.spec.as_ref().zip(new.spec.as_ref()) else { return Vec::new() };
     let mut errors = super::pod(new, Some(stored));
-    if !same_length(old_spec, new_spec, &mut errors) {
+    let Some((old_spec, new_spec)) = stored.spec.as_ref().zip(new.spec.as_ref()) else { return errors };
+    if let Some(refusal) = containers_added_or_removed(old_spec, new_spec) {
+        errors.push(refusal);
         return errors;
     }
     let resized = resources_changed(old_spec, new_spec);
@@ -36,6 +37,11 @@ pub fn update(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
         }
         if !resource_rules(stored, old_spec, new_spec, rules, &mut errors) {
             return errors;
+        }
+        for (i, (old, new)) in init_pairs(old_spec, new_spec).enumerate() {
+            if resources_differ(old.resources.as_ref(), new.resources.as_ref()) {
+                errors.extend(refused_init_change(&format!("spec.initContainers[{i}]"), new, rules));
+            }
         }
     }
     let mut changed = spec_changes(old_spec, new_spec, &mutable_fields(old_spec, new_spec));
@@ -76,17 +82,13 @@ fn immutable_resources_changed(old: &Container, new: &Container, rules: &Rules) 
     if rules.main_door { other_resources_differ(old, new) } else { resources_differ(old, new) }
 }
 
-fn same_length(old: &PodSpec, new: &PodSpec, errors: &mut Vec<FieldError>) -> bool {
-    let before = errors.len();
-    for (path, old, new) in [
+fn containers_added_or_removed(old: &PodSpec, new: &PodSpec) -> Option<FieldError> {
+    let lengths = [
         ("spec.containers", old.containers.len(), new.containers.len()),
         ("spec.initContainers", init_containers(old).len(), init_containers(new).len()),
-    ] {
-        if old != new {
-            errors.push(FieldError::forbidden(path, "pod updates may not add or remove containers"));
-        }
-    }
-    errors.len() == before
+    ];
+    let (path, ..) = lengths.into_iter().find(|(_, old, new)| old != new)?;
+    Some(FieldError::forbidden(path, "pod updates may not add or remove containers"))
 }
 
 /// The fields of a spec that may change, beside images and resources.

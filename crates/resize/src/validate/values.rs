@@ -3,90 +3,130 @@
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 
 use super::bad_quantity;
+use super::claims::ClaimNames;
+use super::resource_names::{container_resource, is_extended, overcommit_allowed, pod_resource};
 use crate::accounting::container_sum;
 use crate::field::FieldError;
-use crate::list::{ResourceList, amount_of};
+use crate::list::{ResourceList, WireList, amount_of, read_quantity};
 use crate::quantity::Quantity;
-use crate::resource::Resource;
+use crate::resource::{HUGE_PAGES, Resource, is_huge_pages};
 
-/// Checks every request and limit of a spec: readable, not negative, a request no larger than its limit, and
-/// pod-level values that hold what the containers declare.
-pub fn resources(spec: &PodSpec) -> Vec<FieldError> {
-    let mut errors = Vec::new();
-    for (i, container) in spec.init_containers.iter().flatten().enumerate() {
-        requirements(
-            container.resources.as_ref(),
-            &format!("spec.initContainers[{i}].resources"),
-            &mut errors,
-        );
+/// What the rules for values depend on besides the values.
+pub(super) struct ValueRules<'a> {
+    /// The claims that containers may name.
+    claims: ClaimNames<'a>,
+    /// Huge pages need not come in whole pages, since those of the pod as it was did not.
+    partial_pages: bool,
+}
+
+/// Says what is wrong with the name of a resource, where it stands.
+type NameRule = fn(&str, &str) -> Vec<FieldError>;
+
+impl<'a> ValueRules<'a> {
+    pub(super) fn of(spec: &'a PodSpec, stored: Option<&PodSpec>) -> Self {
+        Self { claims: ClaimNames::of(spec), partial_pages: stored.is_some_and(has_partial_pages) }
     }
-    for (i, container) in spec.containers.iter().enumerate() {
-        requirements(container.resources.as_ref(), &format!("spec.containers[{i}].resources"), &mut errors);
+
+    /// Checks the requests, limits and claims of a container.
+    pub(super) fn container(
+        &self,
+        resources: Option<&ResourceRequirements>,
+        path: &str,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let Some(resources) = resources else { return };
+        self.requirements(resources, &format!("{path}.resources"), container_resource, errors);
     }
-    if let Some(pod) = &spec.resources {
+
+    /// Checks what a pod asks for as a whole, and that it holds what its containers ask for.
+    pub(super) fn pod_level(&self, spec: &PodSpec, errors: &mut Vec<FieldError>) {
+        let Some(pod) = &spec.resources else { return };
         if spec.os.as_ref().is_some_and(|os| os.name == "windows") {
             errors.push(FieldError::forbidden("spec.resources", "may not be set for a windows pod"));
-            return errors;
+            return;
         }
         if pod.claims.is_some() {
             let rule = "claims may not be set for Resources at pod-level";
             errors.push(FieldError::forbidden("spec.resources.claims", rule));
         }
-        requirements(Some(pod), "spec.resources", &mut errors);
-        pod_level(spec, pod, &mut errors);
+        self.requirements(pod, "spec.resources", pod_resource, errors);
+        holds_containers(spec, pod, errors);
     }
-    errors
-}
 
-fn requirements(resources: Option<&ResourceRequirements>, path: &str, errors: &mut Vec<FieldError>) {
-    let Some(resources) = resources else { return };
-    let limits_path = format!("{path}.limits");
-    let requests_path = format!("{path}.requests");
-    let limits = match ResourceList::read(resources.limits.as_ref()) {
-        Ok(limits) => limits,
-        Err(bad) => return errors.push(bad_quantity(&limits_path, &bad)),
-    };
-    let requests = match ResourceList::read(resources.requests.as_ref()) {
-        Ok(requests) => requests,
-        Err(bad) => return errors.push(bad_quantity(&requests_path, &bad)),
-    };
-    for (name, quantity) in limits.iter() {
-        value(name, quantity, &limits_path, errors);
+    /// Checks what running the pod costs on top of its containers.
+    pub(super) fn overhead(&self, spec: &PodSpec, errors: &mut Vec<FieldError>) {
+        let Some(overhead) = &spec.overhead else { return };
+        // SPEC: kube-apiserver reads it as a list of limits; clients see that in the path.
+        let limits =
+            ResourceRequirements { limits: Some(overhead.clone()), ..ResourceRequirements::default() };
+        self.requirements(&limits, "spec.overhead", container_resource, errors);
     }
-    for (name, request) in requests.iter() {
-        value(name, request, &requests_path, errors);
-        match limits.get(name) {
-            Some(limit) if request != limit && !overcommit_allowed(name) => {
-                let rule = format!("must be equal to {name} limit of {limit}");
-                errors.push(FieldError::invalid(&requests_path, request.to_string(), rule));
-            }
-            Some(limit) if request > limit => {
-                let rule = format!("must be less than or equal to {name} limit of {limit}");
-                errors.push(FieldError::invalid(&requests_path, request.to_string(), rule));
-            }
-            None if !overcommit_allowed(name) => {
-                let rule = "Limit must be set for non overcommitable resources";
-                errors.push(FieldError::required(&limits_path, rule));
-            }
-            _ => {}
+
+    fn requirements(
+        &self,
+        resources: &ResourceRequirements,
+        path: &str,
+        name_rule: NameRule,
+        errors: &mut Vec<FieldError>,
+    ) {
+        let limits_path = format!("{path}.limits");
+        let requests_path = format!("{path}.requests");
+        let limits = match ResourceList::read(resources.limits.as_ref()) {
+            Ok(limits) => limits,
+            Err(bad) => return errors.push(bad_quantity(&limits_path, &bad)),
+        };
+        let requests = match ResourceList::read(resources.requests.as_ref()) {
+            Ok(requests) => requests,
+            Err(bad) => return errors.push(bad_quantity(&requests_path, &bad)),
+        };
+        for (name, limit) in limits.iter() {
+            let path = format!("{limits_path}[{name}]");
+            errors.extend(name_rule(name, &path));
+            value(name, limit, &path, errors);
+            errors.extend(self.partial_page(name, limit, &path));
         }
+        for (name, request) in requests.iter() {
+            let path = format!("{requests_path}[{name}]");
+            errors.extend(name_rule(name, &path));
+            value(name, request, &path, errors);
+            match limits.get(name) {
+                Some(limit) => errors.extend(over_limit(name, request, limit, &requests_path)),
+                None if overcommit_allowed(name) => {}
+                None => {
+                    let rule = "Limit must be set for non overcommitable resources";
+                    errors.push(FieldError::required(&limits_path, rule));
+                }
+            }
+            errors.extend(self.partial_page(name, request, &path));
+        }
+        let named = |rule: fn(&str) -> bool| limits.iter().chain(requests.iter()).any(|(name, _)| rule(name));
+        if named(is_huge_pages) && !named(|name| Resource::named(name).is_some()) {
+            errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
+        }
+        self.claims.check(resources.claims.as_deref().unwrap_or_default(), &format!("{path}.claims"), errors);
     }
-    let mut names = limits.iter().chain(requests.iter()).map(|(name, _)| name);
-    if names.any(|name| name.starts_with("hugepages-"))
-        && !limits.iter().chain(requests.iter()).any(|(name, _)| Resource::named(name).is_some())
-    {
-        errors.push(FieldError::forbidden(path, "HugePages require cpu or memory"));
+
+    fn partial_page(&self, name: &str, quantity: Quantity, path: &str) -> Option<FieldError> {
+        if self.partial_pages || !is_partial_page(name, quantity) {
+            return None;
+        }
+        let rule = format!("{quantity} is not positive integer multiple of {name}");
+        Some(FieldError::invalid(path, quantity.to_string(), rule))
     }
 }
 
-fn value(name: &str, quantity: Quantity, list: &str, errors: &mut Vec<FieldError>) {
-    let path = format!("{list}[{name}]");
+fn value(name: &str, quantity: Quantity, path: &str, errors: &mut Vec<FieldError>) {
+    let before = errors.len();
     if quantity.is_negative() {
         let rule = "must be greater than or equal to 0";
         errors.push(FieldError::invalid(path, quantity.to_string(), rule));
-    } else if is_extended(name) && !is_whole(quantity) {
+    }
+    if is_extended(name) && !is_whole(quantity) {
         errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
-    } else if let Err(error) = in_range(name, quantity) {
+    }
+    if let Err(error) = in_range(name, quantity)
+        && errors.len() == before
+    {
         errors.push(FieldError::invalid(path, quantity.to_string(), error));
     }
 }
@@ -98,7 +138,19 @@ fn in_range(name: &str, quantity: Quantity) -> Result<(), String> {
     counted.map(drop).map_err(|error| error.to_string())
 }
 
-fn pod_level(spec: &PodSpec, pod: &ResourceRequirements, errors: &mut Vec<FieldError>) {
+fn over_limit(name: &str, request: Quantity, limit: Quantity, path: &str) -> Option<FieldError> {
+    let rule = if request != limit && !overcommit_allowed(name) {
+        format!("must be equal to {name} limit of {limit}")
+    } else if request > limit {
+        format!("must be less than or equal to {name} limit of {limit}")
+    } else {
+        return None;
+    };
+    Some(FieldError::invalid(path, request.to_string(), rule))
+}
+
+/// Checks that what a pod asks for as a whole is enough for its containers.
+fn holds_containers(spec: &PodSpec, pod: &ResourceRequirements, errors: &mut Vec<FieldError>) {
     // Unreadable quantities have been reported already, and nothing can be said about their sum.
     let (Ok(requests), Ok(limits)) =
         (ResourceList::read(pod.requests.as_ref()), ResourceList::read(pod.limits.as_ref()))
@@ -117,7 +169,7 @@ fn pod_level(spec: &PodSpec, pod: &ResourceRequirements, errors: &mut Vec<FieldE
             errors.push(FieldError::invalid(path, request.to_string(), rule));
         }
     }
-    for (name, sum) in limited.iter().filter(|(name, _)| name.starts_with("hugepages-")) {
+    for (name, sum) in limited.iter().filter(|(name, _)| is_huge_pages(name)) {
         if let Some(limit) = limits.get(name).filter(|limit| sum > *limit) {
             let path = format!("spec.resources.limits[{name}]");
             let rule = format!("must be greater than or equal to aggregate container limits of {sum}");
@@ -139,17 +191,29 @@ fn pod_level(spec: &PodSpec, pod: &ResourceRequirements, errors: &mut Vec<FieldE
     }
 }
 
-/// Whether more of a resource may be promised than there is: so for the kubelet's own, but not huge pages.
-fn overcommit_allowed(name: &str) -> bool {
-    is_native(name) && !name.starts_with("hugepages-")
+/// Whether any container of a spec, or its overhead, has an amount of huge pages that is not whole pages.
+fn has_partial_pages(spec: &PodSpec) -> bool {
+    let init = spec.init_containers.iter().flatten();
+    let of_containers = init.chain(&spec.containers).filter_map(|container| container.resources.as_ref());
+    let of_ephemeral =
+        spec.ephemeral_containers.iter().flatten().filter_map(|container| container.resources.as_ref());
+    let lists = of_containers.chain(of_ephemeral).flat_map(|own| [&own.requests, &own.limits]).flatten();
+    let partial = |list: &WireList| {
+        list.iter().any(|(name, quantity)| {
+            read_quantity(name, quantity).is_ok_and(|quantity| is_partial_page(name, quantity))
+        })
+    };
+    lists.chain(&spec.overhead).any(partial)
 }
 
-fn is_native(name: &str) -> bool {
-    !name.contains('/') || name.contains("kubernetes.io/")
-}
-
-fn is_extended(name: &str) -> bool {
-    !is_native(name) && !name.starts_with("requests.")
+/// Whether an amount of huge pages is not a whole number of pages, the size of which is in their name.
+fn is_partial_page(name: &str, quantity: Quantity) -> bool {
+    let Some(size) = name.strip_prefix(HUGE_PAGES) else { return false };
+    let Ok(size) = Quantity::parse(size.as_bytes()) else { return true };
+    match (quantity.units(), size.units()) {
+        (Ok(units), Ok(page)) if page > 0 && is_whole(size) => units % page != 0,
+        _ => true,
+    }
 }
 
 fn is_whole(quantity: Quantity) -> bool {

@@ -1,0 +1,54 @@
+//! The rules for the names of resource claims.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::{PodSpec, ResourceClaim};
+
+use super::names::label_errors;
+use crate::field::FieldError;
+
+/// The claims that a pod declares, for its containers to name.
+pub(super) struct ClaimNames<'a>(BTreeSet<&'a str>);
+
+impl<'a> ClaimNames<'a> {
+    pub(super) fn of(spec: &'a PodSpec) -> Self {
+        Self(spec.resource_claims.iter().flatten().map(|claim| claim.name.as_str()).collect())
+    }
+
+    /// Checks that claims name what the pod declares, and nothing twice.
+    pub(super) fn check(&self, claims: &[ResourceClaim], path: &str, errors: &mut Vec<FieldError>) {
+        // What was named before: claims as a whole, and single requests of a claim.
+        let (mut whole, mut parts) = (BTreeSet::new(), BTreeSet::new());
+        for (i, claim) in claims.iter().enumerate() {
+            let path = format!("{path}[{i}]");
+            let name = claim.name.as_str();
+            if name.is_empty() {
+                errors.push(FieldError::required(path, ""));
+                continue;
+            }
+            if whole.contains(name) {
+                errors.push(FieldError::duplicate(&path, name));
+            } else if let Some(request) = claim.request.as_deref().filter(|request| !request.is_empty()) {
+                let invalid = |rule| FieldError::invalid(format!("{path}.request"), request, rule);
+                errors.extend(label_errors(request).into_iter().map(invalid));
+                if !parts.insert((name, request)) {
+                    errors.push(FieldError::duplicate(&path, format!("{name}/{request}")));
+                }
+            } else {
+                if parts.range((name, "")..).next().is_some_and(|(of, _)| *of == name) {
+                    errors.push(FieldError::duplicate(&path, name));
+                }
+                whole.insert(name);
+            }
+            if !self.0.contains(name) {
+                errors.push(FieldError::not_found(path, name, self.explanation()));
+            }
+        }
+    }
+
+    fn explanation(&self) -> String {
+        let names = self.0.iter().copied().collect::<Vec<_>>().join(", ");
+        let rule = "must be one of the names in pod.spec.resourceClaims";
+        if names.is_empty() { format!("{rule} which is empty") } else { format!("{rule}: {names}") }
+    }
+}
