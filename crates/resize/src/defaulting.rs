@@ -1,12 +1,16 @@
 //! What the API server fills in when a pod is created or changed.
 
+mod disabled;
+
 use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, ContainerStatus, Pod, PodSpec};
+
+pub use disabled::drop_disabled;
 
 use crate::accounting::{container_sum, pod_level_resource};
 use crate::aggregate::Role;
 use crate::list::{BadQuantity, WireList};
 use crate::pod::{RestartPolicy, containers, init_role};
-use crate::resource::Resource;
+use crate::resource::{Resource, is_huge_pages};
 use crate::rules::Rules;
 
 /// Fills in what a pod leaves out: a request for every limit, pod-level values, and where the rules say so
@@ -26,6 +30,9 @@ pub fn default_pod(pod: &mut Pod, rules: &Rules) -> Result<(), BadQuantity> {
 
 /// Copies back what a client that predates the feature left out of an update: policies and allocations are
 /// not that client's to remove.
+///
+/// To be called before [`default_pod`], which would take a policy that was left out for one that was never
+/// there.
 pub fn copy_back(stored: &Pod, updated: &mut Pod, rules: &Rules) {
     if !rules.copy_back {
         return;
@@ -46,8 +53,8 @@ pub fn copy_back(stored: &Pod, updated: &mut Pod, rules: &Rules) {
     }
 }
 
-/// Sets what a new pod is allocated: what it requests, container by container. Does nothing where the rules
-/// leave allocation to the node alone.
+/// Sets what a new pod is allocated: what it requests, container by container and as a whole. Does nothing
+/// where the rules leave allocation to the node alone.
 pub fn allocate_at_creation(pod: &mut Pod, rules: &Rules) {
     if !rules.allocate_at_creation {
         return;
@@ -67,14 +74,16 @@ pub fn allocate_at_creation(pod: &mut Pod, rules: &Rules) {
         .filter(|c| init_role(c) == Role::Sidecar)
         .map(allocated)
         .collect();
+    let whole = spec.resources.as_ref().and_then(|resources| resources.requests.clone());
     let status = pod.status.get_or_insert_default();
+    status.allocated_resources = whole;
     status.container_statuses = Some(main);
     status.init_container_statuses = (!sidecars.is_empty()).then_some(sidecars);
 }
 
 fn default_requests(container: &mut Container) {
     let Some(resources) = &mut container.resources else { return };
-    if let Some(limits) = &resources.limits {
+    if let Some(limits) = resources.limits.as_ref().filter(|limits| !limits.is_empty()) {
         let requests = resources.requests.get_or_insert_default();
         for (name, limit) in limits {
             requests.entry(name.clone()).or_insert_with(|| limit.clone());
@@ -108,7 +117,7 @@ fn default_pod_level(spec: &mut PodSpec) -> Result<(), BadQuantity> {
 
     let requested = |name: &String| pod.requests.as_ref().is_some_and(|list| list.contains_key(name));
     let huge: Vec<_> =
-        limits.into_iter().filter(|(name, _)| name.starts_with("hugepages-") && !requested(name)).collect();
+        limits.into_iter().filter(|(name, _)| is_huge_pages(name) && !requested(name)).collect();
     for (name, limit) in huge {
         pod.limits.get_or_insert_default().entry(name).or_insert(limit);
     }

@@ -1,10 +1,10 @@
 //! The rules, seen from outside.
+
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
 #![expect(clippy::large_stack_arrays, reason = "tables of pods are built once and read at once")]
 
-#![allow(clippy::expect_used, clippy::unwrap_used, reason = "a test that cannot go on says why and stops")]
-
 mod it {
+    mod defaulting;
     mod model;
     mod pods;
     mod policy;
