@@ -7,7 +7,8 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus, ResourceRequirements};
 
 use crate::aggregate::{Role, aggregate};
 use crate::list::{BadQuantity, ResourceList, WireList};
-use crate::pod::{container_status, containers};
+use crate::pod::{container_status, containers, has_ended};
+use crate::resource::is_huge_pages;
 use crate::rules::Rules;
 use crate::status::{PENDING, ResizeWord, condition};
 
@@ -20,9 +21,9 @@ pub fn requested(pod: &Pod) -> Result<ResourceList, BadQuantity> {
 /// What a pod counts for on its node: per container the larger of what is desired, allocated and actual.
 ///
 /// What is desired is left out once the node has refused it for good, and, where the rules say so, while an
-/// accepted resize is being carried out (it is allocated by then).
+/// accepted resize is being carried out (it is allocated by then). A pod that has ended counts for nothing.
 pub fn on_node(pod: &Pod, rules: &Rules) -> Result<ResourceList, BadQuantity> {
-    let Some(spec) = &pod.spec else { return Ok(ResourceList::default()) };
+    let Some(spec) = counted_spec(pod) else { return Ok(ResourceList::default()) };
     total_requests(spec, pod.status.as_ref(), Counting::of(pod, rules), rules.resize_pod_level)
 }
 
@@ -37,15 +38,20 @@ pub struct QuotaUsage {
 
 /// What a pod counts for in its namespace's quota: as on its node, and for limits the larger of what is
 /// desired and actual. An accepted resize counts as desired until it is in force, whatever the dialect:
-/// what is charged at admission stays charged.
+/// what is charged at admission stays charged. A pod that has ended is not charged.
 pub fn in_quota(pod: &Pod, rules: &Rules) -> Result<QuotaUsage, BadQuantity> {
-    let Some(spec) = &pod.spec else { return Ok(QuotaUsage::default()) };
+    let Some(spec) = counted_spec(pod) else { return Ok(QuotaUsage::default()) };
     let status = pod.status.as_ref();
     let counting = Counting { desired: !refused(pod), ..Counting::of(pod, rules) };
     Ok(QuotaUsage {
         requests: total_requests(spec, status, counting, false)?,
         limits: total_limits(spec, status, counting)?,
     })
+}
+
+/// The spec of a pod that counts: one that has not ended.
+fn counted_spec(pod: &Pod) -> Option<&PodSpec> {
+    pod.spec.as_ref().filter(|_| !has_ended(pod.status.as_ref()))
 }
 
 /// Which of a pod's values count.
@@ -80,15 +86,18 @@ impl Counting {
 }
 
 fn word(pod: &Pod) -> Option<ResizeWord> {
-    pod.status.as_ref()?.resize.as_deref().map(ResizeWord::read)
+    let word = pod.status.as_ref()?.resize.as_deref();
+    word.filter(|word| !word.is_empty()).map(ResizeWord::read)
 }
 
+/// Whether the node has refused what is desired for good. The word, where there is one, is newer than the
+/// condition: it says `Proposed` from the moment that something else is asked for.
 fn refused(pod: &Pod) -> bool {
-    let pending = pod.status.as_ref().and_then(|status| condition(status, PENDING));
-    match pending {
-        Some(pending) => pending.reason.as_deref() == Some(ResizeWord::Infeasible.name()),
-        None => word(pod) == Some(ResizeWord::Infeasible),
+    if let Some(word) = word(pod) {
+        return word == ResizeWord::Infeasible;
     }
+    let pending = pod.status.as_ref().and_then(|status| condition(status, PENDING));
+    pending.is_some_and(|pending| pending.reason.as_deref() == Some(ResizeWord::Infeasible.name()))
 }
 
 fn total_requests(
@@ -164,7 +173,7 @@ fn replace_pod_level(total: &mut ResourceList, declared: &ResourceList, counted:
 
 /// Whether a resource can be declared for a pod as a whole.
 pub(crate) fn pod_level_resource(name: &str) -> bool {
-    matches!(name, "cpu" | "memory") || name.starts_with("hugepages-")
+    matches!(name, "cpu" | "memory") || is_huge_pages(name)
 }
 
 /// What the containers of a spec declare in one of their lists, added up by the init rule.

@@ -4,6 +4,7 @@
 #![expect(clippy::large_stack_arrays, reason = "tables of pods are built once and read at once")]
 
 mod it {
+    mod accounting;
     mod defaulting;
     mod model;
     mod pods;

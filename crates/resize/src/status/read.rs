@@ -10,7 +10,7 @@ use super::projection::InProgress;
 use super::word::ResizeWord;
 use super::{ERROR, IN_PROGRESS, PENDING, condition};
 use crate::list::BadQuantity;
-use crate::pod::{PodResources, containers};
+use crate::pod::{PodResources, containers, has_ended};
 use crate::resource::{Declared, Requirements};
 
 /// Where the latest desired state of a pod stands.
@@ -118,7 +118,7 @@ fn stage(
     word: Option<ResizeWord>,
     containers: &[ContainerReading],
 ) -> Stage {
-    if matches!(status.phase.as_deref(), Some("Succeeded" | "Failed")) {
+    if has_ended(Some(status)) {
         return Stage::Settled;
     }
     let current =
