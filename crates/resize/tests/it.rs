@@ -10,6 +10,7 @@ mod it {
     mod pods;
     mod policy;
     mod prepare;
+    mod qos;
     mod quantity;
     mod seed;
     mod validation;
