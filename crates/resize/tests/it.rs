@@ -6,6 +6,7 @@
 mod it {
     mod accounting;
     mod defaulting;
+    mod laws_validation;
     mod model;
     mod pods;
     mod policy;
