@@ -16,7 +16,8 @@ mod check;
 
 pub use check::{Violation, check, check_prefixes};
 
-use crate::pod::{PodCgroup, PodResources, PodShape, RestartPolicy};
+use crate::aggregate::Role;
+use crate::pod::{PodCgroup, PodResources, PodShape, RestartPolicy, positive};
 use crate::resource::{Declared, Requirements, Resource};
 
 /// What is in force for a pod: what was last set for each running container and for the pod's cgroup.
@@ -55,9 +56,10 @@ pub enum Step {
 }
 
 impl InForce {
-    /// A pod all of whose containers run with these resources.
+    /// A pod whose containers run with these resources; its plain init containers have run and are gone.
     pub fn running(shape: &PodShape, resources: &PodResources) -> Self {
-        let containers = inherited(resources).map(Some).collect();
+        let gone = shape.containers.iter().map(|container| container.role == Role::Init);
+        let containers = inherited(resources).zip(gone).map(|(size, gone)| (!gone).then_some(size)).collect();
         Self { containers, pod: shape.cgroup(resources) }
     }
 
@@ -145,12 +147,15 @@ pub fn plan(shape: &PodShape, now: &InForce, target: &PodResources) -> Vec<Step>
 }
 
 /// The resources of each container as its cgroup gets them: a limit that the container does not declare is
-/// inherited from the pod.
+/// inherited from the pod. Zero declares none.
 fn inherited(resources: &PodResources) -> impl Iterator<Item = Requirements> {
-    let pod_limits = resources.pod.map_or(Declared::NONE, |pod| pod.limits);
+    let pod = resources.pod.map_or(Declared::NONE, |pod| pod.limits);
     resources.containers.iter().map(move |container| Requirements {
         requests: container.requests,
-        limits: container.limits.or(pod_limits),
+        limits: Declared::of(|r| {
+            let own = container.limits[r];
+            positive(own).or(positive(pod[r])).or(own)
+        }),
     })
 }
 
@@ -176,7 +181,7 @@ fn goes_down((old_request, old_limit): (Option<i64>, Option<i64>), new: (Option<
 
 /// A limit as a number that can be compared: none is infinite.
 pub(crate) fn bound(limit: Option<i64>) -> i64 {
-    limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX)
+    positive(limit).unwrap_or(i64::MAX)
 }
 
 /// The cgroup that holds whatever either holds.

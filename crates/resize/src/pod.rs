@@ -233,7 +233,8 @@ fn policies(container: &Container) -> PerResource<RestartPolicy> {
     policies
 }
 
-fn positive(limit: Option<i64>) -> Option<i64> {
+/// A limit, where it is one: zero limits nothing.
+pub(crate) fn positive(limit: Option<i64>) -> Option<i64> {
     limit.filter(|limit| *limit > 0)
 }
 

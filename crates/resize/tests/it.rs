@@ -1,7 +1,9 @@
 //! The rules, seen from outside.
 
 mod it {
+    mod plan;
     mod pods;
     mod quantity;
     mod seed;
+    mod sizes;
 }
