@@ -63,6 +63,35 @@ impl InForce {
         Self { containers, pod: shape.cgroup(resources) }
     }
 
+    /// What is in force as requests and limits, beside what is promised.
+    ///
+    /// A container that does not run has what it is promised. A limit that it inherits from its pod is shown
+    /// as the pod's alone, and so is what the pod's cgroup holds of what the pod declares; requests for memory
+    /// are in no cgroup of a pod.
+    pub fn resources(&self, shape: &PodShape, promised: &PodResources) -> PodResources {
+        let level = promised.pod.map_or(Declared::NONE, |pod| pod.limits);
+        let containers = promised.containers.iter().enumerate().map(|(i, promised)| {
+            let Some(running) = self.containers.get(i).copied().flatten() else { return *promised };
+            let inherits =
+                |r: Resource| positive(promised.limits[r]).is_none() && positive(level[r]).is_some();
+            let limits = Declared::of(|r| if inherits(r) { promised.limits[r] } else { running.limits[r] });
+            Requirements { requests: running.requests, limits }
+        });
+        let containers = containers.collect();
+        PodResources { containers, pod: promised.pod.map(|pod| self.pod_level(shape, pod)) }
+    }
+
+    fn pod_level(&self, shape: &PodShape, promised: Requirements) -> Requirements {
+        let own = |r: Resource, held: i64| held.saturating_sub(shape.overhead[r].unwrap_or(0));
+        let mut requests = promised.requests;
+        requests.cpu = requests.cpu.map(|_| own(Resource::Cpu, self.pod.cpu_request));
+        let limit = |r: Resource| match positive(promised.limits[r]) {
+            Some(_) => self.pod.limits[r].map(|limit| own(r, limit)),
+            None => promised.limits[r],
+        };
+        Requirements { requests, limits: Declared::of(limit) }
+    }
+
     /// Notes that a step was carried out.
     pub fn apply(&mut self, step: &Step) {
         match *step {

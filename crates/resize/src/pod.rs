@@ -162,6 +162,13 @@ impl PodResources {
             .collect()
     }
 
+    /// What the status says of the pod as a whole: the requests that are allocated, and what is in force.
+    pub fn pod_level(status: &PodStatus) -> Result<(Option<Declared>, Option<Requirements>), BadQuantity> {
+        let allocated = status.allocated_resources.as_ref().map(|list| declared(Some(list))).transpose()?;
+        let actual = status.resources.as_ref().map(|resources| requirements(Some(resources))).transpose()?;
+        Ok((allocated, actual))
+    }
+
     /// The larger of both, for every request and limit: what must be set aside while a pod is on its way
     /// from one to the other.
     #[must_use]
