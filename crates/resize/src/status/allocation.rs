@@ -93,4 +93,10 @@ impl Allocation {
         self.pending = Some(Pending { refusal, message, generation });
         if known { Outcome::Unchanged } else { Outcome::Refused(refusal) }
     }
+
+    /// Notes how carrying out the promise ended: it is in force, or something went wrong. What went wrong is
+    /// remembered until one of the next attempts succeeds or something else is promised.
+    pub fn carried_out(&mut self, result: Result<(), String>) {
+        self.error = result.err();
+    }
 }
