@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 pub use allocation::{Allocation, Outcome, Pending, Refusal};
 pub use projection::{InProgress, Projection, project};
 pub use publish::propose;
-pub use read::{ContainerReading, Reading, Stage, read};
+pub use read::{ContainerReading, Reading, Stage, Values, read};
 pub use word::{Cause, ResizeWord, TRANSITIONS, transition_is_legal};
 
 /// The condition that says that what is desired has not been taken.
@@ -33,4 +33,9 @@ pub const ERROR: &str = "Error";
 /// A condition of a pod, by its type.
 pub fn condition<'a>(status: &'a PodStatus, type_: &str) -> Option<&'a PodCondition> {
     status.conditions.iter().flatten().find(|condition| condition.type_ == type_)
+}
+
+/// Whether a pod has ended, and with it whatever was to change about it.
+fn has_ended(status: &PodStatus) -> bool {
+    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }

@@ -1,9 +1,11 @@
 //! The rules, seen from outside.
 
 mod it {
+    mod cluster;
     mod plan;
     mod pods;
     mod quantity;
     mod seed;
     mod sizes;
+    mod status;
 }

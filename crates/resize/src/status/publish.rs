@@ -7,7 +7,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::projection::Projection;
 use super::word::ResizeWord;
-use super::{ERROR, IN_PROGRESS, PENDING, condition};
+use super::{ERROR, IN_PROGRESS, PENDING, condition, has_ended};
 use crate::aggregate::Role;
 use crate::list::{BadQuantity, WireList, amount_of, quantity_of};
 use crate::pod::{PodResources, containers};
@@ -17,7 +17,8 @@ use crate::rules::Rules;
 
 impl Projection {
     /// Writes this into a status. Container statuses that are not there yet are left for whoever makes them;
-    /// everything that has nothing to do with a resize is left alone.
+    /// everything that has nothing to do with a resize is left alone. A pod that has ended shows its values,
+    /// and no resize.
     pub fn publish(&self, spec: &PodSpec, status: &mut PodStatus, now: &Time) {
         for (i, (role, container)) in containers(spec).enumerate() {
             let (Some(allocated), Some(actual)) =
@@ -39,16 +40,18 @@ impl Projection {
             status.allocated_resources = Some(requests(declared, allocated.requests));
             status.resources = Some(in_force(declared, allocated, actual));
         }
-        status.resize = self.word.map(|word| word.name().to_owned());
+        let under_way = !has_ended(status);
+        status.resize = self.word.filter(|_| under_way).map(|word| word.name().to_owned());
         status.observed_generation = Some(self.observed_generation);
-        let pending = self.pending.as_ref().map(|pending| {
+        let pending = self.pending.as_ref().filter(|_| under_way).map(|pending| {
             new_condition(PENDING, pending.refusal.name(), &pending.message, pending.generation)
         });
         set_condition(status, PENDING, pending, now);
-        let in_progress = self.in_progress.as_ref().map(|progress| match &progress.error {
-            Some(error) => new_condition(IN_PROGRESS, ERROR, error, progress.generation),
-            None => new_condition(IN_PROGRESS, "", "", progress.generation),
-        });
+        let in_progress =
+            self.in_progress.as_ref().filter(|_| under_way).map(|progress| match &progress.error {
+                Some(error) => new_condition(IN_PROGRESS, ERROR, error, progress.generation),
+                None => new_condition(IN_PROGRESS, "", "", progress.generation),
+            });
         set_condition(status, IN_PROGRESS, in_progress, now);
     }
 }
@@ -66,16 +69,25 @@ pub fn propose(stored: &Pod, updated: &mut Pod, rules: &Rules) -> Result<(), Bad
         return Ok(());
     }
     let none = PodStatus::default();
-    let status = updated.status.as_ref().unwrap_or(&none);
-    let allocated = PodResources::allocated_requests(new, status)?;
-    let actual = PodResources::actual(new, status)?;
-    let settled =
-        desired.containers.iter().zip(allocated.iter().zip(&actual)).all(|(desired, (allocated, actual))| {
-            *actual == Some(*desired) && allocated.is_none_or(|allocated| allocated == desired.requests)
-        });
+    let settled = is_in_force(&desired, new, updated.status.as_ref().unwrap_or(&none))?;
     let word = (!settled).then(|| ResizeWord::Proposed.name().to_owned());
     updated.status.get_or_insert_default().resize = word;
     Ok(())
+}
+
+/// Whether the status says that this is what is promised and in force. A status does not tell which limits are
+/// promised; but as long as a promise is being carried out, it says that one is.
+fn is_in_force(desired: &PodResources, spec: &PodSpec, status: &PodStatus) -> Result<bool, BadQuantity> {
+    let same = |desired: &Requirements, allocated: Option<Declared>, actual: Option<Requirements>| {
+        actual == Some(*desired) && allocated.is_none_or(|allocated| allocated == desired.requests)
+    };
+    let allocated = PodResources::allocated_requests(spec, status)?;
+    let actual = PodResources::actual(spec, status)?;
+    let (pod_allocated, pod_actual) = PodResources::pod_level(status)?;
+    let containers = desired.containers.iter().zip(allocated.into_iter().zip(actual));
+    Ok(condition(status, IN_PROGRESS).is_none()
+        && containers.into_iter().all(|(desired, (allocated, actual))| same(desired, allocated, actual))
+        && desired.pod.is_none_or(|pod| same(&pod, pod_allocated, pod_actual)))
 }
 
 fn publish_container(
