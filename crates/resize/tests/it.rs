@@ -2,6 +2,7 @@
 
 mod it {
     mod cluster;
+    mod matrix;
     mod plan;
     mod pods;
     mod quantity;
