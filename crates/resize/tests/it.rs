@@ -1,6 +1,7 @@
 //! The rules, seen from outside.
 
 mod it {
+    mod admission;
     mod cluster;
     mod matrix;
     mod plan;
