@@ -3,6 +3,7 @@
 mod it {
     mod admission;
     mod cluster;
+    mod laws;
     mod matrix;
     mod plan;
     mod pods;
