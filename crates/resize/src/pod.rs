@@ -218,6 +218,12 @@ pub(crate) fn container_status<'a>(
     statuses.iter().flatten().find(|status| status.name == name)
 }
 
+/// Whether the status says that every container of a pod has ended for good.
+pub(crate) fn has_ended(status: Option<&PodStatus>) -> bool {
+    let phase = status.and_then(|status| status.phase.as_deref());
+    matches!(phase, Some("Succeeded" | "Failed"))
+}
+
 /// Reads requests and limits of cpu and memory.
 pub(crate) fn requirements(resources: Option<&ResourceRequirements>) -> Result<Requirements, BadQuantity> {
     let Some(resources) = resources else { return Ok(Requirements::NONE) };

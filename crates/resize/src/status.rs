@@ -34,8 +34,3 @@ pub const ERROR: &str = "Error";
 pub fn condition<'a>(status: &'a PodStatus, type_: &str) -> Option<&'a PodCondition> {
     status.conditions.iter().flatten().find(|condition| condition.type_ == type_)
 }
-
-/// Whether a pod has ended, and with it whatever was to change about it.
-fn has_ended(status: &PodStatus) -> bool {
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
-}

@@ -1,10 +1,12 @@
 //! The rules, seen from outside.
 
+#[cfg(test)]
 mod it {
     mod admission;
     mod cluster;
     mod laws;
     mod matrix;
+    mod model;
     mod plan;
     mod pods;
     mod quantity;

@@ -9,7 +9,8 @@ use crate::resource::{Amounts, PerResource, Resource};
 pub struct Held {
     /// What it was promised.
     pub allocated: Amounts,
-    /// What is in force for it.
+    /// What is in force for it. A container that does not run counts with what it is promised: it may be
+    /// started at any moment, while others of its pod are not yet down to theirs.
     pub actual: Amounts,
 }
 

@@ -1,7 +1,7 @@
 //! The checker that goes with every plan: whatever prefix of it is carried out, limits stay within limits.
 
 use super::{InForce, Step, bound};
-use crate::resource::{PerResource, Resource};
+use crate::resource::{PerResource, Requirements, Resource};
 
 /// A moment at which containers may use more than their pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +35,22 @@ pub fn check(now: &InForce, declared_by_pod: PerResource<bool>) -> Result<(), Vi
         }
     }
     Ok(())
+}
+
+/// Whether a container that is not running may be started with these resources now.
+///
+/// Starting is not part of a plan, but of a container's life: it may have crashed, or a plan may have failed
+/// between stopping it and starting it. It may start as soon as the others leave room for it within the pod's
+/// limits, without waiting for the rest of a plan that may keep failing.
+pub fn start_is_safe(
+    now: &InForce,
+    container: usize,
+    to: Requirements,
+    declared_by_pod: PerResource<bool>,
+) -> bool {
+    let mut then = now.clone();
+    then.apply(&Step::Start { container, to });
+    check(&then, declared_by_pod).is_ok()
 }
 
 /// Checks the start and every prefix of a plan.

@@ -94,9 +94,14 @@ impl Allocation {
         if known { Outcome::Unchanged } else { Outcome::Refused(refusal) }
     }
 
-    /// Notes how carrying out the promise ended: it is in force, or something went wrong. What went wrong is
-    /// remembered until one of the next attempts succeeds or something else is promised.
-    pub fn carried_out(&mut self, result: Result<(), String>) {
-        self.error = result.err();
+    /// Notes that carrying out the promise went wrong. It stays noted until it is carried out, or until
+    /// there is another promise.
+    pub fn failed(&mut self, message: impl Into<String>) {
+        self.error = Some(message.into());
+    }
+
+    /// Notes that the promise is in force.
+    pub fn carried_out(&mut self) {
+        self.error = None;
     }
 }

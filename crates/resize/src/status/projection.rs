@@ -43,16 +43,19 @@ pub fn project(
 ) -> Projection {
     let in_progress = (*actual != allocation.allocated)
         .then(|| InProgress { generation: allocation.generation, error: allocation.error.clone() });
-    let word = match &allocation.pending {
+    let untaken = *desired != allocation.allocated;
+    let pending = allocation.pending.as_ref().filter(|_| untaken);
+    // An answer to an older spec stays shown, with its generation, but the word speaks of the latest.
+    let word = match pending.filter(|pending| pending.generation == generation) {
         Some(Pending { refusal: Refusal::Infeasible, .. }) => Some(ResizeWord::Infeasible),
         Some(Pending { refusal: Refusal::Deferred, .. }) => Some(ResizeWord::Deferred),
-        None if *desired != allocation.allocated => Some(ResizeWord::Proposed),
+        None if untaken => Some(ResizeWord::Proposed),
         None => in_progress.is_some().then_some(ResizeWord::InProgress),
     };
     Projection {
         allocated: allocation.allocated.clone(),
         actual: actual.clone(),
-        pending: allocation.pending.clone(),
+        pending: pending.cloned(),
         in_progress,
         word: word.filter(|_| rules.resize_word),
         observed_generation: generation,

@@ -7,10 +7,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::projection::Projection;
 use super::word::ResizeWord;
-use super::{ERROR, IN_PROGRESS, PENDING, condition, has_ended};
+use super::{ERROR, IN_PROGRESS, PENDING, condition};
 use crate::aggregate::Role;
 use crate::list::{BadQuantity, WireList, amount_of, quantity_of};
-use crate::pod::{PodResources, containers};
+use crate::pod::{PodResources, containers, has_ended};
 use crate::quantity::Quantity;
 use crate::resource::{Declared, Requirements, Resource};
 use crate::rules::Rules;
@@ -40,7 +40,7 @@ impl Projection {
             status.allocated_resources = Some(requests(declared, allocated.requests));
             status.resources = Some(in_force(declared, allocated, actual));
         }
-        let under_way = !has_ended(status);
+        let under_way = !has_ended(Some(status));
         status.resize = self.word.filter(|_| under_way).map(|word| word.name().to_owned());
         status.observed_generation = Some(self.observed_generation);
         let pending = self.pending.as_ref().filter(|_| under_way).map(|pending| {
@@ -56,38 +56,15 @@ impl Projection {
     }
 }
 
-/// Sets `status.resize` when a change of a pod's resources is stored, where the rules publish it: `Proposed`,
-/// or nothing if what is desired is what is allocated and in force already. Done by the API server, in the
-/// same write, so that no reader sees the new spec with the old word.
+/// Sets `status.resize` to `Proposed` when a change of a pod's resources is stored, where the rules publish it.
+/// Done by the API server, in the same write, so that no reader sees the new spec with the old word.
 pub fn propose(stored: &Pod, updated: &mut Pod, rules: &Rules) -> Result<(), BadQuantity> {
-    if !rules.resize_word {
-        return Ok(());
-    }
     let (Some(old), Some(new)) = (&stored.spec, &updated.spec) else { return Ok(()) };
-    let desired = PodResources::desired(new)?;
-    if desired == PodResources::desired(old)? {
-        return Ok(());
+    if rules.resize_word && PodResources::desired(new)? != PodResources::desired(old)? {
+        let word = ResizeWord::Proposed.name().to_owned();
+        updated.status.get_or_insert_default().resize = Some(word);
     }
-    let none = PodStatus::default();
-    let settled = is_in_force(&desired, new, updated.status.as_ref().unwrap_or(&none))?;
-    let word = (!settled).then(|| ResizeWord::Proposed.name().to_owned());
-    updated.status.get_or_insert_default().resize = word;
     Ok(())
-}
-
-/// Whether the status says that this is what is promised and in force. A status does not tell which limits are
-/// promised; but as long as a promise is being carried out, it says that one is.
-fn is_in_force(desired: &PodResources, spec: &PodSpec, status: &PodStatus) -> Result<bool, BadQuantity> {
-    let same = |desired: &Requirements, allocated: Option<Declared>, actual: Option<Requirements>| {
-        actual == Some(*desired) && allocated.is_none_or(|allocated| allocated == desired.requests)
-    };
-    let allocated = PodResources::allocated_requests(spec, status)?;
-    let actual = PodResources::actual(spec, status)?;
-    let (pod_allocated, pod_actual) = PodResources::pod_level(status)?;
-    let containers = desired.containers.iter().zip(allocated.into_iter().zip(actual));
-    Ok(condition(status, IN_PROGRESS).is_none()
-        && containers.into_iter().all(|(desired, (allocated, actual))| same(desired, allocated, actual))
-        && desired.pod.is_none_or(|pod| same(&pod, pod_allocated, pod_actual)))
 }
 
 fn publish_container(

@@ -8,9 +8,9 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use super::allocation::{Pending, Refusal};
 use super::projection::InProgress;
 use super::word::ResizeWord;
-use super::{ERROR, IN_PROGRESS, PENDING, condition, has_ended};
+use super::{ERROR, IN_PROGRESS, PENDING, condition};
 use crate::list::{BadQuantity, declared};
-use crate::pod::{PodResources, containers};
+use crate::pod::{PodResources, containers, has_ended};
 use crate::resource::{Declared, Requirements};
 
 /// Where the latest desired state of a pod stands.
@@ -147,7 +147,7 @@ fn stage(
     containers: &[ContainerReading],
     pod: Option<Values>,
 ) -> Stage {
-    if has_ended(status) {
+    if has_ended(Some(status)) {
         return Stage::Settled;
     }
     let current =

@@ -58,8 +58,6 @@ impl fmt::Display for ResizeWord {
 pub enum Cause {
     /// A user changed what is desired. The API server writes the word.
     Asked,
-    /// A user went back to what is allocated and in force. The API server writes the word.
-    TakenBack,
     /// The node promised what is desired.
     Accepted,
     /// The node put it off.
@@ -73,19 +71,16 @@ pub enum Cause {
 /// Every way in which the word may change: from, why, to. Causes are listed where they can happen; whoever
 /// writes the word keeps to the table, and the model checks that nobody leaves it.
 pub const TRANSITIONS: &[(Option<ResizeWord>, Cause, Option<ResizeWord>)] = {
-    use Cause::{Accepted, Asked, InForce, PutOff, Refused, TakenBack};
+    use Cause::{Accepted, Asked, InForce, PutOff, Refused};
     use ResizeWord::{Deferred, InProgress, Infeasible, Proposed};
     &[
-        // A user may ask at any time, and asking again starts over.
+        // A user may ask at any time, and asking again starts over. So does going back to what is in force: the
+        // node may be about to take what was asked for before, and only the node can say that it is not.
         (None, Asked, Some(Proposed)),
         (Some(Proposed), Asked, Some(Proposed)),
         (Some(InProgress), Asked, Some(Proposed)),
         (Some(Deferred), Asked, Some(Proposed)),
         (Some(Infeasible), Asked, Some(Proposed)),
-        // Going back to what is in force ends it, unless something else is still on its way.
-        (Some(Proposed), TakenBack, None),
-        (Some(Deferred), TakenBack, None),
-        (Some(Infeasible), TakenBack, None),
         // The node answers what was proposed; also what it answered before, when room was found or it restarted.
         (Some(Proposed), Accepted, Some(InProgress)),
         (Some(Proposed), PutOff, Some(Deferred)),

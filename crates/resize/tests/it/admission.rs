@@ -12,7 +12,7 @@ use plumb_resize::resource::Amounts;
 use plumb_resize::rules::{Dialect, Gates, Rules};
 
 use super::pods::{ContainerExt, PodExt, pod};
-use super::sizes::{MIB, containers, size, wire};
+use super::sizes::{MIB, PodSizes, containers};
 
 /// What the node has for pods.
 const NODE: Amounts = Amounts::new(4_000, 1_000 * MIB);
@@ -91,7 +91,7 @@ fn the_feature_and_the_platform() {
     };
     let off = "InPlacePodVerticalScaling=false";
     let windows = |runtime_resizes| Os::Windows { runtime_resizes };
-    expect([
+    expect(vec![
         row("linux", Os::Linux, "", FITS, FITS),
         row("gate off", Os::Linux, off, GATE_OFF, GATE_OFF),
         row("the gate comes first", Os::Other, off, GATE_OFF, GATE_OFF),
@@ -116,7 +116,7 @@ fn swap() {
         pod(containers(size).into_iter().map(|container| container.policy("memory=RestartContainer")))
     };
     let limited = Swap::Limited;
-    expect([
+    expect(vec![
         row("none on the node", plain("20/30 35/45"), plain("20/30 40/45"), Swap::None, FITS),
         row("memory request changes", plain("20/30 35/45"), plain("20/30 40/45"), limited, SWAP),
         row("memory request is added", plain("20/30 -"), plain("20/30 35/-"), limited, SWAP),
@@ -131,7 +131,7 @@ fn swap() {
 
 #[test]
 fn resources_of_the_pod_as_a_whole() {
-    let level = |level: &str| pod(containers("100/- 64/-")).level(wire(size(level)));
+    let level = |level: &str| plain("100/- 64/-").level(level);
     let off = "InPlacePodLevelResourcesVerticalScaling=false";
     let row = |name, gates, from, to, expected| Row {
         name,
@@ -143,7 +143,7 @@ fn resources_of_the_pod_as_a_whole() {
         shipped: expected,
     };
     let (small, large) = ("200/400 128/256", "300/400 128/256");
-    expect([
+    expect(vec![
         row("gate on", "", level(small), level(large), FITS),
         row("gate off", off, level(small), level(large), POD_LEVEL),
         row("gate off, and added", off, plain("100/- 64/-"), level(small), POD_LEVEL),
@@ -163,7 +163,7 @@ fn the_static_cpu_manager() {
         shipped,
     };
     let open = "InPlacePodVerticalScalingExclusiveCPUs=true";
-    expect([
+    expect(vec![
         row("whole cores", "", "1000 64", "2000 64", FITS, STATIC_CPU),
         row("a fraction", "", "1000 64", "1500 64", FRACTION, STATIC_CPU),
         row("from a fraction to whole cores", "", "1500 64", "2000 64", FITS, STATIC_CPU),
@@ -187,7 +187,7 @@ fn the_static_memory_manager() {
         shipped: expected,
     };
     let open = "InPlacePodVerticalScalingExclusiveMemory=true";
-    expect([
+    expect(vec![
         row("more", "", "100 64", "100 96", STATIC_MEMORY),
         row("less", "", "100 64", "100 32", STATIC_MEMORY),
         row("cpu alone", "", "100 64", "200 64", FITS),
@@ -207,7 +207,7 @@ fn what_no_state_of_the_node_could_hold() {
         kep,
         shipped,
     };
-    expect([
+    expect(vec![
         row("just all of it", "4000 1000", FITS, FITS),
         row(
             "cpu",
@@ -254,5 +254,5 @@ fn what_speaks_against_a_resize_is_said_in_a_fixed_order() {
     };
     let on_linux = NodeFacts { os: Os::Linux, ..everything };
     let unpinned = NodeFacts { cpu_manager: CpuManager::None, ..on_linux };
-    expect([row(everything, OTHER_OS), row(on_linux, FRACTION), row(unpinned, STATIC_MEMORY)]);
+    expect(vec![row(everything, OTHER_OS), row(on_linux, FRACTION), row(unpinned, STATIC_MEMORY)]);
 }

@@ -100,7 +100,7 @@ impl Cluster {
         for step in self.plan() {
             self.in_force.apply(&step);
         }
-        self.allocation.carried_out(Ok(()));
+        self.allocation.carried_out();
         self.count();
     }
 

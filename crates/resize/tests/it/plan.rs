@@ -6,7 +6,7 @@ use plumb_resize::pod::{PodCgroup, PodResources, PodShape};
 use plumb_resize::resource::{Declared, PerResource, Resource};
 
 use super::pods::{ContainerExt, PodExt, pod};
-use super::sizes::{self, MIB, containers, resources, show_step, size, wire};
+use super::sizes::{self, MIB, PodSizes, containers, resources, show_step, size};
 
 const SUMMED: PerResource<bool> = PerResource::new(false, false);
 const SHARED: PerResource<bool> = PerResource::new(true, true);
@@ -31,7 +31,9 @@ fn steps_from(now: &InForce, to: &Pod, declared_by_pod: PerResource<bool>) -> Ve
     let steps = plan(&shape(to), now, &desired(to));
     assert_eq!(check_prefixes(now, &steps, declared_by_pod), Ok(()), "{steps:?}");
     let mut reached = now.clone();
-    steps.iter().for_each(|step| reached.apply(step));
+    for step in &steps {
+        reached.apply(step);
+    }
     assert_eq!(plan(&shape(to), &reached, &desired(to)), [], "planning again finds nothing to do");
     assert_eq!(reached.pod, shape(to).cgroup(&desired(to)));
     steps.iter().map(show_step).collect()
@@ -133,7 +135,8 @@ fn with_policies(sizes: &str, policies: &str) -> Pod {
     let restarts = policies.split('|').map(str::trim);
     pod(containers(sizes).into_iter().zip(restarts).map(|(container, restarts)| {
         let entries = restarts.split('+').filter(|resource| *resource != "-");
-        container.policy(&entries.map(|r| format!("{r}=RestartContainer ")).collect::<String>())
+        let entries: Vec<_> = entries.map(|resource| format!("{resource}=RestartContainer")).collect();
+        container.policy(&entries.join(" "))
     }))
 }
 
@@ -248,13 +251,13 @@ fn an_init_container_that_runs_can_grow_into_the_pod() {
 }
 
 fn with_level(sizes: &str, level: &str) -> Pod {
-    pod(containers(sizes)).level(wire(size(level)))
+    pod(containers(sizes)).level(level)
 }
 
 #[test]
 fn a_limit_of_the_pod_is_inherited_by_containers_without_one() {
     type Case = (&'static str, Pod, Pod, &'static [&'static str]);
-    let table: &[Case] = &[
+    let table: Vec<Case> = vec![
         (
             "raised: the pod first, then whoever inherits it",
             with_level("100/200 64/64 | 100/- 64/-", "300/500 128/256"),
@@ -311,7 +314,7 @@ fn a_limit_of_the_pod_is_inherited_by_containers_without_one() {
         ),
     ];
     for (name, from, to, expected) in table {
-        assert_eq!(steps(from, to, SHARED), *expected, "{name}");
+        assert_eq!(steps(&from, &to, SHARED), expected, "{name}");
     }
 }
 
@@ -319,7 +322,7 @@ fn a_limit_of_the_pod_is_inherited_by_containers_without_one() {
 fn an_inherited_limit_restarts_a_container_that_restarts_for_it() {
     let pod = |limit: &str| {
         let restarts = containers("100/- 64/-").into_iter().map(|c| c.policy("memory=RestartContainer"));
-        pod(restarts).level(wire(size(limit)))
+        pod(restarts).level(limit)
     };
     let steps = steps(&pod("100/500 64/256"), &pod("100/500 64/512"), SHARED);
     assert_eq!(steps, ["pod 500 512 weight 100", "stop c1", "start c1 100/500 64/512"]);

@@ -87,10 +87,6 @@ pub(crate) trait PodExt: Sized {
     fn respec(&self, change: impl FnOnce(&mut PodSpec)) -> Self;
     /// The same pod with init containers.
     fn init(self, containers: impl IntoIterator<Item = Container>) -> Self;
-    /// The same pod with resources of its own.
-    fn level(self, resources: ResourceRequirements) -> Self;
-    /// The same pod with an overhead, as [`list`] takes it.
-    fn overhead(self, text: &str) -> Self;
     /// The same pod with every container running just as the spec asks.
     fn running(self) -> Self;
 }
@@ -114,16 +110,6 @@ impl PodExt for Pod {
     fn init(mut self, containers: impl IntoIterator<Item = Container>) -> Self {
         let spec = self.spec.as_mut().expect("test pods have a spec");
         spec.init_containers = Some(containers.into_iter().collect());
-        self
-    }
-
-    fn level(mut self, resources: ResourceRequirements) -> Self {
-        self.spec.as_mut().expect("test pods have a spec").resources = Some(resources);
-        self
-    }
-
-    fn overhead(mut self, text: &str) -> Self {
-        self.spec.as_mut().expect("test pods have a spec").overhead = list(text);
         self
     }
 

@@ -4,14 +4,14 @@
 //! `20/30 35/45` requests 20m and 35Mi and is limited to 30m and 45Mi; `30 45` has requests equal to limits;
 //! `20/- -` requests cpu and nothing else.
 
-use k8s_openapi::api::core::v1::{Container, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, Pod, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use plumb_resize::list::{WireList, quantity_of};
 use plumb_resize::plan::Step;
 use plumb_resize::pod::{PodCgroup, PodResources};
 use plumb_resize::resource::{Declared, Requirements, Resource};
 
-use super::pods::container;
+use super::pods::{container, list};
 
 pub(crate) const MIB: i64 = 1 << 20;
 
@@ -59,6 +59,27 @@ pub(crate) fn containers(text: &str) -> Vec<Container> {
     let named =
         |(i, size)| Container { resources: Some(wire(size)), ..container(&format!("c{}", i + 1), "", "") };
     sizes(text).into_iter().enumerate().map(named).collect()
+}
+
+/// What a pod has beyond its containers.
+pub(crate) trait PodSizes {
+    /// The same pod with resources of its own, in their short form.
+    fn level(self, text: &str) -> Self;
+    /// The same pod with an overhead, as [`list`] takes it.
+    fn overhead(self, text: &str) -> Self;
+}
+
+impl PodSizes for Pod {
+    #[track_caller]
+    fn level(mut self, text: &str) -> Self {
+        self.spec.get_or_insert_default().resources = Some(wire(size(text)));
+        self
+    }
+
+    fn overhead(mut self, text: &str) -> Self {
+        self.spec.get_or_insert_default().overhead = list(text);
+        self
+    }
 }
 
 /// Requests and limits in their short form.

@@ -96,7 +96,7 @@ fn an_error_is_kept_until_the_promise_is_in_force_or_replaced() {
         let mut cluster = cluster(rules);
         cluster.ask("150/200 64/128");
         cluster.decide();
-        cluster.allocation.carried_out(Err("the runtime is away".to_owned()));
+        cluster.allocation.failed("the runtime is away");
         cluster.report(10);
         let error = ("True", Some(ERROR), Some("the runtime is away"), Some(2));
         assert_eq!(fields(shown(&cluster, IN_PROGRESS)), error);
@@ -156,7 +156,6 @@ fn a_desire_that_is_taken_back_leaves_nothing_behind() {
         cluster.report(10);
         assert!(is_shown(&cluster, PENDING));
         cluster.ask("100/200 64/128");
-        assert_eq!(cluster.word(), None);
         assert_eq!(cluster.reading().stage, Stage::Proposed, "the refusal that is still shown is an old one");
         assert_eq!(cluster.reading().since, None);
         assert_eq!(cluster.decide(), Outcome::Withdrawn);

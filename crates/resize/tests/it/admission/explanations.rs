@@ -32,7 +32,8 @@ fn asks(ledger: &Ledger, to: &str) -> WhatIf {
 
 #[test]
 fn what_is_missing_and_whose_shrink_would_do() {
-    let table: [(&str, &str, (i64, i64), &[&str], bool); 6] = [
+    type Case = (&'static str, &'static str, (i64, i64), &'static [&'static str], bool);
+    let table: [Case; 6] = [
         ("either would do", "1500 100", (500, 0), &["shrinks", "shrinks more"], true),
         ("only one would do", "1501 100", (501, 0), &["shrinks more"], true),
         ("only one frees memory", "1000 101", (0, 1), &["shrinks more"], true),

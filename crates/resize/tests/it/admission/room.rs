@@ -5,7 +5,7 @@ use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::rules::Rules;
 
-use super::{FITS, MIB, NODE, NodeFacts, POD, Pod, PodExt, answer, plain};
+use super::{FITS, MIB, NODE, NodeFacts, POD, Pod, PodExt, PodSizes, answer, containers, plain};
 
 fn holds(cpu: i64, memory: i64) -> Held {
     let amounts = Amounts::new(cpu, memory * MIB);
@@ -16,7 +16,9 @@ fn holds(cpu: i64, memory: i64) -> Held {
 fn node_with(others: &[(&str, Held)]) -> Ledger {
     let mut ledger = Ledger::new(NODE);
     ledger.hold(POD, holds(1_000, 100));
-    others.iter().for_each(|(pod, held)| ledger.hold(pod, *held));
+    for (pod, held) in others {
+        ledger.hold(pod, *held);
+    }
     ledger
 }
 
@@ -136,11 +138,11 @@ fn overhead_counts() {
 #[test]
 fn init_containers_and_resources_of_the_pod_count_as_they_do_for_the_scheduler() {
     let ledger = node_with(&[("other", holds(2_000, 100))]);
-    let with_init = |size: &str| plain("1000 100").init(super::containers(size));
+    let with_init = |size: &str| plain("1000 100").init(containers(size));
     let full = "deferred: Node didn't have enough resource: cpu, requested: 2001, used: 2000, capacity: 4000";
     assert_eq!(both(&ledger, &with_init("500 64"), &with_init("2000 64")), FITS);
     assert_eq!(both(&ledger, &with_init("500 64"), &with_init("2001 64")), full);
-    let level = |level: &str| plain("1000/- 100/-").level(super::wire(super::size(level)));
+    let level = |level: &str| plain("1000/- 100/-").level(level);
     assert_eq!(both(&ledger, &level("1000/- 100/-"), &level("2000/- 100/-")), FITS);
     assert_eq!(both(&ledger, &level("1000/- 100/-"), &level("2001/- 100/-")), full);
 }

@@ -111,7 +111,9 @@ fn journeys() -> impl Strategy<Value = Journey> {
 
 fn carry_out(start: &InForce, steps: &[Step]) -> InForce {
     let mut now = start.clone();
-    steps.iter().for_each(|step| now.apply(step));
+    for step in steps {
+        now.apply(step);
+    }
     now
 }
 

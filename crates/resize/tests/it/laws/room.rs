@@ -85,15 +85,12 @@ proptest! {
         let mut pods: BTreeMap<String, Held> = BTreeMap::new();
         for (pod, change) in changes {
             let pod = format!("pod-{pod}");
-            match change {
-                Some(held) => {
-                    ledger.hold(&pod, held);
-                    pods.insert(pod, held);
-                }
-                None => {
-                    ledger.release(&pod);
-                    pods.remove(&pod);
-                }
+            if let Some(held) = change {
+                ledger.hold(&pod, held);
+                pods.insert(pod, held);
+            } else {
+                ledger.release(&pod);
+                pods.remove(&pod);
             }
             prop_assert_eq!(ledger.room_for("nobody").others, total(&pods));
             for (pod, held) in &pods {

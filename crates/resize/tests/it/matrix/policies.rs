@@ -14,9 +14,9 @@ fn with_policies(container: Container, policies: &str) -> Container {
     let today = policies.split(", ").filter(|text| !text.is_empty()).map(|entry| {
         let (resource, policy) = entry.split_once(": ").unwrap();
         let policy = restart_policy(policy, &Rules::kep()).unwrap();
-        format!("{resource}={} ", policy.name())
+        format!("{resource}={}", policy.name())
     });
-    container.policy(&today.collect::<String>())
+    container.policy(&today.collect::<Vec<_>>().join(" "))
 }
 
 #[test]

@@ -5,7 +5,7 @@ use plumb_resize::status::{IN_PROGRESS, Stage};
 
 use super::super::cluster::Cluster;
 use super::super::pods::PodExt;
-use super::super::sizes::{containers, size, wire};
+use super::super::sizes::{PodSizes, containers, size, wire};
 use super::{both, is_shown, pod};
 
 fn level(text: &str) -> ResourceRequirements {
@@ -15,7 +15,7 @@ fn level(text: &str) -> ResourceRequirements {
 #[test]
 fn a_pod_whose_containers_inherit_its_limits_is_settled_when_they_do() {
     for rules in both() {
-        let mut cluster = Cluster::run(pod(containers("100/- 64/-")).level(level("200/400 128/256")), rules);
+        let mut cluster = Cluster::run(pod(containers("100/- 64/-")).level("200/400 128/256"), rules);
         assert!(!is_shown(&cluster, IN_PROGRESS));
         assert_eq!(cluster.in_force.containers[0], Some(size("100/400 64/256")), "what its cgroup holds");
         assert_eq!(cluster.reading().stage, Stage::Settled);
@@ -45,7 +45,7 @@ fn a_pod_whose_containers_inherit_its_limits_is_settled_when_they_do() {
 #[test]
 fn what_a_kubelet_counts_into_the_pod_is_not_taken_for_another_desire() {
     // A kubelet adds the overhead, and what it reads back of the pod's cgroup may be a little off.
-    let pod = pod(containers("100/- 64/-")).level(level("200/400 128/256")).overhead("cpu=50m memory=8Mi");
+    let pod = pod(containers("100/- 64/-")).level("200/400 128/256").overhead("cpu=50m memory=8Mi");
     let [_, shipped] = both();
     let mut cluster = Cluster::run(pod, shipped);
     let status = cluster.pod.status.as_mut().unwrap();
@@ -59,7 +59,7 @@ fn what_a_kubelet_counts_into_the_pod_is_not_taken_for_another_desire() {
 #[test]
 fn a_limit_of_the_pod_alone_is_proposed_until_its_node_has_looked() {
     let [_, shipped] = both();
-    let mut cluster = Cluster::run(pod(containers("100/- 64/-")).level(level("200/400 128/256")), shipped);
+    let mut cluster = Cluster::run(pod(containers("100/- 64/-")).level("200/400 128/256"), shipped);
     assert_eq!(cluster.try_ask(|spec| spec.resources = Some(level("200/500 128/256"))), []);
     assert_eq!(cluster.reading().stage, Stage::Proposed);
 }
@@ -67,7 +67,7 @@ fn a_limit_of_the_pod_alone_is_proposed_until_its_node_has_looked() {
 #[test]
 fn overhead_is_not_shown_as_what_the_pod_declares() {
     let [kep, _] = both();
-    let pod = pod(containers("100/- 64/-")).level(level("200/400 128/256")).overhead("cpu=50m memory=8Mi");
+    let pod = pod(containers("100/- 64/-")).level("200/400 128/256").overhead("cpu=50m memory=8Mi");
     let cluster = Cluster::run(pod, kep);
     assert_eq!(cluster.pod.status_of().resources, Some(level("200/400 128/256")));
     assert_eq!(cluster.reading().stage, Stage::Settled);
@@ -77,7 +77,7 @@ fn overhead_is_not_shown_as_what_the_pod_declares() {
 fn limits_of_zero_are_in_force_as_they_are_declared() {
     for (own, shared) in [("0 64/128", "200/400 128/256"), ("- 64/128", "0 128/256")] {
         let [kep, _] = both();
-        let cluster = Cluster::run(pod(containers(own)).level(level(shared)), kep);
+        let cluster = Cluster::run(pod(containers(own)).level(shared), kep);
         assert_eq!(cluster.reading().stage, Stage::Settled, "{own} in {shared}");
     }
 }

@@ -8,7 +8,7 @@ use plumb_resize::status::{
 use super::super::cluster::Cluster;
 use super::super::sizes::{resources, size};
 use super::cluster;
-use Cause::{Accepted, Asked, InForce, PutOff, Refused, TakenBack};
+use Cause::{Accepted, Asked, InForce, PutOff, Refused};
 use ResizeWord::{Deferred, InProgress, Infeasible, Proposed};
 
 #[test]
@@ -81,7 +81,6 @@ fn at_word(word: Option<ResizeWord>, cause: Cause) -> Cluster {
 fn happen(cluster: &mut Cluster, from: Option<ResizeWord>, cause: Cause) {
     match cause {
         Asked => cluster.ask("160/200 64/128"),
-        TakenBack => cluster.ask("100/200 64/128"),
         Accepted | InForce => {
             if from.is_none() {
                 // Someone else changed what is in force.

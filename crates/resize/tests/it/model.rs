@@ -1,0 +1,175 @@
+//! The resize protocol as a model, explored exhaustively.
+//!
+//! A user who resizes again at any time, an API server with optimistic concurrency, a node agent that may
+//! crash between any two of its steps, a runtime whose calls may fail with or without effect, and a
+//! scheduler that binds a new pod meanwhile. What each of them *decides* is decided by the crate's own
+//! functions (`admit`, `decide`, `plan`, `project`, `on_node`); modelled is only who gets to move when.
+//!
+//! Users and faults have budgets, and an action that would change nothing is not offered, so no path is
+//! endless ([`no_path_runs_in_circles`] checks that). Every path therefore ends in a state with nothing
+//! left to do, and what must *eventually* hold is checked there.
+
+mod properties;
+mod state;
+
+use plumb_resize::aggregate::Role;
+use plumb_resize::pod::{ContainerShape, PodResources, PodShape, RestartPolicy};
+use plumb_resize::qos::QosClass;
+use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements};
+use plumb_resize::rules::Rules;
+use stateright::{Checker, Model};
+
+use state::{Action, State};
+
+/// A pod of the model: its shape, and what a user may ask for. It starts with the first.
+#[derive(Clone, Debug)]
+struct PodModel {
+    shape: PodShape,
+    choices: Vec<PodResources>,
+}
+
+/// A rule of the protocol, broken on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Broken {
+    /// After a failed call the agent goes on from what it believes instead of asking the runtime.
+    TrustsItselfAfterAFailure,
+    /// Room is computed from promises alone, as if a shrink took effect at once.
+    IgnoresWhatIsActual,
+    /// The promise is not journalled: after a crash pods are taken at what they desire.
+    ForgetsPromises,
+}
+
+/// The protocol, with bounds.
+#[derive(Clone, Debug)]
+struct Protocol {
+    rules: Rules,
+    allocatable: Amounts,
+    pods: Vec<PodModel>,
+    /// What a new pod asks for, if the scheduler is to bind one.
+    newcomer: Option<Amounts>,
+    resizes: u8,
+    crashes: u8,
+    failures: u8,
+    broken: Option<Broken>,
+}
+
+fn container(name: &str, policy: RestartPolicy) -> ContainerShape {
+    ContainerShape { name: name.to_owned(), role: Role::Main, policy: PerResource::new(policy, policy) }
+}
+
+fn pod(policies: &[RestartPolicy], choices: &[&[(i64, i64)]]) -> PodModel {
+    let containers = policies.iter().enumerate().map(|(i, policy)| container(&format!("c{i}"), *policy));
+    let choice = |amounts: &&[(i64, i64)]| PodResources {
+        containers: amounts.iter().map(|(cpu, memory)| Requirements::equal(*cpu, *memory)).collect(),
+        pod: None,
+    };
+    PodModel {
+        shape: PodShape {
+            containers: containers.collect(),
+            overhead: Declared::NONE,
+            qos: QosClass::Guaranteed,
+        },
+        choices: choices.iter().map(choice).collect(),
+    }
+}
+
+/// A node of four cores, full: three for a pod whose two containers can trade cpu against memory or shrink,
+/// one for a pod that wants two, or more than there is.
+fn full_node(rules: Rules, policies: [RestartPolicy; 2]) -> Protocol {
+    Protocol {
+        rules,
+        allocatable: Amounts::new(4, 4),
+        pods: vec![
+            pod(&policies, &[&[(1, 2), (2, 1)], &[(2, 1), (1, 2)], &[(1, 1), (1, 1)]]),
+            pod(&[RestartPolicy::NotRequired], &[&[(1, 1)], &[(2, 1)], &[(9, 1)]]),
+        ],
+        newcomer: Some(Amounts::new(1, 1)),
+        resizes: 2,
+        crashes: 1,
+        failures: 1,
+        broken: None,
+    }
+}
+
+/// The most states an exhaustive run may take.
+const MOST_STATES: usize = 2_000_000;
+
+#[track_caller]
+fn explore(name: &str, protocol: Protocol) {
+    let checker = protocol.checker().threads(2).target_state_count(MOST_STATES).spawn_bfs().join();
+    let states = checker.unique_state_count();
+    println!("{name}: {states} states, longest path {}", checker.max_depth());
+    assert!(checker.is_done() && states < MOST_STATES, "{name}: {states} states is not exhaustive");
+    checker.assert_properties();
+}
+
+#[test]
+fn every_resize_ends_well_under_the_rules_of_the_kep() {
+    explore("kep", full_node(Rules::kep(), [RestartPolicy::NotRequired; 2]));
+}
+
+#[test]
+fn every_resize_ends_well_under_the_rules_of_kubernetes() {
+    explore("v1.36", full_node(Rules::v1_36(), [RestartPolicy::NotRequired; 2]));
+}
+
+#[test]
+fn every_resize_ends_well_when_containers_restart_for_it() {
+    use RestartPolicy::{NotRequired, RestartContainer};
+    let bounds = |policies| Protocol { newcomer: None, ..full_node(Rules::kep(), policies) };
+    explore("restarts", bounds([RestartContainer; 2]));
+    explore("one restarts", bounds([NotRequired, RestartContainer]));
+}
+
+#[test]
+fn every_resize_ends_well_when_users_keep_changing_their_minds() {
+    let bounds = full_node(Rules::kep(), [RestartPolicy::NotRequired; 2]);
+    explore("hasty users", Protocol { newcomer: None, resizes: 3, crashes: 0, failures: 1, ..bounds });
+}
+
+#[test]
+fn the_model_catches_a_rule_that_is_broken() {
+    let bounds = full_node(Rules::kep(), [RestartPolicy::NotRequired; 2]);
+    for (broken, property) in [
+        (Broken::TrustsItselfAfterAFailure, properties::CONTAINERS_WITHIN_POD),
+        (Broken::IgnoresWhatIsActual, properties::NODE_NOT_OVERCOMMITTED),
+        (Broken::ForgetsPromises, properties::PROMISES_KEPT),
+    ] {
+        let protocol = Protocol { broken: Some(broken), ..bounds.clone() };
+        let checker = protocol.checker().threads(2).spawn_bfs().join();
+        assert!(checker.discovery(property).is_some(), "{broken:?} went unnoticed");
+    }
+}
+
+#[test]
+fn no_path_runs_in_circles() {
+    let bounds = full_node(Rules::kep(), [RestartPolicy::NotRequired; 2]);
+    let protocol = Protocol { newcomer: None, resizes: 2, crashes: 1, failures: 0, ..bounds };
+    // A depth-first walk: a state that is met again while it is still being left is on a circle.
+    let mut done = std::collections::HashSet::new();
+    let mut leaving = std::collections::HashSet::new();
+    let mut path: Vec<(State, Vec<Action>)> = Vec::new();
+    let enter = |state: State, path: &mut Vec<(State, Vec<Action>)>| {
+        let mut actions = Vec::new();
+        protocol.actions(&state, &mut actions);
+        path.push((state, actions));
+    };
+    for state in protocol.init_states() {
+        leaving.insert(state.clone());
+        enter(state, &mut path);
+    }
+    while let Some((state, actions)) = path.last_mut() {
+        let Some(action) = actions.pop() else {
+            leaving.remove(state);
+            done.insert(state.clone());
+            path.pop();
+            continue;
+        };
+        let next = protocol.next_state(state, action).expect("offered actions can be taken");
+        assert!(!leaving.contains(&next), "a path comes back to where it was");
+        if !done.contains(&next) {
+            leaving.insert(next.clone());
+            enter(next, &mut path);
+        }
+    }
+}

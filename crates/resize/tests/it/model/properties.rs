@@ -1,0 +1,118 @@
+//! What must hold, always and in the end.
+
+use plumb_resize::admission::Verdict;
+use plumb_resize::plan::{InForce, check};
+use plumb_resize::resource::{Amounts, PerResource};
+use plumb_resize::status::{Projection, Refusal};
+use stateright::Property;
+
+use super::Protocol;
+use super::state::{Newcomer, PodState, State, held};
+
+pub(super) const PROMISES_KEPT: &str = "what is promised never exceeds the node";
+pub(super) const NODE_NOT_OVERCOMMITTED: &str = "what is promised or in force never exceeds the node";
+pub(super) const CONTAINERS_WITHIN_POD: &str = "container limits never exceed the pod's";
+const WORDS_LEGAL: &str = "the word changes only as the table says";
+const WORD_PRESENT: &str = "there is a word while desired and actual requests differ";
+const ENDS_WELL: &str =
+    "in the end the latest desired state is in force, or refused for a reason that stands";
+
+pub(super) fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
+    let mut properties = vec![
+        Property::always(PROMISES_KEPT, |protocol: &Protocol, state: &State| {
+            let promised = total(protocol, state, |protocol, state, pod| {
+                protocol.pods[pod].shape.requests(&state.pods[pod].allocation.allocated)
+            });
+            promised.within(protocol.allocatable)
+        }),
+        Property::always(NODE_NOT_OVERCOMMITTED, |protocol: &Protocol, state: &State| {
+            let held = total(protocol, state, |protocol, state, pod| {
+                let (shape, entry) = (&protocol.pods[pod].shape, &state.pods[pod]);
+                let promised = shape.requests(&entry.allocation.allocated);
+                promised.larger(held(shape, &entry.truth))
+            });
+            held.within(protocol.allocatable)
+        }),
+        Property::always(CONTAINERS_WITHIN_POD, |_: &Protocol, state: &State| {
+            state.pods.iter().all(|pod| check(&pod.truth, PerResource::default()).is_ok())
+        }),
+        Property::always(WORDS_LEGAL, |_: &Protocol, state: &State| !state.illegal_word),
+        Property::always(ENDS_WELL, |protocol: &Protocol, state: &State| {
+            !protocol.nothing_left_to_do(state)
+                || (0..state.pods.len()).all(|pod| ended_well(protocol, state, pod))
+        }),
+        Property::sometimes("a resize is deferred and then taken", |_: &Protocol, state: &State| {
+            let taken = |pod: &PodState| pod.allocation.generation == pod.generation;
+            state.pods.iter().any(|pod| shows_deferred(&pod.shown) && taken(pod))
+        }),
+    ];
+    if protocol.rules.resize_word {
+        properties.push(Property::always(WORD_PRESENT, |protocol: &Protocol, state: &State| {
+            (0..state.pods.len()).all(|pod| {
+                let desired = &protocol.pods[pod].choices[state.pods[pod].desired];
+                let shown = &state.pods[pod].shown;
+                let requests_differ = desired
+                    .containers
+                    .iter()
+                    .zip(&shown.actual.containers)
+                    .any(|(a, b)| a.requests != b.requests);
+                !requests_differ || shown.word.is_some()
+            })
+        }));
+    }
+    if protocol.resizes > 2 {
+        properties.push(Property::sometimes(
+            "a resize is carried out while a newer one is deferred",
+            |_: &Protocol, state: &State| {
+                state.pods.iter().any(|pod| pod.shown.pending.is_some() && pod.shown.in_progress.is_some())
+            },
+        ));
+    }
+    if protocol.newcomer.is_some() {
+        properties.push(Property::sometimes("a new pod gets in", |_: &Protocol, state: &State| {
+            state.newcomer == Newcomer::Running
+        }));
+        properties.push(Property::sometimes("a new pod loses the race", |_: &Protocol, state: &State| {
+            state.newcomer == Newcomer::Rejected
+        }));
+    }
+    properties
+}
+
+fn total(
+    protocol: &Protocol,
+    state: &State,
+    amounts: impl Fn(&Protocol, &State, usize) -> Amounts,
+) -> Amounts {
+    let newcomer = protocol.newcomer.filter(|_| state.newcomer == Newcomer::Running);
+    let start = newcomer.unwrap_or(Amounts::ZERO);
+    (0..state.pods.len()).fold(start, |sum, pod| sum.plus(amounts(protocol, state, pod)))
+}
+
+fn ended_well(protocol: &Protocol, state: &State, pod: usize) -> bool {
+    let (model, entry) = (&protocol.pods[pod], &state.pods[pod]);
+    let desired = &model.choices[entry.desired];
+    let allocated = &entry.allocation.allocated;
+    let promise_in_force =
+        entry.truth == InForce::running(&model.shape, allocated) && entry.shown.actual == *allocated;
+    let shown_as_promised = entry.shown.allocated == *allocated && entry.shown.in_progress.is_none();
+    let answered = if desired == allocated {
+        entry.shown.pending.is_none() && entry.shown.word.is_none()
+    } else {
+        // Refused, for a reason that still stands, and said so about the latest generation.
+        let refusal = match protocol.verdict(state, pod) {
+            Some(Verdict::Deferred(_)) => Some(Refusal::Deferred),
+            Some(Verdict::Infeasible(_)) => Some(Refusal::Infeasible),
+            Some(Verdict::Fits) | None => None,
+        };
+        let shown = entry.shown.pending.as_ref();
+        refusal.is_some()
+            && shown.map(|pending| pending.refusal) == refusal
+            && shown.is_some_and(|pending| pending.generation == entry.generation)
+    };
+    promise_in_force && shown_as_promised && answered
+}
+
+fn shows_deferred(shown: &Projection) -> bool {
+    shown.pending.as_ref().is_some_and(|pending| pending.refusal == Refusal::Deferred)
+}
