@@ -137,7 +137,7 @@ impl Model for Protocol {
             Action::Decide(pod) => self.decide(&mut next, pod)?,
             Action::TakeNewcomer => self.take_newcomer(&mut next)?,
             Action::Act(pod, call) => self.act(&mut next, pod, call)?,
-            Action::Start { pod, container } => self.start_container(&mut next, pod, container)?,
+            Action::Start { pod, container } => Self::start_container(&mut next, pod, container)?,
             Action::Report(pod) => self.report(&mut next, pod)?,
             Action::Crash => self.crash(&mut next)?,
         }
@@ -331,7 +331,7 @@ impl Protocol {
         Some(())
     }
 
-    fn start_container(&self, state: &mut State, pod: usize, container: usize) -> Option<()> {
+    fn start_container(state: &mut State, pod: usize, container: usize) -> Option<()> {
         let entry = &mut state.pods[pod];
         let known = entry.known.as_mut().filter(|known| known.containers[container].is_none())?;
         let to = entry.allocation.allocated.containers[container];

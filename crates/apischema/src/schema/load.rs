@@ -1,0 +1,343 @@
+//! Reads the compact form: a line is a record, its first letter says of what.
+//!
+//! | line | columns |
+//! |---|---|
+//! | `p` | package |
+//! | `t` | shape, Go name; types are numbered as they come |
+//! | `s` | package number, name, `a` if atomic; numbered too, and the lines below belong to it |
+//! | `f` | JSON name, protobuf number or 0, type number, flags, merge key, list keys |
+//! | `e` | protobuf number or 0, number of the embedded struct, its Go name |
+//! | `k` | group, version, kind, struct number |
+//! | `r` | the row of `facts/kinds.tsv` |
+
+use std::collections::HashMap;
+
+use super::resource::{Resource, Scope, Subresource};
+use super::shape::{Field, ListType, Omit, Patch, Shape, Struct, StructId, Type, TypeId, Wire};
+use super::{Kind, Schema};
+
+const HEADER: &str = "plumb-schema\t1\t";
+/// How deep structs may embed one another; the API needs two.
+const EMBEDDING_DEPTH: usize = 8;
+
+/// Why a table could not be read.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The first line is not the one this version writes.
+    #[error("not a schema table of a form known here")]
+    Header,
+    /// A record is not well-formed.
+    #[error("line {line} of the schema table is malformed")]
+    Malformed {
+        /// Counted from one.
+        line: usize,
+    },
+    /// A number leads nowhere.
+    #[error("the schema table refers to {what} that it does not have")]
+    Dangling {
+        /// A type, a struct, a kind.
+        what: &'static str,
+    },
+}
+
+struct Raw {
+    package: &'static str,
+    name: &'static str,
+    atomic: bool,
+    fields: Vec<Field>,
+    embedded: Vec<(u32, StructId, &'static str)>,
+}
+
+pub(super) fn read(text: &'static str) -> Result<Schema, LoadError> {
+    let mut lines = text.lines().enumerate();
+    if !lines.next().is_some_and(|(_, header)| header.starts_with(HEADER)) {
+        return Err(LoadError::Header);
+    }
+    let mut packages = Vec::new();
+    let mut types = Vec::with_capacity(text.len() / 100);
+    let mut raw: Vec<Raw> = Vec::with_capacity(text.len() / 200);
+    let mut kinds = Vec::new();
+    let mut rows = Vec::new();
+    for (index, line) in lines {
+        let record = match line.split_once('\t') {
+            Some(("p", package)) => {
+                packages.push(package);
+                Some(())
+            }
+            Some(("t", rest)) => read_type(rest).map(|found| types.push(found)),
+            Some(("s", rest)) => read_struct(rest, &packages).map(|found| raw.push(found)),
+            Some(("f", rest)) => {
+                read_field(rest).zip(raw.last_mut()).map(|(field, owner)| owner.fields.push(field))
+            }
+            Some(("e", rest)) => {
+                read_embedded(rest).zip(raw.last_mut()).map(|(found, owner)| owner.embedded.push(found))
+            }
+            Some(("k", rest)) => read_kind(rest).map(|kind| kinds.push(kind)),
+            Some(("r", rest)) => Some(rows.push((index, rest))),
+            _ => None,
+        };
+        record.ok_or(LoadError::Malformed { line: index + 1 })?;
+    }
+    check(&types, &raw, &kinds)?;
+    let structs = (0..raw.len()).map(|place| flatten(&types, &raw, place)).collect::<Result<Vec<_>, _>>()?;
+    let by_kind: HashMap<_, _> = (kinds.iter().enumerate())
+        .map(|(index, kind)| ((kind.group, kind.version, kind.name), index))
+        .collect();
+    let resources = rows
+        .into_iter()
+        .map(|(index, row)| {
+            read_resource(row, &kinds, &by_kind).ok_or(LoadError::Malformed { line: index + 1 })
+        })
+        .collect::<Result<Vec<_>, _>>()?;
+    let by_plural = (resources.iter().enumerate())
+        .map(|(index, row)| ((row.group, row.version, row.plural), index))
+        .collect();
+    Ok(Schema { types, structs, kinds, by_kind, resources, by_plural })
+}
+
+fn read_type(rest: &'static str) -> Option<Type> {
+    let (shape, go) = rest.split_once('\t')?;
+    let (letter, number) = shape.split_at_checked(1)?;
+    let ty = || number.parse().ok().map(TypeId);
+    let structure = || number.parse().ok().map(StructId);
+    let shape = match letter {
+        "s" => Shape::Text,
+        "b" => Shape::Bool,
+        "i" => Shape::Int32,
+        "l" => Shape::Int64,
+        "d" => Shape::Double,
+        "y" => Shape::Bytes,
+        "q" => Shape::Quantity,
+        "n" => Shape::IntOrString,
+        "T" => Shape::Time,
+        "M" => Shape::MicroTime,
+        "D" => Shape::Duration,
+        "x" => Shape::RawExtension,
+        "f" => Shape::FieldsV1,
+        "j" => Shape::Json,
+        "a" => Shape::Any,
+        "*" => Shape::Pointer(ty()?),
+        "[" => Shape::List(ty()?),
+        "(" => Shape::WrappedList(ty()?),
+        "{" => Shape::Map(ty()?),
+        "#" => Shape::Struct(structure()?),
+        "A" => Shape::SchemaOrArray(structure()?),
+        "B" => Shape::SchemaOrBool(structure()?),
+        "S" => Shape::SchemaOrStrings(structure()?),
+        _ => return None,
+    };
+    Some(Type { shape, go })
+}
+
+fn read_struct(rest: &'static str, packages: &[&'static str]) -> Option<Raw> {
+    let mut cells = rest.split('\t');
+    let package = packages.get(cells.next()?.parse::<usize>().ok()?)?;
+    let name = cells.next()?;
+    let atomic = cells.next() == Some("a");
+    Some(Raw { package, name, atomic, fields: Vec::new(), embedded: Vec::new() })
+}
+
+fn read_field(rest: &'static str) -> Option<Field> {
+    let mut cells = rest.split('\t');
+    let json = cells.next()?;
+    let number = cells.next()?.parse().ok()?;
+    let ty = TypeId(cells.next()?.parse().ok()?);
+    let flags = cells.next()?;
+    let mut field = Field {
+        json,
+        number,
+        ty,
+        omit: Omit::Never,
+        required: false,
+        patch: Patch::default(),
+        list_type: None,
+        list_keys: Vec::new(),
+        through: None,
+    };
+    for flag in flags.bytes() {
+        match flag {
+            b'-' => {}
+            b'e' => field.omit = Omit::Empty,
+            b'z' => field.omit = Omit::Zero,
+            b'r' => field.required = true,
+            b'm' => field.patch.merge = true,
+            b'k' => field.patch.retain_keys = true,
+            b'p' => field.patch.replace = true,
+            b'A' => field.list_type = Some(ListType::Atomic),
+            b'M' => field.list_type = Some(ListType::Map),
+            b'S' => field.list_type = Some(ListType::Set),
+            b'G' => field.list_type = Some(ListType::Granular),
+            _ => return None,
+        }
+    }
+    field.patch.merge_key = cells.next().filter(|key| !key.is_empty());
+    field.list_keys = cells.next().map(words('+')).unwrap_or_default();
+    Some(field)
+}
+
+fn read_embedded(rest: &'static str) -> Option<(u32, StructId, &'static str)> {
+    let mut cells = rest.split('\t');
+    Some((cells.next()?.parse().ok()?, StructId(cells.next()?.parse().ok()?), cells.next()?))
+}
+
+fn read_kind(rest: &'static str) -> Option<Kind> {
+    let mut cells = rest.split('\t');
+    let (group, version, name) = (cells.next()?, cells.next()?, cells.next()?);
+    Some(Kind { group, version, name, body: StructId(cells.next()?.parse().ok()?) })
+}
+
+fn read_resource(
+    row: &'static str,
+    kinds: &[Kind],
+    by_kind: &HashMap<(&'static str, &'static str, &'static str), usize>,
+) -> Option<Resource> {
+    let cells: Vec<&'static str> = row.split('\t').collect();
+    let &[group, version, kind, plural, singular, scope, short, categories, verbs, subresources] = &cells[..]
+    else {
+        return None;
+    };
+    let scope = match scope {
+        "Cluster" => Scope::Cluster,
+        "Namespaced" => Scope::Namespaced,
+        _ => return None,
+    };
+    let subresources = subresources
+        .split(' ')
+        .filter(|entry| !entry.is_empty())
+        .map(|entry| {
+            let mut parts = entry.split(':');
+            let (name, kind, verbs) = (parts.next()?, parts.next()?, parts.next()?);
+            let (group, version) = home_of(kind, group, version);
+            Some(Subresource { name, group, version, kind, verbs: words('+')(verbs) })
+        })
+        .collect::<Option<Vec<_>>>()?;
+    Some(Resource {
+        group,
+        version,
+        kind,
+        body: kinds[*by_kind.get(&(group, version, kind))?].body,
+        plural,
+        singular,
+        scope,
+        short_names: words('+')(short),
+        categories: words('+')(categories),
+        verbs: words('+')(verbs),
+        subresources,
+    })
+}
+
+/// The group and version of what a subresource exchanges, which need not be those of its resource.
+fn home_of(kind: &str, group: &'static str, version: &'static str) -> (&'static str, &'static str) {
+    match kind {
+        "Scale" => ("autoscaling", "v1"),
+        "Eviction" => ("policy", "v1"),
+        "TokenRequest" => ("authentication.k8s.io", "v1"),
+        _ => (group, version),
+    }
+}
+
+fn words(separator: char) -> impl Fn(&'static str) -> Vec<&'static str> {
+    move |text| text.split(separator).filter(|word| !word.is_empty()).collect()
+}
+
+/// That no number leads outside the table, so that looking one up cannot fail later.
+fn check(types: &[Type], structs: &[Raw], kinds: &[Kind]) -> Result<(), LoadError> {
+    let type_known = |id: TypeId| usize::from(id.0) < types.len();
+    let struct_known = |id: StructId| usize::from(id.0) < structs.len();
+    let sound = types.iter().all(|ty| match ty.shape {
+        Shape::Pointer(id) | Shape::List(id) | Shape::WrappedList(id) | Shape::Map(id) => type_known(id),
+        Shape::Struct(id)
+        | Shape::SchemaOrArray(id)
+        | Shape::SchemaOrBool(id)
+        | Shape::SchemaOrStrings(id) => struct_known(id),
+        _ => true,
+    });
+    if !sound || !structs.iter().all(|raw| raw.fields.iter().all(|field| type_known(field.ty))) {
+        return Err(LoadError::Dangling { what: "a type" });
+    }
+    if !structs.iter().all(|raw| raw.embedded.iter().all(|(_, id, _)| struct_known(*id))) {
+        return Err(LoadError::Dangling { what: "a struct" });
+    }
+    if !kinds.iter().all(|kind| struct_known(kind.body)) {
+        return Err(LoadError::Dangling { what: "a kind's struct" });
+    }
+    Ok(())
+}
+
+/// The struct at a place, with the fields of what it embeds among its own.
+fn flatten(types: &[Type], raw: &[Raw], place: usize) -> Result<Struct, LoadError> {
+    let mut fields = Vec::with_capacity(raw[place].fields.len() + 2);
+    collect(raw, place, None, &mut fields, EMBEDDING_DEPTH)?;
+    fields.sort_unstable_by_key(|(field, _)| field.json);
+    let position = |index: usize| u16::try_from(index).map_err(|_| LoadError::Dangling { what: "a field" });
+
+    let mut wire = Vec::new();
+    let mut always = Vec::new();
+    for (index, (field, own)) in fields.iter().enumerate() {
+        if *own && field.number != 0 {
+            wire.push((field.number, Wire::Field(position(index)?)));
+        }
+        if written_when_absent(types, field) {
+            always.push(position(index)?);
+        }
+    }
+    let embedded = raw[place].embedded.iter().filter(|(number, _, _)| *number != 0);
+    wire.extend(embedded.map(|(number, id, _)| (*number, Wire::Embedded(*id))));
+    wire.sort_unstable_by_key(|(number, _)| *number);
+    Ok(Struct {
+        name: raw[place].name,
+        package: raw[place].package,
+        atomic: raw[place].atomic,
+        fields: fields.into_iter().map(|(field, _)| field).collect(),
+        wire,
+        always,
+    })
+}
+
+fn collect(
+    raw: &[Raw],
+    place: usize,
+    through: Option<&'static str>,
+    into: &mut Vec<(Field, bool)>,
+    depth: usize,
+) -> Result<(), LoadError> {
+    if depth == 0 {
+        return Err(LoadError::Dangling { what: "an embedding without end, to a struct" });
+    }
+    for field in &raw[place].fields {
+        into.push((Field { through, ..field.clone() }, through.is_none()));
+    }
+    for (_, id, name) in &raw[place].embedded {
+        // Only one struct of the API is embedded two deep; its parts are named together.
+        let through = match (through, *name) {
+            (None, name) => name,
+            (Some("RuleWithOperations"), "Rule") => "RuleWithOperations.Rule",
+            (Some(outer), _) => outer,
+        };
+        collect(raw, usize::from(id.0), Some(through), into, depth - 1)?;
+    }
+    Ok(())
+}
+
+/// Whether Go writes the field although nobody gave it. Structs are never empty to Go, only zero.
+fn written_when_absent(types: &[Type], field: &Field) -> bool {
+    match field.omit {
+        Omit::Never => true,
+        Omit::Zero => false,
+        Omit::Empty => matches!(
+            types[usize::from(field.ty.0)].shape,
+            Shape::Struct(_)
+                | Shape::Quantity
+                | Shape::IntOrString
+                | Shape::Time
+                | Shape::MicroTime
+                | Shape::Duration
+                | Shape::RawExtension
+                | Shape::FieldsV1
+                | Shape::Json
+                | Shape::SchemaOrArray(_)
+                | Shape::SchemaOrBool(_)
+                | Shape::SchemaOrStrings(_)
+        ),
+    }
+}

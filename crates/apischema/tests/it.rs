@@ -1,0 +1,6 @@
+//! The crate through its public door.
+
+mod it {
+    mod fixtures;
+    mod table;
+}

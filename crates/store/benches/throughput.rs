@@ -1,0 +1,335 @@
+//! What the store can do, each figure beside the one it is to be compared with, in one run.
+//!
+//! `cargo bench -p plumb-store --bench throughput [-- <directory>]`; the directory decides which disk is measured.
+#![expect(clippy::unwrap_used, reason = "a bench that cannot run says so by panicking")]
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    convert::Infallible,
+    env,
+    fmt::Debug,
+    fs,
+    path::Path,
+    process::Command,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering},
+    },
+    thread,
+    time::{Duration, Instant},
+};
+
+use bytes::Bytes;
+use plumb_store::{
+    Attributes, Edit, Event, Interest, Journal, JournalError, Key, List, Options, Prefix, Recovery, Store,
+    Write,
+};
+use tokio::runtime::Runtime;
+
+const RUN: Duration = Duration::from_secs(3);
+const KEYS: usize = 10_000;
+
+type Part = fn(&Path);
+/// `ONLY=writes` and so on runs one of them.
+const PARTS: [(&str, Part); 6] = [
+    ("sync", bare_sync),
+    ("writes", writes),
+    ("one-key", one_key),
+    ("reads", reads),
+    ("watches", watches),
+    ("size", size),
+];
+
+fn main() {
+    let mut arguments = env::args().skip(1).filter(|argument| argument != "--bench");
+    match (arguments.next().as_deref(), arguments.next()) {
+        (Some("load"), Some(directory)) => load(Path::new(&directory)),
+        (Some("start"), Some(directory)) => start(Path::new(&directory)),
+        (at, _) => {
+            let parent = at.map_or_else(env::temp_dir, Into::into);
+            let scratch = tempfile::tempdir_in(parent).unwrap();
+            let only = env::var("ONLY").ok();
+            for (name, part) in PARTS {
+                if only.as_ref().is_none_or(|only| only == name) {
+                    part(scratch.path());
+                }
+            }
+        }
+    }
+}
+
+fn key(n: usize) -> Key {
+    Key::new(format!("configmaps/default/cm-{n:06}")).unwrap()
+}
+
+fn kilobyte() -> Bytes {
+    Bytes::from(vec![b'x'; 1024])
+}
+
+fn runtime() -> Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).build().unwrap()
+}
+
+fn fill(store: &Store, count: usize) {
+    let tickets: Vec<_> = (0..count).map(|n| store.write(Write::put(key(n), kilobyte()))).collect();
+    for ticket in tickets {
+        ticket.wait().unwrap();
+    }
+}
+
+/// Processor time that this process has used.
+fn processor() -> f64 {
+    let stat = fs::read_to_string("/proc/self/stat").unwrap();
+    let fields: Vec<&str> = stat.rsplit(')').next().unwrap().split_whitespace().collect();
+    fields[11..13].iter().map(|ticks| ticks.parse::<f64>().unwrap()).sum::<f64>() / 100.0
+}
+
+fn resident() -> f64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmRSS")).unwrap();
+    line.split_whitespace().nth(1).unwrap().parse::<f64>().unwrap() / 1024.0
+}
+
+/// What the disk itself allows: one kilobyte appended and synced.
+fn bare_sync(at: &Path) {
+    use std::io::Write as _;
+    let mut file = fs::File::create(at.join("bare")).unwrap();
+    let mut times: Vec<Duration> = (0..1_000)
+        .map(|_| {
+            let begin = Instant::now();
+            file.write_all(&kilobyte()).unwrap();
+            file.sync_data().unwrap();
+            begin.elapsed()
+        })
+        .collect();
+    times.sort();
+    println!("disk: append of 1 KiB and fdatasync, median {:?}, 99th {:?}", times[500], times[990]);
+}
+
+struct Rate {
+    per_second: f64,
+    median: Duration,
+    late: Duration,
+    processor: f64,
+    batch: f64,
+}
+
+/// So many tasks write for a while, each the next when the last is durable.
+fn drive<F, T, O, E>(store: &Store, writers: usize, write: F) -> Rate
+where
+    F: Fn(&Store, usize) -> T + Clone + Send + 'static,
+    T: Future<Output = Result<O, E>> + Send,
+    E: Debug,
+{
+    let runtime = runtime();
+    let stop = Arc::new(AtomicBool::new(false));
+    let (begin, used, batches) = (Instant::now(), processor(), store.stats().batches);
+    let tasks: Vec<_> = (0..writers)
+        .map(|writer| {
+            let (store, stop, write) = (store.clone(), stop.clone(), write.clone());
+            runtime.spawn(async move {
+                let mut times = Vec::new();
+                let mut n = writer * 7_919;
+                while !stop.load(Ordering::Relaxed) {
+                    let begin = Instant::now();
+                    write(&store, n).await.unwrap();
+                    times.push(begin.elapsed());
+                    n = n.wrapping_mul(25_214_903).wrapping_add(11);
+                }
+                times
+            })
+        })
+        .collect();
+    thread::sleep(RUN);
+    stop.store(true, Ordering::Relaxed);
+    let mut times: Vec<Duration> = runtime.block_on(async {
+        let mut all = Vec::new();
+        for task in tasks {
+            all.extend(task.await.unwrap());
+        }
+        all
+    });
+    let elapsed = begin.elapsed().as_secs_f64();
+    let count = times.len() as f64;
+    times.sort();
+    Rate {
+        per_second: count / elapsed,
+        median: times[times.len() / 2],
+        late: times[times.len() * 99 / 100],
+        processor: (processor() - used) * 1e6 / count,
+        batch: count / (store.stats().batches - batches) as f64,
+    }
+}
+
+fn show(what: &str, rate: &Rate) {
+    let Rate { per_second, median, late, processor, batch } = rate;
+    println!(
+        "{what:<42} {per_second:>8.0}/s  median {median:>9.1?}  99th {late:>9.1?}  {processor:>6.1} µs cpu each  {batch:>6.1} in a batch"
+    );
+}
+
+fn writes(at: &Path) {
+    println!("\ndurable writes of 1 KiB, {KEYS} keys");
+    for writers in [1, 32, 256] {
+        let store = redb_store(&at.join(format!("redb-{writers}")));
+        fill(&store, KEYS);
+        let redb = drive(&store, writers, |store, n| store.write(Write::put(key(n % KEYS), kilobyte())));
+        drop(store);
+        let store = Store::open(at.join(format!("log-{writers}")), Options::default()).unwrap();
+        fill(&store, KEYS);
+        let log = drive(&store, writers, |store, n| store.write(Write::put(key(n % KEYS), kilobyte())));
+        show(&format!("redb, {writers} writers"), &redb);
+        show(&format!("log, {writers} writers"), &log);
+        println!("{:<42} {:.1} times", "log against redb", log.per_second / redb.per_second);
+    }
+}
+
+fn one_key(at: &Path) {
+    println!("\nupdates of one key (read, change, write) by 32 writers");
+    let store = Store::open(at.join("one-key"), Options::default()).unwrap();
+    let rate = drive(&store, 32, |store, _| {
+        store.update(&key(0), |_| Ok::<_, Infallible>(Some(Edit::put(kilobyte()))))
+    });
+    show("updates", &rate);
+}
+
+fn reads(at: &Path) {
+    println!("\nreads by two threads, alone and beside 32 writers");
+    let store = Store::open(at.join("reads"), Options::default()).unwrap();
+    fill(&store, KEYS);
+    let count = |beside: &dyn Fn()| {
+        let (stop, reads, slowest) = (AtomicBool::new(false), AtomicU64::new(0), AtomicU64::new(0));
+        thread::scope(|scope| {
+            for reader in 0..2 {
+                let (store, stop, reads, slowest) = (&store, &stop, &reads, &slowest);
+                scope.spawn(move || {
+                    let keys: Vec<Key> = (0..KEYS).map(key).collect();
+                    let mut n = reader;
+                    while !stop.load(Ordering::Relaxed) {
+                        let begin = Instant::now();
+                        for _ in 0..100 {
+                            std::hint::black_box(store.get(&keys[n % KEYS]).unwrap());
+                            n += 7_919;
+                        }
+                        let nanos = u64::try_from(begin.elapsed().as_nanos()).unwrap();
+                        slowest.fetch_max(nanos, Ordering::Relaxed);
+                        reads.fetch_add(100, Ordering::Relaxed);
+                    }
+                });
+            }
+            beside();
+            stop.store(true, Ordering::Relaxed);
+        });
+        reads.into_inner() as f64 / RUN.as_secs_f64()
+    };
+    let alone = count(&|| thread::sleep(RUN));
+    let writes = std::cell::Cell::new(0.0);
+    let beside = count(&|| {
+        writes
+            .set(drive(&store, 32, |store, n| store.write(Write::put(key(n % KEYS), kilobyte()))).per_second);
+    });
+    println!(
+        "gets alone {alone:.0}/s, beside writers {beside:.0}/s and {:.0} writes/s on the same two cores",
+        writes.get()
+    );
+    let begin = Instant::now();
+    let rounds = 100;
+    for _ in 0..rounds {
+        assert_eq!(store.list(&List::all(Prefix::new("configmaps").unwrap())).unwrap().objects.len(), KEYS);
+    }
+    println!("list of {KEYS} objects {:?}", begin.elapsed() / rounds);
+}
+
+fn watches(at: &Path) {
+    println!("\n32 writers of pods on 1,000 nodes, and who watches");
+    let write = |store: &Store, n: usize| {
+        let node = Attributes::one("spec.nodeName", format!("node-{}", n % 1_000));
+        let at = Key::new(format!("pods/default/pod-{}", n % 1_000)).unwrap();
+        store.write(Write::put(at, kilobyte()).attributes(node))
+    };
+    let pods = || Interest::prefix(Prefix::new("pods").unwrap());
+    for (what, interests) in [
+        ("nobody", vec![]),
+        ("1,000 watchers, each its own node", {
+            (0..1_000).map(|n| pods().attribute("spec.nodeName", format!("node-{n}"))).collect()
+        }),
+        ("1,000 watchers of other namespaces", {
+            (0..1_000).map(|n| Interest::prefix(Prefix::new(format!("pods/ns-{n}")).unwrap())).collect()
+        }),
+        ("10 watchers of everything", vec![pods(); 10]),
+        ("1,000 watchers of everything", vec![pods(); 1_000]),
+    ] {
+        let store = Store::open(at.join(format!("watch-{}", what.len())), Options::default()).unwrap();
+        let heard = Arc::new(AtomicU64::new(0));
+        let watchers = runtime();
+        for interest in interests {
+            let mut watch = store.watch(interest, 0).unwrap();
+            let heard = heard.clone();
+            watchers.spawn(async move {
+                while watch.next().await.is_ok() {
+                    heard.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let rate = drive(&store, 32, write);
+        show(what, &rate);
+        let each = heard.load(Ordering::Relaxed) as f64 / store.revision() as f64;
+        println!("{:<42} {each:.1} events heard for each write, {} watches left", "", store.stats().watches);
+    }
+}
+
+fn size(at: &Path) {
+    println!("\n100,000 objects of 1 KiB, each step a process of its own");
+    for step in ["load", "start", "start"] {
+        let status =
+            Command::new(env::current_exe().unwrap()).arg(step).arg(at.join("size")).status().unwrap();
+        assert!(status.success());
+    }
+}
+
+fn load(directory: &Path) {
+    let begin = Instant::now();
+    let store = Store::open(directory, Options::default()).unwrap();
+    for batch in 0..100 {
+        let tickets: Vec<_> =
+            (0..1_000).map(|n| store.write(Write::create(key(batch * 1_000 + n), kilobyte()))).collect();
+        for ticket in tickets {
+            ticket.wait().unwrap();
+        }
+    }
+    println!("written in {:?}, resident {:.0} MiB, {:?}", begin.elapsed(), resident(), store.stats());
+}
+
+fn start(directory: &Path) {
+    let begin = Instant::now();
+    let store = Store::open(directory, Options::default()).unwrap();
+    println!("started in {:?}, resident {:.0} MiB, {:?}", begin.elapsed(), resident(), store.stats());
+}
+
+/// The same store on redb: one transaction for a batch.
+struct Redb(redb::Database);
+
+const OBJECTS: redb::TableDefinition<&str, &[u8]> = redb::TableDefinition::new("objects");
+
+fn redb_store(file: &Path) -> Store {
+    let database = redb::Builder::new().set_cache_size(32 << 20).create(file).unwrap();
+    let options = Options::default();
+    Store::start(Box::new(Redb(database)), Recovery::new(0, options.history), options).unwrap()
+}
+
+impl Journal for Redb {
+    fn append(&mut self, batch: &[Arc<Event>]) -> Result<(), JournalError> {
+        let transaction = self.0.begin_write().unwrap();
+        {
+            let mut objects = transaction.open_table(OBJECTS).unwrap();
+            for event in batch {
+                match event.current() {
+                    Some(object) => objects.insert(object.key.as_str(), &*object.value).unwrap(),
+                    None => objects.remove(event.key().as_str()).unwrap(),
+                };
+            }
+        }
+        transaction.commit().unwrap();
+        Ok(())
+    }
+}

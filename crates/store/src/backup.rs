@@ -1,0 +1,43 @@
+//! A store as one stream, and back.
+
+use std::{
+    fs,
+    io::{self, BufReader, BufWriter, Read, Write},
+    path::Path,
+};
+
+use crate::{
+    Directory, OpenError, Revision, Snapshot,
+    archive::{self, ArchiveError},
+    log,
+};
+
+pub(crate) fn write(snapshot: &Snapshot, writer: impl Write) -> io::Result<()> {
+    let mut out = BufWriter::with_capacity(256 << 10, writer);
+    archive::write(snapshot, &mut out, &|| true)?;
+    out.flush()
+}
+
+/// Makes a store out of a backup, in a directory that is empty or missing, and says the revision it is at.
+///
+/// Nothing is left that could be opened if the backup is damaged or ends too early.
+pub fn restore(reader: impl Read, directory: impl AsRef<Path>) -> Result<Revision, OpenError> {
+    let path = directory.as_ref();
+    let failed = |action: &'static str, file: String| move |source| OpenError::Io { action, file, source };
+    let is_empty = match fs::read_dir(path) {
+        Ok(mut entries) => entries.next().is_none(),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => true,
+        Err(error) => return Err(failed("list", path.display().to_string())(error)),
+    };
+    if !is_empty {
+        return Err(OpenError::NotEmpty(path.to_path_buf()));
+    }
+    let known = match archive::read(&mut BufReader::with_capacity(256 << 10, reader), "the backup", 0) {
+        Ok(known) => known,
+        Err(ArchiveError::Damaged(damage)) => return Err(damage.into()),
+        Err(ArchiveError::Io(error)) => return Err(failed("read", "the backup".into())(error)),
+    };
+    let revision = known.revision();
+    log::found(&Directory::lock(path)?, known)?;
+    Ok(revision)
+}

@@ -1,0 +1,134 @@
+//! The one thread that makes batches durable and then visible.
+
+use std::{
+    panic::AssertUnwindSafe,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering},
+    },
+};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Condvar, Mutex};
+
+use crate::{
+    Event, Journal, JournalError, Snapshot, WriteError,
+    head::{Batch, Head},
+    hub::Hub,
+    snapshot::Objects,
+};
+
+/// What writers, readers, watchers and the committer have in common.
+#[derive(Debug)]
+pub(crate) struct Shared {
+    /// Held for the few microseconds in which a write is checked; never during input or output.
+    pub(crate) head: Mutex<Head>,
+    /// Rung when there is something for the committer.
+    pub(crate) bell: Condvar,
+    /// What is durable, and so visible.
+    pub(crate) present: ArcSwap<Snapshot>,
+    pub(crate) hub: Arc<Hub>,
+    pub(crate) batches: AtomicU64,
+    pub(crate) journal_bytes: AtomicU64,
+}
+
+impl Shared {
+    pub(crate) fn new(durable: Snapshot, pending: usize) -> Self {
+        Self {
+            head: Mutex::new(Head::new(&durable, pending)),
+            bell: Condvar::new(),
+            hub: Arc::new(Hub::new(durable.revision)),
+            present: ArcSwap::from_pointee(durable),
+            batches: AtomicU64::new(0),
+            journal_bytes: AtomicU64::new(0),
+        }
+    }
+
+    /// Runs until the store is closed and every accepted write has its answer.
+    pub(crate) fn commit_all(&self, mut journal: Box<dyn Journal>) {
+        let work = AssertUnwindSafe(|| {
+            while let Some((batch, objects)) = self.next_batch() {
+                self.commit(journal.as_mut(), batch, objects);
+            }
+        });
+        // A journal or a waker that panics must not leave writers waiting for ever.
+        if std::panic::catch_unwind(work).is_err() {
+            self.fail(WriteError::ReadOnly("the commit thread panicked".into()), true);
+        }
+        self.fail(WriteError::Closed, true);
+        // Whoever hears that the store is closed may open it again.
+        drop(journal);
+        self.hub.close();
+    }
+
+    fn next_batch(&self) -> Option<(Batch, Objects)> {
+        let mut head = self.head.lock();
+        while head.batch().is_empty() {
+            if head.is_closing() {
+                return None;
+            }
+            self.bell.wait(&mut head);
+        }
+        Some(head.seal())
+    }
+
+    fn commit(&self, journal: &mut dyn Journal, batch: Batch, objects: Objects) {
+        if !batch.events.is_empty()
+            && let Err(error) = journal.append(&batch.events)
+        {
+            let text = describe(&error).into();
+            let (verdict, last) = match error {
+                JournalError::Full { .. } => (WriteError::Full(text), false),
+                JournalError::Failed { .. } => (WriteError::ReadOnly(text), true),
+            };
+            tracing::error!(error = %verdict, writes = batch.events.len(), "a batch of writes failed");
+            self.fail(verdict.clone(), last);
+            batch.answer(&Err(verdict));
+            return;
+        }
+        let present = self.publish(&batch.events, objects);
+        let events = batch.answer(&Ok(()));
+        self.hub.distribute(&events);
+        if !events.is_empty() {
+            self.batches.fetch_add(1, Ordering::Relaxed);
+            if let Err(error) = journal.tidy(&present) {
+                let reason = WriteError::ReadOnly(describe(&error).into());
+                tracing::error!(error = %reason, "the journal failed");
+                self.fail(reason, true);
+            }
+            self.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
+        }
+    }
+
+    fn publish(&self, events: &[Arc<Event>], objects: Objects) -> Arc<Snapshot> {
+        let before = self.present.load_full();
+        let Some(last) = events.last() else { return before };
+        let mut history = before.history.clone();
+        events.iter().cloned().for_each(|event| history.push(event));
+        let present = Arc::new(Snapshot { revision: last.revision, objects, history });
+        self.hub.hold(|_| self.present.store(present.clone()));
+        present
+    }
+
+    /// Goes back to what is durable and refuses all who built upon what is not.
+    fn fail(&self, reason: WriteError, last: bool) {
+        let mut head = self.head.lock();
+        if last {
+            head.shut(reason.clone());
+        }
+        let undone = head.fall_back(&self.present.load());
+        drop(head);
+        undone.answer(&Err(reason));
+    }
+}
+
+/// An error with its causes on one line.
+fn describe(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text = format!("{text}: {error}");
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,166 @@
+//! The few things the store asks of a file system, so that tests can take it away.
+
+use std::{
+    fs::{self, File, OpenOptions, TryLockError},
+    io::{self, Read, Write},
+    os::unix::fs::FileExt,
+    path::{Path, PathBuf},
+};
+
+use crate::OpenError;
+
+/// One directory of files.
+pub trait Disk: Send + Sync + 'static {
+    /// The names of all files in it.
+    fn names(&self) -> io::Result<Vec<String>>;
+    /// Makes an empty file, in place of any that has the name.
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+    /// Opens a file that is there.
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
+    /// Gives a file another name, in place of any that has it; at once, even if the power goes.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+    /// Removes a file.
+    fn remove(&self, name: &str) -> io::Result<()>;
+    /// Makes durable which names there are.
+    fn sync(&self) -> io::Result<()>;
+    /// How people would call a file.
+    fn describe(&self, name: &str) -> String;
+}
+
+/// One file.
+pub trait DiskFile: Send {
+    /// Its length in bytes.
+    fn size(&self) -> io::Result<u64>;
+    /// Reads some bytes; none at the end.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+    /// Writes all bytes.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+    /// Makes all that was written durable.
+    fn sync(&self) -> io::Result<()>;
+}
+
+impl DiskFile for File {
+    fn size(&self) -> io::Result<u64> {
+        Ok(self.metadata()?.len())
+    }
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        FileExt::read_at(self, buffer, offset)
+    }
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        FileExt::write_all_at(self, bytes, offset)
+    }
+    fn sync(&self) -> io::Result<()> {
+        self.sync_data()
+    }
+}
+
+/// The name of the file that is locked; it holds the number of the process that has the directory.
+const LOCK: &str = "LOCK";
+
+/// A directory of the real file system that no other process (or other part of this one) has open.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    /// Released when the file is closed, in whatever way the process ends.
+    _lock: File,
+}
+
+impl Directory {
+    /// Takes a directory, and makes it if it is missing.
+    pub fn lock(path: impl AsRef<Path>) -> Result<Self, OpenError> {
+        let path = path.as_ref().to_path_buf();
+        let failed = |action: &'static str| {
+            let file = path.display().to_string();
+            move |source| OpenError::Io { action, file, source }
+        };
+        make_durably(&path).map_err(failed("create"))?;
+        let mut lock = OpenOptions::new()
+            .read(true)
+            .write(true)
+            .create(true)
+            .truncate(false)
+            .open(path.join(LOCK))
+            .map_err(failed("open the lock file of"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                let mut holder = String::new();
+                // Who it is makes the error better, not other.
+                let _ = lock.read_to_string(&mut holder);
+                return Err(OpenError::Locked { directory: path, holder: holder.trim().parse().ok() });
+            }
+            Err(TryLockError::Error(source)) => return Err(failed("lock")(source)),
+        }
+        lock.set_len(0).map_err(failed("write the lock file of"))?;
+        writeln!(lock, "{}", std::process::id()).map_err(failed("write the lock file of"))?;
+        Ok(Self { path, _lock: lock })
+    }
+}
+
+/// Makes a directory and its parents, so that they are still there when the power comes back.
+fn make_durably(path: &Path) -> io::Result<()> {
+    let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
+    fs::create_dir_all(path)?;
+    for made in missing {
+        let parent = made.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent)?.sync_all()?;
+    }
+    Ok(())
+}
+
+impl Disk for Directory {
+    fn names(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.path)? {
+            let name = entry?.file_name().to_string_lossy().into_owned();
+            if name != LOCK {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+    fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        let mut how = OpenOptions::new();
+        Ok(Box::new(how.read(true).write(true).create(true).truncate(true).open(self.path.join(name))?))
+    }
+    fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        Ok(Box::new(OpenOptions::new().read(true).write(true).open(self.path.join(name))?))
+    }
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.path.join(from), self.path.join(to))
+    }
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.path.join(name))
+    }
+    fn sync(&self) -> io::Result<()> {
+        File::open(&self.path)?.sync_all()
+    }
+    fn describe(&self, name: &str) -> String {
+        self.path.join(name).display().to_string()
+    }
+}
+
+/// Reads or writes a [`DiskFile`] from front to back.
+pub(crate) struct Sequential {
+    pub(crate) file: Box<dyn DiskFile>,
+    pub(crate) offset: u64,
+}
+
+impl Read for Sequential {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let read = self.file.read_at(buffer, self.offset)?;
+        self.offset += read as u64;
+        Ok(read)
+    }
+}
+
+impl Write for Sequential {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.file.write_all_at(bytes, self.offset)?;
+        self.offset += bytes.len() as u64;
+        Ok(bytes.len())
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,211 @@
+//! Where writers meet: the state with all accepted writes, durable or not, and the batch that waits for the disk.
+//!
+//! Writes are checked against this state, so that many writers of one key share one batch. Nobody learns anything
+//! from it before it is durable: every answer, refusals too, waits behind the batch it was drawn from.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use tokio::sync::oneshot;
+
+use crate::{
+    Attributes, Change, Conflict, Edit, Event, Key, MAX_TRANSACTION, MAX_VALUE, Object, Revision, Write,
+    WriteError,
+    snapshot::{Objects, Snapshot},
+    ticket::Verdict,
+};
+
+/// What the fixed parts of a write cost, for the bound on waiting bytes.
+const WRITE_COST: usize = 128;
+
+/// Accepted writes and those who wait for them.
+#[derive(Debug, Default)]
+pub(crate) struct Batch {
+    pub(crate) events: Vec<Arc<Event>>,
+    pub(crate) waiting: Vec<oneshot::Sender<Verdict>>,
+}
+
+impl Batch {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.events.is_empty() && self.waiting.is_empty()
+    }
+
+    /// Tells everyone who waits, and leaves the events.
+    pub(crate) fn answer(self, verdict: &Verdict) -> Vec<Arc<Event>> {
+        for waiter in self.waiting {
+            // Whoever dropped the ticket does not want to know.
+            let _ = waiter.send(verdict.clone());
+        }
+        self.events
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct Head {
+    objects: Objects,
+    revision: Revision,
+    batch: Batch,
+    /// The bytes of the batch.
+    bytes: usize,
+    limit: usize,
+    /// Why no more writes are taken.
+    shut: Option<WriteError>,
+    /// The committer is to finish.
+    closing: bool,
+}
+
+impl Head {
+    pub(crate) fn new(durable: &Snapshot, limit: usize) -> Self {
+        Self {
+            objects: durable.objects.clone(),
+            revision: durable.revision,
+            batch: Batch::default(),
+            bytes: 0,
+            limit,
+            shut: None,
+            closing: false,
+        }
+    }
+
+    pub(crate) fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+        self.objects.get(key)
+    }
+
+    pub(crate) fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing
+    }
+
+    /// Takes no more writes; those accepted still become durable.
+    pub(crate) fn close(&mut self) {
+        self.closing = true;
+        self.shut(WriteError::Closed);
+    }
+
+    /// Takes one write in, or says why not.
+    pub(crate) fn write(&mut self, write: Write) -> Result<Arc<Event>, WriteError> {
+        self.admit()?;
+        let event = decide(&self.objects, self.revision + 1, write)?;
+        apply(&mut self.objects, &event);
+        self.push(event.clone());
+        Ok(event)
+    }
+
+    /// Takes all writes in, or none.
+    pub(crate) fn transact(&mut self, writes: Vec<Write>) -> Result<Vec<Arc<Event>>, WriteError> {
+        self.admit()?;
+        let mut objects = self.objects.clone();
+        let mut events = Vec::with_capacity(writes.len());
+        for (revision, write) in (self.revision + 1..).zip(writes) {
+            let event = decide(&objects, revision, write)?;
+            apply(&mut objects, &event);
+            events.push(event);
+        }
+        let size = events.iter().filter_map(|event| event.current()).map(|object| object.size()).sum();
+        if size > MAX_TRANSACTION {
+            return Err(WriteError::TransactionTooLarge(size));
+        }
+        self.objects = objects;
+        events.iter().cloned().for_each(|event| self.push(event));
+        Ok(events)
+    }
+
+    /// Lets somebody wait for the batch.
+    pub(crate) fn join(&mut self) -> oneshot::Receiver<Verdict> {
+        let (answer, gate) = oneshot::channel();
+        self.batch.waiting.push(answer);
+        gate
+    }
+
+    /// Hands the batch out with the state it leads to.
+    pub(crate) fn seal(&mut self) -> (Batch, Objects) {
+        self.bytes = 0;
+        (std::mem::take(&mut self.batch), self.objects.clone())
+    }
+
+    /// Goes back to what is durable, because a batch failed and all later ones were built upon it.
+    pub(crate) fn fall_back(&mut self, durable: &Snapshot) -> Batch {
+        self.objects = durable.objects.clone();
+        self.revision = durable.revision;
+        self.bytes = 0;
+        std::mem::take(&mut self.batch)
+    }
+
+    /// Takes no more writes; the first reason stays.
+    pub(crate) fn shut(&mut self, reason: WriteError) {
+        self.shut.get_or_insert(reason);
+    }
+
+    fn admit(&self) -> Result<(), WriteError> {
+        match &self.shut {
+            Some(reason) => Err(reason.clone()),
+            None if self.bytes > self.limit => Err(WriteError::Busy),
+            None => Ok(()),
+        }
+    }
+
+    fn push(&mut self, event: Arc<Event>) {
+        self.revision = event.revision;
+        self.bytes += WRITE_COST + event.current().map_or(0, |object| object.size());
+        self.batch.events.push(event);
+    }
+}
+
+/// The event that a write amounts to.
+fn decide(objects: &Objects, revision: Revision, write: Write) -> Result<Arc<Event>, WriteError> {
+    let Write { key, expect, edit } = write;
+    let current = objects.get(&key).cloned();
+    let change = match (expect.holds(current.as_deref()), edit, current) {
+        (true, Edit::Delete, Some(previous)) => Change::Deleted(previous),
+        (true, Edit::Put { value, attributes }, None) => {
+            Change::Created(version(key, value.encode(revision), attributes, revision, None)?)
+        }
+        (true, Edit::Put { value, attributes }, Some(previous)) => {
+            let current = version(key, value.encode(revision), attributes, revision, Some(&previous))?;
+            Change::Updated { current, previous }
+        }
+        // There is nothing to delete where nothing is, whatever was expected.
+        (false, _, current) | (true, Edit::Delete, current @ None) => {
+            return Err(Conflict { key, expected: expect, current }.into());
+        }
+    };
+    Ok(Arc::new(Event { revision, change }))
+}
+
+fn version(
+    key: Key,
+    value: Bytes,
+    attributes: Attributes,
+    revision: Revision,
+    previous: Option<&Object>,
+) -> Result<Arc<Object>, WriteError> {
+    if value.len() > MAX_VALUE {
+        return Err(WriteError::TooLarge { key, size: value.len() });
+    }
+    if !attributes.fit() {
+        return Err(WriteError::Attributes(key));
+    }
+    Ok(Arc::new(Object {
+        // The same text is kept once for all versions.
+        key: previous.map_or(key, |object| object.key.clone()),
+        value,
+        attributes,
+        create_revision: previous.map_or(revision, |object| object.create_revision),
+        mod_revision: revision,
+        version: previous.map_or(1, |object| object.version + 1),
+    }))
+}
+
+pub(crate) fn apply(objects: &mut Objects, event: &Event) {
+    match event.current() {
+        Some(object) => objects.insert(object.key.clone(), object.clone()),
+        None => objects.remove(event.key()),
+    };
+}

@@ -1,0 +1,269 @@
+//! The journal: a checksummed log behind a checkpoint, in one directory.
+//!
+//! ```text
+//! FORMAT                    which format this is; written last when a store is made
+//! checkpoint-<revision>     all objects at a revision (an archive)
+//! log-<revision>            the batches after a revision; there are two while a checkpoint is being made
+//! *.tmp                     unfinished, removed at the next start
+//! LOCK                      held by the process that has the store
+//! ```
+//! The log is filled with zeros ahead of its end, in steps. So a batch overwrites bytes that the file has already,
+//! and making it durable does not have to make new metadata of the file system durable too.
+
+mod frame;
+mod open;
+
+use std::{
+    io::{self, BufWriter, Write},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+};
+
+pub(crate) use open::found;
+
+use crate::{Disk, DiskFile, Event, Journal, JournalError, Revision, Snapshot, archive, disk::Sequential};
+
+/// How far ahead the log is filled with zeros.
+const STEP: u64 = 512 << 10;
+/// A checkpoint is made durable piece by piece, so that it does not pile up in front of a batch.
+const PIECE: u64 = 4 << 20;
+/// The room that is kept for the next batch; a larger one is let go.
+const SCRATCH: usize = 1 << 20;
+
+/// The end of the name of a file that is not finished yet.
+const UNFINISHED: &str = ".tmp";
+
+fn log_name(base: Revision) -> String {
+    format!("log-{base:020}")
+}
+
+fn checkpoint_name(revision: Revision) -> String {
+    format!("checkpoint-{revision:020}")
+}
+
+/// The log that is written to.
+struct Tail {
+    /// The revision behind which it starts.
+    base: Revision,
+    name: String,
+    file: Box<dyn DiskFile>,
+    /// By this number its frames know it.
+    id: u32,
+    /// Where the next frame goes.
+    offset: u64,
+    /// Up to here the file has its bytes.
+    filled: u64,
+}
+
+impl Tail {
+    /// Makes a new log that starts behind a revision, with room for the first batches.
+    fn create(disk: &dyn Disk, base: Revision) -> Result<Self, CreateError> {
+        let name = log_name(base);
+        let unfinished = format!("{name}{UNFINISHED}");
+        let (header, id) = frame::file_header(base);
+        let offset = header.len() as u64;
+        let prepare = || {
+            let file = disk.create(&unfinished)?;
+            let mut start = header.to_vec();
+            start.resize(usize::try_from(STEP).unwrap_or(header.len()), 0);
+            file.write_all_at(&start, 0)?;
+            file.sync()?;
+            Ok((file, start.len() as u64))
+        };
+        let (file, filled) = prepare().map_err(|error| {
+            // The room may be needed.
+            let _ = disk.remove(&unfinished);
+            CreateError::Before(error)
+        })?;
+        let named = disk.rename(&unfinished, &name).and_then(|()| disk.sync());
+        named.map_err(CreateError::Naming)?;
+        Ok(Self { base, name, file, id, offset, filled })
+    }
+}
+
+/// Why there is no new log.
+#[derive(Debug)]
+enum CreateError {
+    /// Nothing has changed.
+    Before(io::Error),
+    /// Nobody knows whether the new log is there after the next start, so the old one must not go on.
+    Naming(io::Error),
+}
+
+impl From<CreateError> for io::Error {
+    fn from(error: CreateError) -> Self {
+        match error {
+            CreateError::Before(error) | CreateError::Naming(error) => error,
+        }
+    }
+}
+
+/// The checksummed log.
+pub(crate) struct Log {
+    disk: Arc<dyn Disk>,
+    tail: Tail,
+    /// Logs before the tail that a start would have to replay, in bytes.
+    older: u64,
+    frame: Vec<u8>,
+    /// The least log in bytes between two checkpoints.
+    least: u64,
+    /// The size of the last checkpoint: the log may grow as long, so that most of what is written is log.
+    checkpoint: u64,
+    running: Option<Checkpoint>,
+}
+
+/// A checkpoint in the making.
+struct Checkpoint {
+    thread: JoinHandle<io::Result<u64>>,
+    stop: Arc<AtomicBool>,
+}
+
+impl Journal for Log {
+    fn append(&mut self, batch: &[Arc<Event>]) -> Result<(), JournalError> {
+        frame::encode(&mut self.frame, self.tail.id, batch);
+        let tail = &mut self.tail;
+        let end = tail.offset + self.frame.len() as u64;
+        let failed = |action: &'static str, source| {
+            let file = self.disk.describe(&tail.name);
+            JournalError::Failed { action, file, source }
+        };
+        while tail.filled < end {
+            let step = vec![0; usize::try_from(STEP - tail.filled % STEP).unwrap_or(0)];
+            match tail.file.write_all_at(&step, tail.filled) {
+                Ok(()) => tail.filled += step.len() as u64,
+                Err(source) if is_full(&source) => {
+                    return Err(JournalError::Full { file: self.disk.describe(&tail.name), source });
+                }
+                Err(source) => return Err(failed("fill", source)),
+            }
+        }
+        tail.file.write_all_at(&self.frame, tail.offset).map_err(|source| failed("write", source))?;
+        tail.file.sync().map_err(|source| failed("sync", source))?;
+        tail.offset = end;
+        if self.frame.capacity() > SCRATCH {
+            self.frame = Vec::new();
+        }
+        Ok(())
+    }
+
+    fn tidy(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
+        if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
+            self.finish(running);
+        }
+        if self.running.is_none() && self.tail.offset >= self.least.max(self.checkpoint) {
+            self.begin(durable)?;
+        }
+        Ok(())
+    }
+
+    fn bytes(&self) -> u64 {
+        self.older + self.tail.offset
+    }
+}
+
+impl Log {
+    /// Begins a new log, and writes down what came before it in the background.
+    fn begin(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
+        let tail = match Tail::create(self.disk.as_ref(), durable.revision) {
+            Ok(tail) => tail,
+            Err(CreateError::Before(error)) => {
+                // The next attempt is made when the old log has doubled.
+                self.checkpoint = self.tail.offset.saturating_mul(2);
+                tracing::warn!(%error, "cannot begin a new log, the old one goes on");
+                return Ok(());
+            }
+            Err(CreateError::Naming(source)) => {
+                let file = self.disk.describe(&log_name(durable.revision));
+                return Err(JournalError::Failed { action: "name", file, source });
+            }
+        };
+        self.older += self.tail.offset;
+        self.tail = tail;
+        let stop = Arc::new(AtomicBool::new(false));
+        let started = thread::Builder::new().name("store-checkpoint".into()).spawn({
+            let (disk, durable, stop) = (self.disk.clone(), durable.clone(), stop.clone());
+            move || write_checkpoint(disk.as_ref(), &durable, &|| !stop.load(Ordering::Relaxed))
+        });
+        match started {
+            Ok(thread) => self.running = Some(Checkpoint { thread, stop }),
+            Err(error) => tracing::warn!(%error, "cannot start a checkpoint"),
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self, checkpoint: Checkpoint) {
+        match checkpoint.thread.join() {
+            Ok(Ok(size)) => {
+                self.checkpoint = size;
+                self.older = 0;
+            }
+            // All logs stay, so nothing is lost; the next one is tried when the log has grown again.
+            Ok(Err(error)) => tracing::warn!(%error, "checkpoint failed"),
+            Err(_) => tracing::error!("checkpoint panicked"),
+        }
+    }
+}
+
+impl Drop for Log {
+    fn drop(&mut self) {
+        if let Some(running) = self.running.take() {
+            running.stop.store(true, Ordering::Relaxed);
+            // Its result does not matter any more.
+            let _ = running.thread.join();
+        }
+    }
+}
+
+fn is_full(error: &io::Error) -> bool {
+    use io::ErrorKind::{FileTooLarge, QuotaExceeded, StorageFull};
+    matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
+}
+
+/// Writes all objects down, then removes the logs and checkpoints that are not needed any more.
+fn write_checkpoint(disk: &dyn Disk, snapshot: &Snapshot, go_on: &dyn Fn() -> bool) -> io::Result<u64> {
+    let name = checkpoint_name(snapshot.revision);
+    let unfinished = format!("{name}{UNFINISHED}");
+    let file = Sequential { file: disk.create(&unfinished)?, offset: 0 };
+    let mut out = BufWriter::with_capacity(256 << 10, Piecewise { file, synced: 0 });
+    let written = archive::write(snapshot, &mut out, go_on);
+    let size = match written.and_then(|size| out.flush().map(|()| size)) {
+        Ok(size) => size,
+        Err(error) => {
+            // The room may be needed.
+            let _ = disk.remove(&unfinished);
+            return Err(error);
+        }
+    };
+    out.get_ref().file.file.sync()?;
+    disk.rename(&unfinished, &name)?;
+    disk.sync()?;
+    for old in disk.names()? {
+        if open::Name::parse(&old).is_some_and(|old| old.revision() < snapshot.revision) {
+            disk.remove(&old)?;
+        }
+    }
+    Ok(size)
+}
+
+/// Makes a file durable every few megabytes.
+struct Piecewise {
+    file: Sequential,
+    synced: u64,
+}
+
+impl Write for Piecewise {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.file.write(bytes)?;
+        if self.file.offset - self.synced >= PIECE {
+            self.file.file.sync()?;
+            self.synced = self.file.offset;
+        }
+        Ok(written)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}

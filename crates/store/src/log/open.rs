@@ -1,0 +1,240 @@
+//! Finding out at start what there is, and whether it can be trusted.
+
+use std::{
+    io::{self, BufReader, Read},
+    sync::Arc,
+};
+
+use super::{
+    Log, Tail, UNFINISHED, checkpoint_name,
+    frame::{self, FILE_HEADER, Found, Reader},
+    log_name, write_checkpoint,
+};
+use crate::{
+    Damage, Disk, OpenError, Options, Recovery, Revision,
+    archive::{self, ArchiveError},
+    codec::Decoder,
+    disk::Sequential,
+};
+
+const FORMAT_FILE: &str = "FORMAT";
+const FORMAT: &str = "plumb-store 1";
+
+/// The files that make up a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Name {
+    Log(Revision),
+    Checkpoint(Revision),
+}
+
+impl Name {
+    pub(super) fn parse(name: &str) -> Option<Self> {
+        let (kind, digits) = name.split_once('-')?;
+        let revision = digits.parse().ok()?;
+        let parsed = match kind {
+            "log" => Self::Log(revision),
+            "checkpoint" => Self::Checkpoint(revision),
+            _ => return None,
+        };
+        (parsed.to_string() == name).then_some(parsed)
+    }
+
+    pub(super) fn revision(self) -> Revision {
+        let (Self::Log(revision) | Self::Checkpoint(revision)) = self;
+        revision
+    }
+}
+
+impl std::fmt::Display for Name {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&match self {
+            Self::Log(base) => log_name(*base),
+            Self::Checkpoint(revision) => checkpoint_name(*revision),
+        })
+    }
+}
+
+/// Adds to an error what was being done to which file.
+fn failed(disk: &dyn Disk, action: &'static str, name: &str) -> impl FnOnce(io::Error) -> OpenError + use<> {
+    let file = disk.describe(name);
+    move |source| OpenError::Io { action, file, source }
+}
+
+impl Log {
+    /// Opens the log on a disk, or makes a new one on an empty disk, and says what it knows.
+    pub(crate) fn open(disk: Arc<dyn Disk>, options: &Options) -> Result<(Self, Recovery), OpenError> {
+        prepare(disk.as_ref())?;
+        let names = disk.names().map_err(failed(disk.as_ref(), "list", ""))?;
+        let names: Vec<Name> = names.iter().filter_map(|name| Name::parse(name)).collect();
+        let newest =
+            names.iter().filter(|name| matches!(name, Name::Checkpoint(_))).map(|name| name.revision()).max();
+        let (mut recovery, checkpoint) = match newest {
+            Some(revision) => load(disk.as_ref(), revision, options.history)?,
+            None => (Recovery::new(0, options.history), 0),
+        };
+        let start = newest.unwrap_or(0);
+        let mut bases: Vec<Revision> = names
+            .iter()
+            .filter(|name| matches!(name, Name::Log(base) if *base >= start))
+            .map(|n| n.revision())
+            .collect();
+        bases.sort_unstable();
+        let (mut tail, mut older) = (None, 0);
+        for (at, base) in bases.iter().enumerate() {
+            if *base != recovery.revision() {
+                break;
+            }
+            let last = at + 1 == bases.len();
+            let log = replay(disk.as_ref(), *base, last, &mut recovery)?;
+            older += tail.replace(log).map_or(0, |log: Tail| log.offset);
+        }
+        let complete = bases.last() == tail.as_ref().map(|log| log.base).as_ref();
+        let Some(tail) = tail.filter(|_| complete) else {
+            let what = format!("the log behind revision {} is missing", recovery.revision());
+            let file = disk.describe(&log_name(recovery.revision()));
+            return Err(Damage { file, offset: 0, what }.into());
+        };
+        // Left over by a crash between a checkpoint and its tidying up.
+        for name in names.iter().filter(|name| name.revision() < start) {
+            let name = name.to_string();
+            disk.remove(&name).map_err(failed(disk.as_ref(), "remove", &name))?;
+        }
+        let log = Self {
+            disk,
+            tail,
+            older,
+            frame: Vec::new(),
+            least: options.checkpoint,
+            checkpoint,
+            running: None,
+        };
+        Ok((log, recovery))
+    }
+}
+
+/// Makes sure that there is a store on the disk, of the format we know and without unfinished files.
+fn prepare(disk: &dyn Disk) -> Result<(), OpenError> {
+    let names = disk.names().map_err(failed(disk, "list", ""))?;
+    let (unfinished, names): (Vec<_>, Vec<_>) =
+        names.into_iter().partition(|name| name.ends_with(UNFINISHED));
+    if !names.iter().any(|name| name == FORMAT_FILE) {
+        // A first start that was cut short leaves an empty log behind, and no more.
+        if let Some(other) = names.iter().find(|name| **name != log_name(0)) {
+            return Err(OpenError::NotAStore { file: disk.describe(other) });
+        }
+        if !names.is_empty() && replay(disk, 0, true, &mut Recovery::new(0, 0))?.offset > FILE_HEADER as u64 {
+            let what = "it is missing, though there is a log with writes".into();
+            return Err(Damage { file: disk.describe(FORMAT_FILE), offset: 0, what }.into());
+        }
+        Tail::create(disk, 0).map_err(io::Error::from).map_err(failed(disk, "create", &log_name(0)))?;
+        return name_format(disk);
+    }
+    let mut found = String::new();
+    let file = disk.open(FORMAT_FILE).map_err(failed(disk, "open", FORMAT_FILE))?;
+    let mut start = Sequential { file, offset: 0 }.take(256);
+    let read = start.read_to_string(&mut found);
+    match read {
+        Err(error) if error.kind() != io::ErrorKind::InvalidData => {
+            return Err(failed(disk, "read", FORMAT_FILE)(error));
+        }
+        _ if found.trim_end() != FORMAT => {
+            return Err(OpenError::Format { file: disk.describe(FORMAT_FILE), found, known: FORMAT });
+        }
+        _ => {}
+    }
+    for name in unfinished.iter().filter(|name| Name::parse(name.trim_end_matches(UNFINISHED)).is_some()) {
+        disk.remove(name).map_err(failed(disk, "remove", name))?;
+    }
+    Ok(())
+}
+
+fn name_format(disk: &dyn Disk) -> Result<(), OpenError> {
+    let write = || {
+        let unfinished = format!("{FORMAT_FILE}{UNFINISHED}");
+        let file = disk.create(&unfinished)?;
+        file.write_all_at(format!("{FORMAT}\n").as_bytes(), 0)?;
+        file.sync()?;
+        disk.rename(&unfinished, FORMAT_FILE)?;
+        disk.sync()
+    };
+    write().map_err(failed(disk, "write", FORMAT_FILE))
+}
+
+/// Makes a store on an empty disk out of what is known.
+pub(crate) fn found(disk: &dyn Disk, known: Recovery) -> Result<(), OpenError> {
+    let snapshot = known.finish();
+    let name = checkpoint_name(snapshot.revision);
+    write_checkpoint(disk, &snapshot, &|| true).map_err(failed(disk, "write", &name))?;
+    let name = log_name(snapshot.revision);
+    Tail::create(disk, snapshot.revision).map_err(io::Error::from).map_err(failed(disk, "create", &name))?;
+    name_format(disk)
+}
+
+fn load(disk: &dyn Disk, revision: Revision, history: usize) -> Result<(Recovery, u64), OpenError> {
+    let name = checkpoint_name(revision);
+    let file = disk.open(&name).map_err(failed(disk, "open", &name))?;
+    let size = file.size().map_err(failed(disk, "read", &name))?;
+    let mut input = BufReader::with_capacity(256 << 10, Sequential { file, offset: 0 });
+    match archive::read(&mut input, &disk.describe(&name), history) {
+        Ok(recovery) if recovery.revision() == revision => Ok((recovery, size)),
+        Ok(other) => {
+            let what = format!("it holds revision {}", other.revision());
+            Err(Damage { file: disk.describe(&name), offset: 0, what }.into())
+        }
+        Err(ArchiveError::Damaged(damage)) => Err(damage.into()),
+        Err(ArchiveError::Io(error)) => Err(failed(disk, "read", &name)(error)),
+    }
+}
+
+/// Replays one log. Only the last one may end in a batch that was cut short.
+fn replay(disk: &dyn Disk, base: Revision, last: bool, recovery: &mut Recovery) -> Result<Tail, OpenError> {
+    let name = log_name(base);
+    let damage = |offset: u64, what: String| Damage { file: disk.describe(&name), offset, what };
+    let unreadable = |error| failed(disk, "read", &name)(error);
+    let file = disk.open(&name).map_err(failed(disk, "open", &name))?;
+    let mut reader = Reader::new(file).map_err(unreadable)?;
+    if !reader.check_header(base).map_err(unreadable)? {
+        return Err(damage(0, "the header of the log is wrong".into()).into());
+    }
+    let id = frame::file_header(base).1;
+    let mut offset = FILE_HEADER as u64;
+    let mut torn = None;
+    loop {
+        match reader.find(offset, id).map_err(unreadable)? {
+            Found::End => break,
+            Found::Torn { until } if last => {
+                torn = Some(until);
+                break;
+            }
+            Found::Torn { .. } => {
+                return Err(damage(offset, "a batch is cut short, though there is a later log".into()).into());
+            }
+            Found::Damaged(what) => return Err(damage(offset, what.into()).into()),
+            Found::Frame { header, payload, next } => {
+                let mut decoder = Decoder(payload);
+                for (revision, _) in (header.first..).zip(0..header.events) {
+                    let record = decoder.record().map_err(|what| damage(offset, what.0.into()))?;
+                    recovery.replay(revision, record).map_err(|error| damage(offset, error.to_string()))?;
+                }
+                if !decoder.is_empty() {
+                    return Err(damage(offset, "a batch has more bytes than events".into()).into());
+                }
+                offset = next;
+            }
+        }
+    }
+    let filled = reader.size.max(offset);
+    let file = reader.into_file();
+    if let Some(until) = torn {
+        tracing::warn!(
+            file = disk.describe(&name),
+            offset,
+            bytes = until - offset,
+            "removed a batch that was cut short and had never been acknowledged"
+        );
+        let zeros = vec![0; usize::try_from(until - offset).unwrap_or(0)];
+        let repaired = file.write_all_at(&zeros, offset).and_then(|()| file.sync());
+        repaired.map_err(failed(disk, "repair", &name))?;
+    }
+    Ok(Tail { base, name, file, id, offset, filled })
+}

@@ -1,0 +1,247 @@
+//! The store at one moment: everything that reads do.
+
+use std::{collections::BTreeMap, iter::Peekable, num::NonZeroUsize, ops::Bound, sync::Arc};
+
+use imbl::OrdMap;
+
+use crate::{Key, Object, Prefix, Revision, history::History};
+
+pub(crate) type Objects = OrdMap<Key, Arc<Object>>;
+
+/// All objects at one revision, and the recent past that leads to it.
+///
+/// It is immutable and shares what did not change with other snapshots, so holding one blocks nobody; it keeps
+/// replaced versions in memory for as long as it is held.
+#[derive(Debug, Clone)]
+pub struct Snapshot {
+    pub(crate) revision: Revision,
+    pub(crate) objects: Objects,
+    pub(crate) history: History,
+}
+
+/// Why a read at a revision has no answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum RevisionError {
+    /// The past reaches back only to `oldest`: what HTTP calls 410 Gone.
+    #[error("revision {asked} is compacted, the oldest known is {oldest}")]
+    Compacted {
+        /// What was asked for.
+        asked: Revision,
+        /// The oldest revision that can be read or watched from.
+        oldest: Revision,
+    },
+    /// The revision has not happened yet.
+    #[error("revision {asked} is in the future, the current one is {current}")]
+    Future {
+        /// What was asked for.
+        asked: Revision,
+        /// The present.
+        current: Revision,
+    },
+}
+
+/// What to list.
+#[derive(Debug, Clone)]
+pub struct List {
+    /// The subtree.
+    pub prefix: Prefix,
+    /// The revision to list at; the present if none.
+    pub at: Option<Revision>,
+    /// Start behind this key.
+    pub after: Option<Key>,
+    /// The most objects on a page; all if none.
+    pub limit: Option<NonZeroUsize>,
+}
+
+impl List {
+    /// All objects under a prefix, now.
+    pub fn all(prefix: Prefix) -> Self {
+        Self { prefix, at: None, after: None, limit: None }
+    }
+
+    /// At most `limit` of them on a page.
+    #[must_use]
+    pub fn limit(mut self, limit: usize) -> Self {
+        self.limit = NonZeroUsize::new(limit);
+        self
+    }
+
+    /// At a revision.
+    #[must_use]
+    pub fn at(mut self, revision: Revision) -> Self {
+        self.at = Some(revision);
+        self
+    }
+
+    /// Behind a key.
+    #[must_use]
+    pub fn after(mut self, key: Key) -> Self {
+        self.after = Some(key);
+        self
+    }
+}
+
+/// Objects in the order of their keys, all as they were at one revision.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Page {
+    /// The revision of the page. The next page at this revision, or a watch from it, has no gap and no duplicate.
+    pub revision: Revision,
+    /// The objects.
+    pub objects: Vec<Arc<Object>>,
+    /// Where the next page starts behind; none if this is the last one.
+    pub next: Option<Key>,
+    /// How many objects of the subtree follow there, wanted or not.
+    pub remaining: usize,
+}
+
+impl Snapshot {
+    /// The revision of the last write in it.
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    /// The oldest revision that can be read or watched from.
+    pub fn oldest(&self) -> Revision {
+        self.history.compacted()
+    }
+
+    /// How many objects there are.
+    pub fn len(&self) -> usize {
+        self.objects.len()
+    }
+
+    /// Whether there is no object.
+    pub fn is_empty(&self) -> bool {
+        self.objects.is_empty()
+    }
+
+    /// The object at a key.
+    pub fn get(&self, key: &Key) -> Option<&Arc<Object>> {
+        self.objects.get(key)
+    }
+
+    /// The object at a key as it was at a revision.
+    pub fn get_at(&self, key: &Key, revision: Revision) -> Result<Option<&Arc<Object>>, RevisionError> {
+        self.check(revision)?;
+        // The first change since then knows what was before it.
+        let change = self.history.after(revision).find(|event| event.key() == key);
+        Ok(change.map_or_else(|| self.get(key), |event| event.previous()))
+    }
+
+    /// The objects under a prefix in the order of their keys.
+    pub fn iter(&self, prefix: &Prefix) -> impl Iterator<Item = &Arc<Object>> {
+        self.iter_after(prefix, None)
+    }
+
+    /// How many objects lie under a prefix: a walk over them.
+    pub fn count(&self, prefix: &Prefix) -> usize {
+        self.iter(prefix).count()
+    }
+
+    /// A page of objects.
+    pub fn list(&self, list: &List) -> Result<Page, RevisionError> {
+        self.list_where(list, |_| true)
+    }
+
+    /// A page of those objects that are wanted. The limit counts them only, so a page may be found to be the last
+    /// one, with nothing on it, just when it is asked for.
+    pub fn list_where(
+        &self,
+        list: &List,
+        wanted: impl FnMut(&Object) -> bool,
+    ) -> Result<Page, RevisionError> {
+        let revision = list.at.unwrap_or(self.revision);
+        self.check(revision)?;
+        let present = self.iter_after(&list.prefix, list.after.as_ref());
+        if revision == self.revision {
+            return Ok(page(revision, list.limit, present, wanted));
+        }
+        let mut undo: BTreeMap<&Key, Option<&Arc<Object>>> = BTreeMap::new();
+        for event in self.history.after(revision) {
+            let key = event.key();
+            if list.prefix.covers(key) && list.after.as_ref().is_none_or(|after| key > after) {
+                undo.entry(key).or_insert_with(|| event.previous());
+            }
+        }
+        let past = Past { present: present.peekable(), undo: undo.into_iter().peekable() };
+        Ok(page(revision, list.limit, past, wanted))
+    }
+
+    pub(crate) fn check(&self, asked: Revision) -> Result<(), RevisionError> {
+        let (oldest, current) = (self.oldest(), self.revision);
+        if asked < oldest {
+            Err(RevisionError::Compacted { asked, oldest })
+        } else if asked > current {
+            Err(RevisionError::Future { asked, current })
+        } else {
+            Ok(())
+        }
+    }
+
+    fn iter_after<'a>(
+        &'a self,
+        prefix: &Prefix,
+        after: Option<&Key>,
+    ) -> impl Iterator<Item = &'a Arc<Object>> {
+        let root =
+            self.objects.get(prefix.as_str()).filter(|object| after.is_none_or(|after| object.key > *after));
+        let (mut start, mut end) = (Bound::Unbounded, Bound::Unbounded);
+        let range = prefix.below();
+        if let Some((first, beyond)) = &range {
+            start = Bound::Included(first.as_str());
+            end = Bound::Excluded(beyond.as_str());
+        }
+        let mut nothing = false;
+        if let Some(after) = after {
+            let after = after.as_str();
+            if range.as_ref().is_none_or(|(first, _)| after >= first.as_str()) {
+                start = Bound::Excluded(after);
+            }
+            nothing = range.as_ref().is_some_and(|(_, beyond)| after >= beyond.as_str());
+        }
+        let below = (!nothing).then(|| self.objects.range::<_, str>((start, end)).map(|(_, object)| object));
+        root.into_iter().chain(below.into_iter().flatten())
+    }
+}
+
+fn page<'a>(
+    revision: Revision,
+    limit: Option<NonZeroUsize>,
+    mut all: impl Iterator<Item = &'a Arc<Object>>,
+    mut wanted: impl FnMut(&Object) -> bool,
+) -> Page {
+    let most = limit.map_or(usize::MAX, NonZeroUsize::get);
+    let objects: Vec<_> = all.by_ref().filter(|object| wanted(object)).take(most).cloned().collect();
+    let remaining = all.count();
+    // If the limit was not reached nothing remains, so there is a last one.
+    let next = objects.last().filter(|_| remaining > 0).map(|object| object.key.clone());
+    Page { revision, objects, next, remaining }
+}
+
+/// The present with the changes since a revision undone; both sides sorted by key.
+struct Past<'a, P: Iterator<Item = &'a Arc<Object>>, U: Iterator<Item = (&'a Key, Option<&'a Arc<Object>>)>> {
+    present: Peekable<P>,
+    undo: Peekable<U>,
+}
+
+impl<'a, P, U> Iterator for Past<'a, P, U>
+where
+    P: Iterator<Item = &'a Arc<Object>>,
+    U: Iterator<Item = (&'a Key, Option<&'a Arc<Object>>)>,
+{
+    type Item = &'a Arc<Object>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        loop {
+            let Some((changed, _)) = self.undo.peek() else { return self.present.next() };
+            let changed = *changed;
+            if let Some(object) = self.present.next_if(|object| object.key < *changed) {
+                return Some(object);
+            }
+            self.present.next_if(|object| object.key == *changed);
+            if let Some((_, Some(before))) = self.undo.next() {
+                return Some(before);
+            }
+        }
+    }
+}

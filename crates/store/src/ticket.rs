@@ -1,0 +1,82 @@
+//! Waiting for a write to become durable, with or without a runtime.
+
+use std::{
+    future::Future,
+    pin::{Pin, pin},
+    sync::Arc,
+    task::{Context, Poll, Wake, Waker},
+    thread::{self, Thread},
+};
+
+use tokio::sync::oneshot;
+
+use crate::WriteError;
+
+pub(crate) type Verdict = Result<(), WriteError>;
+
+/// A write that was taken in. Await it, or [`Ticket::wait`] for it: the answer comes once it is durable.
+///
+/// Dropping a ticket does not undo the write.
+#[derive(Debug)]
+#[must_use = "a write counts once its ticket says so"]
+pub struct Ticket<T, E = WriteError> {
+    /// Taken when the answer is given.
+    outcome: Option<Result<T, E>>,
+    /// None: nothing to wait for.
+    gate: Option<oneshot::Receiver<Verdict>>,
+}
+
+impl<T, E> Ticket<T, E> {
+    pub(crate) fn new(outcome: Result<T, E>, gate: Option<oneshot::Receiver<Verdict>>) -> Self {
+        Self { outcome: Some(outcome), gate }
+    }
+}
+
+impl<T: Unpin, E: From<WriteError> + Unpin> Ticket<T, E> {
+    /// Blocks this thread until the answer is there.
+    pub fn wait(self) -> Result<T, E> {
+        block_on(self)
+    }
+}
+
+impl<T: Unpin, E: From<WriteError> + Unpin> Future for Ticket<T, E> {
+    type Output = Result<T, E>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if let Some(gate) = &mut self.gate {
+            let verdict = match Pin::new(gate).poll(context) {
+                Poll::Pending => return Poll::Pending,
+                // The committer went away without a word, which it does only when the store is closed.
+                Poll::Ready(verdict) => verdict.unwrap_or(Err(WriteError::Closed)),
+            };
+            self.gate = None;
+            if let Err(error) = verdict {
+                self.outcome = None;
+                return Poll::Ready(Err(error.into()));
+            }
+        }
+        // Polled again after the answer, a misuse: there is nothing more to say.
+        Poll::Ready(self.outcome.take().unwrap_or_else(|| Err(WriteError::Closed.into())))
+    }
+}
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+/// Drives a future on this thread.
+pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
+    let waker = Waker::from(Arc::new(Unpark(thread::current())));
+    let mut context = Context::from_waker(&waker);
+    let mut future = pin!(future);
+    loop {
+        match future.as_mut().poll(&mut context) {
+            Poll::Ready(output) => return output,
+            Poll::Pending => thread::park(),
+        }
+    }
+}

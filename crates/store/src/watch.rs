@@ -1,0 +1,212 @@
+//! Following the changes of a subtree.
+
+use std::{
+    collections::VecDeque,
+    future::poll_fn,
+    sync::{Arc, atomic::Ordering},
+    task::{Context, Poll, Waker},
+};
+
+use parking_lot::Mutex;
+
+use crate::{Event, Object, Prefix, Revision, hub::Hub, ticket::block_on};
+
+/// What a watch wants to hear of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Interest {
+    /// The subtree.
+    pub prefix: Prefix,
+    /// Only events whose object has, or had until then, this attribute (name, value).
+    pub attribute: Option<(Box<str>, Box<str>)>,
+}
+
+impl Interest {
+    /// All changes in a subtree.
+    pub fn prefix(prefix: Prefix) -> Self {
+        Self { prefix, attribute: None }
+    }
+
+    /// Those that concern objects with this attribute, before or after the change.
+    #[must_use]
+    pub fn attribute(mut self, name: impl Into<Box<str>>, value: impl Into<Box<str>>) -> Self {
+        self.attribute = Some((name.into(), value.into()));
+        self
+    }
+
+    /// Whether an event is of interest.
+    pub fn covers(&self, event: &Event) -> bool {
+        let has = |object: Option<&Arc<Object>>| match (&self.attribute, object) {
+            (None, _) => true,
+            (Some(_), None) => false,
+            (Some((name, value)), Some(object)) => object.attributes.get(name) == Some(value),
+        };
+        self.prefix.covers(event.key()) && (has(event.current()) || has(event.previous()))
+    }
+}
+
+/// Why a watch ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum WatchEnd {
+    /// The watcher was too slow. It may start again from the revision, if history still reaches there.
+    #[error("watcher fell too far behind after revision {0}")]
+    Lagged(Revision),
+    /// The store was closed.
+    #[error("store is closed")]
+    Closed,
+}
+
+/// How much may wait for a watcher before it is cut off.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Patience {
+    /// The most events.
+    pub events: usize,
+    /// The most bytes of their objects, beyond the first event.
+    pub bytes: usize,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    events: VecDeque<Arc<Event>>,
+    bytes: usize,
+    cut: bool,
+    closed: bool,
+    waker: Option<Waker>,
+}
+
+/// Between the hub, which never waits, and one watcher.
+#[derive(Debug)]
+pub(crate) struct Queue {
+    /// The hub hands over events after this revision only; those before were found in history.
+    after: Revision,
+    patience: Patience,
+    waiting: Mutex<Waiting>,
+}
+
+impl Queue {
+    pub(crate) fn new(after: Revision, patience: Patience) -> Self {
+        Self { after, patience, waiting: Mutex::default() }
+    }
+
+    /// Adds an event, and says whether the watcher is still to be served.
+    pub(crate) fn push(&self, event: &Arc<Event>, wakers: &mut Vec<Waker>) -> bool {
+        if event.revision <= self.after {
+            return true;
+        }
+        let mut waiting = self.waiting.lock();
+        let size = event.current().map_or(0, |object| object.size());
+        let full = waiting.events.len() >= self.patience.events
+            || (!waiting.events.is_empty() && waiting.bytes + size > self.patience.bytes);
+        if full {
+            // Whoever does not read now may never read: what waits is let go.
+            waiting.events = VecDeque::new();
+            waiting.cut = true;
+        } else {
+            waiting.bytes += size;
+            waiting.events.push_back(event.clone());
+        }
+        wakers.extend(waiting.waker.take());
+        !full
+    }
+
+    /// Ends the watch when it has handed out what waits, and says whom to wake.
+    pub(crate) fn close(&self) -> Option<Waker> {
+        let mut waiting = self.waiting.lock();
+        waiting.closed = true;
+        waiting.waker.take()
+    }
+}
+
+/// A stream of events, in the order of their revisions, each once.
+///
+/// Dropping it ends it.
+#[derive(Debug)]
+pub struct Watch {
+    hub: Arc<Hub>,
+    id: u64,
+    interest: Interest,
+    queue: Arc<Queue>,
+    /// Taken from history or from the queue, not yet handed out.
+    ready: VecDeque<Arc<Event>>,
+    /// All events of interest up to here were handed out.
+    seen: Revision,
+}
+
+impl Watch {
+    pub(crate) fn new(
+        hub: Arc<Hub>,
+        id: u64,
+        interest: Interest,
+        queue: Arc<Queue>,
+        from: Revision,
+        ready: VecDeque<Arc<Event>>,
+    ) -> Self {
+        Self { hub, id, interest, queue, ready, seen: from }
+    }
+
+    /// The next event, when there is one.
+    pub async fn next(&mut self) -> Result<Arc<Event>, WatchEnd> {
+        poll_fn(|context| self.poll_next(context)).await
+    }
+
+    /// The next event; blocks this thread until there is one.
+    pub fn wait_next(&mut self) -> Result<Arc<Event>, WatchEnd> {
+        block_on(self.next())
+    }
+
+    /// The next event if it is already there.
+    pub fn try_next(&mut self) -> Result<Option<Arc<Event>>, WatchEnd> {
+        match self.poll_next(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(next) => next.map(Some),
+            Poll::Pending => Ok(None),
+        }
+    }
+
+    /// The next event, for those who write futures by hand. The latest context is the one that is woken.
+    pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Arc<Event>, WatchEnd>> {
+        if self.ready.is_empty() {
+            let mut waiting = self.queue.waiting.lock();
+            if waiting.cut {
+                return Poll::Ready(Err(WatchEnd::Lagged(self.seen)));
+            }
+            if waiting.events.is_empty() {
+                if waiting.closed {
+                    return Poll::Ready(Err(WatchEnd::Closed));
+                }
+                if !waiting.waker.as_ref().is_some_and(|waker| waker.will_wake(context.waker())) {
+                    waiting.waker = Some(context.waker().clone());
+                }
+                return Poll::Pending;
+            }
+            // All at once, so that the hub meets a held lock once per burst and not once per event.
+            std::mem::swap(&mut self.ready, &mut waiting.events);
+            waiting.bytes = 0;
+        }
+        match self.ready.pop_front() {
+            Some(event) => {
+                self.seen = event.revision;
+                Poll::Ready(Ok(event))
+            }
+            None => Poll::Pending,
+        }
+    }
+
+    /// The revision up to which this watcher has been handed everything of interest.
+    ///
+    /// It moves on with every write of the store while nothing waits for this watcher, so that a bookmark with it
+    /// lets an idle client resume after history has passed its last event.
+    pub fn progress(&self) -> Revision {
+        if !self.ready.is_empty() {
+            return self.seen;
+        }
+        // Read first: what was distributed up to here is in the queue if it is of interest.
+        let distributed = self.hub.distributed.load(Ordering::Acquire);
+        let waiting = self.queue.waiting.lock();
+        if waiting.cut || !waiting.events.is_empty() { self.seen } else { self.seen.max(distributed) }
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        self.hub.leave(self.id, &self.interest);
+    }
+}

@@ -1,0 +1,13 @@
+//! The store through its public door.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its builders too")]
+
+mod backups;
+mod crashes;
+mod damage;
+mod directory;
+mod faults;
+mod model;
+mod sim;
+mod support;
+mod watches;
+mod writes;
