@@ -100,6 +100,12 @@ fn containers_that_only_change_in_place() {
             &["pod 30 45 weight 25", "set c1 25/28 35/45", "pod 28 45 weight 25"],
         ),
         (
+            "so a limit that goes up waits for one that goes down, whatever the request does",
+            "100/200 64 | 100/300 64",
+            "50/300 64 | 120/200 64",
+            &["set c2 120/200 64", "set c1 50/300 64", "pod 500 128 weight 170"],
+        ),
+        (
             "the first limit of the only container without one limits the pod",
             "20/- 35/45 | 20/30 35/45",
             "20/40 35/45 | 20/30 35/45",

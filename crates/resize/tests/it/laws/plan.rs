@@ -44,17 +44,38 @@ fn shapes() -> impl Strategy<Value = PodShape> {
     })
 }
 
+/// What containers have: mostly limits everywhere, for one without frees the whole pod.
+fn sizes(count: usize) -> impl Strategy<Value = Vec<Requirements>> {
+    let limited = (declared(), per_resource((1i64..500).prop_map(Some)))
+        .prop_map(|(requests, limits)| Requirements { requests, limits });
+    prop_oneof![3 => vec(limited, count), 1 => vec(requirements(), count)]
+}
+
 /// Resources for so many containers; none has a limit above one of the pod, for no such pod is let in.
 fn pod_resources(count: usize) -> impl Strategy<Value = PodResources> {
-    let level = prop_oneof![2 => Just(None), 1 => requirements().prop_map(Some)];
-    (vec(requirements(), count), level).prop_map(|(mut containers, pod)| {
-        let level = shared_limits(pod);
-        for container in &mut containers {
-            container.limits =
-                Declared::of(|r| container.limits[r].map(|own| level[r].map_or(own, |level| own.min(level))));
-        }
-        PodResources { containers, pod }
-    })
+    let level = prop_oneof![7 => Just(None), 1 => requirements().prop_map(Some)];
+    (sizes(count), level).prop_map(|(containers, pod)| within_pod(containers, pod))
+}
+
+fn within_pod(mut containers: Vec<Requirements>, pod: Option<Requirements>) -> PodResources {
+    let level = shared_limits(pod);
+    for container in &mut containers {
+        container.limits =
+            Declared::of(|r| container.limits[r].map(|own| level[r].map_or(own, |level| own.min(level))));
+    }
+    PodResources { containers, pod }
+}
+
+/// Something else to want: anything, or what there is with limits exchanged, so that nothing changes net.
+fn next_resources(old: &PodResources) -> impl Strategy<Value = PodResources> + use<> {
+    let count = old.containers.len();
+    let exchanged = (Just(old.clone()), vec(declared(), count), 0..count).prop_map(|(old, requests, by)| {
+        let mut limits: Vec<_> = old.containers.iter().map(|container| container.limits).collect();
+        limits.rotate_left(by);
+        let size = |(requests, limits)| Requirements { requests, limits };
+        within_pod(requests.into_iter().zip(limits).map(size).collect(), old.pod)
+    });
+    prop_oneof![pod_resources(count).boxed(), exchanged.boxed()]
 }
 
 fn shared_limits(pod: Option<Requirements>) -> Declared {
@@ -85,10 +106,14 @@ fn journeys() -> impl Strategy<Value = Journey> {
     shapes()
         .prop_flat_map(|shape| {
             let count = shape.containers.len();
-            let resources = move || pod_resources(count);
-            let set = (0usize..4, vec(prop::bool::weighted(0.8), count));
-            let slack = per_resource(prop_oneof![3 => Just(Some(0)), 1 => Just(Some(50)), 1 => Just(None)]);
-            (Just(shape), resources(), resources(), resources(), set, slack, 0usize..8)
+            (Just(shape), pod_resources(count))
+        })
+        .prop_flat_map(|(shape, old)| {
+            let set = (0usize..8, vec(prop::bool::weighted(0.8), old.containers.len()));
+            let slack = per_resource(prop_oneof![6 => Just(Some(0)), 1 => Just(Some(50)), 1 => Just(None)]);
+            let (detour, target) = (next_resources(&old), next_resources(&old));
+            let done = prop_oneof![Just(0), 0usize..8];
+            (Just(shape), Just(old), detour, target, set, slack, done)
         })
         .prop_map(|(shape, old, detour, target, (moment, up), slack, done)| {
             // As if all were main containers, so that none is left out for having run already.
