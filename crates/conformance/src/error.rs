@@ -1,0 +1,37 @@
+//! Why a run, not a case, could not go on.
+
+/// Why a run could not go on. A case that does not hold is no error but a verdict.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The API server answered a request of ours with an error.
+    #[error("could not {doing}")]
+    Api {
+        /// The request.
+        doing: &'static str,
+        /// The answer.
+        source: Box<kube::Error>,
+    },
+    /// The kubeconfig could not be used.
+    #[error("could not use the kubeconfig {path}")]
+    Kubeconfig {
+        /// Which.
+        path: String,
+        /// The library's answer.
+        source: Box<kube::config::KubeconfigError>,
+    },
+    /// A runtime for the requests could not be made.
+    #[error("could not start a runtime")]
+    Runtime(#[source] std::io::Error),
+    /// No case has a name like that.
+    #[error("no case's name contains {0:?}")]
+    NoSuchCase(String),
+    /// A new namespace did not get its service account.
+    #[error("the namespace {0} did not get its default service account in time")]
+    NoServiceAccount(String),
+}
+
+/// Says which request failed.
+pub(crate) fn api(doing: &'static str) -> impl Fn(kube::Error) -> Error {
+    move |source| Error::Api { doing, source: Box::new(source) }
+}

@@ -1,0 +1,82 @@
+//! Where obtained programs live between runs, and how one gets there whole or not at all.
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, IoContext as _};
+use crate::release;
+
+/// The folder that outlives runs: `$XDG_CACHE_HOME/plumb/testbed` (or `~/.cache/plumb/testbed`).
+#[derive(Clone, Debug)]
+pub struct Cache {
+    root: PathBuf,
+}
+
+impl Cache {
+    /// The cache of the current user, as the environment names it.
+    pub fn of_user() -> Result<Self, Error> {
+        let base = std::env::var_os("XDG_CACHE_HOME")
+            .filter(|value| !value.is_empty())
+            .map(PathBuf::from)
+            .or_else(|| std::env::home_dir().map(|home| home.join(".cache")))
+            .ok_or(Error::NoCacheFolder)?;
+        Ok(Self::at(base.join("plumb").join("testbed")))
+    }
+
+    /// A cache in a folder of the caller's choosing.
+    pub fn at(root: PathBuf) -> Self {
+        Self { root }
+    }
+
+    /// The programs built from the Go module, for this release.
+    pub fn programs(&self) -> PathBuf {
+        self.root.join(release::VERSION).join("bin")
+    }
+
+    /// The folder the Go module is laid out in before it is built.
+    pub(crate) fn module(&self) -> PathBuf {
+        self.root.join(release::VERSION).join("module")
+    }
+
+    /// The unpacked Debian packages, one folder each.
+    pub fn debian(&self) -> PathBuf {
+        self.root.join("debian")
+    }
+
+    /// Logs of clusters that failed.
+    pub fn logs(&self) -> PathBuf {
+        self.root.join("logs")
+    }
+
+    /// Keeps a second `obtain` out until the returned file is dropped.
+    pub(crate) fn lock(&self, on_wait: impl FnOnce()) -> Result<File, Error> {
+        fs::create_dir_all(&self.root).doing("create", &self.root)?;
+        let path = self.root.join("obtain.lock");
+        let file = File::create(&path).doing("create", &path)?;
+        if file.try_lock().is_err() {
+            on_wait();
+            file.lock().doing("lock", &path)?;
+        }
+        Ok(file)
+    }
+}
+
+/// The name something has until it is complete: beside its final place, so that the rename is atomic.
+pub(crate) fn partial(target: &Path) -> PathBuf {
+    let name = target.file_name().unwrap_or_default().to_string_lossy();
+    target.with_file_name(format!(".{name}.partial"))
+}
+
+/// Removes what an interrupted run left under the [`partial`] name.
+pub(crate) fn clear_partial(target: &Path) -> Result<PathBuf, Error> {
+    let path = partial(target);
+    let removed = match fs::symlink_metadata(&path) {
+        Ok(meta) if meta.is_dir() => fs::remove_dir_all(&path),
+        Ok(_) => fs::remove_file(&path),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) => Err(error),
+    };
+    removed.doing("remove", &path)?;
+    Ok(path)
+}

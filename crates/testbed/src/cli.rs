@@ -1,0 +1,160 @@
+//! The command line.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Instant;
+
+use clap::{Parser, Subcommand, ValueEnum};
+
+use crate::cluster::{Cluster, Config, Parts};
+use crate::error::{Error, IoContext as _, full_text};
+use crate::{assets, cache::Cache, conductor, init, keeper, leftovers, obtain};
+
+/// A real Kubernetes in processes, for tests.
+#[derive(Debug, Parser)]
+#[command(name = "testbed", version)]
+struct Arguments {
+    #[command(subcommand)]
+    command: Subject,
+}
+
+#[derive(Debug, Subcommand)]
+enum Subject {
+    /// Gets the programs into the cache folder; what is there already is not fetched again.
+    Obtain,
+    /// Starts a cluster and keeps it until Ctrl-C.
+    Up(Up),
+    /// Prints the path of one of Kubernetes' programs, such as kubectl.
+    Which {
+        /// The program.
+        program: String,
+    },
+    /// Removes what dead clusters left behind.
+    Clean,
+    #[command(hide = true)]
+    Keep { order: String },
+    #[command(hide = true)]
+    Init { dir: PathBuf },
+    #[command(hide = true)]
+    Conduct {
+        #[arg(long)]
+        lifeline: bool,
+        dir: PathBuf,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+struct Up {
+    /// What to start.
+    #[arg(long, value_enum, default_value_t = Target::Kubernetes)]
+    target: Target,
+    /// No node: etcd and kube-apiserver alone.
+    #[arg(long)]
+    control_plane_only: bool,
+    /// With --control-plane-only: kube-controller-manager as well.
+    #[arg(long, requires = "control_plane_only")]
+    controllers: bool,
+    /// The cluster's folder; must be empty or not be there yet.
+    #[arg(long)]
+    dir: Option<PathBuf>,
+    /// Where to put a copy of the kubeconfig; removed at the end.
+    #[arg(long)]
+    kubeconfig: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Target {
+    /// Kubernetes itself, from its own release.
+    Kubernetes,
+}
+
+/// Runs the program.
+pub fn run() -> ExitCode {
+    let outcome = match Arguments::parse().command {
+        Subject::Obtain => {
+            Cache::of_user().and_then(|cache| obtain::obtain(&cache, &mut |line| eprintln!("{line}")))
+        }
+        Subject::Up(up) => run_up(up),
+        Subject::Which { program } => which(&program),
+        Subject::Clean => leftovers::clean().map(|dirs| {
+            for dir in &dirs {
+                println!("removed what was left of {}", dir.display());
+            }
+        }),
+        Subject::Keep { order } => return keeper::run(&order),
+        Subject::Init { dir } => return init::run(&dir),
+        Subject::Conduct { lifeline, dir } => return conductor::run(&dir, lifeline),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("testbed: {}", full_text(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn which(program: &str) -> Result<(), Error> {
+    println!("{}", assets::kubernetes_program(&Cache::of_user()?, program)?.display());
+    Ok(())
+}
+
+fn run_up(arguments: Up) -> Result<(), Error> {
+    let Target::Kubernetes = arguments.target;
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .map_err(|source| Error::System { doing: "start a runtime", source })?
+        .block_on(up(arguments))
+}
+
+async fn up(arguments: Up) -> Result<(), Error> {
+    let parts = match (arguments.control_plane_only, arguments.controllers) {
+        (false, _) => Parts::Cluster,
+        (true, true) => Parts::ControlPlane,
+        (true, false) => Parts::ApiServer,
+    };
+    let started = Instant::now();
+    let config = Config { parts, dir: arguments.dir, keeper: None };
+    let start = Cluster::start_telling(config, |step| {
+        eprintln!("{step} ({:.1} s)", started.elapsed().as_secs_f64());
+    });
+    let mut stopped = std::pin::pin!(stop_asked()?);
+    let mut cluster = tokio::select! {
+        cluster = start => cluster?,
+        () = &mut stopped => return Ok(()),
+    };
+    let copy = arguments.kubeconfig;
+    if let Some(copy) = &copy {
+        fs::copy(cluster.kubeconfig_path(), copy).doing("write", copy)?;
+    }
+    println!(
+        "ready after {:.1} s; KUBECONFIG={}",
+        started.elapsed().as_secs_f64(),
+        copy.as_deref().unwrap_or(cluster.kubeconfig_path()).display()
+    );
+    let outcome = tokio::select! {
+        error = cluster.ended() => Err(error),
+        () = &mut stopped => Ok(()),
+    };
+    if let Some(copy) = copy {
+        // Somebody else may have removed it already.
+        let _ = fs::remove_file(copy);
+    }
+    match outcome {
+        Ok(()) => cluster.stop().await,
+        Err(error) => Err(error),
+    }
+}
+
+/// Ends when Ctrl-C or a request to terminate comes.
+fn stop_asked() -> Result<impl Future<Output = ()>, Error> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let listen = |kind| signal(kind).map_err(|source| Error::System { doing: "listen for signals", source });
+    let (mut interrupt, mut terminate) = (listen(SignalKind::interrupt())?, listen(SignalKind::terminate())?);
+    Ok(async move {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+    })
+}

@@ -1,0 +1,166 @@
+//! A cluster as a test holds it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kube::Client;
+use tokio::sync::mpsc;
+
+use crate::assets::Assets;
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::event::{Endpoints, Event};
+use crate::keeper::Order;
+use crate::lifeline::Lifeline;
+use crate::release;
+
+/// How long a whole start may take before it is given up.
+const PATIENCE: Duration = Duration::from_mins(3);
+
+/// Which parts of Kubernetes are started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Parts {
+    /// etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and containerd: pods run.
+    #[default]
+    Cluster,
+    /// etcd, kube-apiserver and kube-controller-manager: objects are reconciled, nothing runs.
+    ControlPlane,
+    /// etcd and kube-apiserver: objects stay as they are written. Namespaces are not emptied on deletion, and pods
+    /// need no service account.
+    ApiServer,
+}
+
+/// What to start. `Config::default()` is a whole cluster in a temporary folder.
+#[derive(Clone, Debug, Default)]
+#[non_exhaustive]
+pub struct Config {
+    /// Which parts.
+    pub parts: Parts,
+    /// The folder for its files; must be empty or not be there yet. A temporary one if `None`.
+    pub dir: Option<PathBuf>,
+    /// The `testbed` program; found beside the running program if `None`.
+    pub keeper: Option<PathBuf>,
+}
+
+impl Config {
+    /// The given parts in a temporary folder.
+    pub fn of(parts: Parts) -> Self {
+        Self { parts, ..Self::default() }
+    }
+}
+
+/// A running cluster. It is gone when this is dropped, and also when the process that holds this is killed.
+#[derive(Debug)]
+pub struct Cluster {
+    endpoints: Endpoints,
+    kubectl: PathBuf,
+    dir: PathBuf,
+    lifeline: Lifeline,
+    events: mpsc::Receiver<Event>,
+}
+
+impl Cluster {
+    /// Starts a cluster and waits until it is ready.
+    pub async fn start(config: Config) -> Result<Self, Error> {
+        Self::start_telling(config, |_| {}).await
+    }
+
+    /// The same; `on_step` hears of each step.
+    pub async fn start_telling(config: Config, mut on_step: impl FnMut(&str)) -> Result<Self, Error> {
+        let cache = Cache::of_user()?;
+        if config.parts == Parts::Cluster && !nix::unistd::geteuid().is_root() {
+            return Err(Error::NotRoot);
+        }
+        let assets = Assets::find(&cache, config.parts)?;
+        let kubectl = assets.kubectl.clone();
+        if let Some(version) = assets.other_version() {
+            on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {}", release::VERSION));
+        }
+        let order = Order { dir: config.dir, assets, kept_logs: cache.logs() };
+        let (mut lifeline, mut events) = Lifeline::start(config.keeper, &order)?;
+        let mut dir = PathBuf::new();
+        let wait = async {
+            let mut reason = String::from("its keeper ended without a word");
+            while let Some(event) = events.recv().await {
+                match event {
+                    Event::Placed { dir: placed, .. } => dir = placed,
+                    Event::Step(step) => on_step(&step),
+                    Event::Ready(endpoints) => return Ok(endpoints),
+                    Event::Failed(why) => reason = why,
+                    Event::LogsKept(logs) => return Err(Error::Failed { reason, logs }),
+                }
+            }
+            Err(Error::Failed { reason, logs: cache.logs() })
+        };
+        let late = Error::Late { what: "the start of the cluster".to_owned(), seconds: PATIENCE.as_secs() };
+        let outcome = tokio::time::timeout(PATIENCE, wait).await.unwrap_or(Err(late));
+        match outcome {
+            Ok(endpoints) => {
+                lifeline.keep_logs = false;
+                Ok(Self { endpoints, kubectl, dir, lifeline, events })
+            }
+            Err(error) => {
+                lifeline.let_go().await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// The administrator's kubeconfig.
+    pub fn kubeconfig_path(&self) -> &Path {
+        &self.endpoints.kubeconfig
+    }
+
+    /// Everything a client may need to reach the cluster.
+    pub fn endpoints(&self) -> &Endpoints {
+        &self.endpoints
+    }
+
+    /// A kubectl of the cluster's own version.
+    pub fn kubectl(&self) -> &Path {
+        &self.kubectl
+    }
+
+    /// The cluster's folder; its logs are in `logs` there.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// The process that removes the cluster when its owner is gone.
+    pub fn keeper_id(&self) -> u32 {
+        self.lifeline.id()
+    }
+
+    /// A client with the administrator's rights.
+    pub async fn client(&self) -> Result<Client, Error> {
+        crate::install_crypto();
+        crate::client::from_kubeconfig(self.kubeconfig_path()).await
+    }
+
+    /// Waits until the cluster ends although nobody stopped it, and says why and where its logs are.
+    pub async fn ended(&mut self) -> Error {
+        let mut failure = None;
+        while let Some(event) = self.events.recv().await {
+            match event {
+                Event::Failed(why) => failure = Some(why),
+                Event::LogsKept(logs) => {
+                    let reason = failure.unwrap_or_else(|| String::from("its keeper was asked to end it"));
+                    return Error::Gone { reason, logs };
+                }
+                _ => {}
+            }
+        }
+        let reason = failure
+            .unwrap_or_else(|| String::from("its keeper was killed; `testbed clean` removes the rest"));
+        Error::Gone { reason, logs: self.dir.join("logs") }
+    }
+
+    /// Stops the cluster and waits until all it made is gone. Dropping it does the same, but can't say that something
+    /// resisted; a test that panics keeps the logs.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        if self.lifeline.let_go().await?.success() {
+            return Ok(());
+        }
+        Err(self.ended().await)
+    }
+}

@@ -1,0 +1,105 @@
+//! Starts the parts of a cluster in order, says when all is ready, and ends when one of them does.
+
+mod control_plane;
+mod crew;
+mod kubeconfig;
+mod node;
+
+use std::path::Path;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::ServiceAccount;
+use kube::Api;
+use tokio::io::AsyncReadExt as _;
+
+use crate::error::{Error, IoContext as _, full_text};
+use crate::event::{Endpoints, Event, tell};
+use crate::instance::Instance;
+use crew::Crew;
+
+/// How long each single thing may take to come up; a cold page cache on a busy machine needs some of it.
+const PATIENCE: Duration = Duration::from_mins(1);
+
+/// Conducts the cluster in `dir` until a part ends or, with `lifeline`, until standard input does.
+pub(crate) fn run(dir: &Path, lifeline: bool) -> ExitCode {
+    let outcome = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .doing("start a runtime for", dir)
+        .and_then(|runtime| {
+            let outcome = runtime.block_on(conduct(dir, lifeline));
+            // Standard input may never end: don't wait for the thread that reads it.
+            runtime.shutdown_background();
+            outcome
+        });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tell(&Event::Failed(full_text(&error)));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn conduct(dir: &Path, lifeline: bool) -> Result<(), Error> {
+    crate::install_crypto();
+    let instance = Instance::read(dir)?;
+    let (mut crew, mut ends) = Crew::new(instance.logs());
+    let work = async {
+        let endpoints = bring_up(&instance, &mut crew).await?;
+        tell(&Event::Ready(endpoints));
+        std::future::pending::<Result<(), Error>>().await
+    };
+    tokio::select! {
+        outcome = work => outcome,
+        end = ends.recv() => match end {
+            Some(end) => Err(end),
+            None => Ok(()),
+        },
+        () = owner_left(lifeline) => Ok(()),
+    }
+}
+
+async fn owner_left(lifeline: bool) {
+    if lifeline {
+        let mut rest = Vec::new();
+        let _ = tokio::io::stdin().read_to_end(&mut rest).await;
+    } else {
+        std::future::pending::<()>().await;
+    }
+}
+
+async fn bring_up(instance: &Instance, crew: &mut Crew) -> Result<Endpoints, Error> {
+    let plane = control_plane::prepare(instance)?;
+    plane.start_etcd(crew)?;
+    plane.start_apiserver(crew)?;
+    // containerd needs no API server: it comes up and takes its images in the meantime.
+    if let Some(assets) = &instance.assets.node {
+        node::start_containerd(instance, assets, crew).await?;
+    }
+    let client = plane.wait_until_ready().await?;
+    tell(&Event::Step("kube-apiserver is ready".to_owned()));
+    let controllers = instance.assets.controller_manager.as_deref();
+    if let Some(program) = controllers {
+        plane.start_controllers(program, crew)?;
+    }
+    let mut node_name = None;
+    if let Some(assets) = &instance.assets.node {
+        node::register(&client).await?;
+        node::start_kubelet(instance, assets, &plane, crew)?;
+        plane.start_scheduler(&assets.scheduler, crew)?;
+        node::wait_until_ready(&client).await?;
+        tell(&Event::Step("the node is ready".to_owned()));
+        node_name = Some(node::NAME.to_owned());
+    }
+    if controllers.is_some() {
+        // Pods are refused until their namespace has this account.
+        let accounts: Api<ServiceAccount> = Api::namespaced(client, "default");
+        crew::poll("the default service account", PATIENCE, async || {
+            accounts.get_opt("default").await.ok().flatten()
+        })
+        .await?;
+    }
+    Ok(plane.endpoints(node_name))
+}

@@ -1,0 +1,102 @@
+//! The processes of a cluster: started with a log each, watched, and killed when the conductor lets go.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::time::Duration;
+
+use tokio::process::Command;
+use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep};
+
+use crate::error::{Error, IoContext as _};
+
+/// More than there are parts, so that no end is ever lost.
+const PARTS: usize = 16;
+/// How much of a part's log an error carries.
+const TAIL_LINES: usize = 12;
+/// Between two questions whether something is up.
+const POLL: Duration = Duration::from_millis(50);
+
+/// Starts processes and reports their ends.
+pub(crate) struct Crew {
+    logs: PathBuf,
+    ends: mpsc::Sender<Error>,
+}
+
+impl Crew {
+    /// A crew that logs to `logs`, and the channel on which the end of a part is told.
+    pub(crate) fn new(logs: PathBuf) -> (Self, mpsc::Receiver<Error>) {
+        let (ends, told) = mpsc::channel(PARTS);
+        (Self { logs, ends }, told)
+    }
+
+    /// Starts a part that is to run until the cluster ends.
+    pub(crate) fn start(&mut self, part: &str, mut command: Command) -> Result<(), Error> {
+        let path = self.log(part);
+        let log = File::create(&path).doing("create", &path)?;
+        let second = log.try_clone().doing("open", &path)?;
+        let mut child = command
+            .stdin(Stdio::null())
+            .stdout(log)
+            .stderr(second)
+            .kill_on_drop(true)
+            .spawn()
+            .doing("run", command.as_std().get_program())?;
+        let (part, ends) = (part.to_owned(), self.ends.clone());
+        tokio::spawn(async move {
+            let status =
+                child.wait().await.map_or_else(|error| error.to_string(), |status| status.to_string());
+            // Nobody listens any more once the conductor is on its way out.
+            let _ = ends.send(Error::Ended { part, status, detail: tail(&path) }).await;
+        });
+        Ok(())
+    }
+
+    /// Runs a tool to its end.
+    pub(crate) async fn finish(&self, what: &str, mut command: Command) -> Result<(), Error> {
+        let output = command
+            .stdin(Stdio::null())
+            .kill_on_drop(true)
+            .output()
+            .await
+            .doing("run", command.as_std().get_program())?;
+        if output.status.success() {
+            return Ok(());
+        }
+        Err(Error::Tool {
+            what: what.to_owned(),
+            status: output.status.to_string(),
+            detail: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        })
+    }
+
+    fn log(&self, part: &str) -> PathBuf {
+        self.logs.join(format!("{part}.log"))
+    }
+}
+
+fn tail(path: &Path) -> String {
+    let text = fs::read(path).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let lines: Vec<&str> = text.lines().collect();
+    lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+}
+
+/// Asks until there is an answer, or until `patience` is over.
+pub(crate) async fn poll<T>(
+    what: &str,
+    patience: Duration,
+    mut ask: impl AsyncFnMut() -> Option<T>,
+) -> Result<T, Error> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(answer) = ask().await {
+            return Ok(answer);
+        }
+        if Instant::now() >= deadline {
+            return Err(Error::Late { what: what.to_owned(), seconds: patience.as_secs() });
+        }
+        sleep(POLL).await;
+    }
+}

@@ -1,0 +1,227 @@
+//! The node: containerd with its images, and the kubelet.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Api, Patch, PatchParams, PostParams};
+use kube::{Client, ResourceExt as _};
+use serde_json::json;
+use tokio::process::Command;
+
+use super::PATIENCE;
+use super::control_plane::{self, ControlPlane};
+use super::crew::{self, Crew};
+use crate::assets::NodeAssets;
+use crate::error::{Error, IoContext as _};
+use crate::image;
+use crate::instance::Instance;
+
+/// The node's name.
+pub(super) const NAME: &str = "testbed-node";
+
+fn socket(instance: &Instance) -> PathBuf {
+    instance.file("containerd.sock")
+}
+
+/// Starts containerd and gives it the images.
+pub(super) async fn start_containerd(
+    instance: &Instance,
+    assets: &NodeAssets,
+    crew: &mut Crew,
+) -> Result<(), Error> {
+    let network = instance.file("cni");
+    fs::create_dir_all(&network).doing("create", &network)?;
+    write(&network.join("10-testbed.conflist"), &cni_config(instance))?;
+    let config = instance.file("containerd.toml");
+    write(&config, &containerd_config(instance, assets, &network))?;
+    let archive = instance.file("images.tar");
+    image::write_archive(&archive, &assets.busybox)?;
+
+    let mut containerd = Command::new(&assets.containerd);
+    containerd.arg("--config").arg(&config).env("PATH", path_with(&[&assets.shim, &assets.runc]));
+    crew.start("containerd", containerd)?;
+    let socket = socket(instance);
+    crew::poll("containerd's socket", PATIENCE, async || tokio::net::UnixStream::connect(&socket).await.ok())
+        .await?;
+    let mut import = Command::new(&assets.ctr);
+    import.arg("--address").arg(&socket).args(["--namespace", "k8s.io", "images", "import"]).arg(&archive);
+    crew.finish("importing the images", import).await
+}
+
+/// Registers the node in the kubelet's stead. The kubelet refuses a loopback address of its own, but leaves
+/// alone one that it finds, as it would a cloud provider's.
+pub(super) async fn register(client: &Client) -> Result<(), Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let mut node = Node::default();
+    node.metadata.name = Some(NAME.to_owned());
+    let api = |doing| move |source| Error::Api { doing, source: Box::new(source) };
+    nodes.create(&PostParams::default(), &node).await.map_err(api("register the node"))?;
+    let addresses = json!({ "status": { "addresses": [
+        { "type": "InternalIP", "address": "127.0.0.1" },
+        { "type": "Hostname", "address": NAME },
+    ] } });
+    nodes
+        .patch_status(NAME, &PatchParams::default(), &Patch::Merge(&addresses))
+        .await
+        .map_err(api("set the node's address"))?;
+    Ok(())
+}
+
+/// Starts the kubelet.
+pub(super) fn start_kubelet(
+    instance: &Instance,
+    assets: &NodeAssets,
+    plane: &ControlPlane<'_>,
+    crew: &mut Crew,
+) -> Result<(), Error> {
+    let serving = plane.authority().server("kubelet-serving", &[NAME])?;
+    let user = format!("system:node:{NAME}");
+    let kubeconfig = plane.user_kubeconfig("kubelet", &user, Some("system:nodes"))?;
+    let [port] = control_plane::free_ports()?;
+    let config = json!({
+        "apiVersion": "kubelet.config.k8s.io/v1beta1",
+        "kind": "KubeletConfiguration",
+        "address": "127.0.0.1",
+        "port": port,
+        "healthzPort": 0,
+        "tlsCertFile": serving.certificate,
+        "tlsPrivateKeyFile": serving.key,
+        "authentication": {
+            "anonymous": { "enabled": false },
+            "webhook": { "enabled": true },
+            "x509": { "clientCAFile": plane.authority().identity().certificate },
+        },
+        "authorization": { "mode": "Webhook" },
+        "containerRuntimeEndpoint": format!("unix://{}", socket(instance).display()),
+        "cgroupDriver": "cgroupfs",
+        "cgroupRoot": format!("/{}", instance.cgroup()),
+        "failCgroupV1": false,
+        "failSwapOn": false,
+        // A machine that is short of disk or memory is no reason to evict a test's pods or images.
+        "evictionHard": {},
+        "imageGCHighThresholdPercent": 100,
+        // A negative score needs a capability that a container for builds seldom has.
+        "oomScoreAdj": 0,
+        "makeIPTablesUtilChains": false,
+        "resolvConf": "",
+        "podLogsDir": instance.file("pod-logs"),
+        "volumePluginDir": instance.file("volume-plugins"),
+    });
+    let path = instance.file("kubelet.json");
+    write(&path, &format!("{config:#}\n"))?;
+
+    let mut kubelet = Command::new(&assets.kubelet);
+    kubelet.arg("--config").arg(&path).arg("--kubeconfig").arg(&kubeconfig);
+    kubelet.arg("--root-dir").arg(instance.file("kubelet"));
+    kubelet.args(["--hostname-override", NAME, "--cloud-provider=external"]);
+    kubelet.env("PATH", path_with(&[&assets.runc]));
+    crew.start("kubelet", kubelet)
+}
+
+/// Waits until the node is ready and takes pods.
+pub(super) async fn wait_until_ready(client: &Client) -> Result<(), Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    crew::poll("readiness of the node", PATIENCE, async || nodes.get(NAME).await.ok().filter(is_ready))
+        .await?;
+    Ok(())
+}
+
+fn is_ready(node: &Node) -> bool {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let ready = conditions.is_some_and(|all| {
+        all.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+    });
+    let tainted = node
+        .spec
+        .as_ref()
+        .and_then(|spec| spec.taints.as_ref())
+        .is_some_and(|taints| taints.iter().any(|taint| taint.effect != "PreferNoSchedule"));
+    // Registered in its stead the node has no labels; the kubelet's come with its first write, and pods may select them.
+    ready && !tainted && node.labels().contains_key("kubernetes.io/os")
+}
+
+fn cni_config(instance: &Instance) -> String {
+    let config = json!({
+        "cniVersion": "0.4.0",
+        "name": "testbed",
+        "plugins": [{
+            "type": "bridge",
+            "bridge": instance.bridge(),
+            "isGateway": false,
+            "ipMasq": false,
+            "ipam": {
+                "type": "host-local",
+                "dataDir": instance.file("cni-addresses"),
+                "ranges": [[{
+                    "subnet": instance.subnet_text(),
+                    "rangeStart": instance.first_pod_address(),
+                    "gateway": instance.gateway(),
+                }]],
+            },
+        }],
+    });
+    format!("{config:#}\n")
+}
+
+fn containerd_config(instance: &Instance, assets: &NodeAssets, network: &Path) -> String {
+    // A JSON string is a TOML basic string.
+    let quoted = |path: &Path| json!(path).to_string();
+    format!(
+        r#"version = 2
+root = {root}
+state = {state}
+oom_score = 0
+disabled_plugins = [
+  "io.containerd.snapshotter.v1.aufs",
+  "io.containerd.snapshotter.v1.btrfs",
+  "io.containerd.snapshotter.v1.devmapper",
+  "io.containerd.snapshotter.v1.zfs",
+]
+
+[grpc]
+address = {socket}
+
+[plugins."io.containerd.grpc.v1.cri"]
+sandbox_image = "{pause}"
+# Without CAP_SYS_RESOURCE a negative score is refused; clamped, containers start all the same.
+restrict_oom_score_adj = true
+netns_mounts_under_state_dir = true
+
+[plugins."io.containerd.grpc.v1.cri".containerd]
+snapshotter = "overlayfs"
+default_runtime_name = "runc"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc]
+runtime_type = "io.containerd.runc.v2"
+
+[plugins."io.containerd.grpc.v1.cri".containerd.runtimes.runc.options]
+BinaryName = {runc}
+SystemdCgroup = false
+
+[plugins."io.containerd.grpc.v1.cri".cni]
+bin_dir = {plugins}
+conf_dir = {network}
+"#,
+        root = quoted(&instance.file("containerd/root")),
+        state = quoted(&instance.file("containerd/state")),
+        socket = quoted(&socket(instance)),
+        pause = image::PAUSE,
+        runc = quoted(&assets.runc),
+        plugins = quoted(&assets.cni),
+        network = quoted(network),
+    )
+}
+
+/// The PATH with the folders of `programs` in front.
+fn path_with(programs: &[&Path]) -> OsString {
+    let inherited = std::env::var_os("PATH").unwrap_or_default();
+    let folders = programs.iter().filter_map(|program| program.parent()).map(PathBuf::from);
+    let all: Vec<PathBuf> = folders.chain(std::env::split_paths(&inherited)).collect();
+    std::env::join_paths(all).unwrap_or(inherited)
+}
+
+fn write(path: &Path, text: &str) -> Result<(), Error> {
+    fs::write(path, text).doing("write", path)
+}

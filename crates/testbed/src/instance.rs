@@ -1,0 +1,106 @@
+//! What one cluster owns on this machine: a number, and everything that is named after it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use crate::assets::Assets;
+use crate::error::{Error, IoContext as _};
+use crate::process::Process;
+
+/// How many clusters may run at once on one machine.
+pub(crate) const SLOTS: u8 = 64;
+
+/// One cluster's possessions. Written down before any of them is made, so that whoever comes later can
+/// remove them even when all its processes are dead.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Instance {
+    /// The number nobody else has while this cluster lives.
+    pub(crate) slot: u8,
+    /// Its folder.
+    pub(crate) dir: PathBuf,
+    /// Whether the folder was there before and only its content is ours.
+    pub(crate) dir_was_given: bool,
+    /// Its first process, once there is one: all others end with it.
+    pub(crate) first: Option<Process>,
+    /// What its programs are.
+    pub(crate) assets: Assets,
+}
+
+impl Instance {
+    const FILE: &str = "instance.json";
+
+    /// Writes it down in its own folder, for its processes.
+    pub(crate) fn write(&self) -> Result<(), Error> {
+        let path = self.file(Self::FILE);
+        let text =
+            serde_json::to_vec(self).map_err(|source| Error::Encoding { what: "the instance", source })?;
+        fs::write(&path, text).doing("write", &path)
+    }
+
+    /// The one whose folder is `dir`.
+    pub(crate) fn read(dir: &Path) -> Result<Self, Error> {
+        let path = dir.join(Self::FILE);
+        let text = fs::read(&path).doing("read", &path)?;
+        serde_json::from_slice(&text).map_err(|source| Error::Encoding { what: "the instance", source })
+    }
+
+    /// Whether it has a node, and with it containers, cgroups and a bridge.
+    pub(crate) fn has_node(&self) -> bool {
+        self.assets.node.is_some()
+    }
+
+    /// The cgroup that everything the kubelet makes lies under, in every hierarchy.
+    pub(crate) fn cgroup(&self) -> String {
+        format!("plumb-testbed-{}", self.slot)
+    }
+
+    /// The bridge that its pods hang on.
+    pub(crate) fn bridge(&self) -> String {
+        format!("plumbtb{}", self.slot)
+    }
+
+    /// Its pods' subnet: a /24 of its own.
+    pub(crate) fn subnet(&self) -> [u8; 4] {
+        subnet(self.slot)
+    }
+
+    /// The host's address on the bridge.
+    pub(crate) fn gateway(&self) -> String {
+        let [a, b, c, _] = self.subnet();
+        format!("{a}.{b}.{c}.1")
+    }
+
+    /// The first address for pods.
+    pub(crate) fn first_pod_address(&self) -> String {
+        let [a, b, c, _] = self.subnet();
+        format!("{a}.{b}.{c}.10")
+    }
+
+    /// The subnet as routes write it.
+    pub(crate) fn subnet_text(&self) -> String {
+        let [a, b, c, _] = self.subnet();
+        format!("{a}.{b}.{c}.0/24")
+    }
+
+    /// Its logs, one file per process.
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.dir.join("logs")
+    }
+
+    /// One of its files.
+    pub(crate) fn file(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.dir.join(name)
+    }
+
+    /// The administrator's kubeconfig.
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.file("kubeconfig")
+    }
+}
+
+/// The /24 that belongs to a slot.
+pub(crate) fn subnet(slot: u8) -> [u8; 4] {
+    [10, 213, slot, 0]
+}

@@ -1,0 +1,64 @@
+//! A real Kubernetes as a test target: obtained from pinned sources, started in processes, gone without a trace.
+//!
+//! ```text
+//!  owner (a test, or `testbed up`)          holds a pipe; its end is the cluster's end
+//!    └─ keeper                              owns what has a name: slot, folder, cgroups, bridge
+//!         └─ init                           process 1 of a PID and a mount namespace; dies with the keeper
+//!              └─ conductor                 starts the parts, waits for each, says when all is ready
+//!                   ├─ etcd, kube-apiserver, kube-controller-manager, kube-scheduler
+//!                   └─ containerd, kubelet  and below them the pods
+//! ```
+//!
+//! Whatever is killed, and however, the rest follows: the kernel ends a PID namespace with its process 1, and with
+//! the last process go its mounts and network namespaces. The keeper removes what is left; if the keeper itself was
+//! killed, [`clean`] does, or the next start.
+//!
+//! ```no_run
+//! # async fn example() -> Result<(), plumb_testbed::Error> {
+//! use plumb_testbed::{Cluster, Config};
+//!
+//! let cluster = Cluster::start(Config::default()).await?;
+//! let client = cluster.client().await?;
+//! println!("{}", cluster.kubeconfig_path().display());
+//! # drop(client);
+//! cluster.stop().await
+//! # }
+//! ```
+
+mod assets;
+mod cache;
+mod cgroup;
+pub mod cli;
+mod client;
+mod cluster;
+mod conductor;
+mod error;
+mod event;
+mod image;
+mod init;
+mod instance;
+mod keeper;
+mod leftovers;
+mod lifeline;
+mod link;
+mod obtain;
+mod pki;
+mod process;
+mod release;
+mod slot;
+
+pub use assets::{Assets, NodeAssets};
+pub use cache::Cache;
+pub use cluster::{Cluster, Config, Parts};
+pub use error::Error;
+pub use event::Endpoints;
+pub use image::{BUSYBOX, PAUSE};
+pub use leftovers::clean;
+pub use obtain::obtain;
+pub use release::VERSION;
+
+/// Chooses the one crypto provider for this process; a second call changes nothing.
+pub fn install_crypto() {
+    // An error means that one was chosen before, which is what is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+}

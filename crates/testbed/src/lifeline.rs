@@ -1,0 +1,113 @@
+//! The owner's end of the pipe to a keeper. Letting go of it, in whatever way, ends the cluster.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+
+use crate::error::{Error, IoContext as _};
+use crate::event::Event;
+use crate::keeper::{DISCARD, Order};
+
+/// More lines than a cluster has to tell, so that the reader never waits for us.
+const EVENTS: usize = 64;
+/// Between two looks whether the keeper is gone.
+const POLL: Duration = Duration::from_millis(10);
+
+/// A keeper, for as long as its cluster is wanted.
+#[derive(Debug)]
+pub(crate) struct Lifeline {
+    keeper: Child,
+    pipe: Option<ChildStdin>,
+    /// Whether the logs are worth keeping if nothing bad happens from now on.
+    pub(crate) keep_logs: bool,
+}
+
+impl Lifeline {
+    /// Starts a keeper; what it tells comes through the channel.
+    pub(crate) fn start(
+        program: Option<PathBuf>,
+        order: &Order,
+    ) -> Result<(Self, mpsc::Receiver<Event>), Error> {
+        let program = match program {
+            Some(program) => program,
+            None => find_keeper()?,
+        };
+        let order =
+            serde_json::to_string(order).map_err(|source| Error::Encoding { what: "the order", source })?;
+        let mut keeper = Command::new(&program)
+            .arg("keep")
+            .arg(order)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .doing("run", &program)?;
+        let (told, events) = mpsc::channel(EVENTS);
+        if let Some(output) = keeper.stdout.take() {
+            thread::spawn(move || pass_on(output, told));
+        }
+        let pipe = keeper.stdin.take();
+        Ok((Self { keeper, pipe, keep_logs: true }, events))
+    }
+
+    /// The keeper's process id.
+    pub(crate) fn id(&self) -> u32 {
+        self.keeper.id()
+    }
+
+    /// Lets go and waits until the cluster is gone.
+    pub(crate) async fn let_go(&mut self) -> Result<ExitStatus, Error> {
+        self.close();
+        loop {
+            match self.keeper.try_wait() {
+                Ok(Some(status)) => return Ok(status),
+                Ok(None) => tokio::time::sleep(POLL).await,
+                Err(source) => return Err(Error::System { doing: "wait for the keeper", source }),
+            }
+        }
+    }
+
+    fn close(&mut self) {
+        if let Some(mut pipe) = self.pipe.take()
+            && !self.keep_logs
+            && !thread::panicking()
+        {
+            // A keeper that is gone shows in its exit status.
+            let _ = pipe.write_all(DISCARD.as_bytes());
+        }
+    }
+}
+
+impl Drop for Lifeline {
+    fn drop(&mut self) {
+        self.close();
+        let _ = self.keeper.wait();
+    }
+}
+
+fn pass_on(output: ChildStdout, told: mpsc::Sender<Event>) {
+    for line in BufReader::new(output).lines().map_while(Result::ok) {
+        if let Ok(event) = serde_json::from_str(&line)
+            && told.blocking_send(event).is_err()
+        {
+            return;
+        }
+    }
+}
+
+/// The `testbed` program: named by `PLUMB_TESTBED`, or the running program itself, or beside it. A test's program is
+/// in a folder below the one that programs are in.
+fn find_keeper() -> Result<PathBuf, Error> {
+    if let Some(given) = std::env::var_os("PLUMB_TESTBED") {
+        return Ok(given.into());
+    }
+    let own = std::env::current_exe().doing("find", "the own program")?;
+    let folders: Vec<&Path> = own.ancestors().skip(1).take(2).collect();
+    folders.iter().map(|folder| folder.join("testbed")).find(|path| path.is_file()).ok_or_else(|| {
+        let places: Vec<String> = folders.iter().map(|folder| folder.display().to_string()).collect();
+        Error::NoKeeper { places: places.join(", ") }
+    })
+}

@@ -1,0 +1,55 @@
+//! The bridge that pods hang on. Made here and not by the CNI plugin, because a plugin that gives the bridge an
+//! address also switches on forwarding for the whole machine, and nobody switches it off again.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use crate::error::{Error, IoContext as _};
+use crate::instance::Instance;
+
+/// Makes the bridge with the host's address on it.
+pub(crate) fn create(instance: &Instance, busybox: &Path) -> Result<(), Error> {
+    let bridge = instance.bridge();
+    ip(busybox, &["link", "add", "name", &bridge, "type", "bridge"])?;
+    ip(busybox, &["address", "add", &format!("{}/24", instance.gateway()), "dev", &bridge])?;
+    ip(busybox, &["link", "set", &bridge, "up"])
+}
+
+/// Removes the bridge and what still hangs on it. The kernel takes the pods' ends down with their namespaces, but
+/// at a time of its choosing; removing our ends makes it now.
+pub(crate) fn remove(instance: &Instance, busybox: &Path) -> Result<(), Error> {
+    let bridge = instance.bridge();
+    let folder = PathBuf::from("/sys/class/net").join(&bridge);
+    if !folder.exists() {
+        return Ok(());
+    }
+    if let Ok(ports) = fs::read_dir(folder.join("brif")) {
+        for port in ports.flatten() {
+            let name = port.file_name();
+            let gone = ip(busybox, &["link", "delete", &name.to_string_lossy()]);
+            // Gone by itself in the meantime is as good.
+            if Path::new("/sys/class/net").join(&name).exists() {
+                gone?;
+            }
+        }
+    }
+    ip(busybox, &["link", "delete", &bridge])
+}
+
+fn ip(busybox: &Path, arguments: &[&str]) -> Result<(), Error> {
+    let output = Command::new(busybox)
+        .arg("ip")
+        .args(arguments)
+        .stdin(Stdio::null())
+        .output()
+        .doing("run", busybox)?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(Error::Tool {
+        what: format!("ip {}", arguments.join(" ")),
+        status: output.status.to_string(),
+        detail: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+    })
+}

@@ -1,0 +1,7 @@
+//! The `testbed` program; all of it is in the library.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    plumb_testbed::cli::run()
+}

@@ -1,0 +1,24 @@
+//! Gets the programs: Kubernetes from the Go module registry, the rest from the Debian package registry.
+//!
+//! Each program is its own step. A finished one is never made again, an unfinished one is never taken for
+//! finished (it is made under another name and renamed), so an interrupted run goes on where it stopped.
+
+mod debian;
+mod golang;
+mod tool;
+
+use crate::assets;
+use crate::cache::Cache;
+use crate::error::Error;
+
+/// Obtains what is missing and reports each step through `say`.
+pub fn obtain(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
+    debian::obtain(cache, say)?;
+    if let Some(folder) = assets::given_folder() {
+        say(&format!("KUBEBUILDER_ASSETS is set: Kubernetes and etcd are taken from {}", folder.display()));
+    } else {
+        golang::obtain(cache, say)?;
+    }
+    Ok(())
+}

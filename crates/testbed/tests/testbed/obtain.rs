@@ -1,0 +1,116 @@
+//! `testbed obtain`, with scripts in place of the tools that fetch and build.
+
+use std::fs;
+
+use crate::scratch::{Scratch, said};
+
+/// Writes the program it is asked to build, unless that is the one named in the file `broken`.
+const GO: &str = r#"
+case "$1" in
+mod) echo "modules" >>"$CALLS"; [ ! -e "$XDG_CACHE_HOME/unreachable" ] || { echo "no answer" >&2; exit 1; } ;;
+build)
+    while [ $# -gt 1 ]; do [ "$1" = -o ] && out=$2; shift; done
+    echo "build ${1##*/}" >>"$CALLS"
+    echo half >"$out"
+    read -r broken 2>/dev/null <"$XDG_CACHE_HOME/broken" || true
+    [ "$broken" != "${1##*/}" ] || { echo "it does not compile" >&2; exit 1; }
+    echo whole >"$out" ;;
+esac
+"#;
+const APT: &str = r#"
+[ "$2" = download ] || exit 0
+echo "fetch $3" >>"$CALLS"
+[ ! -e "$XDG_CACHE_HOME/unreachable" ] || { echo "no answer" >&2; exit 100; }
+echo >"$3.deb"
+"#;
+const DPKG: &str = r#"/bin/mkdir -p "$3""#;
+
+fn machine(test: &str) -> Scratch {
+    let scratch = Scratch::new(test);
+    scratch.script("go", GO);
+    scratch.script("apt-get", APT);
+    scratch.script("dpkg-deb", DPKG);
+    scratch
+}
+
+fn builds(calls: &[String]) -> Vec<&str> {
+    calls.iter().filter_map(|call| call.strip_prefix("build ")).collect()
+}
+
+#[test]
+fn what_is_there_is_not_obtained_again() {
+    let machine = machine("again");
+    let first = machine.testbed(&["obtain"]).output().expect("testbed runs");
+    assert!(first.status.success(), "{}", said(&first));
+    let calls = machine.calls();
+    assert_eq!(builds(&calls).len(), 5, "{calls:?}");
+    assert_eq!(calls.iter().filter(|call| call.starts_with("fetch ")).count(), 5, "{calls:?}");
+
+    let second = machine.testbed(&["obtain"]).output().expect("testbed runs");
+    assert!(second.status.success(), "{}", said(&second));
+    assert_eq!(machine.calls(), Vec::<String>::new());
+    assert!(said(&second).contains("all 5 programs cached"), "{}", said(&second));
+}
+
+#[test]
+fn a_build_that_broke_off_is_taken_up_where_it_stopped() {
+    let machine = machine("broken");
+    let broken = machine.path("cache/broken");
+    fs::write(&broken, "kube-scheduler\n").expect("the cache can be written");
+    let first = machine.testbed(&["obtain"]).output().expect("testbed runs");
+    assert!(!first.status.success());
+    assert!(said(&first).contains("building kube-scheduler failed"), "{}", said(&first));
+    assert!(said(&first).contains("it does not compile"), "{}", said(&first));
+    machine.calls();
+
+    fs::remove_file(&broken).expect("the cache can be written");
+    let second = machine.testbed(&["obtain"]).output().expect("testbed runs");
+    assert!(second.status.success(), "{}", said(&second));
+    assert_eq!(builds(&machine.calls()), ["kube-scheduler", "kubelet"]);
+    let program = machine.path("cache/plumb/testbed").join(plumb_testbed::VERSION).join("bin/kube-scheduler");
+    assert_eq!(fs::read_to_string(program).expect("it was built"), "whole\n");
+}
+
+#[test]
+fn a_registry_that_does_not_answer_is_named_by_its_kind() {
+    for (test, without_packages, registry) in [
+        ("packages", true, "the Debian package registry can't be reached"),
+        ("modules", false, "the Go module registry can't be reached"),
+    ] {
+        let machine = machine(test);
+        if !without_packages {
+            let first = machine.testbed(&["obtain"]).output().expect("testbed runs");
+            assert!(first.status.success(), "{}", said(&first));
+            let programs = machine.path("cache/plumb/testbed").join(plumb_testbed::VERSION);
+            fs::remove_dir_all(programs).expect("the cache can be written");
+        }
+        fs::write(machine.path("cache/unreachable"), "").expect("the cache can be written");
+        let output = machine.testbed(&["obtain"]).output().expect("testbed runs");
+        assert!(!output.status.success());
+        assert!(said(&output).contains(registry), "{}", said(&output));
+        assert!(said(&output).contains("no answer"), "{}", said(&output));
+    }
+}
+
+#[test]
+fn a_machine_without_go_is_told_how_to_get_it() {
+    let machine = machine("without-go");
+    fs::remove_file(machine.path("bin/go")).expect("a script can be removed");
+    let output = machine.testbed(&["obtain"]).output().expect("testbed runs");
+    assert!(!output.status.success());
+    assert!(said(&output).contains("install Go 1.26 or newer"), "{}", said(&output));
+}
+
+#[test]
+fn given_assets_are_neither_fetched_nor_built() {
+    let machine = machine("given");
+    let output = machine
+        .testbed(&["obtain"])
+        .env("KUBEBUILDER_ASSETS", machine.path("assets"))
+        .output()
+        .expect("testbed runs");
+    assert!(output.status.success(), "{}", said(&output));
+    let calls = machine.calls();
+    assert_eq!(builds(&calls), Vec::<&str>::new());
+    assert!(!calls.contains(&"fetch etcd-server".to_owned()), "{calls:?}");
+}

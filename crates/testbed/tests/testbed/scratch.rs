@@ -1,0 +1,65 @@
+//! A folder for one test, and the `testbed` program in a world of the test's own making.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+/// A folder that goes with the test.
+pub(crate) struct Scratch {
+    root: PathBuf,
+}
+
+impl Scratch {
+    pub(crate) fn new(test: &str) -> Self {
+        let root = std::env::temp_dir().join(format!("plumb-scratch-{}-{test}", std::process::id()));
+        for folder in ["bin", "cache", "tmp"] {
+            fs::create_dir_all(root.join(folder)).expect("a temporary folder can be made");
+        }
+        Self { root }
+    }
+
+    pub(crate) fn path(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.root.join(name)
+    }
+
+    /// Puts a shell script on the program's PATH.
+    pub(crate) fn script(&self, name: &str, text: &str) {
+        let path = self.path("bin").join(name);
+        fs::write(&path, format!("#!/bin/sh\n{text}\n")).expect("a script can be written");
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755))
+            .expect("a script can be made executable");
+    }
+
+    /// The `testbed` program with a cache of its own; only the scripts (and what they need) are on its PATH.
+    pub(crate) fn testbed(&self, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_testbed"));
+        command
+            .args(arguments)
+            .env("XDG_CACHE_HOME", self.path("cache"))
+            .env("TMPDIR", self.path("tmp"))
+            .env("PATH", self.path("bin"))
+            .env("CALLS", self.path("calls"))
+            .env_remove("KUBEBUILDER_ASSETS");
+        command
+    }
+
+    /// What the scripts wrote down about their calls, and forgets it.
+    pub(crate) fn calls(&self) -> Vec<String> {
+        let path = self.path("calls");
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        let _ = fs::remove_file(&path);
+        text.lines().map(str::to_owned).collect()
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.root);
+    }
+}
+
+/// What a program wrote to its standard error.
+pub(crate) fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
