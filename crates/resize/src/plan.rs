@@ -175,9 +175,9 @@ pub fn plan(shape: &PodShape, now: &InForce, target: &PodResources) -> Vec<Step>
     steps
 }
 
-/// The resources of each container as its cgroup gets them: a limit that the container does not declare is
-/// inherited from the pod. Zero declares none.
-fn inherited(resources: &PodResources) -> impl Iterator<Item = Requirements> {
+/// The resources of each container as its cgroup gets them, so also those it starts with: a limit that the
+/// container does not declare is inherited from the pod. Zero declares none.
+pub fn inherited(resources: &PodResources) -> impl Iterator<Item = Requirements> {
     let pod = resources.pod.map_or(Declared::NONE, |pod| pod.limits);
     resources.containers.iter().map(move |container| Requirements {
         requests: container.requests,

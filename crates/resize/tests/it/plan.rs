@@ -1,7 +1,7 @@
 //! Concrete plans, step by step.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use plumb_resize::plan::{InForce, Step, Violation, check, check_prefixes, plan};
+use plumb_resize::plan::{InForce, Step, Violation, check, check_prefixes, inherited, plan, start_is_safe};
 use plumb_resize::pod::{PodCgroup, PodResources, PodShape};
 use plumb_resize::resource::{Declared, PerResource, Resource};
 
@@ -332,6 +332,32 @@ fn an_inherited_limit_restarts_a_container_that_restarts_for_it() {
     };
     let steps = steps(&pod("100/500 64/256"), &pod("100/500 64/512"), SHARED);
     assert_eq!(steps, ["pod 500 512 weight 100", "stop c1", "start c1 100/500 64/512"]);
+}
+
+#[test]
+fn a_container_starts_with_the_limits_it_inherits() {
+    let pod = with_level("100/200 64/64 | 100/- 64/-", "300/500 128/256");
+    let (shape, desired) = (shape(&pod), desired(&pod));
+    let mut now = InForce::running(&shape, &desired);
+    let to: Vec<_> = inherited(&desired).collect();
+    assert_eq!(now.containers[1], Some(to[1]));
+    now.apply(&Step::Stop { container: 1 });
+    assert!(start_is_safe(&now, 1, to[1], SHARED));
+    assert!(!start_is_safe(&now, 1, desired.containers[1], SHARED), "unlimited in a limited pod");
+    assert!(!start_is_safe(&now, 1, size("100/501 64"), SHARED));
+}
+
+#[test]
+fn a_container_that_crashed_starts_as_soon_as_the_others_leave_room() {
+    let (from, to) = (pod(containers("100 64 | 300 64")), pod(containers("300 64 | 100 64")));
+    let mut now = InForce::running(&shape(&from), &desired(&from));
+    now.apply(&Step::Stop { container: 0 });
+    let start = size("300 64");
+    assert!(!start_is_safe(&now, 0, start, SUMMED), "the other has not given up its part");
+    for step in plan(&shape(&to), &now, &desired(&to)) {
+        now.apply(&step);
+    }
+    assert!(start_is_safe(&now, 0, start, SUMMED));
 }
 
 #[test]
