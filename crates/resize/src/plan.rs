@@ -16,7 +16,8 @@ mod check;
 
 pub use check::{Violation, check, check_prefixes, start_is_safe};
 
-use crate::pod::{PodCgroup, PodResources, PodShape, RestartPolicy};
+use crate::aggregate::Role;
+use crate::pod::{PodCgroup, PodResources, PodShape, RestartPolicy, positive};
 use crate::resource::{Declared, Requirements, Resource};
 
 /// What is in force for a pod: what was last set for each running container and for the pod's cgroup.
@@ -55,10 +56,40 @@ pub enum Step {
 }
 
 impl InForce {
-    /// A pod all of whose containers run with these resources.
+    /// A pod whose containers run with these resources; its plain init containers have run and are gone.
     pub fn running(shape: &PodShape, resources: &PodResources) -> Self {
-        let containers = inherited(resources).map(Some).collect();
+        let gone = shape.containers.iter().map(|container| container.role == Role::Init);
+        let containers = inherited(resources).zip(gone).map(|(size, gone)| (!gone).then_some(size)).collect();
         Self { containers, pod: shape.cgroup(resources) }
+    }
+
+    /// What is in force as requests and limits, beside what is promised.
+    ///
+    /// A container that does not run has what it is promised. A limit that it inherits from its pod is shown
+    /// as the pod's alone, and so is what the pod's cgroup holds of what the pod declares; requests for memory
+    /// are in no cgroup of a pod.
+    pub fn resources(&self, shape: &PodShape, promised: &PodResources) -> PodResources {
+        let level = promised.pod.map_or(Declared::NONE, |pod| pod.limits);
+        let containers = promised.containers.iter().enumerate().map(|(i, promised)| {
+            let Some(running) = self.containers.get(i).copied().flatten() else { return *promised };
+            let inherits =
+                |r: Resource| positive(promised.limits[r]).is_none() && positive(level[r]).is_some();
+            let limits = Declared::of(|r| if inherits(r) { promised.limits[r] } else { running.limits[r] });
+            Requirements { requests: running.requests, limits }
+        });
+        let containers = containers.collect();
+        PodResources { containers, pod: promised.pod.map(|pod| self.pod_level(shape, pod)) }
+    }
+
+    fn pod_level(&self, shape: &PodShape, promised: Requirements) -> Requirements {
+        let own = |r: Resource, held: i64| held.saturating_sub(shape.overhead[r].unwrap_or(0));
+        let mut requests = promised.requests;
+        requests.cpu = requests.cpu.map(|_| own(Resource::Cpu, self.pod.cpu_request));
+        let limit = |r: Resource| match positive(promised.limits[r]) {
+            Some(_) => self.pod.limits[r].map(|limit| own(r, limit)),
+            None => promised.limits[r],
+        };
+        Requirements { requests, limits: Declared::of(limit) }
     }
 
     /// Notes that a step was carried out.
@@ -144,13 +175,16 @@ pub fn plan(shape: &PodShape, now: &InForce, target: &PodResources) -> Vec<Step>
     steps
 }
 
-/// The resources of each container as its cgroup gets them: a limit that the container does not declare is
-/// inherited from the pod.
-fn inherited(resources: &PodResources) -> impl Iterator<Item = Requirements> {
-    let pod_limits = resources.pod.map_or(Declared::NONE, |pod| pod.limits);
+/// The resources of each container as its cgroup gets them, so also those it starts with: a limit that the
+/// container does not declare is inherited from the pod. Zero declares none.
+pub fn inherited(resources: &PodResources) -> impl Iterator<Item = Requirements> {
+    let pod = resources.pod.map_or(Declared::NONE, |pod| pod.limits);
     resources.containers.iter().map(move |container| Requirements {
         requests: container.requests,
-        limits: container.limits.or(pod_limits),
+        limits: Declared::of(|r| {
+            let own = container.limits[r];
+            positive(own).or(positive(pod[r])).or(own)
+        }),
     })
 }
 
@@ -176,7 +210,7 @@ fn goes_down((old_request, old_limit): (Option<i64>, Option<i64>), new: (Option<
 
 /// A limit as a number that can be compared: none is infinite.
 pub(crate) fn bound(limit: Option<i64>) -> i64 {
-    limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX)
+    positive(limit).unwrap_or(i64::MAX)
 }
 
 /// The cgroup that holds whatever either holds.

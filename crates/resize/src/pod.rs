@@ -165,6 +165,13 @@ impl PodResources {
             .collect()
     }
 
+    /// What the status says of the pod as a whole: the requests that are allocated, and what is in force.
+    pub fn pod_level(status: &PodStatus) -> Result<(Option<Declared>, Option<Requirements>), BadQuantity> {
+        let allocated = status.allocated_resources.as_ref().map(|list| declared(Some(list))).transpose()?;
+        let actual = status.resources.as_ref().map(|resources| requirements(Some(resources))).transpose()?;
+        Ok((allocated, actual))
+    }
+
     /// The larger of both, for every request and limit: what must be set aside while a pod is on its way
     /// from one to the other.
     #[must_use]
@@ -242,7 +249,8 @@ fn policies(container: &Container) -> PerResource<RestartPolicy> {
     policies
 }
 
-fn positive(limit: Option<i64>) -> Option<i64> {
+/// A limit, where it is one: zero limits nothing.
+pub(crate) fn positive(limit: Option<i64>) -> Option<i64> {
     limit.filter(|limit| *limit > 0)
 }
 

@@ -20,7 +20,7 @@ use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
 pub use allocation::{Allocation, Outcome, Pending, Refusal};
 pub use projection::{InProgress, Projection, project};
 pub use publish::propose;
-pub use read::{ContainerReading, Reading, Stage, read};
+pub use read::{ContainerReading, Reading, Stage, Values, read};
 pub use word::{Cause, ResizeWord, TRANSITIONS, transition_is_legal};
 
 /// The condition that says that what is desired has not been taken.

@@ -5,15 +5,22 @@
 
 mod it {
     mod accounting;
+    mod admission;
+    mod cluster;
     mod defaulting;
+    mod laws;
     mod laws_validation;
+    mod matrix;
     mod model;
+    mod plan;
     mod pods;
     mod policy;
     mod prepare;
     mod qos;
     mod quantity;
     mod seed;
+    mod sizes;
+    mod status;
     mod validation;
     mod values;
 }

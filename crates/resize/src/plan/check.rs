@@ -37,7 +37,8 @@ pub fn check(now: &InForce, declared_by_pod: PerResource<bool>) -> Result<(), Vi
     Ok(())
 }
 
-/// Whether a container that is not running may be started with these resources now.
+/// Whether a container that is not running may be started with these resources now, which are those that
+/// [`inherited`](super::inherited) gives: without the pod's limit it would be unlimited, and never safe.
 ///
 /// Starting is not part of a plan, but of a container's life: it may have crashed, or a plan may have failed
 /// between stopping it and starting it. It may start as soon as the others leave room for it within the pod's

@@ -10,14 +10,15 @@ use super::word::ResizeWord;
 use super::{ERROR, IN_PROGRESS, PENDING, condition};
 use crate::aggregate::Role;
 use crate::list::{BadQuantity, WireList, amount_of, quantity_of};
-use crate::pod::{PodResources, containers};
+use crate::pod::{PodResources, containers, has_ended};
 use crate::quantity::Quantity;
 use crate::resource::{Declared, Requirements, Resource};
 use crate::rules::Rules;
 
 impl Projection {
     /// Writes this into a status. Container statuses that are not there yet are left for whoever makes them;
-    /// everything that has nothing to do with a resize is left alone.
+    /// everything that has nothing to do with a resize is left alone. A pod that has ended shows its values,
+    /// and no resize.
     pub fn publish(&self, spec: &PodSpec, status: &mut PodStatus, now: &Time) {
         for (i, (role, container)) in containers(spec).enumerate() {
             let (Some(allocated), Some(actual)) =
@@ -39,16 +40,18 @@ impl Projection {
             status.allocated_resources = Some(requests(declared, allocated.requests));
             status.resources = Some(in_force(declared, allocated, actual));
         }
-        status.resize = self.word.map(|word| word.name().to_owned());
+        let under_way = !has_ended(Some(status));
+        status.resize = self.word.filter(|_| under_way).map(|word| word.name().to_owned());
         status.observed_generation = Some(self.observed_generation);
-        let pending = self.pending.as_ref().map(|pending| {
+        let pending = self.pending.as_ref().filter(|_| under_way).map(|pending| {
             new_condition(PENDING, pending.refusal.name(), &pending.message, pending.generation)
         });
         set_condition(status, PENDING, pending, now);
-        let in_progress = self.in_progress.as_ref().map(|progress| match &progress.error {
-            Some(error) => new_condition(IN_PROGRESS, ERROR, error, progress.generation),
-            None => new_condition(IN_PROGRESS, "", "", progress.generation),
-        });
+        let in_progress =
+            self.in_progress.as_ref().filter(|_| under_way).map(|progress| match &progress.error {
+                Some(error) => new_condition(IN_PROGRESS, ERROR, error, progress.generation),
+                None => new_condition(IN_PROGRESS, "", "", progress.generation),
+            });
         set_condition(status, IN_PROGRESS, in_progress, now);
     }
 }

@@ -9,7 +9,7 @@ use super::allocation::{Pending, Refusal};
 use super::projection::InProgress;
 use super::word::ResizeWord;
 use super::{ERROR, IN_PROGRESS, PENDING, condition};
-use crate::list::BadQuantity;
+use crate::list::{BadQuantity, declared};
 use crate::pod::{PodResources, containers, has_ended};
 use crate::resource::{Declared, Requirements};
 
@@ -72,21 +72,42 @@ pub struct Reading {
     pub in_progress: Option<InProgress>,
     /// `status.resize`, where it is published.
     pub word: Option<ResizeWord>,
-    /// The values side by side, in the order of the shape.
+    /// The values of the containers, in the order of the shape.
     pub containers: Vec<ContainerReading>,
+    /// The values of the pod as a whole, where it declares any.
+    pub pod: Option<Values>,
 }
 
-/// The values of one container side by side.
+/// What can be read of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerReading {
     /// Its name.
     pub name: String,
+    /// Its values.
+    pub values: Values,
+}
+
+/// The values of a container, or of a pod as a whole, side by side.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Values {
     /// What the spec asks for.
     pub desired: Requirements,
     /// The requests that are promised, if the status says.
     pub allocated: Option<Declared>,
     /// What is in force, if the status says.
     pub actual: Option<Requirements>,
+}
+
+impl Values {
+    /// Whether something else is promised than what is desired, as far as the status says.
+    fn is_untaken(&self) -> bool {
+        self.allocated.is_some_and(|allocated| allocated != self.desired.requests)
+    }
+
+    /// Whether something else is in force than what is desired, as far as the status says.
+    fn is_elsewhere(&self) -> bool {
+        self.actual.is_some_and(|actual| actual != self.desired)
+    }
 }
 
 /// Reads where a pod's resize stands.
@@ -97,19 +118,26 @@ pub fn read(pod: &Pod) -> Result<Reading, BadQuantity> {
     let none = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&none);
     let containers = read_containers(pod, status)?;
+    let pod_level = read_pod_level(pod, status)?;
     let pending = condition(status, PENDING);
     let in_progress = condition(status, IN_PROGRESS);
     let word = status.resize.as_deref().filter(|word| !word.is_empty()).map(ResizeWord::read);
     let generation = pod.metadata.generation.unwrap_or(0);
-    let reading = Reading {
-        stage: stage(status, generation, word, &containers),
-        since: pending.or(in_progress).and_then(|condition| condition.last_transition_time.clone()),
+    let stage = stage(status, generation, word, &containers, pod_level);
+    let says_so = match &stage {
+        Stage::Settled | Stage::Proposed => None,
+        Stage::InProgress | Stage::Failing { .. } => in_progress,
+        Stage::Deferred { .. } | Stage::Infeasible { .. } => pending,
+    };
+    Ok(Reading {
+        stage,
+        since: says_so.and_then(|condition| condition.last_transition_time.clone()),
         pending: pending.map(read_pending),
         in_progress: in_progress.map(read_in_progress),
         word,
         containers,
-    };
-    Ok(reading)
+        pod: pod_level,
+    })
 }
 
 fn stage(
@@ -117,23 +145,28 @@ fn stage(
     generation: i64,
     word: Option<ResizeWord>,
     containers: &[ContainerReading],
+    pod: Option<Values>,
 ) -> Stage {
     if has_ended(Some(status)) {
         return Stage::Settled;
     }
     let current =
-        |condition: &&PodCondition| condition.observed_generation.is_none_or(|seen| seen >= generation);
+        |condition: &PodCondition| condition.observed_generation.is_none_or(|seen| seen >= generation);
     if let Some(pending) = condition(status, PENDING) {
         return match read_pending(pending) {
-            _ if !current(&pending) || word == Some(ResizeWord::Proposed) => Stage::Proposed,
+            _ if !current(pending) || word == Some(ResizeWord::Proposed) => Stage::Proposed,
             Pending { refusal: Refusal::Infeasible, message, .. } => Stage::Infeasible { message },
             Pending { refusal: Refusal::Deferred, message, .. } => Stage::Deferred { message },
         };
     }
-    let untaken =
-        || containers.iter().any(|c| c.allocated.is_some_and(|allocated| allocated != c.desired.requests));
+    let values = || containers.iter().map(|container| container.values).chain(pod);
+    let untaken = || values().any(|values| values.is_untaken());
+    let looked_at = status.observed_generation.map(|seen| seen >= generation);
     if let Some(in_progress) = condition(status, IN_PROGRESS) {
-        if word == Some(ResizeWord::Proposed) || (!current(&in_progress) && untaken()) {
+        // It speaks of the generation that was promised, which may be older because nothing that a resize
+        // changes has changed since.
+        let overtaken = || !current(in_progress) && (looked_at == Some(false) || untaken());
+        if word == Some(ResizeWord::Proposed) || overtaken() {
             return Stage::Proposed;
         }
         return match read_in_progress(in_progress).error {
@@ -142,22 +175,37 @@ fn stage(
         };
     }
     let message = || "the node gave no reason".to_owned();
-    match word {
-        Some(ResizeWord::Proposed) => Stage::Proposed,
-        Some(ResizeWord::InProgress) => Stage::InProgress,
-        Some(ResizeWord::Deferred) => Stage::Deferred { message: message() },
-        Some(ResizeWord::Infeasible) => Stage::Infeasible { message: message() },
-        None if untaken() => Stage::Proposed,
-        None if containers.iter().any(|c| c.actual.is_some_and(|actual| actual != c.desired)) => {
-            // Nothing announced, but not there yet: a limit that the node has yet to look at, or an older node.
-            if status.observed_generation.is_some_and(|seen| seen < generation) {
-                Stage::Proposed
-            } else {
-                Stage::InProgress
-            }
+    match (word, looked_at) {
+        (Some(ResizeWord::Proposed), _) => Stage::Proposed,
+        (Some(ResizeWord::InProgress), _) => Stage::InProgress,
+        (Some(ResizeWord::Deferred), _) => Stage::Deferred { message: message() },
+        (Some(ResizeWord::Infeasible), _) => Stage::Infeasible { message: message() },
+        (None, _) if untaken() => Stage::Proposed,
+        (None, Some(false)) if values().any(|values| values.is_elsewhere()) => Stage::Proposed,
+        // Whoever has looked and announces nothing is done, though what it reads back may be a little off:
+        // some set a quota in coarse steps. Whoever does not say what it has looked at may be on its way.
+        (None, None) if containers.iter().any(|container| container.values.is_elsewhere()) => {
+            Stage::InProgress
         }
-        None => Stage::Settled,
+        (None, _) => Stage::Settled,
     }
+}
+
+/// The values of the pod as a whole. A kubelet counts the overhead into the requests that are allocated; it is
+/// taken out again.
+fn read_pod_level(pod: &Pod, status: &PodStatus) -> Result<Option<Values>, BadQuantity> {
+    let Some(spec) = &pod.spec else { return Ok(None) };
+    let Some(desired) = PodResources::desired(spec)?.pod else { return Ok(None) };
+    let overhead = declared(spec.overhead.as_ref())?.amounts();
+    let (allocated, actual) = PodResources::pod_level(status)?;
+    let allocated = allocated.map(|allocated| {
+        Declared::of(|r| {
+            let wanted = desired.requests[r]?;
+            let with_overhead = wanted.saturating_add(overhead[r]);
+            if allocated[r] == Some(with_overhead) { Some(wanted) } else { allocated[r] }
+        })
+    });
+    Ok(Some(Values { desired, allocated, actual }))
 }
 
 fn read_containers(pod: &Pod, status: &PodStatus) -> Result<Vec<ContainerReading>, BadQuantity> {
@@ -170,9 +218,7 @@ fn read_containers(pod: &Pod, status: &PodStatus) -> Result<Vec<ContainerReading
         .zip(values)
         .map(|((_, container), (desired, (allocated, actual)))| ContainerReading {
             name: container.name.clone(),
-            desired,
-            allocated,
-            actual,
+            values: Values { desired, allocated, actual },
         })
         .collect())
 }

@@ -1,0 +1,100 @@
+//! Lowering a memory limit, whatever the container does meanwhile.
+
+use std::time::Duration;
+
+use plumb_resize::memory::{Lowering, Next};
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+const MIB: i64 = 1 << 20;
+/// The least that is kept between usage and the limit.
+const LEAST_MARGIN: i64 = MIB;
+
+fn bytes() -> impl Strategy<Value = i64> {
+    prop_oneof![4 => 0..4096 * MIB, 1 => (0..4096i64).prop_map(|mib| mib * MIB), 1 => 0..i64::MAX]
+}
+
+fn lowering() -> impl Strategy<Value = Lowering> {
+    let limit = prop_oneof![1 => Just(None), 6 => bytes().prop_map(Some)];
+    (limit, bytes(), bytes(), 0u32..100).prop_map(|(limit, target, usage, stalled)| Lowering {
+        limit,
+        target,
+        usage,
+        stalled,
+    })
+}
+
+/// Carries out what comes next, and counts attempts that brought nothing.
+fn carry_out(now: Lowering) -> Lowering {
+    match now.next() {
+        Next::Done => now,
+        Next::Set(limit) => Lowering { limit: Some(limit), stalled: 0, ..now },
+        Next::Reclaim(_) | Next::Wait(_) => Lowering { stalled: now.stalled.saturating_add(1), ..now },
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_step_can_kill_and_none_raises(now in lowering()) {
+        match now.next() {
+            Next::Done => prop_assert!(now.limit.is_some_and(|limit| limit <= now.target) || now.target == i64::MAX),
+            Next::Set(limit) => {
+                prop_assert!(limit >= now.usage.saturating_add(LEAST_MARGIN), "never below usage plus a margin");
+                prop_assert!(limit >= now.target, "never below what is wanted");
+                prop_assert!(now.limit.is_none_or(|current| limit < current), "never up, never the same again");
+            }
+            Next::Reclaim(surplus) => prop_assert!(surplus > 0),
+            Next::Wait(pause) => {
+                prop_assert!(pause >= Duration::from_millis(100) && pause <= Duration::from_secs(10));
+            }
+        }
+    }
+
+    #[test]
+    fn the_margin_is_kept_within_bounds(now in lowering()) {
+        let margin = now.lowest_safe() - now.usage;
+        prop_assert!(margin >= LEAST_MARGIN || now.lowest_safe() == i64::MAX);
+        prop_assert!(margin <= 64 * MIB + 4096);
+    }
+
+    #[test]
+    fn it_arrives_as_soon_as_usage_allows_whatever_usage_did_before(
+        start in lowering(), usages in vec(bytes(), 0..40), spare in 0..64 * MIB,
+    ) {
+        let target = start.target.max(128 * MIB);
+        let mut now = Lowering { target, ..start };
+        for usage in usages {
+            now = carry_out(Lowering { usage, ..now });
+            prop_assert!(now.limit.is_none_or(|limit| start.limit.is_none_or(|start| limit <= start)));
+        }
+        // From here on there is room for the target: half of it is free.
+        now.usage = (target / 2 - spare).max(0);
+        prop_assert!(now.lowest_safe() <= target);
+        now = carry_out(now);
+        prop_assert_eq!(now.next(), Next::Done);
+    }
+
+    #[test]
+    fn while_usage_stays_too_high_it_asks_and_waits_in_turns(now in lowering()) {
+        let mut now = now;
+        // At most one step down is possible while usage stands still.
+        if matches!(now.next(), Next::Set(_)) {
+            now = carry_out(now);
+        }
+        if now.next() == Next::Done {
+            return Ok(());
+        }
+        let mut longest = Duration::ZERO;
+        for _ in 0..20 {
+            let first = now.next();
+            now = carry_out(now);
+            let second = now.next();
+            now = carry_out(now);
+            prop_assert!(matches!((first, second), (Next::Reclaim(_), Next::Wait(_)) | (Next::Wait(_), Next::Reclaim(_))));
+            if let (Next::Wait(pause), _) | (_, Next::Wait(pause)) = (first, second) {
+                prop_assert!(pause >= longest, "never more hurried");
+                longest = pause;
+            }
+        }
+    }
+}

@@ -1,0 +1,155 @@
+//! The word in `status.resize`: which one wins, and how it may change.
+
+use plumb_resize::rules::Rules;
+use plumb_resize::status::{
+    Allocation, Cause, Pending, Refusal, ResizeWord, TRANSITIONS, project, transition_is_legal,
+};
+
+use super::super::cluster::Cluster;
+use super::super::sizes::{resources, size};
+use super::cluster;
+use Cause::{Accepted, Asked, InForce, PutOff, Refused};
+use ResizeWord::{Deferred, InProgress, Infeasible, Proposed};
+
+#[test]
+fn the_word_speaks_of_the_latest_desired_state() {
+    let (old, new, newest) = (resources("100 64"), resources("200 64"), resources("300 64"));
+    let refused = |refusal| Some(Pending { refusal, message: "why".to_owned(), generation: 3 });
+    let (put_off, never) = (refused(Refusal::Deferred), refused(Refusal::Infeasible));
+    let table = [
+        ("all the same", &new, &new, &new, None, None, None),
+        ("promised, not in force", &new, &new, &old, None, None, Some(InProgress)),
+        ("promised, and failing", &new, &new, &old, None, Some("broken"), Some(InProgress)),
+        ("not looked at", &newest, &new, &new, None, None, Some(Proposed)),
+        ("not looked at, and an older one on its way", &newest, &new, &old, None, None, Some(Proposed)),
+        ("put off", &newest, &new, &new, put_off.clone(), None, Some(Deferred)),
+        ("put off, and an older one on its way", &newest, &new, &old, put_off.clone(), None, Some(Deferred)),
+        ("put off, and an older one failing", &newest, &new, &old, put_off, Some("broken"), Some(Deferred)),
+        ("refused", &newest, &new, &new, never.clone(), None, Some(Infeasible)),
+        ("refused, and an older one failing", &newest, &new, &old, never, Some("broken"), Some(Infeasible)),
+    ];
+    for (name, desired, allocated, actual, pending, error, expected) in table {
+        let allocation = Allocation {
+            pending: pending.clone(),
+            error: error.map(ToOwned::to_owned),
+            ..Allocation::new(allocated.clone(), 2)
+        };
+        let kep = project(&allocation, desired, 3, actual, &Rules::kep());
+        assert_eq!(kep.word, expected, "{name}");
+        let shipped = project(&allocation, desired, 3, actual, &Rules::v1_36());
+        assert_eq!(shipped.word, None, "{name}: conditions only");
+        assert_eq!((shipped.pending, shipped.in_progress), (kep.pending, kep.in_progress), "{name}");
+    }
+}
+
+#[test]
+fn one_word_stands_for_cpu_and_memory_together() {
+    // The cpu would fit and the memory would not: nothing is taken, and there is one word for both.
+    let mut cluster = cluster(Rules::kep());
+    cluster.ask("200/250 65536/65536");
+    cluster.decide();
+    cluster.report(10);
+    assert_eq!(cluster.word(), Some("Infeasible"));
+    // The cpu is in force and the memory is not yet.
+    let mut cluster = super::cluster(Rules::kep());
+    cluster.ask("150/200 96/128");
+    cluster.decide();
+    cluster.in_force.containers[0] = Some(size("150/200 64/128"));
+    cluster.report(10);
+    assert_eq!(cluster.word(), Some("InProgress"));
+}
+
+/// A pod whose word is `word`, where the latest desired state is one that `cause` can happen to.
+fn at_word(word: Option<ResizeWord>, cause: Cause) -> Cluster {
+    let mut cluster = cluster(Rules::kep());
+    cluster.neighbour(2_000);
+    let desired = match (word, cause) {
+        (None, _) => return cluster,
+        (Some(Deferred), _) | (Some(Proposed), PutOff) => "3000/3000 64/128",
+        (Some(Infeasible), _) | (Some(Proposed), Refused) => "5000/5000 64/128",
+        (Some(Proposed | InProgress), _) => "150/200 64/128",
+    };
+    cluster.ask(desired);
+    if word != Some(Proposed) {
+        cluster.decide();
+        cluster.report(10);
+    }
+    cluster
+}
+
+/// Makes `cause` happen.
+fn happen(cluster: &mut Cluster, from: Option<ResizeWord>, cause: Cause) {
+    match cause {
+        Asked => cluster.ask("160/200 64/128"),
+        Accepted | InForce => {
+            if from.is_none() {
+                // Someone else changed what is in force.
+                cluster.in_force.containers[0] = Some(size("90/200 64/128"));
+            }
+            if matches!(from, Some(Deferred | Infeasible)) {
+                cluster.move_to_node(16_000);
+            }
+            cluster.decide();
+            if cause == InForce {
+                cluster.carry_out();
+            }
+            cluster.report(20);
+        }
+        PutOff => {
+            if from == Some(Infeasible) {
+                cluster.move_to_node(6_000);
+                cluster.neighbour(2_000);
+            }
+            cluster.decide();
+            cluster.report(20);
+        }
+        Refused => {
+            if from == Some(Deferred) {
+                cluster.move_to_node(2_500);
+            }
+            cluster.decide();
+            cluster.report(20);
+        }
+    }
+}
+
+#[test]
+fn every_row_of_the_table_happens() {
+    for (from, cause, to) in TRANSITIONS {
+        let mut cluster = at_word(*from, *cause);
+        assert_eq!(cluster.word(), from.map(ResizeWord::name), "before {from:?} {cause:?}");
+        happen(&mut cluster, *from, *cause);
+        assert_eq!(cluster.word(), to.map(ResizeWord::name), "{from:?} {cause:?}");
+        assert!(transition_is_legal(*from, *to));
+    }
+}
+
+#[test]
+fn what_is_not_in_the_table_is_illegal() {
+    let words = [None, Some(Proposed), Some(InProgress), Some(Deferred), Some(Infeasible)];
+    let illegal: Vec<_> = words
+        .into_iter()
+        .flat_map(|from| words.into_iter().map(move |to| (from, to)))
+        .filter(|(from, to)| !transition_is_legal(*from, *to))
+        .collect();
+    // A node refuses only what was asked for, and asking says `Proposed` first.
+    assert_eq!(
+        illegal,
+        [
+            (None, Some(Deferred)),
+            (None, Some(Infeasible)),
+            (Some(InProgress), Some(Deferred)),
+            (Some(InProgress), Some(Infeasible)),
+        ]
+    );
+}
+
+#[test]
+fn words_read_back_and_unknown_ones_are_deferred() {
+    for word in [Proposed, InProgress, Deferred, Infeasible] {
+        assert_eq!(ResizeWord::read(&word.to_string()), word);
+    }
+    for unknown in ["", "proposed", "Error", "Waiting"] {
+        assert_eq!(ResizeWord::read(unknown), Deferred, "{unknown:?}");
+    }
+}
