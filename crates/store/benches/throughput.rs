@@ -220,7 +220,7 @@ fn reads(at: &Path) {
             beside();
             stop.store(true, Ordering::Relaxed);
         });
-        reads.into_inner() as f64 / RUN.as_secs_f64()
+        (reads.into_inner() as f64 / RUN.as_secs_f64(), Duration::from_nanos(slowest.into_inner()))
     };
     let alone = count(&|| thread::sleep(RUN));
     let writes = std::cell::Cell::new(0.0);
@@ -228,9 +228,12 @@ fn reads(at: &Path) {
         writes
             .set(drive(&store, 32, |store, n| store.write(Write::put(key(n % KEYS), kilobyte()))).per_second);
     });
+    println!("gets alone: {:.0}/s, slowest hundred {:?}", alone.0, alone.1);
     println!(
-        "gets alone {alone:.0}/s, beside writers {beside:.0}/s and {:.0} writes/s on the same two cores",
-        writes.get()
+        "gets beside {:.0} writes/s on the same two cores: {:.0}/s, slowest hundred {:?}",
+        writes.get(),
+        beside.0,
+        beside.1
     );
     let begin = Instant::now();
     let rounds = 100;
@@ -275,7 +278,28 @@ fn watches(at: &Path) {
         show(what, &rate);
         let each = heard.load(Ordering::Relaxed) as f64 / store.revision() as f64;
         println!("{:<42} {each:.1} events heard for each write, {} watches left", "", store.stats().watches);
+        if what.ends_with("its own node") {
+            resume(&store, &pods());
+        }
     }
+}
+
+/// All nodes come back at once, from as far back as history reaches.
+fn resume(store: &Store, pods: &Interest) {
+    let stats = store.stats();
+    let begin = Instant::now();
+    let watches: Vec<_> = (0..1_000)
+        .map(|n| {
+            store.watch(pods.clone().attribute("spec.nodeName", format!("node-{n}")), stats.oldest).unwrap()
+        })
+        .collect();
+    println!(
+        "{:<42} {} resumed over {} events in {:?}",
+        "",
+        watches.len(),
+        stats.history_events,
+        begin.elapsed()
+    );
 }
 
 fn size(at: &Path) {

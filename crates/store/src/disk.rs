@@ -1,9 +1,9 @@
 //! The few things the store asks of a file system, so that tests can take it away.
 
 use std::{
-    fs::{self, File, OpenOptions, TryLockError},
+    fs::{self, DirBuilder, File, OpenOptions, TryLockError},
     io::{self, Read, Write},
-    os::unix::fs::FileExt,
+    os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt},
     path::{Path, PathBuf},
 };
 
@@ -61,8 +61,8 @@ const LOCK: &str = "LOCK";
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Released when the file is closed, in whatever way the process ends.
-    _lock: File,
+    /// Released in whatever way the process ends.
+    lock: File,
 }
 
 impl Directory {
@@ -79,6 +79,7 @@ impl Directory {
             .write(true)
             .create(true)
             .truncate(false)
+            .mode(0o600)
             .open(path.join(LOCK))
             .map_err(failed("open the lock file of"))?;
         match lock.try_lock() {
@@ -93,14 +94,21 @@ impl Directory {
         }
         lock.set_len(0).map_err(failed("write the lock file of"))?;
         writeln!(lock, "{}", std::process::id()).map_err(failed("write the lock file of"))?;
-        Ok(Self { path, _lock: lock })
+        Ok(Self { path, lock })
+    }
+}
+
+impl Drop for Directory {
+    fn drop(&mut self) {
+        // Closing the file is not enough if a process is being started just now: until it is, it has the file, too.
+        let _ = self.lock.unlock();
     }
 }
 
 /// Makes a directory and its parents, so that they are still there when the power comes back.
 fn make_durably(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
-    fs::create_dir_all(path)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
     for made in missing {
         let parent = made.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         File::open(parent)?.sync_all()?;
@@ -120,8 +128,10 @@ impl Disk for Directory {
         Ok(names)
     }
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
+        // There are secrets in it.
         let mut how = OpenOptions::new();
-        Ok(Box::new(how.read(true).write(true).create(true).truncate(true).open(self.path.join(name))?))
+        how.read(true).write(true).create(true).truncate(true).mode(0o600);
+        Ok(Box::new(how.open(self.path.join(name))?))
     }
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         Ok(Box::new(OpenOptions::new().read(true).write(true).open(self.path.join(name))?))

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, iter::Peekable, num::NonZeroUsize, ops::Bound, 
 
 use imbl::OrdMap;
 
-use crate::{Key, Object, Prefix, Revision, history::History};
+use crate::{Interest, Key, Object, Prefix, Revision, history::History};
 
 pub(crate) type Objects = OrdMap<Key, Arc<Object>>;
 
@@ -124,7 +124,8 @@ impl Snapshot {
     pub fn get_at(&self, key: &Key, revision: Revision) -> Result<Option<&Arc<Object>>, RevisionError> {
         self.check(revision)?;
         // The first change since then knows what was before it.
-        let change = self.history.after(revision).find(|event| event.key() == key);
+        let below = Interest::prefix(key.into());
+        let change = self.history.of(&below, revision).find(|event| event.key() == key);
         Ok(change.map_or_else(|| self.get(key), |event| event.previous()))
     }
 
@@ -157,9 +158,10 @@ impl Snapshot {
             return Ok(page(revision, list.limit, present, wanted));
         }
         let mut undo: BTreeMap<&Key, Option<&Arc<Object>>> = BTreeMap::new();
-        for event in self.history.after(revision) {
+        let interest = Interest::prefix(list.prefix.clone());
+        for event in self.history.of(&interest, revision) {
             let key = event.key();
-            if list.prefix.covers(key) && list.after.as_ref().is_none_or(|after| key > after) {
+            if list.after.as_ref().is_none_or(|after| key > after) {
                 undo.entry(key).or_insert_with(|| event.previous());
             }
         }

@@ -200,12 +200,12 @@ impl Store {
         // The long way back is gone without holding anybody up ...
         let near = shared.present.load_full();
         near.check(from)?;
-        ready.extend(near.history.after(from).filter(|event| interest.covers(event)).cloned());
+        ready.extend(near.history.of(&interest, from).cloned());
         // ... and only what came meanwhile while the present stands still.
         let (id, queue) = shared.hub.hold(|index| {
             let now = shared.present.load_full();
             now.check(near.revision)?;
-            ready.extend(now.history.after(near.revision).filter(|event| interest.covers(event)).cloned());
+            ready.extend(now.history.of(&interest, near.revision).cloned());
             let queue = Arc::new(Queue::new(now.revision, self.running.patience));
             Ok((index.insert(&interest, queue.clone()), queue))
         })?;

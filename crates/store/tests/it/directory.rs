@@ -2,12 +2,17 @@
 
 use std::{
     fs,
-    sync::Arc,
+    os::unix::fs::PermissionsExt,
+    path::Path,
+    sync::{
+        Arc,
+        mpsc::{Sender, channel},
+    },
     task::{Context, Wake, Waker},
 };
 
 use parking_lot::Mutex;
-use plumb_store::{OpenError, Store, WatchEnd, Write, WriteError};
+use plumb_store::{OpenError, Options, Store, WatchEnd, Write, WriteError};
 
 use crate::support::{all, key, put, small, texts};
 
@@ -38,11 +43,12 @@ fn closing_lets_the_directory_go_and_reads_go_on() {
 }
 
 /// Drops the last door to the store when it is woken, which is on the store's own thread.
-struct LastDoor(Mutex<Option<Store>>);
+struct LastDoor(Mutex<Option<Store>>, Sender<()>);
 
 impl Wake for LastDoor {
     fn wake(self: Arc<Self>) {
         self.0.lock().take();
+        self.1.send(()).unwrap();
     }
 }
 
@@ -51,13 +57,15 @@ fn the_last_door_may_close_on_the_thread_of_the_store_itself() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path().join("made/on/the/way"), small()).unwrap();
     let mut watch = store.watch(all(), 0).unwrap();
-    let door = Arc::new(LastDoor(Mutex::new(None)));
+    let (closed, closing) = channel();
+    let door = Arc::new(LastDoor(Mutex::new(None), closed));
     assert!(watch.poll_next(&mut Context::from_waker(&Waker::from(door.clone()))).is_pending());
     let mut held = door.0.lock();
     let ticket = store.write(Write::put(key("a"), "1"));
     *held = Some(store);
     drop(held);
     ticket.wait().unwrap();
+    closing.recv().unwrap();
     assert_eq!(watch.wait_next().unwrap().revision, 1);
     assert_eq!(watch.wait_next(), Err(WatchEnd::Closed));
     let again = Store::open(directory.path().join("made/on/the/way"), small()).unwrap();
@@ -98,6 +106,21 @@ fn a_first_start_that_was_cut_short_is_begun_again() {
     fs::remove_file(directory.path().join("FORMAT")).unwrap();
     let error = Store::open(directory.path(), small()).unwrap_err();
     assert!(matches!(&error, OpenError::Damaged(damage) if damage.file.ends_with("FORMAT")), "{error}");
+}
+
+#[test]
+fn nobody_else_may_read_what_is_stored() {
+    let parent = tempfile::tempdir().unwrap();
+    let directory = parent.path().join("data");
+    let store = Store::open(&directory, Options { checkpoint: 0, ..small() }).unwrap();
+    put(&store, "secret", "1");
+    drop(store);
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    assert_eq!(mode(&directory), 0o700);
+    for file in fs::read_dir(&directory).unwrap() {
+        let path = file.unwrap().path();
+        assert_eq!(mode(&path), 0o600, "{}", path.display());
+    }
 }
 
 #[test]
