@@ -4,14 +4,22 @@ pub(crate) mod duration;
 pub(crate) mod time;
 
 use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use base64::alphabet;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
+use serde_json::{Number, Value};
+
+/// Go's standard encoding, which does not mind bits that say nothing.
+const STANDARD: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true),
+);
 
 /// Bytes as JSON has them.
 pub(crate) fn base64(bytes: &[u8]) -> String {
     STANDARD.encode(bytes)
 }
 
-/// The bytes behind a text, and the position where it stops being base64.
+/// The bytes behind a text, or the position at which Go gives up on it.
 ///
 /// Line breaks inside are skipped, as Go's decoder skips them.
 pub(crate) fn from_base64(text: &str) -> Result<Vec<u8>, usize> {
@@ -20,8 +28,40 @@ pub(crate) fn from_base64(text: &str) -> Result<Vec<u8>, usize> {
     } else {
         STANDARD.decode(text)
     };
-    decoded.map_err(|error| match error {
-        base64::DecodeError::InvalidByte(at, _) | base64::DecodeError::InvalidLastSymbol(at, _) => at,
-        base64::DecodeError::InvalidLength(_) | base64::DecodeError::InvalidPadding => text.len(),
-    })
+    decoded.map_err(|_| where_base64_ends(text.as_bytes()))
+}
+
+/// The position that Go names: that of a byte that does not belong, or of the last group that is not whole.
+fn where_base64_ends(text: &[u8]) -> usize {
+    let mut in_group = 0;
+    for (place, byte) in text.iter().enumerate() {
+        match byte {
+            b'\r' | b'\n' => {}
+            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'+' | b'/' => in_group = (in_group + 1) % 4,
+            b'=' if in_group >= 2 => {
+                let mut tail =
+                    text.iter().enumerate().skip(place + 1).filter(|(_, byte)| !b"\r\n".contains(byte));
+                if in_group == 3 {
+                    return tail.next().map_or(text.len(), |(after, _)| after);
+                }
+                return match tail.next() {
+                    None => text.len(),
+                    Some((after, b'=')) => tail.next().map_or(after, |(garbage, _)| garbage),
+                    Some((after, _)) => after - 1,
+                };
+            }
+            _ => return place,
+        }
+    }
+    text.len() - in_group.min(text.len())
+}
+
+/// A number as Go writes it, without a fraction if it has none; nothing if it is not finite.
+pub(crate) fn number(value: f64) -> Option<Value> {
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    #[expect(clippy::cast_possible_truncation, reason = "whole, and small enough to be exact")]
+    if value.fract() == 0.0 && value.abs() < EXACT {
+        return Some(Value::from(value as i64));
+    }
+    Number::from_f64(value).map(Value::Number)
 }

@@ -3,4 +3,36 @@
 mod it {
     mod fixtures;
     mod table;
+    mod upstream;
+
+    use serde_json::Value;
+
+    /// Where two values differ, for the reader of a failed test.
+    fn difference(ours: &Value, theirs: &Value, path: &str) -> String {
+        match (ours, theirs) {
+            (Value::Object(ours), Value::Object(theirs)) => {
+                let mut all: Vec<&String> = ours.keys().chain(theirs.keys()).collect();
+                all.sort();
+                all.dedup();
+                all.into_iter()
+                    .filter(|key| ours.get(*key) != theirs.get(*key))
+                    .map(|key| {
+                        let (a, b) = (ours.get(key), theirs.get(key));
+                        match (a, b) {
+                            (Some(a), Some(b)) => difference(a, b, &format!("{path}.{key}")),
+                            _ => format!("{path}.{key}: {a:?} instead of {b:?}; "),
+                        }
+                    })
+                    .collect()
+            }
+            (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+                (ours.iter().zip(theirs))
+                    .enumerate()
+                    .filter(|(_, (a, b))| a != b)
+                    .map(|(index, (a, b))| difference(a, b, &format!("{path}[{index}]")))
+                    .collect()
+            }
+            _ => format!("{path}: {ours} instead of {theirs}; "),
+        }
+    }
 }

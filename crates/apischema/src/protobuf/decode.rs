@@ -1,11 +1,11 @@
 use plumb_resize::Quantity;
-use serde_json::{Map, Number, Value};
+use serde_json::{Map, Value};
 
 use super::envelope::{Envelope, MAGIC};
 use super::wire::{BYTES, FIXED64, Reader, VARINT};
 use super::{Cause, ProtobufError};
 use crate::scalar::time::{Moment, NONE, Precision};
-use crate::scalar::{base64, duration};
+use crate::scalar::{self, base64, duration};
 use crate::schema::{Field, Kind, Schema, Shape, StructId, TypeId, Wire};
 use crate::zero::{self, Budget, OverBudget};
 
@@ -205,7 +205,9 @@ impl Decoder<'_> {
             #[expect(clippy::cast_possible_truncation, reason = "as every reader of protobuf does")]
             Shape::Int32 => Value::from(varint(reader, wire)? as i32),
             Shape::Int64 => Value::from(varint(reader, wire)?.cast_signed()),
-            Shape::Double if wire == FIXED64 => number(f64::from_bits(reader.fixed64()?))?,
+            Shape::Double if wire == FIXED64 => {
+                scalar::number(f64::from_bits(reader.fixed64()?)).ok_or(Cause::NotFinite)?
+            }
             Shape::Double => return Err(Cause::WireType(wire).into()),
             Shape::Text => Value::String(text(message_bytes(reader, wire)?)?.to_owned()),
             Shape::Bytes => Value::String(base64(message_bytes(reader, wire)?)),
@@ -408,14 +410,4 @@ fn moment(message: &[u8], precision: Precision) -> Result<Value, Cause> {
         return Ok(Value::Null);
     }
     Moment { seconds, nanos }.text(precision).map(Value::String).ok_or(Cause::Time)
-}
-
-/// A number as Go writes it: without a fraction if it has none.
-fn number(value: f64) -> Result<Value, Cause> {
-    const EXACT: f64 = 9_007_199_254_740_992.0;
-    #[expect(clippy::cast_possible_truncation, reason = "whole, and small enough to be exact")]
-    if value.fract() == 0.0 && value.abs() < EXACT {
-        return Ok(Value::from(value as i64));
-    }
-    Number::from_f64(value).map(Value::Number).ok_or(Cause::NotFinite)
 }

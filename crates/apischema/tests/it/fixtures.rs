@@ -53,7 +53,7 @@ fn protobuf_fixtures_read_as_their_json_twins() {
             Ok(value) if value == fixture.json => {}
             Ok(value) => {
                 wrong += 1;
-                println!("{}: {}", fixture.path.display(), difference(&value, &fixture.json, ""));
+                println!("{}: {}", fixture.path.display(), super::difference(&value, &fixture.json, ""));
             }
             Err(error) => {
                 wrong += 1;
@@ -81,30 +81,4 @@ fn json_fixtures_write_as_their_protobuf_twins() {
         }
     }
     assert_eq!(wrong, 0);
-}
-
-fn difference(ours: &Value, theirs: &Value, path: &str) -> String {
-    match (ours, theirs) {
-        (Value::Object(ours), Value::Object(theirs)) => {
-            let mut all: Vec<&String> = ours.keys().chain(theirs.keys()).collect();
-            all.sort();
-            all.dedup();
-            all.into_iter()
-                .filter(|key| ours.get(*key) != theirs.get(*key))
-                .map(|key| {
-                    let (a, b) = (ours.get(key), theirs.get(key));
-                    match (a, b) {
-                        (Some(a), Some(b)) => difference(a, b, &format!("{path}.{key}")),
-                        _ => format!("{path}.{key}: {a:?} instead of {b:?}; "),
-                    }
-                })
-                .collect()
-        }
-        (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => (ours.iter().zip(theirs))
-            .enumerate()
-            .filter(|(_, (a, b))| a != b)
-            .map(|(index, (a, b))| difference(a, b, &format!("{path}[{index}]")))
-            .collect(),
-        _ => format!("{path}: {ours} instead of {theirs}; "),
-    }
 }

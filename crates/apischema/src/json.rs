@@ -1,0 +1,151 @@
+//! JSON bodies, read with the table in hand: what does not belong is told and dropped, what is left has the form
+//! that Go would give it.
+//!
+//! One pass over the bytes finds fields the kind does not have, fields that come twice and values of the wrong
+//! type, each with its path and in upstream's words, and builds the object as upstream would return it:
+//! quantities and moments canonical, empty optional fields gone, zero values where Go writes them.
+//!
+//! ```
+//! use plumb_apischema::{Schema, json};
+//!
+//! let schema = Schema::builtin();
+//! let pod = schema.kind("", "v1", "Pod").ok_or("no pods")?;
+//! let body = br#"{"apiVersion": "v1", "kind": "Pod", "spec": {"foo": 1, "hostNetwork": false, "containers": [
+//!     {"name": "a", "resources": {"limits": {"cpu": 0.5}}}]}}"#;
+//! let decoded = json::decode(schema, pod, body).map_err(|_| "malformed")?;
+//!
+//! assert_eq!(json::strict_error(&decoded.strict), r#"strict decoding error: unknown field "spec.foo""#);
+//! assert_eq!(decoded.value["spec"]["containers"][0]["resources"]["limits"]["cpu"], "500m");
+//! assert!(decoded.value["spec"].get("hostNetwork").is_none());
+//! # Ok::<(), &str>(())
+//! ```
+
+mod any;
+mod context;
+mod structure;
+mod value;
+
+use serde::de::DeserializeSeed as _;
+use serde_json::Value;
+
+use crate::schema::{Kind, Schema, Shape, StructId};
+use context::Context;
+
+/// How deep objects and lists may lie in one another.
+pub const MAX_DEPTH: usize = 127;
+
+/// An object in the form Go would give it, and what was wrong with what was sent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decoded {
+    /// The object, without unknown fields.
+    pub value: Value,
+    /// What a strict server refuses and a lenient one warns of.
+    pub strict: Vec<StrictError>,
+}
+
+/// A field that should not be there, by its path.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, thiserror::Error)]
+pub enum StrictError {
+    /// The kind has no such field.
+    #[error("unknown field {0:?}")]
+    Unknown(String),
+    /// It was there before.
+    #[error("duplicate field {0:?}")]
+    Duplicate(String),
+}
+
+/// Why a body cannot be an object of its kind.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum DecodeError {
+    /// It is not JSON.
+    #[error("json parse error: {0}")]
+    Syntax(String),
+    /// A value does not have the type of its field, in the words of Go's decoder.
+    #[error("{0}")]
+    Type(String),
+    /// It is too deep or too large.
+    #[error("{0}")]
+    TooLarge(String),
+}
+
+/// What a server that validates strictly answers.
+pub fn strict_error(errors: &[StrictError]) -> String {
+    let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
+    format!("strict decoding error: {}", errors.join(", "))
+}
+
+/// Reads a body as an object of a kind.
+pub fn decode(schema: &Schema, kind: &Kind, body: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut context = Context::new(schema);
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let read = structure::seed(&mut context, kind.body).deserialize(&mut deserializer);
+    let value = context.answer(read.and_then(|value| deserializer.end().map(|()| value)))?;
+    Ok(Decoded { value, strict: context.strict })
+}
+
+/// The same for a value that was already read, such as what a patch has left.
+pub fn decode_value(schema: &Schema, kind: &Kind, value: Value) -> Result<Decoded, DecodeError> {
+    let mut context = Context::new(schema);
+    let read = structure::seed(&mut context, kind.body).deserialize(value);
+    let value = context.answer(read)?;
+    Ok(Decoded { value, strict: context.strict })
+}
+
+/// The object as upstream would return it: [`decode_value`] for those who do not ask what was dropped.
+pub fn canonical(schema: &Schema, kind: &Kind, value: Value) -> Result<Value, DecodeError> {
+    decode_value(schema, kind, value).map(|decoded| decoded.value)
+}
+
+/// Reads a body of no known kind; only fields that come twice are told.
+pub fn parse(body: &[u8]) -> Result<Decoded, DecodeError> {
+    let mut context = Context::new(Schema::builtin());
+    let mut deserializer = serde_json::Deserializer::from_slice(body);
+    let read = any::Seed::telling(&mut context).deserialize(&mut deserializer);
+    let value = context.answer(read.and_then(|value| deserializer.end().map(|()| value)))?;
+    Ok(Decoded { value, strict: context.strict })
+}
+
+/// Drops from a value whatever its kind does not have, and leaves all else as it is.
+pub fn prune(schema: &Schema, kind: &Kind, value: &mut Value) {
+    prune_struct(schema, kind.body, value, MAX_DEPTH);
+}
+
+fn prune_struct(schema: &Schema, id: StructId, value: &mut Value, depth: usize) {
+    let (Some(object), Some(depth)) = (value.as_object_mut(), depth.checked_sub(1)) else { return };
+    object.retain(|name, inner| match schema[id].field(name) {
+        Some(field) => {
+            prune_type(schema, schema[field.ty].shape, inner, depth);
+            true
+        }
+        None => false,
+    });
+}
+
+fn prune_type(schema: &Schema, shape: Shape, value: &mut Value, depth: usize) {
+    let Some(depth) = depth.checked_sub(1) else { return };
+    match shape {
+        Shape::Pointer(inner) => prune_type(schema, schema[inner].shape, value, depth),
+        Shape::List(inner) => {
+            for element in value.as_array_mut().into_iter().flatten() {
+                prune_type(schema, schema[inner].shape, element, depth);
+            }
+        }
+        Shape::Map(inner) => {
+            for element in value.as_object_mut().into_iter().flat_map(|map| map.values_mut()) {
+                prune_type(schema, schema[inner].shape, element, depth);
+            }
+        }
+        Shape::Struct(id) | Shape::SchemaOrBool(id) | Shape::SchemaOrStrings(id) => {
+            prune_struct(schema, id, value, depth);
+        }
+        Shape::SchemaOrArray(id) => match value {
+            Value::Array(list) => {
+                for element in list {
+                    prune_struct(schema, id, element, depth);
+                }
+            }
+            other => prune_struct(schema, id, other, depth),
+        },
+        _ => {}
+    }
+}

@@ -1,0 +1,189 @@
+//! Structs: fields looked up in the table.
+
+use std::fmt;
+
+use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::{Map, Value};
+
+use super::context::Context;
+use super::value::Seed as ValueSeed;
+use crate::schema::{Field, Struct, StructId};
+use crate::zero;
+
+/// Reads an object of a struct.
+pub(super) fn seed<'c, 's>(context: &'c mut Context<'s>, id: StructId) -> Seed<'c, 's> {
+    Seed { context, id, go: None, begun: None }
+}
+
+/// Reads an object of a struct.
+pub(super) struct Seed<'c, 's> {
+    pub(super) context: &'c mut Context<'s>,
+    pub(super) id: StructId,
+    /// The type's Go name, where it is not simply the struct's.
+    pub(super) go: Option<&'static str>,
+    /// What an earlier field of the same name has left; Go goes on with it.
+    pub(super) begun: Option<Value>,
+}
+
+impl<'s> Seed<'_, 's> {
+    fn wrong(self, found: &str) -> Value {
+        let owner: &'s Struct = &self.context.schema[self.id];
+        let version = owner.package.rsplit('/').next().unwrap_or_default();
+        let go = self.go.map_or_else(|| format!("{version}.{}", owner.name), str::to_owned);
+        self.context.mismatch(found, &go);
+        Value::Null
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        self.context.spend()?;
+        deserializer.deserialize_any(self)
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let Self { context, id, begun, .. } = self;
+        let mut object = match begun {
+            Some(Value::Object(object)) => object,
+            _ => Map::new(),
+        };
+        let schema = context.schema;
+        let owner = &schema[id];
+        context.enter()?;
+        let outside = context.owner;
+        let mut seen = Seen::default();
+        while let Some(key) = access.next_key_seed(Key { owner })? {
+            let field = match key {
+                Found::Field(place) => &owner.fields()[place],
+                Found::Unknown(name) => {
+                    context.unknown(&name);
+                    access.next_value::<IgnoredAny>()?;
+                    continue;
+                }
+            };
+            let Found::Field(place) = key else { continue };
+            let mut begun = None;
+            if seen.again(place) {
+                context.duplicate(field.json);
+                begun = object.remove(field.json);
+            }
+            let before = context.push_key(field.json);
+            let depth = context.fields.len();
+            context.fields.extend(field.through);
+            context.fields.push(field.json);
+            context.owner = Some(owner.name);
+            let value =
+                access.next_value_seed(ValueSeed { context, ty: field.ty, begun, nullable: false })?;
+            context.owner = outside;
+            context.fields.truncate(depth);
+            context.back_to(before);
+            place_value(&mut object, schema, field, value);
+        }
+        context.leave();
+        zero::fill(schema, id, &mut object, &mut context.budget).map_err(|over| context.too_large(over))?;
+        Ok(Value::Object(object))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(self.begun.unwrap_or(Value::Null))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Value, E> {
+        Ok(self.wrong("bool"))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Value, E> {
+        Ok(self.wrong("number"))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Value, E> {
+        Ok(self.wrong("number"))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
+        Ok(self.wrong("number"))
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Value, E> {
+        Ok(self.wrong("string"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        while access.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(self.wrong("array"))
+    }
+}
+
+fn place_value(object: &mut Map<String, Value>, schema: &crate::Schema, field: &Field, value: Value) {
+    if zero::leaves_out(schema, field, &value) {
+        object.remove(field.json);
+    } else {
+        object.insert(field.json.to_owned(), value);
+    }
+}
+
+/// Which fields were there already.
+#[derive(Default)]
+struct Seen {
+    first: u128,
+    rest: Vec<usize>,
+}
+
+impl Seen {
+    /// Notes a field, and says whether it was noted before.
+    fn again(&mut self, place: usize) -> bool {
+        if place < 128 {
+            let bit = 1 << place;
+            let again = self.first & bit != 0;
+            self.first |= bit;
+            again
+        } else {
+            let again = self.rest.contains(&place);
+            self.rest.push(place);
+            again
+        }
+    }
+}
+
+/// Looks a key up without keeping it.
+struct Key<'s> {
+    owner: &'s Struct,
+}
+
+enum Found {
+    Field(usize),
+    Unknown(String),
+}
+
+impl<'de> DeserializeSeed<'de> for Key<'_> {
+    type Value = Found;
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Found, D::Error> {
+        deserializer.deserialize_str(self)
+    }
+}
+
+impl Visitor<'_> for Key<'_> {
+    type Value = Found;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a field name")
+    }
+
+    fn visit_str<E>(self, name: &str) -> Result<Found, E> {
+        Ok(match self.owner.fields().binary_search_by(|field| field.json.cmp(name)) {
+            Ok(place) => Found::Field(place),
+            Err(_) => Found::Unknown(name.to_owned()),
+        })
+    }
+}

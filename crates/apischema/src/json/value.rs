@@ -1,0 +1,354 @@
+//! Values of a type of the table.
+
+use std::fmt;
+
+use plumb_resize::Quantity;
+use serde::Deserialize as _;
+use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
+use serde_json::value::RawValue;
+use serde_json::{Map, Value};
+
+use super::context::Context;
+use super::{any, structure};
+use crate::scalar::time::{self, Precision};
+use crate::scalar::{self, duration};
+use crate::schema::{Shape, StructId, TypeId};
+use crate::zero;
+
+/// Reads a value of a type.
+pub(super) struct Seed<'c, 's> {
+    pub(super) context: &'c mut Context<'s>,
+    pub(super) ty: TypeId,
+    /// What an earlier field of the same name has left; Go goes on with it.
+    pub(super) begun: Option<Value>,
+    /// Whether null takes back what was begun, as it does behind a pointer.
+    pub(super) nullable: bool,
+}
+
+impl Seed<'_, '_> {
+    fn shape(&self) -> Shape {
+        self.context.schema[self.ty].shape
+    }
+
+    fn wrong(self, found: &str) -> Value {
+        let go = self.context.schema[self.ty].go;
+        self.context.mismatch(found, go);
+        Value::Null
+    }
+
+    /// What null leaves of what was begun.
+    fn after_null(self) -> Value {
+        let kept = matches!(
+            self.shape(),
+            Shape::Text | Shape::Bool | Shape::Int32 | Shape::Int64 | Shape::Double | Shape::Struct(_)
+        );
+        if kept && !self.nullable { self.begun.unwrap_or(Value::Null) } else { Value::Null }
+    }
+}
+
+impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        match self.shape() {
+            Shape::Pointer(inner) => Seed { ty: inner, nullable: true, ..self }.deserialize(deserializer),
+            Shape::Struct(id) => {
+                let go = Some(self.context.schema[self.ty].go);
+                let seed = structure::Seed { context: self.context, id, go, begun: self.begun };
+                seed.deserialize(deserializer)
+            }
+            Shape::RawExtension | Shape::FieldsV1 | Shape::Json | Shape::Any => {
+                any::Seed::silent(self.context).deserialize(deserializer)
+            }
+            Shape::Quantity => {
+                self.context.spend()?;
+                quantity(self.context, &Box::<RawValue>::deserialize(deserializer)?)
+            }
+            _ => {
+                self.context.spend()?;
+                deserializer.deserialize_any(self)
+            }
+        }
+    }
+}
+
+/// Any scalar will do, by the text it was sent as.
+fn quantity<E: de::Error>(context: &mut Context<'_>, raw: &RawValue) -> Result<Value, E> {
+    let text = raw.get();
+    if text == "null" {
+        return Ok(Value::Null);
+    }
+    let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
+    match Quantity::wire_form(quoted.unwrap_or(text)) {
+        Ok(kept) => Ok(Value::String(kept.into_owned())),
+        Err(error) => Err(context.refuse(error.to_string())),
+    }
+}
+
+impl<'de> Visitor<'de> for Seed<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.context.schema[self.ty].go)
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(self.after_null())
+    }
+
+    fn visit_bool<E: de::Error>(self, value: bool) -> Result<Value, E> {
+        match self.shape() {
+            Shape::Bool | Shape::SchemaOrBool(_) => Ok(Value::Bool(value)),
+            _ => self.refuse_or_skip("bool", "bool"),
+        }
+    }
+
+    fn visit_i64<E: de::Error>(self, value: i64) -> Result<Value, E> {
+        let small = i32::try_from(value).is_ok();
+        match self.shape() {
+            Shape::Int32 | Shape::IntOrString if small => Ok(Value::from(value)),
+            Shape::Int64 | Shape::Double => Ok(Value::from(value)),
+            Shape::Int32 => Ok(self.wrong(&format!("number {value}"))),
+            _ => self.refuse_or_skip(&format!("number {value}"), "number"),
+        }
+    }
+
+    fn visit_u64<E: de::Error>(self, value: u64) -> Result<Value, E> {
+        match i64::try_from(value) {
+            Ok(value) => self.visit_i64(value),
+            Err(_) => self.beyond(&value.to_string(), Value::from(value)),
+        }
+    }
+
+    fn visit_f64<E: de::Error>(self, value: f64) -> Result<Value, E> {
+        let number = scalar::number(value).unwrap_or(Value::Null);
+        // A whole number in a notation with a point is none to Go; Debug shows the point.
+        self.beyond(&format!("{value:?}"), number)
+    }
+
+    fn visit_str<E: de::Error>(self, value: &str) -> Result<Value, E> {
+        match self.shape() {
+            Shape::Text | Shape::IntOrString => Ok(Value::String(value.to_owned())),
+            Shape::Bytes => match scalar::from_base64(value) {
+                Ok(bytes) => Ok(Value::String(scalar::base64(&bytes))),
+                Err(place) => {
+                    self.context.remember(format!("illegal base64 data at input byte {place}"));
+                    Ok(Value::Null)
+                }
+            },
+            Shape::Time => moment(self.context, value, Precision::Seconds),
+            Shape::MicroTime => moment(self.context, value, Precision::Micros),
+            Shape::Duration => match duration::parse(value) {
+                Ok(nanos) => Ok(Value::String(duration::text(nanos))),
+                Err(sentence) => Err(self.context.refuse(sentence)),
+            },
+            Shape::SchemaOrBool(_) => Err(self.context.refuse("boolean or JSON schema expected".to_owned())),
+            Shape::SchemaOrArray(_) | Shape::SchemaOrStrings(_) => Ok(Value::Null),
+            _ => Ok(self.wrong("string")),
+        }
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        let element = match self.shape() {
+            Shape::List(element) | Shape::WrappedList(element) => Element::Type(element),
+            Shape::SchemaOrArray(id) => Element::Schema(id),
+            Shape::SchemaOrStrings(_) => Element::Name,
+            // Go takes a list of small numbers for bytes too; nobody sends one.
+            _ => {
+                while access.next_element::<IgnoredAny>()?.is_some() {}
+                return self.refuse_or_skip("array", "array");
+            }
+        };
+        let mut begun = match self.begun {
+            Some(Value::Array(list)) => list.into_iter(),
+            _ => Vec::new().into_iter(),
+        };
+        let context = self.context;
+        context.enter()?;
+        let mut list = Vec::new();
+        loop {
+            let before = context.push_index(list.len());
+            let next = access.next_element_seed(ElementSeed { context, element, begun: begun.next() })?;
+            context.back_to(before);
+            match next {
+                Some(value) => list.push(value),
+                None => break,
+            }
+        }
+        context.leave();
+        Ok(Value::Array(list))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        match self.shape() {
+            Shape::Map(inner) => {
+                let begun = match self.begun {
+                    Some(Value::Object(map)) => map,
+                    _ => Map::new(),
+                };
+                let mut map = Map::new();
+                let context = self.context;
+                context.enter()?;
+                while let Some(key) = access.next_key::<String>()? {
+                    if map.contains_key(&key) {
+                        context.duplicate(&key);
+                    }
+                    let before = context.push_key(&key);
+                    let element = Element::Type(inner);
+                    let value = access.next_value_seed(ElementSeed { context, element, begun: None })?;
+                    context.back_to(before);
+                    map.insert(key, value);
+                }
+                context.leave();
+                for (key, value) in begun {
+                    map.entry(key).or_insert(value);
+                }
+                Ok(Value::Object(map))
+            }
+            Shape::SchemaOrArray(id) | Shape::SchemaOrBool(id) | Shape::SchemaOrStrings(id) => {
+                schema_inside(self.context, id, de::value::MapAccessDeserializer::new(access))
+            }
+            _ => {
+                while access.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+                self.refuse_or_skip("object", "object")
+            }
+        }
+    }
+}
+
+impl Seed<'_, '_> {
+    /// What becomes of a value of the wrong type: those types that read their JSON themselves end the reading,
+    /// the others are skipped and told of later.
+    fn refuse_or_skip<E: de::Error>(self, number: &str, found: &str) -> Result<Value, E> {
+        match self.shape() {
+            Shape::Time | Shape::MicroTime | Shape::Duration => {
+                Err(self.context.refuse_type(found, "string"))
+            }
+            Shape::IntOrString => Err(self.context.refuse_type(number, "int32")),
+            Shape::SchemaOrBool(_) => Err(self.context.refuse("boolean or JSON schema expected".to_owned())),
+            Shape::SchemaOrArray(_) | Shape::SchemaOrStrings(_) => Ok(Value::Null),
+            _ => Ok(self.wrong(found)),
+        }
+    }
+
+    /// A number that is no whole one of 64 bits.
+    fn beyond<E: de::Error>(self, text: &str, number: Value) -> Result<Value, E> {
+        match self.shape() {
+            Shape::Double => Ok(number),
+            Shape::Int32 | Shape::Int64 => Ok(self.wrong(&format!("number {text}"))),
+            _ => self.refuse_or_skip(&format!("number {text}"), "number"),
+        }
+    }
+}
+
+fn moment<E: de::Error>(context: &mut Context<'_>, text: &str, precision: Precision) -> Result<Value, E> {
+    match time::parse(text, precision) {
+        Ok(moment) if moment.is_none() => Ok(Value::Null),
+        Ok(moment) => match moment.text(precision) {
+            Some(text) => Ok(Value::String(text)),
+            None => Err(context.refuse(format!("parsing time {text:?}: year out of range"))),
+        },
+        Err(sentence) => Err(context.refuse(sentence)),
+    }
+}
+
+/// A schema inside a schema that might have been something else.
+fn schema_inside<'de, D: de::Deserializer<'de>>(
+    context: &mut Context<'_>,
+    id: StructId,
+    deserializer: D,
+) -> Result<Value, D::Error> {
+    context.apart(|context| structure::seed(context, id).deserialize(deserializer))
+}
+
+#[derive(Clone, Copy)]
+enum Element {
+    Type(TypeId),
+    Schema(StructId),
+    Name,
+}
+
+/// An element of a list or map: null is the zero of its type.
+struct ElementSeed<'c, 's> {
+    context: &'c mut Context<'s>,
+    element: Element,
+    begun: Option<Value>,
+}
+
+impl<'de> DeserializeSeed<'de> for ElementSeed<'_, '_> {
+    type Value = Value;
+
+    fn deserialize<D: de::Deserializer<'de>>(self, deserializer: D) -> Result<Value, D::Error> {
+        let Self { context, element, begun } = self;
+        let value = match element {
+            Element::Type(ty) => Seed { context, ty, begun, nullable: false }.deserialize(deserializer)?,
+            Element::Schema(id) => schema_inside(context, id, deserializer)?,
+            Element::Name => context.apart(|context| deserializer.deserialize_any(Name { context }))?,
+        };
+        match (value, element) {
+            (Value::Null, Element::Type(ty)) => match context.schema[ty].shape {
+                // Absent bytes come back from storage as empty ones.
+                Shape::Bytes => Ok(Value::String(String::new())),
+                _ => {
+                    zero::of(context.schema, ty, &mut context.budget).map_err(|over| context.too_large(over))
+                }
+            },
+            (Value::Null, Element::Schema(_)) => Ok(Value::Object(Map::new())),
+            (value, _) => Ok(value),
+        }
+    }
+}
+
+/// A name in the list that may stand in the place of a schema.
+struct Name<'c, 's> {
+    context: &'c mut Context<'s>,
+}
+
+impl Name<'_, '_> {
+    fn wrong(self, found: &str) -> Value {
+        self.context.mismatch(found, "string");
+        Value::Null
+    }
+}
+
+impl<'de> Visitor<'de> for Name<'_, '_> {
+    type Value = Value;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a name")
+    }
+
+    fn visit_str<E>(self, value: &str) -> Result<Value, E> {
+        Ok(Value::String(value.to_owned()))
+    }
+
+    fn visit_unit<E>(self) -> Result<Value, E> {
+        Ok(Value::String(String::new()))
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Value, E> {
+        Ok(self.wrong("bool"))
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Value, E> {
+        Ok(self.wrong("number"))
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Value, E> {
+        Ok(self.wrong("number"))
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Value, E> {
+        Ok(self.wrong("number"))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        while access.next_element::<IgnoredAny>()?.is_some() {}
+        Ok(self.wrong("array"))
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
+        while access.next_entry::<IgnoredAny, IgnoredAny>()?.is_some() {}
+        Ok(self.wrong("object"))
+    }
+}
