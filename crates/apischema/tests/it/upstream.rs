@@ -3,6 +3,7 @@
 //! `data/upstream/*.jsonl` holds inputs of our own and, beside each, what Kubernetes' own packages at v1.36.4 made
 //! of it. `PLUMB_K8S_ANSWERS` names more such files, separated by colons, for runs of many thousand cases.
 
+use plumb_apischema::patch::{self, strategic};
 use plumb_apischema::{Schema, json};
 use serde::Deserialize;
 use serde_json::Value;
@@ -16,6 +17,8 @@ struct Case {
     #[serde(default)]
     kind: String,
     body: String,
+    #[serde(default)]
+    patch: String,
     value: Option<Value>,
     #[serde(default)]
     strict: Vec<String>,
@@ -24,7 +27,10 @@ struct Case {
 }
 
 fn cases(op: &str) -> Vec<Case> {
-    let mut texts = vec![include_str!("../../data/upstream/decode.jsonl").to_owned()];
+    let mut texts = vec![
+        include_str!("../../data/upstream/decode.jsonl").to_owned(),
+        include_str!("../../data/upstream/patch.jsonl").to_owned(),
+    ];
     if let Ok(more) = std::env::var("PLUMB_K8S_ANSWERS") {
         texts.extend(more.split(':').map(|path| std::fs::read_to_string(path).unwrap()));
     }
@@ -62,4 +68,52 @@ fn a_body_is_read_as_upstream_reads_it() {
         }
     }
     assert_eq!(wrong, 0);
+}
+
+/// Compares what a patch leaves with what upstream's leaves, where upstream neither panics nor is random.
+fn compare(op: &str, apply: impl Fn(&Case, Value, Value) -> Result<Value, String>) {
+    let mut wrong = 0;
+    for case in cases(op) {
+        if case.error.starts_with("PANIC") || case.error == "RANDOM" {
+            continue;
+        }
+        let body = serde_json::from_str(&case.body).unwrap();
+        let problem = match (apply(&case, body, serde_json::from_str(&case.patch).unwrap()), &case.value) {
+            (Ok(ours), Some(theirs)) if ours == *theirs => continue,
+            // A sentence that repeats a whole object is cut.
+            (Err(ours), None) if case.error.starts_with(&ours[..ours.len().min(4000)]) => continue,
+            (Ok(ours), Some(theirs)) => super::difference(&ours, theirs, ""),
+            (Ok(_), None) => format!("accepted, upstream says {}", case.error),
+            (Err(ours), None) => format!("{ours}\n    instead of {}", case.error),
+            (Err(ours), Some(_)) => format!("refused: {ours}"),
+        };
+        wrong += 1;
+        if wrong <= 10 {
+            println!("{problem}\n    {}\n    {}", short(&case.patch), short(&case.body));
+        }
+    }
+    assert_eq!(wrong, 0);
+}
+
+fn short(text: &str) -> &str {
+    if text.len() < 1500 { text } else { "" }
+}
+
+#[test]
+fn a_strategic_merge_patch_leaves_what_upstreams_leaves() {
+    let schema = Schema::builtin();
+    compare("strategic", |case, body, patch| {
+        let kind = schema.kind_of(&case.api_version, &case.kind).unwrap();
+        strategic::apply(schema, kind, body, patch).map_err(|error| error.to_string())
+    });
+}
+
+#[test]
+fn a_json_patch_leaves_what_upstreams_leaves() {
+    compare("json", |_, body, patch| patch::json::apply(body, patch).map_err(|error| error.to_string()));
+}
+
+#[test]
+fn a_merge_patch_leaves_what_upstreams_leaves() {
+    compare("merge", |_, body, patch| Ok(patch::merge(body, patch)));
 }

@@ -1,0 +1,220 @@
+//! The order of a list after a merge, and the identity of its elements.
+//!
+//! Elements the patch names stand in the patch's order, the others in the order they had; where the two
+//! sequences meet, the order of the live list decides.
+
+use std::collections::{HashMap, HashSet};
+
+use serde_json::Value;
+
+use super::StrategicError;
+use crate::patch::said::said;
+
+/// What the elements of a list are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Elements {
+    Objects,
+    Scalars,
+}
+
+/// One text per value, different for different values.
+pub(super) fn identity(value: &Value) -> String {
+    match value {
+        Value::String(text) => format!("\"{text}"),
+        other => other.to_string(),
+    }
+}
+
+/// What both lists are made of; they must agree.
+pub(super) fn element_kind(left: &[Value], right: &[Value]) -> Result<Elements, StrategicError> {
+    let mut all = left.iter().chain(right);
+    let Some(first) = all.next() else {
+        return Err(StrategicError::Other("no elements in any of the given slices".to_owned()));
+    };
+    if first.is_array() {
+        return Err(StrategicError::ListOfLists);
+    }
+    if all.any(|other| tag(other) != tag(first)) {
+        let both =
+            format!("[{} {}]", said(&Value::Array(left.to_vec())), said(&Value::Array(right.to_vec())));
+        return Err(StrategicError::Other(format!("list element types are not identical: {both}")));
+    }
+    Ok(if first.is_object() { Elements::Objects } else { Elements::Scalars })
+}
+
+fn tag(value: &Value) -> u8 {
+    match value {
+        Value::Null => 0,
+        Value::Bool(_) => 1,
+        Value::Number(number) => 2 + u8::from(number.is_f64()),
+        Value::String(_) => 4,
+        Value::Array(_) => 5,
+        Value::Object(_) => 6,
+    }
+}
+
+/// That the patch's elements stand in the order the patch asks for, and that none is missing from it.
+pub(super) fn check(patch: &[Value], order: &[Value], key: Option<&str>) -> Result<(), StrategicError> {
+    if patch.is_empty() || order.is_empty() {
+        return Ok(());
+    }
+    let mut waiting = Vec::with_capacity(patch.len());
+    for element in patch {
+        match (key, element) {
+            (None, _) => waiting.push(element),
+            (Some(_), Value::Object(object)) => {
+                if object.get(super::PATCH).and_then(Value::as_str) != Some("delete") {
+                    waiting.push(element);
+                }
+            }
+            (Some(_), other) => return Err(StrategicError::not_a("map[string]interface {}", other)),
+        }
+    }
+    let mut waiting = waiting.into_iter().peekable();
+    for wanted in order {
+        while waiting.next_if(|next| next.get(super::PATCH).is_some()).is_some() {}
+        let Some(next) = waiting.peek() else { return Ok(()) };
+        if named(next, key)? == named(wanted, key)? {
+            waiting.next();
+        }
+    }
+    if waiting.peek().is_none() {
+        return Ok(());
+    }
+    Err(StrategicError::Other(format!(
+        "The order in patch list:\n{}\n doesn't match $setElementOrder list:\n{}\n",
+        said(&Value::Array(patch.to_vec())),
+        said(&Value::Array(order.to_vec()))
+    )))
+}
+
+/// The value that tells an element apart.
+fn named<'v>(element: &'v Value, key: Option<&str>) -> Result<&'v Value, StrategicError> {
+    let Some(key) = key else { return Ok(element) };
+    let Value::Object(object) = element else {
+        return Err(StrategicError::not_a("map[string]interface {}", element));
+    };
+    object.get(key).ok_or_else(|| StrategicError::no_merge_key(object, key))
+}
+
+/// Where the elements of a list stand, by their key; of several with the same, the first.
+#[derive(Debug)]
+pub(super) struct Places(HashMap<String, usize>);
+
+impl Places {
+    pub(super) fn of(list: &[Value], key: &str) -> Result<Self, StrategicError> {
+        let mut places = Self(HashMap::with_capacity(list.len()));
+        for (place, element) in list.iter().enumerate() {
+            let Value::Object(object) = element else {
+                return Err(StrategicError::Other(format!("value for key {place} is not a map")));
+            };
+            if let Some(value) = object.get(key) {
+                places.note(value, place);
+            }
+        }
+        Ok(places)
+    }
+
+    pub(super) fn find(&self, value: &Value) -> Option<usize> {
+        self.0.get(&identity(value)).copied()
+    }
+
+    pub(super) fn note(&mut self, value: &Value, place: usize) {
+        self.0.entry(identity(value)).or_insert(place);
+    }
+}
+
+/// The elements without those that another list names.
+pub(super) fn without(list: Vec<Value>, named: &[Value]) -> Vec<Value> {
+    let named: HashSet<String> = named.iter().map(identity).collect();
+    list.into_iter().filter(|value| !named.contains(&identity(value))).collect()
+}
+
+/// Each scalar of both lists once, the way upstream does it: a repeated one gives its place to the last.
+pub(super) fn distinct(mut list: Vec<Value>, more: Vec<Value>) -> Vec<Value> {
+    list.extend(more);
+    let mut seen = HashSet::with_capacity(list.len());
+    let mut place = 0;
+    while place < list.len() {
+        if seen.insert(identity(&list[place])) {
+            place += 1;
+        } else {
+            list.swap_remove(place);
+        }
+    }
+    list
+}
+
+/// The merged list in the order of the patch and, for the rest, of the live list.
+pub(super) fn arrange(
+    merged: Vec<Value>,
+    in_patch: &Ranks,
+    in_live: &Ranks,
+    key: Option<&str>,
+) -> Result<Vec<Value>, StrategicError> {
+    let (mut patched, mut untouched) = (Vec::new(), Vec::new());
+    for value in merged {
+        let name = identity(named(&value, key)?);
+        let (patch_rank, live_rank) = (in_patch.rank(&name), in_live.rank(&name));
+        if patch_rank.is_some() {
+            patched.push((patch_rank, live_rank, value));
+        } else {
+            untouched.push((live_rank, live_rank, value));
+        }
+    }
+    let (patched, untouched) = (sorted(patched), sorted(untouched));
+    let mut out = Vec::with_capacity(patched.len() + untouched.len());
+    let mut untouched = untouched.into_iter().peekable();
+    for (rank, value) in patched {
+        while let Some((Some(before), _)) = untouched.peek()
+            && rank.is_some_and(|rank| *before < rank)
+        {
+            out.extend(untouched.next().map(|(_, value)| value));
+        }
+        out.push(value);
+    }
+    out.extend(untouched.map(|(_, value)| value));
+    Ok(out)
+}
+
+/// Sorted by the first rank, keeping the second.
+///
+/// Upstream sorts short lists by insertion with a comparison that calls any element without a rank the
+/// smaller one, which turns such elements around; so does this.
+fn sorted(mut list: Vec<(Option<usize>, Option<usize>, Value)>) -> Vec<(Option<usize>, Value)> {
+    if list.iter().all(|(rank, _, _)| rank.is_some()) {
+        list.sort_by_key(|(rank, _, _)| *rank);
+    } else {
+        list.reverse();
+    }
+    list.into_iter().map(|(_, live, value)| (live, value)).collect()
+}
+
+/// The places of a list's elements in its order; of several that are the same, the first.
+#[derive(Debug, Default)]
+pub(super) struct Ranks(HashMap<String, usize>);
+
+impl Ranks {
+    pub(super) fn of(list: &[Value], key: Option<&str>) -> Result<Self, StrategicError> {
+        let mut ranks = HashMap::with_capacity(list.len());
+        for (place, value) in list.iter().enumerate() {
+            ranks.entry(identity(named(value, key)?)).or_insert(place);
+        }
+        Ok(Self(ranks))
+    }
+
+    /// The same, where elements without the key are met later.
+    pub(super) fn of_named(list: &[Value], key: &str) -> Self {
+        let mut ranks = HashMap::with_capacity(list.len());
+        for (place, value) in list.iter().enumerate() {
+            if let Some(value) = value.get(key) {
+                ranks.entry(identity(value)).or_insert(place);
+            }
+        }
+        Self(ranks)
+    }
+
+    fn rank(&self, name: &str) -> Option<usize> {
+        self.0.get(name).copied()
+    }
+}
