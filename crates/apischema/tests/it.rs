@@ -2,6 +2,7 @@
 
 mod it {
     mod fixtures;
+    mod openapi;
     mod table;
     mod upstream;
 

@@ -69,7 +69,30 @@ impl Facts {
             facts.packages.insert((row[1].clone(), row[2].clone()), row[0].clone());
         }
         facts.kinds = rows(folder, "kinds.tsv", 10)?;
+        facts.copy_borrowed_structs();
         Ok(facts)
+    }
+
+    /// A type defined as a struct of the group's first stable version has that struct's fields and its own name.
+    fn copy_borrowed_structs(&mut self) {
+        let borrowed: Vec<(Name, Name)> = (self.aliases.iter())
+            .filter_map(|(name, meaning)| {
+                let (group, _) = name.0.rsplit_once('/')?;
+                let lender = (format!("{group}/v1"), meaning.strip_prefix("v1.")?.to_owned());
+                self.structs.contains_key(&lender).then(|| (name.clone(), lender))
+            })
+            .collect();
+        for (name, lender) in borrowed {
+            self.aliases.remove(&name);
+            let fields = self.structs[&lender].clone();
+            for field in &fields {
+                let key = |name: &Name| (name.0.clone(), name.1.clone(), field.json.clone());
+                if let Some(presence) = self.presence.get(&key(&lender)).cloned() {
+                    self.presence.insert(key(&name), presence);
+                }
+            }
+            self.structs.insert(name, fields);
+        }
     }
 }
 

@@ -88,11 +88,9 @@ impl<'f> Types<'f> {
         }
         if let Some(meaning) = self.facts.aliases.get(&(owner.clone(), name.clone())) {
             let inner = self.number(&owner, meaning)?;
-            let (shape, meant) = self.list[inner].clone();
+            let shape = self.list[inner].0.clone();
             // On the wire such a list is a message of its own, with the elements as its field 1.
             let shape = if meaning == "[]string" { shape.replace('[', "(") } else { shape };
-            // An alias of a struct is that struct under another name, and Go prints the original.
-            let go = if shape.starts_with('#') { meant } else { go };
             return Ok(self.add(shape, go));
         }
         if self.facts.structs.contains_key(&(owner.clone(), name.clone())) {

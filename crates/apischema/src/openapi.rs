@@ -1,0 +1,78 @@
+//! OpenAPI v3 documents, one per group and version, made from the table.
+//!
+//! kubectl reads from them which fields a kind has (`explain`), how its lists are merged (`apply`), and whether
+//! PATCH takes `fieldValidation` (`create`, `apply`). They carry names, types and keys, and no prose: the table
+//! has none.
+//!
+//! kubectl 1.27 and newer, and so every version this server is for, asks for version 2 of OpenAPI only where it
+//! finds no version 3, and then only as protobuf: there is none here.
+//!
+//! ```
+//! use plumb_apischema::{Schema, openapi};
+//!
+//! let document = openapi::document(Schema::builtin(), "apps", "v1").ok_or("no apps/v1")?;
+//! let patch = &document["paths"]["/apis/apps/v1/namespaces/{namespace}/deployments/{name}"]["patch"];
+//!
+//! assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Deployment");
+//! assert!(patch["requestBody"]["content"].get("application/strategic-merge-patch+json").is_some());
+//! # Ok::<(), &str>(())
+//! ```
+
+mod components;
+mod operations;
+mod paths;
+
+use serde_json::{Map, Value, json};
+
+use crate::schema::Schema;
+
+/// The groups and versions that have a document, as the index names them: `api/v1`, `apis/apps/v1`.
+pub fn group_versions(schema: &Schema) -> Vec<(&'static str, &'static str)> {
+    let mut found: Vec<_> = schema.resources().iter().map(|row| (row.group, row.version)).collect();
+    found.sort_unstable();
+    found.dedup();
+    found
+}
+
+/// The name of a group and version in the index, and of its document below `/openapi/v3/`.
+pub fn name(group: &str, version: &str) -> String {
+    if group.is_empty() { format!("api/{version}") } else { format!("apis/{group}/{version}") }
+}
+
+/// The answer to `/openapi/v3`, given what each document hashes to.
+///
+/// Clients keep a document for as long as the address the index gives for it does not change.
+pub fn index<'n>(documents: impl IntoIterator<Item = (&'n str, &'n str)>) -> Value {
+    let paths: Map<String, Value> = documents
+        .into_iter()
+        .map(|(name, hash)| {
+            let address = format!("/openapi/v3/{name}?hash={hash}");
+            (name.to_owned(), json!({ "serverRelativeURL": address }))
+        })
+        .collect();
+    json!({ "paths": paths })
+}
+
+/// What a document hashes to: the same for the same bytes, on every machine and in every release.
+pub fn hash(document: &[u8]) -> String {
+    // FNV-1a, in 128 bits: not for secrets, only to tell documents apart.
+    const PRIME: u128 = 0x0100_0000_0000_0000_0000_013b;
+    const START: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    let sum = document.iter().fold(START, |sum, byte| (sum ^ u128::from(*byte)).wrapping_mul(PRIME));
+    format!("{sum:032X}")
+}
+
+/// The document of a group and version; nothing if no resource is served there.
+pub fn document(schema: &Schema, group: &str, version: &str) -> Option<Value> {
+    let mut components = components::Components::new(schema, group, version);
+    let paths = paths::all(schema, group, version, &mut components);
+    if paths.is_empty() {
+        return None;
+    }
+    Some(json!({
+        "openapi": "3.0.0",
+        "info": { "title": "Kubernetes", "version": "unversioned" },
+        "paths": paths,
+        "components": { "schemas": components.finish() },
+    }))
+}
