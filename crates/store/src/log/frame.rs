@@ -21,7 +21,7 @@ const FILE_MAGIC: &[u8; 8] = b"plumblog";
 const VERSION: u32 = 1;
 pub(super) const FILE_HEADER: usize = 32;
 const MAGIC: u32 = 0x4d4c_5046;
-const HEADER: usize = 32;
+pub(super) const HEADER: usize = 32;
 /// The last byte of a frame. It has several bits, so that no single flipped one makes it look unwritten.
 const MARK: u8 = 0xA5;
 /// What a disk writes as a whole or not at all.
@@ -175,11 +175,8 @@ impl Reader {
         if last >= until {
             return Ok(Found::Damaged("there are bytes behind a broken batch"));
         }
-        // Where its last byte was to be.
-        let end = match header {
-            Some(header) => offset + (HEADER + header.length) as u64,
-            None => offset + HEADER as u64 - 1,
-        };
+        // Where its mark was to be; behind the header at least.
+        let end = offset + (HEADER + header.map_or(0, |header| header.length)) as u64;
         if last < end || self.has_unwritten_sector(offset, last)? {
             Ok(Found::Torn { until: last + 1 })
         } else {

@@ -11,7 +11,7 @@ use super::{
     log_name, write_checkpoint,
 };
 use crate::{
-    Damage, Disk, OpenError, Options, Recovery, Revision,
+    Damage, Disk, DiskFile, OpenError, Options, Recovery, Revision,
     archive::{self, ArchiveError},
     codec::Decoder,
     disk::Sequential,
@@ -186,6 +186,17 @@ fn load(disk: &dyn Disk, revision: Revision, history: usize) -> Result<(Recovery
     }
 }
 
+/// Overwrites a frame that was cut short with zeros: its header last, so that a start which is itself cut short
+/// leaves what the next one takes for cut short as well.
+fn blank(file: &dyn DiskFile, offset: u64, until: u64) -> io::Result<()> {
+    let body = until.min(offset + frame::HEADER as u64);
+    for (from, to) in [(body, until), (offset, body)] {
+        file.write_all_at(&vec![0; usize::try_from(to - from).unwrap_or(0)], from)?;
+        file.sync()?;
+    }
+    Ok(())
+}
+
 /// Replays one log. Only the last one may end in a batch that was cut short.
 fn replay(disk: &dyn Disk, base: Revision, last: bool, recovery: &mut Recovery) -> Result<Tail, OpenError> {
     let name = log_name(base);
@@ -232,9 +243,7 @@ fn replay(disk: &dyn Disk, base: Revision, last: bool, recovery: &mut Recovery) 
             bytes = until - offset,
             "removed a batch that was cut short and had never been acknowledged"
         );
-        let zeros = vec![0; usize::try_from(until - offset).unwrap_or(0)];
-        let repaired = file.write_all_at(&zeros, offset).and_then(|()| file.sync());
-        repaired.map_err(failed(disk, "repair", &name))?;
+        blank(file.as_ref(), offset, until).map_err(failed(disk, "repair", &name))?;
     }
     Ok(Tail { base, name, file, id, offset, filled })
 }

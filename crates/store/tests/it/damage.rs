@@ -95,6 +95,26 @@ fn a_last_batch_whose_sectors_were_written_in_any_order_is_removed() {
 }
 
 #[test]
+fn a_repair_that_is_itself_cut_short_is_done_at_the_next_start() {
+    let scene = scene();
+    let last = scene.starts[5];
+    for cut in (last..scene.bytes.len() - 8).step_by(37) {
+        for power in 0.. {
+            scene.disk.overwrite(LOG, &scene.bytes[..cut]);
+            // A machine of its own for each try; all that was written stays, as it does when a process is killed.
+            let disk = scene.disk.after_power_loss(|| true);
+            disk.power_for(power);
+            let opened = Store::open_on(Arc::new(disk.clone()), options()).is_ok();
+            let again = Store::open_on(Arc::new(disk.after_power_loss(|| true)), options());
+            assert_eq!(texts(&again.unwrap(), ""), scene.states[5], "cut at {cut}, power for {power}");
+            if opened {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
 fn a_flipped_bit_anywhere_in_the_log_is_told_with_its_place() {
     let scene = scene();
     for at in 0..scene.bytes.len() {
