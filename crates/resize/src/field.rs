@@ -16,8 +16,12 @@ pub enum ErrorType {
     NotSupported,
     /// The value stands there twice.
     Duplicate,
-    /// The value names something that is not there.
+    /// What the value names does not exist.
     NotFound,
+    /// The value has too many bytes. It is not shown.
+    TooLong,
+    /// The list has too many items. Their number is shown.
+    TooMany,
 }
 
 impl ErrorType {
@@ -30,6 +34,8 @@ impl ErrorType {
             Self::NotSupported => "Unsupported value",
             Self::Duplicate => "Duplicate value",
             Self::NotFound => "Not found",
+            Self::TooLong => "Too long",
+            Self::TooMany => "Too many",
         }
     }
 
@@ -42,11 +48,84 @@ impl ErrorType {
             Self::NotSupported => "FieldValueNotSupported",
             Self::Duplicate => "FieldValueDuplicate",
             Self::NotFound => "FieldValueNotFound",
+            Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
         }
     }
 
     const fn shows_value(self) -> bool {
-        !matches!(self, Self::Forbidden | Self::Required)
+        !matches!(self, Self::Forbidden | Self::Required | Self::TooLong)
+    }
+}
+
+/// The offending value, as the message shows it: text in quotes, everything else bare.
+///
+/// ```
+/// use plumb_resize::field::BadValue;
+///
+/// assert_eq!(BadValue::from("a").to_string(), "\"a\"");
+/// assert_eq!(BadValue::from(-1).to_string(), "-1");
+/// assert_eq!(BadValue::from(None::<i64>).to_string(), "null");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum BadValue {
+    /// Text, which is quoted.
+    Text(String),
+    /// A number, a truth value, `null`, or anything else in JSON, which is not.
+    Bare(String),
+    /// A value that says nothing, and is left out.
+    Omitted,
+}
+
+impl From<&str> for BadValue {
+    fn from(text: &str) -> Self {
+        Self::Text(text.to_owned())
+    }
+}
+
+impl From<&String> for BadValue {
+    fn from(text: &String) -> Self {
+        Self::Text(text.clone())
+    }
+}
+
+impl From<String> for BadValue {
+    fn from(text: String) -> Self {
+        Self::Text(text)
+    }
+}
+
+impl From<i32> for BadValue {
+    fn from(number: i32) -> Self {
+        Self::Bare(number.to_string())
+    }
+}
+
+impl From<i64> for BadValue {
+    fn from(number: i64) -> Self {
+        Self::Bare(number.to_string())
+    }
+}
+
+impl From<bool> for BadValue {
+    fn from(truth: bool) -> Self {
+        Self::Bare(truth.to_string())
+    }
+}
+
+impl<T: Into<Self>> From<Option<T>> for BadValue {
+    fn from(value: Option<T>) -> Self {
+        value.map_or_else(|| Self::Bare("null".to_owned()), Into::into)
+    }
+}
+
+impl fmt::Display for BadValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Text(text) => Quoted(text).fmt(f),
+            Self::Bare(text) => f.write_str(text),
+            Self::Omitted => Ok(()),
+        }
     }
 }
 
@@ -68,7 +147,7 @@ pub struct FieldError {
     /// The path of the field: `spec.containers[0].resources.requests`.
     pub path: String,
     /// The offending value, where the message shows one.
-    pub value: String,
+    pub value: BadValue,
     /// The rule, in words.
     pub detail: String,
 }
@@ -77,49 +156,73 @@ impl FieldError {
     fn new(
         kind: ErrorType,
         path: impl Into<String>,
-        value: impl Into<String>,
+        value: impl Into<BadValue>,
         detail: impl Into<String>,
     ) -> Self {
         Self { kind, path: path.into(), value: value.into(), detail: detail.into() }
     }
 
     /// The value breaks a rule.
-    pub fn invalid(path: impl Into<String>, value: impl Into<String>, detail: impl Into<String>) -> Self {
+    pub fn invalid(path: impl Into<String>, value: impl Into<BadValue>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Invalid, path, value, detail)
     }
 
     /// The field or the change is not allowed.
     pub fn forbidden(path: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(ErrorType::Forbidden, path, "", detail)
+        Self::new(ErrorType::Forbidden, path, BadValue::Omitted, detail)
     }
 
     /// A value is missing.
     pub fn required(path: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(ErrorType::Required, path, "", detail)
+        Self::new(ErrorType::Required, path, BadValue::Omitted, detail)
     }
 
     /// The value stands there twice.
-    pub fn duplicate(path: impl Into<String>, value: impl Into<String>) -> Self {
+    pub fn duplicate(path: impl Into<String>, value: impl Into<BadValue>) -> Self {
         Self::new(ErrorType::Duplicate, path, value, "")
     }
 
-    /// The value names something that is not there.
-    pub fn not_found(path: impl Into<String>, value: impl Into<String>, detail: impl Into<String>) -> Self {
-        Self::new(ErrorType::NotFound, path, value, detail)
+    /// What the value names does not exist.
+    pub fn not_found(path: impl Into<String>, value: impl Into<BadValue>) -> Self {
+        Self::new(ErrorType::NotFound, path, value, "")
     }
 
-    /// The value is not one of `supported`, which is given in the order of the alphabet.
-    pub fn not_supported(path: impl Into<String>, value: impl Into<String>, supported: &[&str]) -> Self {
-        let values: Vec<String> = supported.iter().copied().map(quoted).collect();
+    /// The value has more than `bytes` bytes.
+    pub fn too_long(path: impl Into<String>, bytes: usize) -> Self {
+        let unit = if bytes == 1 { "byte" } else { "bytes" };
+        Self::new(ErrorType::TooLong, path, BadValue::Omitted, format!("may not be more than {bytes} {unit}"))
+    }
+
+    /// The list has `actual` items, which is more than `allowed`.
+    pub fn too_many(path: impl Into<String>, actual: usize, allowed: usize) -> Self {
+        let unit = if allowed == 1 { "item" } else { "items" };
+        Self::new(
+            ErrorType::TooMany,
+            path,
+            BadValue::Bare(actual.to_string()),
+            format!("must have at most {allowed} {unit}"),
+        )
+    }
+
+    /// The value is not one of `supported`, which are shown in the order they are given in.
+    pub fn not_supported(path: impl Into<String>, value: impl Into<BadValue>, supported: &[&str]) -> Self {
+        let values: Vec<String> = supported.iter().map(|value| Quoted(value).to_string()).collect();
         Self::new(ErrorType::NotSupported, path, value, format!("supported values: {}", values.join(", ")))
+    }
+
+    /// The same error with its rule in other words.
+    #[must_use]
+    pub fn because(mut self, detail: impl Into<String>) -> Self {
+        self.detail = detail.into();
+        self
     }
 
     /// The message without the path, as `details.causes[].message` carries it.
     pub fn body(&self) -> String {
         let mut body = self.kind.text().to_owned();
-        if self.kind.shows_value() {
+        if self.kind.shows_value() && self.value != BadValue::Omitted {
             body.push_str(": ");
-            body.push_str(&quoted(&self.value));
+            body.push_str(&self.value.to_string());
         }
         if !self.detail.is_empty() {
             body.push_str(": ");
@@ -137,8 +240,29 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-fn quoted(text: &str) -> String {
-    format!("{text:?}")
+/// Text between quotes, with the escapes that Go's `%q` writes.
+struct Quoted<'a>(&'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for c in self.0.chars() {
+            // What Rust would not print, Go does not either, but for rare code points.
+            let printed = c == '\'' || c.escape_debug().len() == 1;
+            match (c, u32::from(c)) {
+                ('\x07', _) => f.write_str("\\a")?,
+                ('\x08', _) => f.write_str("\\b")?,
+                ('\x0b', _) => f.write_str("\\v")?,
+                ('\x0c', _) => f.write_str("\\f")?,
+                ('"' | '\\' | '\n' | '\r' | '\t', _) => write!(f, "{}", c.escape_default())?,
+                (c, _) if printed => write!(f, "{c}")?,
+                (_, code @ ..0x80) => write!(f, "\\x{code:02x}")?,
+                (_, code @ ..0x1_0000) => write!(f, "\\u{code:04x}")?,
+                (_, code) => write!(f, "\\U{code:08x}")?,
+            }
+        }
+        f.write_str("\"")
+    }
 }
 
 /// Renders errors as Kubernetes aggregates them: one as it is, several as `[a, b]`, each once.
@@ -174,8 +298,22 @@ mod tests {
                 "c.resizePolicy: Unsupported value: \"x\": supported values: \"cpu\", \"memory\"",
             ),
             (
-                FieldError::not_found("c.claims[0]", "gpu", "no such claim"),
-                "c.claims[0]: Not found: \"gpu\": no such claim",
+                FieldError::not_found("c.volumeMounts[0].name", "v"),
+                "c.volumeMounts[0].name: Not found: \"v\"",
+            ),
+            (FieldError::too_long("data", 1 << 20), "data: Too long: may not be more than 1048576 bytes"),
+            (FieldError::too_many("rules", 21, 20), "rules: Too many: 21: must have at most 20 items"),
+            (FieldError::invalid("n", -1, "no"), "n: Invalid value: -1: no"),
+            (FieldError::invalid("n", Some(true), "no"), "n: Invalid value: true: no"),
+            (FieldError::invalid("n", None::<&str>, "no"), "n: Invalid value: null: no"),
+            (FieldError::invalid("n", BadValue::Omitted, "no"), "n: Invalid value: no"),
+            (
+                FieldError::invalid("n", BadValue::Bare(r#"{"a":["b"]}"#.to_owned()), "no"),
+                "n: Invalid value: {\"a\":[\"b\"]}: no",
+            ),
+            (
+                FieldError::invalid("n", "it's \"a\"\n\u{1}\u{7f}é\u{ad}", ""),
+                r#"n: Invalid value: "it's \"a\"\n\x01\x7fé\u00ad""#,
             ),
         ];
         for (error, text) in table {

@@ -20,7 +20,7 @@ mod values;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 
-pub use pod::pod;
+pub use pod::{pod, spec};
 pub use prepare::prepare_resize;
 pub use update::update;
 

@@ -41,7 +41,7 @@ impl<'a> ClaimNames<'a> {
                 whole.insert(name);
             }
             if !self.0.contains(name) {
-                errors.push(FieldError::not_found(path, name, self.explanation()));
+                errors.push(FieldError::not_found(path, name).because(self.explanation()));
             }
         }
     }

@@ -10,8 +10,12 @@ use crate::field::FieldError;
 ///
 /// `stored` is the pod as it was, if there was one: what it already got away with is tolerated.
 pub fn pod(new: &Pod, stored: Option<&Pod>) -> Vec<FieldError> {
-    let Some(spec) = &new.spec else { return vec![FieldError::required("spec", "")] };
-    let stored = stored.and_then(|pod| pod.spec.as_ref());
+    let Some(new) = &new.spec else { return vec![FieldError::required("spec", "")] };
+    spec(new, stored.and_then(|pod| pod.spec.as_ref()))
+}
+
+/// The same for the spec of a pod, or of a pod that is yet to be made from a template. Paths begin with `spec`.
+pub fn spec(spec: &PodSpec, stored: Option<&PodSpec>) -> Vec<FieldError> {
     let values = ValueRules::of(spec, stored);
     let policies = PolicyRules::of(spec, stored);
     let mut errors = Vec::new();
