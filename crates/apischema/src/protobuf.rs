@@ -27,8 +27,8 @@ use crate::schema::{Kind, Schema};
 
 pub use envelope::{Envelope, MAGIC};
 
-/// How deep messages may lie in one another.
-pub const MAX_DEPTH: usize = 100;
+/// How deep messages may lie in one another: deeper than any object that can be read from JSON.
+pub const MAX_DEPTH: usize = 160;
 
 /// Why a body could not be read or written.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

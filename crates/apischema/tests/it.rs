@@ -1,7 +1,11 @@
 //! The crate through its public door.
 
+#[cfg(test)]
 mod it {
     mod fixtures;
+    mod hostile;
+    mod laws;
+    mod objects;
     mod openapi;
     mod table;
     mod upstream;

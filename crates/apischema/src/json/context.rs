@@ -139,15 +139,12 @@ impl<'s> Context<'s> {
 
     /// One level down; [`leave`](Self::leave) comes back.
     pub(super) fn enter<E: de::Error>(&mut self) -> Result<(), E> {
-        match self.depth.checked_sub(1) {
-            Some(depth) => {
-                self.depth = depth;
-                Ok(())
-            }
-            None => {
-                self.fatal.get_or_insert(DecodeError::TooLarge("exceeded max depth".to_owned()));
-                Err(E::custom("too deep"))
-            }
+        if let Some(depth) = self.depth.checked_sub(1) {
+            self.depth = depth;
+            Ok(())
+        } else {
+            self.fatal.get_or_insert(DecodeError::TooLarge("exceeded max depth".to_owned()));
+            Err(E::custom("too deep"))
         }
     }
 

@@ -12,7 +12,7 @@ use crate::zero;
 
 /// Reads an object of a struct.
 pub(super) fn seed<'c, 's>(context: &'c mut Context<'s>, id: StructId) -> Seed<'c, 's> {
-    Seed { context, id, go: None, begun: None }
+    Seed { context, id, go: None, begun: None, nullable: true }
 }
 
 /// Reads an object of a struct.
@@ -23,6 +23,8 @@ pub(super) struct Seed<'c, 's> {
     pub(super) go: Option<&'static str>,
     /// What an earlier field of the same name has left; Go goes on with it.
     pub(super) begun: Option<Value>,
+    /// Whether null takes back what was begun, as it does behind a pointer.
+    pub(super) nullable: bool,
 }
 
 impl<'s> Seed<'_, 's> {
@@ -57,6 +59,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Some(Value::Object(object)) => object,
             _ => Map::new(),
         };
+        let goes_on = !object.is_empty();
         let schema = context.schema;
         let owner = &schema[id];
         context.enter()?;
@@ -72,11 +75,11 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
                 }
             };
             let Found::Field(place) = key else { continue };
-            let mut begun = None;
-            if seen.again(place) {
+            let again = seen.again(place);
+            if again {
                 context.duplicate(field.json);
-                begun = object.remove(field.json);
             }
+            let begun = if again || goes_on { object.remove(field.json) } else { None };
             let before = context.push_key(field.json);
             let depth = context.fields.len();
             context.fields.extend(field.through);
@@ -95,7 +98,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 
     fn visit_unit<E>(self) -> Result<Value, E> {
-        Ok(self.begun.unwrap_or(Value::Null))
+        Ok(self.begun.filter(|_| !self.nullable).unwrap_or(Value::Null))
     }
 
     fn visit_bool<E>(self, _: bool) -> Result<Value, E> {

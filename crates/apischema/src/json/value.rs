@@ -54,7 +54,8 @@ impl<'de> DeserializeSeed<'de> for Seed<'_, '_> {
             Shape::Pointer(inner) => Seed { ty: inner, nullable: true, ..self }.deserialize(deserializer),
             Shape::Struct(id) => {
                 let go = Some(self.context.schema[self.ty].go);
-                let seed = structure::Seed { context: self.context, id, go, begun: self.begun };
+                let Self { context, begun, nullable, .. } = self;
+                let seed = structure::Seed { context, id, go, begun, nullable };
                 seed.deserialize(deserializer)
             }
             Shape::RawExtension | Shape::FieldsV1 | Shape::Json | Shape::Any => {
@@ -153,7 +154,7 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::List(element) | Shape::WrappedList(element) => Element::Type(element),
             Shape::SchemaOrArray(id) => Element::Schema(id),
             Shape::SchemaOrStrings(_) => Element::Name,
-            // Go takes a list of small numbers for bytes too; nobody sends one.
+            Shape::Bytes => return listed_bytes(self.context, access),
             _ => {
                 while access.next_element::<IgnoredAny>()?.is_some() {}
                 return self.refuse_or_skip("array", "array");
@@ -176,7 +177,11 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             }
         }
         context.leave();
-        Ok(Value::Array(list))
+        match element {
+            // None of the two is there then.
+            Element::Schema(_) | Element::Name if list.is_empty() => Ok(Value::Null),
+            _ => Ok(Value::Array(list)),
+        }
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut access: A) -> Result<Value, A::Error> {
@@ -252,6 +257,32 @@ fn moment<E: de::Error>(context: &mut Context<'_>, text: &str, precision: Precis
     }
 }
 
+/// Bytes that were sent as a list of numbers, which Go takes too.
+fn listed_bytes<'de, A: SeqAccess<'de>>(context: &mut Context<'_>, mut access: A) -> Result<Value, A::Error> {
+    let mut bytes = Vec::new();
+    while let Some(element) = access.next_element_seed(any::Seed::silent(context))? {
+        let wrong = match &element {
+            Value::Null => None,
+            Value::Number(number) => match number.as_u64().and_then(|number| u8::try_from(number).ok()) {
+                Some(byte) => {
+                    bytes.push(byte);
+                    continue;
+                }
+                None => Some(format!("number {number}")),
+            },
+            Value::Bool(_) => Some("bool".to_owned()),
+            Value::String(_) => Some("string".to_owned()),
+            Value::Array(_) => Some("array".to_owned()),
+            Value::Object(_) => Some("object".to_owned()),
+        };
+        bytes.push(0);
+        if let Some(found) = wrong {
+            context.mismatch(&found, "uint8");
+        }
+    }
+    Ok(Value::String(scalar::base64(&bytes)))
+}
+
 /// A schema inside a schema that might have been something else.
 fn schema_inside<'de, D: de::Deserializer<'de>>(
     context: &mut Context<'_>,
@@ -287,8 +318,9 @@ impl<'de> DeserializeSeed<'de> for ElementSeed<'_, '_> {
         };
         match (value, element) {
             (Value::Null, Element::Type(ty)) => match context.schema[ty].shape {
-                // Absent bytes come back from storage as empty ones.
+                // Absent bytes and wrapped lists come back from storage as empty ones.
                 Shape::Bytes => Ok(Value::String(String::new())),
+                Shape::WrappedList(_) => Ok(Value::Array(Vec::new())),
                 _ => {
                     zero::of(context.schema, ty, &mut context.budget).map_err(|over| context.too_large(over))
                 }

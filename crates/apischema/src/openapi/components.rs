@@ -37,11 +37,10 @@ impl<'s> Components<'s> {
         let Some(found) = self.schema.kind(group, version, kind) else { return Vec::new() };
         let own = self.schema[found.body].fields().iter().filter(|field| field.through.is_none());
         own.filter_map(|field| match self.schema[self.schema.pointee(field.ty)].shape {
-            Shape::Text => Some((field.json, "string")),
+            // A list of texts is the parameter several times over.
+            Shape::Text | Shape::List(_) => Some((field.json, "string")),
             Shape::Bool => Some((field.json, "boolean")),
             Shape::Int32 | Shape::Int64 => Some((field.json, "integer")),
-            // A list of texts is the parameter several times over.
-            Shape::List(_) => Some((field.json, "string")),
             _ => None,
         })
         .collect()

@@ -13,6 +13,12 @@ pub const MAX_OPERATIONS: usize = 10_000;
 /// How many bytes the `copy` operations of a patch may add, all together.
 pub const MAX_COPIED: usize = 3 * 1024 * 1024;
 
+/// How many elements the operations of a patch may push aside, all together.
+///
+/// Each insertion at the front of a list moves all of it: ten thousand of them into a long one would take
+/// minutes.
+const MAX_MOVED: usize = 50_000_000;
+
 /// Why a patch was refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JsonPatchError {
@@ -62,7 +68,7 @@ pub fn apply(document: Value, patch: Value) -> Result<Value, JsonPatchError> {
     if let Some(wrong) = operations.iter().find(|operation| !operation.is_object() && !operation.is_null()) {
         return Err(JsonPatchError::NotAPatch(found(wrong)));
     }
-    let mut patched = Patched { document, copied: 0 };
+    let mut patched = Patched { document, copied: 0, moved: 0 };
     for operation in operations {
         let operation = match operation {
             Value::Object(fields) => Operation { fields },
@@ -121,9 +127,19 @@ fn not_text(value: &Value) -> String {
 struct Patched {
     document: Value,
     copied: usize,
+    moved: usize,
 }
 
 impl Patched {
+    /// Counts elements that were pushed aside.
+    fn count(&mut self, moved: usize) -> Outcome<()> {
+        self.moved = self.moved.saturating_add(moved);
+        if self.moved > MAX_MOVED {
+            return Err(format!("the patch moves more than {MAX_MOVED} elements of lists"));
+        }
+        Ok(())
+    }
+
     fn perform(&mut self, mut operation: Operation) -> Outcome<()> {
         match operation.kind() {
             "add" => {
@@ -132,7 +148,10 @@ impl Patched {
                 let place = self.place(&path).ok_or_else(|| {
                     format!("add operation does not apply: doc is missing path: \"{path}\": missing value")
                 })?;
-                place.add(operation.value()).map_err(|why| format!("error in add for path: '{path}': {why}"))
+                let moved = place
+                    .add(operation.value())
+                    .map_err(|why| format!("error in add for path: '{path}': {why}"))?;
+                self.count(moved)
             }
             "remove" => {
                 let missing = |_| "remove operation failed to decode path: missing value".to_owned();
@@ -140,7 +159,9 @@ impl Patched {
                 let place = self.place(&path).ok_or_else(|| {
                     format!("remove operation does not apply: doc is missing path: \"{path}\": missing value")
                 })?;
-                place.remove().map(drop).map_err(|why| format!("error in remove for path: '{path}': {why}"))
+                let (_, moved) =
+                    place.remove().map_err(|why| format!("error in remove for path: '{path}': {why}"))?;
+                self.count(moved)
             }
             "replace" => self.replace(&mut operation),
             "move" => self.relocate(&operation),
@@ -176,12 +197,15 @@ impl Patched {
             format!("move operation does not apply: doc is missing from path: {from}: missing value")
         })?;
         let key = place.key.clone();
-        let value = place.remove().map_err(|why| format!("error in move for path: '{key}': {why}"))?;
+        let (value, moved) =
+            place.remove().map_err(|why| format!("error in move for path: '{key}': {why}"))?;
+        self.count(moved)?;
         let path = operation.path().map_err(|why| format!("move operation failed to decode path: {why}"))?;
         let place = self.place(&path).ok_or_else(|| {
             format!("move operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
-        place.add(value).map_err(|why| format!("error in move for path: '{path}': {why}"))
+        let moved = place.add(value).map_err(|why| format!("error in move for path: '{path}': {why}"))?;
+        self.count(moved)
     }
 
     fn test(&mut self, operation: &mut Operation) -> Outcome<()> {
@@ -218,7 +242,8 @@ impl Patched {
         let place = self.place(&path).ok_or_else(|| {
             format!("copy operation does not apply: doc is missing destination path: {path}: missing value")
         })?;
-        place.add(value).map_err(|why| format!("error while adding value during copy: {why}"))
+        let moved = place.add(value).map_err(|why| format!("error while adding value during copy: {why}"))?;
+        self.count(moved)
     }
 
     /// The container a path ends in, and the key within.
@@ -284,13 +309,18 @@ impl Place<'_> {
         }
     }
 
-    fn add(self, value: Value) -> Outcome<()> {
+    /// Puts a value in its place; the answer is how many others it has pushed aside.
+    fn add(self, value: Value) -> Outcome<usize> {
         self.fits(&value)?;
         match self.container {
             Value::Object(object) => {
                 object.insert(self.key, value);
+                Ok(0)
             }
-            Value::Array(list) if self.key == "-" => list.push(value),
+            Value::Array(list) if self.key == "-" => {
+                list.push(value);
+                Ok(0)
+            }
             Value::Array(list) => {
                 let place = number(&self.key)
                     .map_err(|why| format!("value was not a proper array index: '{}': {why}", self.key))?;
@@ -298,10 +328,10 @@ impl Place<'_> {
                 let index =
                     within(place, size).filter(|index| *index < size).ok_or_else(|| invalid(place))?;
                 list.insert(index, value);
+                Ok(size - index)
             }
-            _ => {}
+            _ => Ok(0),
         }
-        Ok(())
     }
 
     fn set(self, value: Value) -> Outcome<()> {
@@ -321,16 +351,18 @@ impl Place<'_> {
         Ok(())
     }
 
-    fn remove(self) -> Outcome<Value> {
+    /// Takes a value out; the answer says too how many others have moved up.
+    fn remove(self) -> Outcome<(Value, usize)> {
         match self.container {
             Value::Object(object) => object
                 .remove(&self.key)
+                .map(|value| (value, 0))
                 .ok_or_else(|| format!("Unable to remove nonexistent key: {}: missing value", self.key)),
             Value::Array(list) => {
                 let index = existing(&self.key, list.len())?;
-                Ok(list.remove(index))
+                Ok((list.remove(index), list.len() - index))
             }
-            _ => Ok(Value::Null),
+            _ => Ok((Value::Null, 0)),
         }
     }
 

@@ -230,7 +230,16 @@ impl Merger<'_> {
                 (Some(live), Some(given)) if list.merged => self.list(live, given, &list, false)?,
                 (Some(live), Some(given)) => Merged { arranged: given, live: Ranks::of(&live, key)? },
             };
-            elements?;
+            if elements? == Elements::Objects && key.is_none() {
+                let mut all = merged
+                    .arranged
+                    .iter()
+                    .chain(&order)
+                    .chain(original.get(name).and_then(Value::as_array).into_iter().flatten());
+                if let Some(element) = all.find_map(Value::as_object) {
+                    return Err(StrategicError::no_merge_key(element, ""));
+                }
+            }
             let sorted = order::arrange(merged.arranged, &Ranks::of(&order, key)?, &merged.live, key)?;
             original.insert(name.to_owned(), Value::Array(sorted));
             patch.remove(name);
@@ -285,18 +294,15 @@ impl Merger<'_> {
         for value in patch {
             let Value::Object(value) = value else { continue };
             let identity = value.get(key).ok_or_else(|| StrategicError::no_merge_key(&value, key))?;
-            match places.find(identity) {
-                Some(place) => {
-                    let before = match merged[place].take() {
-                        Value::Object(before) => before,
-                        _ => Map::new(),
-                    };
-                    merged[place] = Value::Object(self.object(before, value, element)?);
-                }
-                None => {
-                    places.note(identity, merged.len());
-                    merged.push(Value::Object(value));
-                }
+            if let Some(place) = places.find(identity) {
+                let before = match merged[place].take() {
+                    Value::Object(before) => before,
+                    _ => Map::new(),
+                };
+                merged[place] = Value::Object(self.object(before, value, element)?);
+            } else {
+                places.note(identity, merged.len());
+                merged.push(Value::Object(value));
             }
         }
         Ok(merged)

@@ -175,7 +175,7 @@ impl Decoder<'_> {
         let mut reader = Reader::new(bytes);
         while let Some((number, wire)) = reader.tag()? {
             match number {
-                1 => key = text(message_bytes(&mut reader, wire)?)?.to_owned(),
+                1 => text(message_bytes(&mut reader, wire)?)?.clone_into(&mut key),
                 2 => value = Some(self.value(inner, wire, &mut reader, depth)?),
                 _ => reader.skip(wire)?,
             }
@@ -183,8 +183,11 @@ impl Decoder<'_> {
         let value = match value {
             Some(value) => value,
             // An entry without a value has an empty one, and empty bytes are not absent ones.
-            None if self.schema[inner].shape == Shape::Bytes => Value::String(String::new()),
-            None => zero::of(self.schema, inner, &mut self.budget)?,
+            None => match self.schema[inner].shape {
+                Shape::Bytes => Value::String(String::new()),
+                Shape::WrappedList(_) => Value::Array(Vec::new()),
+                _ => zero::of(self.schema, inner, &mut self.budget)?,
+            },
         };
         Ok((key, value))
     }

@@ -163,7 +163,7 @@ impl Encoder<'_> {
             }
             (Shape::Time, Value::String(text)) => moment(text, Precision::Seconds, out).ok_or_else(wrong)?,
             (Shape::MicroTime, Value::String(text)) => {
-                moment(text, Precision::Micros, out).ok_or_else(wrong)?
+                moment(text, Precision::Micros, out).ok_or_else(wrong)?;
             }
             (Shape::Duration, value) => {
                 let text = if value.is_null() { "0s" } else { value.as_str().ok_or_else(wrong)? };

@@ -95,6 +95,7 @@ impl<'a> Reader<'a> {
     }
 }
 
+#[expect(clippy::cast_possible_truncation, reason = "seven bits at a time")]
 pub(super) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
         // The low seven bits, and that more follow.

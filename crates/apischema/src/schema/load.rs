@@ -73,7 +73,10 @@ pub(super) fn read(text: &'static str) -> Result<Schema, LoadError> {
                 read_embedded(rest).zip(raw.last_mut()).map(|(found, owner)| owner.embedded.push(found))
             }
             Some(("k", rest)) => read_kind(rest).map(|kind| kinds.push(kind)),
-            Some(("r", rest)) => Some(rows.push((index, rest))),
+            Some(("r", rest)) => {
+                rows.push((index, rest));
+                Some(())
+            }
             _ => None,
         };
         record.ok_or(LoadError::Malformed { line: index + 1 })?;

@@ -1,10 +1,12 @@
 //! What upstream answers to the same input.
 //!
-//! `data/upstream/*.jsonl` holds inputs of our own and, beside each, what Kubernetes' own packages at v1.36.4 made
+//! `tests/upstream/*.jsonl` holds inputs of our own and, beside each, what Kubernetes' own packages at v1.36.4 made
 //! of it. `PLUMB_K8S_ANSWERS` names more such files, separated by colons, for runs of many thousand cases.
 
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use plumb_apischema::patch::{self, strategic};
-use plumb_apischema::{Schema, json};
+use plumb_apischema::{Schema, json, protobuf};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -20,6 +22,7 @@ struct Case {
     #[serde(default)]
     patch: String,
     value: Option<Value>,
+    protobuf: Option<String>,
     #[serde(default)]
     strict: Vec<String>,
     #[serde(default)]
@@ -28,8 +31,8 @@ struct Case {
 
 fn cases(op: &str) -> Vec<Case> {
     let mut texts = vec![
-        include_str!("../../data/upstream/decode.jsonl").to_owned(),
-        include_str!("../../data/upstream/patch.jsonl").to_owned(),
+        include_str!("../upstream/decode.jsonl").to_owned(),
+        include_str!("../upstream/patch.jsonl").to_owned(),
     ];
     if let Ok(more) = std::env::var("PLUMB_K8S_ANSWERS") {
         texts.extend(more.split(':').map(|path| std::fs::read_to_string(path).unwrap()));
@@ -67,6 +70,30 @@ fn a_body_is_read_as_upstream_reads_it() {
             );
         }
     }
+    assert_eq!(wrong, 0);
+}
+
+#[test]
+fn an_object_is_written_and_read_as_upstreams_protobuf() {
+    let schema = Schema::builtin();
+    let (mut wrong, mut compared) = (0, 0);
+    for case in cases("decode") {
+        let (Some(value), Some(body)) = (case.value, case.protobuf) else { continue };
+        let body = STANDARD.decode(body).unwrap();
+        let read = protobuf::decode(schema, &body, None).unwrap();
+        let written = protobuf::encode(schema, &value).unwrap();
+        compared += 1;
+        if read != value {
+            wrong += 1;
+            println!("{}: {}", case.kind, super::difference(&read, &value, ""));
+        }
+        // What upstream was given may hold raw JSON with blanks or empty lists that do not come back.
+        if protobuf::decode(schema, &written, None).unwrap() != value {
+            wrong += 1;
+            println!("{}: written as something else", case.kind);
+        }
+    }
+    assert!(compared > 100);
     assert_eq!(wrong, 0);
 }
 
