@@ -1,0 +1,129 @@
+//! Who asks.
+//!
+//! In this order: an identity given by the part of this process that asks ([`InProcess`]), a client certificate that
+//! the TLS handshake verified, a bearer token, nobody. Nobody ([`User::anonymous`]) gets as far as the health
+//! endpoints ([`may_be_anonymous`]); everything else is [`Unauthorized`].
+
+mod certificate;
+mod csv;
+mod token;
+mod tokens;
+mod user;
+
+pub use certificate::CertificateIdentity;
+pub use token::Token;
+pub use tokens::{TokenError, Tokens};
+pub use user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, User};
+
+use std::sync::Arc;
+
+use http::{header::AUTHORIZATION, request::Parts};
+
+use crate::{pki::Clock, serve::Peer};
+
+/// The identity of a part of this process, given with its request as an extension. A request from outside cannot
+/// carry one: extensions do not travel.
+#[derive(Clone, Debug)]
+pub struct InProcess(pub Arc<User>);
+
+/// The request is answered with 401: it does not say who asks, or what it says is not so.
+///
+/// Which of them it was is for the log; the answer does not tell.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Unauthorized {
+    /// There are no credentials, and the path is not open to everybody.
+    #[error("no credentials")]
+    Anonymous,
+    /// The bearer token is not one of ours.
+    #[error("unknown bearer token")]
+    UnknownToken,
+    /// The client certificate was good when the connection began, and no longer is.
+    #[error("the client certificate has expired")]
+    Expired,
+}
+
+/// Tells who asks.
+#[derive(Debug)]
+pub struct Authenticator {
+    tokens: Tokens,
+    clock: Arc<dyn Clock>,
+    anonymous: Arc<User>,
+}
+
+impl Authenticator {
+    /// Knows the bearers of `tokens`, and judges certificates by `clock`.
+    pub fn new(tokens: Tokens, clock: Arc<dyn Clock>) -> Self {
+        Self { tokens, clock, anonymous: Arc::new(User::anonymous()) }
+    }
+
+    /// Tells who asks, and takes the credentials out of the request, so that nothing behind can leak them.
+    pub fn authenticate(&self, request: &mut Parts) -> Result<Arc<User>, Unauthorized> {
+        let authorization = request.headers.remove(AUTHORIZATION);
+        if let Some(InProcess(user)) = request.extensions.get() {
+            return Ok(Arc::clone(user));
+        }
+        let certificate = request.extensions.get::<Peer>().and_then(Peer::certificate);
+        // Checked with every request: a connection may outlive the certificate that it began with.
+        let expired = certificate.is_some_and(|certificate| certificate.expires() < self.clock.now());
+        if let Some(certificate) = certificate
+            && !expired
+        {
+            return Ok(Arc::clone(certificate.user()));
+        }
+        match authorization.as_ref().and_then(|value| bearer(value.as_bytes())) {
+            Some(token) => self.tokens.bearer(token).ok_or(Unauthorized::UnknownToken),
+            None if expired => Err(Unauthorized::Expired),
+            None if may_be_anonymous(request.uri.path()) => Ok(Arc::clone(&self.anonymous)),
+            None => Err(Unauthorized::Anonymous),
+        }
+    }
+}
+
+/// Whether the path is open to everybody: whether the server is well, and which one it is. These are the paths of the
+/// role `system:public-info-viewer`.
+pub fn may_be_anonymous(path: &str) -> bool {
+    matches!(path, "/healthz" | "/livez" | "/readyz" | "/version" | "/version/")
+}
+
+/// The token in the value of an `Authorization` header, if it is of that kind.
+fn bearer(value: &[u8]) -> Option<&[u8]> {
+    let mut words = value.trim_ascii().splitn(3, |byte| *byte == b' ');
+    let scheme = words.next()?;
+    let token = words.next()?;
+    (scheme.eq_ignore_ascii_case(b"bearer") && !token.is_empty()).then_some(token)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bearer_token_is_the_word_after_the_scheme() {
+        let cases: [(&str, Option<&str>); 9] = [
+            ("Bearer abc", Some("abc")),
+            ("bearer abc", Some("abc")),
+            ("BEARER abc def", Some("abc")),
+            ("  Bearer abc ", Some("abc")),
+            ("Bearer", None),
+            ("Bearer ", None),
+            ("Bearer  abc", None),
+            ("Basic abc", None),
+            ("", None),
+        ];
+        for (value, token) in cases {
+            assert_eq!(bearer(value.as_bytes()), token.map(str::as_bytes), "{value:?}");
+        }
+    }
+
+    #[test]
+    fn only_health_and_version_are_open_to_everybody() {
+        for path in ["/livez", "/readyz", "/healthz", "/version", "/version/"] {
+            assert!(may_be_anonymous(path), "{path}");
+        }
+        for path in
+            ["", "/", "/livez/../api", "/livezz", "/healthz/etcd", "/api", "/apis", "/metrics", "/openapi/v3"]
+        {
+            assert!(!may_be_anonymous(path), "{path}");
+        }
+    }
+}

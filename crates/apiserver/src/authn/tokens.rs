@@ -1,0 +1,109 @@
+//! The bearers of tokens.
+
+use std::{
+    collections::HashSet,
+    path::{Path, PathBuf},
+    sync::Arc,
+};
+
+use super::{Token, User, csv};
+use crate::pki::{ADMIN_USER, FileError, MASTERS_GROUP, files};
+
+/// Every token is compared with every one that is presented, so that time does not tell which came close.
+const MAX_TOKENS: usize = 1_000;
+
+/// Why a token file cannot be used. It was left as it is, and no message holds a token.
+#[derive(Debug, thiserror::Error)]
+pub enum TokenError {
+    /// The file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// A line does not say whose token it is.
+    #[error(
+        "{} line {line}: {what}; mend the line (token,user,uid,\"group,group\"), or remove the file to have a new one \
+         made with a token for the administrator",
+        path.display()
+    )]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// The line, counted from 1.
+        line: usize,
+        /// What is wrong with it.
+        what: &'static str,
+    },
+    /// The system has no random numbers to make a token of.
+    #[error("cannot make a token: no random numbers")]
+    Random,
+}
+
+/// The bearers of tokens: a file with a line for each, in the format of upstream's static token file
+/// (`token,user,uid,"group,group"`).
+#[derive(Debug)]
+pub struct Tokens {
+    known: Vec<(Token, Arc<User>)>,
+}
+
+impl Tokens {
+    /// Reads the file, or makes one with a new token for the administrator.
+    pub fn open(path: &Path) -> Result<Self, TokenError> {
+        if let Some(bytes) = files::read_private(path)? {
+            return Self::read(path, &String::from_utf8_lossy(&bytes));
+        }
+        let random = rustls::crypto::ring::default_provider().secure_random;
+        let token = Token::generate(random).map_err(|_| TokenError::Random)?;
+        let fields = [token.reveal(), ADMIN_USER, "", MASTERS_GROUP].map(csv::quote);
+        files::replace(path, &(fields.join(",") + "\n"), files::PRIVATE)?;
+        Ok(Self { known: vec![(token, Arc::new(User::new(ADMIN_USER, "", [MASTERS_GROUP])))] })
+    }
+
+    fn read(path: &Path, text: &str) -> Result<Self, TokenError> {
+        let mut known = Vec::new();
+        let mut seen = HashSet::new();
+        for (number, line) in text.lines().enumerate() {
+            if line.trim().is_empty() {
+                continue;
+            }
+            let unfit = |what| TokenError::Unfit { path: path.to_owned(), line: number + 1, what };
+            let (token, user) = entry(line).map_err(unfit)?;
+            if !seen.insert(token.reveal().to_owned()) {
+                return Err(unfit("the token of an earlier line again"));
+            }
+            if known.len() == MAX_TOKENS {
+                return Err(unfit("too many tokens"));
+            }
+            known.push((token, Arc::new(user)));
+        }
+        Ok(Self { known })
+    }
+
+    /// Who bears the token.
+    pub(super) fn bearer(&self, presented: &[u8]) -> Option<Arc<User>> {
+        // All are compared, whichever it is.
+        self.known.iter().fold(None, |found, (token, user)| {
+            let is = token.is(presented);
+            if is { Some(Arc::clone(user)) } else { found }
+        })
+    }
+
+    /// The first token of a user.
+    pub fn of(&self, user: &str) -> Option<&Token> {
+        self.known.iter().find(|(_, bearer)| bearer.name() == user).map(|(token, _)| token)
+    }
+}
+
+fn entry(line: &str) -> Result<(Token, User), &'static str> {
+    let mut fields = csv::fields(line)?.into_iter();
+    let (Some(token), Some(name), Some(uid)) = (fields.next(), fields.next(), fields.next()) else {
+        return Err("fewer than three fields");
+    };
+    if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("a token is one word of printable characters");
+    }
+    if name.is_empty() {
+        return Err("the user has no name");
+    }
+    let groups = fields.next().unwrap_or_default();
+    let groups = groups.split(',').map(str::trim).filter(|group| !group.is_empty());
+    Ok((Token::new(token), User::new(name, uid, groups)))
+}

@@ -1,0 +1,194 @@
+//! The kubeconfig by which `kubectl` and every other client finds the cluster.
+//!
+//! Plumb's own file is written as a whole. A user's file is merged into: the entries of this cluster are put in or
+//! replaced by name, and everything else stays, unknown fields included. As with `kubectl config`, comments do not
+//! survive a change; a file that already says what it should is not touched.
+
+use std::{
+    fs::{self, OpenOptions},
+    io,
+    path::{Path, PathBuf},
+};
+
+use base64::{Engine as _, prelude::BASE64_STANDARD};
+use serde_json::{Map, Value, json};
+
+use crate::pki::{FileError, KeyedCertificate, files};
+
+/// What a cluster and its context are called, if nothing else is asked for.
+pub const DEFAULT_NAME: &str = "plumb";
+
+/// Why a kubeconfig cannot be written. It was left as it is, and no message holds any of its contents.
+#[derive(Debug, thiserror::Error)]
+pub enum KubeconfigError {
+    /// A file cannot be read or written.
+    #[error(transparent)]
+    File(#[from] FileError),
+    /// The file is not one that can be merged into.
+    #[error("{} {what}; mend it, or name another file with --kubeconfig", path.display())]
+    Unfit {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it, said of the file.
+        what: String,
+    },
+    /// Another program is about to change the file.
+    #[error("{} is being changed by another program; if that is not so, remove {}", path.display(), lock.display())]
+    Locked {
+        /// The file.
+        path: PathBuf,
+        /// What says so.
+        lock: PathBuf,
+    },
+}
+
+/// What a merge does with the context that `kubectl` uses if it is not told one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CurrentContext {
+    /// It becomes this cluster's.
+    Switch,
+    /// It stays, if there is one.
+    Keep,
+}
+
+/// The entries of one cluster: where it is, whom it is trusted by, and who asks.
+#[derive(Clone, Debug)]
+pub struct Entry {
+    name: String,
+    cluster: Value,
+    user: Value,
+}
+
+impl Entry {
+    /// The cluster `name` at `server`, whose authority has the certificate `authority_pem`, for the bearer of `client`.
+    pub fn new(name: &str, server: &str, authority_pem: &str, client: &KeyedCertificate) -> Self {
+        Self {
+            name: name.to_owned(),
+            cluster: json!({
+                "server": server,
+                "certificate-authority-data": BASE64_STANDARD.encode(authority_pem),
+            }),
+            user: json!({
+                "client-certificate-data": BASE64_STANDARD.encode(client.certificate_pem()),
+                "client-key-data": BASE64_STANDARD.encode(client.key_pem().reveal()),
+            }),
+        }
+    }
+
+    /// Writes a file with these entries alone, in place of whatever is there.
+    pub fn write(&self, path: &Path) -> Result<(), KubeconfigError> {
+        let mut config = Map::new();
+        self.put_into(&mut config, CurrentContext::Switch).map_err(|what| unfit(path, what))?;
+        Ok(files::replace(path, &render(path, &config)?, files::PRIVATE)?)
+    }
+
+    /// Puts these entries into a file, which need not exist, and leaves everything else in it.
+    pub fn merge(&self, path: &Path, current: CurrentContext) -> Result<(), KubeconfigError> {
+        // A link stays a link: what it points to is replaced.
+        let resolved = fs::canonicalize(path);
+        let path = resolved.as_deref().unwrap_or(path);
+        if let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) {
+            files::private_directory(parent)?;
+        }
+        let _lock = Lock::take(path)?;
+
+        let before = parse(path)?;
+        let mut after = before.clone();
+        self.put_into(&mut after, current).map_err(|what| unfit(path, what))?;
+        if after == before {
+            return Ok(());
+        }
+        let text = render(path, &after)?;
+        Ok(files::replace(path, &text, files::PRIVATE)?)
+    }
+
+    fn put_into(&self, config: &mut Map<String, Value>, current: CurrentContext) -> Result<(), String> {
+        config.entry("apiVersion").or_insert_with(|| "v1".into());
+        config.entry("kind").or_insert_with(|| "Config".into());
+        let user = format!("{}-admin", self.name);
+        let context = json!({"cluster": self.name, "user": user});
+        put(config, "clusters", "cluster", &self.name, self.cluster.clone())?;
+        put(config, "users", "user", &user, self.user.clone())?;
+        put(config, "contexts", "context", &self.name, context)?;
+
+        let has_current =
+            config.get("current-context").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
+        if current == CurrentContext::Switch || !has_current {
+            config.insert("current-context".to_owned(), self.name.clone().into());
+        }
+        Ok(())
+    }
+}
+
+/// Puts `{name: name, field: value}` into the list `list`, in the place of the entry of that name if there is one.
+fn put(
+    config: &mut Map<String, Value>,
+    list: &str,
+    field: &str,
+    name: &str,
+    value: Value,
+) -> Result<(), String> {
+    let entries = config.entry(list).or_insert(Value::Null);
+    if entries.is_null() {
+        *entries = Value::Array(Vec::new());
+    }
+    let Value::Array(entries) = entries else { return Err(format!("has {list} that are no list")) };
+    let entry = json!({"name": name, field: value});
+    match entries.iter_mut().find(|entry| entry.get("name").and_then(Value::as_str) == Some(name)) {
+        Some(found) => *found = entry,
+        None => entries.push(entry),
+    }
+    Ok(())
+}
+
+fn parse(path: &Path) -> Result<Map<String, Value>, KubeconfigError> {
+    let Some(bytes) = files::read(path)? else { return Ok(Map::new()) };
+    let text = String::from_utf8(bytes).map_err(|_| unfit(path, "is not text"))?;
+    if text.trim().is_empty() {
+        return Ok(Map::new());
+    }
+    // Old octal numbers are read as kubectl reads them. The error is told by its place alone: around it stand secrets.
+    let options = serde_saphyr::options! { legacy_octal_numbers: true, with_snippet: false };
+    match serde_saphyr::from_str_with_options(&text, options) {
+        Ok(Value::Object(config)) => Ok(config),
+        Ok(Value::Null) => Ok(Map::new()),
+        Ok(_) => Err(unfit(path, "is not a kubeconfig")),
+        Err(error) => {
+            let place = error.location().map(|at| format!(" at line {}, column {}", at.line(), at.column()));
+            Err(unfit(path, format!("is not valid yaml{}", place.unwrap_or_default())))
+        }
+    }
+}
+
+fn render(path: &Path, config: &Map<String, Value>) -> Result<String, KubeconfigError> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: false };
+    serde_saphyr::to_string_with_options(config, options)
+        .map_err(|_| unfit(path, "holds something that cannot be written as yaml"))
+}
+
+fn unfit(path: &Path, what: impl Into<String>) -> KubeconfigError {
+    KubeconfigError::Unfit { path: path.to_owned(), what: what.into() }
+}
+
+/// The lock that `kubectl` takes as well while it changes a kubeconfig: a file beside it.
+struct Lock(PathBuf);
+
+impl Lock {
+    fn take(path: &Path) -> Result<Self, KubeconfigError> {
+        let lock = files::beside(path, ".lock");
+        match OpenOptions::new().write(true).create_new(true).open(&lock) {
+            Ok(_) => Ok(Self(lock)),
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                Err(KubeconfigError::Locked { path: path.to_owned(), lock })
+            }
+            Err(error) => Err(FileError::new("create", &lock)(error).into()),
+        }
+    }
+}
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        // If it cannot be removed, the next to come is told about it by name.
+        drop(fs::remove_file(&self.0));
+    }
+}

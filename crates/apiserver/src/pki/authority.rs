@@ -1,0 +1,259 @@
+//! The authority: it signs, and is renewed without anybody being told.
+
+use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
+
+use jiff::Timestamp;
+use rcgen::{
+    BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair,
+    KeyUsagePurpose, PublicKeyData as _, SanType, SerialNumber,
+};
+use rustls::pki_types::{CertificateDer, pem::PemObject as _};
+
+use super::{
+    certificate::{Facts, Validity, is_signed_by},
+    error::{PkiError, RENEW_ELSEWHERE, RESTORE_AUTHORITY},
+    files,
+    keyed::{KeyedCertificate, certificate_pem},
+    name,
+};
+
+const AUTHORITY_DAYS: i64 = 3650;
+const LEAF_DAYS: i64 = 365;
+
+const CERTIFICATE_FILE: &str = "ca.crt";
+const KEY_FILE: &str = "ca.key";
+
+/// What the name of an authority that was made here begins with; when it was made follows.
+const OUR_NAME: &str = "plumb-ca@";
+
+/// The common name of the API server in its certificate.
+const SERVING_USER: &str = "kube-apiserver";
+
+pub(super) struct Authority {
+    key: Arc<KeyPair>,
+    certificate: CertificateDer<'static>,
+    facts: Facts,
+}
+
+impl Authority {
+    /// Opens the authority in `directory`, or makes one, and renews it if that is due.
+    pub(super) fn open(directory: &Path, now: Timestamp) -> Result<Self, PkiError> {
+        let certificate_path = directory.join(CERTIFICATE_FILE);
+        let key_path = directory.join(KEY_FILE);
+        let certificate = files::read(&certificate_path)?;
+        let key = match files::read_private(&key_path)? {
+            Some(key) => KeyPair::from_pem(&String::from_utf8_lossy(&key))
+                .map_err(|error| unfit(&key_path, format!("holds no usable private key ({error})")))?,
+            None if certificate.is_some() => {
+                return Err(unfit(&key_path, "is missing, though ca.crt is there"));
+            }
+            None => {
+                let key = KeyPair::generate().map_err(PkiError::make("the authority's key"))?;
+                files::replace(&key_path, &key.serialize_pem(), files::PRIVATE)?;
+                key
+            }
+        };
+        // A key without a certificate is what a crash at first start leaves. Nothing is lost by completing it, since
+        // whatever the key signed stays valid under any certificate for that key and name.
+        let Some(certificate) = certificate else {
+            let subject = name::encode(&format!("{OUR_NAME}{}", now.as_second()), &[]);
+            return Self::write(directory, Arc::new(key), subject, KeyIdMethod::Sha256, now);
+        };
+
+        let mut authority = Self::load(&certificate_path, &certificate, Arc::new(key))?;
+        authority.renew_if_due(directory, now)?;
+        Ok(authority)
+    }
+
+    fn load(path: &Path, pem: &[u8], key: Arc<KeyPair>) -> Result<Self, PkiError> {
+        let mut found = CertificateDer::pem_slice_iter(pem);
+        let (Some(Ok(certificate)), None) = (found.next(), found.next()) else {
+            return Err(unfit(path, "does not hold just one certificate"));
+        };
+        let Some(facts) = Facts::read(&certificate) else {
+            return Err(unfit(path, "holds a damaged certificate"));
+        };
+        if facts.public_key != key.subject_public_key_info() {
+            return Err(unfit(path, "does not belong to ca.key"));
+        }
+        if !facts.is_authority {
+            return Err(unfit(path, "is not the certificate of an authority"));
+        }
+        if !is_signed_by(&certificate, &facts.public_key) {
+            return Err(unfit(
+                path,
+                "is not signed by ca.key: an authority under another one is not supported",
+            ));
+        }
+        Ok(Self { key, certificate, facts })
+    }
+
+    /// Renews the authority's certificate, if it is time, and says whether it was. Name and key stay, so that what was
+    /// issued before holds under the new one, and what is issued from now on under the old one, as long as that holds.
+    ///
+    /// One that was made elsewhere is not renewed: it may say what a new one of ours would not.
+    pub(super) fn renew_if_due(&mut self, directory: &Path, now: Timestamp) -> Result<bool, PkiError> {
+        if !self.facts.validity.due(now) {
+            return Ok(false);
+        }
+        if !self.is_ours() {
+            let path = directory.join(CERTIFICATE_FILE);
+            let end = self.facts.validity.not_after;
+            if end <= now {
+                let what = format!("was made elsewhere, and held until {end}");
+                return Err(PkiError::unfit(path, what, RENEW_ELSEWHERE));
+            }
+            tracing::warn!(file = %path.display(), %end, "this authority was made elsewhere and is not renewed here");
+            return Ok(false);
+        }
+        *self = Self::write(
+            directory,
+            Arc::clone(&self.key),
+            self.facts.subject.clone(),
+            self.identifier(),
+            now,
+        )?;
+        Ok(true)
+    }
+
+    fn write(
+        directory: &Path,
+        key: Arc<KeyPair>,
+        subject: Vec<u8>,
+        identifier: KeyIdMethod,
+        now: Timestamp,
+    ) -> Result<Self, PkiError> {
+        let path = directory.join(CERTIFICATE_FILE);
+        let mut params = params(Validity::from_now(now, AUTHORITY_DAYS));
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params.key_usages =
+            vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign, KeyUsagePurpose::DigitalSignature];
+        params.key_identifier_method = identifier;
+        let what = "the authority's certificate";
+        let made = params.self_signed(&*key).map_err(PkiError::make(what))?;
+        let certificate = renamed(&made, &subject, &subject, &key, what)?;
+        let pem = certificate_pem(&certificate);
+        files::replace(&path, &pem, files::PUBLIC)?;
+        Self::load(&path, pem.as_bytes(), key)
+    }
+
+    /// A certificate for the server that is reached under `names`.
+    pub(super) fn issue_serving(
+        &self,
+        names: &BTreeSet<String>,
+        now: Timestamp,
+    ) -> Result<KeyedCertificate, PkiError> {
+        let mut params = params(self.leaf_validity(now));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.subject_alt_names = names.iter().map(|name| alternative(name)).collect::<Result<_, _>>()?;
+        self.issue(params, &name::encode(SERVING_USER, &[]), "the serving certificate")
+    }
+
+    /// A certificate for a client that is `user` of `groups`.
+    pub(super) fn issue_client(
+        &self,
+        user: &str,
+        groups: &[&str],
+        now: Timestamp,
+    ) -> Result<KeyedCertificate, PkiError> {
+        if user.is_empty() {
+            return Err(PkiError::Name { name: user.to_owned(), what: "a user has a name" });
+        }
+        if groups.iter().any(|group| group.is_empty()) {
+            return Err(PkiError::Name { name: user.to_owned(), what: "a group has a name" });
+        }
+        let mut params = params(self.leaf_validity(now));
+        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
+        self.issue(params, &name::encode(user, groups), "a client certificate")
+    }
+
+    fn issue(
+        &self,
+        mut params: CertificateParams,
+        subject: &[u8],
+        what: &'static str,
+    ) -> Result<KeyedCertificate, PkiError> {
+        params.is_ca = IsCa::ExplicitNoCa;
+        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        // Strict clients (Python's ssl since 3.13) refuse a certificate without it.
+        params.use_authority_key_identifier_extension = true;
+
+        let key = KeyPair::generate().map_err(PkiError::make(what))?;
+        let mut issuer = CertificateParams::default();
+        issuer.key_identifier_method = self.identifier();
+        issuer.key_usages = vec![KeyUsagePurpose::KeyCertSign];
+        let made = params
+            .signed_by(&key, &Issuer::from_params(&issuer, &*self.key))
+            .map_err(PkiError::make(what))?;
+        let certificate = renamed(&made, &self.facts.subject, subject, &self.key, what)?;
+        KeyedCertificate::new(certificate, &key).ok_or_else(|| damaged(what))
+    }
+
+    pub(super) fn der(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+
+    pub(super) fn pem(&self) -> String {
+        certificate_pem(&self.certificate)
+    }
+
+    /// Whether it issued the certificate.
+    pub(super) fn issued(&self, certificate: &[u8]) -> bool {
+        is_signed_by(certificate, &self.facts.public_key)
+    }
+
+    fn is_ours(&self) -> bool {
+        let name = self.facts.common_name.as_deref().unwrap_or_default();
+        name.starts_with(OUR_NAME) && self.facts.subject == name::encode(name, &[])
+    }
+
+    fn identifier(&self) -> KeyIdMethod {
+        self.facts.key_identifier.clone().map_or(KeyIdMethod::Sha256, KeyIdMethod::PreSpecified)
+    }
+
+    /// Nothing outlives the authority that vouches for it.
+    fn leaf_validity(&self, now: Timestamp) -> Validity {
+        Validity::from_now(now, LEAF_DAYS).within(self.facts.validity)
+    }
+}
+
+fn unfit(path: &Path, what: impl Into<String>) -> PkiError {
+    PkiError::unfit(path, what, RESTORE_AUTHORITY)
+}
+
+fn damaged(what: &'static str) -> PkiError {
+    PkiError::Make { what, source: rcgen::Error::CouldNotParseCertificate }
+}
+
+fn params(validity: Validity) -> CertificateParams {
+    let mut params = CertificateParams::default();
+    params.not_before = std::time::SystemTime::from(validity.not_before).into();
+    params.not_after = std::time::SystemTime::from(validity.not_after).into();
+    // Without one given, the number would follow from the key, and a renewed authority would bear that of the old.
+    params.serial_number = Some(SerialNumber::from_slice(uuid::Uuid::new_v4().as_bytes()));
+    params
+}
+
+fn renamed(
+    made: &rcgen::Certificate,
+    issuer: &[u8],
+    subject: &[u8],
+    key: &KeyPair,
+    what: &'static str,
+) -> Result<CertificateDer<'static>, PkiError> {
+    let renamed = name::rename(made.der(), issuer, subject, key).ok_or_else(|| damaged(what))?;
+    Ok(renamed.map_err(PkiError::make(what))?.into())
+}
+
+fn alternative(name: &str) -> Result<SanType, PkiError> {
+    if let Ok(address) = name.parse::<IpAddr>() {
+        return Ok(SanType::IpAddress(address));
+    }
+    let invalid = || PkiError::Name { name: name.to_owned(), what: "neither an address nor a host name" };
+    let is_host =
+        !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-._*".contains(&byte));
+    if !is_host {
+        return Err(invalid());
+    }
+    Ok(SanType::DnsName(name.try_into().map_err(|_| invalid())?))
+}

@@ -1,0 +1,89 @@
+//! Where the server listens.
+
+use std::{
+    io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+};
+
+use tokio::net::{TcpListener, TcpSocket};
+
+/// Connections that the kernel holds until they are accepted: a thousand nodes may come at once.
+const BACKLOG: u32 = 1_024;
+
+/// Why the server cannot listen.
+#[derive(Debug, thiserror::Error)]
+pub enum BindError {
+    /// Somebody else does.
+    #[error(
+        "cannot listen on {address}: it is in use by another process; stop that, or choose another address with --listen"
+    )]
+    InUse {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// No interface of this machine has the address.
+    #[error(
+        "cannot listen on {address}: this machine does not have that address; choose another one with --listen"
+    )]
+    NotHere {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// The port is for privileged users.
+    #[error("cannot listen on {address}: not permitted; choose a port of 1024 or above with --listen")]
+    NotPermitted {
+        /// The address asked for.
+        address: SocketAddr,
+    },
+    /// Anything else.
+    #[error("cannot listen on {address}")]
+    Other {
+        /// The address asked for.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+/// A place where clients are heard. Nothing is accepted before [`serve`](super::serve).
+#[derive(Debug)]
+pub struct Listener {
+    pub(super) inner: TcpListener,
+    address: SocketAddr,
+}
+
+impl Listener {
+    /// Listens on `address`; port 0 lets the system choose one.
+    pub fn bind(address: SocketAddr) -> Result<Self, BindError> {
+        let listen = || {
+            let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
+            // Connections of a former server in their last moments do not keep the next one out.
+            socket.set_reuseaddr(true)?;
+            socket.bind(address)?;
+            let inner = socket.listen(BACKLOG)?;
+            let address = inner.local_addr()?;
+            Ok(Self { inner, address })
+        };
+        listen().map_err(|source: io::Error| match source.kind() {
+            io::ErrorKind::AddrInUse => BindError::InUse { address },
+            io::ErrorKind::AddrNotAvailable => BindError::NotHere { address },
+            io::ErrorKind::PermissionDenied => BindError::NotPermitted { address },
+            _ => BindError::Other { address, source },
+        })
+    }
+
+    /// The address, with the port that the system chose.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Where a client on this machine reaches the server.
+    pub fn url(&self) -> String {
+        let reachable = match self.address.ip() {
+            IpAddr::V4(address) if address.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+            IpAddr::V6(address) if address.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+            address => address,
+        };
+        format!("https://{}", SocketAddr::new(reachable, self.address.port()))
+    }
+}

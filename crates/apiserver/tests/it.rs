@@ -1,0 +1,9 @@
+//! The API, seen by its clients.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+mod it {
+    mod authn;
+    mod pki;
+    mod serve;
+}

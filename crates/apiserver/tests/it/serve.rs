@@ -1,0 +1,6 @@
+//! The door, through real sockets.
+
+mod ending;
+mod hostile;
+mod identity;
+mod server;
