@@ -7,11 +7,13 @@
 //!                └─ write, delete ▸ decode ▸ patch ▸ prepare ▸ validate ▸ store (again if someone came between)
 //! ```
 //!
-//! A kind is a row of a table; what is special about it is in its strategy. Objects are held as
+//! A kind is a row of a table ([`kinds`]); what is special about it is in its strategy. Objects are held as
 //! encoded bytes, which reads and watches copy; only a write decodes them, and only the rules of a resize,
 //! which are `plumb-resize`'s, see them as types.
 
 pub mod authn;
+pub mod defaults;
 pub mod kubeconfig;
 pub mod pki;
 pub mod serve;
+pub mod validation;

@@ -4,6 +4,7 @@
 
 mod it {
     mod authn;
+    mod defaults;
     mod pki;
     mod serve;
 }

@@ -1,0 +1,276 @@
+//! Whether an object may be stored as it is, in the words of kube-apiserver 1.36.
+//!
+//! A kind is a row: the form of its names, and what is asked of a new object, of a changed one and of a
+//! changed status. Metadata is checked for every kind, listed or not. What a pod's resources may be and how
+//! they may change is not decided here but asked of [`plumb_resize::validate`].
+//!
+//! Objects come decoded, pruned and with their defaults. Pods and templates are read into the API's types,
+//! since so much of them is checked; of the other kinds only the fields in question are looked at.
+
+mod apps;
+mod autoscaling;
+mod batch;
+mod config;
+mod cron;
+mod event;
+mod format;
+mod json;
+mod labels;
+mod metadata;
+mod namespace;
+mod node;
+mod path;
+mod percent;
+mod pod;
+mod policy;
+mod quota;
+mod rbac;
+mod resource_name;
+mod service;
+mod storage;
+mod template;
+
+use plumb_apischema::schema::{Resource, Scope};
+use plumb_resize::field::FieldError;
+use plumb_resize::rules::Rules;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use format::Complaints;
+use metadata::Name;
+use path::Path;
+
+/// Everything wrong with an object, in the order in which it was found.
+type Errors = Vec<FieldError>;
+
+/// The kind of an object, as far as its rules depend on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Kind<'a> {
+    /// The group; empty for the core.
+    pub group: &'a str,
+    /// The name of the kind.
+    pub kind: &'a str,
+    /// Whether its objects live in namespaces.
+    pub namespaced: bool,
+}
+
+impl From<&Resource> for Kind<'static> {
+    fn from(resource: &Resource) -> Self {
+        let namespaced = resource.scope == Scope::Namespaced;
+        Self { group: resource.group, kind: resource.kind, namespaced }
+    }
+}
+
+type Create = fn(&Value, &Rules, &mut Errors);
+type Update = fn(&Value, &Value, &Rules, &mut Errors);
+
+/// What is asked of the objects of a kind, beside what is asked of all.
+struct Row {
+    group: &'static str,
+    kind: &'static str,
+    name: Name,
+    /// Whether an update is also checked for what is asked of new metadata.
+    metadata_again: bool,
+    create: Create,
+    update: Update,
+    status: Update,
+}
+
+impl Row {
+    const fn new(group: &'static str, kind: &'static str) -> Self {
+        Self {
+            group,
+            kind,
+            name: Name::Subdomain,
+            metadata_again: false,
+            create: |_, _, _| {},
+            update: |_, _, _, _| {},
+            status: |_, _, _, _| {},
+        }
+    }
+
+    const fn named(self, name: Name) -> Self {
+        Self { name, ..self }
+    }
+
+    const fn metadata_again(self) -> Self {
+        Self { metadata_again: true, ..self }
+    }
+
+    const fn checked(self, create: Create, update: Update) -> Self {
+        Self { create, update, ..self }
+    }
+
+    const fn status(self, status: Update) -> Self {
+        Self { status, ..self }
+    }
+}
+
+const RBAC: &str = "rbac.authorization.k8s.io";
+
+/// The kinds with rules of their own.
+const ROWS: &[Row] = &[
+    Row::new("", "Pod").metadata_again().checked(pod::create, pod::update).status(pod::update_status),
+    Row::new("", "PodTemplate").checked(template::create, template::update),
+    Row::new("", "ReplicationController").checked(template::controller, template::controller_update),
+    Row::new("", "Service").named(Name::Label).checked(service::create, service::update),
+    Row::new("", "ConfigMap").metadata_again().checked(config::map, config::map_update),
+    Row::new("", "Secret").metadata_again().checked(config::secret, config::secret_update),
+    Row::new("", "ServiceAccount").metadata_again(),
+    Row::new("", "Namespace")
+        .named(Name::Label)
+        .checked(namespace::create, |_, _, _, _| {})
+        .status(namespace::status),
+    Row::new("", "Node").checked(node::create, node::update).status(node::update),
+    Row::new("", "LimitRange").metadata_again().checked(quota::limit_range, quota::limit_range_update),
+    Row::new("", "ResourceQuota").checked(quota::create, quota::update).status(quota::status),
+    Row::new("", "PersistentVolumeClaim").metadata_again().checked(storage::claim, storage::claim_update),
+    Row::new("", "Event").named(Name::Segment).checked(event::create, event::update),
+    Row::new("events.k8s.io", "Event").checked(event::create_new, event::update_new),
+    Row::new("apps", "Deployment")
+        .checked(apps::deployment, apps::deployment_update)
+        .status(apps::deployment_status),
+    Row::new("apps", "ReplicaSet")
+        .checked(apps::replica_set, apps::replica_set_update)
+        .status(apps::replica_set_status),
+    Row::new("apps", "StatefulSet")
+        .named(Name::Label)
+        .checked(apps::stateful_set, apps::stateful_set_update)
+        .status(apps::stateful_set_status),
+    Row::new("apps", "DaemonSet")
+        .checked(apps::daemon_set, apps::daemon_set_update)
+        .status(apps::daemon_set_status),
+    Row::new("batch", "Job").checked(batch::job, batch::job_update),
+    Row::new("batch", "CronJob").checked(batch::cron_job, batch::cron_job_update),
+    Row::new("autoscaling", "HorizontalPodAutoscaler")
+        .checked(autoscaling::create, autoscaling::update)
+        .status(autoscaling::status),
+    Row::new("policy", "PodDisruptionBudget")
+        .named(Name::Segment)
+        .checked(policy::disruption_budget, policy::disruption_budget_update),
+    Row::new("scheduling.k8s.io", "PriorityClass")
+        .checked(policy::priority_class, policy::priority_class_update),
+    Row::new("coordination.k8s.io", "Lease").checked(policy::lease, policy::lease_update),
+    Row::new("coordination.k8s.io", "LeaseCandidate").named(Name::Key),
+    Row::new(RBAC, "Role").named(Name::Segment).metadata_again().checked(rbac::role, rbac::role_update),
+    Row::new(RBAC, "ClusterRole")
+        .named(Name::Segment)
+        .metadata_again()
+        .checked(rbac::cluster_role, rbac::cluster_role_update),
+    Row::new(RBAC, "RoleBinding")
+        .named(Name::Segment)
+        .metadata_again()
+        .checked(rbac::binding, rbac::binding_update),
+    Row::new(RBAC, "ClusterRoleBinding")
+        .named(Name::Segment)
+        .metadata_again()
+        .checked(rbac::cluster_binding, rbac::cluster_binding_update),
+];
+
+/// What is asked of kinds without a row.
+const ANY: Row = Row::new("", "");
+
+fn row(kind: &Kind<'_>) -> &'static Row {
+    static DEFAULT: Row = ANY;
+    ROWS.iter().find(|row| row.kind == kind.kind && row.group == kind.group).unwrap_or(&DEFAULT)
+}
+
+/// Checks a new object, after its defaults and its strategy. No errors: it may be stored.
+///
+/// ```
+/// use plumb_apiserver::validation::{self, Kind};
+/// use plumb_resize::rules::Rules;
+/// use serde_json::json;
+///
+/// let kind = Kind { group: "", kind: "ConfigMap", namespaced: true };
+/// let map = json!({"metadata": {"name": "a", "namespace": "b"}, "data": {"c/d": ""}});
+/// let errors = validation::create(kind, &map, &Rules::kep());
+/// assert!(errors[0].to_string().starts_with("data[c/d]: Invalid value: \"c/d\": a valid config key"));
+/// ```
+pub fn create(kind: Kind<'_>, object: &Value, rules: &Rules) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    let row = row(&kind);
+    metadata::check(&kind, row.name, object, &mut errors);
+    (row.create)(object, rules, &mut errors);
+    errors
+}
+
+/// Checks how an object changes. Where an update names no resource version and need not, the stored one has
+/// been put in.
+pub fn update(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    let row = row(&kind);
+    metadata::check_update(&kind, old, new, &mut errors);
+    if row.metadata_again {
+        metadata::check(&kind, row.name, new, &mut errors);
+    }
+    (row.update)(old, new, rules, &mut errors);
+    errors
+}
+
+/// Checks how the status of an object changes. The spec is the stored one.
+pub fn update_status(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    metadata::check_update(&kind, old, new, &mut errors);
+    (row(&kind).status)(old, new, rules, &mut errors);
+    errors
+}
+
+/// Checks a resize of a pod through `/resize`, after
+/// [`prepare_resize`](plumb_resize::validate::prepare_resize).
+pub fn resize(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
+    let kind = Kind { group: "", kind: "Pod", namespaced: true };
+    let mut errors = Errors::new();
+    metadata::check_update(&kind, old, new, &mut errors);
+    metadata::check(&kind, Name::Subdomain, new, &mut errors);
+    pod::resize(old, new, rules, &mut errors);
+    errors
+}
+
+/// Adds what is wrong with the form of a text.
+fn complain(errors: &mut Errors, path: &Path<'_>, value: &str, complaints: Complaints) {
+    errors.extend(complaints.into_iter().map(|complaint| FieldError::invalid(path, value, complaint)));
+}
+
+/// A word that is one of a few.
+fn one_of(word: Option<&str>, words: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    match word.unwrap_or_default() {
+        "" => errors.push(FieldError::required(path, "")),
+        word if words.contains(&word) => {}
+        other => errors.push(FieldError::not_supported(path, other, words)),
+    }
+}
+
+fn nonnegative(number: i64, path: &Path<'_>, errors: &mut Errors) {
+    if number < 0 {
+        errors.push(FieldError::invalid(path, number, "must be greater than or equal to 0"));
+    }
+}
+
+/// Several numbers of one object that are not negative; what is absent is not.
+fn all_nonnegative(object: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    for field in fields {
+        nonnegative(json::int(object, field).unwrap_or(0), &path.child(field), errors);
+    }
+}
+
+/// A field that does not change.
+fn immutable(old: Option<&Value>, new: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+    let given = |value: Option<&Value>| value.filter(|value| !value.is_null()).cloned();
+    let (old, new) = (given(old), given(new));
+    if old != new {
+        errors.push(FieldError::invalid(path, json::shown(new.as_ref()), "field is immutable"));
+    }
+}
+
+/// A part of an object in the API's own types. What was decoded by the schema can be read so; if not, that is
+/// told instead of being passed over.
+fn typed<T: DeserializeOwned>(part: &Value, errors: &mut Errors) -> Option<T> {
+    match T::deserialize(part) {
+        Ok(typed) => Some(typed),
+        Err(error) => {
+            errors.push(FieldError::invalid("", plumb_resize::field::BadValue::Omitted, error.to_string()));
+            None
+        }
+    }
+}

@@ -1,0 +1,295 @@
+//! The forms of names, keys and numbers, and what is said of a value that has not got its form.
+//!
+//! Each function answers with every complaint there is; none means that the value is fine.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+/// What is wrong with a value, sentence by sentence.
+pub(super) type Complaints = Vec<String>;
+
+const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
+const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
+const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
+                              '-' or '.', and must start and end with an alphanumeric character";
+const KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
+const KEY_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
+                        alphanumeric character";
+const KEY_EXAMPLES: [&str; 3] = ["MyName", "my.name", "123-abc"];
+
+/// A label of the DNS: the names of containers, volumes, namespaces.
+pub(super) fn dns_label(value: &str) -> Complaints {
+    let mut complaints = longer_than(value, 63, "characters");
+    if !is_label(value) {
+        complaints.push(if is_subdomain(value) {
+            "must not contain dots".to_owned()
+        } else {
+            let rule = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and \
+                        must start and end with an alphanumeric character";
+            form(rule, LABEL, &["my-name", "123-abc"])
+        });
+    }
+    complaints
+}
+
+/// A name of the DNS: the names of most objects.
+pub(super) fn dns_subdomain(value: &str) -> Complaints {
+    let mut complaints = longer_than(value, 253, "characters");
+    if !is_subdomain(value) {
+        complaints.push(form(SUBDOMAIN_RULE, SUBDOMAIN, &["example.com"]));
+    }
+    complaints
+}
+
+/// The same with underscores, as search domains may have them.
+pub(super) fn dns_subdomain_with_underscores(value: &str) -> Complaints {
+    let is_label = |label: &str| {
+        let label = label.strip_prefix('_').unwrap_or(label);
+        has_edges(label, is_lower) && label.bytes().all(|b| is_lower(b) || matches!(b, b'-' | b'_'))
+    };
+    let mut complaints = longer_than(value, 253, "characters");
+    if !value.split('.').all(is_label) {
+        let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or \
+                    '.', and must start and end with an alphanumeric character";
+        let label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
+        complaints.push(form(rule, &format!(r"{label}(\.{label})*"), &["example.com"]));
+    }
+    complaints
+}
+
+/// What can stand between two slashes of a URL: the names of roles, and of kinds with no rule of their own.
+pub(super) fn path_segment(value: &str) -> Complaints {
+    if matches!(value, "." | "..") {
+        return vec![format!("may not be '{value}'")];
+    }
+    path_segment_prefix(value)
+}
+
+/// The beginning of a path segment.
+pub(super) fn path_segment_prefix(value: &str) -> Complaints {
+    ["/", "%"]
+        .iter()
+        .filter(|bad| value.contains(**bad))
+        .map(|bad| format!("may not contain '{bad}'"))
+        .collect()
+}
+
+/// A key with an optional prefix: labels, annotations, finalizers, conditions, resources.
+pub(super) fn qualified_name(value: &str) -> Complaints {
+    let mut complaints = Complaints::new();
+    let name = match value.split('/').collect::<Vec<_>>()[..] {
+        [name] => name,
+        ["", name] => {
+            complaints.push("prefix part must be non-empty".to_owned());
+            name
+        }
+        [prefix, name] => {
+            complaints.extend(
+                longer_than(prefix, 253, "bytes").into_iter().map(|text| format!("prefix part {text}")),
+            );
+            if !is_subdomain(prefix) {
+                complaints.push(format!("prefix part {}", form(SUBDOMAIN_RULE, SUBDOMAIN, &["example.com"])));
+            }
+            name
+        }
+        _ => {
+            let form = form(KEY_RULE, KEY, &KEY_EXAMPLES);
+            return vec![format!(
+                "a valid label key {form} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
+            )];
+        }
+    };
+    if name.is_empty() {
+        complaints.push("name part must be non-empty".to_owned());
+    } else {
+        complaints.extend(longer_than(name, 63, "bytes").into_iter().map(|text| format!("name part {text}")));
+    }
+    if !is_key(name) {
+        complaints.push(format!("name part {}", form(KEY_RULE, KEY, &KEY_EXAMPLES)));
+    }
+    complaints
+}
+
+/// The value of a label.
+pub(super) fn label_value(value: &str) -> Complaints {
+    let mut complaints = longer_than(value, 63, "bytes");
+    if !value.is_empty() && !is_key(value) {
+        let rule = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
+                    and must start and end with an alphanumeric character";
+        complaints.push(form(rule, &format!("({KEY})?"), &["MyValue", "my_value", "12345"]));
+    }
+    complaints
+}
+
+/// The key of an entry in a `ConfigMap` or Secret.
+pub(super) fn config_key(value: &str) -> Complaints {
+    let mut complaints = longer_than(value, 253, "characters");
+    if value.is_empty()
+        || !value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
+    {
+        let rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
+        complaints.push(form(rule, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
+    }
+    match value {
+        "." => complaints.push("must not be '.'".to_owned()),
+        ".." => complaints.push("must not be '..'".to_owned()),
+        _ if value.starts_with("..") => complaints.push("must not start with '..'".to_owned()),
+        _ => {}
+    }
+    complaints
+}
+
+/// The name of an environment variable.
+pub(super) fn environment_name(value: &str) -> Complaints {
+    let mut complaints = Complaints::new();
+    if value.is_empty() {
+        complaints.push("environment variable name must be non-empty".to_owned());
+    }
+    if value.chars().any(|c| !(' '..='~').contains(&c) || c == '=') {
+        let rule = "a valid environment variable name must consist only of printable ASCII characters other than '='";
+        complaints.push(rule.to_owned());
+    }
+    complaints
+}
+
+/// The name of a port of a container.
+pub(super) fn port_name(value: &str) -> Complaints {
+    let mut complaints = longer_than(value, 15, "characters");
+    if value.is_empty() || !value.bytes().all(|b| is_lower(b) || b == b'-') {
+        complaints.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
+    }
+    if !value.bytes().any(|b| b.is_ascii_lowercase()) {
+        complaints.push("must contain at least one letter (a-z)".to_owned());
+    }
+    if value.contains("--") {
+        complaints.push("must not contain consecutive hyphens".to_owned());
+    }
+    if value.starts_with('-') || value.ends_with('-') {
+        complaints.push("must not begin or end with a hyphen".to_owned());
+    }
+    complaints
+}
+
+/// The number of a port.
+pub(super) fn port_number(value: i64) -> Complaints {
+    in_range(value, 1, 65535)
+}
+
+/// The number of a user or group.
+pub(super) fn user_or_group(value: i64) -> Complaints {
+    in_range(value, 0, i64::from(i32::MAX))
+}
+
+/// A number between two others.
+pub(super) fn in_range(value: i64, low: i64, high: i64) -> Complaints {
+    if (low..=high).contains(&value) { Vec::new() } else { vec![range(low, high)] }
+}
+
+/// How a range is put into words.
+pub(super) fn range(low: i64, high: i64) -> String {
+    format!("must be between {low} and {high}, inclusive")
+}
+
+/// The name of an HTTP header.
+pub(super) fn header_name(value: &str) -> Complaints {
+    if !value.is_empty() && value.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-') {
+        return Vec::new();
+    }
+    let rule = "a valid HTTP header must consist of alphanumeric characters or '-'";
+    vec![form(rule, "[-A-Za-z0-9]+", &["X-Header-Name"])]
+}
+
+/// A number of per cent.
+pub(super) fn percent(value: &str) -> Complaints {
+    let number = value.strip_suffix('%').unwrap_or_default();
+    if !number.is_empty() && number.bytes().all(|b| b.is_ascii_digit()) {
+        return Vec::new();
+    }
+    let rule = "a valid percent string must be a numeric string followed by an ending '%'";
+    vec![form(rule, "[0-9]+%", &["1%", "93%"])]
+}
+
+/// An address of the internet, of either family.
+pub(super) fn address(value: &str) -> Complaints {
+    match value.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) if address.to_ipv4_mapped().is_some() => {
+            vec!["must not be an IPv4-mapped IPv6 address".to_owned()]
+        }
+        Ok(_) => Vec::new(),
+        Err(_) if without_leading_zeros(value).parse::<Ipv4Addr>().is_ok() => {
+            vec!["must not have leading 0s".to_owned()]
+        }
+        Err(_) => vec!["must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)".to_owned()],
+    }
+}
+
+/// A range of addresses.
+pub(super) fn address_range(value: &str) -> Complaints {
+    let invalid = || vec!["must be a valid CIDR value, (e.g. 10.9.8.0/24 or 2001:db8::/64)".to_owned()];
+    let Some((address, length)) = value.split_once('/') else { return invalid() };
+    let strict = address.parse::<IpAddr>();
+    let sloppy = without_leading_zeros(address).parse::<IpAddr>();
+    let (Ok(parsed), Ok(bits)) = (sloppy, length.parse::<u32>()) else { return invalid() };
+    let width = if parsed.is_ipv4() { 32 } else { 128 };
+    if bits > width || length.starts_with('+') {
+        return invalid();
+    }
+    if strict.is_err() || (length.len() > 1 && length.starts_with('0')) {
+        return vec!["must not have leading 0s in IP or prefix length".to_owned()];
+    }
+    let beyond = match parsed {
+        IpAddr::V6(address) if address.to_ipv4_mapped().is_some() => {
+            return vec!["must not have an IPv4-mapped IPv6 address".to_owned()];
+        }
+        IpAddr::V4(address) => u128::from(address.to_bits()),
+        IpAddr::V6(address) => address.to_bits(),
+    };
+    let rest = width - bits;
+    let mask = if rest == 128 { u128::MAX } else { (1 << rest) - 1 };
+    if beyond & mask != 0 {
+        return vec!["must not have bits set beyond the prefix length".to_owned()];
+    }
+    Vec::new()
+}
+
+/// A rule, the form it asks for, and examples of it.
+pub(super) fn form(rule: &str, form: &str, examples: &[&str]) -> String {
+    let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
+    if examples.is_empty() {
+        return format!("{rule} (regex used for validation is '{form}')");
+    }
+    format!("{rule} (e.g. {}regex used for validation is '{form}')", examples.join(" or "))
+}
+
+fn longer_than(value: &str, most: usize, unit: &str) -> Complaints {
+    if value.len() > most { vec![format!("must be no more than {most} {unit}")] } else { Vec::new() }
+}
+
+fn is_lower(byte: u8) -> bool {
+    byte.is_ascii_lowercase() || byte.is_ascii_digit()
+}
+
+fn is_label(value: &str) -> bool {
+    has_edges(value, is_lower) && value.bytes().all(|b| is_lower(b) || b == b'-')
+}
+
+fn is_subdomain(value: &str) -> bool {
+    value.split('.').all(is_label)
+}
+
+fn is_key(value: &str) -> bool {
+    has_edges(value, |b| b.is_ascii_alphanumeric())
+        && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
+}
+
+fn has_edges(value: &str, edge: fn(u8) -> bool) -> bool {
+    let bytes = value.as_bytes();
+    bytes.first().is_some_and(|b| edge(*b)) && bytes.last().is_some_and(|b| edge(*b))
+}
+
+fn without_leading_zeros(address: &str) -> String {
+    let parts = address.split('.').map(|part| {
+        let trimmed = part.trim_start_matches('0');
+        if trimmed.is_empty() && !part.is_empty() { "0" } else { trimmed }
+    });
+    parts.collect::<Vec<_>>().join(".")
+}

@@ -1,0 +1,68 @@
+//! Reading decoded objects.
+
+use plumb_resize::field::BadValue;
+use serde_json::{Map, Value};
+
+/// The text of a field; empty if there is none.
+pub(super) fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+/// The number of a field, if there is one.
+pub(super) fn int(object: &Value, field: &str) -> Option<i64> {
+    object.get(field).and_then(Value::as_i64)
+}
+
+/// The truth of a field; false if there is none.
+pub(super) fn truth(object: &Value, field: &str) -> bool {
+    object.get(field).and_then(Value::as_bool).unwrap_or(false)
+}
+
+/// The elements of a list; none if there is no list.
+pub(super) fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {
+    object.get(field).and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}
+
+/// The texts in a list.
+pub(super) fn texts<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = &'a str> {
+    list(object, field).iter().filter_map(Value::as_str)
+}
+
+/// A map, if there is one.
+pub(super) fn map<'a>(object: &'a Value, field: &str) -> Option<&'a Map<String, Value>> {
+    object.get(field).and_then(Value::as_object)
+}
+
+/// The entries of a map; none if there is no map.
+pub(super) fn entries<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a String, &'a Value)> {
+    map(object, field).into_iter().flatten()
+}
+
+/// The entries of a map from text to text.
+pub(super) fn pairs<'a>(object: &'a Value, field: &str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    entries(object, field).map(|(key, value)| (key.as_str(), value.as_str().unwrap_or_default()))
+}
+
+/// Whether a list or map has nothing in it, or is not there.
+pub(super) fn is_empty(object: &Value, field: &str) -> bool {
+    match object.get(field) {
+        None | Some(Value::Null) => true,
+        Some(Value::Array(list)) => list.is_empty(),
+        Some(Value::Object(map)) => map.is_empty(),
+        Some(_) => false,
+    }
+}
+
+/// A value as messages show it.
+pub(super) fn shown(value: Option<&Value>) -> BadValue {
+    match value {
+        None => BadValue::Bare("null".to_owned()),
+        Some(Value::String(text)) => BadValue::from(text),
+        Some(value) => BadValue::Bare(value.to_string()),
+    }
+}
+
+/// Anything that has a JSON form, as messages show it.
+pub(super) fn shown_as_json(value: &impl serde::Serialize) -> BadValue {
+    serde_json::to_value(value).map_or(BadValue::Omitted, |value| shown(Some(&value)))
+}

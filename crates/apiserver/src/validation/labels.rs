@@ -1,0 +1,107 @@
+//! Labels, annotations and selectors.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
+use plumb_resize::field::FieldError;
+
+use super::format;
+use super::path::Path;
+use super::{Errors, complain};
+
+/// The most that all annotations of an object weigh together, in bytes.
+const ANNOTATIONS: usize = 256 << 10;
+
+/// Labels, and maps that select by them.
+pub(super) fn labels<'a>(
+    labels: impl Iterator<Item = (&'a str, &'a str)>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    for (key, value) in labels {
+        complain(errors, path, key, format::qualified_name(key));
+        complain(errors, path, value, format::label_value(value));
+    }
+}
+
+/// Annotations: their keys, and their weight.
+pub(super) fn annotations<'a>(
+    all: impl Iterator<Item = (&'a str, &'a str)>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let mut weight = 0;
+    for (key, value) in all {
+        weight += key.len() + value.len();
+        complain(errors, path, key, format::qualified_name(&key.to_lowercase()));
+    }
+    if weight > ANNOTATIONS {
+        errors.push(FieldError::too_long(path, ANNOTATIONS));
+    }
+}
+
+/// A selector of objects by their labels.
+pub(super) fn selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut Errors) {
+    labels(pairs(selector.match_labels.as_ref()), &path.child("matchLabels"), errors);
+    for (i, requirement) in selector.match_expressions.iter().flatten().enumerate() {
+        let list = path.child("matchExpressions");
+        let path = list.index(i);
+        let values = requirement.values.as_deref().unwrap_or_default();
+        let rule = match requirement.operator.as_str() {
+            "In" | "NotIn" if values.is_empty() => {
+                let rule = "must be specified when `operator` is 'In' or 'NotIn'";
+                Some(FieldError::required(path.child("values"), rule))
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                let rule = "may not be specified when `operator` is 'Exists' or 'DoesNotExist'";
+                Some(FieldError::forbidden(path.child("values"), rule))
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => None,
+            operator => {
+                Some(FieldError::invalid(path.child("operator"), operator, "not a valid selector operator"))
+            }
+        };
+        errors.extend(rule);
+        complain(errors, &path.child("key"), &requirement.key, format::qualified_name(&requirement.key));
+        for (j, value) in values.iter().enumerate() {
+            complain(errors, &path.child("values").index(j), value, format::label_value(value));
+        }
+    }
+}
+
+/// Whether a selector can be made sense of at all.
+pub(super) fn is_sound(selector: &LabelSelector) -> bool {
+    let mut errors = Errors::new();
+    self::selector(selector, &Path::root(""), &mut errors);
+    errors.is_empty()
+}
+
+/// Whether a selector chooses nothing in particular.
+pub(super) fn is_empty(selector: &LabelSelector) -> bool {
+    selector.match_labels.as_ref().is_none_or(BTreeMap::is_empty)
+        && selector.match_expressions.as_ref().is_none_or(Vec::is_empty)
+}
+
+/// Whether labels are chosen by a selector.
+pub(super) fn matches(selector: &LabelSelector, labels: Option<&BTreeMap<String, String>>) -> bool {
+    let label = |key: &str| labels.and_then(|labels| labels.get(key));
+    let holds = |requirement: &LabelSelectorRequirement| {
+        let value = label(&requirement.key);
+        let among =
+            || value.is_some_and(|value| requirement.values.iter().flatten().any(|other| other == value));
+        match requirement.operator.as_str() {
+            "In" => among(),
+            "NotIn" => !among(),
+            "Exists" => value.is_some(),
+            "DoesNotExist" => value.is_none(),
+            _ => false,
+        }
+    };
+    selector.match_labels.iter().flatten().all(|(key, value)| label(key) == Some(value))
+        && selector.match_expressions.iter().flatten().all(holds)
+}
+
+/// The entries of a map that may not be there.
+pub(super) fn pairs(map: Option<&BTreeMap<String, String>>) -> impl Iterator<Item = (&str, &str)> {
+    map.into_iter().flatten().map(|(key, value)| (key.as_str(), value.as_str()))
+}

@@ -1,0 +1,280 @@
+//! Limits on what namespaces and pods get: `ResourceQuotas` and `LimitRanges`.
+
+use std::collections::BTreeSet;
+
+use plumb_resize::Quantity;
+use plumb_resize::field::FieldError;
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::json::{entries, is_empty, list, map, shown, text, texts};
+use super::path::Path;
+use super::{Errors, complain, format, resource_name};
+
+const SPEC: Path<'_> = Path::root("spec");
+const STATUS: Path<'_> = Path::root("status");
+const SCOPES: [&str; 7] = [
+    "Terminating",
+    "NotTerminating",
+    "BestEffort",
+    "NotBestEffort",
+    "PriorityClass",
+    "VolumeAttributesClass",
+    "CrossNamespacePodAffinity",
+];
+const EXCLUSIVE: [[&str; 2]; 2] = [["BestEffort", "NotBestEffort"], ["NotTerminating", "Terminating"]];
+
+/// A new quota.
+pub(super) fn create(quota: &Value, _rules: &Rules, errors: &mut Errors) {
+    spec(&quota["spec"], errors);
+    amounts(&quota["status"], &["hard", "used"], &STATUS, errors);
+}
+
+pub(super) fn update(old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+    spec(&new["spec"], errors);
+    let scopes = |quota: &Value| texts(&quota["spec"], "scopes").map(str::to_owned).collect::<BTreeSet<_>>();
+    if scopes(old) != scopes(new) {
+        let value = shown(new["spec"].get("scopes"));
+        errors.push(FieldError::invalid(SPEC.child("scopes"), value, "field is immutable"));
+    }
+}
+
+pub(super) fn status(_old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+    amounts(&new["status"], &["hard", "used"], &STATUS, errors);
+}
+
+fn spec(spec: &Value, errors: &mut Errors) {
+    amounts(spec, &["hard"], &SPEC, errors);
+    scopes(spec, errors);
+    if spec.get("scopeSelector").is_some() {
+        selector(spec, errors);
+    }
+}
+
+fn amounts(object: &Value, fields: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    for field in fields {
+        for (name, amount) in entries(object, field) {
+            let list = path.child(field);
+            let path = list.key(name);
+            resource_name::of_quota(name, &path, errors);
+            resource_name::amount(name, amount.as_str().unwrap_or_default(), &path, errors);
+        }
+    }
+}
+
+fn scopes(spec: &Value, errors: &mut Errors) {
+    let path = SPEC.child("scopes");
+    let value = || shown(spec.get("scopes"));
+    for scope in texts(spec, "scopes") {
+        if !SCOPES.contains(&scope) {
+            errors.push(FieldError::invalid(path, value(), "unsupported scope"));
+        }
+        for _ in misapplied(spec, scope) {
+            errors.push(FieldError::invalid(path, value(), "unsupported scope applied to resource"));
+        }
+    }
+    for pair in EXCLUSIVE {
+        if pair.iter().all(|one| texts(spec, "scopes").any(|scope| scope == *one)) {
+            errors.push(FieldError::invalid(path, value(), "conflicting scopes"));
+        }
+    }
+}
+
+/// The resources of a quota that a scope says nothing about.
+fn misapplied<'a>(spec: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a String> {
+    let fits = move |resource: &str| match scope {
+        "Terminating"
+        | "NotTerminating"
+        | "NotBestEffort"
+        | "PriorityClass"
+        | "CrossNamespacePodAffinity" => {
+            let compute = ["cpu", "memory", "limits.cpu", "limits.memory", "requests.cpu", "requests.memory"];
+            resource == "pods" || compute.contains(&resource)
+        }
+        "BestEffort" => resource == "pods",
+        "VolumeAttributesClass" => matches!(resource, "persistentvolumeclaims" | "requests.storage"),
+        _ => true,
+    };
+    let names = entries(spec, "hard").map(|(name, _)| name);
+    names.filter(move |name| resource_name::is_standard_quota(name) && !fits(name))
+}
+
+fn selector(spec: &Value, errors: &mut Errors) {
+    let selector = SPEC.child("scopeSelector");
+    let path = selector.child("matchExpressions");
+    let requirements = list(&spec["scopeSelector"], "matchExpressions");
+    for requirement in requirements {
+        let (scope, operator) = (text(requirement, "scopeName"), text(requirement, "operator"));
+        if !SCOPES.contains(&scope) {
+            errors.push(FieldError::invalid(path.child("scopeName"), scope, "unsupported scope"));
+        }
+        for _ in misapplied(spec, scope) {
+            let rule = "unsupported scope applied to resource";
+            errors.push(FieldError::invalid(path, shown(spec.get("scopeSelector")), rule));
+        }
+        if SCOPES.contains(&scope)
+            && !["PriorityClass", "VolumeAttributesClass"].contains(&scope)
+            && operator != "Exists"
+        {
+            let rule = "must be 'Exists' when scope is any of ResourceQuotaScopeTerminating, \
+                        ResourceQuotaScopeNotTerminating, ResourceQuotaScopeBestEffort, \
+                        ResourceQuotaScopeNotBestEffort or ResourceQuotaScopeCrossNamespacePodAffinity";
+            errors.push(FieldError::invalid(path.child("operator"), operator, rule));
+        }
+        match operator {
+            "In" | "NotIn" if is_empty(requirement, "values") => {
+                let rule = "must be at least one value when `operator` is 'In' or 'NotIn' for scope selector";
+                errors.push(FieldError::required(path.child("values"), rule));
+            }
+            "Exists" | "DoesNotExist" if !is_empty(requirement, "values") => {
+                let rule = "must be no value when `operator` is 'Exist' or 'DoesNotExist' for scope selector";
+                errors.push(FieldError::invalid(
+                    path.child("values"),
+                    shown(requirement.get("values")),
+                    rule,
+                ));
+            }
+            "In" | "NotIn" | "Exists" | "DoesNotExist" => {}
+            other => {
+                errors.push(FieldError::invalid(
+                    path.child("operator"),
+                    other,
+                    "not a valid selector operator",
+                ));
+            }
+        }
+    }
+    for pair in EXCLUSIVE {
+        if pair.iter().all(|one| requirements.iter().any(|other| text(other, "scopeName") == *one)) {
+            errors.push(FieldError::invalid(path, shown(spec.get("scopes")), "conflicting scopes"));
+        }
+    }
+}
+
+/// A new `LimitRange`.
+pub(super) fn limit_range(range: &Value, _rules: &Rules, errors: &mut Errors) {
+    let all = SPEC.child("limits");
+    let limits = list(&range["spec"], "limits");
+    for (i, limit) in limits.iter().enumerate() {
+        let path = all.index(i);
+        let kind = text(limit, "type");
+        limit_type(kind, &path.child("type"), errors);
+        if limits[..i].iter().any(|other| text(other, "type") == kind) {
+            errors.push(FieldError::duplicate(path.child("type"), kind));
+        }
+        limit_names(limit, kind, &path, errors);
+        if kind == "PersistentVolumeClaim" {
+            let bounded = |field: &str| map(limit, field).is_some_and(|list| list.contains_key("storage"));
+            if !bounded("min") && !bounded("max") {
+                let rule = "either minimum or maximum storage value is required, but neither was provided";
+                errors.push(FieldError::required(path.child("limits"), rule));
+            }
+        }
+        let mut names = BTreeSet::new();
+        for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+            if kind != "Pod" || !field.starts_with("default") {
+                names.extend(entries(limit, field).map(|(name, _)| name.as_str()));
+            }
+        }
+        for name in names {
+            limit_amounts(limit, kind, name, &path, errors);
+        }
+    }
+}
+
+pub(super) fn limit_range_update(_old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    limit_range(new, rules, errors);
+}
+
+fn limit_type(kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    let complaints = format::qualified_name(kind);
+    if !complaints.is_empty() {
+        complain(errors, path, kind, complaints);
+    } else if !kind.contains('/') && !["Pod", "Container", "PersistentVolumeClaim"].contains(&kind) {
+        let rule = "must be a standard limit type or fully qualified";
+        errors.push(FieldError::invalid(path, kind, rule));
+    }
+}
+
+fn limit_names(limit: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["max", "min", "default", "defaultRequest", "maxLimitRequestRatio"] {
+        let path = path.child(field);
+        if kind == "Pod" && field.starts_with("default") {
+            if !is_empty(limit, field) {
+                errors.push(FieldError::forbidden(path, "may not be specified when `type` is 'Pod'"));
+            }
+            continue;
+        }
+        for (name, _) in entries(limit, field) {
+            match kind {
+                "Pod" | "Container" => resource_name::of_container(name, &path.key(name), errors),
+                _ => resource_name::any(name, &path.key(name), errors),
+            }
+        }
+    }
+}
+
+fn limit_amounts(limit: &Value, kind: &str, name: &str, path: &Path<'_>, errors: &mut Errors) {
+    let amount = |field: &str| {
+        let hidden = kind == "Pod" && field.starts_with("default");
+        let amount = limit.get(field).and_then(|list| list.get(name)).filter(|_| !hidden)?;
+        amount.as_str()?.parse::<Quantity>().ok()
+    };
+    let (min, max) = (amount("min"), amount("max"));
+    let (default, request) = (amount("default"), amount("defaultRequest"));
+    let mut over = |low: Option<Quantity>,
+                    high: Option<Quantity>,
+                    field: &str,
+                    bad: Option<Quantity>,
+                    words: [&str; 2]| {
+        if let (Some(low), Some(high), Some(bad)) = (low, high, bad)
+            && low > high
+        {
+            let rule = format!("{} value {low} is greater than {} value {high}", words[0], words[1]);
+            let path = format!("{}", path.child(field).key(name));
+            errors.push(FieldError::invalid(path, bad.to_string(), rule));
+        }
+    };
+    over(min, max, "min", min, ["min", "max"]);
+    over(min, request, "defaultRequest", request, ["min", "default request"]);
+    over(request, max, "defaultRequest", request, ["default request", "max"]);
+    over(request, default, "defaultRequest", request, ["default request", "default limit"]);
+    over(min, default, "default", min, ["min", "default"]);
+    over(default, max, "default", max, ["default", "max"]);
+    ratio(amount("maxLimitRequestRatio"), min, max, &path.child("maxLimitRequestRatio").key(name), errors);
+    if let (Some(default), Some(request)) = (default, request)
+        && !resource_name::allows_overcommit(name)
+        && default != request
+    {
+        let rule = format!("default value {default} must equal to defaultRequest value {request} in {name}");
+        let path = path.child("defaultRequest");
+        errors.push(FieldError::invalid(path.key(name), request.to_string(), rule));
+    }
+}
+
+fn ratio(
+    ratio: Option<Quantity>,
+    min: Option<Quantity>,
+    max: Option<Quantity>,
+    path: &Path<'_>,
+    errors: &mut Errors,
+) {
+    let Some(ratio) = ratio else { return };
+    if ratio < Quantity::from_units(1) {
+        errors.push(FieldError::invalid(path, ratio.to_string(), format!("ratio {ratio} is less than 1")));
+    }
+    let (Some(min), Some(max)) = (min, max) else { return };
+    // Thousandths of all three are kept where they fit into 64 bits, as there.
+    let milli = [ratio, min, max].map(Quantity::milli);
+    #[expect(clippy::cast_precision_loss, reason = "a quotient of the two is only compared and shown")]
+    let quotient = if let [Ok(ratio), Ok(min), Ok(max)] = milli {
+        (ratio as f64 / 1000.0, max as f64 / min as f64)
+    } else {
+        let [ratio, min, max] = [ratio, min, max].map(Quantity::saturating_units);
+        (ratio as f64, max as f64 / min as f64)
+    };
+    if quotient.0 > quotient.1 {
+        let rule = format!("ratio {ratio} is greater than max/min = {:.6}", quotient.1);
+        errors.push(FieldError::invalid(path, ratio.to_string(), rule));
+    }
+}

@@ -1,0 +1,121 @@
+//! Templates of pods, and the selectors that find their pods again.
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_resize::field::FieldError;
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::json::{int, is_empty, map, shown, shown_as_json};
+use super::path::Path;
+use super::{Errors, labels, nonnegative, pod, typed};
+
+const SPEC: Path<'_> = Path::root("spec");
+
+/// A template as an object of its own.
+pub(super) fn create(object: &Value, _rules: &Rules, errors: &mut Errors) {
+    if let Some(template) = typed::<PodTemplateSpec>(&object["template"], errors) {
+        pod::template(&template, &Path::root("template"), errors);
+    }
+}
+
+pub(super) fn update(_old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    create(new, rules, errors);
+}
+
+/// A controller of the first generation, whose selector is a plain map.
+pub(super) fn controller(object: &Value, _rules: &Rules, errors: &mut Errors) {
+    let spec = &object["spec"];
+    nonnegative(int(spec, "minReadySeconds").unwrap_or(0), &SPEC.child("minReadySeconds"), errors);
+    if is_empty(spec, "selector") {
+        errors.push(FieldError::required(SPEC.child("selector"), ""));
+    }
+    match int(spec, "replicas") {
+        None => errors.push(FieldError::required(SPEC.child("replicas"), "")),
+        Some(replicas) => nonnegative(replicas, &SPEC.child("replicas"), errors),
+    }
+    if map(spec, "template").is_none() {
+        errors.push(FieldError::required(SPEC.child("template"), ""));
+        return;
+    }
+    let selector = serde_json::json!({"matchLabels": spec["selector"]});
+    let selector = typed::<LabelSelector>(&selector, errors).unwrap_or_default();
+    if let Some(template) = selected(spec, &Selection::Sound(selector), errors) {
+        pod::template(&template, &SPEC.child("template"), errors);
+        always_restarts(&template, "ReplicationController", errors);
+    }
+}
+
+pub(super) fn controller_update(_old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    controller(new, rules, errors);
+}
+
+/// What is known of a workload's selector.
+#[derive(Debug)]
+pub(super) enum Selection {
+    /// There is none: it chooses no pod.
+    Absent,
+    /// It cannot be understood, so nothing can be said of what it chooses.
+    Unsound,
+    /// It can be used.
+    Sound(LabelSelector),
+}
+
+/// Reads and checks the selector of a workload. `empty` is said of one that chooses nothing in particular,
+/// `unsound` of one that cannot be understood.
+pub(super) fn selector(
+    spec: &Value,
+    required: bool,
+    empty: Option<&str>,
+    unsound: Option<&str>,
+    errors: &mut Errors,
+) -> Selection {
+    let path = SPEC.child("selector");
+    let Some(given) = spec.get("selector").filter(|selector| !selector.is_null()) else {
+        if required {
+            errors.push(FieldError::required(path, ""));
+        }
+        return Selection::Absent;
+    };
+    let Some(selector) = typed::<LabelSelector>(given, errors) else { return Selection::Unsound };
+    let before = errors.len();
+    labels::selector(&selector, &path, errors);
+    let sound = errors.len() == before;
+    if let Some(rule) = empty.filter(|_| labels::is_empty(&selector)) {
+        errors.push(FieldError::invalid(path, shown(Some(given)), rule));
+    }
+    if sound {
+        return Selection::Sound(selector);
+    }
+    errors.extend(unsound.map(|rule| FieldError::invalid(path, shown(Some(given)), rule)));
+    Selection::Unsound
+}
+
+/// The template of a workload, whose labels its selector has to choose.
+pub(super) fn selected(spec: &Value, selection: &Selection, errors: &mut Errors) -> Option<PodTemplateSpec> {
+    let template: PodTemplateSpec = typed(&spec["template"], errors)?;
+    let labels = template.metadata.as_ref().and_then(|metadata| metadata.labels.as_ref());
+    let chosen = match selection {
+        Selection::Absent => false,
+        Selection::Unsound => true,
+        Selection::Sound(selector) => labels::is_empty(selector) || labels::matches(selector, labels),
+    };
+    if !chosen {
+        let rule = "`selector` does not match template `labels`";
+        errors.push(FieldError::invalid("spec.template.metadata.labels", shown_as_json(&labels), rule));
+    }
+    Some(template)
+}
+
+/// The pods of most workloads always restart, and have no deadline.
+pub(super) fn always_restarts(template: &PodTemplateSpec, kind: &str, errors: &mut Errors) {
+    let spec = template.spec.as_ref();
+    let policy = spec.and_then(|spec| spec.restart_policy.as_deref()).unwrap_or_default();
+    if policy != "Always" {
+        errors.push(FieldError::not_supported("spec.template.spec.restartPolicy", policy, &["Always"]));
+    }
+    if spec.is_some_and(|spec| spec.active_deadline_seconds.is_some()) {
+        let rule = format!("activeDeadlineSeconds in {kind} is not Supported");
+        errors.push(FieldError::forbidden("spec.template.spec.activeDeadlineSeconds", rule));
+    }
+}
