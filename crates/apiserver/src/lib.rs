@@ -12,8 +12,32 @@
 //! which are `plumb-resize`'s, see them as types.
 
 pub mod authn;
+mod authz;
 pub mod defaults;
+mod delete;
+mod discovery;
+pub mod error;
+mod exchange;
+mod inside;
+pub mod kinds;
 pub mod kubeconfig;
+pub mod object;
+mod openapi;
 pub mod pki;
+mod pods;
+mod read;
+pub mod selector;
 pub mod serve;
+mod server;
+mod strategy;
+mod subresource;
+pub mod table;
+pub mod target;
 pub mod validation;
+mod watch;
+mod write;
+
+pub use error::ApiError;
+pub use exchange::Body;
+pub use inside::Inside;
+pub use server::{ApiServer, Config, Limits, VERSION};

@@ -4,7 +4,13 @@
 
 mod it {
     mod authn;
+    mod clients;
     mod defaults;
+    mod door;
+    mod objects;
     mod pki;
+    mod resizes;
     mod serve;
+    mod tables;
+    mod watches;
 }

@@ -1,0 +1,223 @@
+//! Deleting objects: at once, after a while, or when nothing holds them any more.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use plumb_apischema::Schema;
+use plumb_store::{Edit, Key, List, Object, UpdateError, Updated};
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+use crate::exchange::{Body, answer_value, object};
+use crate::object::{decode, encode, finalizers, is_deleting, meta, metadata, moment};
+use crate::read::{ListMetadata, Selection, gone, show, show_list};
+use crate::server::Call;
+use crate::subresource::success;
+use crate::write::{attributes, store_failed};
+
+/// How an object is to be deleted.
+#[derive(Clone, Debug, Default)]
+struct Options {
+    grace: Option<i64>,
+    uid: Option<String>,
+    revision: Option<String>,
+    propagation: Option<String>,
+    dry_run: bool,
+}
+
+impl Options {
+    /// Reads the body of a request, or else its query.
+    fn of(call: &Call) -> Result<Self, ApiError> {
+        let kind = Schema::builtin().kind("", "v1", "DeleteOptions");
+        let body = match kind {
+            Some(kind) if !call.body.is_empty() => object(&call.head.headers, &call.body, kind)?.value,
+            _ => Value::Null,
+        };
+        let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        let grace = match body["gracePeriodSeconds"].as_i64() {
+            Some(grace) => Some(grace),
+            None => call.query.number("gracePeriodSeconds")?.and_then(|seconds| i64::try_from(seconds).ok()),
+        };
+        let orphan =
+            body["orphanDependents"].as_bool().map(|orphan| if orphan { "Orphan" } else { "Background" });
+        let propagation = text("/propagationPolicy")
+            .or_else(|| call.query.get("propagationPolicy").map(str::to_owned))
+            .or_else(|| orphan.map(str::to_owned));
+        if let Some(policy) =
+            propagation.as_deref().filter(|p| !matches!(*p, "Orphan" | "Background" | "Foreground"))
+        {
+            return Err(ApiError::bad_request(format!(
+                "invalid deletion propagation policy {policy:?}: use Orphan, Background or Foreground"
+            )));
+        }
+        Ok(Self {
+            grace,
+            uid: text("/preconditions/uid"),
+            revision: text("/preconditions/resourceVersion"),
+            propagation,
+            dry_run: call.query.dry_run()? || body["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
+        })
+    }
+}
+
+/// What becomes of an object that is to go.
+enum Fate {
+    /// It is gone.
+    Gone,
+    /// It is marked, and goes when its node is done with it and nothing holds it.
+    Marked(Value),
+    /// It was marked before.
+    Same,
+}
+
+/// Deletes one object.
+pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
+    let options = Options::of(call)?;
+    let key = call.row.key(call.namespace(), call.name())?;
+    if options.dry_run {
+        let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+        fate(call, &options, &stored)?;
+        return show(call, StatusCode::OK, &stored.value);
+    }
+    let (bytes, deleted) = remove(call, &options, &key, call.name()).await?;
+    if !deleted {
+        return show(call, StatusCode::OK, &bytes);
+    }
+    let object = decode(&bytes)?;
+    if (call.row.group(), call.row.kind()) == ("", "Pod") {
+        return show(call, StatusCode::OK, &bytes);
+    }
+    let mut details = json!({ "name": call.name(), "kind": call.row.plural(), "uid": meta(&object, "uid") });
+    if !call.row.group().is_empty() {
+        details["group"] = json!(call.row.group());
+    }
+    let mut status = success();
+    status["details"] = details;
+    Ok(answer_value(StatusCode::OK, &status))
+}
+
+/// Deletes whatever a selection wants.
+pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, ApiError> {
+    let options = Options::of(call)?;
+    let selection = Selection::of(call)?;
+    let list = List::all(call.row.prefix(call.namespace())?);
+    let page = call.server.store().list_where(&list, |object| selection.wants(object)).map_err(gone)?;
+    let mut shown = Vec::new();
+    for object in &page.objects {
+        if options.dry_run {
+            shown.push(object.value.clone());
+            continue;
+        }
+        let name = object.key.segments().last().unwrap_or_default().to_owned();
+        match remove(call, &options, &object.key, &name).await {
+            Ok((bytes, _)) => shown.push(bytes),
+            // Somebody else was faster.
+            Err(error) if error.code == StatusCode::NOT_FOUND => {}
+            Err(error) => return Err(error),
+        }
+    }
+    let metadata = ListMetadata { revision: call.server.store().revision(), next: None, remaining: None };
+    show_list(call, &shown.iter().collect::<Vec<_>>(), &metadata)
+}
+
+/// Deletes the object at a key; answers with what is left or was there, and whether it is gone.
+async fn remove(
+    call: &Call,
+    options: &Options,
+    key: &Key,
+    name: &str,
+) -> Result<(bytes::Bytes, bool), ApiError> {
+    let edit = |current: Option<&Arc<Object>>| -> Result<Option<Edit>, ApiError> {
+        let current = current.ok_or_else(|| call.row.not_found(name))?;
+        Ok(match fate(call, options, current)? {
+            Fate::Gone => Some(Edit::Delete),
+            Fate::Marked(object) => {
+                let attributes = attributes(&call.row, &object);
+                Some(Edit::Put { value: encode(&call.row, &object)?, attributes })
+            }
+            Fate::Same => None,
+        })
+    };
+    match call.server.store().update(key, edit).await {
+        Ok(Updated::Changed(event)) => {
+            let gone = event.current().is_none();
+            let object = event.current().or_else(|| event.previous());
+            object.map(|object| (object.value.clone(), gone)).ok_or_else(|| call.row.not_found(name))
+        }
+        Ok(Updated::Kept(current)) => {
+            current.map(|object| (object.value.clone(), false)).ok_or_else(|| call.row.not_found(name))
+        }
+        Err(UpdateError::Refused(error)) => Err(error),
+        Err(UpdateError::Write(error)) => Err(store_failed(&error)),
+    }
+}
+
+fn fate(call: &Call, options: &Options, stored: &Object) -> Result<Fate, ApiError> {
+    let mut object = decode(&stored.value)?;
+    preconditions(call, options, &object, stored)?;
+    let before = object.clone();
+    hold_for_dependents(options, &mut object);
+    let grace = grace(call, options, &object);
+    let waits = grace > 0
+        || !finalizers(&object).is_empty()
+        || object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
+    if !waits {
+        return Ok(Fate::Gone);
+    }
+    let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+    if !is_deleting(&object) || earlier.is_some_and(|earlier| grace < earlier) {
+        let at = call.server.now() + jiff::SignedDuration::from_secs(grace);
+        let fields = metadata(&mut object);
+        fields.insert("deletionTimestamp".into(), json!(moment(at)));
+        fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
+        if let Some(generation) = fields.get("generation").and_then(Value::as_i64) {
+            fields.insert("generation".into(), json!(generation + 1));
+        }
+    }
+    if (call.row.group(), call.row.kind()) == ("", "Namespace") {
+        object["status"]["phase"] = json!("Terminating");
+    }
+    Ok(if object == before { Fate::Same } else { Fate::Marked(object) })
+}
+
+/// How long the object's node gets to end it. Only pods end gracefully, and only where they run.
+fn grace(call: &Call, options: &Options, object: &Value) -> i64 {
+    let runs = object.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
+    let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    if (call.row.group(), call.row.kind()) != ("", "Pod") || !runs || ended {
+        return 0;
+    }
+    let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
+    options.grace.unwrap_or(own).max(0)
+}
+
+fn hold_for_dependents(options: &Options, object: &mut Value) {
+    let finalizer = match options.propagation.as_deref() {
+        Some("Orphan") => "orphan",
+        Some("Foreground") => "foregroundDeletion",
+        _ => return,
+    };
+    if !finalizers(object).contains(&finalizer) && !is_deleting(object) {
+        let list = metadata(object).entry("finalizers").or_insert_with(|| json!([]));
+        if let Some(list) = list.as_array_mut() {
+            list.push(json!(finalizer));
+        }
+    }
+}
+
+fn preconditions(call: &Call, options: &Options, object: &Value, stored: &Object) -> Result<(), ApiError> {
+    let refuse = |what: &str, wanted: &str, found: &str| {
+        let why =
+            format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
+        Err(ApiError::conflict(call.row.group(), call.row.plural(), meta(object, "name"), &why))
+    };
+    let found = meta(object, "uid");
+    if let Some(wanted) = options.uid.as_deref().filter(|uid| *uid != found) {
+        return refuse("UID", wanted, found);
+    }
+    let found = stored.mod_revision.to_string();
+    if let Some(wanted) = options.revision.as_deref().filter(|revision| *revision != found) {
+        return refuse("ResourceVersion", wanted, &found);
+    }
+    Ok(())
+}

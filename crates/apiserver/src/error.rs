@@ -1,0 +1,282 @@
+//! Refusals, in the shape of the Kubernetes API: a `Status` with a reason, details and a code.
+
+use http::StatusCode;
+use plumb_resize::field::{FieldError, aggregate_message};
+use serde_json::{Value, json};
+
+/// A request that was refused.
+///
+/// Renders to the `Status` object that kube-apiserver would send, since clients act on reasons and causes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiError {
+    /// The HTTP status.
+    pub code: StatusCode,
+    /// The machine's word for it, such as `NotFound`.
+    pub reason: &'static str,
+    /// What a person reads.
+    pub message: String,
+    /// What it is about.
+    pub details: Option<Box<Details>>,
+}
+
+/// What a refusal is about.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Details {
+    /// The object's name.
+    pub name: String,
+    /// The API group.
+    pub group: String,
+    /// The kind, or the resource, as upstream mixes them.
+    pub kind: String,
+    /// The causes, one by one.
+    pub causes: Vec<Cause>,
+    /// After how many seconds it is worth trying again.
+    pub retry_after: Option<u32>,
+}
+
+/// One cause of a refusal.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Cause {
+    /// The machine's word for it.
+    pub reason: String,
+    /// What a person reads.
+    pub message: String,
+    /// The field it is about.
+    pub field: String,
+}
+
+/// Names a resource the way messages do: `pods`, `deployments.apps`.
+fn qualified(group: &str, resource: &str) -> String {
+    if group.is_empty() { resource.to_owned() } else { format!("{resource}.{group}") }
+}
+
+impl ApiError {
+    fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self { code, reason, message: message.into(), details: None }
+    }
+
+    fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
+        let details =
+            Details { name: name.into(), group: group.into(), kind: kind.into(), ..Details::default() };
+        self.details = Some(Box::new(details));
+        self
+    }
+
+    /// The request makes no sense.
+    pub fn bad_request(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::BAD_REQUEST, "BadRequest", message)
+    }
+
+    /// Nobody knows who asks.
+    pub fn unauthorized() -> Self {
+        Self::new(StatusCode::UNAUTHORIZED, "Unauthorized", "Unauthorized")
+    }
+
+    /// Whoever asks may not.
+    pub fn forbidden(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let what = qualified(group, resource);
+        let message = match name {
+            "" => format!("{what} is forbidden: {why}"),
+            name => format!("{what} {name:?} is forbidden: {why}"),
+        };
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(group, resource, name)
+    }
+
+    /// There is no such object.
+    pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} {name:?} not found", qualified(group, resource));
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about(group, resource, name)
+    }
+
+    /// Nothing is served at this address.
+    pub fn no_such_path() -> Self {
+        let message = "the server could not find the requested resource";
+        Self::new(StatusCode::NOT_FOUND, "NotFound", message).about("", "", "")
+    }
+
+    /// The address does not take this method.
+    pub fn method_not_allowed() -> Self {
+        let message = "the server does not allow this method on the requested resource";
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about("", "", "")
+    }
+
+    /// There is an object of that name already.
+    pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
+        let message = format!("{} {name:?} already exists", qualified(group, resource));
+        Self::new(StatusCode::CONFLICT, "AlreadyExists", message).about(group, resource, name)
+    }
+
+    /// The object is not what the writer thought.
+    pub fn conflict(group: &str, resource: &str, name: &str, why: &str) -> Self {
+        let what = qualified(group, resource);
+        let message = format!("Operation cannot be fulfilled on {what} {name:?}: {why}");
+        Self::new(StatusCode::CONFLICT, "Conflict", message).about(group, resource, name)
+    }
+
+    /// The object was changed by someone else meanwhile.
+    pub fn modified(group: &str, resource: &str, name: &str) -> Self {
+        let why =
+            "the object has been modified; please apply your changes to the latest version and try again";
+        Self::conflict(group, resource, name, why)
+    }
+
+    /// The object breaks rules.
+    pub fn invalid(group: &str, kind: &str, name: &str, errors: &[FieldError]) -> Self {
+        let what = qualified(group, kind);
+        let message = format!("{what} {name:?} is invalid: {}", aggregate_message(errors));
+        let mut error =
+            Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).about(group, kind, name);
+        let causes = errors.iter().map(|error| Cause {
+            reason: error.kind.reason().to_owned(),
+            message: error.body(),
+            field: error.path.clone(),
+        });
+        if let Some(details) = &mut error.details {
+            details.causes = causes.collect();
+        }
+        error
+    }
+
+    /// What was asked for is too long ago.
+    pub fn expired(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::GONE, "Expired", message)
+    }
+
+    /// What was asked for has not happened yet.
+    pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {asked}, current: {current}");
+        let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message).about("", "", "");
+        if let Some(details) = &mut error.details {
+            details.retry_after = Some(1);
+            details.causes.push(Cause {
+                reason: "ResourceVersionTooLarge".into(),
+                message: "Too large resource version".into(),
+                field: String::new(),
+            });
+        }
+        error
+    }
+
+    /// The body is in a format that is not read here.
+    pub fn unsupported_media_type(accepted: &[&str]) -> Self {
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: {}",
+            accepted.join(", ")
+        );
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// The body is too large.
+    pub fn body_too_large(limit: usize) -> Self {
+        let message = format!("Request entity too large: limit is {limit}");
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
+    }
+
+    /// Too much is asked at once.
+    pub fn too_many_requests() -> Self {
+        let message = "Too many requests, please try again later.";
+        let mut error =
+            Self::new(StatusCode::TOO_MANY_REQUESTS, "TooManyRequests", message).about("", "", "");
+        if let Some(details) = &mut error.details {
+            details.retry_after = Some(1);
+        }
+        error
+    }
+
+    /// Something went wrong here, not there.
+    pub fn internal(message: impl Into<String>) -> Self {
+        let message = format!("Internal error occurred: {}", message.into());
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    }
+
+    /// The server cannot do it now.
+    pub fn unavailable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+    }
+
+    /// Adds a cause.
+    #[must_use]
+    pub fn because(mut self, cause: Cause) -> Self {
+        self.details.get_or_insert_default().causes.push(cause);
+        self
+    }
+
+    /// The `Status` object.
+    pub fn to_status(&self) -> Value {
+        let mut status = json!({
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "reason": self.reason,
+        });
+        if let Some(details) = &self.details {
+            status["details"] = details.to_json();
+        }
+        status["code"] = json!(self.code.as_u16());
+        status
+    }
+}
+
+impl Details {
+    fn to_json(&self) -> Value {
+        let mut details = json!({});
+        for (key, text) in [("name", &self.name), ("group", &self.group), ("kind", &self.kind)] {
+            if !text.is_empty() {
+                details[key] = json!(text);
+            }
+        }
+        if !self.causes.is_empty() {
+            details["causes"] = self.causes.iter().map(Cause::to_json).collect();
+        }
+        if let Some(seconds) = self.retry_after {
+            details["retryAfterSeconds"] = json!(seconds);
+        }
+        details
+    }
+}
+
+impl Cause {
+    fn to_json(&self) -> Value {
+        let mut cause = json!({});
+        for (key, text) in [("reason", &self.reason), ("message", &self.message), ("field", &self.field)] {
+            if !text.is_empty() {
+                cause[key] = json!(text);
+            }
+        }
+        cause
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_missing_object_is_named_with_its_group() {
+        let error = ApiError::not_found("apps", "deployments", "web");
+        assert_eq!(
+            error.to_status(),
+            json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
+                "message": "deployments.apps \"web\" not found", "reason": "NotFound",
+                "details": {"name": "web", "group": "apps", "kind": "deployments"}, "code": 404
+            })
+        );
+    }
+
+    #[test]
+    fn every_broken_rule_is_a_cause() {
+        let errors = [FieldError::forbidden("spec", "no"), FieldError::required("spec.containers", "")];
+        let status = ApiError::invalid("", "Pod", "web", &errors).to_status();
+        assert_eq!(
+            status["message"],
+            "Pod \"web\" is invalid: [spec: Forbidden: no, spec.containers: Required value]"
+        );
+        assert_eq!(
+            status["details"]["causes"][0],
+            json!({"reason": "FieldValueForbidden", "message": "Forbidden: no", "field": "spec"})
+        );
+    }
+}

@@ -1,0 +1,188 @@
+//! Bodies: what comes in, in which format, and what goes out.
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use http_body_util::combinators::UnsyncBoxBody;
+use http_body_util::{BodyExt, Full, Limited};
+use plumb_apischema::json::{self, Decoded, StrictError};
+use plumb_apischema::schema::Kind;
+use plumb_apischema::{Schema, protobuf};
+use serde_json::Value;
+use std::convert::Infallible;
+use std::fmt::Display;
+
+use crate::error::ApiError;
+use crate::target::Query;
+
+/// The largest body that is read, as upstream's.
+pub(crate) const MAX_BODY: usize = 3 << 20;
+
+/// What an answer is made of.
+pub type Body = UnsyncBoxBody<Bytes, Infallible>;
+
+/// A body that is there as a whole.
+pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
+    Full::new(bytes.into()).boxed_unsync()
+}
+
+/// An answer in JSON.
+pub(crate) fn answer(status: StatusCode, bytes: impl Into<Bytes>) -> Response<Body> {
+    let mut response = Response::new(full(bytes));
+    *response.status_mut() = status;
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// An answer made of a value.
+pub(crate) fn answer_value(status: StatusCode, value: &Value) -> Response<Body> {
+    answer(status, value.to_string())
+}
+
+/// A refusal as an answer.
+pub(crate) fn refuse(error: &ApiError) -> Response<Body> {
+    let mut response = answer_value(error.code, &error.to_status());
+    if let Some(seconds) = error.details.as_ref().and_then(|details| details.retry_after) {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
+}
+
+/// Adds a warning for the person at the client, as `kubectl` shows it.
+pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
+    for warning in warnings {
+        let text = format!("299 - {warning:?}");
+        if let Ok(value) = HeaderValue::from_str(&text) {
+            response.headers_mut().append(WARNING, value);
+        }
+    }
+}
+
+/// Reads a body, as long as it is not too large.
+pub(crate) async fn read<B>(body: B) -> Result<Bytes, ApiError>
+where
+    B: http_body::Body<Data = Bytes> + Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
+    match Limited::new(body, MAX_BODY).collect().await {
+        Ok(collected) => Ok(collected.to_bytes()),
+        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
+            Err(ApiError::body_too_large(MAX_BODY))
+        }
+        Err(error) => Err(ApiError::bad_request(format!("reading the body: {error}"))),
+    }
+}
+
+/// The formats that objects are read in.
+pub(crate) const OBJECT_FORMATS: &[&str] = &["application/json", "application/vnd.kubernetes.protobuf"];
+
+/// The media type of a body, without its parameters.
+pub(crate) fn media_type(headers: &HeaderMap) -> &str {
+    let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    value.split(';').next().unwrap_or_default().trim()
+}
+
+/// What is done about fields that do not belong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FieldValidation {
+    /// They are dropped.
+    Ignore,
+    /// They are dropped, and the client is told.
+    Warn,
+    /// The request is refused.
+    Strict,
+}
+
+impl FieldValidation {
+    /// Reads the parameter of a request.
+    pub(crate) fn of(query: &Query) -> Result<Self, ApiError> {
+        match query.get("fieldValidation") {
+            None | Some("Warn") => Ok(Self::Warn),
+            Some("Ignore") => Ok(Self::Ignore),
+            Some("Strict") => Ok(Self::Strict),
+            Some(other) => Err(ApiError::bad_request(format!(
+                "fieldValidation: Unsupported value: {other:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+            ))),
+        }
+    }
+
+    /// What to warn of, or the refusal.
+    pub(crate) fn judge(self, kind: &Kind, strict: &[StrictError]) -> Result<Vec<String>, ApiError> {
+        match self {
+            _ if strict.is_empty() => Ok(Vec::new()),
+            Self::Ignore => Ok(Vec::new()),
+            Self::Warn => Ok(strict.iter().map(ToString::to_string).collect()),
+            Self::Strict => Err(unreadable(kind, json::strict_error(strict))),
+        }
+    }
+}
+
+/// The refusal of a body that is no object of its kind.
+pub(crate) fn unreadable(kind: &Kind, why: impl Display) -> ApiError {
+    let (name, version) = (kind.name, version_of(kind));
+    ApiError::bad_request(format!("{name} in version {version:?} cannot be handled as a {name}: {why}"))
+}
+
+fn version_of(kind: &Kind) -> String {
+    if kind.group.is_empty() { kind.version.to_owned() } else { format!("{}/{}", kind.group, kind.version) }
+}
+
+/// Reads an object of a kind from a body.
+pub(crate) fn object(headers: &HeaderMap, body: &[u8], kind: &Kind) -> Result<Decoded, ApiError> {
+    let schema = Schema::builtin();
+    let decoded = match media_type(headers) {
+        "" | "application/json" | "text/plain" => {
+            json::decode(schema, kind, body).map_err(|error| unreadable(kind, error))?
+        }
+        "application/vnd.kubernetes.protobuf" => {
+            let value =
+                protobuf::decode(schema, body, Some(kind)).map_err(|error| unreadable(kind, error))?;
+            json::decode_value(schema, kind, value).map_err(|error| unreadable(kind, error))?
+        }
+        _ => return Err(ApiError::unsupported_media_type(OBJECT_FORMATS)),
+    };
+    for (field, expected) in [("apiVersion", version_of(kind)), ("kind", kind.name.to_owned())] {
+        let given = decoded.value[field].as_str().unwrap_or_default();
+        if !given.is_empty() && given != expected {
+            let what = if field == "kind" { "kind" } else { "API version" };
+            return Err(ApiError::bad_request(format!(
+                "the {what} in the data ({given}) does not match the expected {what} ({expected})"
+            )));
+        }
+    }
+    Ok(decoded)
+}
+
+/// In which form objects are to be sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As they are.
+    Whole,
+    /// As rows for people.
+    Table,
+    /// Their metadata only.
+    Metadata,
+}
+
+impl Form {
+    /// The first form that the client accepts and that is offered.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+        for range in accepted.flat_map(|value| value.split(',')) {
+            let parameters: Vec<&str> = range.split(';').map(str::trim).collect();
+            let named = |wanted: &str| parameters.contains(&wanted);
+            if named("as=Table") && named("v=v1") {
+                return Self::Table;
+            }
+            if named("as=PartialObjectMetadata") || named("as=PartialObjectMetadataList") {
+                return Self::Metadata;
+            }
+            if matches!(parameters.first(), Some(&"application/json" | &"*/*" | &"application/*"))
+                && !range.contains("as=")
+            {
+                return Self::Whole;
+            }
+        }
+        Self::Whole
+    }
+}

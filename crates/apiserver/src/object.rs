@@ -1,0 +1,115 @@
+//! Objects: JSON values on their way in, encoded bytes once they are stored.
+//!
+//! A stored object is one run of bytes that begins with its kind, its version and its resource version:
+//!
+//! ```text
+//! {"kind":"Pod","apiVersion":"v1","metadata":{"resourceVersion":"42","name":…},"spec":…}
+//! ```
+//!
+//! So the revision can be spliced in when it is known, and an item of a list, which carries no kind, is the
+//! same bytes without the first few. GET and watch copy them; nothing is decoded to be read.
+
+use bytes::{BufMut, Bytes, BytesMut};
+use jiff::Timestamp;
+use plumb_store::Value as Stored;
+use serde_json::{Map, Value, json};
+
+use crate::error::ApiError;
+use crate::kinds::Row;
+
+/// The metadata of an object, made if it has none.
+pub fn metadata(object: &mut Value) -> &mut Map<String, Value> {
+    if !object.is_object() {
+        *object = json!({});
+    }
+    let metadata = &mut object["metadata"];
+    if !metadata.is_object() {
+        *metadata = json!({});
+    }
+    match metadata {
+        Value::Object(map) => map,
+        _ => unreachable!("just made an object"),
+    }
+}
+
+/// A text below `metadata`, empty if it is not there.
+pub fn meta<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.pointer("/metadata").and_then(|metadata| metadata[field].as_str()).unwrap_or_default()
+}
+
+/// Whether an object is on its way out.
+pub fn is_deleting(object: &Value) -> bool {
+    !meta(object, "deletionTimestamp").is_empty()
+}
+
+/// The finalizers that hold an object.
+pub fn finalizers(object: &Value) -> Vec<&str> {
+    let list = object.pointer("/metadata/finalizers").and_then(Value::as_array);
+    list.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+/// A moment as the API writes it: to the second.
+pub fn moment(at: Timestamp) -> String {
+    at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
+}
+
+/// Where the encoded form of a kind's objects begins to differ.
+fn head(row: &Row) -> String {
+    format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{", row.kind(), row.api_version())
+}
+
+/// Encodes an object so that the store can put its revision in.
+pub fn encode(row: &Row, object: &Value) -> Result<Stored, ApiError> {
+    let failed = |error: serde_json::Error| ApiError::internal(format!("encoding: {error}"));
+    let head = head(row);
+    let mut rest = BytesMut::with_capacity(512);
+    if let Some(metadata) = object.get("metadata").and_then(Value::as_object) {
+        for (key, value) in metadata.iter().filter(|(key, _)| *key != "resourceVersion") {
+            rest.put_u8(b',');
+            serde_json::to_writer((&mut rest).writer(), key).map_err(failed)?;
+            rest.put_u8(b':');
+            serde_json::to_writer((&mut rest).writer(), value).map_err(failed)?;
+        }
+    }
+    rest.put_u8(b'}');
+    let others = object.as_object().into_iter().flatten();
+    for (key, value) in others.filter(|(key, _)| !matches!(key.as_str(), "kind" | "apiVersion" | "metadata"))
+    {
+        rest.put_u8(b',');
+        serde_json::to_writer((&mut rest).writer(), key).map_err(failed)?;
+        rest.put_u8(b':');
+        serde_json::to_writer((&mut rest).writer(), value).map_err(failed)?;
+    }
+    rest.put_u8(b'}');
+    Ok(Stored::stamped(move |revision| {
+        let mut bytes = BytesMut::with_capacity(head.len() + rest.len() + 40);
+        bytes.put_slice(head.as_bytes());
+        bytes.put_slice(format!("\"resourceVersion\":\"{revision}\"").as_bytes());
+        bytes.put_slice(&rest);
+        bytes.freeze()
+    }))
+}
+
+/// Decodes a stored object.
+pub fn decode(bytes: &[u8]) -> Result<Value, ApiError> {
+    serde_json::from_slice(bytes)
+        .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))
+}
+
+/// A stored object as an item of a list: without kind and version.
+pub fn as_item(row: &Row, bytes: &Bytes) -> (&'static [u8], Bytes) {
+    let skip = head(row).len() - "\"metadata\":{".len();
+    (b"{", bytes.slice(skip.min(bytes.len())..))
+}
+
+/// The same object with another resource version.
+pub fn restamp(row: &Row, bytes: &Bytes, revision: plumb_store::Revision) -> Bytes {
+    let start = format!("{}\"resourceVersion\":\"", head(row));
+    let Some(rest) = bytes.strip_prefix(start.as_bytes()) else { return bytes.clone() };
+    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let mut out = BytesMut::with_capacity(bytes.len() + 8);
+    out.put_slice(start.as_bytes());
+    out.put_slice(revision.to_string().as_bytes());
+    out.put_slice(&rest[digits..]);
+    out.freeze()
+}

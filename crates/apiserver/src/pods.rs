@@ -1,0 +1,207 @@
+//! Pods: creation, updates, and resizes through both doors.
+//!
+//! Every rule about resources is asked of `plumb-resize`; here objects are only brought into its form and
+//! back.
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use plumb_resize::admission::over_capacity;
+use plumb_resize::defaulting::{allocate_at_creation, copy_back, drop_disabled};
+use plumb_resize::field::FieldError;
+use plumb_resize::list::{BadQuantity, declared};
+use plumb_resize::pod::{PodResources, PodShape};
+use plumb_resize::rules::Rules;
+use plumb_resize::status::propose;
+use plumb_resize::validate;
+use serde_json::{Value, json};
+
+use crate::authz::node_of;
+use crate::defaults;
+use crate::error::{ApiError, Cause};
+use crate::object::{decode, meta};
+use crate::server::{ApiServer, Call};
+use crate::strategy::{self, judge, qos_class};
+use crate::validation;
+use crate::write::Part;
+
+/// A pod as the rules read it.
+pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
+    serde_json::from_value(object.clone())
+        .map_err(|error| ApiError::bad_request(format!("not a pod: {error}")))
+}
+
+/// Puts what the rules made of a pod back, and leaves the rest as it was written.
+fn put_back(object: &mut Value, pod: &Pod) -> Result<(), ApiError> {
+    let made = serde_json::to_value(pod).map_err(|error| ApiError::internal(error.to_string()))?;
+    for field in ["spec", "status"] {
+        if let Some(value) = made.get(field) {
+            object[field] = value.clone();
+        }
+    }
+    Ok(())
+}
+
+fn unreadable(error: BadQuantity) -> ApiError {
+    ApiError::bad_request(error.to_string())
+}
+
+/// Makes a new pod, which has its defaults, what it has to be.
+pub(crate) fn prepare_create(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
+    let rules = server.rules();
+    let mut pod = typed(new)?;
+    drop_disabled(None, &mut pod, rules);
+    let none = PodSpec::default();
+    let class = qos_class(pod.spec.as_ref().unwrap_or(&none))?;
+    let status = pod.status.get_or_insert_default();
+    status.phase = Some("Pending".to_owned());
+    status.qos_class = Some(class.name().to_owned());
+    allocate_at_creation(&mut pod, rules);
+    put_back(new, &pod)
+}
+
+/// Makes an update through the main door what it has to be.
+pub(crate) fn prepare_update(old: &Value, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
+    let rules = server.rules();
+    let stored = typed(old)?;
+    complete(&stored, new, rules)?;
+    let mut pod = typed(new)?;
+    drop_disabled(Some(&stored), &mut pod, rules);
+    propose(&stored, &mut pod, rules).map_err(unreadable)?;
+    put_back(new, &pod)
+}
+
+/// Makes a resize what it has to be: the stored pod with other resources.
+pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+    let rules = call.server.rules();
+    let stored = typed(old)?;
+    complete(&stored, new, rules)?;
+    let mut pod = validate::prepare_resize(&stored, typed(new)?, rules);
+    propose(&stored, &mut pod, rules).map_err(unreadable)?;
+    *new = old.clone();
+    put_back(new, &pod)
+}
+
+/// Fills in what a changed pod leaves out: what an old client did not know of comes back first, so that it is
+/// not taken for something to be filled in.
+fn complete(stored: &Pod, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
+    let mut pod = typed(new)?;
+    copy_back(stored, &mut pod, rules);
+    put_back(new, &pod)?;
+    defaults::apply("", "v1", "Pod", new, rules);
+    Ok(())
+}
+
+/// Holds a resize to the rules.
+pub(crate) fn validate_resize(call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
+    judge(&call.row, new, &validation::resize(old, new, call.server.rules()))?;
+    fits_if_changed(&call.server, old, new)
+}
+
+/// Asks whether the node could hold what is desired, if that has changed.
+pub(crate) fn fits_if_changed(server: &ApiServer, old: &Value, new: &Value) -> Result<(), ApiError> {
+    let generation = |pod: &Value| pod.pointer("/metadata/generation").cloned();
+    if generation(old) == generation(new) { Ok(()) } else { fits_node(server, &typed(new)?) }
+}
+
+/// Refuses what the pod's node could never hold, where the rules have the API server do so.
+fn fits_node(server: &ApiServer, pod: &Pod) -> Result<(), ApiError> {
+    let rules = server.rules();
+    let spec = pod.spec.as_ref();
+    let Some(node) = spec.and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty()) else {
+        return Ok(());
+    };
+    if !rules.refuse_over_capacity {
+        return Ok(());
+    }
+    let name = pod.metadata.name.as_deref().unwrap_or_default();
+    let refuse = |why: &str| ApiError::forbidden("", "pods", name, why);
+    let missing = || refuse(&format!("node {node:?} not found"));
+    let row = server.kinds().find("", "nodes").ok_or_else(missing)?;
+    let stored = server.store().get(&row.key(None, node)?).ok_or_else(missing)?;
+    let found: Node = serde_json::from_value(decode(&stored.value)?).map_err(|_| missing())?;
+    let os = found.metadata.labels.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
+    if let Some(os) = os.filter(|os| *os != "linux") {
+        let why = format!("pod resize is only supported on linux nodes, node {node:?} is {os:?}");
+        return Err(refuse(&why).because(cause("UnsupportedPlatform")));
+    }
+    let allocatable = found.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let allocatable = declared(allocatable).map_err(unreadable)?.amounts();
+    let desired = PodResources::desired(spec.unwrap_or(&PodSpec::default())).map_err(unreadable)?;
+    let requests = PodShape::of(pod).map_err(unreadable)?.requests(&desired);
+    match over_capacity(requests, allocatable, rules) {
+        None => Ok(()),
+        Some(why) => Err(refuse(&why).because(cause("NodeCapacity"))),
+    }
+}
+
+fn cause(reason: &str) -> Cause {
+    Cause { reason: reason.to_owned(), ..Cause::default() }
+}
+
+/// Holds a status to the rules.
+pub(crate) fn validate_status(call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
+    strategy::validate_status(&call.row, old, new, &call.server)?;
+    if (call.row.group(), call.row.kind()) != ("", "Pod") {
+        return Ok(());
+    }
+    // Only the node says what is allocated, and only of its own pods.
+    let node = node_of(&call.user);
+    let own = old.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    let refuse = |why: &str| Err(ApiError::forbidden("", "pods", call.name(), why));
+    match node {
+        Some(node) if node != own => {
+            refuse(&format!("node {node:?} can only update pod status for pods bound to itself"))
+        }
+        None if allocations(old) != allocations(new) => {
+            refuse("allocatedResources is the node's to say: change spec.containers[*].resources instead")
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What a status says is allocated.
+fn allocations(pod: &Value) -> Vec<(&str, Option<&Value>)> {
+    let lists = ["containerStatuses", "initContainerStatuses"].map(|list| pod["status"][list].as_array());
+    let of_containers = lists
+        .into_iter()
+        .flatten()
+        .flatten()
+        .filter_map(|status| Some((status["name"].as_str()?, Some(status.get("allocatedResources")?))));
+    of_containers.chain([("", pod["status"].get("allocatedResources"))]).collect()
+}
+
+/// Binds a pod to a node.
+pub(crate) fn bind(call: &Call, old: &Value, binding: &Value) -> Result<Value, ApiError> {
+    let node = binding.pointer("/target/name").and_then(Value::as_str).unwrap_or_default();
+    let name = call.name();
+    if node.is_empty() {
+        return Err(ApiError::invalid("", "Binding", name, &[FieldError::required("target.name", "")]));
+    }
+    let conflict = |why: String| ApiError::conflict("", "pods/binding", name, &why);
+    if !meta(old, "deletionTimestamp").is_empty() {
+        return Err(conflict(format!("pod {name} is being deleted, cannot be assigned to a host")));
+    }
+    if let Some(bound) = old.pointer("/spec/nodeName").and_then(Value::as_str).filter(|node| !node.is_empty())
+    {
+        return Err(conflict(format!("pod {name} is already assigned to node {bound:?}")));
+    }
+    let mut pod = old.clone();
+    pod["spec"]["nodeName"] = json!(node);
+    let conditions = pod["status"]["conditions"].take();
+    let mut conditions = conditions.as_array().cloned().unwrap_or_default();
+    conditions.retain(|condition| condition["type"] != "PodScheduled");
+    conditions.push(json!({
+        "type": "PodScheduled", "status": "True", "lastProbeTime": null,
+        "lastTransitionTime": crate::object::moment(call.server.now()),
+    }));
+    pod["status"]["conditions"] = json!(conditions);
+    Ok(pod)
+}
+
+/// What a write to a pod's subresource is about.
+pub(crate) fn part(subresource: &str) -> Option<Part> {
+    match subresource {
+        "status" => Some(Part::Status),
+        "resize" => Some(Part::Resize),
+        _ => None,
+    }
+}

@@ -1,0 +1,255 @@
+//! Reading objects: one, or a page of them.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use bytes::{BufMut, Bytes, BytesMut};
+use http::{Response, StatusCode};
+use plumb_store::{Key, List, Object, Revision, RevisionError};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use crate::error::ApiError;
+use crate::exchange::{Body, Form, answer, answer_value};
+use crate::kinds::{Row, field_value, supported_fields};
+use crate::object::{as_item, decode};
+use crate::selector::{FieldSelector, LabelSelector};
+use crate::server::Call;
+use crate::table;
+use crate::target::Query;
+
+/// Which objects of a kind a request wants.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selection {
+    pub(crate) labels: LabelSelector,
+    pub(crate) fields: FieldSelector,
+}
+
+/// What of an object a selector looks at without reading all of it.
+#[derive(Deserialize)]
+struct Labelled<'a> {
+    #[serde(borrow, default)]
+    metadata: Labels<'a>,
+}
+
+#[derive(Default, Deserialize)]
+struct Labels<'a> {
+    #[serde(borrow, default)]
+    labels: BTreeMap<&'a str, &'a str>,
+}
+
+impl Selection {
+    /// Reads the selectors of a request; an address that names an object selects it.
+    pub(crate) fn of(call: &Call) -> Result<Self, ApiError> {
+        let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default())?;
+        let supported = supported_fields(call.row.group(), call.row.kind());
+        let mut text = call.query.get("fieldSelector").unwrap_or_default().to_owned();
+        if let Some(name) = &call.target.name {
+            text = format!("{text},metadata.name={name}");
+        }
+        Ok(Self { labels, fields: FieldSelector::parse(&text, supported)? })
+    }
+
+    /// Whether it wants an object. One that cannot be read is not wanted.
+    pub(crate) fn wants(&self, object: &Object) -> bool {
+        self.wants_labels(&object.value) && self.wants_fields(object)
+    }
+
+    fn wants_labels(&self, bytes: &[u8]) -> bool {
+        // Labels hold no escapes, so they can be borrowed from the bytes.
+        self.labels.is_everything()
+            || serde_json::from_slice::<Labelled<'_>>(bytes)
+                .is_ok_and(|object| self.labels.matches(&object.metadata.labels))
+    }
+
+    fn wants_fields(&self, object: &Object) -> bool {
+        if self.fields.terms().is_empty() {
+            return true;
+        }
+        let in_key = |field: &str| match field {
+            "metadata.name" => object.key.segments().last().map(str::to_owned),
+            field => object.attributes.get(field).map(str::to_owned),
+        };
+        if self.fields.terms().iter().all(|term| in_key(&term.field).is_some()) {
+            return self.fields.matches(|field| in_key(field).unwrap_or_default());
+        }
+        decode(&object.value).is_ok_and(|value| self.fields.matches(|field| field_value(&value, field)))
+    }
+}
+
+/// Answers with one object.
+pub(crate) fn get(call: &Call) -> Result<Response<Body>, ApiError> {
+    let key = call.row.key(call.namespace(), call.name())?;
+    let object = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+    show(call, StatusCode::OK, &object.value)
+}
+
+/// Answers with an object in the form that the client wants.
+pub(crate) fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>, ApiError> {
+    match Form::of(&call.head.headers) {
+        Form::Whole => Ok(answer(status, bytes.clone())),
+        Form::Metadata => Ok(answer_value(status, &table::metadata_only(&decode(bytes)?))),
+        Form::Table => {
+            let object = decode(bytes)?;
+            let revision = crate::object::meta(&object, "resourceVersion").to_owned();
+            let table = table::table(&call.row, &call.query, &[object], &revision, call.server.now(), true);
+            Ok(answer_value(status, &table))
+        }
+    }
+}
+
+/// Where a list goes on: the revision that all its pages show, and the last key of the page before.
+#[derive(Serialize, Deserialize)]
+struct Continue {
+    v: String,
+    rv: Revision,
+    start: String,
+}
+
+impl Continue {
+    fn parse(text: &str) -> Result<Self, ApiError> {
+        let invalid =
+            || ApiError::bad_request("continue key is not valid: encoded continue token is malformed");
+        let bytes = URL_SAFE_NO_PAD.decode(text.trim_end_matches('=')).map_err(|_| invalid())?;
+        serde_json::from_slice(&bytes).map_err(|_| invalid())
+    }
+
+    fn token(&self) -> String {
+        URL_SAFE_NO_PAD.encode(json!(self).to_string())
+    }
+}
+
+/// Answers with a page of objects.
+pub(crate) fn list(call: &Call) -> Result<Response<Body>, ApiError> {
+    let selection = Selection::of(call)?;
+    let mut list = List::all(call.row.prefix(call.namespace())?);
+    let limit = call.query.number("limit")?.unwrap_or(0);
+    list = list.limit(usize::try_from(limit).unwrap_or(usize::MAX));
+    if let Some(token) = call.query.get("continue") {
+        let at = Continue::parse(token)?;
+        let key = Key::new(&at.start).map_err(|_| ApiError::bad_request("continue key is not valid"))?;
+        if !list.prefix.covers(&key) {
+            return Err(ApiError::bad_request("continue key is not valid: it is of another list"));
+        }
+        list = list.at(at.rv).after(key);
+    } else if let Some(revision) = exact_revision(&call.query, call.server.store().revision())? {
+        list = list.at(revision);
+    }
+    let page = call.server.store().list_where(&list, |object| selection.wants(object)).map_err(gone)?;
+    let metadata = ListMetadata {
+        revision: page.revision,
+        next: page.next.as_ref().map(|key| {
+            Continue { v: "meta.k8s.io/v1".into(), rv: page.revision, start: key.as_str().to_owned() }.token()
+        }),
+        // Upstream does not count what a selector would have to look at first.
+        remaining: (page.next.is_some()
+            && selection.labels.is_everything()
+            && selection.fields.terms().is_empty())
+        .then_some(page.remaining),
+    };
+    let objects: Vec<&Bytes> = page.objects.iter().map(|object| &object.value).collect();
+    show_list(call, &objects, &metadata)
+}
+
+/// What a list says of itself.
+pub(crate) struct ListMetadata {
+    pub(crate) revision: Revision,
+    pub(crate) next: Option<String>,
+    pub(crate) remaining: Option<usize>,
+}
+
+impl ListMetadata {
+    fn to_json(&self) -> Value {
+        let mut metadata = json!({ "resourceVersion": self.revision.to_string() });
+        if let Some(next) = &self.next {
+            metadata["continue"] = json!(next);
+        }
+        if let Some(remaining) = self.remaining {
+            metadata["remainingItemCount"] = json!(remaining);
+        }
+        metadata
+    }
+}
+
+/// Answers with a list in the form that the client wants.
+pub(crate) fn show_list(
+    call: &Call,
+    objects: &[&Bytes],
+    metadata: &ListMetadata,
+) -> Result<Response<Body>, ApiError> {
+    let values = || objects.iter().map(|bytes| decode(bytes)).collect::<Result<Vec<Value>, ApiError>>();
+    match Form::of(&call.head.headers) {
+        Form::Whole => Ok(answer(StatusCode::OK, encode_list(&call.row, objects, &metadata.to_json()))),
+        Form::Metadata => {
+            let items: Vec<Value> = values()?.iter().map(table::metadata_only).collect();
+            Ok(answer_value(
+                StatusCode::OK,
+                &json!({
+                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
+                    "metadata": metadata.to_json(), "items": items,
+                }),
+            ))
+        }
+        Form::Table => {
+            let revision = metadata.revision.to_string();
+            let now = call.server.now();
+            let mut table = table::table(&call.row, &call.query, &values()?, &revision, now, true);
+            table["metadata"] = metadata.to_json();
+            Ok(answer_value(StatusCode::OK, &table))
+        }
+    }
+}
+
+/// A list made of encoded objects, which are copied and not read.
+fn encode_list(row: &Row, objects: &[&Bytes], metadata: &Value) -> Bytes {
+    let size: usize = objects.iter().map(|bytes| bytes.len()).sum();
+    let mut out = BytesMut::with_capacity(size + 256);
+    let (kind, version) = (row.kind(), row.api_version());
+    out.put_slice(
+        format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[")
+            .as_bytes(),
+    );
+    for (i, bytes) in objects.iter().enumerate() {
+        if i > 0 {
+            out.put_u8(b',');
+        }
+        let (open, rest) = as_item(row, bytes);
+        out.put_slice(open);
+        out.put_slice(&rest);
+    }
+    out.put_slice(b"]}");
+    out.freeze()
+}
+
+/// The revision that a list must be of, if the request insists.
+fn exact_revision(query: &Query, current: Revision) -> Result<Option<Revision>, ApiError> {
+    let exact = query.get("resourceVersionMatch") == Some("Exact");
+    let revision = revision(query)?;
+    match revision {
+        Some(revision) if revision > current => Err(ApiError::too_large_resource_version(revision, current)),
+        Some(revision) if exact => Ok(Some(revision)),
+        _ => Ok(None),
+    }
+}
+
+/// The resource version of a request.
+pub(crate) fn revision(query: &Query) -> Result<Option<Revision>, ApiError> {
+    let Some(text) = query.get("resourceVersion") else { return Ok(None) };
+    let invalid = || {
+        ApiError::bad_request(format!(
+            "resourceVersion: Invalid value: {text:?}: must be an unsigned integer"
+        ))
+    };
+    text.parse().map(Some).map_err(|_| invalid())
+}
+
+/// The refusal of a revision that cannot be shown.
+pub(crate) fn gone(error: RevisionError) -> ApiError {
+    match error {
+        RevisionError::Compacted { asked, oldest } => {
+            ApiError::expired(format!("too old resource version: {asked} ({oldest})"))
+        }
+        RevisionError::Future { asked, current } => ApiError::too_large_resource_version(asked, current),
+    }
+}

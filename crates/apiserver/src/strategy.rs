@@ -1,0 +1,118 @@
+//! What is special about a kind when it is written: what a new object gets, what an update keeps, what is
+//! refused.
+
+use plumb_resize::field::FieldError;
+use plumb_resize::qos::QosClass;
+use serde_json::{Value, json};
+
+use crate::defaults;
+use crate::error::ApiError;
+use crate::kinds::Row;
+use crate::object::{meta, metadata};
+use crate::pods;
+use crate::server::ApiServer;
+use crate::validation;
+
+/// The kinds whose objects have a generation: those with a spec that somebody carries out.
+fn has_generation(object: &Value) -> bool {
+    object.get("spec").is_some()
+}
+
+/// Makes a new object what it has to be.
+pub(crate) fn prepare_create(row: &Row, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
+    if row.has("status") && new.get("status").is_some() {
+        new.as_object_mut().map(|object| object.remove("status"));
+    }
+    complete(row, new, server);
+    match (row.group(), row.kind()) {
+        ("", "Pod") => pods::prepare_create(new, server)?,
+        ("", "Namespace") => {
+            new["spec"] = json!({ "finalizers": ["kubernetes"] });
+            new["status"] = json!({ "phase": "Active" });
+            let name = new["metadata"]["name"].clone();
+            let labels = metadata(new).entry("labels").or_insert_with(|| json!({}));
+            labels["kubernetes.io/metadata.name"] = name;
+        }
+        _ => {}
+    }
+    if has_generation(new) && !matches!((row.group(), row.kind()), ("", "Namespace" | "Node" | "Service")) {
+        metadata(new).insert("generation".into(), json!(1));
+    }
+    Ok(())
+}
+
+/// Makes an update what it has to be.
+pub(crate) fn prepare_update(
+    row: &Row,
+    old: &Value,
+    new: &mut Value,
+    server: &ApiServer,
+) -> Result<(), ApiError> {
+    match (row.group(), row.kind()) {
+        ("", "Pod") => return pods::prepare_update(old, new, server),
+        ("", "Namespace") => new["spec"] = old["spec"].clone(),
+        _ => {}
+    }
+    complete(row, new, server);
+    Ok(())
+}
+
+/// Fills in what an object leaves out.
+fn complete(row: &Row, object: &mut Value, server: &ApiServer) {
+    defaults::apply(row.group(), row.resource.version, row.kind(), object, server.rules());
+}
+
+/// Adds one to the generation when what is desired has changed.
+pub(crate) fn count_generation(old: &Value, new: &mut Value) {
+    let Some(generation) = old.pointer("/metadata/generation").and_then(Value::as_i64) else { return };
+    let desired = |object: &Value| {
+        let mut rest = object.clone();
+        if let Some(fields) = rest.as_object_mut() {
+            fields.remove("metadata");
+            fields.remove("status");
+        }
+        rest
+    };
+    if desired(old) != desired(new) {
+        metadata(new).insert("generation".into(), json!(generation + 1));
+    }
+}
+
+/// Holds a new object to the rules.
+pub(crate) fn validate_create(row: &Row, new: &Value, server: &ApiServer) -> Result<(), ApiError> {
+    judge(row, new, &validation::create(row.resource.into(), new, server.rules()))
+}
+
+/// Holds an update to the rules.
+pub(crate) fn validate_update(
+    row: &Row,
+    old: &Value,
+    new: &Value,
+    server: &ApiServer,
+) -> Result<(), ApiError> {
+    judge(row, new, &validation::update(row.resource.into(), old, new, server.rules()))?;
+    if (row.group(), row.kind()) == ("", "Pod") { pods::fits_if_changed(server, old, new) } else { Ok(()) }
+}
+
+/// Holds a status to the rules.
+pub(crate) fn validate_status(
+    row: &Row,
+    old: &Value,
+    new: &Value,
+    server: &ApiServer,
+) -> Result<(), ApiError> {
+    judge(row, new, &validation::update_status(row.resource.into(), old, new, server.rules()))
+}
+
+/// Refuses an object that breaks rules.
+pub(crate) fn judge(row: &Row, object: &Value, errors: &[FieldError]) -> Result<(), ApiError> {
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid(row.group(), row.kind(), meta(object, "name"), errors))
+}
+
+/// The class of a pod, by its spec.
+pub(crate) fn qos_class(spec: &k8s_openapi::api::core::v1::PodSpec) -> Result<QosClass, ApiError> {
+    QosClass::of_spec(spec).map_err(|error| ApiError::bad_request(error.to_string()))
+}

@@ -1,0 +1,58 @@
+//! What a table says of a column.
+
+use serde::Serialize;
+
+/// A column, as `columnDefinitions` describes it.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Column {
+    name: &'static str,
+    #[serde(rename = "type")]
+    shape: &'static str,
+    format: &'static str,
+    description: &'static str,
+    priority: u8,
+}
+
+impl Column {
+    const fn new(name: &'static str, shape: &'static str, description: &'static str) -> Self {
+        Self { name, shape, format: "", description, priority: 0 }
+    }
+
+    /// A column of texts.
+    pub(super) const fn text(name: &'static str, description: &'static str) -> Self {
+        Self::new(name, "string", description)
+    }
+
+    /// A column of whole numbers.
+    pub(super) const fn integer(name: &'static str, description: &'static str) -> Self {
+        Self::new(name, "integer", description)
+    }
+
+    /// A column of yes or no.
+    pub(super) const fn boolean(name: &'static str, description: &'static str) -> Self {
+        Self::new(name, "boolean", description)
+    }
+
+    /// The same column, shown only by `-o wide`.
+    pub(super) const fn wide(mut self) -> Self {
+        self.priority = 1;
+        self
+    }
+
+    /// The same column, holding names.
+    pub(super) const fn of_names(mut self) -> Self {
+        self.format = "name";
+        self
+    }
+}
+
+/// The name of the object.
+pub(super) const NAME: Column = Column::text("Name", "what the object is called").of_names();
+/// How old the object is.
+pub(super) const AGE: Column = Column::text("Age", "how long ago the object was created");
+/// When the object was created.
+pub(super) const CREATED_AT: Column = Column::new("Created At", "date", "when the object was created");
+/// The containers of a template.
+pub(super) const CONTAINERS: Column = Column::text("Containers", "names of the template's containers");
+/// The images of a template.
+pub(super) const IMAGES: Column = Column::text("Images", "images of the template's containers");

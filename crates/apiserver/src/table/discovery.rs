@@ -1,0 +1,37 @@
+//! Slices of endpoints.
+
+use serde_json::{Value, json};
+
+use super::column::{AGE, Column, NAME};
+use super::layout::Layout;
+use super::view::{View, few, or};
+
+pub(super) const LAYOUTS: &[Layout] = &[Layout::new(
+    "discovery.k8s.io",
+    "EndpointSlice",
+    &[
+        NAME,
+        Column::text("AddressType", "which kind of addresses it holds"),
+        Column::text("Ports", "the ports of each endpoint"),
+        Column::text("Endpoints", "the addresses of the endpoints"),
+        AGE,
+    ],
+    slice,
+)];
+
+fn slice(slice: View<'_>) -> Value {
+    let ports: Vec<String> = slice
+        .items("/ports")
+        // A port without a number is every port.
+        .map(|port| port.number_or_text("/port").unwrap_or_else(|| port.text_or("/name", "*").to_owned()))
+        .collect();
+    let endpoints = slice.items("/endpoints").flat_map(|endpoint| endpoint.texts("/addresses"));
+    let endpoints: Vec<String> = endpoints.map(str::to_owned).collect();
+    json!([
+        slice.name(),
+        slice.text("/addressType"),
+        or(few(&ports, 3, ","), "<unset>"),
+        or(few(&endpoints, 3, ","), "<unset>"),
+        slice.age(),
+    ])
+}

@@ -1,0 +1,85 @@
+//! Events: of the core group, and of the group of their own whose fields have other names.
+
+use serde_json::{Value, json};
+
+use super::column::{Column, NAME};
+use super::layout::Layout;
+use super::view::View;
+
+const COLUMNS: &[Column] = &[
+    Column::text("Last Seen", "how long ago it last happened"),
+    Column::text("Type", "whether it is normal or a warning"),
+    Column::text("Reason", "why it happened, in one word"),
+    Column::text("Object", "what it is about"),
+    Column::text("Subobject", "which part of that it is about").wide(),
+    Column::text("Source", "who tells of it").wide(),
+    Column::text("Message", "what happened"),
+    Column::text("First Seen", "how long ago it first happened").wide(),
+    Column::text("Count", "how often it happened").wide(),
+    NAME.wide(),
+];
+
+pub(super) const LAYOUTS: &[Layout] = &[
+    Layout::new("", "Event", COLUMNS, |event| cells(event, &CORE)),
+    Layout::new("events.k8s.io", "Event", COLUMNS, |event| cells(event, &EVENTS)),
+];
+
+/// What the fields that differ are called in a group.
+struct Names {
+    object: &'static str,
+    message: &'static str,
+    first: &'static str,
+    last: &'static str,
+    count: &'static str,
+    source: &'static str,
+    reporter: &'static str,
+}
+
+const CORE: Names = Names {
+    object: "/involvedObject",
+    message: "/message",
+    first: "/firstTimestamp",
+    last: "/lastTimestamp",
+    count: "/count",
+    source: "/source",
+    reporter: "/reportingComponent",
+};
+
+const EVENTS: Names = Names {
+    object: "/regarding",
+    message: "/note",
+    first: "/deprecatedFirstTimestamp",
+    last: "/deprecatedLastTimestamp",
+    count: "/deprecatedCount",
+    source: "/deprecatedSource",
+    reporter: "/reportingController",
+};
+
+fn cells(event: View<'_>, names: &Names) -> Value {
+    let first = event.time(names.first).or_else(|| event.time("/eventTime"));
+    let (last, count) = match event.at("/series") {
+        Some(series) => (series.time("/lastObservedTime"), series.number("/count")),
+        // Whoever reports through the newer group counts only what comes in series.
+        None => (event.time(names.last).or(first), event.number(names.count).max(1)),
+    };
+    let about = |field: &str| event.text(&format!("{}/{field}", names.object));
+    let (kind, name) = (about("kind").to_lowercase(), about("name"));
+    json!([
+        event.ago(last),
+        event.text("/type"),
+        event.text("/reason"),
+        if name.is_empty() { kind } else { format!("{kind}/{name}") },
+        about("fieldPath"),
+        source(event, names),
+        event.text(names.message).trim(),
+        event.ago(first),
+        count,
+        event.name(),
+    ])
+}
+
+fn source(event: View<'_>, names: &Names) -> String {
+    let component = event.text_or(&format!("{}/component", names.source), event.text(names.reporter));
+    let instance = event.text_or(&format!("{}/host", names.source), event.text("/reportingInstance"));
+    if instance.is_empty() { component.to_owned() } else { format!("{component}, {instance}") }
+}

@@ -1,0 +1,281 @@
+//! What a request is about: its address and its query, taken apart.
+
+use http::{Method, Uri};
+
+use crate::error::ApiError;
+
+/// What a request asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Verb {
+    /// One object.
+    Get,
+    /// A collection.
+    List,
+    /// What happens to a collection or an object.
+    Watch,
+    /// A new object.
+    Create,
+    /// Another version of an object.
+    Update,
+    /// A change of an object.
+    Patch,
+    /// The end of an object.
+    Delete,
+    /// The end of a collection.
+    DeleteCollection,
+}
+
+impl Verb {
+    /// The word that discovery and authorization use.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::List => "list",
+            Self::Watch => "watch",
+            Self::Create => "create",
+            Self::Update => "update",
+            Self::Patch => "patch",
+            Self::Delete => "delete",
+            Self::DeleteCollection => "deletecollection",
+        }
+    }
+}
+
+/// An address below a group and version.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// The API group; empty for the core.
+    pub group: String,
+    /// The version.
+    pub version: String,
+    /// The resource, in the plural.
+    pub resource: String,
+    /// The namespace, if the address has one.
+    pub namespace: Option<String>,
+    /// The object, if the address has one.
+    pub name: Option<String>,
+    /// What hangs below the object, if the address goes on.
+    pub subresource: Option<String>,
+}
+
+/// What an address leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Address {
+    /// Objects.
+    Objects(Target),
+    /// The list of versions of the core group.
+    CoreVersions,
+    /// The list of groups.
+    Groups,
+    /// One group.
+    Group(String),
+    /// The resources of a group and version.
+    Resources {
+        /// The group; empty for the core.
+        group: String,
+        /// The version.
+        version: String,
+    },
+    /// Something that is not an API group: `/version`, `/livez`, `/openapi/v3`.
+    Other(String),
+}
+
+impl Address {
+    /// Takes a path apart.
+    pub fn parse(path: &str) -> Result<Self, ApiError> {
+        let segments: Vec<String> = path
+            .split('/')
+            .filter(|segment| !segment.is_empty())
+            .map(percent_decode)
+            .collect::<Option<_>>()
+            .ok_or_else(|| ApiError::bad_request("the path is not valid UTF-8"))?;
+        let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
+        match texts.as_slice() {
+            ["api"] => Ok(Self::CoreVersions),
+            ["apis"] => Ok(Self::Groups),
+            ["apis", group] => Ok(Self::Group((*group).to_owned())),
+            ["api", version] => Ok(Self::Resources { group: String::new(), version: (*version).to_owned() }),
+            ["apis", group, version] => {
+                Ok(Self::Resources { group: (*group).to_owned(), version: (*version).to_owned() })
+            }
+            ["api", version, rest @ ..] => Ok(Self::Objects(Target::parse("", version, rest)?)),
+            ["apis", group, version, rest @ ..] => Ok(Self::Objects(Target::parse(group, version, rest)?)),
+            _ => Ok(Self::Other(format!("/{}", texts.join("/")))),
+        }
+    }
+}
+
+impl Target {
+    fn parse(group: &str, version: &str, rest: &[&str]) -> Result<Self, ApiError> {
+        let own = |text: &&str| Some((**text).to_owned());
+        let mut target = Self { group: group.to_owned(), version: version.to_owned(), ..Self::default() };
+        // A namespace is itself an object, and its own parts are not resources inside it.
+        let rest = match rest {
+            ["namespaces", namespace, "status" | "finalize"] | ["namespaces", namespace] => {
+                target.namespace = own(namespace);
+                rest
+            }
+            ["namespaces", namespace, rest @ ..] => {
+                target.namespace = own(namespace);
+                rest
+            }
+            rest => rest,
+        };
+        let [resource, below @ ..] = rest else { return Err(ApiError::no_such_path()) };
+        (target.name, target.subresource) = match below {
+            [] => (None, None),
+            [name] => (own(name), None),
+            [name, subresource] => (own(name), own(subresource)),
+            _ => return Err(ApiError::no_such_path()),
+        };
+        (*resource).clone_into(&mut target.resource);
+        Ok(target)
+    }
+
+    /// What a method asks of this address.
+    pub fn verb(&self, method: &Method, watch: bool) -> Result<Verb, ApiError> {
+        match (method, &self.name) {
+            (&Method::GET | &Method::HEAD, _) if watch && self.subresource.is_none() => Ok(Verb::Watch),
+            (&Method::GET | &Method::HEAD, Some(_)) => Ok(Verb::Get),
+            (&Method::GET | &Method::HEAD, None) => Ok(Verb::List),
+            (&Method::POST, None) => Ok(Verb::Create),
+            (&Method::POST, Some(_)) if self.subresource.is_some() => Ok(Verb::Create),
+            (&Method::PUT, Some(_)) => Ok(Verb::Update),
+            (&Method::PATCH, Some(_)) => Ok(Verb::Patch),
+            (&Method::DELETE, Some(_)) => Ok(Verb::Delete),
+            (&Method::DELETE, None) => Ok(Verb::DeleteCollection),
+            _ => Err(ApiError::method_not_allowed()),
+        }
+    }
+}
+
+/// The parameters of a request.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Query(Vec<(String, String)>);
+
+impl Query {
+    /// Takes the query of an address apart.
+    pub fn parse(uri: &Uri) -> Result<Self, ApiError> {
+        let text = uri.query().unwrap_or_default();
+        let bad = || ApiError::bad_request("the query is not valid UTF-8");
+        text.split('&')
+            .filter(|pair| !pair.is_empty())
+            .map(|pair| {
+                let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+                let decode = |text: &str| percent_decode(&text.replace('+', " ")).ok_or_else(bad);
+                Ok((decode(name)?, decode(value)?))
+            })
+            .collect::<Result<_, _>>()
+            .map(Self)
+    }
+
+    /// The value of a parameter, if it is given and not empty.
+    pub fn get(&self, name: &str) -> Option<&str> {
+        let given = self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
+        given.filter(|value| !value.is_empty())
+    }
+
+    /// Whether a switch is on.
+    pub fn is_on(&self, name: &str) -> Result<bool, ApiError> {
+        match self.get(name) {
+            None | Some("false" | "0" | "f" | "F" | "False" | "FALSE") => Ok(false),
+            Some("true" | "1" | "t" | "T" | "True" | "TRUE") => Ok(true),
+            Some(other) => Err(ApiError::bad_request(format!("invalid value for {name}: {other:?}"))),
+        }
+    }
+
+    /// A number, if it is given.
+    pub fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+        let bad = |text: &str| ApiError::bad_request(format!("invalid value for {name}: {text:?}"));
+        self.get(name).map(|text| text.parse().map_err(|_| bad(text))).transpose()
+    }
+
+    /// Whether the write is only to be tried.
+    pub fn dry_run(&self) -> Result<bool, ApiError> {
+        match self.get("dryRun") {
+            None => Ok(false),
+            Some("All") => Ok(true),
+            Some(other) => Err(ApiError::bad_request(format!(
+                "invalid value for dryRun: {other:?}: supported values: \"All\""
+            ))),
+        }
+    }
+}
+
+fn percent_decode(text: &str) -> Option<String> {
+    if !text.contains('%') {
+        return Some(text.to_owned());
+    }
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((first, tail)) = rest.split_first() {
+        if *first == b'%'
+            && let Some((hex, tail)) = tail.split_first_chunk::<2>()
+            && let Ok(byte) = u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16)
+        {
+            bytes.push(byte);
+            rest = tail;
+        } else {
+            bytes.push(*first);
+            rest = tail;
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn target(path: &str) -> Target {
+        match Address::parse(path) {
+            Ok(Address::Objects(target)) => target,
+            other => panic!("{path}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn addresses_are_taken_apart() {
+        let table = [
+            ("/api/v1/pods", "", "pods", None, None, None),
+            ("/api/v1/namespaces", "", "namespaces", None, None, None),
+            ("/api/v1/namespaces/a", "", "namespaces", Some("a"), Some("a"), None),
+            ("/api/v1/namespaces/a/finalize", "", "namespaces", Some("a"), Some("a"), Some("finalize")),
+            ("/api/v1/namespaces/a/pods/b", "", "pods", Some("a"), Some("b"), None),
+            ("/api/v1/namespaces/a/pods/b/resize", "", "pods", Some("a"), Some("b"), Some("resize")),
+            ("/apis/apps/v1/deployments", "apps", "deployments", None, None, None),
+            ("/api/v1/nodes/n%2D1/status", "", "nodes", None, Some("n-1"), Some("status")),
+        ];
+        for (path, group, resource, namespace, name, subresource) in table {
+            let target = target(path);
+            assert_eq!(target.group, group, "{path}");
+            assert_eq!(target.resource, resource, "{path}");
+            assert_eq!(target.namespace.as_deref(), namespace, "{path}");
+            assert_eq!(target.name.as_deref(), name, "{path}");
+            assert_eq!(target.subresource.as_deref(), subresource, "{path}");
+        }
+    }
+
+    #[test]
+    fn discovery_and_the_rest_have_addresses_too() {
+        assert_eq!(Address::parse("/api"), Ok(Address::CoreVersions));
+        assert_eq!(Address::parse("/apis/"), Ok(Address::Groups));
+        assert_eq!(Address::parse("/apis/apps"), Ok(Address::Group("apps".into())));
+        assert_eq!(
+            Address::parse("/apis/apps/v1"),
+            Ok(Address::Resources { group: "apps".into(), version: "v1".into() })
+        );
+        assert_eq!(Address::parse("/livez"), Ok(Address::Other("/livez".into())));
+        assert!(Address::parse("/api/v1/namespaces/a/pods/b/c/d").is_err());
+    }
+
+    #[test]
+    fn a_query_is_read_with_its_escapes() {
+        let uri: Uri = "/x?labelSelector=app%3Dweb%2Ctier+in+%28a%29&watch=1&limit=5".parse().unwrap();
+        let query = Query::parse(&uri).unwrap();
+        assert_eq!(query.get("labelSelector"), Some("app=web,tier in (a)"));
+        assert_eq!(query.is_on("watch"), Ok(true));
+        assert_eq!(query.number("limit"), Ok(Some(5)));
+        assert_eq!(query.get("nope"), None);
+    }
+}

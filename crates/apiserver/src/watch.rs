@@ -1,0 +1,191 @@
+//! Watching objects: what is there, and then what happens to it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::{BufMut, Bytes, BytesMut};
+use futures_util::stream::{self, StreamExt};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Response};
+use http_body::Frame;
+use http_body_util::{BodyExt, StreamBody};
+use plumb_store::{Event, Interest, List, Object, Revision, Watch, WatchEnd};
+use serde_json::json;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::error::ApiError;
+use crate::exchange::{Body, Form};
+use crate::kinds::Row;
+use crate::object::{decode, restamp};
+use crate::read::{Selection, gone, revision};
+use crate::server::{ApiServer, Call};
+use crate::table;
+
+/// How long a watch lasts if the client does not say, and how long it is quiet before it is told that nothing
+/// has happened. Upstream's are from half an hour to an hour, and about a minute.
+const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
+const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
+
+/// Answers with a stream of events.
+pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
+    let selection = Selection::of(call)?;
+    let prefix = call.row.prefix(call.namespace())?;
+    let mut interest = Interest::prefix(prefix.clone());
+    if let Some(node) = selection.fields.exact("spec.nodeName") {
+        interest = interest.attribute("spec.nodeName", node);
+    }
+    let store = call.server.store();
+    let asked = revision(&call.query)?.filter(|revision| *revision > 0);
+    let wants_initial = match call.query.get("sendInitialEvents") {
+        Some(_) => call.query.is_on("sendInitialEvents")?,
+        None => asked.is_none(),
+    };
+    let announce_end = call.query.is_on("sendInitialEvents")? && call.query.is_on("allowWatchBookmarks")?;
+    let (initial, from) = if wants_initial {
+        let page = store.list_where(&List::all(prefix), |object| selection.wants(object)).map_err(gone)?;
+        (page.objects, page.revision)
+    } else {
+        (Vec::new(), asked.unwrap_or_else(|| store.revision()))
+    };
+    let watch = store.watch(interest, from).map_err(gone)?;
+    let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
+    let follower = Follower {
+        server: call.server.clone(),
+        row: call.row.clone(),
+        query: call.query.clone(),
+        form: Form::of(&call.head.headers),
+        selection,
+        bookmarks: call.query.is_on("allowWatchBookmarks")?,
+        sent_columns: false,
+        told: from,
+        watch,
+        deadline: Box::pin(sleep_until(
+            Instant::now() + seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
+        )),
+        quiet: Box::pin(sleep_until(Instant::now() + BOOKMARK_EVERY)),
+    };
+    Ok(respond(follower, initial, from, announce_end))
+}
+
+fn respond(
+    mut follower: Follower,
+    initial: Vec<Arc<Object>>,
+    from: Revision,
+    announce_end: bool,
+) -> Response<Body> {
+    let mut first: Vec<Bytes> =
+        initial.iter().filter_map(|object| follower.line("ADDED", &object.value)).collect();
+    if announce_end {
+        first.push(follower.bookmark(from, true));
+    }
+    let rest = stream::unfold(Some(follower), |follower| async move {
+        let mut follower = follower?;
+        let line = follower.next().await?;
+        let ended = line.1;
+        Some((line.0, (!ended).then_some(follower)))
+    });
+    let lines = stream::iter(first).chain(rest).map(|line| Ok(Frame::data(line)));
+    let mut response = Response::new(StreamBody::new(lines).boxed_unsync());
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    response
+}
+
+/// One client that follows.
+struct Follower {
+    server: ApiServer,
+    row: Row,
+    query: crate::target::Query,
+    form: Form,
+    selection: Selection,
+    bookmarks: bool,
+    sent_columns: bool,
+    /// The last revision that the client knows of.
+    told: Revision,
+    watch: Watch,
+    deadline: Pin<Box<Sleep>>,
+    quiet: Pin<Box<Sleep>>,
+}
+
+impl Follower {
+    /// The next line to send, and whether it is the last. None when the watch is over.
+    async fn next(&mut self) -> Option<(Bytes, bool)> {
+        loop {
+            tokio::select! {
+                biased;
+                () = &mut self.deadline => return None,
+                event = self.watch.next() => match event {
+                    Ok(event) => {
+                        self.told = event.revision;
+                        if let Some(line) = self.tell(&event) {
+                            return Some((line, false));
+                        }
+                    }
+                    Err(WatchEnd::Closed) => return None,
+                    Err(WatchEnd::Lagged(_)) => {
+                        let error = ApiError::expired("the watcher is too slow and has to list again");
+                        let line = json!({ "type": "ERROR", "object": error.to_status() });
+                        return Some((Bytes::from(format!("{line}\n")), true));
+                    }
+                },
+                () = &mut self.quiet, if self.bookmarks => {
+                    self.quiet.as_mut().reset(Instant::now() + BOOKMARK_EVERY);
+                    let progress = self.watch.progress();
+                    if progress > self.told {
+                        self.told = progress;
+                        return Some((self.bookmark(progress, false), false));
+                    }
+                }
+            }
+        }
+    }
+
+    /// What an event means to this client: an object may come into its selection, or leave it.
+    fn tell(&mut self, event: &Event) -> Option<Bytes> {
+        let wanted =
+            |object: Option<&Arc<Object>>| object.filter(|object| self.selection.wants(object)).cloned();
+        match (wanted(event.previous()), wanted(event.current())) {
+            (None, Some(now)) => self.line("ADDED", &now.value),
+            (Some(_), Some(now)) => self.line("MODIFIED", &now.value),
+            (Some(before), None) => {
+                // What left the selection is told as it is now; what is gone, as it was, with the revision of its end.
+                let last = event.current().unwrap_or(&before);
+                let bytes = restamp(&self.row, &last.value, event.revision);
+                self.line("DELETED", &bytes)
+            }
+            (None, None) => None,
+        }
+    }
+
+    fn line(&mut self, kind: &str, bytes: &Bytes) -> Option<Bytes> {
+        let mut line = BytesMut::with_capacity(bytes.len() + 40);
+        line.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
+        match self.form {
+            Form::Whole => line.put_slice(bytes),
+            Form::Metadata => {
+                line.put_slice(table::metadata_only(&decode(bytes).ok()?).to_string().as_bytes());
+            }
+            Form::Table => {
+                let object = decode(bytes).ok()?;
+                let revision = crate::object::meta(&object, "resourceVersion").to_owned();
+                let now = self.server.now();
+                let first = !std::mem::replace(&mut self.sent_columns, true);
+                let table = table::table(&self.row, &self.query, &[object], &revision, now, first);
+                line.put_slice(table.to_string().as_bytes());
+            }
+        }
+        line.put_slice(b"}\n");
+        Some(line.freeze())
+    }
+
+    fn bookmark(&self, revision: Revision, initial_end: bool) -> Bytes {
+        let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
+        if initial_end {
+            metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
+        }
+        let object = json!({
+            "kind": self.row.kind(), "apiVersion": self.row.api_version(), "metadata": metadata,
+        });
+        Bytes::from(format!("{}\n", json!({ "type": "BOOKMARK", "object": object })))
+    }
+}

@@ -1,0 +1,100 @@
+//! The parts of an object that have addresses of their own: what a write to each may change.
+
+use serde_json::Value;
+
+use crate::error::ApiError;
+use crate::pods;
+use crate::server::Call;
+use crate::strategy;
+
+/// What a write is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The object, but for its status.
+    Main,
+    /// Its status.
+    Status,
+    /// A pod's resources.
+    Resize,
+    /// What holds a namespace.
+    Finalize,
+}
+
+impl Part {
+    /// Takes from the new version what this part may change, and everything else from the old one.
+    pub(crate) fn prepare_update(self, call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        match self {
+            Self::Main => {
+                if call.row.has("status") {
+                    restore(old, new, "status");
+                }
+                strategy::prepare_update(&call.row, old, new, &call.server)?;
+            }
+            Self::Status => {
+                for field in fields(old, new) {
+                    if !matches!(field.as_str(), "kind" | "apiVersion" | "metadata" | "status") {
+                        restore(old, new, &field);
+                    }
+                }
+                for field in ["ownerReferences", "finalizers", "managedFields"] {
+                    restore_meta(old, new, field);
+                }
+            }
+            Self::Resize => pods::prepare_resize(call, old, new)?,
+            Self::Finalize => {
+                let held = new.pointer("/spec/finalizers").cloned();
+                let revision = new["metadata"].clone();
+                *new = old.clone();
+                new["metadata"] = revision;
+                restore_meta(old, new, "labels");
+                restore_meta(old, new, "annotations");
+                match held {
+                    Some(held) => new["spec"]["finalizers"] = held,
+                    None => {
+                        new["spec"].as_object_mut().map(|spec| spec.remove("finalizers"));
+                    }
+                }
+            }
+        }
+        if matches!(self, Self::Main | Self::Resize) {
+            strategy::count_generation(old, new);
+        }
+        Ok(())
+    }
+
+    /// Holds the new version to the rules.
+    pub(crate) fn validate_update(self, call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
+        match self {
+            Self::Main => strategy::validate_update(&call.row, old, new, &call.server),
+            Self::Resize => pods::validate_resize(call, old, new),
+            Self::Status => pods::validate_status(call, old, new),
+            Self::Finalize => Ok(()),
+        }
+    }
+}
+
+fn fields(old: &Value, new: &Value) -> Vec<String> {
+    let keys = |value: &Value| {
+        value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect::<Vec<_>>()
+    };
+    let mut all = keys(old);
+    all.extend(keys(new));
+    all.sort();
+    all.dedup();
+    all
+}
+
+/// Puts a field back to what it was.
+pub(crate) fn restore(old: &Value, new: &mut Value, field: &str) {
+    let Some(object) = new.as_object_mut() else { return };
+    match old.get(field) {
+        Some(value) => object.insert(field.to_owned(), value.clone()),
+        None => object.remove(field),
+    };
+}
+
+fn restore_meta(old: &Value, new: &mut Value, field: &str) {
+    if let (Some(old), Some(new)) = (old.get("metadata"), new.get_mut("metadata")) {
+        restore(old, new, field);
+    }
+}

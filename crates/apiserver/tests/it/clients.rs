@@ -1,0 +1,156 @@
+//! Real clients of this process: kube-rs on the API without a socket.
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, Client};
+use plumb_apiserver::authn::User;
+use plumb_resize::rules::Rules;
+use serde_json::json;
+
+use super::door::{Door, pod};
+
+fn client(door: &Door, name: &str, groups: &[&str]) -> Client {
+    Client::new(door.server.inside(User::new(name, "", groups.iter().copied())), "default")
+}
+
+fn admin(door: &Door) -> Client {
+    client(door, "kubernetes-admin", &["system:masters"])
+}
+
+#[tokio::test]
+async fn kube_creates_resizes_watches_and_deletes_pods() {
+    let door = Door::open(Rules::kep());
+    let pods: Api<Pod> = Api::default_namespaced(admin(&door));
+    let wanted: Pod = serde_json::from_value(pod("web", "500m", "500Mi")).unwrap();
+    pods.create(&PostParams::default(), &wanted).await.unwrap();
+    let mut events = pods.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    assert!(matches!(events.next().await, Some(Ok(WatchEvent::Added(_)))));
+
+    let amounts = json!({ "cpu": "650m" });
+    let patch = json!({ "spec": { "containers": [
+        { "name": "main", "resources": { "requests": amounts, "limits": amounts } }] } });
+    let resized = pods.patch_resize("web", &PatchParams::default(), &Patch::Strategic(&patch)).await.unwrap();
+    assert_eq!(resized.metadata.generation, Some(2));
+    assert_eq!(resized.status.unwrap().resize.as_deref(), Some("Proposed"));
+    assert!(matches!(events.next().await, Some(Ok(WatchEvent::Modified(_)))));
+
+    pods.delete("web", &DeleteParams::default()).await.unwrap();
+    assert!(matches!(events.next().await, Some(Ok(WatchEvent::Deleted(_)))));
+    assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 0);
+}
+
+#[tokio::test]
+async fn a_node_says_what_is_allocated_to_its_own_pods_and_nobody_else_does() {
+    let door = Door::open(Rules::kep());
+    let pods = "/api/v1/namespaces/default/pods";
+    door.post(pods, &pod("web", "500m", "500Mi")).await.ok();
+    let binding = json!({ "metadata": { "name": "web" }, "target": { "kind": "Node", "name": "n1" } });
+    door.post(&format!("{pods}/web/binding"), &binding).await.ok();
+
+    let allocated = json!({ "status": { "containerStatuses": [{
+        "name": "main", "image": "plumb/load", "imageID": "", "ready": true, "restartCount": 0,
+        "allocatedResources": { "cpu": "400m", "memory": "500Mi" } }] } });
+    let as_node = |node: &str| {
+        Api::<Pod>::default_namespaced(client(&door, &format!("system:node:{node}"), &["system:nodes"]))
+    };
+    let patch = Patch::Merge(&allocated);
+    let code = |result: Result<Pod, kube::Error>| match result {
+        Ok(_) => 200,
+        Err(kube::Error::Api(status)) => status.code,
+        Err(other) => panic!("{other}"),
+    };
+    let other = as_node("n2").patch_status("web", &PatchParams::default(), &patch).await;
+    assert_eq!(code(other), 403);
+    let person = Api::<Pod>::default_namespaced(admin(&door));
+    assert_eq!(code(person.patch_status("web", &PatchParams::default(), &patch).await), 403);
+    assert_eq!(code(as_node("n1").patch_status("web", &PatchParams::default(), &patch).await), 200);
+    // What is its own to say is not its own to want.
+    let resize = json!({ "spec": { "containers": [] } });
+    let refused = as_node("n1").patch_resize("web", &PatchParams::default(), &Patch::Merge(&resize)).await;
+    assert_eq!(code(refused), 403);
+}
+
+#[tokio::test]
+async fn whoever_is_nobody_gets_no_further_than_health() {
+    let door = Door::open(Rules::kep());
+    let request = |path: &str| {
+        let body = http_body_util::Empty::<bytes::Bytes>::new();
+        door.server.handle(http::Request::get(path).body(body).unwrap())
+    };
+    assert_eq!(request("/livez").await.status(), 200);
+    assert_eq!(request("/api/v1/pods").await.status(), 401);
+    let stranger: Api<ConfigMap> = Api::default_namespaced(client(&door, "jane", &[]));
+    let refused = stranger.list(&ListParams::default()).await;
+    assert!(matches!(refused, Err(kube::Error::Api(status)) if status.code == 403));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_list_and_a_watch_under_many_writers_end_with_the_final_state() {
+    const WRITERS: usize = 8;
+    const WRITES: usize = 1_250;
+    let door = Door::open(Rules::kep());
+    let maps: Api<ConfigMap> = Api::default_namespaced(admin(&door));
+    let list = maps.list(&ListParams::default()).await.unwrap();
+    let mut events =
+        maps.watch(&WatchParams::default(), &list.metadata.resource_version.unwrap()).await.unwrap().boxed();
+    let follower = tokio::spawn(async move {
+        let mut seen = std::collections::BTreeMap::new();
+        loop {
+            match events.next().await.expect("the watch goes on").unwrap() {
+                WatchEvent::Added(map) => {
+                    let name = map.metadata.name.clone().unwrap();
+                    let ended = name == "the-end";
+                    assert!(seen.insert(name, map).is_none(), "added twice");
+                    if ended {
+                        break;
+                    }
+                }
+                WatchEvent::Modified(map) => {
+                    assert!(
+                        seen.insert(map.metadata.name.clone().unwrap(), map).is_some(),
+                        "modified before added"
+                    );
+                }
+                WatchEvent::Deleted(map) => {
+                    assert!(seen.remove(&map.metadata.name.unwrap()).is_some(), "deleted before added");
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        seen
+    });
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let maps = maps.clone();
+            tokio::spawn(async move {
+                for i in 0..WRITES {
+                    let name = format!("m{}", (writer * 7 + i * 13) % 40);
+                    let body = json!({ "apiVersion": "v1", "kind": "ConfigMap",
+                        "metadata": { "name": name }, "data": { "by": format!("{writer}-{i}") } });
+                    // Losing a race is part of it.
+                    let _ = match i % 3 {
+                        0 => maps
+                            .create(&PostParams::default(), &serde_json::from_value(body).unwrap())
+                            .await
+                            .is_ok(),
+                        1 => maps.patch(&name, &PatchParams::default(), &Patch::Merge(&body)).await.is_ok(),
+                        _ => maps.delete(&name, &DeleteParams::default()).await.is_ok(),
+                    };
+                }
+            })
+        })
+        .collect();
+    for writer in writers {
+        writer.await.unwrap();
+    }
+    let end = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "the-end" } });
+    maps.create(&PostParams::default(), &serde_json::from_value(end).unwrap()).await.unwrap();
+    let seen = follower.await.unwrap();
+    let now = maps.list(&ListParams::default()).await.unwrap();
+    let listed: Vec<_> =
+        now.items.iter().map(|map| (&map.metadata.name, &map.metadata.resource_version)).collect();
+    let watched: Vec<_> =
+        seen.values().map(|map| (&map.metadata.name, &map.metadata.resource_version)).collect();
+    assert_eq!(listed, watched);
+}

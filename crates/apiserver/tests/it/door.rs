@@ -1,0 +1,129 @@
+//! A way in for tests: an API server over a store in a folder of its own, asked without a socket.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::{BodyExt, Full};
+use jiff::Timestamp;
+use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
+use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_resize::rules::Rules;
+use plumb_store::{Options, Store};
+use serde_json::{Value, json};
+
+/// An API server and the folder that it lives in.
+pub(crate) struct Door {
+    pub(crate) server: ApiServer,
+    _folder: tempfile::TempDir,
+}
+
+/// An answer: its status, its body, its warnings.
+#[derive(Debug)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) body: Value,
+    pub(crate) warnings: Vec<String>,
+}
+
+impl Answer {
+    /// The body, if all went well.
+    #[track_caller]
+    pub(crate) fn ok(self) -> Value {
+        assert!(self.status.is_success(), "{} {}", self.status, self.body);
+        self.body
+    }
+
+    /// The refusal's code, reason and message.
+    #[track_caller]
+    pub(crate) fn refused(self) -> (u16, String, String) {
+        assert!(!self.status.is_success(), "{} {}", self.status, self.body);
+        let text = |field: &str| self.body[field].as_str().unwrap_or_default().to_owned();
+        (self.status.as_u16(), text("reason"), text("message"))
+    }
+}
+
+/// The moment at which all tests take place.
+pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
+
+impl Door {
+    pub(crate) fn open(rules: Rules) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
+        let now: Timestamp = NOW.parse().unwrap();
+        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let config = Config {
+            store,
+            rules,
+            clock: Arc::new(move || now),
+            limits: Limits::default(),
+            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+        };
+        Self { server: ApiServer::new(config).unwrap(), _folder: folder }
+    }
+
+    pub(crate) async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        media: &str,
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header("content-type", media)
+            .extension(admin())
+            .body(Full::new(body.into()))
+            .unwrap();
+        let response = self.server.handle(request).await;
+        let (head, body) = response.into_parts();
+        let bytes = body.collect().await.unwrap().to_bytes();
+        let warnings =
+            head.headers.get_all("warning").iter().map(|w| w.to_str().unwrap().to_owned()).collect();
+        let body = serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes)));
+        Answer { status: head.status, body, warnings }
+    }
+
+    pub(crate) async fn get(&self, path: &str) -> Answer {
+        self.ask(Method::GET, path, "", "").await
+    }
+
+    pub(crate) async fn post(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::POST, path, "application/json", body.to_string()).await
+    }
+
+    pub(crate) async fn put(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::PUT, path, "application/json", body.to_string()).await
+    }
+
+    pub(crate) async fn merge(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::PATCH, path, "application/merge-patch+json", body.to_string()).await
+    }
+
+    pub(crate) async fn strategic(&self, path: &str, body: &Value) -> Answer {
+        self.ask(Method::PATCH, path, "application/strategic-merge-patch+json", body.to_string()).await
+    }
+
+    pub(crate) async fn delete(&self, path: &str, body: &Value) -> Answer {
+        let body = if body.is_null() { String::new() } else { body.to_string() };
+        self.ask(Method::DELETE, path, "application/json", body).await
+    }
+}
+
+/// Who may do everything.
+pub(crate) fn admin() -> InProcess {
+    InProcess(Arc::new(User::new("kubernetes-admin", "", ["system:masters"])))
+}
+
+/// A pod of one container with equal requests and limits.
+pub(crate) fn pod(name: &str, cpu: &str, memory: &str) -> Value {
+    let amounts = json!({ "cpu": cpu, "memory": memory });
+    json!({
+        "apiVersion": "v1", "kind": "Pod", "metadata": { "name": name },
+        "spec": { "containers": [{
+            "name": "main", "image": "plumb/load", "resources": { "requests": amounts, "limits": amounts },
+        }]},
+    })
+}

@@ -1,0 +1,226 @@
+//! Objects through the door: every verb.
+
+use http::Method;
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::door::{Door, NOW, pod};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+fn map(name: &str, data: &Value) -> Value {
+    json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": name }, "data": data })
+}
+
+#[tokio::test]
+async fn a_new_object_gets_what_every_object_has() {
+    let door = Door::open(Rules::kep());
+    let made = door.post(MAPS, &map("a", &json!({ "k": "v" }))).await.ok();
+    assert_eq!(made["kind"], "ConfigMap");
+    assert_eq!(made["metadata"]["namespace"], "default");
+    assert_eq!(made["metadata"]["creationTimestamp"], NOW);
+    assert_eq!(made["metadata"]["uid"].as_str().unwrap().len(), 36);
+    assert!(made["metadata"]["resourceVersion"].as_str().unwrap().parse::<u64>().unwrap() > 0);
+    assert_eq!(door.get(&format!("{MAPS}/a")).await.ok(), made);
+}
+
+#[tokio::test]
+async fn a_name_is_taken_once_and_can_be_generated() {
+    let door = Door::open(Rules::kep());
+    door.post(MAPS, &map("a", &json!({}))).await.ok();
+    let again = door.post(MAPS, &map("a", &json!({}))).await.refused();
+    assert_eq!(again, (409, "AlreadyExists".into(), "configmaps \"a\" already exists".into()));
+    let body = json!({ "metadata": { "generateName": "job-" } });
+    let name = door.post(MAPS, &body).await.ok()["metadata"]["name"].as_str().unwrap().to_owned();
+    assert!(name.starts_with("job-") && name.len() == 9, "{name}");
+}
+
+#[tokio::test]
+async fn what_is_missing_is_missed_in_the_words_of_kubernetes() {
+    let door = Door::open(Rules::kep());
+    let table = [
+        (format!("{MAPS}/nope"), "configmaps \"nope\" not found"),
+        ("/apis/apps/v1/namespaces/default/deployments/web".into(), "deployments.apps \"web\" not found"),
+        ("/apis/nope/v1/things".into(), "the server could not find the requested resource"),
+    ];
+    for (path, message) in table {
+        let (code, reason, text) = door.get(&path).await.refused();
+        assert_eq!((code, reason.as_str(), text.as_str()), (404, "NotFound", message), "{path}");
+    }
+    let (code, _, message) =
+        door.post("/api/v1/namespaces/nope/configmaps", &map("a", &json!({}))).await.refused();
+    assert_eq!((code, message.as_str()), (404, "namespaces \"nope\" not found"));
+}
+
+#[tokio::test]
+async fn an_update_of_an_old_version_is_a_conflict() {
+    let door = Door::open(Rules::kep());
+    let first = door.post(MAPS, &map("a", &json!({ "k": "1" }))).await.ok();
+    let mut second = first.clone();
+    second["data"]["k"] = json!("2");
+    let path = format!("{MAPS}/a");
+    let updated = door.put(&path, &second).await.ok();
+    assert_ne!(updated["metadata"]["resourceVersion"], first["metadata"]["resourceVersion"]);
+    assert_eq!(updated["metadata"]["uid"], first["metadata"]["uid"]);
+    let (code, reason, message) = door.put(&path, &second).await.refused();
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    assert!(
+        message
+            .starts_with("Operation cannot be fulfilled on configmaps \"a\": the object has been modified")
+    );
+}
+
+#[tokio::test]
+async fn a_write_that_changes_nothing_is_not_one() {
+    let door = Door::open(Rules::kep());
+    let made = door.post(MAPS, &map("a", &json!({ "k": "1" }))).await.ok();
+    let same = door.merge(&format!("{MAPS}/a"), &json!({ "data": { "k": "1" } })).await.ok();
+    assert_eq!(same["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+}
+
+#[tokio::test]
+async fn every_kind_of_patch_changes_an_object() {
+    let door = Door::open(Rules::kep());
+    door.post(MAPS, &map("a", &json!({ "k": "1", "gone": "x" }))).await.ok();
+    let path = format!("{MAPS}/a");
+    let merged = door.merge(&path, &json!({ "data": { "k": "2", "gone": null } })).await.ok();
+    assert_eq!(merged["data"], json!({ "k": "2" }));
+    let strategic = door.strategic(&path, &json!({ "metadata": { "labels": { "app": "web" } } })).await.ok();
+    assert_eq!(strategic["metadata"]["labels"], json!({ "app": "web" }));
+    let operations =
+        r#"[{"op":"test","path":"/data/k","value":"2"},{"op":"add","path":"/data/n","value":"3"}]"#;
+    let patched = door.ask(Method::PATCH, &path, "application/json-patch+json", operations).await.ok();
+    assert_eq!(patched["data"], json!({ "k": "2", "n": "3" }));
+    let (code, reason, _) = door.ask(Method::PATCH, &path, "text/yaml", "{}").await.refused();
+    assert_eq!((code, reason.as_str()), (415, "UnsupportedMediaType"));
+}
+
+#[tokio::test]
+async fn a_dry_run_answers_and_changes_nothing() {
+    let door = Door::open(Rules::kep());
+    let made = door.post(&format!("{MAPS}?dryRun=All"), &map("a", &json!({}))).await;
+    assert_eq!(made.status, 201);
+    assert_eq!(door.get(&format!("{MAPS}/a")).await.status, 404);
+}
+
+#[tokio::test]
+async fn unknown_fields_are_refused_told_or_dropped() {
+    let door = Door::open(Rules::kep());
+    let body = json!({ "metadata": { "name": "a" }, "dataa": {} });
+    let strict = door.post(&format!("{MAPS}?fieldValidation=Strict"), &body).await.refused();
+    assert_eq!(strict.0, 400);
+    assert!(strict.2.ends_with("strict decoding error: unknown field \"dataa\""), "{}", strict.2);
+    let warned = door.post(MAPS, &body).await;
+    assert_eq!(warned.warnings, [r#"299 - "unknown field \"dataa\"""#]);
+    assert!(warned.ok().get("dataa").is_none());
+}
+
+#[tokio::test]
+async fn lists_are_selected_and_paged() {
+    let door = Door::open(Rules::kep());
+    for (name, tier) in [("a", "front"), ("b", "back"), ("c", "front")] {
+        let mut object = map(name, &json!({}));
+        object["metadata"]["labels"] = json!({ "tier": tier });
+        door.post(MAPS, &object).await.ok();
+    }
+    let names = |list: &Value| {
+        let items = list["items"].as_array().unwrap().clone();
+        items.iter().map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    let all = door.get(MAPS).await.ok();
+    assert_eq!(all["kind"], "ConfigMapList");
+    assert!(all["items"][0].get("kind").is_none());
+    assert_eq!(names(&all), ["a", "b", "c"]);
+    let front = door.get(&format!("{MAPS}?labelSelector=tier%3Dfront")).await.ok();
+    assert_eq!(names(&front), ["a", "c"]);
+    let one = door.get(&format!("{MAPS}?fieldSelector=metadata.name%3Db")).await.ok();
+    assert_eq!(names(&one), ["b"]);
+    let first = door.get(&format!("{MAPS}?limit=2")).await.ok();
+    assert_eq!(
+        (names(&first), &first["metadata"]["remainingItemCount"]),
+        (vec!["a".into(), "b".into()], &json!(1))
+    );
+    let token = first["metadata"]["continue"].as_str().unwrap();
+    let rest = door.get(&format!("{MAPS}?limit=2&continue={token}")).await.ok();
+    assert_eq!(names(&rest), ["c"]);
+    assert!(rest["metadata"].get("continue").is_none());
+    let everywhere = door.get("/api/v1/configmaps").await.ok();
+    assert_eq!(names(&everywhere).len(), 3);
+}
+
+#[tokio::test]
+async fn finalizers_hold_what_is_deleted() {
+    let door = Door::open(Rules::kep());
+    let mut object = map("a", &json!({}));
+    object["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    door.post(MAPS, &object).await.ok();
+    let path = format!("{MAPS}/a");
+    let marked = door.delete(&path, &Value::Null).await.ok();
+    assert_eq!(marked["metadata"]["deletionTimestamp"], NOW);
+    door.merge(&path, &json!({ "metadata": { "finalizers": null } })).await.ok();
+    assert_eq!(door.get(&path).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_pod_on_a_node_ends_gracefully_and_one_without_at_once() {
+    let door = Door::open(Rules::kep());
+    let pods = "/api/v1/namespaces/default/pods";
+    door.post(pods, &pod("waiting", "1", "1Gi")).await.ok();
+    door.delete(&format!("{pods}/waiting"), &Value::Null).await.ok();
+    assert_eq!(door.get(&format!("{pods}/waiting")).await.status, 404);
+
+    door.post(pods, &pod("bound", "1", "1Gi")).await.ok();
+    let binding = json!({ "metadata": { "name": "bound" }, "target": { "kind": "Node", "name": "n1" } });
+    assert_eq!(door.post(&format!("{pods}/bound/binding"), &binding).await.status, 201);
+    let again = door.post(&format!("{pods}/bound/binding"), &binding).await.refused();
+    assert_eq!(again.0, 409);
+    let ending = door.delete(&format!("{pods}/bound"), &Value::Null).await.ok();
+    assert_eq!(ending["metadata"]["deletionGracePeriodSeconds"], 30);
+    door.delete(&format!("{pods}/bound"), &json!({ "gracePeriodSeconds": 0 })).await.ok();
+    assert_eq!(door.get(&format!("{pods}/bound")).await.status, 404);
+}
+
+#[tokio::test]
+async fn preconditions_protect_another_object_of_the_same_name() {
+    let door = Door::open(Rules::kep());
+    door.post(MAPS, &map("a", &json!({}))).await.ok();
+    let options = json!({ "preconditions": { "uid": "another" } });
+    let (code, reason, _) = door.delete(&format!("{MAPS}/a"), &options).await.refused();
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    assert_eq!(door.get(&format!("{MAPS}/a")).await.status, 200);
+}
+
+#[tokio::test]
+async fn a_namespace_on_its_way_out_takes_nothing_new() {
+    let door = Door::open(Rules::kep());
+    door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "team" } })).await.ok();
+    let going = door.delete("/api/v1/namespaces/team", &Value::Null).await.ok();
+    assert_eq!(going["status"]["phase"], "Terminating");
+    let (code, _, message) =
+        door.post("/api/v1/namespaces/team/configmaps", &map("a", &json!({}))).await.refused();
+    assert_eq!(code, 403);
+    assert!(message.contains("because it is being terminated"), "{message}");
+    let mut last = door.get("/api/v1/namespaces/team").await.ok();
+    last["spec"]["finalizers"] = json!([]);
+    door.put("/api/v1/namespaces/team/finalize", &last).await.ok();
+    assert_eq!(door.get("/api/v1/namespaces/team").await.status, 404);
+}
+
+#[tokio::test]
+async fn bodies_that_make_no_sense_change_nothing() {
+    let door = Door::open(Rules::kep());
+    let table: [(&str, Vec<u8>, u16); 6] = [
+        ("application/json", b"{".to_vec(), 400),
+        ("application/json", b"[]".to_vec(), 400),
+        ("application/json", b"{\"kind\":\"Pod\",\"apiVersion\":\"v1\"}".to_vec(), 400),
+        ("application/json", vec![b'['; 100_000], 400),
+        ("application/vnd.kubernetes.protobuf", b"k8s\0\xff\xff".to_vec(), 400),
+        ("application/json", vec![b' '; (3 << 20) + 1], 413),
+    ];
+    for (media, body, code) in table {
+        let shown = String::from_utf8_lossy(&body[..body.len().min(40)]).into_owned();
+        let answer = door.ask(Method::POST, MAPS, media, body).await;
+        assert_eq!(answer.status.as_u16(), code, "{shown}: {}", answer.body);
+    }
+    assert_eq!(door.get(MAPS).await.ok()["items"], json!([]));
+}

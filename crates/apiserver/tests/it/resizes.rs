@@ -1,0 +1,127 @@
+//! Resizes through both doors, in both dialects.
+
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::door::{Door, pod};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+fn cpu(amount: &str) -> Value {
+    let amounts = json!({ "cpu": amount });
+    json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": amounts, "limits": amounts } }] } })
+}
+
+#[tokio::test]
+async fn a_new_pod_is_allocated_what_it_requests_as_the_kep_says() {
+    let door = Door::open(Rules::kep());
+    let made = door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let container = &made["spec"]["containers"][0];
+    assert_eq!(
+        container["resizePolicy"],
+        json!([
+            { "resourceName": "cpu", "restartPolicy": "NotRequired" },
+            { "resourceName": "memory", "restartPolicy": "NotRequired" },
+        ])
+    );
+    let status = &made["status"];
+    assert_eq!(
+        status["containerStatuses"][0]["allocatedResources"],
+        json!({ "cpu": "500m", "memory": "500Mi" })
+    );
+    assert_eq!((&status["phase"], &status["qosClass"]), (&json!("Pending"), &json!("Guaranteed")));
+    assert_eq!(made["metadata"]["generation"], 1);
+}
+
+#[tokio::test]
+async fn both_doors_propose_a_resize_in_the_kep_dialect() {
+    let door = Door::open(Rules::kep());
+    door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let resized = door.strategic(&format!("{PODS}/web"), &cpu("650m")).await.ok();
+    assert_eq!(resized["spec"]["containers"][0]["resources"]["requests"]["cpu"], "650m");
+    assert_eq!(
+        (&resized["status"]["resize"], &resized["metadata"]["generation"]),
+        (&json!("Proposed"), &json!(2))
+    );
+    let resized = door.strategic(&format!("{PODS}/web/resize"), &cpu("700m")).await.ok();
+    assert_eq!(resized["spec"]["containers"][0]["resources"]["limits"]["cpu"], "700m");
+    assert_eq!(resized["metadata"]["generation"], 3);
+    assert_eq!(resized["status"]["containerStatuses"][0]["allocatedResources"]["cpu"], "500m");
+}
+
+#[tokio::test]
+async fn the_main_door_is_shut_in_the_dialect_of_kubernetes() {
+    let door = Door::open(Rules::v1_36());
+    let made = door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    assert!(made["status"].get("containerStatuses").is_none());
+    assert!(made["spec"]["containers"][0].get("resizePolicy").is_none());
+    let (code, reason, message) = door.strategic(&format!("{PODS}/web"), &cpu("650m")).await.refused();
+    assert_eq!((code, reason.as_str()), (422, "Invalid"));
+    assert!(
+        message.starts_with(
+            "Pod \"web\" is invalid: spec: Forbidden: pod updates may not change fields other than"
+        ),
+        "{message}"
+    );
+    let resized = door.strategic(&format!("{PODS}/web/resize"), &cpu("650m")).await.ok();
+    assert!(resized["status"].get("resize").is_none());
+    assert_eq!(resized["metadata"]["generation"], 2);
+}
+
+#[tokio::test]
+async fn a_resize_changes_nothing_but_resources() {
+    let door = Door::open(Rules::v1_36());
+    door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let mut patch = cpu("650m");
+    patch["metadata"] = json!({ "labels": { "sneaky": "yes" } });
+    patch["spec"]["containers"][0]["image"] = json!("other");
+    let resized = door.strategic(&format!("{PODS}/web/resize"), &patch).await.ok();
+    assert!(resized["metadata"].get("labels").is_none());
+    assert_eq!(resized["spec"]["containers"][0]["image"], "plumb/load");
+    assert_eq!(resized["spec"]["containers"][0]["resources"]["requests"]["cpu"], "650m");
+}
+
+#[tokio::test]
+async fn a_resize_that_changes_the_class_is_refused() {
+    let door = Door::open(Rules::v1_36());
+    door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let patch =
+        json!({ "spec": { "containers": [{ "name": "main", "resources": { "limits": { "cpu": "1" } } }] } });
+    let (code, _, message) = door.strategic(&format!("{PODS}/web/resize"), &patch).await.refused();
+    assert_eq!(code, 422);
+    assert_eq!(
+        message,
+        "Pod \"web\" is invalid: spec: Invalid value: \"Guaranteed\": Pod QOS Class may not change as a result of resizing"
+    );
+}
+
+#[tokio::test]
+async fn more_than_the_node_has_is_refused_with_its_cause() {
+    let door = Door::open(Rules::v1_36());
+    let node = json!({ "metadata": { "name": "n1" } });
+    door.post("/api/v1/nodes", &node).await.ok();
+    let status = json!({ "status": { "allocatable": { "cpu": "4", "memory": "8Gi" } } });
+    door.merge("/api/v1/nodes/n1/status", &status).await.ok();
+    door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    let binding = json!({ "metadata": { "name": "web" }, "target": { "kind": "Node", "name": "n1" } });
+    door.post(&format!("{PODS}/web/binding"), &binding).await.ok();
+    let answer = door.strategic(&format!("{PODS}/web/resize"), &cpu("5")).await;
+    assert_eq!(answer.body["details"]["causes"], json!([{ "reason": "NodeCapacity" }]));
+    assert_eq!(
+        answer.refused().2,
+        "pods \"web\" is forbidden: node didn't have enough allocatable resources: cpu, requested: 5000, allocatable: 4000"
+    );
+    assert_eq!(door.strategic(&format!("{PODS}/web/resize"), &cpu("3")).await.status, 200);
+}
+
+#[tokio::test]
+async fn an_old_client_does_not_lose_what_it_does_not_know() {
+    let door = Door::open(Rules::kep());
+    let mut made = door.post(PODS, &pod("web", "500m", "500Mi")).await.ok();
+    made["spec"]["containers"][0].as_object_mut().unwrap().remove("resizePolicy");
+    made["metadata"]["labels"] = json!({ "seen": "yes" });
+    let updated = door.put(&format!("{PODS}/web"), &made).await.ok();
+    assert_eq!(updated["spec"]["containers"][0]["resizePolicy"].as_array().unwrap().len(), 2);
+    assert_eq!(updated["metadata"]["labels"], json!({ "seen": "yes" }));
+    assert_eq!(updated["metadata"]["generation"], 1);
+}

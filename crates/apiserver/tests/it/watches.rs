@@ -1,0 +1,122 @@
+//! Watches: no gap, no duplicate, and only what was asked for.
+
+use bytes::Bytes;
+use http::Request;
+use http_body_util::{BodyExt, Empty};
+use plumb_apiserver::Body;
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::door::{Door, admin, pod};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// A stream of events, read one by one.
+struct Events {
+    body: Body,
+    rest: Vec<u8>,
+}
+
+impl Events {
+    async fn open(door: &Door, path: &str) -> Self {
+        let request = Request::get(path).extension(admin()).body(Empty::<Bytes>::new()).unwrap();
+        let response = door.server.handle(request).await;
+        assert_eq!(response.status(), 200);
+        Self { body: response.into_body(), rest: Vec::new() }
+    }
+
+    async fn next(&mut self) -> Value {
+        loop {
+            if let Some(end) = self.rest.iter().position(|byte| *byte == b'\n') {
+                let line: Vec<u8> = self.rest.drain(..=end).collect();
+                return serde_json::from_slice(&line).unwrap();
+            }
+            let frame = self.body.frame().await.expect("the watch goes on").unwrap();
+            self.rest.extend_from_slice(frame.data_ref().unwrap());
+        }
+    }
+
+    /// The next event's type and the name of its object.
+    async fn told(&mut self) -> (String, String) {
+        let event = self.next().await;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        (text(&event["type"]), text(&event["object"]["metadata"]["name"]))
+    }
+}
+
+fn said(kind: &str, name: &str) -> (String, String) {
+    (kind.to_owned(), name.to_owned())
+}
+
+#[tokio::test]
+async fn a_watch_shows_what_is_there_and_then_what_happens() {
+    let door = Door::open(Rules::kep());
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let mut events = Events::open(&door, &format!("{PODS}?watch=1")).await;
+    assert_eq!(events.told().await, said("ADDED", "a"));
+    door.merge(&format!("{PODS}/a"), &json!({ "metadata": { "labels": { "x": "y" } } })).await.ok();
+    assert_eq!(events.told().await, said("MODIFIED", "a"));
+    door.delete(&format!("{PODS}/a"), &Value::Null).await.ok();
+    let last = events.next().await;
+    assert_eq!(last["type"], "DELETED");
+    let revision = door.get(PODS).await.ok()["metadata"]["resourceVersion"].clone();
+    assert_eq!(last["object"]["metadata"]["resourceVersion"], revision);
+}
+
+#[tokio::test]
+async fn a_watch_from_the_revision_of_a_list_misses_nothing() {
+    let door = Door::open(Rules::kep());
+    let list = door.get(PODS).await.ok();
+    let revision = list["metadata"]["resourceVersion"].as_str().unwrap();
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    door.post(PODS, &pod("b", "1", "1Gi")).await.ok();
+    let mut events = Events::open(&door, &format!("{PODS}?watch=1&resourceVersion={revision}")).await;
+    assert_eq!(events.told().await, said("ADDED", "a"));
+    assert_eq!(events.told().await, said("ADDED", "b"));
+}
+
+#[tokio::test]
+async fn an_object_comes_into_a_selection_and_leaves_it() {
+    let door = Door::open(Rules::kep());
+    let mut events = Events::open(&door, &format!("{PODS}?watch=1&labelSelector=app%3Dweb")).await;
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let label = |value: Value| json!({ "metadata": { "labels": { "app": value } } });
+    door.merge(&format!("{PODS}/a"), &label(json!("web"))).await.ok();
+    assert_eq!(events.told().await, said("ADDED", "a"));
+    door.merge(&format!("{PODS}/a"), &label(json!("api"))).await.ok();
+    assert_eq!(events.told().await, said("DELETED", "a"));
+}
+
+#[tokio::test]
+async fn a_node_hears_of_its_own_pods_only() {
+    let door = Door::open(Rules::kep());
+    let path = "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3Dn1";
+    let mut events = Events::open(&door, path).await;
+    for (name, node) in [("a", "n2"), ("b", "n1")] {
+        door.post(PODS, &pod(name, "1", "1Gi")).await.ok();
+        let binding = json!({ "metadata": { "name": name }, "target": { "kind": "Node", "name": node } });
+        door.post(&format!("{PODS}/{name}/binding"), &binding).await.ok();
+    }
+    assert_eq!(events.told().await, said("ADDED", "b"));
+}
+
+#[tokio::test]
+async fn a_client_that_asks_for_it_is_told_when_it_has_seen_everything() {
+    let door = Door::open(Rules::kep());
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let path = format!(
+        "{PODS}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan"
+    );
+    let mut events = Events::open(&door, &path).await;
+    assert_eq!(events.told().await, said("ADDED", "a"));
+    let bookmark = events.next().await;
+    assert_eq!(bookmark["type"], "BOOKMARK");
+    assert_eq!(bookmark["object"]["metadata"]["annotations"]["k8s.io/initial-events-end"], "true");
+}
+
+#[tokio::test]
+async fn too_old_a_revision_is_gone_and_one_to_come_is_too_large() {
+    let door = Door::open(Rules::kep());
+    let (code, reason, _) = door.get(&format!("{PODS}?watch=1&resourceVersion=999999")).await.refused();
+    assert_eq!((code, reason.as_str()), (504, "Timeout"));
+}
