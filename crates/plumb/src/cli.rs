@@ -1,0 +1,86 @@
+//! The command line.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use plumb_resize::rules::{Dialect, Gates};
+
+/// In-place vertical scaling for Kubernetes: a pod's CPU and memory change while its containers run.
+#[derive(Debug, Parser)]
+#[command(name = "plumb", version, about, arg_required_else_help = true)]
+pub(crate) struct Cli {
+    /// What is logged to standard error: a level (error, warn, info, debug, trace) or a filter such as
+    /// `info,plumb_apiserver=debug`. The environment variable `RUST_LOG` has precedence.
+    #[arg(long, global = true, default_value = "warn", value_name = "FILTER")]
+    pub(crate) log: String,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Run a cluster on this machine until Ctrl-C; starting again finds everything as it was.
+    ///
+    /// Prints one line when it is ready. Then, for example:
+    ///
+    ///     export KUBECONFIG=./plumb-data/kubeconfig
+    ///     kubectl get namespaces
+    Up(Up),
+    /// Write a consistent copy of a data directory to a file. The cluster must not be running.
+    Backup(Backup),
+    /// Make a data directory from a copy that `plumb backup` wrote.
+    Restore(Restore),
+}
+
+/// What `plumb up` runs, and where.
+#[derive(Debug, Args)]
+pub(crate) struct Up {
+    /// Where objects, certificates and the kubeconfig are kept. Made if it is not there.
+    #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// The address that the API is served on. Port 0 takes any free port.
+    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS")]
+    pub(crate) listen: SocketAddr,
+    /// Where to write the administrator's kubeconfig; an existing file is kept and added to.
+    /// [default: DIR/kubeconfig]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) kubeconfig: Option<PathBuf>,
+    /// Which description of in-place resize binds: `kep` (KEP-1287 as written) or `v1.36` (Kubernetes as
+    /// shipped).
+    #[arg(long, default_value = "kep", value_name = "kep|v1.36")]
+    pub(crate) resize_dialect: Dialect,
+    /// Feature gates, such as `InPlacePodVerticalScaling=false`.
+    #[arg(long, default_value = "", value_name = "A=true,B=false", hide_default_value = true)]
+    pub(crate) feature_gates: Gates,
+    /// Which parts to run.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "apiserver", value_name = "PARTS")]
+    pub(crate) components: Vec<Component>,
+}
+
+/// A part of a cluster.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Component {
+    /// The Kubernetes API.
+    Apiserver,
+}
+
+/// What to copy where.
+#[derive(Debug, Args)]
+pub(crate) struct Backup {
+    /// The file to write; it must not exist.
+    pub(crate) file: PathBuf,
+    /// The data directory to copy.
+    #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+}
+
+/// What to make from what.
+#[derive(Debug, Args)]
+pub(crate) struct Restore {
+    /// The file that `plumb backup` wrote.
+    pub(crate) file: PathBuf,
+    /// The data directory to make; it must not hold objects.
+    #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+}

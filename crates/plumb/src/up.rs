@@ -1,0 +1,103 @@
+//! `plumb up`: a cluster on this machine.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use plumb_apiserver::authn::{Authenticator, Tokens};
+use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
+use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
+use plumb_apiserver::serve::{self, Listener};
+use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_resize::rules::Rules;
+use plumb_store::{Options, Store};
+
+use crate::cli::Up;
+
+/// What the cluster is called in a kubeconfig.
+const CLUSTER: &str = "plumb";
+/// How often certificates are looked at.
+const LOOK_AT_CERTIFICATES: Duration = Duration::from_hours(1);
+
+/// Where objects are kept in a data directory.
+pub(crate) fn objects(data_dir: &Path) -> PathBuf {
+    data_dir.join("objects")
+}
+
+/// Runs a cluster until it is asked to stop.
+pub(crate) fn run(args: Up) -> anyhow::Result<()> {
+    serve::install_crypto();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("starting the asynchronous runtime")?;
+    runtime.block_on(up(args))
+}
+
+async fn up(args: Up) -> anyhow::Result<()> {
+    let data = &args.data_dir;
+    std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
+    let store = Store::open(objects(data), Options::default())
+        .with_context(|| format!("opening the data directory {}", data.display()))?;
+    let listener = Listener::bind(args.listen)?;
+    let clock = Arc::new(SystemClock);
+    let names = [listener.address().ip().to_string()];
+    let pki = Arc::new(Pki::open(data.join("pki"), names, clock.clone())?);
+    let tokens = Tokens::open(&data.join("pki").join("tokens.csv"))?;
+
+    let server = ApiServer::new(Config {
+        store: store.clone(),
+        rules: Rules::new(args.resize_dialect, args.feature_gates),
+        clock: Arc::new(Timestamp::now),
+        limits: Limits::default(),
+        authenticator: Authenticator::new(tokens, clock),
+    })
+    .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
+
+    let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join("kubeconfig"));
+    let url = listener.url();
+    write_kubeconfig(&pki, &url, &kubeconfig)?;
+
+    let (trigger, shutdown) = serve::shutdown();
+    let fresh = {
+        let (url, kubeconfig) = (url.clone(), kubeconfig.clone());
+        keep_fresh(pki.clone(), LOOK_AT_CERTIFICATES, shutdown.clone(), move |pki, _| {
+            if let Err(error) = write_kubeconfig(pki, &url, &kubeconfig) {
+                tracing::error!(%error, "cannot write the kubeconfig anew");
+            }
+        })
+    };
+    let fresh = tokio::spawn(fresh);
+    let tls = serve::tls(&pki)?;
+    let serving = tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), server, shutdown));
+
+    println!("plumb is ready at {url}; export KUBECONFIG={}", kubeconfig.display());
+    asked_to_stop().await?;
+    eprintln!("plumb: stopping");
+    trigger.pull();
+    let drained = serving.await.context("the API server ended badly")?;
+    fresh.await.context("the renewal of certificates ended badly")?;
+    if drained.cut > 0 {
+        tracing::warn!(connections = drained.cut, "connections were cut that did not end in time");
+    }
+    store.close();
+    Ok(())
+}
+
+/// Writes the administrator's kubeconfig. A file of somebody else's is added to, and its context is kept.
+fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> anyhow::Result<()> {
+    let entry = Entry::new(CLUSTER, url, &pki.authority_pem(), &pki.admin());
+    entry.merge(path, CurrentContext::Keep).with_context(|| format!("writing {}", path.display()))
+}
+
+/// Waits for Ctrl-C, or for whoever ends processes politely.
+async fn asked_to_stop() -> anyhow::Result<()> {
+    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
+        .context("listening for SIGTERM")?;
+    tokio::select! {
+        interrupt = tokio::signal::ctrl_c() => interrupt.context("listening for Ctrl-C"),
+        _ = terminate.recv() => Ok(()),
+    }
+}
