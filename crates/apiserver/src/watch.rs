@@ -19,6 +19,7 @@ use crate::exchange::{Body, Form};
 use crate::kinds::Row;
 use crate::object::{decode, restamp};
 use crate::read::{Selection, gone, revision};
+use crate::serve::Shutdown;
 use crate::server::{ApiServer, Call};
 use crate::table;
 
@@ -60,6 +61,7 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         sent_columns: false,
         told: from,
         watch,
+        shutdown: call.head.extensions.get::<Shutdown>().cloned(),
         deadline: Box::pin(sleep_until(
             Instant::now() + seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
         )),
@@ -103,6 +105,8 @@ struct Follower {
     /// The last revision that the client knows of.
     told: Revision,
     watch: Watch,
+    /// Says when the server ends, to a client that came through a socket.
+    shutdown: Option<Shutdown>,
     deadline: Pin<Box<Sleep>>,
     quiet: Pin<Box<Sleep>>,
 }
@@ -114,6 +118,7 @@ impl Follower {
             tokio::select! {
                 biased;
                 () = &mut self.deadline => return None,
+                () = ending(&mut self.shutdown) => return None,
                 event = self.watch.next() => match event {
                     Ok(event) => {
                         self.told = event.revision;
@@ -187,5 +192,13 @@ impl Follower {
             "kind": self.row.kind(), "apiVersion": self.row.api_version(), "metadata": metadata,
         });
         Bytes::from(format!("{}\n", json!({ "type": "BOOKMARK", "object": object })))
+    }
+}
+
+/// Waits for the end of the server; for ever, where nothing tells of it.
+async fn ending(shutdown: &mut Option<Shutdown>) {
+    match shutdown {
+        Some(shutdown) => shutdown.requested().await,
+        None => std::future::pending().await,
     }
 }
