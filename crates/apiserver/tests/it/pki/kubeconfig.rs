@@ -31,7 +31,7 @@ current-context: work
 clusters:
 - cluster: &shared
     server: https://work.example:6443
-    certificate-authority: /etc/work/ca.crt
+    certificate-authority: /etc/elsewhere/ca.crt
     extensions:
     - name: minikube.sigs.k8s.io
       extension: {last-update: "2026-01-01", version: v1.36.0}
