@@ -121,7 +121,7 @@ const ROWS: &[Row] = &[
         .named(Name::Label)
         .checked(namespace::create, |_, _, _, _| {})
         .status(namespace::status),
-    Row::new("", "Node").checked(node::create, node::update).status(node::update),
+    Row::new("", "Node").metadata_again().checked(node::create, node::update).status(node::update_status),
     Row::new("", "LimitRange").metadata_again().checked(quota::limit_range, quota::limit_range_update),
     Row::new("", "ResourceQuota").checked(quota::create, quota::update).status(quota::status),
     Row::new("", "PersistentVolumeClaim").metadata_again().checked(storage::claim, storage::claim_update),
@@ -140,7 +140,7 @@ const ROWS: &[Row] = &[
     Row::new("apps", "DaemonSet")
         .checked(apps::daemon_set, apps::daemon_set_update)
         .status(apps::daemon_set_status),
-    Row::new("batch", "Job").checked(batch::job, batch::job_update),
+    Row::new("batch", "Job").metadata_again().checked(batch::job, batch::job_update),
     Row::new("batch", "CronJob").checked(batch::cron_job, batch::cron_job_update),
     Row::new("autoscaling", "HorizontalPodAutoscaler")
         .checked(autoscaling::create, autoscaling::update)
@@ -200,6 +200,7 @@ pub fn create(kind: Kind<'_>, object: &Value, rules: &Rules) -> Vec<FieldError> 
 pub fn update(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     let mut errors = Errors::new();
     let row = row(&kind);
+    every_update(&kind, old, new, &mut errors);
     metadata::check_update(&kind, old, new, &mut errors);
     if row.metadata_again {
         metadata::check(&kind, row.name, new, &mut errors);
@@ -211,6 +212,7 @@ pub fn update(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<Fi
 /// Checks how the status of an object changes. The spec is the stored one.
 pub fn update_status(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     let mut errors = Errors::new();
+    every_update(&kind, old, new, &mut errors);
     metadata::check_update(&kind, old, new, &mut errors);
     (row(&kind).status)(old, new, rules, &mut errors);
     errors
@@ -221,10 +223,18 @@ pub fn update_status(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) ->
 pub fn resize(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     let kind = Kind { group: "", kind: "Pod", namespaced: true };
     let mut errors = Errors::new();
+    every_update(&kind, old, new, &mut errors);
     metadata::check_update(&kind, old, new, &mut errors);
     metadata::check(&kind, Name::Subdomain, new, &mut errors);
     pod::resize(old, new, rules, &mut errors);
     errors
+}
+
+/// What is asked of every update before the rules of its kind, some of which ask it again: the causes of a
+/// refusal are listed as often as kube-apiserver lists them.
+fn every_update(kind: &Kind<'_>, old: &Value, new: &Value, errors: &mut Errors) {
+    metadata::check_common(kind, Name::Segment, new, errors);
+    metadata::check_update_common(old, new, errors);
 }
 
 /// Adds what is wrong with the form of a text.

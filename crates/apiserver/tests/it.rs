@@ -12,5 +12,6 @@ mod it {
     mod resizes;
     mod serve;
     mod tables;
+    mod validation;
     mod watches;
 }

@@ -1,17 +1,19 @@
 //! Deployments, `ReplicaSets`, `StatefulSets`, `DaemonSets`.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::json::{int, list, map, shown, text};
+use super::json::{int, internal, list, map, raw, shown, text};
 use super::path::Path;
 use super::template::Selection;
 use super::{Errors, all_nonnegative, complain, format, immutable, percent, pod, storage, template, typed};
 
 const SPEC: Path<'_> = Path::root("spec");
 const STATUS: Path<'_> = Path::root("status");
+/// The fields of a rolling update of a `StatefulSet`.
+const STATEFUL: [&str; 2] = ["Partition", "MaxUnavailable"];
 const OVER_REPLICAS: &str = "cannot be greater than status.replicas";
 
 /// A new Deployment.
@@ -196,6 +198,23 @@ fn same_selector(old: &Value, new: &Value, errors: &mut Errors) {
     immutable(old["spec"].get("selector"), new["spec"].get("selector"), &SPEC.child("selector"), errors);
 }
 
+/// A strategy as messages show it.
+fn shown_strategy(strategy: &Value, fields: &[&str]) -> BadValue {
+    let rolling = strategy.get("rollingUpdate");
+    let rolling = rolling.map_or_else(|| "null".to_owned(), |rolling| shown_rolling(rolling, fields));
+    BadValue::Bare(internal(&[("Type", raw(&text(strategy, "type"))), ("RollingUpdate", rolling)]))
+}
+
+fn shown_rolling(rolling: &Value, fields: &[&str]) -> String {
+    let value = |field: &str| match rolling.get(field[..1].to_lowercase() + &field[1..]) {
+        Some(value) => value.to_string(),
+        // In Go, only what is optional can be absent.
+        None if field == "MaxUnavailable" && fields == STATEFUL => "null".to_owned(),
+        None => "0".to_owned(),
+    };
+    internal(&fields.iter().map(|field| (*field, value(field))).collect::<Vec<_>>())
+}
+
 fn strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
     let rolling = strategy.get("rollingUpdate");
     let rolling_path = path.child("rollingUpdate");
@@ -221,7 +240,11 @@ fn strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         _ => {
             let known = ["Recreate", "RollingUpdate"];
-            errors.push(FieldError::not_supported(path, shown(Some(strategy)), &known));
+            errors.push(FieldError::not_supported(
+                path,
+                shown_strategy(strategy, &["MaxUnavailable", "MaxSurge"]),
+                &known,
+            ));
         }
     }
 }
@@ -252,7 +275,11 @@ fn daemon_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         }
         _ => {
             let known = ["RollingUpdate", "OnDelete"];
-            errors.push(FieldError::not_supported(path, shown(Some(strategy)), &known));
+            errors.push(FieldError::not_supported(
+                path,
+                shown_strategy(strategy, &["MaxUnavailable", "MaxSurge"]),
+                &known,
+            ));
         }
     }
 }
@@ -263,7 +290,11 @@ fn stateful_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         ("", _) => errors.push(FieldError::required(path, "")),
         ("OnDelete", Some(rolling)) => {
             let rule = "only allowed for updateStrategy 'RollingUpdate'";
-            errors.push(FieldError::invalid(rolling_path, shown(Some(rolling)), rule));
+            errors.push(FieldError::invalid(
+                rolling_path,
+                BadValue::Bare(shown_rolling(rolling, &STATEFUL)),
+                rule,
+            ));
         }
         ("RollingUpdate", Some(rolling)) => {
             all_nonnegative(rolling, &["partition"], &rolling_path, errors);
@@ -279,7 +310,7 @@ fn stateful_strategy(strategy: &Value, path: &Path<'_>, errors: &mut Errors) {
         ("OnDelete" | "RollingUpdate", None) => {}
         _ => {
             let rule = "must be 'RollingUpdate' or 'OnDelete'";
-            errors.push(FieldError::invalid(path, shown(Some(strategy)), rule));
+            errors.push(FieldError::invalid(path, shown_strategy(strategy, &STATEFUL), rule));
         }
     }
 }

@@ -20,6 +20,15 @@ const SOURCES: [(&str, &str); 5] = [
 
 /// A new autoscaler.
 pub(super) fn create(autoscaler: &Value, _rules: &Rules, errors: &mut Errors) {
+    check(autoscaler, None, errors);
+}
+
+/// A changed one, whose target need not be better than it was.
+pub(super) fn update(old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+    check(new, Some(&old["spec"]["scaleTargetRef"]), errors);
+}
+
+fn check(autoscaler: &Value, old_target: Option<&Value>, errors: &mut Errors) {
     let spec = &autoscaler["spec"];
     let (min, max) = (int(spec, "minReplicas"), int(spec, "maxReplicas").unwrap_or(0));
     if let Some(min) = min.filter(|min| *min < 1) {
@@ -36,7 +45,7 @@ pub(super) fn create(autoscaler: &Value, _rules: &Rules, errors: &mut Errors) {
         let rule = "must be greater than or equal to `minReplicas`";
         errors.push(FieldError::invalid(SPEC.child("maxReplicas"), max, rule));
     }
-    target(&spec["scaleTargetRef"], &SPEC.child("scaleTargetRef"), errors);
+    target(&spec["scaleTargetRef"], old_target, &SPEC.child("scaleTargetRef"), errors);
     for (i, metric) in list(spec, "metrics").iter().enumerate() {
         let all = SPEC.child("metrics");
         metric_source(metric, &all.index(i), errors);
@@ -49,16 +58,12 @@ pub(super) fn create(autoscaler: &Value, _rules: &Rules, errors: &mut Errors) {
     }
 }
 
-pub(super) fn update(_old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
-    create(new, rules, errors);
-}
-
 pub(super) fn status(_old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
     let fields = ["currentReplicas", "desiredReplicas"];
     all_nonnegative(&new["status"], &fields, &Path::root("status"), errors);
 }
 
-fn target(target: &Value, path: &Path<'_>, errors: &mut Errors) {
+fn target(target: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
     for field in ["kind", "name"] {
         let word = text(target, field);
         if word.is_empty() {
@@ -67,11 +72,20 @@ fn target(target: &Value, path: &Path<'_>, errors: &mut Errors) {
             complain(errors, &path.child(field), word, format::path_segment(word));
         }
     }
-    let version = text(target, "apiVersion");
-    if version.split('/').count() > 2 {
-        let rule = format!("unexpected GroupVersion string: {version}");
-        errors.push(FieldError::invalid(path.child("apiVersion"), version, rule));
+    let same = |field: &str| old.is_some_and(|old| text(old, field) == text(target, field));
+    if same("apiVersion") && same("kind") {
+        return;
     }
+    let version = text(target, "apiVersion");
+    let rule = match version.split('/').count() {
+        3.. => format!("unexpected GroupVersion string: {version}"),
+        // Of the core group, only controllers of the first generation can be scaled.
+        1 if text(target, "kind") != "ReplicationController" => {
+            "apiVersion must specify API group".to_owned()
+        }
+        _ => return,
+    };
+    errors.push(FieldError::invalid(path.child("apiVersion"), version, rule));
 }
 
 /// A metric names one source, the one that its type says.
@@ -82,6 +96,8 @@ fn metric_source(metric: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let Some((_, own)) = SOURCES.iter().find(|(name, _)| *name == kind) else {
         let known = SOURCES.map(|(name, _)| name);
+        // SPEC: kube-apiserver says so twice.
+        errors.push(FieldError::not_supported(path.child("type"), kind, &known));
         errors.push(FieldError::not_supported(path.child("type"), kind, &known));
         return;
     };

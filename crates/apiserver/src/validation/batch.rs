@@ -28,6 +28,7 @@ pub(super) fn job(object: &Value, _rules: &Rules, errors: &mut Errors) {
 }
 
 pub(super) fn job_update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    job(new, rules, errors);
     let (before, after) = (&old["spec"], &new["spec"]);
     job_spec(after, &SPEC, errors);
     selection(after, errors);

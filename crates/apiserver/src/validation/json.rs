@@ -62,6 +62,23 @@ pub(super) fn shown(value: Option<&Value>) -> BadValue {
     }
 }
 
+/// A value of one of the API server's own types, as messages show it: with the names and in the order of the
+/// fields in Go, absent ones included. The fields come as JSON.
+pub(super) fn internal(fields: &[(&str, String)]) -> String {
+    let fields: Vec<String> = fields.iter().map(|(name, value)| format!("\"{name}\":{value}")).collect();
+    format!("{{{}}}", fields.join(","))
+}
+
+/// The JSON of a value; `null` for what has none.
+pub(super) fn raw(value: &impl serde::Serialize) -> String {
+    serde_json::to_string(value).unwrap_or_else(|_| "null".to_owned())
+}
+
+/// The JSON of a list whose elements come as JSON; an absent one is `null`.
+pub(super) fn raw_list(elements: Option<Vec<String>>) -> String {
+    elements.map_or_else(|| "null".to_owned(), |elements| format!("[{}]", elements.join(",")))
+}
+
 /// Anything that has a JSON form, as messages show it.
 pub(super) fn shown_as_json(value: &impl serde::Serialize) -> BadValue {
     serde_json::to_value(value).map_or(BadValue::Omitted, |value| shown(Some(&value)))

@@ -4,7 +4,7 @@ use plumb_resize::field::{BadValue, FieldError};
 use serde_json::Value;
 
 use super::format::{self, Complaints};
-use super::json::{int, list, pairs, shown, text, texts};
+use super::json::{int, internal, list, pairs, raw, raw_list, shown, text, texts};
 use super::path::Path;
 use super::{Errors, Kind, complain, immutable, labels, nonnegative};
 
@@ -48,6 +48,12 @@ impl Name {
 
 /// Checks the metadata of a new object, or of one as it is after a change.
 pub(super) fn check(kind: &Kind<'_>, name: Name, object: &Value, errors: &mut Errors) {
+    check_common(kind, name, object, errors);
+    standard_finalizers(kind, &object["metadata"], errors);
+}
+
+/// The same without what only the API's own kinds are asked.
+pub(super) fn check_common(kind: &Kind<'_>, name: Name, object: &Value, errors: &mut Errors) {
     let metadata = &object["metadata"];
     let prefix = text(metadata, "generateName");
     if !prefix.is_empty() {
@@ -71,11 +77,16 @@ pub(super) fn check(kind: &Kind<'_>, name: Name, object: &Value, errors: &mut Er
     attached(metadata, errors);
     finalizers(metadata, errors);
     managed_fields(metadata, errors);
-    standard_finalizers(kind, metadata, errors);
 }
 
 /// Checks how the metadata of an object changes.
 pub(super) fn check_update(kind: &Kind<'_>, old: &Value, new: &Value, errors: &mut Errors) {
+    check_update_common(old, new, errors);
+    standard_finalizers(kind, &new["metadata"], errors);
+}
+
+/// The same without what only the API's own kinds are asked.
+pub(super) fn check_update_common(old: &Value, new: &Value, errors: &mut Errors) {
     let (before, after) = (&old["metadata"], &new["metadata"]);
     if !before["deletionTimestamp"].is_null() {
         no_new_finalizers(before, after, errors);
@@ -98,7 +109,6 @@ pub(super) fn check_update(kind: &Kind<'_>, old: &Value, new: &Value, errors: &m
     }
     attached(after, errors);
     managed_fields(after, errors);
-    standard_finalizers(kind, after, errors);
 }
 
 /// What is attached to an object: labels, annotations, owners.
@@ -125,7 +135,7 @@ fn owners(metadata: &Value, errors: &mut Errors) {
         }
         if version == "v1" && text(owner, "kind") == "Event" {
             let rule = "/v1, Kind=Event is disallowed from being an owner";
-            errors.push(FieldError::invalid(path, shown(Some(owner)), rule));
+            errors.push(FieldError::invalid(path, BadValue::Bare(shown_owner(owner)), rule));
         }
         if owner["controller"] == true {
             let this = format!("{}/{}", text(owner, "kind"), text(owner, "name"));
@@ -133,12 +143,20 @@ fn owners(metadata: &Value, errors: &mut Errors) {
                 let rule = format!(
                     "Only one reference can have Controller set to true. Found \"true\" in references for {first} and {this}"
                 );
-                errors.push(FieldError::invalid(path, shown(metadata.get("ownerReferences")), rule));
+                let all = list(metadata, "ownerReferences").iter().map(shown_owner).collect();
+                errors.push(FieldError::invalid(path, BadValue::Bare(raw_list(Some(all))), rule));
             } else {
                 first = Some(this);
             }
         }
     }
+}
+
+/// An owner with its fields in the order of the API's type.
+fn shown_owner(owner: &Value) -> String {
+    let fields = ["apiVersion", "kind", "name", "uid", "controller", "blockOwnerDeletion"];
+    let given = fields.into_iter().filter_map(|field| Some((field, raw(owner.get(field)?))));
+    internal(&given.collect::<Vec<_>>())
 }
 
 fn finalizers(metadata: &Value, errors: &mut Errors) {

@@ -1,10 +1,10 @@
 //! Nodes.
 
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::json::{entries, list, shown, text, texts};
+use super::json::{entries, internal, list, raw, shown, text, texts};
 use super::path::Path;
 use super::pod::scheduling::EFFECTS;
 use super::{Errors, complain, format, resource_name};
@@ -31,13 +31,21 @@ pub(super) fn create(node: &Value, _rules: &Rules, errors: &mut Errors) {
     }
 }
 
-/// A changed node, or a changed status of one.
-pub(super) fn update(old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+/// A changed node.
+pub(super) fn update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    create(new, rules, errors);
+    update_status(old, new, rules, errors);
+}
+
+/// A changed status of one.
+pub(super) fn update_status(old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
     resources(new, errors);
     let addresses = list(&new["status"], "addresses");
     for (i, address) in addresses.iter().enumerate().filter(|(i, address)| addresses[..*i].contains(address))
     {
-        errors.push(FieldError::duplicate(format!("status.addresses[{i}]"), shown(Some(address))));
+        let value =
+            internal(&[("Type", raw(&text(address, "type"))), ("Address", raw(&text(address, "address")))]);
+        errors.push(FieldError::duplicate(format!("status.addresses[{i}]"), BadValue::Bare(value)));
     }
     let ranges = |node: &Value| texts(&node["spec"], "podCIDRs").map(str::to_owned).collect::<Vec<_>>();
     let (before, after) = (ranges(old), ranges(new));
@@ -77,7 +85,13 @@ fn taints(node: &Value, errors: &mut Errors) {
         let same = |other: &&Value| text(other, "key") == key && text(other, "effect") == effect;
         if taints[..i].iter().any(|other| same(&other)) {
             let rule = "taints must be unique by key and effect pair";
-            errors.push(FieldError::duplicate(path, shown(Some(taint))).because(rule));
+            let value = internal(&[
+                ("Key", raw(&key)),
+                ("Value", raw(&value)),
+                ("Effect", raw(&effect)),
+                ("TimeAdded", raw(&taint.get("timeAdded"))),
+            ]);
+            errors.push(FieldError::duplicate(path, BadValue::Bare(value)).because(rule));
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Disruption budgets, priority classes, leases.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::json::{int, shown, text, truth};
+use super::json::{int, internal, raw, text, truth};
 use super::path::Path;
 use super::{Errors, complain, format, immutable, labels, one_of, percent, typed};
 
@@ -19,7 +19,13 @@ pub(super) fn disruption_budget(budget: &Value, _rules: &Rules, errors: &mut Err
     let spec = &budget["spec"];
     if spec.get("minAvailable").is_some() && spec.get("maxUnavailable").is_some() {
         let rule = "minAvailable and maxUnavailable cannot be both set";
-        errors.push(FieldError::invalid(SPEC, shown(Some(spec)), rule));
+        let shown = internal(&[
+            ("MinAvailable", raw(&spec.get("minAvailable"))),
+            ("Selector", raw(&spec.get("selector"))),
+            ("MaxUnavailable", raw(&spec.get("maxUnavailable"))),
+            ("UnhealthyPodEvictionPolicy", raw(&spec.get("unhealthyPodEvictionPolicy"))),
+        ]);
+        errors.push(FieldError::invalid(SPEC, BadValue::Bare(shown), rule));
     }
     for field in ["minAvailable", "maxUnavailable"] {
         if let Some(number) = spec.get(field) {

@@ -81,11 +81,11 @@ pub(super) fn of_quota(name: &str, path: &Path<'_>, errors: &mut Errors) {
 pub(super) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Errors) {
     let Ok(quantity) = amount.parse::<Quantity>() else { return };
     if quantity.is_negative() {
-        errors.push(FieldError::invalid(path, amount, "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(path, quantity.to_string(), "must be greater than or equal to 0"));
     }
     let is_whole = quantity.milli().is_ok_and(|milli| milli % 1000 == 0);
     if (COUNTED.contains(&name) || is_extended(name)) && !is_whole {
-        errors.push(FieldError::invalid(path, amount, "must be an integer"));
+        errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
     }
 }
 

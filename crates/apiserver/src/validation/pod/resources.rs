@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::PodResourceClaim;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 
-use super::super::json::shown_as_json;
+use super::super::json::{internal, raw};
 use super::super::path::Path;
 use super::super::{Errors, complain, format};
 
@@ -29,11 +29,19 @@ pub(super) fn claims(claims: &[PodResourceClaim], path: &Path<'_>, errors: &mut 
             (None, None) => Some("must specify one of: `resourceClaimName`, `resourceClaimTemplateName`"),
             _ => None,
         };
-        errors.extend(rule.map(|rule| FieldError::invalid(path, shown_as_json(claim), rule)));
+        errors.extend(rule.map(|rule| FieldError::invalid(path, shown_claim(claim), rule)));
         for (field, name) in [("resourceClaimName", name), ("resourceClaimTemplateName", template)] {
             if let Some(name) = name {
                 complain(errors, &path.child(field), name, format::dns_subdomain(name));
             }
         }
     }
+}
+
+fn shown_claim(claim: &PodResourceClaim) -> BadValue {
+    BadValue::Bare(internal(&[
+        ("Name", raw(&claim.name)),
+        ("ResourceClaimName", raw(&claim.resource_claim_name)),
+        ("ResourceClaimTemplateName", raw(&claim.resource_claim_template_name)),
+    ]))
 }

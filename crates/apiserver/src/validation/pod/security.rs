@@ -3,15 +3,15 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{
-    AppArmorProfile, Container, PodSecurityContext, PodSpec, SeccompProfile, Sysctl,
+    AppArmorProfile, Container, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Sysctl,
 };
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 
 use super::super::Errors;
 use super::super::format;
-use super::super::json::shown_as_json;
+use super::super::json::{internal, raw};
 use super::super::path::Path;
-use super::{container, files};
+use super::{Scope, container, files};
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
@@ -47,20 +47,20 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container, path: &Path<'_
     if context.allow_privilege_escalation == Some(false) {
         if context.privileged == Some(true) {
             let rule = "cannot set `allowPrivilegeEscalation` to false and `privileged` to true";
-            errors.push(FieldError::invalid(path, shown_as_json(context), rule));
+            errors.push(FieldError::invalid(path, shown_context(context), rule));
         }
         let added =
             context.capabilities.iter().filter_map(|capabilities| capabilities.add.as_ref()).flatten();
         for _ in added.filter(|capability| *capability == "CAP_SYS_ADMIN") {
             let rule = "cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN";
-            errors.push(FieldError::invalid(path, shown_as_json(context), rule));
+            errors.push(FieldError::invalid(path, shown_context(context), rule));
         }
     }
     app_armor(context.app_armor_profile.as_ref(), &path.child("appArmorProfile"), errors);
 }
 
 /// The security context of the pod, which holds for all its containers.
-pub(super) fn of_pod(spec: &PodSpec, tolerate_sysctls: bool, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn of_pod(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
     let Some(context) = &spec.security_context else { return };
     user_or_group(context.fs_group, &path.child("fsGroup"), errors);
     user_or_group(context.run_as_user, &path.child("runAsUser"), errors);
@@ -72,20 +72,80 @@ pub(super) fn of_pod(spec: &PodSpec, tolerate_sysctls: bool, path: &Path<'_>, er
         let rule = "ShareProcessNamespace and HostPID cannot both be enabled";
         errors.push(FieldError::invalid(path.child("shareProcessNamespace"), true, rule));
     }
-    sysctls(spec, context, tolerate_sysctls, &path.child("sysctls"), errors);
-    policies(context, path, errors);
+    sysctls(spec, context, scope.tolerates_sysctls(), &path.child("sysctls"), errors);
+    policies(context, scope.old, path, errors);
     seccomp(context.seccomp_profile.as_ref(), &path.child("seccompProfile"), errors);
     app_armor(context.app_armor_profile.as_ref(), &path.child("appArmorProfile"), errors);
 }
 
-fn policies(context: &PodSecurityContext, path: &Path<'_>, errors: &mut Errors) {
+/// A security context as messages show it.
+fn shown_context(context: &SecurityContext) -> BadValue {
+    let capabilities = context.capabilities.as_ref().map_or_else(
+        || "null".to_owned(),
+        |capabilities| internal(&[("Add", raw(&capabilities.add)), ("Drop", raw(&capabilities.drop))]),
+    );
+    let selinux = context.se_linux_options.as_ref().map_or_else(
+        || "null".to_owned(),
+        |options| {
+            let word = |word: &Option<String>| raw(word.as_ref().unwrap_or(&String::new()));
+            internal(&[
+                ("User", word(&options.user)),
+                ("Role", word(&options.role)),
+                ("Type", word(&options.type_)),
+                ("Level", word(&options.level)),
+            ])
+        },
+    );
+    let windows = context.windows_options.as_ref().map_or_else(
+        || "null".to_owned(),
+        |options| {
+            internal(&[
+                ("GMSACredentialSpecName", raw(&options.gmsa_credential_spec_name)),
+                ("GMSACredentialSpec", raw(&options.gmsa_credential_spec)),
+                ("RunAsUserName", raw(&options.run_as_user_name)),
+                ("HostProcess", raw(&options.host_process)),
+            ])
+        },
+    );
+    let seccomp =
+        context.seccomp_profile.as_ref().map(|profile| (&profile.type_, &profile.localhost_profile));
+    let app_armor =
+        context.app_armor_profile.as_ref().map(|profile| (&profile.type_, &profile.localhost_profile));
+    BadValue::Bare(internal(&[
+        ("Capabilities", capabilities),
+        ("Privileged", raw(&context.privileged)),
+        ("SELinuxOptions", selinux),
+        ("WindowsOptions", windows),
+        ("RunAsUser", raw(&context.run_as_user)),
+        ("RunAsGroup", raw(&context.run_as_group)),
+        ("RunAsNonRoot", raw(&context.run_as_non_root)),
+        ("ReadOnlyRootFilesystem", raw(&context.read_only_root_filesystem)),
+        ("AllowPrivilegeEscalation", raw(&context.allow_privilege_escalation)),
+        ("ProcMount", raw(&context.proc_mount)),
+        ("SeccompProfile", shown_profile(seccomp)),
+        ("AppArmorProfile", shown_profile(app_armor)),
+    ]))
+}
+
+fn shown_profile(profile: Option<(&String, &Option<String>)>) -> String {
+    profile.map_or_else(
+        || "null".to_owned(),
+        |(kind, file)| internal(&[("Type", raw(kind)), ("LocalhostProfile", raw(file))]),
+    )
+}
+
+fn policies(context: &PodSecurityContext, old: Option<&PodSpec>, path: &Path<'_>, errors: &mut Errors) {
+    // Volumes are not mounted with labels yet, so that only pods which already ask for it may.
+    let mounted =
+        old.and_then(|old| old.security_context.as_ref()?.se_linux_change_policy.as_ref()).is_some();
+    let by_volume: &[&str] = if mounted { &["MountOption", "Recursive"] } else { &["Recursive"] };
     for (field, policy, supported) in [
-        ("fsGroupChangePolicy", &context.fs_group_change_policy, ["Always", "OnRootMismatch"]),
-        ("supplementalGroupsPolicy", &context.supplemental_groups_policy, ["Merge", "Strict"]),
-        ("seLinuxChangePolicy", &context.se_linux_change_policy, ["MountOption", "Recursive"]),
+        ("fsGroupChangePolicy", &context.fs_group_change_policy, &["Always", "OnRootMismatch"][..]),
+        ("supplementalGroupsPolicy", &context.supplemental_groups_policy, &["Merge", "Strict"]),
+        ("seLinuxChangePolicy", &context.se_linux_change_policy, by_volume),
     ] {
         if let Some(policy) = policy.as_deref().filter(|policy| !supported.contains(policy)) {
-            errors.push(FieldError::not_supported(path.child(field), policy, &supported));
+            errors.push(FieldError::not_supported(path.child(field), policy, supported));
         }
     }
 }
@@ -193,7 +253,11 @@ fn seccomp(profile: Option<&SeccompProfile>, path: &Path<'_>, errors: &mut Error
         }
         (Some(_), false) => {
             let rule = "can only be set when seccomp type is Localhost";
-            errors.push(FieldError::invalid(file_path, shown_as_json(profile), rule));
+            errors.push(FieldError::invalid(
+                file_path,
+                BadValue::Bare(shown_profile(Some((&profile.type_, &profile.localhost_profile)))),
+                rule,
+            ));
         }
         (None, false) => {}
     }

@@ -25,7 +25,7 @@ pub(super) fn check(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: 
     let dns_policies = ["ClusterFirstWithHostNet", "ClusterFirst", "Default", "None"];
     one_of(spec.dns_policy.as_deref(), &dns_policies, &path.child("dnsPolicy"), errors);
     labels::labels(labels::pairs(spec.node_selector.as_ref()), &path.child("nodeSelector"), errors);
-    security::of_pod(spec, scope.tolerates_sysctls(), &path.child("securityContext"), errors);
+    security::of_pod(spec, scope, &path.child("securityContext"), errors);
     scheduling::affinity(spec, &path.child("affinity"), errors);
     network::dns(spec, &path.child("dnsConfig"), errors);
     for (i, gate) in spec.readiness_gates.iter().flatten().enumerate() {

@@ -3,9 +3,9 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 
-use super::super::json::shown_as_json;
+use super::super::json::{internal, raw, raw_list};
 use super::super::path::Path;
 use super::super::{Errors, complain, format};
 
@@ -151,8 +151,7 @@ fn claims(spec: &PodSpec, status: &PodStatus, errors: &mut Errors) {
 
 fn addresses(before: &PodStatus, after: &PodStatus, errors: &mut Errors) {
     let pods = |status: &PodStatus| ips(status.pod_ips.iter().flatten().map(|ip| ip.ip.clone()));
-    let shown = after.pod_ips.as_ref().map_or_else(|| shown_as_json(&()), shown_as_json);
-    list_of_addresses(&pods(before), &pods(after), shown, &STATUS.child("podIPs"), errors);
+    list_of_addresses(&pods(before), &pods(after), &STATUS.child("podIPs"), errors);
 
     let hosts = |status: &PodStatus| ips(status.host_ips.iter().flatten().map(|ip| ip.ip.clone()));
     let path = STATUS.child("hostIPs");
@@ -161,21 +160,14 @@ fn addresses(before: &PodStatus, after: &PodStatus, errors: &mut Errors) {
     {
         errors.push(FieldError::invalid(path.index(0).child("ip"), first, "must be equal to `hostIP`"));
     }
-    let shown = after.host_ips.as_ref().map_or_else(|| shown_as_json(&()), shown_as_json);
-    list_of_addresses(&hosts(before), &hosts(after), shown, &path, errors);
+    list_of_addresses(&hosts(before), &hosts(after), &path, errors);
 }
 
 fn ips(addresses: impl Iterator<Item = String>) -> Vec<String> {
     addresses.collect()
 }
 
-fn list_of_addresses(
-    before: &[String],
-    after: &[String],
-    shown: plumb_resize::field::BadValue,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
+fn list_of_addresses(before: &[String], after: &[String], path: &Path<'_>, errors: &mut Errors) {
     for (i, address) in after.iter().enumerate().filter(|(_, address)| !before.contains(address)) {
         complain(errors, &path.index(i), address, format::address(address));
     }
@@ -187,6 +179,8 @@ fn list_of_addresses(
             .collect();
         let both = families.contains(&true) && families.contains(&false);
         if !both || after.len() > 2 {
+            let shown = after.iter().map(|address| internal(&[("IP", raw(address))])).collect();
+            let shown = BadValue::Bare(raw_list(Some(shown)));
             errors.push(FieldError::invalid(
                 path,
                 shown,

@@ -1,11 +1,13 @@
 //! How the fields of a pod that can change may change.
 
-use k8s_openapi::api::core::v1::{Container, NodeAffinity, NodeSelectorTerm, Pod, PodSpec, Toleration};
-use plumb_resize::field::FieldError;
+use k8s_openapi::api::core::v1::{
+    Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
+};
+use plumb_resize::field::{BadValue, FieldError};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate;
 
-use super::super::json::shown_as_json;
+use super::super::json::{internal, raw, raw_list, shown_as_json};
 use super::super::path::Path;
 use super::super::{Errors, format};
 use super::{SPEC, add_new, container, scheduling};
@@ -111,15 +113,36 @@ fn node_affinity(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     let (old, new) = (required_terms(before), required_terms(after));
     if !old.is_empty() && old.len() != new.len() {
         let rule = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.push(FieldError::invalid(path, shown_as_json(&new), rule));
+        errors.push(FieldError::invalid(
+            path,
+            BadValue::Bare(raw_list(Some(new.iter().map(shown_term).collect()))),
+            rule,
+        ));
         return;
     }
     for (i, (old, new)) in old.iter().zip(new).enumerate() {
         if !only_adds(old, new) {
             let rule = "only additions are allowed (no mutations or deletions)";
-            errors.push(FieldError::invalid(path.index(i), shown_as_json(new), rule));
+            errors.push(FieldError::invalid(path.index(i), BadValue::Bare(shown_term(new)), rule));
         }
     }
+}
+
+fn shown_term(term: &NodeSelectorTerm) -> String {
+    let list = |requirements: &Option<Vec<NodeSelectorRequirement>>| {
+        let shown = |requirement: &NodeSelectorRequirement| {
+            internal(&[
+                ("Key", raw(&requirement.key)),
+                ("Operator", raw(&requirement.operator)),
+                ("Values", raw(&requirement.values)),
+            ])
+        };
+        raw_list(requirements.as_ref().map(|list| list.iter().map(shown).collect()))
+    };
+    internal(&[
+        ("MatchExpressions", list(&term.match_expressions)),
+        ("MatchFields", list(&term.match_fields)),
+    ])
 }
 
 fn required_terms(spec: &PodSpec) -> &[NodeSelectorTerm] {
