@@ -64,13 +64,24 @@ impl From<&Resource> for Kind<'static> {
 type Create = fn(&Value, &Rules, &mut Errors);
 type Update = fn(&Value, &Value, &Rules, &mut Errors);
 
+/// What a kind asks of the metadata of a changed object.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Metadata {
+    /// Nothing more than is asked of all.
+    Nothing,
+    /// How it changes.
+    Change,
+    /// How it changes, and what is asked of a new one.
+    ChangeAndWhole,
+}
+
 /// What is asked of the objects of a kind, beside what is asked of all.
 struct Row {
     group: &'static str,
     kind: &'static str,
     name: Name,
-    /// Whether an update is also checked for what is asked of new metadata.
-    metadata_again: bool,
+    /// What the kind itself asks of the metadata of a changed object, beside what is asked of all.
+    metadata: Metadata,
     create: Create,
     update: Update,
     status: Update,
@@ -82,7 +93,7 @@ impl Row {
             group,
             kind,
             name: Name::Subdomain,
-            metadata_again: false,
+            metadata: Metadata::Change,
             create: |_, _, _| {},
             update: |_, _, _, _| {},
             status: |_, _, _, _| {},
@@ -94,7 +105,11 @@ impl Row {
     }
 
     const fn metadata_again(self) -> Self {
-        Self { metadata_again: true, ..self }
+        Self { metadata: Metadata::ChangeAndWhole, ..self }
+    }
+
+    const fn no_metadata(self) -> Self {
+        Self { metadata: Metadata::Nothing, ..self }
     }
 
     const fn checked(self, create: Create, update: Update) -> Self {
@@ -119,13 +134,16 @@ const ROWS: &[Row] = &[
     Row::new("", "ServiceAccount").metadata_again(),
     Row::new("", "Namespace")
         .named(Name::Label)
+        .metadata_again()
         .checked(namespace::create, |_, _, _, _| {})
         .status(namespace::status),
     Row::new("", "Node").metadata_again().checked(node::create, node::update).status(node::update_status),
-    Row::new("", "LimitRange").metadata_again().checked(quota::limit_range, quota::limit_range_update),
+    Row::new("", "LimitRange").checked(quota::limit_range, quota::limit_range_update),
     Row::new("", "ResourceQuota").checked(quota::create, quota::update).status(quota::status),
     Row::new("", "PersistentVolumeClaim").metadata_again().checked(storage::claim, storage::claim_update),
-    Row::new("", "Event").named(Name::Segment).checked(event::create, event::update),
+    Row::new("", "Event").named(Name::Segment).no_metadata().checked(event::create, event::update),
+    Row::new("storage.k8s.io", "StorageClass").metadata_again(),
+    Row::new("networking.k8s.io", "Ingress").metadata_again(),
     Row::new("events.k8s.io", "Event").checked(event::create_new, event::update_new),
     Row::new("apps", "Deployment")
         .checked(apps::deployment, apps::deployment_update)
@@ -147,6 +165,7 @@ const ROWS: &[Row] = &[
         .status(autoscaling::status),
     Row::new("policy", "PodDisruptionBudget")
         .named(Name::Segment)
+        .no_metadata()
         .checked(policy::disruption_budget, policy::disruption_budget_update),
     Row::new("scheduling.k8s.io", "PriorityClass")
         .checked(policy::priority_class, policy::priority_class_update),
@@ -201,8 +220,10 @@ pub fn update(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<Fi
     let mut errors = Errors::new();
     let row = row(&kind);
     every_update(&kind, old, new, &mut errors);
-    metadata::check_update(&kind, old, new, &mut errors);
-    if row.metadata_again {
+    if row.metadata != Metadata::Nothing {
+        metadata::check_update(&kind, old, new, &mut errors);
+    }
+    if row.metadata == Metadata::ChangeAndWhole {
         metadata::check(&kind, row.name, new, &mut errors);
     }
     (row.update)(old, new, rules, &mut errors);

@@ -1,20 +1,38 @@
 //! Jobs and `CronJobs`.
 
-use k8s_openapi::api::core::v1::PodTemplateSpec;
-use plumb_resize::field::{BadValue, FieldError};
-use plumb_resize::rules::{JobTemplate, Rules};
-use serde_json::{Map, Value};
+mod change;
+mod policy;
 
-use super::json::{int, is_empty, list, shown, text, truth};
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_resize::field::FieldError;
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::json::{int, shown, text, truth};
 use super::path::Path;
 use super::template::Selection;
-use super::{Errors, all_nonnegative, complain, cron, format, immutable, one_of, pod, template, typed};
+use super::{
+    Errors, all_nonnegative, complain, cron, format, immutable, labels, one_of, pod, template, typed,
+};
 
 const SPEC: Path<'_> = Path::root("spec");
 
+/// The labels by which a Job finds its pods.
+const LABELS: [&str; 4] =
+    ["controller-uid", "job-name", "batch.kubernetes.io/controller-uid", "batch.kubernetes.io/job-name"];
+
 /// A new Job, with the selector that its strategy gave it.
 pub(super) fn job(object: &Value, _rules: &Rules, errors: &mut Errors) {
+    whole_job(object, true, errors);
+}
+
+/// A Job; `prefixed` says whether its pods carry the labels with a prefix, which those of old ones did not.
+fn whole_job(object: &Value, prefixed: bool, errors: &mut Errors) {
     let spec = &object["spec"];
+    generated_selector(object, prefixed, errors);
     job_spec(spec, &SPEC, errors);
     selection(spec, errors);
     let name = text(&object["metadata"], "name");
@@ -27,14 +45,47 @@ pub(super) fn job(object: &Value, _rules: &Rules, errors: &mut Errors) {
     }
 }
 
+/// The selector of a Job is made from its identity, unless it says that it brings its own.
+fn generated_selector(object: &Value, prefixed: bool, errors: &mut Errors) {
+    let (metadata, spec) = (&object["metadata"], &object["spec"]);
+    if truth(spec, "manualSelector") || spec.get("selector").is_none_or(Value::is_null) {
+        return;
+    }
+    let (uid, name) = (text(metadata, "uid"), text(metadata, "name"));
+    if uid.is_empty() {
+        errors.push(FieldError::required("metadata.uid", ""));
+    }
+    let labels = spec.pointer("/template/metadata/labels");
+    let mut expected = BTreeMap::new();
+    for label in LABELS.into_iter().filter(|label| prefixed || !label.contains('/')) {
+        let value = if label.ends_with("uid") { uid } else { name };
+        expected.insert(label.to_owned(), value.to_owned());
+        let path = format!("spec.template.metadata.labels[{label}]");
+        let rule = format!("must be '{value}'");
+        match labels.and_then(|labels| labels.get(label)) {
+            None => errors.push(FieldError::required(path, rule)),
+            Some(found) if found != value => errors.push(FieldError::invalid(path, shown(labels), rule)),
+            Some(_) => {}
+        }
+    }
+    let Some(selector) = typed::<LabelSelector>(&spec["selector"], errors) else { return };
+    if labels::is_sound(&selector) && !labels::matches(&selector, Some(&expected)) {
+        let rule = "`selector` not auto-generated";
+        errors.push(FieldError::invalid(SPEC.child("selector"), shown(spec.get("selector")), rule));
+    }
+}
+
 pub(super) fn job_update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
-    job(new, rules, errors);
+    let labels = &old["spec"]["template"]["metadata"]["labels"];
+    let prefixed =
+        LABELS.iter().filter(|label| label.contains('/')).all(|label| labels.get(*label).is_some());
+    whole_job(new, prefixed, errors);
     let (before, after) = (&old["spec"], &new["spec"]);
     job_spec(after, &SPEC, errors);
     selection(after, errors);
     completions(before, after, errors);
     immutable(before.get("selector"), after.get("selector"), &SPEC.child("selector"), errors);
-    template_update(old, new, rules, errors);
+    change::template(old, new, rules, errors);
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
     {
         immutable(before.get(field), after.get(field), &SPEC.child(field), errors);
@@ -163,13 +214,12 @@ fn job_spec(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     let template: Option<PodTemplateSpec> = typed(&spec["template"], errors);
     if spec.get("podFailurePolicy").is_some() {
-        failure_policy(spec, template.as_ref(), &path.child("podFailurePolicy"), errors);
+        policy::failure(spec, template.as_ref(), &path.child("podFailurePolicy"), errors);
     }
-    if let Some(policy) = spec.get("successPolicy").filter(|_| !is_indexed(spec)) {
-        let rule = "requires indexed completion mode";
-        errors.push(FieldError::invalid(path.child("successPolicy"), shown(Some(policy)), rule));
+    if let Some(policy) = spec.get("successPolicy") {
+        policy::success(spec, policy, &path.child("successPolicy"), errors);
     }
-    replacement(spec, &path.child("podReplacementPolicy"), errors);
+    policy::replacement(spec, &path.child("podReplacementPolicy"), errors);
     if let Some(template) = template {
         let path = path.child("template");
         pod::template(&template, &path, errors);
@@ -235,115 +285,6 @@ fn managed_by(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
 }
 
-fn failure_policy(spec: &Value, template: Option<&PodTemplateSpec>, path: &Path<'_>, errors: &mut Errors) {
-    const ACTIONS: [&str; 4] = ["Count", "FailIndex", "FailJob", "Ignore"];
-    let rules = list(&spec["podFailurePolicy"], "rules");
-    let list_path = path.child("rules");
-    if rules.len() > 20 {
-        errors.push(FieldError::too_many(list_path, rules.len(), 20));
-    }
-    for (i, rule) in rules.iter().enumerate() {
-        let path = list_path.index(i);
-        match text(rule, "action") {
-            "" => {
-                let rule = r#"valid values: ["Count" "FailIndex" "FailJob" "Ignore"]"#;
-                errors.push(FieldError::required(path.child("action"), rule));
-            }
-            "FailIndex" if int(spec, "backoffLimitPerIndex").is_none() => {
-                let rule = "requires the backoffLimitPerIndex to be set";
-                errors.push(FieldError::invalid(path.child("action"), "FailIndex", rule));
-            }
-            action if ACTIONS.contains(&action) => {}
-            other => errors.push(FieldError::not_supported(path.child("action"), other, &ACTIONS)),
-        }
-        let codes = rule.get("onExitCodes");
-        if let Some(codes) = codes {
-            exit_codes(codes, template, &path.child("onExitCodes"), errors);
-        }
-        if !is_empty(rule, "onPodConditions") {
-            pod_conditions(rule, &path.child("onPodConditions"), errors);
-        }
-        let rule = match (codes.is_some(), !is_empty(rule, "onPodConditions")) {
-            (true, true) => "specifying both OnExitCodes and OnPodConditions is not supported",
-            (false, false) => "specifying one of OnExitCodes and OnPodConditions is required",
-            _ => continue,
-        };
-        errors.push(FieldError::invalid(path, BadValue::Omitted, rule));
-    }
-}
-
-fn exit_codes(codes: &Value, template: Option<&PodTemplateSpec>, path: &Path<'_>, errors: &mut Errors) {
-    let operator = text(codes, "operator");
-    match operator {
-        "" => errors.push(FieldError::required(path.child("operator"), r#"valid values: ["In" "NotIn"]"#)),
-        "In" | "NotIn" => {}
-        other => errors.push(FieldError::not_supported(path.child("operator"), other, &["In", "NotIn"])),
-    }
-    if let Some(name) = codes.get("containerName").and_then(Value::as_str) {
-        let spec = template.and_then(|template| template.spec.as_ref());
-        let known = spec.is_some_and(|spec| {
-            let containers = spec.containers.iter().chain(spec.init_containers.iter().flatten());
-            containers.map(|container| &container.name).any(|known| known == name)
-        });
-        if !known {
-            let rule = "must be one of the container or initContainer names in the pod template";
-            errors.push(FieldError::invalid(path.child("containerName"), name, rule));
-        }
-    }
-    let values: Vec<i64> = list(codes, "values").iter().filter_map(Value::as_i64).collect();
-    let values_path = path.child("values");
-    let shown_values =
-        || BadValue::Bare(if values.is_empty() { "null".into() } else { codes["values"].to_string() });
-    if values.is_empty() {
-        errors.push(FieldError::invalid(values_path, shown_values(), "at least one value is required"));
-    } else if values.len() > 255 {
-        errors.push(FieldError::too_many(values_path, values.len(), 255));
-    }
-    for (i, value) in values.iter().enumerate() {
-        if operator == "In" && *value == 0 {
-            errors.push(FieldError::invalid(values_path.index(i), 0, "must not be 0 for the In operator"));
-        }
-        if values[..i].contains(value) {
-            errors.push(FieldError::duplicate(values_path.index(i), *value));
-        }
-    }
-    if !values.is_sorted() {
-        errors.push(FieldError::invalid(values_path, shown_values(), "must be ordered"));
-    }
-}
-
-fn pod_conditions(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let patterns = list(rule, "onPodConditions");
-    if patterns.len() > 20 {
-        errors.push(FieldError::too_many(path, patterns.len(), 20));
-    }
-    for (i, pattern) in patterns.iter().enumerate() {
-        let path = path.index(i);
-        let condition = text(pattern, "type");
-        complain(errors, &path.child("type"), condition, format::qualified_name(condition));
-        match text(pattern, "status") {
-            "" => {
-                let rule = r#"valid values: ["False" "True" "Unknown"]"#;
-                errors.push(FieldError::required(path.child("status"), rule));
-            }
-            "False" | "True" | "Unknown" => {}
-            other => {
-                let known = ["False", "True", "Unknown"];
-                errors.push(FieldError::not_supported(path.child("status"), other, &known));
-            }
-        }
-    }
-}
-
-fn replacement(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let Some(policy) = spec.get("podReplacementPolicy").and_then(Value::as_str) else { return };
-    let known: &[&str] =
-        if spec.get("podFailurePolicy").is_some() { &["Failed"] } else { &["Failed", "TerminatingOrFailed"] };
-    if !known.contains(&policy) {
-        errors.push(FieldError::not_supported(path, policy, known));
-    }
-}
-
 /// The pods of a Job end, so they do not always restart.
 fn restarts(spec: &Value, template: &PodTemplateSpec, path: &Path<'_>, errors: &mut Errors) {
     let pod = path.child("spec");
@@ -372,84 +313,5 @@ fn completions(before: &Value, after: &Value, errors: &mut Errors) {
     if int(before, "completions") != Some(completions) && int(after, "parallelism") != Some(completions) {
         let rule = "can only be modified in tandem with spec.parallelism";
         errors.push(FieldError::invalid(path, completions, rule));
-    }
-}
-
-/// The template of a Job is fixed, but for what a queue decides while the Job waits: where its pods go and,
-/// where the rules let it, what they get.
-fn template_update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
-    let waits = waits(old);
-    let (mut before, after) = (old["spec"]["template"].clone(), &new["spec"]["template"]);
-    let path = SPEC.child("template");
-    if waits {
-        take_directives(&mut before, after);
-    }
-    if waits && rules.job_template == JobTemplate::MutableWhileSuspended {
-        take_resources(&mut before, after);
-        immutable(before.get("spec"), after.get("spec"), &SPEC.child("template.spec"), errors);
-    } else {
-        immutable(Some(&before), Some(after), &path, errors);
-    }
-}
-
-/// Whether a Job is suspended, and no pod of it runs or is on its way.
-fn waits(job: &Value) -> bool {
-    let status = &job["status"];
-    let is_suspended =
-        |condition: &Value| text(condition, "type") == "Suspended" && text(condition, "status") == "True";
-    truth(&job["spec"], "suspend")
-        && (status["startTime"].is_null() || list(status, "conditions").iter().any(is_suspended))
-        && int(status, "active").unwrap_or(0) == 0
-}
-
-fn take_directives(before: &mut Value, after: &Value) {
-    for field in ["nodeSelector", "tolerations", "schedulingGates"] {
-        take(&mut before["spec"], &after["spec"], field);
-    }
-    for field in ["labels", "annotations"] {
-        take(&mut before["metadata"], &after["metadata"], field);
-    }
-    let mut affinity = before["spec"]["affinity"].clone();
-    take(&mut affinity, &after["spec"]["affinity"], "nodeAffinity");
-    let affinity = affinity.as_object().filter(|affinity| !affinity.is_empty()).cloned();
-    if let Some(spec) = before["spec"].as_object_mut() {
-        match affinity {
-            Some(affinity) => drop(spec.insert("affinity".to_owned(), affinity.into())),
-            // An empty affinity and none are the same to a scheduler, but not to a comparison.
-            None => take_whole(spec, &after["spec"], "affinity"),
-        }
-    }
-    if before["metadata"].as_object().is_some_and(Map::is_empty) && after.get("metadata").is_none() {
-        drop(before.as_object_mut().and_then(|template| template.remove("metadata")));
-    }
-}
-
-fn take_whole(into: &mut Map<String, Value>, from: &Value, field: &str) {
-    into.remove(field);
-    if let Some(value) = from.get(field).filter(|value| value.as_object().is_some_and(Map::is_empty)) {
-        into.insert(field.to_owned(), value.clone());
-    }
-}
-
-fn take_resources(before: &mut Value, after: &Value) {
-    for list_name in ["containers", "initContainers"] {
-        let new = list(&after["spec"], list_name);
-        let Some(old) = before["spec"].get_mut(list_name).and_then(Value::as_array_mut) else { continue };
-        if old.len() == new.len() {
-            for (old, new) in old.iter_mut().zip(new).filter(|(old, new)| old["name"] == new["name"]) {
-                take(old, new, "resources");
-            }
-        }
-    }
-}
-
-fn take(into: &mut Value, from: &Value, field: &str) {
-    if into.is_null() {
-        *into = Value::Object(Map::new());
-    }
-    let Some(into) = into.as_object_mut() else { return };
-    match from.get(field) {
-        Some(value) => drop(into.insert(field.to_owned(), value.clone())),
-        None => drop(into.remove(field)),
     }
 }

@@ -43,10 +43,8 @@ fn descriptor(schedule: &str) -> Result<(), String> {
     match schedule {
         "@yearly" | "@annually" | "@monthly" | "@weekly" | "@daily" | "@midnight" | "@hourly" => Ok(()),
         _ => match schedule.strip_prefix("@every ") {
-            Some(span) if is_span(span) => Ok(()),
-            Some(span) => {
-                Err(format!("failed to parse duration {schedule}: time: invalid duration {span:?}"))
-            }
+            Some(span) => span_complaint(span)
+                .map_or(Ok(()), |complaint| Err(format!("failed to parse duration {schedule}: {complaint}"))),
             None => Err(format!("unrecognized descriptor: {schedule}")),
         },
     }
@@ -104,28 +102,30 @@ fn number(text: &str, names: &[&str]) -> Result<u32, String> {
     }
 }
 
-/// Whether a text is a span of time: numbers, each with its unit.
-fn is_span(text: &str) -> bool {
+/// What is wrong with a span of time (numbers, each with its unit), if anything.
+fn span_complaint(text: &str) -> Option<String> {
+    let invalid = || Some(format!("time: invalid duration {text:?}"));
     let mut rest = text.strip_prefix(['-', '+']).unwrap_or(text);
     if rest == "0" {
-        return true;
+        return None;
     }
-    let mut parts = 0;
+    if rest.is_empty() {
+        return invalid();
+    }
     while !rest.is_empty() {
-        let digits = rest.bytes().take_while(|b| b.is_ascii_digit() || *b == b'.').count();
-        let Some(unit) =
-            ["ns", "us", "µs", "ms", "s", "m", "h"].iter().find(|u| rest[digits..].starts_with(**u))
-        else {
-            return false;
-        };
+        let is_number = |c: char| c.is_ascii_digit() || c == '.';
+        let digits = rest.find(|c| !is_number(c)).unwrap_or(rest.len());
         if rest[..digits].parse::<f64>().is_err() {
-            return false;
+            return invalid();
         }
-        // `m` is a prefix of `ms`, which stands before it in the list.
-        rest = &rest[digits + unit.len()..];
-        parts += 1;
+        let length = rest[digits..].find(is_number).unwrap_or(rest.len() - digits);
+        match &rest[digits..digits + length] {
+            "" => return Some(format!("time: missing unit in duration {text:?}")),
+            "ns" | "us" | "µs" | "μs" | "ms" | "s" | "m" | "h" => rest = &rest[digits + length..],
+            unit => return Some(format!("time: unknown unit {unit:?} in duration {text:?}")),
+        }
     }
-    parts > 0
+    None
 }
 
 #[cfg(test)]
@@ -150,6 +150,9 @@ mod tests {
             ("1-2-3 * * * *", "too many hyphens: 1-2-3"),
             ("x * * * *", "failed to parse int from x: strconv.Atoi: parsing \"x\": invalid syntax"),
             ("@often", "unrecognized descriptor: @often"),
+            ("@every 1x", "failed to parse duration @every 1x: time: unknown unit \"x\" in duration \"1x\""),
+            ("@every 1", "failed to parse duration @every 1: time: missing unit in duration \"1\""),
+            ("@every h", "failed to parse duration @every h: time: invalid duration \"h\""),
             ("* * * * 7", "end of range (7) above maximum (6): 7"),
         ] {
             assert_eq!(complaint(bad).as_deref(), Some(text), "{bad}");

@@ -173,7 +173,7 @@ fn finalizers(metadata: &Value, errors: &mut Errors) {
 
 /// Finalizers without a prefix are the API's own, of which there are three.
 fn standard_finalizers(kind: &Kind<'_>, metadata: &Value, errors: &mut Errors) {
-    if matches!(kind.group, "rbac.authorization.k8s.io" | "coordination.k8s.io") {
+    if kind.group == "coordination.k8s.io" {
         return;
     }
     for (i, finalizer) in texts(metadata, "finalizers").enumerate() {

@@ -417,3 +417,70 @@ fn what_is_complete_stays_as_it_is() {
         }
     }
 }
+
+/// What kube-apiserver stores beside the defaults: what its strategies decide, allocate or generate.
+const NOT_DEFAULTS: [&str; 13] = [
+    "/metadata",
+    "/status",
+    "/spec/clusterIP",
+    "/spec/clusterIPs",
+    "/spec/ipFamilies",
+    "/spec/ipFamilyPolicy",
+    "/spec/finalizers",
+    "/spec/selector",
+    "/spec/template/metadata",
+    "/spec/ports/0/nodePort",
+    "/spec/healthCheckNodePort",
+    "/spec/terminationGracePeriodSeconds",
+    "/spec/containers/0/lifecycle/stopSignal",
+];
+
+/// Where what is stored differs from what we make of it.
+fn differences(path: &str, stored: &Value, ours: &Value, found: &mut Vec<String>) {
+    if NOT_DEFAULTS.contains(&path) {
+        return;
+    }
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::String(text) => matches!(text.as_str(), "" | "0"),
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    let nothing = Value::Object(serde_json::Map::new());
+    let filled = |value: &Value, other: &Value| value.is_null() && other.is_object();
+    let stored = if filled(stored, ours) { &nothing } else { stored };
+    let ours = if filled(ours, stored) { &nothing } else { ours };
+    match (stored, ours) {
+        (Value::Object(left), Value::Object(right)) => {
+            for field in left.keys().chain(right.keys().filter(|field| !left.contains_key(*field))) {
+                let value =
+                    |map: &serde_json::Map<String, Value>| map.get(field).cloned().unwrap_or_default();
+                differences(&format!("{path}/{field}"), &value(left), &value(right), found);
+            }
+        }
+        (Value::Array(left), Value::Array(right)) if left.len() == right.len() => {
+            for (i, (left, right)) in left.iter().zip(right).enumerate() {
+                differences(&format!("{path}/{i}"), left, right, found);
+            }
+        }
+        // What is empty is written or left out by the encoder, not by the defaults.
+        (stored, ours) if stored == ours || (is_empty(stored) && is_empty(ours)) => {}
+        (stored, ours) => found.push(format!("{path}: stored {stored}, ours {ours}")),
+    }
+}
+
+#[test]
+fn objects_are_completed_as_kube_apiserver_stores_them() {
+    let cases: Vec<Value> = serde_json::from_str(include_str!("defaults.json")).expect("the cases are JSON");
+    let mut found = Vec::new();
+    for case in cases {
+        let text = |field: &str| case[field].as_str().unwrap_or_default();
+        let mut object = case["object"].clone();
+        defaults::apply(text("group"), text("version"), text("kind"), &mut object, &Rules::v1_36());
+        let mut of_this = Vec::new();
+        differences("", &case["stored"], &object, &mut of_this);
+        found.extend(of_this.into_iter().map(|difference| format!("{} {difference}", text("name"))));
+    }
+    assert!(found.is_empty(), "{found:#?}");
+}

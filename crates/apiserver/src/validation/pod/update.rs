@@ -113,11 +113,7 @@ fn node_affinity(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
     let (old, new) = (required_terms(before), required_terms(after));
     if !old.is_empty() && old.len() != new.len() {
         let rule = "no additions/deletions to non-empty NodeSelectorTerms list are allowed";
-        errors.push(FieldError::invalid(
-            path,
-            BadValue::Bare(raw_list(Some(new.iter().map(shown_term).collect()))),
-            rule,
-        ));
+        errors.push(FieldError::invalid(path, shown_terms(new), rule));
         return;
     }
     for (i, (old, new)) in old.iter().zip(new).enumerate() {
@@ -126,6 +122,10 @@ fn node_affinity(before: &PodSpec, after: &PodSpec, errors: &mut Errors) {
             errors.push(FieldError::invalid(path.index(i), BadValue::Bare(shown_term(new)), rule));
         }
     }
+}
+
+fn shown_terms(terms: &[NodeSelectorTerm]) -> BadValue {
+    BadValue::Bare(raw_list((!terms.is_empty()).then(|| terms.iter().map(shown_term).collect())))
 }
 
 fn shown_term(term: &NodeSelectorTerm) -> String {
