@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::json::{int, internal, list, map, raw, shown, text};
 use super::path::Path;
 use super::template::Selection;
-use super::{Errors, all_nonnegative, complain, format, immutable, percent, pod, storage, template, typed};
+use super::{Errors, all_nonnegative, complain, format, percent, pod, storage, template, typed};
 
 const SPEC: Path<'_> = Path::root("spec");
 const STATUS: Path<'_> = Path::root("status");
@@ -38,7 +38,7 @@ pub(super) fn deployment(object: &Value, _rules: &Rules, errors: &mut Errors) {
 
 pub(super) fn deployment_update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
     deployment(new, rules, errors);
-    same_selector(old, new, errors);
+    template::same_selector(old, new, errors);
 }
 
 /// A new `ReplicaSet`.
@@ -50,7 +50,7 @@ pub(super) fn replica_set(object: &Value, _rules: &Rules, errors: &mut Errors) {
 
 pub(super) fn replica_set_update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
     replica_set(new, rules, errors);
-    same_selector(old, new, errors);
+    template::same_selector(old, new, errors);
 }
 
 /// A new `DaemonSet`.
@@ -68,7 +68,7 @@ pub(super) fn daemon_set(object: &Value, _rules: &Rules, errors: &mut Errors) {
 }
 
 pub(super) fn daemon_set_update(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
-    same_selector(old, new, errors);
+    template::same_selector(old, new, errors);
     daemon_set(new, rules, errors);
 }
 
@@ -192,10 +192,6 @@ fn replicated(spec: &Value, errors: &mut Errors) {
         pod::template(&template, &SPEC.child("template"), errors);
         template::always_restarts(&template, "ReplicaSet", errors);
     }
-}
-
-fn same_selector(old: &Value, new: &Value, errors: &mut Errors) {
-    immutable(old["spec"].get("selector"), new["spec"].get("selector"), &SPEC.child("selector"), errors);
 }
 
 /// A strategy as messages show it.

@@ -71,7 +71,7 @@ fn generated_selector(object: &Value, prefixed: bool, errors: &mut Errors) {
     let Some(selector) = typed::<LabelSelector>(&spec["selector"], errors) else { return };
     if labels::is_sound(&selector) && !labels::matches(&selector, Some(&expected)) {
         let rule = "`selector` not auto-generated";
-        errors.push(FieldError::invalid(SPEC.child("selector"), shown(spec.get("selector")), rule));
+        errors.push(FieldError::invalid(SPEC.child("selector"), labels::shown(&selector), rule));
     }
 }
 
@@ -84,7 +84,7 @@ pub(super) fn job_update(old: &Value, new: &Value, rules: &Rules, errors: &mut E
     job_spec(after, &SPEC, errors);
     selection(after, errors);
     completions(before, after, errors);
-    immutable(before.get("selector"), after.get("selector"), &SPEC.child("selector"), errors);
+    template::same_selector(old, new, errors);
     change::template(old, new, rules, errors);
     for field in ["completionMode", "podFailurePolicy", "backoffLimitPerIndex", "managedBy", "successPolicy"]
     {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 
-use super::format;
 use super::path::Path;
 use super::{Errors, complain};
+use super::{format, json};
 
 /// The most that all annotations of an object weigh together, in bytes.
 const ANNOTATIONS: usize = 256 << 10;
@@ -67,6 +67,27 @@ pub(super) fn selector(selector: &LabelSelector, path: &Path<'_>, errors: &mut E
             complain(errors, &path.child("values").index(j), value, format::label_value(value));
         }
     }
+}
+
+/// A selector as messages show it: its fields in the order of the API's type, without those that are empty.
+pub(super) fn shown(selector: &LabelSelector) -> BadValue {
+    let mut fields = Vec::new();
+    if let Some(labels) = selector.match_labels.as_ref().filter(|labels| !labels.is_empty()) {
+        fields.push(("matchLabels", json::raw(labels)));
+    }
+    if let Some(requirements) = selector.match_expressions.as_ref().filter(|list| !list.is_empty()) {
+        let requirement = |requirement: &LabelSelectorRequirement| {
+            let mut fields =
+                vec![("key", json::raw(&requirement.key)), ("operator", json::raw(&requirement.operator))];
+            if let Some(values) = requirement.values.as_ref().filter(|values| !values.is_empty()) {
+                fields.push(("values", json::raw(values)));
+            }
+            json::internal(&fields)
+        };
+        let requirements = requirements.iter().map(requirement).collect();
+        fields.push(("matchExpressions", json::raw_list(Some(requirements))));
+    }
+    BadValue::Bare(json::internal(&fields))
 }
 
 /// Whether a selector can be made sense of at all.

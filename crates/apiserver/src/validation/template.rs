@@ -2,11 +2,11 @@
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
-use super::json::{int, is_empty, map, shown, shown_as_json};
+use super::json::{int, is_empty, map, shown_as_json};
 use super::path::Path;
 use super::{Errors, labels, nonnegative, pod, typed};
 
@@ -82,13 +82,23 @@ pub(super) fn selector(
     labels::selector(&selector, &path, errors);
     let sound = errors.len() == before;
     if let Some(rule) = empty.filter(|_| labels::is_empty(&selector)) {
-        errors.push(FieldError::invalid(path, shown(Some(given)), rule));
+        errors.push(FieldError::invalid(path, labels::shown(&selector), rule));
     }
     if sound {
         return Selection::Sound(selector);
     }
-    errors.extend(unsound.map(|rule| FieldError::invalid(path, shown(Some(given)), rule)));
+    errors.extend(unsound.map(|rule| FieldError::invalid(path, labels::shown(&selector), rule)));
     Selection::Unsound
+}
+
+/// The selector of a workload that exists does not change.
+pub(super) fn same_selector(old: &Value, new: &Value, errors: &mut Errors) {
+    let (old, new) = (&old["spec"]["selector"], &new["spec"]["selector"]);
+    if old != new {
+        let shown = typed::<LabelSelector>(new, errors).map_or(BadValue::Omitted, |new| labels::shown(&new));
+        let shown = if new.is_null() { BadValue::Bare("null".to_owned()) } else { shown };
+        errors.push(FieldError::invalid(SPEC.child("selector"), shown, "field is immutable"));
+    }
 }
 
 /// The template of a workload, whose labels its selector has to choose.

@@ -1,6 +1,6 @@
 //! What a container mounts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use plumb_resize::field::FieldError;
@@ -13,6 +13,9 @@ use super::files;
 /// Volumes mounted as directories.
 pub(super) fn mounts(container: &Container, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
     let mut points = BTreeSet::new();
+    // SPEC: of several devices with one name, kube-apiserver compares with the last; likewise below.
+    let devices: BTreeMap<&String, &String> =
+        container.volume_devices.iter().flatten().map(|device| (&device.name, &device.device_path)).collect();
     for (i, mount) in container.volume_mounts.iter().flatten().enumerate() {
         let own = path.index(i);
         if mount.name.is_empty() {
@@ -27,12 +30,11 @@ pub(super) fn mounts(container: &Container, volumes: &Volumes<'_>, path: &Path<'
         if !points.insert(&mount.mount_path) {
             errors.push(FieldError::invalid(own.child("mountPath"), &mount.mount_path, "must be unique"));
         }
-        let devices = || container.volume_devices.iter().flatten();
-        if devices().any(|device| device.name == mount.name) {
+        if devices.contains_key(&mount.name) {
             let rule = "must not already exist in volumeDevices";
             errors.push(FieldError::invalid(own.child("name"), &mount.name, rule));
         }
-        if devices().any(|device| device.device_path == mount.mount_path) {
+        if devices.values().any(|path| **path == mount.mount_path) {
             let rule = "must not already exist as a path in volumeDevices";
             errors.push(FieldError::invalid(own.child("mountPath"), &mount.mount_path, rule));
         }
@@ -92,6 +94,8 @@ fn propagation(container: &Container, mount: &VolumeMount, path: &Path<'_>, erro
 /// Volumes used as block devices.
 pub(super) fn devices(container: &Container, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
     let (mut names, mut points) = (BTreeSet::new(), BTreeSet::new());
+    let mounts: BTreeMap<&String, &String> =
+        container.volume_mounts.iter().flatten().map(|mount| (&mount.name, &mount.mount_path)).collect();
     for (i, device) in container.volume_devices.iter().flatten().enumerate() {
         let path = path.index(i);
         let (name, point) = (device.name.as_str(), device.device_path.as_str());
@@ -122,12 +126,11 @@ pub(super) fn devices(container: &Container, volumes: &Volumes<'_>, path: &Path<
         } else {
             points.insert(point);
         }
-        let mounts = || container.volume_mounts.iter().flatten();
-        if mounts().any(|mount| mount.name == name) {
+        if mounts.contains_key(&device.name) {
             let rule = "must not already exist in volumeMounts";
             errors.push(FieldError::invalid(path.child("name"), name, rule));
         }
-        if mounts().any(|mount| mount.mount_path == point) {
+        if mounts.values().any(|path| *path == point) {
             let rule = "must not already exist as a path in volumeMounts";
             errors.push(FieldError::invalid(path.child("devicePath"), point, rule));
         }
