@@ -1,6 +1,6 @@
 //! Objects as rows for people, and as metadata only.
 //!
-//! A kind's table is data: a [`Layout`] names its columns and has a function from an object to cells. A kind
+//! A kind's table is data: a `Layout` names its columns and has a function from an object to cells. A kind
 //! without one shows its name and its age. Names, order, types, priorities and texts are those that
 //! kube-apiserver answers with, so that `kubectl get` and `get -o wide` show what people know.
 //!

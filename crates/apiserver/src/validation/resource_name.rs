@@ -89,14 +89,6 @@ pub(super) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Err
     }
 }
 
-/// The amount of a resource that is counted by the API itself: whole, wherever it stands.
-pub(super) fn counted(name: &str, amount: &str, path: &Path<'_>, errors: &mut Errors) {
-    let Ok(quantity) = amount.parse::<Quantity>() else { return };
-    if COUNTED.contains(&name) && !quantity.milli().is_ok_and(|milli| milli % 1000 == 0) {
-        errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
-    }
-}
-
 /// Whether a quota knows a resource by this name.
 pub(super) fn is_standard_quota(name: &str) -> bool {
     OF_QUOTAS.contains(&name) || is_huge_pages(name) || name.starts_with("requests.hugepages-")
