@@ -30,7 +30,9 @@ impl Options {
     fn of(call: &Call) -> Result<Self, ApiError> {
         let kind = Schema::builtin().kind("", "v1", "DeleteOptions");
         let body = match kind {
-            Some(kind) if !call.body.is_empty() => object(&call.head.headers, &call.body, kind)?.value,
+            Some(kind) if !call.body.is_empty() => {
+                object(&call.head.headers, &call.body, kind, call.server.rules())?.value
+            }
             _ => Value::Null,
         };
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);

@@ -8,10 +8,12 @@ use http_body_util::{BodyExt, Full, Limited};
 use plumb_apischema::json::{self, Decoded, StrictError};
 use plumb_apischema::schema::Kind;
 use plumb_apischema::{Schema, protobuf};
+use plumb_resize::rules::Rules;
 use serde_json::Value;
 use std::convert::Infallible;
 use std::fmt::Display;
 
+use crate::alpha;
 use crate::error::ApiError;
 use crate::target::Query;
 
@@ -128,9 +130,22 @@ fn version_of(kind: &Kind) -> String {
 }
 
 /// Reads an object of a kind from a body.
-pub(crate) fn object(headers: &HeaderMap, body: &[u8], kind: &Kind) -> Result<Decoded, ApiError> {
+pub(crate) fn object(
+    headers: &HeaderMap,
+    body: &[u8],
+    kind: &Kind,
+    rules: &Rules,
+) -> Result<Decoded, ApiError> {
     let schema = Schema::builtin();
     let decoded = match media_type(headers) {
+        "" | "application/json" | "text/plain" if alpha::may_concern(body, rules) => {
+            let mut parsed = json::parse(body).map_err(|error| unreadable(kind, error))?;
+            alpha::translate(&mut parsed.value, rules);
+            let decoded = json::decode_value(schema, kind, parsed.value);
+            let mut decoded = decoded.map_err(|error| unreadable(kind, error))?;
+            decoded.strict.extend(parsed.strict);
+            decoded
+        }
         "" | "application/json" | "text/plain" => {
             json::decode(schema, kind, body).map_err(|error| unreadable(kind, error))?
         }

@@ -11,6 +11,7 @@
 //! encoded bytes, which reads and watches copy; only a write decodes them, and only the rules of a resize,
 //! which are `plumb-resize`'s, see them as types.
 
+mod alpha;
 pub mod authn;
 mod authz;
 pub mod defaults;
@@ -23,6 +24,7 @@ pub mod kinds;
 pub mod kubeconfig;
 pub mod object;
 mod openapi;
+mod patching;
 pub mod pki;
 mod pods;
 mod read;

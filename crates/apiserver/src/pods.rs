@@ -21,7 +21,6 @@ use crate::object::{decode, meta};
 use crate::server::{ApiServer, Call};
 use crate::strategy::{self, judge, qos_class};
 use crate::validation;
-use crate::write::Part;
 
 /// A pod as the rules read it.
 pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
@@ -195,13 +194,4 @@ pub(crate) fn bind(call: &Call, old: &Value, binding: &Value) -> Result<Value, A
     }));
     pod["status"]["conditions"] = json!(conditions);
     Ok(pod)
-}
-
-/// What a write to a pod's subresource is about.
-pub(crate) fn part(subresource: &str) -> Option<Part> {
-    match subresource {
-        "status" => Some(Part::Status),
-        "resize" => Some(Part::Resize),
-        _ => None,
-    }
 }

@@ -29,9 +29,7 @@ pub(crate) async fn answer(call: Call) -> Result<Response<Body>, ApiError> {
     match (name.as_str(), call.verb) {
         ("status" | "resize", Verb::Get) => read::get(&call),
         ("status", Verb::Update | Verb::Patch) => write::change(&call, Part::Status).await,
-        ("resize", Verb::Update | Verb::Patch) if is_pod => {
-            write::change(&call, pods::part(&name).unwrap_or(Part::Resize)).await
-        }
+        ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(&call, Part::Resize).await,
         ("finalize", Verb::Update) => write::change(&call, Part::Finalize).await,
         ("binding", Verb::Create) if is_pod => bind(&call).await,
         ("scale", Verb::Get) => scale::get(&call),
@@ -43,7 +41,7 @@ pub(crate) async fn answer(call: Call) -> Result<Response<Body>, ApiError> {
 /// Assigns a pod to a node.
 async fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
     let kind = Schema::builtin().kind("", "v1", "Binding").ok_or_else(ApiError::no_such_path)?;
-    let binding = object(&call.head.headers, &call.body, kind)?.value;
+    let binding = object(&call.head.headers, &call.body, kind, call.server.rules())?.value;
     let key = call.row.key(call.namespace(), call.name())?;
     let edit = |current: Option<&Arc<Object>>| -> Result<Option<Edit>, ApiError> {
         let current = current.ok_or_else(|| call.row.not_found(call.name()))?;

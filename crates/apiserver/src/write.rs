@@ -7,8 +7,6 @@ mod part;
 
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
-use plumb_apischema::patch::{self, json as json_patch, strategic};
-use plumb_apischema::{Schema, json as schema_json};
 use plumb_store::{Attributes, Edit, Key, Object, UpdateError, Updated, Write, WriteError};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -17,24 +15,18 @@ use uuid::Uuid;
 pub(crate) use part::Part;
 
 use crate::error::{ApiError, Cause};
-use crate::exchange::{Body, FieldValidation, answer_value, media_type, object, unreadable, warn};
+use crate::exchange::{Body, FieldValidation, answer_value, object, warn};
 use crate::kinds::Row;
 use crate::object::{decode, encode, finalizers, is_deleting, meta, metadata, moment};
+use crate::patching::Patch;
 use crate::read::show;
 use crate::server::{ApiServer, Call};
 use crate::strategy;
 use crate::target::Verb;
 
-/// The formats that patches are read in.
-pub(crate) const PATCH_FORMATS: &[&str] = &[
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-];
-
 /// Stores a new object.
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
-    let decoded = object(&call.head.headers, &call.body, call.row.body)?;
+    let decoded = object(&call.head.headers, &call.body, call.row.body, call.server.rules())?;
     let warnings = FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?;
     let mut new = decoded.value;
     set_namespace(call, &mut new)?;
@@ -81,7 +73,8 @@ pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, Ap
         same_object(call, &old, &mut new, &revision)?;
         part.prepare_update(call, &old, &mut new)?;
         part.validate_update(call, &old, &new)?;
-        if same_but_revision(&old, &new) {
+        // Both carry the resource version of the stored object by now.
+        if new == old {
             return Ok(None);
         }
         if released(&new) {
@@ -123,10 +116,8 @@ pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, Ap
 enum Asked {
     /// This.
     Whole(Value),
-    /// Itself, with these changes.
-    JsonPatch(Value),
-    Merge(Value),
-    Strategic(Value),
+    /// Itself, with changes.
+    Patched(Patch),
 }
 
 impl Asked {
@@ -135,21 +126,12 @@ impl Asked {
         validation: FieldValidation,
         warnings: &Mutex<Vec<String>>,
     ) -> Result<Self, ApiError> {
-        if call.verb == Verb::Update {
-            let decoded = object(&call.head.headers, &call.body, call.row.body)?;
-            *warnings.lock() = validation.judge(call.row.body, &decoded.strict)?;
-            return Ok(Self::Whole(decoded.value));
+        if call.verb != Verb::Update {
+            return Patch::read(&call.head.headers, &call.body, call.server.rules()).map(Self::Patched);
         }
-        let parse = || {
-            let parsed = schema_json::parse(&call.body);
-            parsed.map(|decoded| decoded.value).map_err(|error| ApiError::bad_request(error.to_string()))
-        };
-        match media_type(&call.head.headers) {
-            "application/json-patch+json" => Ok(Self::JsonPatch(parse()?)),
-            "application/merge-patch+json" => Ok(Self::Merge(parse()?)),
-            "application/strategic-merge-patch+json" => Ok(Self::Strategic(parse()?)),
-            _ => Err(ApiError::unsupported_media_type(PATCH_FORMATS)),
-        }
+        let decoded = object(&call.head.headers, &call.body, call.row.body, call.server.rules())?;
+        *warnings.lock() = validation.judge(call.row.body, &decoded.strict)?;
+        Ok(Self::Whole(decoded.value))
     }
 
     fn apply(
@@ -159,26 +141,14 @@ impl Asked {
         validation: FieldValidation,
         warnings: &Mutex<Vec<String>>,
     ) -> Result<Value, ApiError> {
-        let schema = Schema::builtin();
-        let invalid = |error: &dyn std::fmt::Display| {
-            let mut refusal = ApiError::bad_request(error.to_string());
-            refusal.code = StatusCode::UNPROCESSABLE_ENTITY;
-            refusal.reason = "Invalid";
-            refusal
-        };
-        let patched = match self {
-            Self::Whole(new) => return Ok(new.clone()),
-            Self::JsonPatch(patch) => {
-                json_patch::apply(old.clone(), patch.clone()).map_err(|error| invalid(&error))?
+        match self {
+            Self::Whole(new) => Ok(new.clone()),
+            Self::Patched(patch) => {
+                let decoded = patch.apply(call.row.body, old)?;
+                *warnings.lock() = validation.judge(call.row.body, &decoded.strict)?;
+                Ok(decoded.value)
             }
-            Self::Merge(patch) => patch::merge(old.clone(), patch.clone()),
-            Self::Strategic(patch) => strategic::apply(schema, call.row.body, old.clone(), patch.clone())
-                .map_err(|error| ApiError::bad_request(error.to_string()))?,
-        };
-        let decoded = schema_json::decode_value(schema, call.row.body, patched)
-            .map_err(|error| unreadable(call.row.body, error))?;
-        *warnings.lock() = validation.judge(call.row.body, &decoded.strict)?;
-        Ok(decoded.value)
+        }
     }
 }
 
@@ -287,11 +257,6 @@ fn same_object(call: &Call, old: &Value, new: &mut Value, revision: &str) -> Res
         };
     }
     Ok(())
-}
-
-fn same_but_revision(old: &Value, new: &Value) -> bool {
-    // Both carry the resource version of the stored object by now.
-    old == new
 }
 
 /// Whether nothing holds an object any more that was to go.

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use http::{Response, StatusCode};
+use plumb_apischema::Schema;
 use plumb_apischema::schema::Kind;
-use plumb_apischema::{Schema, json as schema_json, patch};
 use plumb_store::{Edit, Object, UpdateError, Updated};
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
-use crate::exchange::{Body, answer_value, media_type, object as read_object, unreadable};
+use crate::exchange::{Body, answer_value, object as read_object};
 use crate::object::{decode, encode, meta};
+use crate::patching::Patch;
 use crate::server::Call;
 use crate::strategy;
 use crate::target::Verb;
@@ -59,24 +60,12 @@ pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
 
 /// The scale that a client wants, given the one there is.
 fn asked(call: &Call, current: &Value) -> Result<Value, ApiError> {
-    let (kind, schema) = (kind()?, Schema::builtin());
-    if call.verb == Verb::Update {
-        return Ok(read_object(&call.head.headers, &call.body, kind)?.value);
-    }
-    let given =
-        schema_json::parse(&call.body).map_err(|error| ApiError::bad_request(error.to_string()))?.value;
-    let refused = |error: &dyn std::fmt::Display| ApiError::bad_request(error.to_string());
-    let patched = match media_type(&call.head.headers) {
-        "application/json-patch+json" => {
-            patch::json::apply(current.clone(), given).map_err(|error| refused(&error))?
-        }
-        "application/merge-patch+json" => patch::merge(current.clone(), given),
-        "application/strategic-merge-patch+json" => {
-            patch::strategic::apply(schema, kind, current.clone(), given).map_err(|error| refused(&error))?
-        }
-        _ => return Err(ApiError::unsupported_media_type(crate::write::PATCH_FORMATS)),
+    let decoded = if call.verb == Verb::Update {
+        read_object(&call.head.headers, &call.body, kind()?, call.server.rules())?
+    } else {
+        Patch::read(&call.head.headers, &call.body, call.server.rules())?.apply(kind()?, current)?
     };
-    schema_json::canonical(schema, kind, patched).map_err(|error| unreadable(kind, error))
+    Ok(decoded.value)
 }
 
 /// The scale of an object.

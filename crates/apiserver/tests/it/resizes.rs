@@ -125,3 +125,21 @@ async fn an_old_client_does_not_lose_what_it_does_not_know() {
     assert_eq!(updated["metadata"]["labels"], json!({ "seen": "yes" }));
     assert_eq!(updated["metadata"]["generation"], 1);
 }
+
+#[tokio::test]
+async fn a_manifest_of_the_alpha_is_understood_where_the_kep_binds() {
+    let mut alpha = pod("web", "500m", "500Mi");
+    alpha["spec"]["containers"][0]["resizePolicy"] = json!([
+        { "resourceName": "cpu", "policy": "RestartNotRequired" }, { "resourceName": "memory", "policy": "Restart" },
+    ]);
+    let made = Door::open(Rules::kep()).post(&format!("{PODS}?fieldValidation=Strict"), &alpha).await.ok();
+    assert_eq!(
+        made["spec"]["containers"][0]["resizePolicy"],
+        json!([
+            { "resourceName": "cpu", "restartPolicy": "NotRequired" },
+            { "resourceName": "memory", "restartPolicy": "RestartContainer" },
+        ])
+    );
+    let refused = Door::open(Rules::v1_36()).post(&format!("{PODS}?fieldValidation=Strict"), &alpha).await;
+    assert_eq!(refused.status, 400);
+}

@@ -1,0 +1,72 @@
+//! Patches: changes of an object that do not name all of it.
+
+use bytes::Bytes;
+use http::{HeaderMap, StatusCode};
+use plumb_apischema::json::{self, Decoded};
+use plumb_apischema::schema::Kind;
+use plumb_apischema::{Schema, patch};
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use crate::alpha;
+use crate::error::ApiError;
+use crate::exchange::{media_type, unreadable};
+
+/// The formats that patches are read in.
+const FORMATS: &[&str] = &[
+    "application/json-patch+json",
+    "application/merge-patch+json",
+    "application/strategic-merge-patch+json",
+];
+
+/// A change of an object.
+pub(crate) enum Patch {
+    /// A list of operations (RFC 6902).
+    Json(Value),
+    /// An object to be laid over (RFC 7396).
+    Merge(Value),
+    /// The same, with lists merged by the keys of the schema.
+    Strategic(Value),
+}
+
+impl Patch {
+    /// Reads a patch in the format that the request names.
+    pub(crate) fn read(headers: &HeaderMap, body: &Bytes, rules: &Rules) -> Result<Self, ApiError> {
+        let make = match media_type(headers) {
+            "application/json-patch+json" => Self::Json,
+            "application/merge-patch+json" => Self::Merge,
+            "application/strategic-merge-patch+json" => Self::Strategic,
+            _ => return Err(ApiError::unsupported_media_type(FORMATS)),
+        };
+        let mut parsed = json::parse(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
+        if alpha::may_concern(body, rules) {
+            alpha::translate(&mut parsed.value, rules);
+        }
+        Ok(make(parsed.value))
+    }
+
+    /// Applies it to an object of a kind. What comes out is an object of that kind again.
+    pub(crate) fn apply(&self, kind: &Kind, object: &Value) -> Result<Decoded, ApiError> {
+        let schema = Schema::builtin();
+        let patched = match self {
+            Self::Json(patch) => patch::json::apply(object.clone(), patch.clone())
+                .map_err(|error| refused(error.status(), &error))?,
+            Self::Merge(patch) => patch::merge(object.clone(), patch.clone()),
+            Self::Strategic(patch) => patch::strategic::apply(schema, kind, object.clone(), patch.clone())
+                .map_err(|error| refused(error.status(), &error))?,
+        };
+        json::decode_value(schema, kind, patched).map_err(|error| unreadable(kind, error))
+    }
+}
+
+/// The refusal of a patch, with the code that upstream answers with.
+fn refused(status: u16, error: &dyn std::fmt::Display) -> ApiError {
+    let mut refusal = ApiError::bad_request(error.to_string());
+    (refusal.code, refusal.reason) = match status {
+        413 => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
+        422 => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
+        500 => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        _ => (refusal.code, refusal.reason),
+    };
+    refusal
+}
