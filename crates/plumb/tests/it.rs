@@ -1,0 +1,9 @@
+//! The binary, as its users meet it.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+mod it {
+    mod cluster;
+    mod kubectl;
+    mod life;
+}

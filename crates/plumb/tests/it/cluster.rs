@@ -1,0 +1,82 @@
+//! A cluster in a process of its own.
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use kube::Client;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+
+/// A running `plumb up`. It is killed when it is dropped.
+pub(crate) struct Cluster {
+    process: Child,
+    data: PathBuf,
+}
+
+/// The command, on a data directory and any free port.
+pub(crate) fn up(data: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    command.args(["up", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+    command
+}
+
+/// Runs a command that is to fail, and answers with what it says.
+pub(crate) fn complaint(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert!(!output.status.success(), "it should have failed");
+    String::from_utf8(output.stderr).unwrap()
+}
+
+impl Cluster {
+    /// Starts it and waits until it is ready.
+    pub(crate) fn start(data: &Path) -> Self {
+        let mut process = up(data).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        if !line.starts_with("plumb is ready at https://127.0.0.1:") {
+            let mut said = String::new();
+            process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+            panic!("not ready: {line}{said}");
+        }
+        Self { process, data: data.to_owned() }
+    }
+
+    pub(crate) fn kubeconfig(&self) -> PathBuf {
+        self.data.join("kubeconfig")
+    }
+
+    /// A client of the administrator's.
+    pub(crate) async fn client(&self) -> Client {
+        plumb_apiserver::serve::install_crypto();
+        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).unwrap();
+        let options = KubeConfigOptions::default();
+        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
+        Client::try_from(config).unwrap()
+    }
+
+    /// Asks it to stop, and waits until it has.
+    pub(crate) fn stop(mut self) -> ExitStatus {
+        self.signal(Signal::SIGINT);
+        self.process.wait().unwrap()
+    }
+
+    /// Ends it without asking.
+    pub(crate) fn kill(mut self) {
+        self.signal(Signal::SIGKILL);
+        self.process.wait().unwrap();
+    }
+
+    fn signal(&self, signal: Signal) {
+        let pid = i32::try_from(self.process.id()).unwrap();
+        kill(Pid::from_raw(pid), signal).unwrap();
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}

@@ -1,0 +1,114 @@
+//! Starting, stopping, and starting again.
+
+use std::process::Command;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use kube::api::{ListParams, PostParams};
+use serde_json::json;
+
+use super::cluster::{Cluster, complaint, up};
+
+fn map(name: &str) -> ConfigMap {
+    serde_json::from_value(json!({ "metadata": { "name": name }, "data": { "k": "v" } })).unwrap()
+}
+
+#[tokio::test]
+async fn starting_again_finds_every_object_as_it_was() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let cluster = Cluster::start(&data);
+    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
+    let made = maps.create(&PostParams::default(), &map("kept")).await.unwrap();
+    assert!(cluster.stop().success());
+
+    let cluster = Cluster::start(&data);
+    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
+    assert_eq!(maps.get("kept").await.unwrap(), made);
+    assert!(cluster.stop().success());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_write_that_was_acknowledged_survives_a_kill() {
+    const WRITERS: usize = 8;
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let cluster = Cluster::start(&data);
+    let client = cluster.client().await;
+    let (acknowledged, mut heard) = tokio::sync::mpsc::channel::<String>(1_024);
+    let writers: Vec<_> = (0..WRITERS)
+        .map(|writer| {
+            let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
+            let acknowledged = acknowledged.clone();
+            tokio::spawn(async move {
+                for i in 0.. {
+                    let name = format!("m-{writer}-{i}");
+                    if maps.create(&PostParams::default(), &map(&name)).await.is_err() {
+                        return;
+                    }
+                    acknowledged.send(name).await.unwrap();
+                }
+            })
+        })
+        .collect();
+    drop(acknowledged);
+    let mut names = Vec::new();
+    while names.len() < 400 {
+        names.push(heard.recv().await.unwrap());
+    }
+    cluster.kill();
+    while let Some(name) = heard.recv().await {
+        names.push(name);
+    }
+    for writer in writers {
+        writer.await.unwrap();
+    }
+
+    let cluster = Cluster::start(&data);
+    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
+    let found = maps.list(&ListParams::default()).await.unwrap();
+    let found: std::collections::BTreeSet<String> =
+        found.items.into_iter().map(|map| map.metadata.name.unwrap()).collect();
+    let lost: Vec<_> = names.iter().filter(|name| !found.contains(*name)).collect();
+    assert!(lost.is_empty(), "lost: {lost:?}");
+}
+
+#[test]
+fn what_is_in_the_way_is_said() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let cluster = Cluster::start(&data);
+    let said = complaint(up(&data));
+    assert!(said.starts_with("plumb: opening the data directory"), "{said}");
+
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    command.args(["up", "--listen", &taken.local_addr().unwrap().to_string(), "--data-dir"]);
+    command.arg(folder.path().join("other"));
+    let said = complaint(command);
+    assert!(said.contains(&taken.local_addr().unwrap().to_string()), "{said}");
+
+    let mut command = up(&folder.path().join("other"));
+    command.args(["--resize-dialect", "v1.35"]);
+    assert!(complaint(command).contains("unknown resize dialect \"v1.35\": use \"kep\" or \"v1.36\""));
+    drop(cluster);
+}
+
+#[tokio::test]
+async fn a_copy_brings_everything_back() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, copy, again) =
+        (folder.path().join("data"), folder.path().join("copy"), folder.path().join("again"));
+    let cluster = Cluster::start(&data);
+    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
+    let made = maps.create(&PostParams::default(), &map("kept")).await.unwrap();
+    cluster.stop();
+    for (verb, directory) in [("backup", &data), ("restore", &again)] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+        let done = command.arg(verb).arg(&copy).arg("--data-dir").arg(directory).output().unwrap();
+        assert!(done.status.success(), "{verb}: {}", String::from_utf8_lossy(&done.stderr));
+    }
+    let cluster = Cluster::start(&again);
+    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
+    assert_eq!(maps.get("kept").await.unwrap(), made);
+}
