@@ -26,6 +26,7 @@ pub(crate) fn prepare_create(row: &Row, new: &mut Value, server: &ApiServer) -> 
     complete(row, new, server);
     match (row.group(), row.kind()) {
         ("", "Pod") => pods::prepare_create(new, server)?,
+        ("batch", "Job") => select_own_pods(new),
         ("", "Namespace") => {
             new["spec"] = json!({ "finalizers": ["kubernetes"] });
             new["status"] = json!({ "phase": "Active" });
@@ -39,6 +40,20 @@ pub(crate) fn prepare_create(row: &Row, new: &mut Value, server: &ApiServer) -> 
         metadata(new).insert("generation".into(), json!(1));
     }
     Ok(())
+}
+
+/// Has a Job select the pods that are made for it, by its uid, unless it says that it selects others.
+fn select_own_pods(job: &mut Value) {
+    if job["spec"]["manualSelector"] == true {
+        return;
+    }
+    let (uid, name) = (meta(job, "uid").to_owned(), meta(job, "name").to_owned());
+    job["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = json!(uid);
+    let labels = metadata(&mut job["spec"]["template"]).entry("labels").or_insert_with(|| json!({}));
+    for prefix in ["", "batch.kubernetes.io/"] {
+        labels[format!("{prefix}controller-uid")] = json!(uid);
+        labels[format!("{prefix}job-name")] = json!(name);
+    }
 }
 
 /// Makes an update what it has to be.

@@ -224,3 +224,18 @@ async fn bodies_that_make_no_sense_change_nothing() {
     }
     assert_eq!(door.get(MAPS).await.ok()["items"], json!([]));
 }
+
+#[tokio::test]
+async fn a_job_selects_the_pods_that_are_made_for_it() {
+    let door = Door::open(Rules::kep());
+    let job = json!({
+        "metadata": { "name": "once" },
+        "spec": { "template": { "spec": {
+            "restartPolicy": "Never", "containers": [{ "name": "a", "image": "plumb/load" }] } } },
+    });
+    let made = door.post("/apis/batch/v1/namespaces/default/jobs", &job).await.ok();
+    let uid = &made["metadata"]["uid"];
+    assert_eq!(&made["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"], uid);
+    let labels = &made["spec"]["template"]["metadata"]["labels"];
+    assert_eq!((&labels["controller-uid"], &labels["job-name"]), (uid, &json!("once")));
+}
