@@ -163,7 +163,7 @@ fn total_limits(
 }
 
 /// What a pod declares as a pod stands in the stead of what its containers add up to.
-fn replace_pod_level(total: &mut ResourceList, declared: &ResourceList, counted: &ResourceList) {
+pub(crate) fn replace_pod_level(total: &mut ResourceList, declared: &ResourceList, counted: &ResourceList) {
     for (name, _) in declared.iter().filter(|(name, _)| pod_level_resource(name)) {
         if let Some(quantity) = counted.get(name) {
             total.set(name, quantity);
