@@ -43,7 +43,6 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         request.extensions_mut().insert(InProcess(self.user.clone()));
-        let server = self.server.clone();
-        Box::pin(async move { Ok(server.handle(request).await) })
+        self.server.call(request)
     }
 }

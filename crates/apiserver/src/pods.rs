@@ -12,6 +12,7 @@ use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::propose;
 use plumb_resize::validate;
+use serde::Deserialize as _;
 use serde_json::{Value, json};
 
 use crate::authz::node_of;
@@ -24,16 +25,15 @@ use crate::validation;
 
 /// A pod as the rules read it.
 pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
-    serde_json::from_value(object.clone())
-        .map_err(|error| ApiError::bad_request(format!("not a pod: {error}")))
+    Pod::deserialize(object).map_err(|error| ApiError::bad_request(format!("not a pod: {error}")))
 }
 
 /// Puts what the rules made of a pod back, and leaves the rest as it was written.
 fn put_back(object: &mut Value, pod: &Pod) -> Result<(), ApiError> {
-    let made = serde_json::to_value(pod).map_err(|error| ApiError::internal(error.to_string()))?;
+    let mut made = serde_json::to_value(pod).map_err(|error| ApiError::internal(error.to_string()))?;
     for field in ["spec", "status"] {
-        if let Some(value) = made.get(field) {
-            object[field] = value.clone();
+        if let Some(value) = made.get_mut(field) {
+            object[field] = value.take();
         }
     }
     Ok(())
@@ -82,9 +82,11 @@ pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Resul
 /// Fills in what a changed pod leaves out: what an old client did not know of comes back first, so that it is
 /// not taken for something to be filled in.
 fn complete(stored: &Pod, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
-    let mut pod = typed(new)?;
-    copy_back(stored, &mut pod, rules);
-    put_back(new, &pod)?;
+    if rules.copy_back {
+        let mut pod = typed(new)?;
+        copy_back(stored, &mut pod, rules);
+        put_back(new, &pod)?;
+    }
     defaults::apply("", "v1", "Pod", new, rules);
     Ok(())
 }
@@ -95,22 +97,22 @@ pub(crate) fn validate_resize(call: &Call, old: &Value, new: &Value) -> Result<(
     fits_if_changed(&call.server, old, new)
 }
 
-/// Asks whether the node could hold what is desired, if that has changed.
+/// Refuses what the pod's node could never hold, if that has changed and the rules have the API server do so.
 pub(crate) fn fits_if_changed(server: &ApiServer, old: &Value, new: &Value) -> Result<(), ApiError> {
     let generation = |pod: &Value| pod.pointer("/metadata/generation").cloned();
-    if generation(old) == generation(new) { Ok(()) } else { fits_node(server, &typed(new)?) }
+    if !server.rules().refuse_over_capacity || generation(old) == generation(new) {
+        return Ok(());
+    }
+    fits_node(server, &typed(new)?)
 }
 
-/// Refuses what the pod's node could never hold, where the rules have the API server do so.
+/// Refuses what the pod's node could never hold.
 fn fits_node(server: &ApiServer, pod: &Pod) -> Result<(), ApiError> {
     let rules = server.rules();
     let spec = pod.spec.as_ref();
     let Some(node) = spec.and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty()) else {
         return Ok(());
     };
-    if !rules.refuse_over_capacity {
-        return Ok(());
-    }
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let refuse = |why: &str| ApiError::forbidden("", "pods", name, why);
     let missing = || refuse(&format!("node {node:?} not found"));
