@@ -41,7 +41,7 @@ impl fmt::Display for Resource {
 }
 
 /// Whether a resource is huge pages of some size.
-pub(crate) fn is_huge_pages(name: &str) -> bool {
+pub fn is_huge_pages(name: &str) -> bool {
     name.starts_with(HUGE_PAGES)
 }
 

@@ -14,12 +14,13 @@ mod names;
 mod pod;
 mod policy;
 mod prepare;
-mod resource_names;
+pub mod resource_names;
 mod update;
 mod values;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 
+pub use names::qualified_name_errors;
 pub use pod::{pod, spec};
 pub use prepare::prepare_resize;
 pub use update::update;

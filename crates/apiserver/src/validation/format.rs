@@ -12,9 +12,6 @@ const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
                               '-' or '.', and must start and end with an alphanumeric character";
 const KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-const KEY_RULE: &str = "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an \
-                        alphanumeric character";
-const KEY_EXAMPLES: [&str; 3] = ["MyName", "my.name", "123-abc"];
 
 /// A label of the DNS: the names of containers, volumes, namespaces.
 pub(super) fn dns_label(value: &str) -> Complaints {
@@ -75,38 +72,7 @@ pub(super) fn path_segment_prefix(value: &str) -> Complaints {
 
 /// A key with an optional prefix: labels, annotations, finalizers, conditions, resources.
 pub(super) fn qualified_name(value: &str) -> Complaints {
-    let mut complaints = Complaints::new();
-    let name = match value.split('/').collect::<Vec<_>>()[..] {
-        [name] => name,
-        ["", name] => {
-            complaints.push("prefix part must be non-empty".to_owned());
-            name
-        }
-        [prefix, name] => {
-            complaints.extend(
-                longer_than(prefix, 253, "bytes").into_iter().map(|text| format!("prefix part {text}")),
-            );
-            if !is_subdomain(prefix) {
-                complaints.push(format!("prefix part {}", form(SUBDOMAIN_RULE, SUBDOMAIN, &["example.com"])));
-            }
-            name
-        }
-        _ => {
-            let form = form(KEY_RULE, KEY, &KEY_EXAMPLES);
-            return vec![format!(
-                "a valid label key {form} with an optional DNS subdomain prefix and '/' (e.g. 'example.com/MyName')"
-            )];
-        }
-    };
-    if name.is_empty() {
-        complaints.push("name part must be non-empty".to_owned());
-    } else {
-        complaints.extend(longer_than(name, 63, "bytes").into_iter().map(|text| format!("name part {text}")));
-    }
-    if !is_key(name) {
-        complaints.push(format!("name part {}", form(KEY_RULE, KEY, &KEY_EXAMPLES)));
-    }
-    complaints
+    plumb_resize::validate::qualified_name_errors(value)
 }
 
 /// The value of a label.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use plumb_resize::Quantity;
 use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
+use plumb_resize::validate::resource_names::overcommit_allowed;
 use serde_json::Value;
 
 use super::json::{entries, is_empty, list, map, shown, text, texts};
@@ -243,7 +244,7 @@ fn limit_amounts(limit: &Value, kind: &str, name: &str, path: &Path<'_>, errors:
     over(default, max, "default", max, ["default", "max"]);
     ratio(amount("maxLimitRequestRatio"), min, max, &path.child("maxLimitRequestRatio").key(name), errors);
     if let (Some(default), Some(request)) = (default, request)
-        && !resource_name::allows_overcommit(name)
+        && !overcommit_allowed(name)
         && default != request
     {
         let rule = format!("default value {default} must equal to defaultRequest value {request} in {name}");

@@ -14,7 +14,7 @@ const LABEL_LENGTH: usize = 63;
 const SUBDOMAIN_LENGTH: usize = 253;
 
 /// What is wrong with a name that may have the prefix of a domain: `cpu`, `example.com/gpu`.
-pub(super) fn qualified_name_errors(text: &str) -> Vec<String> {
+pub fn qualified_name_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     let name = match text.split('/').collect::<Vec<_>>().as_slice() {
         [name] => *name,

@@ -30,7 +30,7 @@ const STANDARD: [&str; 20] = [
 ];
 
 /// What is wrong with the name of a resource that a container asks for.
-pub(super) fn container_resource(name: &str, path: &str) -> Vec<FieldError> {
+pub fn container_resource(name: &str, path: &str) -> Vec<FieldError> {
     let mut errors = resource(name, path);
     if !name.contains('/') {
         if !matches!(name, "cpu" | "memory" | "ephemeral-storage") && !is_huge_pages(name) {
@@ -51,7 +51,8 @@ pub(super) fn pod_resource(name: &str, path: &str) -> Vec<FieldError> {
     errors
 }
 
-fn resource(name: &str, path: &str) -> Vec<FieldError> {
+/// What is wrong with the name of a resource, whoever asks for it.
+pub fn resource(name: &str, path: &str) -> Vec<FieldError> {
     let malformed = qualified_name_errors(name);
     if !malformed.is_empty() {
         return malformed.into_iter().map(|error| FieldError::invalid(path, name, error)).collect();
@@ -67,12 +68,12 @@ fn resource(name: &str, path: &str) -> Vec<FieldError> {
 }
 
 /// Whether more of a resource may be promised than there is: so for the kubelet's own, but not huge pages.
-pub(super) fn overcommit_allowed(name: &str) -> bool {
+pub fn overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_pages(name)
 }
 
 /// Whether a resource is someone else's than Kubernetes', and counted in whole pieces.
-pub(super) fn is_extended(name: &str) -> bool {
+pub fn is_extended(name: &str) -> bool {
     // A quota would call it `requests.<name>`, and that has to be a name too.
     !is_native(name)
         && !name.starts_with("requests.")
