@@ -20,7 +20,7 @@ pub(crate) fn answer(
     address: &Address,
     headers: &HeaderMap,
 ) -> Result<Response<Body>, ApiError> {
-    let kinds = server.kinds();
+    let kinds = &**server.kinds();
     let document = match address {
         Address::CoreVersions | Address::Groups if wants_aggregated(headers) => {
             let core = *address == Address::CoreVersions;
@@ -54,7 +54,7 @@ pub(crate) fn answer(
 /// The addresses that lead somewhere, for whoever asks at the root.
 pub(crate) fn paths(server: &ApiServer) -> Vec<String> {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-    for (name, versions) in groups(server.kinds()) {
+    for (name, versions) in groups(&server.kinds()) {
         paths.push(format!("/apis/{name}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{name}/{version}")));
     }
@@ -73,12 +73,12 @@ fn wants_aggregated(headers: &HeaderMap) -> bool {
 }
 
 /// The named groups with their versions, newest first.
-fn groups(kinds: &Kinds) -> BTreeMap<&'static str, Vec<&'static str>> {
+fn groups(kinds: &Kinds) -> BTreeMap<&str, Vec<&str>> {
     let mut groups: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for row in kinds.iter().filter(|row| !row.group().is_empty()) {
         let versions = groups.entry(row.group()).or_default();
-        if !versions.contains(&row.resource.version) {
-            versions.insert(0, row.resource.version);
+        if !versions.contains(&row.version()) {
+            versions.insert(0, row.version());
         }
     }
     groups
@@ -95,8 +95,8 @@ fn group(name: &str, versions: &[&str]) -> Value {
 
 fn resources(kinds: &Kinds, group: &str, version: &str) -> Result<Value, ApiError> {
     let mut list = Vec::new();
-    for row in kinds.iter().filter(|row| row.group() == group && row.resource.version == version) {
-        let resource = row.resource;
+    for row in kinds.iter().filter(|row| row.group() == group && row.version() == version) {
+        let resource = &row.resource;
         let mut entry = json!({
             "name": resource.plural, "singularName": resource.singular, "namespaced": row.is_namespaced(),
             "kind": resource.kind, "verbs": resource.verbs,
@@ -113,7 +113,7 @@ fn resources(kinds: &Kinds, group: &str, version: &str) -> Result<Value, ApiErro
                 "name": format!("{}/{}", resource.plural, subresource.name), "singularName": "",
                 "namespaced": row.is_namespaced(), "kind": subresource.kind, "verbs": subresource.verbs,
             });
-            if (subresource.group, subresource.version) != (resource.group, resource.version) {
+            if (&subresource.group, &subresource.version) != (&resource.group, &resource.version) {
                 entry["group"] = json!(subresource.group);
                 entry["version"] = json!(subresource.version);
             }
@@ -137,7 +137,7 @@ fn aggregated(kinds: &Kinds, core: bool) -> Value {
         let versions: Vec<Value> = versions
             .iter()
             .map(|version| {
-                let rows = kinds.iter().filter(|row| row.group() == name && row.resource.version == *version);
+                let rows = kinds.iter().filter(|row| row.group() == name && row.version() == *version);
                 json!({
                     "version": version, "freshness": "Current",
                     "resources": rows.map(aggregated_resource).collect::<Vec<_>>(),
@@ -153,11 +153,11 @@ fn aggregated(kinds: &Kinds, core: bool) -> Value {
 }
 
 fn aggregated_resource(row: &Row) -> Value {
-    let resource = row.resource;
+    let resource = &row.resource;
     let kind =
         |group: &str, version: &str, kind: &str| json!({ "group": group, "version": version, "kind": kind });
     let mut entry = json!({
-        "resource": resource.plural, "responseKind": kind(resource.group, resource.version, resource.kind),
+        "resource": resource.plural, "responseKind": kind(&resource.group, &resource.version, &resource.kind),
         "scope": if row.is_namespaced() { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular, "verbs": resource.verbs,
     });
@@ -172,7 +172,7 @@ fn aggregated_resource(row: &Row) -> Value {
         .iter()
         .map(|sub| {
             json!({
-                "subresource": sub.name, "responseKind": kind(sub.group, sub.version, sub.kind), "verbs": sub.verbs,
+                "subresource": sub.name, "responseKind": kind(&sub.group, &sub.version, &sub.kind), "verbs": sub.verbs,
             })
         })
         .collect();

@@ -1,31 +1,60 @@
 //! The kinds that are served: a kind is a row of a table, not a copy of a handler.
+//!
+//! The table is a snapshot: a request holds the one that it began with, and whoever adds a kind puts another in
+//! its place. A row is shared, never copied.
 
 mod fields;
+mod resource;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
+use std::ops::Deref;
+use std::sync::Arc;
 
 use plumb_apischema::Schema;
-use plumb_apischema::schema::{Kind, Resource, Scope};
+use plumb_apischema::schema::{Kind, Scope};
 use plumb_store::{Key, Prefix};
 
 pub use fields::{field_value, supported_fields};
+pub use resource::{Name, Resource, Subresource};
 
 use crate::error::ApiError;
 use crate::target::Target;
 
-/// A kind as it is served and stored.
+/// A kind as it is served and stored. Clones are the same row.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct Row(Arc<Served>);
+
+/// What a row says.
+#[derive(Debug)]
+pub struct Served {
     /// The row of discovery.
-    pub resource: &'static Resource,
+    pub resource: Resource,
     /// The fields of its objects.
     pub body: &'static Kind,
 }
 
+impl Deref for Row {
+    type Target = Served;
+
+    fn deref(&self) -> &Served {
+        &self.0
+    }
+}
+
 impl Row {
+    /// A kind of Kubernetes itself.
+    fn builtin(resource: &'static plumb_apischema::schema::Resource, body: &'static Kind) -> Self {
+        Self(Arc::new(Served { resource: resource.into(), body }))
+    }
+
     /// The kind's name.
-    pub fn kind(&self) -> &'static str {
-        self.resource.kind
+    pub fn kind(&self) -> &str {
+        &self.resource.kind
+    }
+
+    /// The version within the group.
+    pub fn version(&self) -> &str {
+        &self.resource.version
     }
 
     /// `v1`, `apps/v1`.
@@ -34,13 +63,13 @@ impl Row {
     }
 
     /// The API group; empty for the core.
-    pub fn group(&self) -> &'static str {
-        self.resource.group
+    pub fn group(&self) -> &str {
+        &self.resource.group
     }
 
     /// The name in addresses.
-    pub fn plural(&self) -> &'static str {
-        self.resource.plural
+    pub fn plural(&self) -> &str {
+        &self.resource.plural
     }
 
     /// Whether its objects live in namespaces.
@@ -91,7 +120,11 @@ impl Row {
 /// All kinds that are served.
 #[derive(Clone, Debug)]
 pub struct Kinds {
-    rows: BTreeMap<(&'static str, &'static str, &'static str), Row>,
+    builtin: Arc<BTreeMap<(&'static str, &'static str, &'static str), Row>>,
+    /// The kinds that were defined later, ordered by group, version and plural.
+    custom: Vec<Row>,
+    /// Their places, by plural, version and group.
+    by_name: HashMap<String, usize>,
 }
 
 impl Kinds {
@@ -106,27 +139,57 @@ impl Kinds {
             .filter_map(|resource| {
                 let body = schema.kind(resource.group, resource.version, resource.kind)?;
                 let key = (resource.group, resource.version, resource.plural);
-                Some((key, Row { resource, body }))
+                Some((key, Row::builtin(resource, body)))
             })
             .collect();
-        Self { rows }
+        Self { builtin: Arc::new(rows), custom: Vec::new(), by_name: HashMap::new() }
+    }
+
+    /// The same kinds of Kubernetes, with other kinds beside them. A name that Kubernetes has stays its own.
+    #[must_use]
+    pub fn with_custom(&self, rows: impl IntoIterator<Item = Row>) -> Self {
+        let taken = |row: &Row| {
+            Schema::builtin()
+                .resource(row.group(), row.version(), row.plural())
+                .is_some_and(|own| self.builtin.contains_key(&(own.group, own.version, own.plural)))
+        };
+        let mut custom: Vec<Row> = rows.into_iter().filter(|row| !taken(row)).collect();
+        custom.sort_by(|a, b| place(a).cmp(&place(b)));
+        let by_name = custom
+            .iter()
+            .enumerate()
+            .map(|(index, row)| (full_name(row.group(), row.version(), row.plural()), index))
+            .collect();
+        Self { builtin: self.builtin.clone(), custom, by_name }
     }
 
     /// The row that an address names.
     pub fn row(&self, target: &Target) -> Option<&Row> {
-        let resource = Schema::builtin().resource(&target.group, &target.version, &target.resource)?;
-        self.rows.get(&(resource.group, resource.version, resource.plural))
+        let own = Schema::builtin().resource(&target.group, &target.version, &target.resource);
+        let own = own.and_then(|own| self.builtin.get(&(own.group, own.version, own.plural)));
+        own.or_else(|| {
+            let name = full_name(&target.group, &target.version, &target.resource);
+            self.custom.get(*self.by_name.get(&name)?)
+        })
     }
 
     /// A row by group and plural, in the version that is served.
-    pub fn find(&self, group: &str, plural: &str) -> Option<&Row> {
-        self.rows.values().find(|row| row.group() == group && row.plural() == plural)
+    pub fn find(&self, group: &str, plural: &str) -> Option<Row> {
+        self.iter().find(|row| row.group() == group && row.plural() == plural).cloned()
     }
 
-    /// Every row, ordered by group, version and plural.
+    /// Every row: those of Kubernetes, then the others, each ordered by group, version and plural.
     pub fn iter(&self) -> impl Iterator<Item = &Row> {
-        self.rows.values()
+        self.builtin.values().chain(&self.custom)
     }
+}
+
+fn place(row: &Row) -> (&str, &str, &str) {
+    (row.group(), row.version(), row.plural())
+}
+
+fn full_name(group: &str, version: &str, plural: &str) -> String {
+    format!("{plural}.{version}.{group}")
 }
 
 /// `v1`, `v2`; not `v1beta1`.

@@ -40,7 +40,7 @@ impl Documents {
 
 fn make(kinds: &Kinds) -> BTreeMap<String, Document> {
     let served: std::collections::BTreeSet<(&str, &str)> =
-        kinds.iter().map(|row| (row.group(), row.resource.version)).collect();
+        kinds.iter().map(|row| (row.group(), row.version())).collect();
     served
         .into_iter()
         .filter_map(|(group, version)| {

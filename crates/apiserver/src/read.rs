@@ -205,9 +205,9 @@ pub(crate) fn show_list(
 fn encode_list(row: &Row, objects: &[&Bytes], metadata: &Value) -> Bytes {
     let size: usize = objects.iter().map(|bytes| bytes.len()).sum();
     let mut out = BytesMut::with_capacity(size + 256);
-    let (kind, version) = (row.kind(), row.api_version());
+    let (kind, version) = (&row.resource.list_kind, row.api_version());
     out.put_slice(
-        format!("{{\"kind\":\"{kind}List\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[")
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[")
             .as_bytes(),
     );
     for (i, bytes) in objects.iter().enumerate() {

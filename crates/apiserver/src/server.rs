@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
@@ -61,7 +62,8 @@ pub struct ApiServer {
 
 struct Shared {
     config: Config,
-    kinds: Kinds,
+    /// Replaced as a whole when a kind comes or goes.
+    kinds: ArcSwap<Kinds>,
     documents: Documents,
     reading: Semaphore,
     writing: Semaphore,
@@ -85,7 +87,7 @@ impl ApiServer {
         let limits = config.limits;
         let shared = Shared {
             config,
-            kinds: Kinds::builtin(),
+            kinds: ArcSwap::from_pointee(Kinds::builtin()),
             documents: Documents::default(),
             reading: Semaphore::new(limits.reading),
             writing: Semaphore::new(limits.writing),
@@ -103,8 +105,9 @@ impl ApiServer {
         &self.shared.config.rules
     }
 
-    pub(crate) fn kinds(&self) -> &Kinds {
-        &self.shared.kinds
+    /// The kinds as they are served now.
+    pub(crate) fn kinds(&self) -> Guard<Arc<Kinds>> {
+        self.shared.kinds.load()
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -170,7 +173,7 @@ impl ApiServer {
             "/livez" | "/readyz" | "/healthz" => Ok(Response::new(full("ok"))),
             "/version" => Ok(answer_value(StatusCode::OK, &version())),
             path if path.starts_with("/openapi/v3") => {
-                self.shared.documents.answer(self.kinds(), path.trim_start_matches("/openapi/v3"))
+                self.shared.documents.answer(&self.kinds(), path.trim_start_matches("/openapi/v3"))
             }
             "/" => Ok(answer_value(StatusCode::OK, &json!({ "paths": discovery::paths(self) }))),
             _ => Err(ApiError::no_such_path()),

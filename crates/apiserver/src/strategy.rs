@@ -74,7 +74,7 @@ pub(crate) fn prepare_update(
 
 /// Fills in what an object leaves out.
 fn complete(row: &Row, object: &mut Value, server: &ApiServer) {
-    defaults::apply(row.group(), row.resource.version, row.kind(), object, server.rules());
+    defaults::apply(row.group(), row.version(), row.kind(), object, server.rules());
 }
 
 /// Adds one to the generation when what is desired has changed.
@@ -95,7 +95,7 @@ pub(crate) fn count_generation(old: &Value, new: &mut Value) {
 
 /// Holds a new object to the rules.
 pub(crate) fn validate_create(row: &Row, new: &Value, server: &ApiServer) -> Result<(), ApiError> {
-    judge(row, new, &validation::create(row.resource.into(), new, server.rules()))
+    judge(row, new, &validation::create((&row.resource).into(), new, server.rules()))
 }
 
 /// Holds an update to the rules.
@@ -105,7 +105,7 @@ pub(crate) fn validate_update(
     new: &Value,
     server: &ApiServer,
 ) -> Result<(), ApiError> {
-    judge(row, new, &validation::update(row.resource.into(), old, new, server.rules()))?;
+    judge(row, new, &validation::update((&row.resource).into(), old, new, server.rules()))?;
     if (row.group(), row.kind()) == ("", "Pod") { pods::fits_if_changed(server, old, new) } else { Ok(()) }
 }
 
@@ -116,7 +116,7 @@ pub(crate) fn validate_status(
     new: &Value,
     server: &ApiServer,
 ) -> Result<(), ApiError> {
-    judge(row, new, &validation::update_status(row.resource.into(), old, new, server.rules()))
+    judge(row, new, &validation::update_status((&row.resource).into(), old, new, server.rules()))
 }
 
 /// Refuses an object that breaks rules.

@@ -30,12 +30,13 @@ mod service;
 mod storage;
 mod template;
 
-use plumb_apischema::schema::{Resource, Scope};
+use plumb_apischema::schema::Scope;
 use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::kinds::Resource;
 use format::Complaints;
 use metadata::Name;
 use path::Path;
@@ -54,10 +55,10 @@ pub struct Kind<'a> {
     pub namespaced: bool,
 }
 
-impl From<&Resource> for Kind<'static> {
-    fn from(resource: &Resource) -> Self {
+impl<'a> From<&'a Resource> for Kind<'a> {
+    fn from(resource: &'a Resource) -> Self {
         let namespaced = resource.scope == Scope::Namespaced;
-        Self { group: resource.group, kind: resource.kind, namespaced }
+        Self { group: &resource.group, kind: &resource.kind, namespaced }
     }
 }
 

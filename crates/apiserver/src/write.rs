@@ -296,9 +296,9 @@ pub(crate) fn make_first_namespaces(server: &ApiServer) -> Result<(), ApiError> 
             continue;
         }
         let mut namespace = json!({ "metadata": { "name": name } });
-        begin(server, row, &mut namespace);
-        strategy::prepare_create(row, &mut namespace, server)?;
-        let write = Write::create(key, encode(row, &namespace)?);
+        begin(server, &row, &mut namespace);
+        strategy::prepare_create(&row, &mut namespace, server)?;
+        let write = Write::create(key, encode(&row, &namespace)?);
         match server.store().write(write).wait() {
             Ok(_) | Err(WriteError::Conflict(_)) => {}
             Err(error) => return Err(store_failed(&error)),
