@@ -1,0 +1,198 @@
+//! A runtime with faults in front of it.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::{Call, Faults, Harm};
+use crate::error::Result;
+use crate::runtime::{Events, Runtime};
+use crate::types::{
+    Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, ExecOutput,
+    FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox, SandboxConfig,
+    SandboxFilter, SandboxId, SandboxStats, SandboxStatus, StatsFilter, Version,
+};
+
+/// A runtime whose calls go wrong as its [`Faults`] say. Without faults it is the runtime behind it.
+#[derive(Debug)]
+pub struct Faulty<R: ?Sized = dyn Runtime> {
+    inner: Arc<R>,
+    faults: Faults,
+}
+
+impl<R: Runtime + ?Sized> Faulty<R> {
+    /// Puts faults in front of a runtime.
+    pub fn new(inner: Arc<R>, faults: Faults) -> Self {
+        Self { inner, faults }
+    }
+
+    /// The faults, to add to.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// The runtime behind them.
+    pub fn inner(&self) -> &Arc<R> {
+        &self.inner
+    }
+
+    async fn through<T>(
+        &self,
+        call: Call,
+        subject: &str,
+        act: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        match self.faults.meet(call, subject) {
+            None => act.await,
+            Some(Harm::Fail(error)) => Err(error),
+            Some(Harm::Delay(time)) => {
+                tokio::time::sleep(time).await;
+                act.await
+            }
+            Some(Harm::LoseAnswer(error)) => {
+                let _lost = act.await;
+                Err(error)
+            }
+            Some(Harm::DelayAnswer(time)) => {
+                let answer = act.await;
+                tokio::time::sleep(time).await;
+                answer
+            }
+        }
+    }
+}
+
+#[async_trait]
+impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
+    async fn version(&self) -> Result<Version> {
+        self.through(Call::Version, "", self.inner.version()).await
+    }
+
+    async fn status(&self) -> Result<RuntimeStatus> {
+        self.through(Call::Status, "", self.inner.status()).await
+    }
+
+    async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId> {
+        let name = config.meta.name.clone();
+        self.through(Call::RunSandbox, &name, self.inner.run_sandbox(config)).await
+    }
+
+    async fn stop_sandbox(&self, id: &SandboxId) -> Result<()> {
+        self.through(Call::StopSandbox, id.as_str(), self.inner.stop_sandbox(id)).await
+    }
+
+    async fn remove_sandbox(&self, id: &SandboxId) -> Result<()> {
+        self.through(Call::RemoveSandbox, id.as_str(), self.inner.remove_sandbox(id)).await
+    }
+
+    async fn sandbox_status(&self, id: &SandboxId) -> Result<SandboxStatus> {
+        self.through(Call::SandboxStatus, id.as_str(), self.inner.sandbox_status(id)).await
+    }
+
+    async fn list_sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<Sandbox>> {
+        self.through(Call::ListSandboxes, "", self.inner.list_sandboxes(filter)).await
+    }
+
+    async fn update_sandbox_resources(
+        &self,
+        id: &SandboxId,
+        resources: &LinuxResources,
+    ) -> Result<LinuxResources> {
+        let act = self.inner.update_sandbox_resources(id, resources);
+        self.through(Call::UpdateSandboxResources, id.as_str(), act).await
+    }
+
+    async fn update_class_resources(&self, class: QosClass, resources: &LinuxResources) -> Result<()> {
+        let act = self.inner.update_class_resources(class, resources);
+        self.through(Call::UpdateClassResources, class.name(), act).await
+    }
+
+    async fn create_container(&self, sandbox: &SandboxId, config: ContainerConfig) -> Result<ContainerId> {
+        let name = config.meta.name.clone();
+        self.through(Call::CreateContainer, &name, self.inner.create_container(sandbox, config)).await
+    }
+
+    async fn start_container(&self, id: &ContainerId) -> Result<()> {
+        self.through(Call::StartContainer, id.as_str(), self.inner.start_container(id)).await
+    }
+
+    async fn stop_container(&self, id: &ContainerId, grace: Duration) -> Result<()> {
+        self.through(Call::StopContainer, id.as_str(), self.inner.stop_container(id, grace)).await
+    }
+
+    async fn remove_container(&self, id: &ContainerId) -> Result<()> {
+        self.through(Call::RemoveContainer, id.as_str(), self.inner.remove_container(id)).await
+    }
+
+    async fn container_status(&self, id: &ContainerId) -> Result<ContainerStatus> {
+        self.through(Call::ContainerStatus, id.as_str(), self.inner.container_status(id)).await
+    }
+
+    async fn list_containers(&self, filter: &ContainerFilter) -> Result<Vec<Container>> {
+        self.through(Call::ListContainers, "", self.inner.list_containers(filter)).await
+    }
+
+    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<Resources> {
+        let act = self.inner.update_container_resources(id, resources);
+        self.through(Call::UpdateContainerResources, id.as_str(), act).await
+    }
+
+    async fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {
+        self.through(Call::ReopenContainerLog, id.as_str(), self.inner.reopen_container_log(id)).await
+    }
+
+    async fn exec_sync(
+        &self,
+        id: &ContainerId,
+        command: &[String],
+        timeout: Option<Duration>,
+    ) -> Result<ExecOutput> {
+        self.through(Call::ExecSync, id.as_str(), self.inner.exec_sync(id, command, timeout)).await
+    }
+
+    async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats> {
+        self.through(Call::ContainerStats, id.as_str(), self.inner.container_stats(id)).await
+    }
+
+    async fn list_container_stats(&self, filter: &StatsFilter) -> Result<Vec<ContainerStats>> {
+        self.through(Call::ListContainerStats, "", self.inner.list_container_stats(filter)).await
+    }
+
+    async fn sandbox_stats(&self, id: &SandboxId) -> Result<SandboxStats> {
+        self.through(Call::SandboxStats, id.as_str(), self.inner.sandbox_stats(id)).await
+    }
+
+    async fn list_sandbox_stats(&self, filter: &SandboxFilter) -> Result<Vec<SandboxStats>> {
+        self.through(Call::ListSandboxStats, "", self.inner.list_sandbox_stats(filter)).await
+    }
+
+    async fn reclaim_memory(&self, id: &ContainerId, bytes: u64) -> Result<u64> {
+        self.through(Call::ReclaimMemory, id.as_str(), self.inner.reclaim_memory(id, bytes)).await
+    }
+
+    async fn list_images(&self) -> Result<Vec<Image>> {
+        self.through(Call::ListImages, "", self.inner.list_images()).await
+    }
+
+    async fn image_status(&self, name: &str) -> Result<Option<Image>> {
+        self.through(Call::ImageStatus, name, self.inner.image_status(name)).await
+    }
+
+    async fn pull_image(&self, name: &str) -> Result<String> {
+        self.through(Call::PullImage, name, self.inner.pull_image(name)).await
+    }
+
+    async fn remove_image(&self, name: &str) -> Result<()> {
+        self.through(Call::RemoveImage, name, self.inner.remove_image(name)).await
+    }
+
+    async fn image_fs_info(&self) -> Result<Vec<FilesystemUsage>> {
+        self.through(Call::ImageFsInfo, "", self.inner.image_fs_info()).await
+    }
+
+    fn events(&self) -> Events {
+        self.inner.events()
+    }
+}

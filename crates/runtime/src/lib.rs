@@ -1,0 +1,17 @@
+//! What the node agent drives: pods and containers behind one trait.
+//!
+//! [`Runtime`] has the shape of the CRI v1, in plain types ([`types`]), so that a client of a CRI socket maps
+//! onto it as well as the bodies that live here do. [`fault::Faulty`] stands in front of any of them and makes
+//! chosen calls fail, wait, or lose their answer.
+//!
+//! ```text
+//!   node agent ──▶ dyn Runtime ──▶ Faulty (tests) ──▶ a body
+//! ```
+
+mod error;
+pub mod fault;
+mod runtime;
+pub mod types;
+
+pub use error::{Error, Result};
+pub use runtime::{Events, Runtime};

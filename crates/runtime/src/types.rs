@@ -1,0 +1,127 @@
+//! What goes in and out of a [`Runtime`](crate::Runtime): the CRI's messages as plain types.
+//!
+//! A value that the CRI leaves zero when it is not set is an `Option` here. Bytes are bytes, times are
+//! [`Timestamp`], shares, quota and period are the kernel's numbers.
+
+mod container;
+mod event;
+mod image;
+mod resources;
+mod sandbox;
+mod security;
+mod stats;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+pub use container::{
+    Container, ContainerConfig, ContainerFilter, ContainerMeta, ContainerState, ContainerStatus, Device, Env,
+    ExecOutput, LogLimits, Mount, Propagation, Rlimit,
+};
+pub use event::{ContainerChange, Event};
+pub use image::{FilesystemUsage, Image};
+pub use jiff::Timestamp;
+pub use plumb_resize::qos::QosClass;
+pub use resources::{HugepageLimit, LinuxResources, Resources, WindowsResources};
+pub use sandbox::{
+    Dns, NamespaceMode, Namespaces, PodMeta, PortMapping, Protocol, Sandbox, SandboxConfig, SandboxFilter,
+    SandboxState, SandboxStatus,
+};
+pub use security::{Capabilities, SeccompProfile, Security};
+pub use stats::{
+    ContainerStats, CpuUsage, InterfaceUsage, MemoryUsage, Pressure, PressureFigures, SandboxStats,
+    StatsFilter, Throttling,
+};
+
+use serde::{Deserialize, Serialize};
+
+/// Labels or annotations.
+pub type Pairs = BTreeMap<String, String>;
+
+macro_rules! id {
+    ($(#[$doc:meta])* $name:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[serde(transparent)]
+        pub struct $name(String);
+
+        impl $name {
+            /// The id as the runtime spells it.
+            pub fn as_str(&self) -> &str {
+                &self.0
+            }
+        }
+
+        impl From<String> for $name {
+            fn from(id: String) -> Self {
+                Self(id)
+            }
+        }
+
+        impl From<&str> for $name {
+            fn from(id: &str) -> Self {
+                Self(id.to_owned())
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(&self.0)
+            }
+        }
+    };
+}
+
+id! {
+    /// Names a sandbox.
+    SandboxId
+}
+id! {
+    /// Names a container.
+    ContainerId
+}
+
+/// Who a runtime is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Version {
+    /// Its name, such as `plumb` or `containerd`: the part of `containerRuntimeVersion` before `://`.
+    pub runtime_name: String,
+    /// Its version.
+    pub runtime_version: String,
+    /// The version of the interface it was made for, such as `v1`.
+    pub api_version: String,
+}
+
+/// Whether a runtime can run pods.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RuntimeStatus {
+    /// Containers can be run.
+    pub ready: Condition,
+    /// Sandboxes get a network.
+    pub network_ready: Condition,
+    /// It is asked for [`Event`]s rather than listed again and again.
+    pub has_events: bool,
+}
+
+/// One answer of [`RuntimeStatus`].
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Whether it holds.
+    pub ok: bool,
+    /// One word for why, empty when it holds.
+    pub reason: String,
+    /// The same for people.
+    pub message: String,
+}
+
+impl Condition {
+    /// It holds.
+    pub fn holds() -> Self {
+        Self { ok: true, ..Self::default() }
+    }
+
+    /// It does not, for this reason.
+    pub fn fails(reason: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { ok: false, reason: reason.into(), message: message.into() }
+    }
+}

@@ -1,0 +1,1 @@
+//! The runtime through its public door.
