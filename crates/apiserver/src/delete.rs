@@ -1,19 +1,19 @@
 //! Deleting objects: at once, after a while, or when nothing holds them any more.
 
-use std::sync::Arc;
-
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use plumb_apischema::Schema;
-use plumb_store::{Edit, Key, List, Object, UpdateError, Updated};
+use plumb_store::{Key, List, Object};
 use serde_json::{Value, json};
 
+use crate::admission::{self, Attributes, Operation};
 use crate::error::ApiError;
 use crate::exchange::{Body, answer_value, object};
-use crate::object::{decode, encode, finalizers, is_deleting, meta, metadata, moment};
+use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::read::{ListMetadata, Selection, gone, show, show_list};
 use crate::server::Call;
 use crate::subresource::success;
-use crate::write::{attributes, store_failed};
+use crate::write::Attempts;
 
 /// How an object is to be deleted.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +23,8 @@ struct Options {
     revision: Option<String>,
     propagation: Option<String>,
     dry_run: bool,
+    /// All of them, as they were given.
+    body: Value,
 }
 
 impl Options {
@@ -58,6 +60,7 @@ impl Options {
             revision: text("/preconditions/resourceVersion"),
             propagation,
             dry_run: call.query.dry_run()? || body["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
+            body,
         })
     }
 }
@@ -76,12 +79,7 @@ enum Fate {
 pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = Options::of(call)?;
     let key = call.row.key(call.namespace(), call.name())?;
-    if options.dry_run {
-        let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
-        fate(call, &options, &stored)?;
-        return show(call, StatusCode::OK, &stored.value);
-    }
-    let (bytes, deleted) = remove(call, &options, &key, call.name()).await?;
+    let (bytes, deleted) = remove(call, &options, key, call.name()).await?;
     if !deleted {
         return show(call, StatusCode::OK, &bytes);
     }
@@ -106,12 +104,8 @@ pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, Api
     let page = call.server.store().list_where(&list, |object| selection.wants(object)).map_err(gone)?;
     let mut shown = Vec::new();
     for object in &page.objects {
-        if options.dry_run {
-            shown.push(object.value.clone());
-            continue;
-        }
         let name = object.key.segments().last().unwrap_or_default().to_owned();
-        match remove(call, &options, &object.key, &name).await {
+        match remove(call, &options, object.key.clone(), &name).await {
             Ok((bytes, _)) => shown.push(bytes),
             // Somebody else was faster.
             Err(error) if error.code == StatusCode::NOT_FOUND => {}
@@ -123,48 +117,58 @@ pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, Api
 }
 
 /// Deletes the object at a key; answers with what is left or was there, and whether it is gone.
-async fn remove(
-    call: &Call,
-    options: &Options,
-    key: &Key,
-    name: &str,
-) -> Result<(bytes::Bytes, bool), ApiError> {
-    let edit = |current: Option<&Arc<Object>>| -> Result<Option<Edit>, ApiError> {
-        let current = current.ok_or_else(|| call.row.not_found(name))?;
-        Ok(match fate(call, options, current)? {
-            Fate::Gone => Some(Edit::Delete),
-            Fate::Marked(object) => {
-                let attributes = attributes(&call.row, &object);
-                Some(Edit::Put { value: encode(&call.row, &object)?, attributes })
-            }
-            Fate::Same => None,
-        })
-    };
-    match call.server.store().update(key, edit).await {
-        Ok(Updated::Changed(event)) => {
-            let gone = event.current().is_none();
-            let object = event.current().or_else(|| event.previous());
-            object.map(|object| (object.value.clone(), gone)).ok_or_else(|| call.row.not_found(name))
+async fn remove(call: &Call, options: &Options, key: Key, name: &str) -> Result<(Bytes, bool), ApiError> {
+    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    loop {
+        match try_remove(call, options, name, &mut attempts).await {
+            Ok(None) => {}
+            Ok(Some(removed)) => return attempts.settled(Ok(removed)).await,
+            Err(error) => return attempts.settled(Err(error)).await,
         }
-        Ok(Updated::Kept(current)) => {
-            current.map(|object| (object.value.clone(), false)).ok_or_else(|| call.row.not_found(name))
-        }
-        Err(UpdateError::Refused(error)) => Err(error),
-        Err(UpdateError::Write(error)) => Err(store_failed(&error)),
     }
 }
 
-fn fate(call: &Call, options: &Options, stored: &Object) -> Result<Fate, ApiError> {
-    let mut object = decode(&stored.value)?;
-    preconditions(call, options, &object, stored)?;
-    let before = object.clone();
+async fn try_remove(
+    call: &Call,
+    options: &Options,
+    name: &str,
+    attempts: &mut Attempts<'_>,
+) -> Result<Option<(Bytes, bool)>, ApiError> {
+    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(name))?;
+    let old = decode(&current.value)?;
+    preconditions(call, options, &old, &current)?;
+    let (chain, mut nothing) = (call.server.admission(), Value::Null);
+    let attributes = Attributes {
+        name,
+        dry_run: options.dry_run,
+        options: admission::Options::Delete(&options.body),
+        ..Attributes::of(call, Operation::Delete, &old)?
+    };
+    chain.mutate(&attributes, &mut nothing).await?;
+    chain.validate(&attributes, &nothing).await?;
+    let left = match fate(call, options, &old) {
+        _ if options.dry_run => return Ok(Some((current.value.clone(), false))),
+        Fate::Same => return Ok(Some((current.value.clone(), false))),
+        Fate::Gone => None,
+        Fate::Marked(object) => Some(object),
+    };
+    let charge = || chain.charge(&attributes, &nothing);
+    let event = attempts.commit(Some(&current), left.as_ref(), charge).await?;
+    Ok(event.map(|event| match event.current() {
+        Some(object) => (object.value.clone(), false),
+        None => (current.value.clone(), true),
+    }))
+}
+
+fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
+    let mut object = old.clone();
     hold_for_dependents(options, &mut object);
     let grace = grace(call, options, &object);
     let waits = grace > 0
         || !finalizers(&object).is_empty()
         || object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
     if !waits {
-        return Ok(Fate::Gone);
+        return Fate::Gone;
     }
     let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     if !is_deleting(&object) || earlier.is_some_and(|earlier| grace < earlier) {
@@ -179,7 +183,7 @@ fn fate(call: &Call, options: &Options, stored: &Object) -> Result<Fate, ApiErro
     if (call.row.group(), call.row.kind()) == ("", "Namespace") {
         object["status"]["phase"] = json!("Terminating");
     }
-    Ok(if object == before { Fate::Same } else { Fate::Marked(object) })
+    if object == *old { Fate::Same } else { Fate::Marked(object) }
 }
 
 /// How long the object's node gets to end it. Only pods end gracefully, and only where they run.

@@ -3,12 +3,10 @@
 //! Every rule about resources is asked of `plumb-resize`; here objects are only brought into its form and
 //! back.
 
-use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
-use plumb_resize::admission::over_capacity;
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_resize::defaulting::{allocate_at_creation, copy_back, drop_disabled};
 use plumb_resize::field::FieldError;
-use plumb_resize::list::{BadQuantity, declared};
-use plumb_resize::pod::{PodResources, PodShape};
+use plumb_resize::list::BadQuantity;
 use plumb_resize::rules::Rules;
 use plumb_resize::status::propose;
 use plumb_resize::validate;
@@ -17,8 +15,8 @@ use serde_json::{Value, json};
 
 use crate::authz::node_of;
 use crate::defaults;
-use crate::error::{ApiError, Cause};
-use crate::object::{decode, meta};
+use crate::error::ApiError;
+use crate::object::meta;
 use crate::server::{ApiServer, Call};
 use crate::strategy::{self, judge, qos_class};
 use crate::validation;
@@ -61,7 +59,6 @@ pub(crate) fn prepare_create(new: &mut Value, server: &ApiServer) -> Result<(), 
 pub(crate) fn prepare_update(old: &Value, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
     let rules = server.rules();
     let stored = typed(old)?;
-    complete(&stored, new, rules)?;
     let mut pod = typed(new)?;
     drop_disabled(Some(&stored), &mut pod, rules);
     propose(&stored, &mut pod, rules).map_err(unreadable)?;
@@ -72,7 +69,6 @@ pub(crate) fn prepare_update(old: &Value, new: &mut Value, server: &ApiServer) -
 pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
     let rules = call.server.rules();
     let stored = typed(old)?;
-    complete(&stored, new, rules)?;
     let mut pod = validate::prepare_resize(&stored, typed(new)?, rules);
     propose(&stored, &mut pod, rules).map_err(unreadable)?;
     *new = old.clone();
@@ -81,10 +77,10 @@ pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Resul
 
 /// Fills in what a changed pod leaves out: what an old client did not know of comes back first, so that it is
 /// not taken for something to be filled in.
-fn complete(stored: &Pod, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
+pub(crate) fn complete(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
     if rules.copy_back {
         let mut pod = typed(new)?;
-        copy_back(stored, &mut pod, rules);
+        copy_back(&typed(old)?, &mut pod, rules);
         put_back(new, &pod)?;
     }
     defaults::apply("", "v1", "Pod", new, rules);
@@ -93,49 +89,7 @@ fn complete(stored: &Pod, new: &mut Value, rules: &Rules) -> Result<(), ApiError
 
 /// Holds a resize to the rules.
 pub(crate) fn validate_resize(call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
-    judge(&call.row, new, &validation::resize(old, new, call.server.rules()))?;
-    fits_if_changed(&call.server, old, new)
-}
-
-/// Refuses what the pod's node could never hold, if that has changed and the rules have the API server do so.
-pub(crate) fn fits_if_changed(server: &ApiServer, old: &Value, new: &Value) -> Result<(), ApiError> {
-    let generation = |pod: &Value| pod.pointer("/metadata/generation").cloned();
-    if !server.rules().refuse_over_capacity || generation(old) == generation(new) {
-        return Ok(());
-    }
-    fits_node(server, &typed(new)?)
-}
-
-/// Refuses what the pod's node could never hold.
-fn fits_node(server: &ApiServer, pod: &Pod) -> Result<(), ApiError> {
-    let rules = server.rules();
-    let spec = pod.spec.as_ref();
-    let Some(node) = spec.and_then(|spec| spec.node_name.as_deref()).filter(|name| !name.is_empty()) else {
-        return Ok(());
-    };
-    let name = pod.metadata.name.as_deref().unwrap_or_default();
-    let refuse = |why: &str| ApiError::forbidden("", "pods", name, why);
-    let missing = || refuse(&format!("node {node:?} not found"));
-    let row = server.kinds().find("", "nodes").ok_or_else(missing)?;
-    let stored = server.store().get(&row.key(None, node)?).ok_or_else(missing)?;
-    let found: Node = serde_json::from_value(decode(&stored.value)?).map_err(|_| missing())?;
-    let os = found.metadata.labels.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
-    if let Some(os) = os.filter(|os| *os != "linux") {
-        let why = format!("pod resize is only supported on linux nodes, node {node:?} is {os:?}");
-        return Err(refuse(&why).because(cause("UnsupportedPlatform")));
-    }
-    let allocatable = found.status.as_ref().and_then(|status| status.allocatable.as_ref());
-    let allocatable = declared(allocatable).map_err(unreadable)?.amounts();
-    let desired = PodResources::desired(spec.unwrap_or(&PodSpec::default())).map_err(unreadable)?;
-    let requests = PodShape::of(pod).map_err(unreadable)?.requests(&desired);
-    match over_capacity(requests, allocatable, rules) {
-        None => Ok(()),
-        Some(why) => Err(refuse(&why).because(cause("NodeCapacity"))),
-    }
-}
-
-fn cause(reason: &str) -> Cause {
-    Cause { reason: reason.to_owned(), ..Cause::default() }
+    judge(&call.row, new, &validation::resize(old, new, call.server.rules()))
 }
 
 /// Holds a status to the rules.

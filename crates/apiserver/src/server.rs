@@ -13,10 +13,11 @@ use plumb_store::Store;
 use serde_json::json;
 use tokio::sync::Semaphore;
 
+use crate::admission::{Chain, Warnings};
 use crate::authn::{Authenticator, User};
 use crate::authz::authorize;
 use crate::error::ApiError;
-use crate::exchange::{Body, answer_value, full, refuse};
+use crate::exchange::{Body, answer_value, full, refuse, warn};
 use crate::kinds::{Kinds, Row};
 use crate::openapi::Documents;
 use crate::target::{Address, Query, Target, Verb};
@@ -64,6 +65,7 @@ struct Shared {
     config: Config,
     /// Replaced as a whole when a kind comes or goes.
     kinds: ArcSwap<Kinds>,
+    admission: Chain,
     documents: Documents,
     reading: Semaphore,
     writing: Semaphore,
@@ -79,6 +81,8 @@ pub(crate) struct Call {
     pub(crate) user: Arc<User>,
     pub(crate) head: http::request::Parts,
     pub(crate) body: Bytes,
+    /// What the client is told besides the answer.
+    pub(crate) warnings: Warnings,
 }
 
 impl ApiServer {
@@ -88,6 +92,7 @@ impl ApiServer {
         let shared = Shared {
             config,
             kinds: ArcSwap::from_pointee(Kinds::builtin()),
+            admission: Chain::new(),
             documents: Documents::default(),
             reading: Semaphore::new(limits.reading),
             writing: Semaphore::new(limits.writing),
@@ -108,6 +113,10 @@ impl ApiServer {
     /// The kinds as they are served now.
     pub(crate) fn kinds(&self) -> Guard<Arc<Kinds>> {
         self.shared.kinds.load()
+    }
+
+    pub(crate) fn admission(&self) -> &Chain {
+        &self.shared.admission
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -154,8 +163,11 @@ impl ApiServer {
         authorize(&user, verb, &target)?;
         let _place = self.place(verb)?;
         let body = crate::exchange::read(body).await?;
-        let call = Call { server: self.clone(), row, target, verb, query, user, head, body };
-        call.answer().await
+        let warnings = Warnings::default();
+        let call = Call { server: self.clone(), row, target, verb, query, user, head, body, warnings };
+        let mut response = call.answer().await.unwrap_or_else(|error| refuse(&error));
+        warn(&mut response, &call.warnings.said());
+        Ok(response)
     }
 
     /// A place among the requests under way. Whoever finds none is told to come back, and is not kept waiting.
@@ -191,7 +203,7 @@ fn version() -> serde_json::Value {
 }
 
 impl Call {
-    async fn answer(self) -> Result<Response<Body>, ApiError> {
+    async fn answer(&self) -> Result<Response<Body>, ApiError> {
         if self.target.subresource.is_some() {
             return subresource::answer(self).await;
         }
@@ -199,14 +211,19 @@ impl Call {
             return Err(ApiError::method_not_allowed());
         }
         match self.verb {
-            Verb::Get => read::get(&self),
-            Verb::List => read::list(&self),
-            Verb::Watch => watch::watch(&self),
-            Verb::Create => write::create(&self).await,
-            Verb::Update | Verb::Patch => write::change(&self, write::Part::Main).await,
-            Verb::Delete => delete::delete(&self).await,
-            Verb::DeleteCollection => delete::delete_collection(&self).await,
+            Verb::Get => read::get(self),
+            Verb::List => read::list(self),
+            Verb::Watch => watch::watch(self),
+            Verb::Create => write::create(self).await,
+            Verb::Update | Verb::Patch => write::change(self, write::Part::Main).await,
+            Verb::Delete => delete::delete(self).await,
+            Verb::DeleteCollection => delete::delete_collection(self).await,
         }
+    }
+
+    /// Tells the client something besides the answer.
+    pub(crate) fn warn(&self, warnings: Vec<String>) {
+        warnings.into_iter().for_each(|warning| self.warnings.add(warning));
     }
 
     /// The object's name.

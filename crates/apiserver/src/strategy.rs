@@ -18,12 +18,11 @@ fn has_generation(object: &Value) -> bool {
     object.get("spec").is_some()
 }
 
-/// Makes a new object what it has to be.
+/// Makes a new object what it has to be; it has its defaults.
 pub(crate) fn prepare_create(row: &Row, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
     if row.has("status") && new.get("status").is_some() {
         new.as_object_mut().map(|object| object.remove("status"));
     }
-    complete(row, new, server);
     match (row.group(), row.kind()) {
         ("", "Pod") => pods::prepare_create(new, server)?,
         ("batch", "Job") => select_own_pods(new),
@@ -56,7 +55,7 @@ fn select_own_pods(job: &mut Value) {
     }
 }
 
-/// Makes an update what it has to be.
+/// Makes an update what it has to be; it has its defaults.
 pub(crate) fn prepare_update(
     row: &Row,
     old: &Value,
@@ -68,13 +67,16 @@ pub(crate) fn prepare_update(
         ("", "Namespace") => new["spec"] = old["spec"].clone(),
         _ => {}
     }
-    complete(row, new, server);
     Ok(())
 }
 
-/// Fills in what an object leaves out.
-fn complete(row: &Row, object: &mut Value, server: &ApiServer) {
-    defaults::apply(row.group(), row.version(), row.kind(), object, server.rules());
+/// Fills in what an object leaves out. The old one is null if it is new.
+pub(crate) fn complete(row: &Row, old: &Value, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
+    if !old.is_null() && (row.group(), row.kind()) == ("", "Pod") {
+        return pods::complete(old, new, server.rules());
+    }
+    defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+    Ok(())
 }
 
 /// Adds one to the generation when what is desired has changed.
@@ -105,8 +107,7 @@ pub(crate) fn validate_update(
     new: &Value,
     server: &ApiServer,
 ) -> Result<(), ApiError> {
-    judge(row, new, &validation::update((&row.resource).into(), old, new, server.rules()))?;
-    if (row.group(), row.kind()) == ("", "Pod") { pods::fits_if_changed(server, old, new) } else { Ok(()) }
+    judge(row, new, &validation::update((&row.resource).into(), old, new, server.rules()))
 }
 
 /// Holds a status to the rules.

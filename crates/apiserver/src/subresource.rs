@@ -2,24 +2,22 @@
 
 mod scale;
 
-use std::sync::Arc;
-
 use http::{Response, StatusCode};
 use plumb_apischema::Schema;
-use plumb_store::{Edit, Object, UpdateError};
 use serde_json::{Value, json};
 
+use crate::admission::{Attributes, Operation};
 use crate::error::ApiError;
 use crate::exchange::{Body, answer_value, object};
-use crate::object::{decode, encode};
+use crate::object::decode;
 use crate::pods;
 use crate::read;
 use crate::server::Call;
 use crate::target::Verb;
-use crate::write::{self, Part, attributes, store_failed};
+use crate::write::{self, Attempts, Part};
 
 /// Answers a request to a subresource.
-pub(crate) async fn answer(call: Call) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let name = call.target.subresource.clone().unwrap_or_default();
     let subresource = call.row.resource.subresource(&name).ok_or_else(ApiError::no_such_path)?;
     if !subresource.verbs.contains(&call.verb.name()) {
@@ -27,13 +25,13 @@ pub(crate) async fn answer(call: Call) -> Result<Response<Body>, ApiError> {
     }
     let is_pod = (call.row.group(), call.row.kind()) == ("", "Pod");
     match (name.as_str(), call.verb) {
-        ("status" | "resize", Verb::Get) => read::get(&call),
-        ("status", Verb::Update | Verb::Patch) => write::change(&call, Part::Status).await,
-        ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(&call, Part::Resize).await,
-        ("finalize", Verb::Update) => write::change(&call, Part::Finalize).await,
-        ("binding", Verb::Create) if is_pod => bind(&call).await,
-        ("scale", Verb::Get) => scale::get(&call),
-        ("scale", Verb::Update | Verb::Patch) => scale::change(&call).await,
+        ("status" | "resize", Verb::Get) => read::get(call),
+        ("status", Verb::Update | Verb::Patch) => write::change(call, Part::Status).await,
+        ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(call, Part::Resize).await,
+        ("finalize", Verb::Update) => write::change(call, Part::Finalize).await,
+        ("binding", Verb::Create) if is_pod => bind(call).await,
+        ("scale", Verb::Get) => scale::get(call),
+        ("scale", Verb::Update | Verb::Patch) => scale::change(call).await,
         _ => Err(ApiError::no_such_path()),
     }
 }
@@ -43,17 +41,29 @@ async fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
     let kind = Schema::builtin().kind("", "v1", "Binding").ok_or_else(ApiError::no_such_path)?;
     let binding = object(&call.head.headers, &call.body, kind, call.server.rules())?.value;
     let key = call.row.key(call.namespace(), call.name())?;
-    let edit = |current: Option<&Arc<Object>>| -> Result<Option<Edit>, ApiError> {
-        let current = current.ok_or_else(|| call.row.not_found(call.name()))?;
-        let bound = pods::bind(call, &decode(&current.value)?, &binding)?;
-        let attributes = attributes(&call.row, &bound);
-        Ok(Some(Edit::Put { value: encode(&call.row, &bound)?, attributes }))
-    };
-    match call.server.store().update(&key, edit).await {
-        Ok(_) => Ok(answer_value(StatusCode::CREATED, &success())),
-        Err(UpdateError::Refused(error)) => Err(error),
-        Err(UpdateError::Write(error)) => Err(store_failed(&error)),
+    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    loop {
+        match try_bind(call, &binding, &mut attempts).await {
+            Ok(false) => {}
+            Ok(true) => return attempts.settled(Ok(answer_value(StatusCode::CREATED, &success()))).await,
+            Err(error) => return attempts.settled(Err(error)).await,
+        }
     }
+}
+
+/// Whether the binding is stored, or was a dry run.
+async fn try_bind(call: &Call, binding: &Value, attempts: &mut Attempts<'_>) -> Result<bool, ApiError> {
+    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
+    let (chain, mut binding) = (call.server.admission(), binding.clone());
+    let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
+    chain.mutate(&attributes, &mut binding).await?;
+    let bound = pods::bind(call, &decode(&current.value)?, &binding)?;
+    chain.validate(&attributes, &binding).await?;
+    if attributes.dry_run {
+        return Ok(true);
+    }
+    let charge = || chain.charge(&attributes, &binding);
+    Ok(attempts.commit(Some(&current), Some(&bound), charge).await?.is_some())
 }
 
 /// A `Status` that says that all went well.

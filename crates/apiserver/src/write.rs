@@ -1,21 +1,24 @@
 //! Writing objects: new ones, other versions of them, and changes.
 //!
-//! A write is a pure decision over the object as it stands, carried out by the store if nobody came between;
-//! if somebody did, it is decided again. So two patches of one object never lose each other's work.
+//! A write is a decision over the object as it stands, carried out by the store if nobody came between; if
+//! somebody did, it is decided again. So two patches of one object never lose each other's work. Who has a say in
+//! the decision, and in which order, is told in [`crate::admission`].
 
+mod attempt;
 mod part;
 
 use http::{Response, StatusCode};
-use parking_lot::Mutex;
-use plumb_store::{Attributes, Edit, Key, Object, UpdateError, Updated, Write, WriteError};
+use plumb_store::{Event, Key, Object, Write, WriteError};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
 
+pub(crate) use attempt::Attempts;
 pub(crate) use part::Part;
 
-use crate::error::{ApiError, Cause};
-use crate::exchange::{Body, FieldValidation, answer_value, object, warn};
+use crate::admission::{Attributes, Operation};
+use crate::error::ApiError;
+use crate::exchange::{Body, FieldValidation, answer_value, object};
 use crate::kinds::Row;
 use crate::object::{decode, encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
@@ -24,92 +27,138 @@ use crate::server::{ApiServer, Call};
 use crate::strategy;
 use crate::target::Verb;
 
+/// How many names are generated for one object before it is given up.
+const NAMES: usize = 8;
+
 /// Stores a new object.
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let decoded = object(&call.head.headers, &call.body, call.row.body, call.server.rules())?;
-    let warnings = FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?;
-    let mut new = decoded.value;
-    set_namespace(call, &mut new)?;
-    let dry_run = call.query.dry_run()?;
-    let server = &call.server;
+    call.warn(FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?);
+    make(call, decoded.value).await
+}
+
+/// Stores what a client asks for as a new object.
+pub(crate) async fn make(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
+    set_namespace(call, &mut asked)?;
+    clear(&mut asked);
+    asked["kind"] = json!(call.row.kind());
+    asked["apiVersion"] = json!(call.row.api_version());
+    strategy::complete(&call.row, &Value::Null, &mut asked, &call.server)?;
+    let (name, prefix) = (meta(&asked, "name").to_owned(), meta(&asked, "generateName").to_owned());
+    let mut attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
+    (attributes.name, attributes.generate_name) = (&name, &prefix);
+    if call.row.kind() == "Namespace" && call.row.group().is_empty() {
+        attributes.namespace = Some(&name);
+    }
+    call.server.admission().mutate(&attributes, &mut asked).await?;
+    let generates = meta(&asked, "name").is_empty() && !meta(&asked, "generateName").is_empty();
+    for _ in 1..NAMES {
+        if !generates {
+            break;
+        }
+        if let Some(response) = try_make(call, &attributes, asked.clone()).await? {
+            return Ok(response);
+        }
+    }
+    let name = meta(&asked, "name").to_owned();
+    let made = try_make(call, &attributes, asked).await?;
+    made.ok_or_else(|| ApiError::already_exists(call.row.group(), call.row.plural(), &name))
+}
+
+/// Stores a new object, unless there is one of its name.
+async fn try_make(
+    call: &Call,
+    attributes: &Attributes<'_>,
+    mut new: Value,
+) -> Result<Option<Response<Body>>, ApiError> {
+    let (server, chain) = (&call.server, call.server.admission());
     begin(server, &call.row, &mut new);
     strategy::prepare_create(&call.row, &mut new, server)?;
     strategy::validate_create(&call.row, &new, server)?;
-    if let Some(namespace) = call.namespace() {
-        accepts_new(server, namespace, &call.row, meta(&new, "name"))?;
-    }
     let name = meta(&new, "name").to_owned();
+    let attributes = Attributes { name: &name, ..*attributes };
+    chain.validate(&attributes, &new).await?;
     let key = call.row.key(call.namespace(), &name)?;
-    let exists = || ApiError::already_exists(call.row.group(), call.row.plural(), &name);
-    let mut response = if dry_run {
-        if server.store().get(&key).is_some() {
-            return Err(exists());
-        }
-        answer_value(StatusCode::CREATED, &new)
-    } else {
-        let write = Write::create(key, encode(&call.row, &new)?).attributes(attributes(&call.row, &new));
-        let event = server.store().write(write).await.map_err(|error| match error {
-            WriteError::Conflict(_) => exists(),
-            other => store_failed(&other),
-        })?;
-        let stored = event.current().ok_or_else(|| ApiError::internal("a create stored nothing"))?;
-        show(call, StatusCode::CREATED, &stored.value)?
+    let mut attempts = Attempts::new(server, &call.row, key);
+    let found = attempts.begin()?;
+    if found.is_some() {
+        return attempts.settled(Ok(None)).await;
+    }
+    if attributes.dry_run {
+        chain.charge(&attributes, &new)?;
+        return attempts.settled(Ok(Some(answer_value(StatusCode::CREATED, &new)))).await;
+    }
+    let Some(event) = attempts.commit(None, Some(&new), || chain.charge(&attributes, &new)).await? else {
+        return attempts.settled(Ok(None)).await;
     };
-    warn(&mut response, &warnings);
-    Ok(response)
+    let stored = event.current().ok_or_else(|| ApiError::internal("a create stored nothing"))?;
+    show(call, StatusCode::CREATED, &stored.value).map(Some)
 }
 
 /// Stores another version of an object, or of a part of it.
 pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, ApiError> {
-    let validation = FieldValidation::of(&call.query)?;
-    let warnings = Mutex::new(Vec::new());
-    let asked = Asked::read(call, validation, &warnings)?;
+    let asked = Asked::read(call)?;
     let key = call.row.key(call.namespace(), call.name())?;
-    let decide = |current: Option<&Arc<Object>>| -> Result<Option<(Value, Edit)>, ApiError> {
-        let current = current.ok_or_else(|| call.row.not_found(call.name()))?;
-        let old = decode(&current.value)?;
-        let mut new = asked.apply(call, &old, validation, &warnings)?;
-        let revision = current.mod_revision.to_string();
-        same_object(call, &old, &mut new, &revision)?;
-        part.prepare_update(call, &old, &mut new)?;
-        part.validate_update(call, &old, &new)?;
-        // Both carry the resource version of the stored object by now.
-        if new == old {
-            return Ok(None);
-        }
-        if released(&new) {
-            return Ok(Some((new, Edit::Delete)));
-        }
-        let edit = Edit::Put { value: encode(&call.row, &new)?, attributes: attributes(&call.row, &new) };
-        Ok(Some((new, edit)))
-    };
-    let store = call.server.store();
-    let mut response = if call.query.dry_run()? {
-        let current = store.get(&key);
-        match decide(current.as_ref())? {
-            Some((new, _)) => answer_value(StatusCode::OK, &new),
-            None => {
-                show(call, StatusCode::OK, &current.ok_or_else(|| call.row.not_found(call.name()))?.value)?
-            }
-        }
-    } else {
-        let edit =
-            |current: Option<&Arc<Object>>| decide(current).map(|decided| decided.map(|(_, edit)| edit));
-        let bytes = match store.update(&key, edit).await {
-            Ok(Updated::Changed(event)) => {
+    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    loop {
+        match try_change(call, part, &asked, &mut attempts).await {
+            Ok(Changed::Stored(event)) => {
                 let shown = event.current().or_else(|| event.previous());
-                shown.map(|object| object.value.clone())
+                let shown = shown.ok_or_else(|| call.row.not_found(call.name()))?;
+                return show(call, StatusCode::OK, &shown.value);
             }
-            Ok(Updated::Kept(current)) => current.map(|object| object.value.clone()),
-            Err(UpdateError::Refused(error)) => return Err(error),
-            Err(UpdateError::Write(WriteError::Conflict(_))) => return Err(call.row.modified(call.name())),
-            Err(UpdateError::Write(error)) => return Err(store_failed(&error)),
-        };
-        show(call, StatusCode::OK, &bytes.ok_or_else(|| call.row.not_found(call.name()))?)?
-    };
-    let warnings = warnings.into_inner();
-    warn(&mut response, &warnings);
-    Ok(response)
+            Ok(Changed::Tried(new)) => {
+                return attempts.settled(Ok(answer_value(StatusCode::OK, &new))).await;
+            }
+            Ok(Changed::Kept(current)) => {
+                return attempts.settled(show(call, StatusCode::OK, &current.value)).await;
+            }
+            Ok(Changed::Again) => {}
+            Err(error) => return attempts.settled(Err(error)).await,
+        }
+    }
+}
+
+/// What came of a try to change an object.
+enum Changed {
+    /// It is stored.
+    Stored(Arc<Event>),
+    /// It was a dry run, and would have been this.
+    Tried(Value),
+    /// There was nothing to change.
+    Kept(Arc<Object>),
+    /// Somebody came between.
+    Again,
+}
+
+async fn try_change(
+    call: &Call,
+    part: Part,
+    asked: &Asked,
+    attempts: &mut Attempts<'_>,
+) -> Result<Changed, ApiError> {
+    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
+    let old = decode(&current.value)?;
+    let mut new = asked.apply(call, &old)?;
+    let revision = current.mod_revision.to_string();
+    same_object(call, &old, &mut new, &revision)?;
+    part.complete(call, &old, &mut new)?;
+    let (chain, attributes) = (call.server.admission(), Attributes::of(call, Operation::Update, &old)?);
+    chain.mutate(&attributes, &mut new).await?;
+    part.prepare_update(call, &old, &mut new)?;
+    part.validate_update(call, &old, &new)?;
+    chain.validate(&attributes, &new).await?;
+    if attributes.dry_run {
+        chain.charge(&attributes, &new)?;
+        return Ok(Changed::Tried(new));
+    }
+    // Both carry the resource version of the stored object by now.
+    if new == old {
+        return Ok(Changed::Kept(current));
+    }
+    let stored = (!released(&new)).then_some(&new);
+    let done = attempts.commit(Some(&current), stored, || chain.charge(&attributes, &new)).await?;
+    Ok(done.map_or(Changed::Again, Changed::Stored))
 }
 
 /// What a client wants an object to become.
@@ -121,34 +170,39 @@ enum Asked {
 }
 
 impl Asked {
-    fn read(
-        call: &Call,
-        validation: FieldValidation,
-        warnings: &Mutex<Vec<String>>,
-    ) -> Result<Self, ApiError> {
+    fn read(call: &Call) -> Result<Self, ApiError> {
         if call.verb != Verb::Update {
             return Patch::read(&call.head.headers, &call.body, call.server.rules()).map(Self::Patched);
         }
         let decoded = object(&call.head.headers, &call.body, call.row.body, call.server.rules())?;
-        *warnings.lock() = validation.judge(call.row.body, &decoded.strict)?;
+        call.warn(FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?);
         Ok(Self::Whole(decoded.value))
     }
 
-    fn apply(
-        &self,
-        call: &Call,
-        old: &Value,
-        validation: FieldValidation,
-        warnings: &Mutex<Vec<String>>,
-    ) -> Result<Value, ApiError> {
+    fn apply(&self, call: &Call, old: &Value) -> Result<Value, ApiError> {
         match self {
             Self::Whole(new) => Ok(new.clone()),
             Self::Patched(patch) => {
                 let decoded = patch.apply(call.row.body, old)?;
-                *warnings.lock() = validation.judge(call.row.body, &decoded.strict)?;
+                call.warn(FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?);
                 Ok(decoded.value)
             }
         }
+    }
+}
+
+/// Takes from a new object what is not a client's to say.
+fn clear(new: &mut Value) {
+    let fields = metadata(new);
+    for cleared in [
+        "resourceVersion",
+        "selfLink",
+        "deletionTimestamp",
+        "deletionGracePeriodSeconds",
+        "uid",
+        "creationTimestamp",
+    ] {
+        fields.remove(cleared);
     }
 }
 
@@ -158,9 +212,6 @@ fn begin(server: &ApiServer, row: &Row, new: &mut Value) {
     new["kind"] = json!(row.kind());
     new["apiVersion"] = json!(row.api_version());
     let fields = metadata(new);
-    for cleared in ["resourceVersion", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds"] {
-        fields.remove(cleared);
-    }
     let prefix = fields.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
     let named = fields.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     if !named && !prefix.is_empty() {
@@ -197,24 +248,6 @@ fn set_namespace(call: &Call, new: &mut Value) -> Result<(), ApiError> {
             "the namespace of the provided object does not match the namespace sent on the request",
         )),
     }
-}
-
-/// A namespace takes new objects if it exists and is not on its way out.
-fn accepts_new(server: &ApiServer, namespace: &str, row: &Row, name: &str) -> Result<(), ApiError> {
-    let missing = || ApiError::not_found("", "namespaces", namespace);
-    let namespaces = server.kinds().find("", "namespaces").ok_or_else(missing)?;
-    let object = server.store().get(&namespaces.key(None, namespace)?).ok_or_else(missing)?;
-    let object = decode(&object.value)?;
-    if object["status"]["phase"] != "Terminating" && !is_deleting(&object) {
-        return Ok(());
-    }
-    let why = format!("unable to create new content in namespace {namespace} because it is being terminated");
-    let cause = Cause {
-        reason: "NamespaceTerminating".into(),
-        message: format!("namespace {namespace} is being terminated"),
-        field: "metadata.namespace".into(),
-    };
-    Err(ApiError::forbidden(row.group(), row.plural(), name, &why).because(cause))
 }
 
 /// Whether the new version is of the same object and of the version that the client saw; and what no client
@@ -271,11 +304,13 @@ fn released(object: &Value) -> bool {
 }
 
 /// What watchers of a kind are indexed by.
-pub(crate) fn attributes(row: &Row, object: &Value) -> Attributes {
+pub(crate) fn attributes(row: &Row, object: &Value) -> plumb_store::Attributes {
     let node = object.pointer("/spec/nodeName").and_then(Value::as_str);
     match node {
-        Some(node) if row.group().is_empty() && row.kind() == "Pod" => Attributes::one("spec.nodeName", node),
-        _ => Attributes::none(),
+        Some(node) if row.group().is_empty() && row.kind() == "Pod" => {
+            plumb_store::Attributes::one("spec.nodeName", node)
+        }
+        _ => plumb_store::Attributes::none(),
     }
 }
 
@@ -297,6 +332,7 @@ pub(crate) fn make_first_namespaces(server: &ApiServer) -> Result<(), ApiError> 
         }
         let mut namespace = json!({ "metadata": { "name": name } });
         begin(server, &row, &mut namespace);
+        strategy::complete(&row, &Value::Null, &mut namespace, server)?;
         strategy::prepare_create(&row, &mut namespace, server)?;
         let write = Write::create(key, encode(&row, &namespace)?);
         match server.store().write(write).wait() {

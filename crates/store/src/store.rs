@@ -11,9 +11,9 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    Directory, Disk, Edit, Event, Expect, Interest, Journal, Key, List, Object, OpenError, Page, Patience,
-    Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch, Write, WriteError, backup,
-    committer::Shared, head::Head, log::Log, watch::Queue,
+    Conflict, Directory, Disk, Edit, Event, Expect, Interest, Journal, Key, List, Object, OpenError, Page,
+    Patience, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch, Write, WriteError,
+    backup, committer::Shared, head::Head, log::Log, watch::Queue,
 };
 
 /// How often an update is tried against other writers of the same key. Each loss means that another one won.
@@ -191,6 +191,37 @@ impl Store {
             }
         }
         self.answer(Err(WriteError::Contended(key.clone()).into()))
+    }
+
+    /// The object at a key as writers see it: with all writes accepted so far, durable or not.
+    ///
+    /// For a writer whose decision takes too long for [`Store::update`], such as one that asks others: it decides
+    /// over this, writes with [`Store::attempt`], and begins again after a conflict. Whatever it tells anybody of
+    /// what it saw waits for [`Store::settled`].
+    pub fn newest(&self, key: &Key) -> Option<Arc<Object>> {
+        self.shared().head.lock().get(key).cloned()
+    }
+
+    /// Waits until everything accepted so far is durable.
+    pub fn settled(&self) -> Ticket<()> {
+        self.answer(Ok(()))
+    }
+
+    /// Writes several keys like [`Store::transact`], but tells of a conflict at once, so that whoever lost against
+    /// another writer can decide again in time for the same batch.
+    ///
+    /// What a conflict shows may not be durable yet; see [`Store::newest`].
+    pub fn attempt(&self, writes: Vec<Write>) -> Result<Ticket<Vec<Arc<Event>>>, Conflict> {
+        let mut head = self.shared().head.lock();
+        let outcome = match <[Write; 1]>::try_from(writes) {
+            // One write needs no state to fall back to.
+            Ok([write]) => head.write(write).map(|event| vec![event]),
+            Err(writes) => head.transact(writes),
+        };
+        match outcome {
+            Err(WriteError::Conflict(conflict)) => Err(conflict),
+            outcome => Ok(self.ticket(head, outcome)),
+        }
     }
 
     /// Follows what happens after a revision: exactly the events of interest beyond it, each once.

@@ -1,21 +1,19 @@
 //! How many copies of something there are to be, whatever the something is.
 
-use std::sync::Arc;
-
 use http::{Response, StatusCode};
 use plumb_apischema::Schema;
 use plumb_apischema::schema::Kind;
-use plumb_store::{Edit, Object, UpdateError, Updated};
 use serde_json::{Value, json};
 
+use crate::admission::{Attributes, Operation};
 use crate::error::ApiError;
 use crate::exchange::{Body, answer_value, object as read_object};
-use crate::object::{decode, encode, meta};
+use crate::object::{decode, meta};
 use crate::patching::Patch;
 use crate::server::Call;
 use crate::strategy;
 use crate::target::Verb;
-use crate::write::{attributes, store_failed};
+use crate::write::Attempts;
 
 fn kind() -> Result<&'static Kind, ApiError> {
     Schema::builtin().kind("autoscaling", "v1", "Scale").ok_or_else(ApiError::no_such_path)
@@ -31,31 +29,43 @@ pub(super) fn get(call: &Call) -> Result<Response<Body>, ApiError> {
 /// Changes how many there are to be.
 pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
-    let edit = |current: Option<&Arc<Object>>| -> Result<Option<Edit>, ApiError> {
-        let current = current.ok_or_else(|| call.row.not_found(call.name()))?;
-        let old = decode(&current.value)?;
-        let scale = asked(call, &scale_of(&old))?;
-        let given = meta(&scale, "resourceVersion");
-        if !given.is_empty() && given != current.mod_revision.to_string() {
-            return Err(call.row.modified(call.name()));
+    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    loop {
+        match try_change(call, &mut attempts).await {
+            Ok(None) => {}
+            Ok(Some(object)) => {
+                return attempts.settled(Ok(answer_value(StatusCode::OK, &scale_of(&object)))).await;
+            }
+            Err(error) => return attempts.settled(Err(error)).await,
         }
-        let mut new = old.clone();
-        new["spec"]["replicas"] = scale.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
-        strategy::count_generation(&old, &mut new);
-        strategy::validate_update(&call.row, &old, &new, &call.server)?;
-        if new == old {
-            return Ok(None);
-        }
-        Ok(Some(Edit::Put { value: encode(&call.row, &new)?, attributes: attributes(&call.row, &new) }))
-    };
-    let stored = match call.server.store().update(&key, edit).await {
-        Ok(Updated::Changed(event)) => event.current().cloned(),
-        Ok(Updated::Kept(current)) => current,
-        Err(UpdateError::Refused(error)) => return Err(error),
-        Err(UpdateError::Write(error)) => return Err(store_failed(&error)),
-    };
-    let stored = stored.ok_or_else(|| call.row.not_found(call.name()))?;
-    Ok(answer_value(StatusCode::OK, &scale_of(&decode(&stored.value)?)))
+    }
+}
+
+/// The object with its new scale, unless somebody came between.
+async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<Value>, ApiError> {
+    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
+    let old = decode(&current.value)?;
+    let old_scale = scale_of(&old);
+    let mut scale = asked(call, &old_scale)?;
+    let given = meta(&scale, "resourceVersion");
+    if !given.is_empty() && given != current.mod_revision.to_string() {
+        return Err(call.row.modified(call.name()));
+    }
+    let (chain, attributes) = (call.server.admission(), Attributes::of(call, Operation::Update, &old_scale)?);
+    chain.mutate(&attributes, &mut scale).await?;
+    let mut new = old.clone();
+    new["spec"]["replicas"] = scale.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
+    strategy::count_generation(&old, &mut new);
+    strategy::validate_update(&call.row, &old, &new, &call.server)?;
+    chain.validate(&attributes, &scale).await?;
+    if new == old || attributes.dry_run {
+        return Ok(Some(new));
+    }
+    let charge = || chain.charge(&attributes, &scale);
+    match attempts.commit(Some(&current), Some(&new), charge).await? {
+        None => Ok(None),
+        Some(event) => event.current().map(|object| decode(&object.value)).transpose(),
+    }
 }
 
 /// The scale that a client wants, given the one there is.

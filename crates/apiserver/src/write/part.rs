@@ -21,6 +21,14 @@ pub(crate) enum Part {
 }
 
 impl Part {
+    /// Fills in what the new version leaves out.
+    pub(crate) fn complete(self, call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
+        match self {
+            Self::Main | Self::Resize => strategy::complete(&call.row, old, new, &call.server),
+            Self::Status | Self::Finalize => Ok(()),
+        }
+    }
+
     /// Takes from the new version what this part may change, and everything else from the old one.
     pub(crate) fn prepare_update(self, call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         match self {

@@ -1,0 +1,254 @@
+//! Admission: what else has a say in a write, after the rules of the object itself.
+//!
+//! ```text
+//!   object as it stands ▸ what is asked ▸ defaults
+//!     ▸ mutate    plugins in order, then mutating webhooks
+//!     ▸ prepare, validate (the kind's own rules: strategy, validation)
+//!     ▸ validate  plugins in order, then validating webhooks
+//!     ▸ charge    quotas: writes that happen together with the object's own, or not at all
+//!     ▸ compare and swap; from the start if somebody came between
+//! ```
+//!
+//! Every write passes here, whatever its door: create, update, patch, apply, delete, collections, and the
+//! subresources that write. [`Attributes`] say what is written and by whom. The new version is not among them:
+//! [`Plugin::mutate`] gets it to change, [`Plugin::validate`] to judge; it is null when an object is deleted.
+//!
+//! # How a plugin is made
+//!
+//! One file below `admission/`, named as the plugin: a pure decision over values, and a [`Plugin`] that reads what
+//! the decision needs from the store and says [`Plugin::handles`] cheaply, by kind and operation, since everything
+//! is asked of every write. It joins [`Chain::new`] at its place in the order of kube-apiserver. Plugins are
+//! synchronous: what they ask is in memory. Only webhooks wait for others, and nothing waits if none is
+//! concerned.
+//!
+//! A plugin may be asked about the same write again, if somebody came between; it has no effects of its own. What
+//! is to be written beside the object is a charge.
+
+mod namespace_lifecycle;
+mod pod_resize;
+
+use plumb_store::Write;
+use serde_json::{Value, json};
+
+use crate::authn::User;
+use crate::error::ApiError;
+use crate::kinds::Row;
+use crate::server::{ApiServer, Call};
+use crate::target::{Query, Verb};
+
+/// What a write does to an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Operation {
+    /// It comes to be.
+    Create,
+    /// It changes.
+    Update,
+    /// It goes.
+    Delete,
+}
+
+impl Operation {
+    /// The word that webhooks use.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Create => "CREATE",
+            Self::Update => "UPDATE",
+            Self::Delete => "DELETE",
+        }
+    }
+}
+
+/// What is written, and by whom.
+#[derive(Clone, Copy)]
+pub(crate) struct Attributes<'a> {
+    /// Where objects are read and rules are asked.
+    pub(crate) server: &'a ApiServer,
+    /// What the write does.
+    pub(crate) operation: Operation,
+    /// The kind that the address names.
+    pub(crate) row: &'a Row,
+    /// What hangs below the object, if the address goes on: then old and new may be of another kind, such as a
+    /// `Binding`.
+    pub(crate) subresource: Option<&'a str>,
+    /// The namespace. A namespace lives in itself.
+    pub(crate) namespace: Option<&'a str>,
+    /// The name; empty while it is not generated yet.
+    pub(crate) name: &'a str,
+    /// What the name is generated after, if it is.
+    pub(crate) generate_name: &'a str,
+    /// The object as it stands; null if it comes to be.
+    pub(crate) old: &'a Value,
+    /// Who asks.
+    pub(crate) user: &'a User,
+    /// Whether the write is only tried.
+    pub(crate) dry_run: bool,
+    /// How it was asked for.
+    pub(crate) options: Options<'a>,
+    /// What the client is to be told besides.
+    pub(crate) warnings: &'a Warnings,
+}
+
+/// How a write was asked for.
+#[derive(Clone, Copy)]
+pub(crate) enum Options<'a> {
+    /// By the parameters of a request.
+    Query(Verb, &'a Query),
+    /// By a body of `DeleteOptions`.
+    Delete(&'a Value),
+}
+
+impl Options<'_> {
+    /// As an object, the way webhooks see them.
+    pub(crate) fn to_value(self) -> Value {
+        let (verb, query) = match self {
+            Self::Delete(options) => {
+                let mut options = if options.is_object() { options.clone() } else { json!({}) };
+                options["kind"] = json!("DeleteOptions");
+                options["apiVersion"] = json!("meta.k8s.io/v1");
+                return options;
+            }
+            Self::Query(verb, query) => (verb, query),
+        };
+        let kind = match verb {
+            Verb::Create => "CreateOptions",
+            Verb::Patch => "PatchOptions",
+            _ => "UpdateOptions",
+        };
+        let mut options = json!({ "kind": kind, "apiVersion": "meta.k8s.io/v1" });
+        for name in ["fieldManager", "fieldValidation"] {
+            if let Some(value) = query.get(name) {
+                options[name] = json!(value);
+            }
+        }
+        if let Some(value) = query.get("dryRun") {
+            options["dryRun"] = json!([value]);
+        }
+        if verb == Verb::Patch && query.is_on("force").unwrap_or_default() {
+            options["force"] = json!(true);
+        }
+        options
+    }
+}
+
+impl<'a> Attributes<'a> {
+    /// What a request writes.
+    pub(crate) fn of(call: &'a Call, operation: Operation, old: &'a Value) -> Result<Self, ApiError> {
+        Ok(Self {
+            server: &call.server,
+            operation,
+            row: &call.row,
+            subresource: call.target.subresource.as_deref(),
+            // Also where the kind has no namespaces: a namespace is in itself.
+            namespace: call.target.namespace.as_deref(),
+            name: call.name(),
+            generate_name: "",
+            old,
+            user: &call.user,
+            dry_run: call.query.dry_run()?,
+            options: Options::Query(call.verb, &call.query),
+            warnings: &call.warnings,
+        })
+    }
+
+    /// Whether this is about objects of a kind themselves, and not about something below them.
+    pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
+        self.subresource.is_none() && self.is_below(group, plural)
+    }
+
+    /// Whether this is about objects of a kind or something below them.
+    pub(crate) fn is_below(&self, group: &str, plural: &str) -> bool {
+        (self.row.group(), self.row.plural()) == (group, plural)
+    }
+
+    /// The refusal of this write.
+    pub(crate) fn forbidden(&self, why: &str) -> ApiError {
+        let name = match (self.name, self.generate_name) {
+            ("", "") => "Unknown",
+            ("", prefix) => prefix,
+            (name, _) => name,
+        };
+        ApiError::forbidden(self.row.group(), self.row.plural(), name, why)
+    }
+}
+
+/// What a client is told besides the answer, each once.
+#[derive(Debug, Default)]
+pub(crate) struct Warnings(parking_lot::Mutex<Vec<String>>);
+
+impl Warnings {
+    /// Adds one, unless it was said already.
+    pub(crate) fn add(&self, text: impl Into<String>) {
+        let (text, mut said) = (text.into(), self.0.lock());
+        if !said.contains(&text) {
+            said.push(text);
+        }
+    }
+
+    /// Everything that was added.
+    pub(crate) fn said(&self) -> Vec<String> {
+        self.0.lock().clone()
+    }
+}
+
+/// One who has a say in writes.
+pub(crate) trait Plugin: Send + Sync {
+    /// Its name on the command line of kube-apiserver.
+    fn name(&self) -> &'static str;
+
+    /// Whether it has anything to say about writes like this.
+    fn handles(&self, attributes: &Attributes<'_>) -> bool;
+
+    /// Changes what is to be written, or refuses it.
+    fn mutate(&self, _: &Attributes<'_>, _: &mut Value) -> Result<(), ApiError> {
+        Ok(())
+    }
+
+    /// Refuses what is to be written.
+    fn validate(&self, _: &Attributes<'_>, _: &Value) -> Result<(), ApiError> {
+        Ok(())
+    }
+}
+
+/// All who have a say, in order.
+pub(crate) struct Chain {
+    plugins: Vec<Box<dyn Plugin>>,
+}
+
+impl Chain {
+    /// The plugins that are on, in the order of kube-apiserver.
+    pub(crate) fn new() -> Self {
+        Self {
+            plugins: vec![Box::new(namespace_lifecycle::NamespaceLifecycle), Box::new(pod_resize::PodResize)],
+        }
+    }
+
+    fn concerned<'a>(&'a self, attributes: &'a Attributes<'a>) -> impl Iterator<Item = &'a dyn Plugin> {
+        self.plugins.iter().map(|plugin| &**plugin).filter(|plugin| plugin.handles(attributes))
+    }
+
+    /// Has everyone change what is to be written.
+    #[expect(clippy::unused_async, reason = "webhooks are called here")]
+    pub(crate) async fn mutate(&self, attributes: &Attributes<'_>, new: &mut Value) -> Result<(), ApiError> {
+        for plugin in self.concerned(attributes) {
+            plugin.mutate(attributes, new)?;
+        }
+        Ok(())
+    }
+
+    /// Has everyone judge what is to be written.
+    #[expect(clippy::unused_async, reason = "webhooks are called here")]
+    pub(crate) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
+        for plugin in self.concerned(attributes) {
+            plugin.validate(attributes, new)?;
+        }
+        Ok(())
+    }
+
+    /// What has to be written together with the object: nothing, unless a quota counts it.
+    ///
+    /// Each write expects what was seen, so that whoever counts at the same time counts again.
+    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "quotas refuse here")]
+    pub(crate) fn charge(&self, _: &Attributes<'_>, _: &Value) -> Result<Vec<Write>, ApiError> {
+        Ok(Vec::new())
+    }
+}

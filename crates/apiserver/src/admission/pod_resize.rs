@@ -1,0 +1,67 @@
+//! A pod does not grow beyond what its node could ever hold, where the rules have the API server say so.
+
+use k8s_openapi::api::core::v1::{Node, Pod, PodSpec};
+use plumb_resize::admission::over_capacity;
+use plumb_resize::list::{BadQuantity, declared};
+use plumb_resize::pod::{PodResources, PodShape};
+use plumb_resize::rules::Rules;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::{Attributes, Operation, Plugin};
+use crate::error::{ApiError, Cause};
+use crate::object::decode;
+use crate::pods::typed;
+
+/// Refuses resizes that the pod's node could never hold.
+pub(super) struct PodResize;
+
+impl Plugin for PodResize {
+    fn name(&self) -> &'static str {
+        "PodResizeValidator"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.operation == Operation::Update
+            && attributes.server.rules().refuse_over_capacity
+            && attributes.is_below("", "pods")
+            && matches!(attributes.subresource, None | Some("resize"))
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
+        let generation = |pod: &Value| pod.pointer("/metadata/generation").cloned();
+        let node = new.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+        if node.is_empty() || generation(attributes.old) == generation(new) {
+            return Ok(());
+        }
+        let server = attributes.server;
+        let missing = || attributes.forbidden(&format!("node {node:?} not found"));
+        let row = server.kinds().find("", "nodes").ok_or_else(missing)?;
+        let stored = server.store().get(&row.key(None, node)?).ok_or_else(missing)?;
+        let node = Node::deserialize(decode(&stored.value)?).map_err(|_| missing())?;
+        let verdict = fits(&typed(new)?, &node, server.rules())
+            .map_err(|error| ApiError::bad_request(error.to_string()))?;
+        match verdict {
+            None => Ok(()),
+            Some((reason, why)) => Err(attributes
+                .forbidden(&why)
+                .because(Cause { reason: reason.to_owned(), ..Cause::default() })),
+        }
+    }
+}
+
+/// Why a node could never hold a pod, with the machine's word for it.
+fn fits(pod: &Pod, node: &Node, rules: &Rules) -> Result<Option<(&'static str, String)>, BadQuantity> {
+    let os = node.metadata.labels.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
+    if let Some(os) = os.filter(|os| *os != "linux") {
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let why = format!("pod resize is only supported on linux nodes, node {name:?} is {os:?}");
+        return Ok(Some(("UnsupportedPlatform", why)));
+    }
+    let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
+    let allocatable = declared(allocatable)?.amounts();
+    let none = PodSpec::default();
+    let desired = PodResources::desired(pod.spec.as_ref().unwrap_or(&none))?;
+    let requests = PodShape::of(pod)?.requests(&desired);
+    Ok(over_capacity(requests, allocatable, rules).map(|why| ("NodeCapacity", why)))
+}
