@@ -47,6 +47,7 @@
 //! - `apiVersion` and `kind` of objects inside objects are kept as they were sent; through upstream's storage they
 //!   are lost, and written anew for the claim templates of a `StatefulSet`.
 
+pub mod apply;
 pub mod json;
 pub mod openapi;
 pub mod patch;

@@ -28,7 +28,7 @@
 
 pub mod json;
 mod merging;
-mod said;
+pub(crate) mod said;
 pub mod strategic;
 
 pub use merging::merge;

@@ -8,7 +8,7 @@ use serde_json::Value;
 const MOST: usize = 4096;
 
 /// A value as `%v` prints it; a long one is cut.
-pub(super) fn said(value: &Value) -> String {
+pub(crate) fn said(value: &Value) -> String {
     let mut text = Short(String::new());
     // It stops when it is full.
     let _ = say(value, &mut text);
@@ -62,7 +62,7 @@ fn say(value: &Value, out: &mut impl fmt::Write) -> fmt::Result {
 }
 
 /// The Go type of a value that was read without a schema.
-pub(super) fn go_type(value: &Value) -> &'static str {
+pub(crate) fn go_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "%!s(<nil>)",
         Value::Bool(_) => "bool",

@@ -8,6 +8,12 @@ pub struct TypeId(pub(super) u16);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct StructId(pub(super) u16);
 
+impl StructId {
+    pub(crate) fn number(self) -> u16 {
+        self.0
+    }
+}
+
 /// A type: its shape, and the name it goes by in upstream's messages.
 #[derive(Clone, Copy, Debug)]
 pub struct Type {

@@ -1,0 +1,100 @@
+//! Server-side apply: who manages which fields of an object, and what happens when they disagree.
+//!
+//! ```text
+//!   a write ──▶ compare old and new ──▶ the writer manages what it changed, nobody else does ──▶ managedFields
+//!   an apply ─▶ merge into the object ─▶ take out what is applied no more ─▶ compare ─▶ conflict, or managedFields
+//! ```
+//!
+//! Everything walks by a [`Type`], which the built-in table and the schema of a CRD both come to. The rules are
+//! those of Kubernetes 1.36: lists of elements with keys are merged by them, atomic ones are one value, and
+//! fields are named as `FieldsV1` names them.
+//!
+//! ```
+//! use plumb_apischema::Schema;
+//! use plumb_apischema::apply::{ApplyError, Ignored, OneVersion, Tracker, Types, empty};
+//! use serde_json::json;
+//!
+//! let schema = Schema::builtin();
+//! let kind = schema.kind("", "v1", "ConfigMap").ok_or("no config maps")?;
+//! let versions = OneVersion { api_version: "v1", ty: Types::of_kind(kind), ignored: Ignored::Nothing };
+//! let (empty, now) = (empty(schema, kind), "2026-01-02T03:04:05Z");
+//! let tracker =
+//!     Tracker { versions: &versions, api_version: "v1", kind: "ConfigMap", subresource: "", now, empty: &empty };
+//!
+//! let mut live = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "1"}, "data": {"x": "1"}});
+//! tracker.update(&empty, &mut live, "kubectl-create");
+//! let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "2"}});
+//! let refused = tracker.apply(&live, &wanted, "robot", false).map_err(|error| error.to_string());
+//!
+//! assert_eq!(
+//!     refused,
+//!     Err("Apply failed with 1 conflict: conflict with \"kubectl-create\" using v1: .data.x".to_owned())
+//! );
+//! assert_eq!(tracker.apply(&live, &wanted, "robot", true).map(|applied| applied["data"]["x"] == "2"), Ok(true));
+//! # Ok::<(), &str>(())
+//! ```
+
+mod conflict;
+mod element;
+mod fields;
+mod managers;
+mod scale;
+mod set;
+mod tracker;
+mod types;
+mod value;
+mod walk;
+
+use serde_json::{Map, Value};
+
+pub use conflict::{Conflict, message as conflict_message};
+pub use element::Element;
+pub use fields::FieldsError;
+pub use managers::{Manager, Managers, ManagersError, Operation};
+pub use scale::{Replicas, Scale};
+pub use set::FieldSet;
+pub use tracker::{ApplyError, Ignored, OneVersion, Tracker, Versions};
+pub use types::{Type, Types};
+pub use walk::{Comparison, TypeErrors};
+
+use crate::schema::{Kind, Schema};
+use crate::zero;
+
+/// The fields that an object of a type has, down to those without parts.
+pub fn fields<'a>(ty: Type<'a>, object: &'a Value) -> Result<FieldSet<'a>, TypeErrors> {
+    walk::collect(ty, object)
+}
+
+/// The fields by which two objects of a type differ.
+pub fn compare<'a>(ty: Type<'a>, old: &'a Value, new: &'a Value) -> Result<Comparison<'a>, TypeErrors> {
+    walk::compare(ty, old, new)
+}
+
+/// One object of a type laid over another.
+pub fn merge(ty: Type<'_>, under: &Value, over: &Value) -> Result<Value, TypeErrors> {
+    walk::merge(ty, under, over)
+}
+
+/// An object with nothing but the members of a set.
+pub fn extract(ty: Type<'_>, object: &Value, set: &FieldSet<'_>) -> Value {
+    walk::extract(ty, object, set)
+}
+
+/// An object without the members of a set.
+pub fn remove(ty: Type<'_>, object: &Value, set: &FieldSet<'_>) -> Value {
+    walk::remove(ty, object, set)
+}
+
+/// Holds an object to its type, as one that is applied: no elements that nothing tells apart.
+pub fn validate(ty: Type<'_>, object: &Value) -> Result<(), TypeErrors> {
+    walk::validate(ty, object, false)
+}
+
+/// An object of a built-in kind that nobody has written anything into, as Go would write it.
+pub fn empty(schema: &Schema, kind: &Kind) -> Value {
+    let mut object = Map::new();
+    // An empty object is nowhere near the bound.
+    let _ = zero::fill(schema, kind.body, &mut object, &mut zero::Budget::new());
+    object.entry("metadata").or_insert_with(|| Value::Object(Map::new()));
+    Value::Object(object)
+}

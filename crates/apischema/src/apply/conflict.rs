@@ -1,0 +1,76 @@
+//! Fields that two managers want to have different values.
+
+use serde_json::Value;
+
+use super::element::{Element, said};
+use super::managers::{Manager, Operation};
+use super::set::FieldSet;
+
+/// A field that somebody else manages.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The field, as messages have it.
+    pub field: String,
+    /// Who manages it: `"kubectl" using apps/v1`.
+    pub manager: String,
+    pub(super) identity: String,
+    pub(super) path: Vec<Element<'static>>,
+}
+
+impl Conflict {
+    /// All fields of a set that a manager has.
+    pub(super) fn all(manager: &Manager<'_>, fields: &FieldSet<'_>) -> Vec<Self> {
+        let (identity, name) = (manager.identity(), name(manager));
+        let conflicts = fields.paths().into_iter().map(|path| Self {
+            field: said(&path),
+            manager: name.clone(),
+            identity: identity.clone(),
+            path: path.into_iter().map(Element::into_owned).collect(),
+        });
+        conflicts.collect()
+    }
+}
+
+/// A manager as messages name it.
+fn name(manager: &Manager<'_>) -> String {
+    let mut name = super::value::Quoted(&manager.name).to_string();
+    if !manager.subresource.is_empty() {
+        name = format!("{name} with subresource {:?}", manager.subresource);
+    }
+    if manager.operation == Operation::Update {
+        name = format!("{name} using {}", manager.api_version);
+    }
+    name
+}
+
+/// The message that tells of conflicts.
+pub fn message(conflicts: &[Conflict]) -> String {
+    if let [conflict] = conflicts {
+        return format!(
+            "Apply failed with 1 conflict: conflict with {}: {}",
+            conflict.manager, conflict.field
+        );
+    }
+    let mut lines = Vec::new();
+    let mut last = None;
+    for conflict in conflicts {
+        if last != Some(&conflict.identity) {
+            lines.push(format!("conflicts with {}:", conflict.manager));
+            last = Some(&conflict.identity);
+        }
+        lines.push(format!("- {}", conflict.field));
+    }
+    format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
+}
+
+/// Brings conflicts into the order in which they are told.
+pub(super) fn ordered(mut conflicts: Vec<Conflict>) -> Vec<Conflict> {
+    conflicts.sort_by(|one, other| one.identity.cmp(&other.identity));
+    conflicts
+}
+
+/// The text of an object's annotation, empty if it has none of the name.
+pub(super) fn annotation<'a>(object: &'a Value, name: &str) -> &'a str {
+    let annotations = object.get("metadata").and_then(|metadata| metadata.get("annotations"));
+    annotations.and_then(|all| all.get(name)).and_then(Value::as_str).unwrap_or_default()
+}

@@ -1,0 +1,108 @@
+//! One step of the way to a field.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde_json::Value;
+
+use super::value;
+
+/// One step of a path: into an object by a field's name, or into a list by what tells its elements apart.
+///
+/// Steps borrow from the objects they were found in.
+#[derive(Clone, Debug)]
+pub enum Element<'a> {
+    /// A field of an object.
+    Field(Cow<'a, str>),
+    /// The element of a list whose fields have these values, by name.
+    Key(Vec<(Cow<'a, str>, Cow<'a, Value>)>),
+    /// The element of a set.
+    Value(Cow<'a, Value>),
+    /// The element at a place.
+    Index(i64),
+}
+
+impl Element<'_> {
+    /// The same, borrowing from nobody.
+    pub fn into_owned(self) -> Element<'static> {
+        match self {
+            Self::Field(name) => Element::Field(Cow::Owned(name.into_owned())),
+            Self::Key(fields) => Element::Key(
+                (fields.into_iter())
+                    .map(|(name, value)| (Cow::Owned(name.into_owned()), Cow::Owned(value.into_owned())))
+                    .collect(),
+            ),
+            Self::Value(value) => Element::Value(Cow::Owned(value.into_owned())),
+            Self::Index(index) => Element::Index(index),
+        }
+    }
+
+    fn rank(&self) -> u8 {
+        match self {
+            Self::Field(_) => 0,
+            Self::Key(_) => 1,
+            Self::Value(_) => 2,
+            Self::Index(_) => 3,
+        }
+    }
+}
+
+impl Ord for Element<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        match (self, other) {
+            (Self::Field(one), Self::Field(other)) => one.cmp(other),
+            (Self::Key(one), Self::Key(other)) => {
+                let fields = one.iter().zip(other).map(|((name, value), (other_name, other_value))| {
+                    name.cmp(other_name).then_with(|| value::compare(value, other_value))
+                });
+                let first = fields.into_iter().find(|order| order.is_ne());
+                first.unwrap_or_else(|| one.len().cmp(&other.len()))
+            }
+            (Self::Value(one), Self::Value(other)) => value::compare(one, other),
+            (Self::Index(one), Self::Index(other)) => one.cmp(other),
+            _ => self.rank().cmp(&other.rank()),
+        }
+    }
+}
+
+impl PartialOrd for Element<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Element<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Element<'_> {}
+
+/// As messages have it: `.name`, `[name="a"]`, `[="a"]`, `[0]`.
+impl fmt::Display for Element<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Field(name) => write!(f, ".{name}"),
+            Self::Key(fields) => {
+                f.write_str("[")?;
+                for (place, (name, value)) in fields.iter().enumerate() {
+                    let comma = if place == 0 { "" } else { "," };
+                    write!(f, "{comma}{name}={}", value::Said(value))?;
+                }
+                f.write_str("]")
+            }
+            Self::Value(value) => write!(f, "[={}]", value::Said(value)),
+            Self::Index(index) => write!(f, "[{index}]"),
+        }
+    }
+}
+
+/// The way to a field.
+pub(super) type Path<'a> = Vec<Element<'a>>;
+
+/// A path as messages have it: `.spec.containers[name="a"].image`.
+pub(super) fn said(path: &[Element<'_>]) -> String {
+    path.iter().map(ToString::to_string).collect()
+}

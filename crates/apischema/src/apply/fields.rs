@@ -1,0 +1,175 @@
+//! The form in which sets of fields travel: `FieldsV1`.
+//!
+//! A step is a name in an object: `f:` and a field's name, `k:` and the key fields of a list's element as JSON,
+//! `v:` and the JSON of a set's element, `i:` and an index. A member with fields inside that are members too has
+//! an entry `.` for itself.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value};
+
+use super::element::Element;
+use super::set::{FieldSet, Node};
+use super::value::float;
+
+/// Why a set of fields could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FieldsError {
+    /// A name that stands for no step.
+    #[error("{0}")]
+    Element(String),
+    /// Something that is no object where steps are.
+    #[error("ReadMapCB: expect {{ or n, but found {0}")]
+    Form(char),
+}
+
+impl<'a> FieldSet<'a> {
+    /// Reads a set. Kinds of steps that are not known are left out: a later version may know them.
+    pub fn read(fields: &'a Value) -> Result<Self, FieldsError> {
+        Ok(read(fields)?.0)
+    }
+
+    /// The set as it travels inside an object.
+    pub fn to_value(&self) -> Value {
+        Value::Object(self.to_map(false))
+    }
+
+    fn to_map(&self, myself: bool) -> Map<String, Value> {
+        let mut map = Map::new();
+        if myself && !self.nodes.is_empty() {
+            map.insert(".".to_owned(), Value::Object(Map::new()));
+        }
+        for node in &self.nodes {
+            map.insert(name_of(&node.element), Value::Object(node.inner.to_map(node.member)));
+        }
+        map
+    }
+
+    /// The set as text, in upstream's order: fields by name, then keys and values by what they are.
+    pub fn to_text(&self) -> String {
+        let mut text = String::new();
+        self.write(false, &mut text);
+        text
+    }
+
+    fn write(&self, myself: bool, out: &mut String) {
+        out.push('{');
+        let mut first = true;
+        if myself && !self.nodes.is_empty() {
+            out.push_str("\".\":{}");
+            first = false;
+        }
+        for node in &self.nodes {
+            if !first {
+                out.push(',');
+            }
+            first = false;
+            out.push_str(&Value::String(name_of(&node.element)).to_string());
+            out.push(':');
+            node.inner.write(node.member, out);
+        }
+        out.push('}');
+    }
+}
+
+/// The set inside a member, and whether the member itself is one.
+fn read(fields: &Value) -> Result<(FieldSet<'_>, bool), FieldsError> {
+    let map = match fields {
+        Value::Null => return Ok((FieldSet::default(), true)),
+        Value::Object(map) => map,
+        other => return Err(FieldsError::Form(other.to_string().chars().next().unwrap_or_default())),
+    };
+    let mut set = FieldSet { nodes: Vec::with_capacity(map.len()) };
+    let mut member = false;
+    for (name, inner) in map {
+        if name == "." {
+            member = true;
+            continue;
+        }
+        let Some(element) = element_of(name)? else { continue };
+        let (inner, member) = read(inner)?;
+        // Fields come in order; keys may not, since numbers are not ordered as their digits.
+        if set.nodes.last().is_none_or(|last| last.element < element) {
+            set.nodes.push(Node { element, member, inner });
+        } else {
+            let node = set.node(&element);
+            node.member |= member;
+            node.inner.add(&inner);
+        }
+    }
+    // A step that leads nowhere ends at a member.
+    let member = member || set.nodes.is_empty();
+    Ok((set, member))
+}
+
+fn element_of(name: &str) -> Result<Option<Element<'_>>, FieldsError> {
+    let refuse = |why: String| FieldsError::Element(format!("parsing key as path element: {why}"));
+    let Some((kind, rest)) = name.split_at_checked(2) else {
+        return Err(refuse("key must be 2 characters long:".to_owned()));
+    };
+    if !kind.ends_with(':') {
+        return Err(refuse(format!("missing colon: {name}")));
+    }
+    let unreadable = |error: serde_json::Error| refuse(error.to_string());
+    Ok(Some(match kind {
+        "f:" => Element::Field(Cow::Borrowed(rest)),
+        "v:" => Element::Value(Cow::Owned(serde_json::from_str(rest).map_err(unreadable)?)),
+        "k:" => {
+            let fields: Map<String, Value> = serde_json::from_str(rest).map_err(unreadable)?;
+            let mut fields: Vec<_> =
+                fields.into_iter().map(|(name, value)| (Cow::Owned(name), Cow::Owned(value))).collect();
+            fields.sort_by(|(one, _): &(Cow<'_, str>, _), (other, _)| one.cmp(other));
+            Element::Key(fields)
+        }
+        "i:" => Element::Index(rest.parse().map_err(|error| refuse(format!("{error}")))?),
+        _ => return Ok(None),
+    }))
+}
+
+/// The name that a step has in an object.
+fn name_of(element: &Element<'_>) -> String {
+    match element {
+        Element::Field(name) => format!("f:{name}"),
+        Element::Key(fields) => {
+            let mut text = "k:{".to_owned();
+            for (place, (name, value)) in fields.iter().enumerate() {
+                if place > 0 {
+                    text.push(',');
+                }
+                text.push_str(&Value::String(name.clone().into_owned()).to_string());
+                text.push(':');
+                text.push_str(&json_of(value));
+            }
+            text.push('}');
+            text
+        }
+        Element::Value(value) => format!("v:{}", json_of(value)),
+        Element::Index(index) => format!("i:{index}"),
+    }
+}
+
+/// A value as upstream writes it here: what HTML has a meaning for is escaped, and a float that is whole looks so.
+fn json_of(value: &Value) -> String {
+    match value {
+        Value::String(text) => {
+            let quoted = Value::String(text.clone()).to_string();
+            if !quoted.contains(['<', '>', '&', '\u{2028}', '\u{2029}']) {
+                return quoted;
+            }
+            let mut escaped = String::with_capacity(quoted.len() + 16);
+            for letter in quoted.chars() {
+                match letter {
+                    '<' | '>' | '&' | '\u{2028}' | '\u{2029}' => {
+                        // Writing to a text does not fail.
+                        let _ = write!(escaped, "\\u{:04x}", u32::from(letter));
+                    }
+                    other => escaped.push(other),
+                }
+            }
+            escaped
+        }
+        Value::Number(number) if number.is_f64() => float(number),
+        other => other.to_string(),
+    }
+}

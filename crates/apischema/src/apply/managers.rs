@@ -1,0 +1,276 @@
+//! Who manages which fields: `metadata.managedFields`.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use serde_json::{Map, Value};
+
+use super::fields::FieldsError;
+use super::set::FieldSet;
+
+/// How a manager came by its fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Operation {
+    /// It applied them: they are what it wants.
+    Apply,
+    /// It wrote them.
+    Update,
+}
+
+impl Operation {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Apply => "Apply",
+            Self::Update => "Update",
+        }
+    }
+}
+
+/// A manager, and its fields in one version of the API.
+#[derive(Clone, Debug)]
+pub struct Manager<'a> {
+    /// What it calls itself.
+    pub name: Cow<'a, str>,
+    /// How it came by its fields.
+    pub operation: Operation,
+    /// The version that the fields are of.
+    pub api_version: Cow<'a, str>,
+    /// The part of the object that it wrote; empty for the object itself.
+    pub subresource: Cow<'a, str>,
+    /// When its fields became other ones.
+    pub time: Option<Cow<'a, str>>,
+    /// Its fields.
+    pub set: FieldSet<'a>,
+    /// The entry that it was read from, while it still says the same.
+    read_from: Option<&'a Value>,
+}
+
+/// Why a list of managers could not be read.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ManagersError {
+    /// Fields are managed in one of two ways.
+    #[error("operation must be `Apply` or `Update`")]
+    Operation,
+    /// Fields are of a version.
+    #[error("apiVersion must not be empty")]
+    ApiVersion,
+    /// The form of the set is not said.
+    #[error("missing fieldsType in managed fields entry {0}")]
+    NoFieldsType(usize),
+    /// The form of the set is not known.
+    #[error("invalid fieldsType {1:?} in managed fields entry {0}")]
+    FieldsType(usize, String),
+    /// A set cannot be read.
+    #[error("error decoding versioned set: error decoding set: {0}")]
+    Fields(#[from] FieldsError),
+}
+
+impl<'a> Manager<'a> {
+    /// A manager of fields.
+    pub(super) fn new(
+        name: &'a str,
+        operation: Operation,
+        api_version: &'a str,
+        subresource: &'a str,
+        set: FieldSet<'a>,
+    ) -> Self {
+        Self {
+            name: Cow::Borrowed(if name.is_empty() { "unknown" } else { name }),
+            operation,
+            api_version: Cow::Borrowed(api_version),
+            subresource: Cow::Borrowed(subresource),
+            time: None,
+            set,
+            read_from: None,
+        }
+    }
+
+    /// Whether it is the same manager: who applies is so in every version, who writes is so in each.
+    pub(super) fn is(&self, other: &Manager<'_>) -> bool {
+        self.name == other.name
+            && self.operation == other.operation
+            && self.subresource == other.subresource
+            && (self.operation == Operation::Apply || self.api_version == other.api_version)
+    }
+
+    /// Sets its fields, if they are other ones.
+    pub(super) fn change(&mut self, set: FieldSet<'a>) {
+        self.set = set;
+        self.read_from = None;
+    }
+
+    /// Sets the time.
+    pub(super) fn stamp(&mut self, now: &str) {
+        if self.time.as_deref() != Some(now) {
+            self.time = Some(Cow::Owned(now.to_owned()));
+            self.read_from = None;
+        }
+    }
+
+    /// The text that messages are ordered by.
+    pub(super) fn identity(&self) -> String {
+        let mut entry = String::from("{");
+        let mut field = |name: &str, value: &str| {
+            if !value.is_empty() {
+                let comma = if entry.len() > 1 { "," } else { "" };
+                entry.push_str(&format!("{comma}\"{name}\":{}", Value::from(value)));
+            }
+        };
+        field("manager", &self.name);
+        field("operation", self.operation.name());
+        if self.operation == Operation::Update {
+            field("apiVersion", &self.api_version);
+        }
+        field("subresource", &self.subresource);
+        entry.push('}');
+        entry
+    }
+
+    fn read(place: usize, entry: &'a Value) -> Result<Self, ManagersError> {
+        let text = |field: &str| entry.get(field).and_then(Value::as_str).unwrap_or_default();
+        let operation = match text("operation") {
+            "Apply" => Operation::Apply,
+            "Update" => Operation::Update,
+            _ => return Err(ManagersError::Operation),
+        };
+        if text("apiVersion").is_empty() {
+            return Err(ManagersError::ApiVersion);
+        }
+        match text("fieldsType") {
+            "FieldsV1" => {}
+            "" => return Err(ManagersError::NoFieldsType(place)),
+            other => return Err(ManagersError::FieldsType(place, other.to_owned())),
+        }
+        let set = entry.get("fieldsV1").map(FieldSet::read).transpose()?.unwrap_or_default();
+        Ok(Self {
+            name: Cow::Borrowed(text("manager")),
+            operation,
+            api_version: Cow::Borrowed(text("apiVersion")),
+            subresource: Cow::Borrowed(text("subresource")),
+            time: entry.get("time").and_then(Value::as_str).map(Cow::Borrowed),
+            set,
+            read_from: Some(entry),
+        })
+    }
+
+    fn to_value(&self) -> Value {
+        if let Some(entry) = self.read_from {
+            return entry.clone();
+        }
+        let mut entry = Map::new();
+        let mut text = |field: &str, value: &str| {
+            if !value.is_empty() {
+                entry.insert(field.to_owned(), Value::from(value));
+            }
+        };
+        text("manager", &self.name);
+        text("operation", self.operation.name());
+        text("apiVersion", &self.api_version);
+        text("subresource", &self.subresource);
+        text("time", self.time.as_deref().unwrap_or_default());
+        text("fieldsType", "FieldsV1");
+        entry.insert("fieldsV1".to_owned(), self.set.to_value());
+        Value::Object(entry)
+    }
+
+    /// The order in which managers are listed. Moments are all written alike, so that their texts are in order.
+    fn order(&self, other: &Self) -> Ordering {
+        let key = |manager: &Self| {
+            let time = manager.time.as_deref().unwrap_or_default().to_owned();
+            (manager.operation, time)
+        };
+        key(self)
+            .cmp(&key(other))
+            .then_with(|| self.name.cmp(&other.name))
+            .then_with(|| self.api_version.cmp(&other.api_version))
+            .then_with(|| self.subresource.cmp(&other.subresource))
+    }
+}
+
+/// All managers of an object.
+#[derive(Clone, Debug, Default)]
+pub struct Managers<'a>(pub(super) Vec<Manager<'a>>);
+
+impl<'a> Managers<'a> {
+    /// Reads `metadata.managedFields`.
+    pub fn read(list: Option<&'a Value>) -> Result<Self, ManagersError> {
+        let mut managers = Self::default();
+        for (place, entry) in list.and_then(Value::as_array).into_iter().flatten().enumerate() {
+            managers.put(Manager::read(place, entry)?);
+        }
+        Ok(managers)
+    }
+
+    /// The list as it is kept; none, if nobody manages anything.
+    pub fn to_value(&self) -> Option<Value> {
+        if self.0.is_empty() {
+            return None;
+        }
+        let mut sorted: Vec<&Manager<'a>> = self.0.iter().collect();
+        sorted.sort_by(|one, other| one.order(other));
+        Some(Value::Array(sorted.into_iter().map(Manager::to_value).collect()))
+    }
+
+    /// Puts a manager in, in the place of the same one if it is there.
+    pub(super) fn put(&mut self, manager: Manager<'a>) {
+        match self.0.iter_mut().find(|known| known.is(&manager)) {
+            Some(known) => *known = manager,
+            None => self.0.push(manager),
+        }
+    }
+
+    /// The managers, in no particular order.
+    pub fn iter(&self) -> impl Iterator<Item = &Manager<'a>> {
+        self.0.iter()
+    }
+
+    /// Merges the oldest that have written into one of a telling name, so that there are not too many of them.
+    pub(super) fn cap(&mut self) {
+        const MOST: usize = 10;
+        const BUCKET: &str = "ancient-changes";
+        let writers =
+            |all: &[Manager<'a>]| all.iter().filter(|one| one.operation == Operation::Update).count();
+        let mut left = writers(&self.0);
+        if left <= MOST {
+            return;
+        }
+        let mut oldest: Vec<(String, String)> = (self.0.iter())
+            .filter(|one| one.operation == Operation::Update)
+            .map(|one| (one.time.as_deref().unwrap_or_default().to_owned(), one.identity()))
+            .collect();
+        oldest.sort();
+        let mut firsts: Vec<(String, String)> = Vec::new();
+        for (_, identity) in oldest {
+            if left <= MOST {
+                return;
+            }
+            let Some(place) = self.0.iter().position(|one| one.identity() == identity) else { continue };
+            let version = self.0[place].api_version.clone().into_owned();
+            let Some((_, first)) = firsts.iter().find(|(of, _)| *of == version) else {
+                firsts.push((version, identity));
+                continue;
+            };
+            let first = first.clone();
+            let merged = self.0.remove(place);
+            let bucket = |one: &Manager<'_>| {
+                one.name == BUCKET
+                    && one.operation == Operation::Update
+                    && one.subresource.is_empty()
+                    && one.api_version == version
+            };
+            let place = self.0.iter().position(bucket);
+            let Some(place) = place.or_else(|| self.0.iter().position(|one| one.identity() == first)) else {
+                continue;
+            };
+            let entry = &mut self.0[place];
+            entry.name = Cow::Borrowed(BUCKET);
+            entry.subresource = Cow::Borrowed("");
+            let mut set = std::mem::take(&mut entry.set);
+            set.add(&merged.set);
+            entry.change(set);
+            // The younger one's.
+            entry.time = merged.time;
+            left -= 1;
+        }
+    }
+}

@@ -1,0 +1,99 @@
+//! The managers of a scale, which are those of one field of the object it belongs to.
+
+use serde_json::Value;
+
+use super::element::Element;
+use super::managers::{Manager, Managers, ManagersError, Operation};
+use super::set::FieldSet;
+
+/// Brings the managers of an object to its scale and back.
+#[derive(Clone, Copy, Debug)]
+pub struct Scale<'a> {
+    /// The version that is written in.
+    pub api_version: &'a str,
+    /// Where the number of replicas is in a version of the object; nothing for a version that is not known, and
+    /// an empty path for one without a scale.
+    pub replicas: &'a dyn Replicas,
+}
+
+/// Where versions of a kind have their number of replicas.
+pub trait Replicas: std::fmt::Debug {
+    /// The names of the fields that lead there.
+    fn path(&self, api_version: &str) -> Option<Vec<&str>>;
+}
+
+/// The version of scales.
+const SCALE: &str = "autoscaling/v1";
+
+fn path_of<'a>(names: &[&'a str]) -> Vec<Element<'a>> {
+    names.iter().map(|name| Element::Field((*name).into())).collect()
+}
+
+impl Scale<'_> {
+    /// The managers of the scale: those that manage the number of replicas.
+    pub fn down(&self, managed: Option<&Value>) -> Result<Option<Value>, ManagersError> {
+        let mut scale = Managers::default();
+        for mut manager in Managers::read(managed)?.0 {
+            let path = self.replicas.path(&manager.api_version);
+            if path.is_some_and(|path| !path.is_empty() && manager.set.has(&path_of(&path))) {
+                manager.change(FieldSet::of_names([&["spec", "replicas"]]));
+                manager.api_version = SCALE.into();
+                scale.0.push(manager);
+            }
+        }
+        Ok(scale.to_value())
+    }
+
+    /// The managers of the object, after the scale has been written.
+    pub fn up(&self, parent: Option<&Value>, scale: Option<&Value>) -> Result<Option<Value>, ManagersError> {
+        let mut scale = Managers::read(scale)?.0;
+        let parent = Managers::read(parent)?.0;
+        let mut out = Managers::default();
+        for mut manager in parent.iter().cloned() {
+            let Some(path) = self.replicas.path(&manager.api_version) else { continue };
+            let path = path_of(&path);
+            if path.is_empty() || !manager.set.has(&path) {
+                out.0.push(manager);
+                continue;
+            }
+            let same = scale.iter().position(|one| is_from(one, &manager));
+            if let Some(place) = same {
+                scale.remove(place);
+            } else {
+                let mut set = std::mem::take(&mut manager.set);
+                let mut replicas = FieldSet::default();
+                replicas.insert(&path);
+                set.take_out(&replicas);
+                if set.is_empty() {
+                    continue;
+                }
+                manager.change(set);
+            }
+            out.0.push(manager);
+        }
+        let path = self.replicas.path(self.api_version).unwrap_or_default();
+        for mut manager in scale {
+            if !manager.set.has(&path_of(&["spec", "replicas"])) {
+                continue;
+            }
+            let mut set = FieldSet::default();
+            set.insert(&path_of(&path));
+            manager.change(set.into_owned());
+            // A scale has no moments of its own.
+            let known = parent.iter().find(|known| is_from(&manager, known));
+            manager.time = known.and_then(|known| known.time.clone());
+            manager.api_version = self.api_version.to_owned().into();
+            out.0.push(manager);
+        }
+        Ok(out.to_value())
+    }
+}
+
+/// Whether a manager of the scale is one of the object's. Who writes is told apart by the version as well, and
+/// that is never the same.
+fn is_from(scale: &Manager<'_>, parent: &Manager<'_>) -> bool {
+    scale.name == parent.name
+        && scale.operation == parent.operation
+        && scale.subresource == parent.subresource
+        && scale.operation == Operation::Apply
+}

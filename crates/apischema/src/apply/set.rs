@@ -1,0 +1,225 @@
+//! Sets of fields.
+
+use std::cmp::Ordering;
+
+use super::element::{Element, Path};
+
+/// A set of fields, as a tree of the steps that lead to them.
+///
+/// A field and the fields inside it are different members: `.spec.replicas` may be in the set while `.spec` is
+/// not. Sets borrow the names from the objects they were found in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FieldSet<'a> {
+    /// By their elements; each is a member or leads to one.
+    pub(super) nodes: Vec<Node<'a>>,
+}
+
+/// A step, whether it ends at a member, and where it leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Node<'a> {
+    pub(super) element: Element<'a>,
+    pub(super) member: bool,
+    pub(super) inner: FieldSet<'a>,
+}
+
+impl<'a> Node<'a> {
+    fn is_empty(&self) -> bool {
+        !self.member && self.inner.is_empty()
+    }
+}
+
+impl<'a> FieldSet<'a> {
+    /// A set of paths of field names.
+    pub fn of_names<const N: usize>(paths: [&[&'a str]; N]) -> Self {
+        let mut set = Self::default();
+        for path in paths {
+            let path: Path<'a> = path.iter().map(|name| Element::Field((*name).into())).collect();
+            set.insert(&path);
+        }
+        set
+    }
+
+    /// Whether nothing is in it.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.iter().all(Node::is_empty)
+    }
+
+    /// How many members it has.
+    pub fn len(&self) -> usize {
+        self.nodes.iter().map(|node| usize::from(node.member) + node.inner.len()).sum()
+    }
+
+    /// Whether a path is a member.
+    pub fn has(&self, path: &[Element<'_>]) -> bool {
+        let Some((last, way)) = path.split_last() else { return false };
+        let mut here = self;
+        for element in way {
+            let Some(inner) = here.inside(element) else { return false };
+            here = inner;
+        }
+        here.holds(last)
+    }
+
+    /// Whether one step leads to a member.
+    pub(super) fn holds(&self, element: &Element<'_>) -> bool {
+        self.find(element).is_ok_and(|place| self.nodes[place].member)
+    }
+
+    /// The members behind a step, if there are any.
+    pub(super) fn inside(&self, element: &Element<'_>) -> Option<&Self> {
+        let place = self.find(element).ok()?;
+        Some(&self.nodes[place].inner).filter(|inner| !inner.nodes.is_empty())
+    }
+
+    fn find(&self, element: &Element<'_>) -> Result<usize, usize> {
+        // Most sets are made in order: the place is often the end.
+        match self.nodes.last().map(|last| last.element.cmp(element)) {
+            None => Err(0),
+            Some(Ordering::Less) => Err(self.nodes.len()),
+            Some(Ordering::Equal) => Ok(self.nodes.len() - 1),
+            Some(Ordering::Greater) => self.nodes.binary_search_by(|node| node.element.cmp(element)),
+        }
+    }
+
+    pub(super) fn node(&mut self, element: &Element<'a>) -> &mut Node<'a> {
+        let place = match self.find(element) {
+            Ok(place) => place,
+            Err(place) => {
+                let node = Node { element: element.clone(), member: false, inner: Self::default() };
+                self.nodes.insert(place, node);
+                place
+            }
+        };
+        &mut self.nodes[place]
+    }
+
+    /// Adds a path.
+    pub fn insert(&mut self, path: &[Element<'a>]) {
+        let Some((last, way)) = path.split_last() else { return };
+        let mut here = self;
+        for element in way {
+            here = &mut here.node(element).inner;
+        }
+        here.node(last).member = true;
+    }
+
+    /// Adds all members of another set.
+    pub fn add(&mut self, other: &FieldSet<'a>) {
+        if self.nodes.is_empty() {
+            self.nodes.clone_from(&other.nodes);
+            return;
+        }
+        for node in &other.nodes {
+            let own = self.node(&node.element);
+            own.member |= node.member;
+            own.inner.add(&node.inner);
+        }
+    }
+
+    /// Takes out the members that are in another set too.
+    pub fn take_out(&mut self, other: &FieldSet<'_>) {
+        if other.nodes.is_empty() {
+            return;
+        }
+        self.nodes.retain_mut(|node| {
+            if let Ok(place) = other.find(&node.element) {
+                let other = &other.nodes[place];
+                node.member &= !other.member;
+                node.inner.take_out(&other.inner);
+            }
+            !node.is_empty()
+        });
+    }
+
+    /// Takes out the members of another set and everything inside them.
+    pub fn take_out_with_all_inside(&mut self, other: &FieldSet<'_>) {
+        self.nodes.retain_mut(|node| {
+            if let Ok(place) = other.find(&node.element) {
+                let other = &other.nodes[place];
+                if other.member {
+                    return false;
+                }
+                node.inner.take_out_with_all_inside(&other.inner);
+            }
+            !node.is_empty()
+        });
+    }
+
+    /// The members that are in both sets.
+    #[must_use]
+    pub fn common(&self, other: &FieldSet<'_>) -> Self {
+        let mut nodes = Vec::new();
+        let mut others = other.nodes.iter().peekable();
+        for node in &self.nodes {
+            while others.next_if(|other| other.element < node.element).is_some() {}
+            let Some(other) = others.next_if(|other| other.element == node.element) else { continue };
+            let found = Node {
+                element: node.element.clone(),
+                member: node.member && other.member,
+                inner: node.inner.common(&other.inner),
+            };
+            if !found.is_empty() {
+                nodes.push(found);
+            }
+        }
+        Self { nodes }
+    }
+
+    /// Keeps only what a pattern of steps allows; `None` in it stands for any step.
+    #[must_use]
+    pub fn only(&self, patterns: &[&[Option<&str>]]) -> Self {
+        if patterns.iter().any(|pattern| pattern.is_empty()) {
+            return self.clone();
+        }
+        let mut nodes = Vec::new();
+        for node in &self.nodes {
+            // Of several patterns that begin alike, all that follow count.
+            let rest: Vec<&[Option<&str>]> = (patterns.iter())
+                .filter_map(|pattern| match (pattern.split_first(), &node.element) {
+                    (Some((None, rest)), _) => Some(rest),
+                    (Some((Some(wanted), rest)), Element::Field(name)) if wanted == name => Some(rest),
+                    _ => None,
+                })
+                .collect();
+            if rest.is_empty() {
+                continue;
+            }
+            let found =
+                Node { element: node.element.clone(), member: node.member, inner: node.inner.only(&rest) };
+            if !found.is_empty() {
+                nodes.push(found);
+            }
+        }
+        Self { nodes }
+    }
+
+    /// Every member: at each step those that end there first, then those further in.
+    pub fn paths(&self) -> Vec<Vec<Element<'a>>> {
+        let mut all = Vec::new();
+        self.collect(&mut Vec::new(), &mut all);
+        all
+    }
+
+    fn collect(&self, prefix: &mut Path<'a>, all: &mut Vec<Path<'a>>) {
+        for node in self.nodes.iter().filter(|node| node.member) {
+            let mut path = prefix.clone();
+            path.push(node.element.clone());
+            all.push(path);
+        }
+        for node in &self.nodes {
+            prefix.push(node.element.clone());
+            node.inner.collect(prefix, all);
+            prefix.pop();
+        }
+    }
+
+    /// The same, borrowing from nobody.
+    pub fn into_owned(self) -> FieldSet<'static> {
+        let nodes = self.nodes.into_iter().map(|node| Node {
+            element: node.element.into_owned(),
+            member: node.member,
+            inner: node.inner.into_owned(),
+        });
+        FieldSet { nodes: nodes.collect() }
+    }
+}

@@ -1,0 +1,223 @@
+use std::borrow::Cow;
+
+use serde_json::Value;
+
+use super::{Tracker, managed, put_managed, take_managed, unmanaged};
+use crate::apply::conflict::{self, Conflict, annotation};
+use crate::apply::managers::{Manager, Managers, Operation};
+use crate::apply::set::FieldSet;
+use crate::apply::types::Type;
+use crate::apply::value::equal;
+use crate::apply::walk::{TypeErrors, collect, compare, merge, validate};
+use crate::patch::said::go_type;
+
+/// The manager that moves from client-side to server-side apply.
+const KUBECTL: &str = "kubectl";
+/// Where client-side apply keeps what was applied last.
+const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
+/// The manager of all that was there before anybody applied.
+const BEFORE: &str = "before-first-apply";
+/// The most that all annotations may hold.
+const ANNOTATIONS: usize = 256 << 10;
+
+/// Why an object could not be applied.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ApplyError {
+    /// What was sent makes no sense.
+    #[error("{0}")]
+    BadRequest(String),
+    /// Others manage fields that are to have other values.
+    #[error("{}", conflict::message(.0))]
+    Conflicts(Vec<Conflict>),
+    /// It is not of its type, or cannot be merged.
+    #[error("{0}")]
+    Failed(String),
+}
+
+impl Tracker<'_> {
+    /// Applies: merges what a manager wants into an object, takes out what it wants no more, and writes down that
+    /// it manages what it wants. What others manage it may set to the value it has, and to another by force only.
+    ///
+    /// The answer is the object with its managers, and without defaults for what the apply has brought.
+    pub fn apply(
+        &self,
+        live: &Value,
+        wanted: &Value,
+        manager: &str,
+        force: bool,
+    ) -> Result<Value, ApplyError> {
+        let known = Managers::read(managed(live))
+            .map_err(|error| ApplyError::Failed(format!("failed to decode managed fields: {error}")))?;
+        let (api_version, kind) = (text(wanted, "apiVersion"), text(wanted, "kind"));
+        if (api_version, kind) != (self.api_version, self.kind) {
+            let (group, version) = split(api_version);
+            let why = format!("invalid object type: {group}/{version}, Kind={kind}");
+            return Err(ApplyError::BadRequest(why));
+        }
+        if managed(wanted).is_some_and(|list| !list.is_null()) {
+            return Err(ApplyError::BadRequest("metadata.managedFields must be nil".to_owned()));
+        }
+        let mut bare = live.clone();
+        take_managed(&mut bare);
+        let mut answer = self.applied(&bare, wanted, known.clone(), manager, force);
+        if let (Err(ApplyError::Conflicts(conflicts)), KUBECTL) = (&answer, manager)
+            && let Some(own) = self.last_applied(&bare)
+        {
+            let others: Vec<Conflict> =
+                conflicts.iter().filter(|conflict| !own.has(&conflict.path)).cloned().collect();
+            answer = if others.is_empty() {
+                self.applied(&bare, wanted, known, manager, true)
+            } else {
+                Err(ApplyError::Conflicts(others))
+            };
+        }
+        let mut object = answer?;
+        if manager == KUBECTL && !annotation(&object, LAST_APPLIED).is_empty() {
+            remember(&mut object, wanted);
+        }
+        Ok(object)
+    }
+
+    fn applied<'a>(
+        &'a self,
+        live: &'a Value,
+        wanted: &'a Value,
+        mut managers: Managers<'a>,
+        manager: &'a str,
+        force: bool,
+    ) -> Result<Value, ApplyError> {
+        let failed =
+            |what: &'static str| move |errors: TypeErrors| ApplyError::Failed(format!("{what}: {errors}"));
+        let Some((ty, _)) = self.versions.in_version(live, self.api_version) else {
+            return Err(ApplyError::Failed(format!("no corresponding type for {}", self.name_of(wanted))));
+        };
+        if managers.0.is_empty() {
+            managers = (self.tracked(ty, self.empty, live, managers, BEFORE))
+                .map_err(failed("failed to create manager for existing fields"))?;
+        }
+        validate(ty, wanted, false).map_err(|errors| {
+            let name = self.name_of(wanted);
+            ApplyError::Failed(format!("failed to create typed patch object ({name}): {errors}"))
+        })?;
+        let mut managers = self.reconciled(live, managers);
+        let merged = merge(ty, live, wanted).map_err(failed("failed to merge config"))?;
+        let set = self.wanted(ty, wanted).map_err(failed("failed to get field set"))?;
+        let mut applier = Manager::new(manager, Operation::Apply, self.api_version, self.subresource, set);
+        let last = managers.0.iter().find(|known| known.is(&applier)).cloned();
+        applier.time = last.as_ref().and_then(|last| last.time.clone());
+        managers.put(applier.clone());
+        let pruned =
+            self.pruned(merged, &managers, last.as_ref()).map_err(failed("failed to prune fields"))?;
+        let (mut managers, conflicts) = {
+            let mut found = compare(ty, live, &pruned).map_err(failed("failed to compare objects"))?;
+            self.narrow(&mut found, self.api_version);
+            (self.contested(&found, live, &pruned, managers, Some(&applier)))
+                .map_err(failed("failed to compare objects"))?
+        };
+        if !force && !conflicts.is_empty() {
+            return Err(ApplyError::Conflicts(conflict::ordered(conflicts)));
+        }
+        let same = equal(live, &pruned);
+        if let Some(place) = managers.0.iter().position(|known| known.is(&applier)) {
+            let applier = &mut managers.0[place];
+            let mut set = std::mem::take(&mut applier.set);
+            set.take_out(&unmanaged());
+            applier.change(set);
+            if !same {
+                applier.stamp(self.now);
+            }
+            if applier.set.is_empty() {
+                managers.0.remove(place);
+            }
+        }
+        let list = managers.to_value();
+        let mut object = if same { live.clone() } else { pruned };
+        if !object.is_object() {
+            let sort = go_type(&object);
+            return Err(ApplyError::Failed(format!(
+                "failed to convert value to unstructured for type {sort}"
+            )));
+        }
+        put_managed(&mut object, list);
+        Ok(object)
+    }
+
+    /// The fields that somebody applies.
+    fn wanted<'a>(&self, ty: Type<'a>, wanted: &'a Value) -> Result<FieldSet<'a>, TypeErrors> {
+        let mut set = collect(ty, wanted)?;
+        self.versions.ignored(self.api_version).filter(&mut set);
+        Ok(set)
+    }
+
+    /// The fields that were applied by the client and still are as they were then.
+    fn last_applied(&self, live: &Value) -> Option<FieldSet<'static>> {
+        let last: Value = serde_json::from_str(annotation(live, LAST_APPLIED)).ok()?;
+        if text(&last, "apiVersion") != self.api_version || text(&last, "kind") != self.kind {
+            return None;
+        }
+        let (ty, _) = self.versions.in_version(live, self.api_version)?;
+        validate(ty, live, false).ok()?;
+        validate(ty, &last, false).ok()?;
+        let mut set = collect(ty, &last).ok()?;
+        let found = compare(ty, &last, live).ok()?;
+        for changed in [&found.modified, &found.added, &found.removed] {
+            set.take_out(changed);
+        }
+        Some(set.into_owned())
+    }
+
+    /// `default/web; apps/v1, Kind=Deployment`.
+    fn name_of(&self, object: &Value) -> String {
+        let meta = |field: &str| {
+            let metadata = object.get("metadata");
+            metadata.and_then(|metadata| metadata.get(field)).and_then(Value::as_str).unwrap_or_default()
+        };
+        let (group, version) = split(self.api_version);
+        format!("{}/{}; {group}/{version}, Kind={}", meta("namespace"), meta("name"), self.kind)
+    }
+}
+
+fn text<'a>(object: &'a Value, field: &str) -> &'a str {
+    object.get(field).and_then(Value::as_str).unwrap_or_default()
+}
+
+fn split(api_version: &str) -> (&str, &str) {
+    api_version.split_once('/').unwrap_or(("", api_version))
+}
+
+/// Has the annotation of client-side apply say what was applied now, unless that would be too much.
+fn remember(object: &mut Value, wanted: &Value) {
+    let mut wanted = Cow::Borrowed(wanted);
+    if !annotation(&wanted, LAST_APPLIED).is_empty() {
+        let own = wanted.to_mut().pointer_mut("/metadata/annotations");
+        if let Some(annotations) = own.and_then(Value::as_object_mut) {
+            annotations.remove(LAST_APPLIED);
+        }
+    }
+    let mut text = escaped(&wanted.to_string());
+    text.push('\n');
+    let annotations = object.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut);
+    let Some(annotations) = annotations else { return };
+    annotations.insert(LAST_APPLIED.to_owned(), Value::String(text));
+    let size: usize =
+        annotations.iter().map(|(name, value)| name.len() + value.as_str().map_or(0, str::len)).sum();
+    if size > ANNOTATIONS {
+        annotations.remove(LAST_APPLIED);
+    }
+}
+
+/// JSON in which nothing stands that HTML has a meaning for, as Go's encoder writes it.
+fn escaped(json: &str) -> String {
+    let mut out = String::with_capacity(json.len());
+    for letter in json.chars() {
+        match letter {
+            '<' => out.push_str("\\u003c"),
+            '>' => out.push_str("\\u003e"),
+            '&' => out.push_str("\\u0026"),
+            '\u{2028}' => out.push_str("\\u2028"),
+            '\u{2029}' => out.push_str("\\u2029"),
+            other => out.push(other),
+        }
+    }
+    out
+}

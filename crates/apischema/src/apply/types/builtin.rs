@@ -1,0 +1,189 @@
+use std::borrow::Cow;
+use std::collections::HashMap;
+
+use serde_json::{Value, json};
+
+use super::{Field, Identity, List, Node, NodeId, Object, Scalar, Types};
+use crate::schema::{self, ListType, Omit, Schema, Shape, StructId, TypeId};
+
+/// Fields whose default is not the zero that Go would write: struct, field, default.
+const DEFAULTS: [(&str, &str, &str); 3] = [
+    ("ContainerPort", "protocol", "TCP"),
+    ("ServicePort", "protocol", "TCP"),
+    ("LocalObjectReference", "name", ""),
+];
+
+/// Makes types of the table's.
+pub(super) struct Builder<'s> {
+    pub(super) schema: &'s Schema,
+    pub(super) types: Types,
+    structs: HashMap<u16, NodeId>,
+}
+
+/// The types of every kind of a schema, and the node of each struct.
+pub(super) fn all(schema: &'static Schema) -> (Types, Vec<Option<NodeId>>) {
+    let mut builder = Builder::new(schema);
+    for kind in schema.kinds() {
+        builder.structure(kind.body);
+    }
+    let mut structs = vec![None; schema.structs().count()];
+    for (&number, &node) in &builder.structs {
+        structs[usize::from(number)] = Some(node);
+    }
+    (builder.types, structs)
+}
+
+impl<'s> Builder<'s> {
+    /// One value, whatever it is.
+    pub(super) const UNTYPED: NodeId = NodeId(0);
+    /// Objects are made of their fields, all else is one value.
+    pub(super) const DEDUCED: NodeId = NodeId(1);
+    pub(super) const TEXT: NodeId = NodeId(2);
+    pub(super) const NUMBER: NodeId = NodeId(3);
+    pub(super) const BOOL: NodeId = NodeId(4);
+    pub(super) const ANY_SCALAR: NodeId = NodeId(5);
+    /// An object of which nothing is declared.
+    pub(super) const FREE_OBJECT: NodeId = NodeId(6);
+
+    pub(super) fn new(schema: &'s Schema) -> Self {
+        let scalar = |scalar| Node { scalar: Some(scalar), ..Node::default() };
+        let open = |others, atomic| Object { fields: Vec::new(), others: Some(others), atomic };
+        let untyped_list = List { element: Self::UNTYPED, identity: Identity::Atomic };
+        let any = |object| Node {
+            scalar: Some(Scalar::Any),
+            list: Some(untyped_list.clone()),
+            object: Some(object),
+        };
+        let nodes = vec![
+            any(open(Self::UNTYPED, true)),
+            any(open(Self::DEDUCED, false)),
+            scalar(Scalar::Text),
+            scalar(Scalar::Number),
+            scalar(Scalar::Bool),
+            scalar(Scalar::Any),
+            Node { object: Some(open(Self::DEDUCED, false)), ..Node::default() },
+        ];
+        Self { schema, types: Types { nodes, root: Self::DEDUCED }, structs: HashMap::new() }
+    }
+
+    pub(super) fn push(&mut self, node: Node) -> NodeId {
+        // A schema has thousands of nodes; what a request body may hold does not reach the bound either.
+        let number = u32::try_from(self.types.nodes.len()).unwrap_or(Self::UNTYPED.0);
+        self.types.nodes.push(node);
+        NodeId(number)
+    }
+
+    /// A struct of the table, each once.
+    pub(super) fn structure(&mut self, id: StructId) -> NodeId {
+        if let Some(&node) = self.structs.get(&id.number()) {
+            return node;
+        }
+        let schema = self.schema;
+        // Its place is taken first: it may hold itself.
+        let node = self.push(Node::default());
+        self.structs.insert(id.number(), node);
+        let of = &schema[id];
+        let fields: Vec<Field> = (of.fields().iter())
+            .map(|field| Field {
+                name: Cow::Borrowed(field.json),
+                node: self.field(field),
+                default: default_of(schema, of.name, field),
+            })
+            .collect();
+        let others = fields.is_empty().then_some(Self::DEDUCED);
+        self.types.nodes[node.0 as usize].object = Some(Object { fields, others, atomic: of.atomic });
+        node
+    }
+
+    /// A field, whose own words on what it is made of override those of its type.
+    fn field(&mut self, field: &schema::Field) -> NodeId {
+        let schema = self.schema;
+        let ty = schema.pointee(field.ty);
+        match schema[ty].shape {
+            Shape::List(inner) | Shape::WrappedList(inner) => {
+                let element = self.of(inner);
+                let identity = identity(field);
+                self.push(Node { list: Some(List { element, identity }), ..Node::default() })
+            }
+            Shape::Map(inner) => {
+                let others = Some(self.of(inner));
+                let atomic = field.list_type == Some(ListType::Atomic);
+                let object = Object { fields: Vec::new(), others, atomic };
+                self.push(Node { object: Some(object), ..Node::default() })
+            }
+            Shape::Struct(id) => {
+                let node = self.structure(id);
+                let Some(said) = field.list_type else { return node };
+                let atomic = said == ListType::Atomic;
+                if atomic == schema[id].atomic {
+                    return node;
+                }
+                let mut own = self.types.nodes[node.0 as usize].clone();
+                if let Some(object) = &mut own.object {
+                    object.atomic = atomic;
+                }
+                self.push(own)
+            }
+            _ => self.of(ty),
+        }
+    }
+
+    /// A type that no field has anything to say about.
+    fn of(&mut self, ty: TypeId) -> NodeId {
+        match self.schema[ty].shape {
+            Shape::Text | Shape::Bytes | Shape::Duration => Self::TEXT,
+            Shape::Bool => Self::BOOL,
+            Shape::Int32 | Shape::Int64 | Shape::Double => Self::NUMBER,
+            Shape::Quantity | Shape::IntOrString | Shape::Time | Shape::MicroTime => Self::ANY_SCALAR,
+            Shape::RawExtension => Self::UNTYPED,
+            Shape::FieldsV1 => Self::FREE_OBJECT,
+            Shape::Json
+            | Shape::Any
+            | Shape::SchemaOrArray(_)
+            | Shape::SchemaOrBool(_)
+            | Shape::SchemaOrStrings(_) => Self::DEDUCED,
+            Shape::Pointer(inner) => self.of(inner),
+            Shape::List(inner) | Shape::WrappedList(inner) => {
+                let element = self.of(inner);
+                let list = List { element, identity: Identity::Atomic };
+                self.push(Node { list: Some(list), ..Node::default() })
+            }
+            Shape::Map(inner) => {
+                let others = Some(self.of(inner));
+                let object = Object { fields: Vec::new(), others, atomic: false };
+                self.push(Node { object: Some(object), ..Node::default() })
+            }
+            Shape::Struct(id) => self.structure(id),
+        }
+    }
+}
+
+/// What tells the elements of a field's list apart: what it says of lists, else what it says of patches.
+fn identity(field: &schema::Field) -> Identity {
+    match field.list_type {
+        Some(ListType::Set) => Identity::Set,
+        Some(ListType::Map) => {
+            Identity::Keys(field.list_keys.iter().map(|key| Cow::Borrowed(*key)).collect())
+        }
+        Some(ListType::Atomic | ListType::Granular) => Identity::Atomic,
+        None if field.patch.merge => match field.patch.merge_key {
+            Some(key) => Identity::Keys(vec![Cow::Borrowed(key)]),
+            None => Identity::Set,
+        },
+        None => Identity::Atomic,
+    }
+}
+
+fn default_of(schema: &Schema, owner: &str, field: &schema::Field) -> Option<Value> {
+    let own = DEFAULTS.iter().find(|(name, json, _)| *name == owner && *json == field.json);
+    if let Some((_, _, default)) = own {
+        return Some(json!(default));
+    }
+    match schema[field.ty].shape {
+        _ if field.omit != Omit::Never => None,
+        Shape::Text => Some(json!("")),
+        Shape::Int32 | Shape::Int64 | Shape::Double => Some(json!(0)),
+        Shape::Bool => Some(json!(false)),
+        _ => None,
+    }
+}

@@ -1,0 +1,151 @@
+//! Values as server-side apply compares, orders and names them.
+
+use std::cmp::Ordering;
+use std::fmt;
+
+use serde_json::{Number, Value};
+
+/// Whether two values are the same; numbers are, if they count the same.
+pub(super) fn equal(one: &Value, other: &Value) -> bool {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => one == other || compare_numbers(one, other).is_eq(),
+        (Value::Array(one), Value::Array(other)) => {
+            one.len() == other.len() && one.iter().zip(other).all(|(one, other)| equal(one, other))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            one.len() == other.len()
+                && one.iter().all(|(name, value)| other.get(name).is_some_and(|other| equal(value, other)))
+        }
+        _ => one == other,
+    }
+}
+
+/// The order of values: numbers, text, bools, lists, objects, null.
+pub(super) fn compare(one: &Value, other: &Value) -> Ordering {
+    match (one, other) {
+        (Value::Number(one), Value::Number(other)) => compare_numbers(one, other),
+        (Value::String(one), Value::String(other)) => one.cmp(other),
+        (Value::Bool(one), Value::Bool(other)) => one.cmp(other),
+        (Value::Array(one), Value::Array(other)) => {
+            let elements = one.iter().zip(other).map(|(one, other)| compare(one, other));
+            let first = elements.into_iter().find(|order| order.is_ne());
+            first.unwrap_or_else(|| one.len().cmp(&other.len()))
+        }
+        (Value::Object(one), Value::Object(other)) => {
+            let fields = one.iter().zip(other).map(|((name, value), (other_name, other_value))| {
+                name.cmp(other_name).then_with(|| compare(value, other_value))
+            });
+            let first = fields.into_iter().find(|order| order.is_ne());
+            first.unwrap_or_else(|| one.len().cmp(&other.len()))
+        }
+        _ => rank(one).cmp(&rank(other)),
+    }
+}
+
+fn compare_numbers(one: &Number, other: &Number) -> Ordering {
+    if let (Some(one), Some(other)) = (one.as_i64(), other.as_i64()) {
+        return one.cmp(&other);
+    }
+    let (one, other) = (one.as_f64().unwrap_or_default(), other.as_f64().unwrap_or_default());
+    one.partial_cmp(&other).unwrap_or(Ordering::Equal)
+}
+
+fn rank(value: &Value) -> u8 {
+    match value {
+        Value::Number(_) => 0,
+        Value::String(_) => 1,
+        Value::Bool(_) => 2,
+        Value::Array(_) => 3,
+        Value::Object(_) => 4,
+        Value::Null => 5,
+    }
+}
+
+/// A value as paths in messages show it: text in quotes, numbers the way Go prints what it has read from JSON.
+pub(super) struct Said<'a>(pub(super) &'a Value);
+
+impl fmt::Display for Said<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Value::Null => f.write_str("null"),
+            Value::Bool(value) => write!(f, "{value}"),
+            Value::Number(number) => f.write_str(&float(number)),
+            Value::String(text) => write!(f, "{}", Quoted(text)),
+            Value::Array(list) => {
+                f.write_str("[")?;
+                for (place, value) in list.iter().enumerate() {
+                    write!(f, "{}{}", if place == 0 { "" } else { "," }, Said(value))?;
+                }
+                f.write_str("]")
+            }
+            Value::Object(object) => {
+                object.iter().try_for_each(|(name, value)| write!(f, "{name}={}", Said(value)))
+            }
+        }
+    }
+}
+
+/// Text in quotes, as Go quotes it.
+pub(super) struct Quoted<'a>(pub(super) &'a str);
+
+impl fmt::Display for Quoted<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("\"")?;
+        for letter in self.0.chars() {
+            match letter {
+                '"' => f.write_str("\\\"")?,
+                '\\' => f.write_str("\\\\")?,
+                '\n' => f.write_str("\\n")?,
+                '\r' => f.write_str("\\r")?,
+                '\t' => f.write_str("\\t")?,
+                '\u{7}' => f.write_str("\\a")?,
+                '\u{8}' => f.write_str("\\b")?,
+                '\u{c}' => f.write_str("\\f")?,
+                '\u{b}' => f.write_str("\\v")?,
+                control if u32::from(control) < 0x20 || control == '\u{7f}' => {
+                    write!(f, "\\x{:02x}", u32::from(control))?;
+                }
+                control if control.is_control() => write!(f, "\\u{:04x}", u32::from(control))?,
+                other => write!(f, "{other}")?,
+            }
+        }
+        f.write_str("\"")
+    }
+}
+
+/// A number as Go prints a `float64`: shortest, with an exponent from a million on.
+pub(super) fn float(number: &Number) -> String {
+    /// Go turns to exponents from this power of ten on.
+    const PLAIN: i32 = 6;
+    let Some(value) = number.as_f64() else { return number.to_string() };
+    if value == 0.0 {
+        return "0".to_owned();
+    }
+    let scientific = format!("{value:e}");
+    let Some((digits, exponent)) = scientific.split_once('e') else { return scientific };
+    let exponent: i32 = exponent.parse().unwrap_or(0);
+    if (-4..PLAIN).contains(&exponent) {
+        return format!("{value}");
+    }
+    let sign = if exponent < 0 { '-' } else { '+' };
+    format!("{digits}e{sign}{:02}", exponent.abs())
+}
+
+/// A value with its type, as Go writes it in code.
+pub(super) fn in_go(value: &Value) -> String {
+    match value {
+        Value::Null => "interface {}(nil)".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Number(number) => float(number),
+        Value::String(text) => Quoted(text).to_string(),
+        Value::Array(list) => {
+            let elements: Vec<String> = list.iter().map(in_go).collect();
+            format!("[]interface {{}}{{{}}}", elements.join(", "))
+        }
+        Value::Object(object) => {
+            let fields: Vec<String> =
+                object.iter().map(|(name, value)| format!("{}:{}", Quoted(name), in_go(value))).collect();
+            format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Sets that were made when a type had parts which it has no more.
+
+use super::Form;
+use crate::apply::element::{Element, Path};
+use crate::apply::set::FieldSet;
+use crate::apply::types::{Identity, Type};
+
+/// The set as it is by today's types: whoever had parts of what is one value now has it as a whole. Nothing, if
+/// that changes nothing.
+pub(in crate::apply) fn reconcile<'a>(ty: Type<'_>, set: &FieldSet<'a>) -> Option<FieldSet<'a>> {
+    let mut walk = Walk { path: Vec::new(), whole: FieldSet::default() };
+    walk.set(ty, set, false);
+    if walk.whole.is_empty() {
+        return None;
+    }
+    let mut out = set.clone();
+    out.take_out_with_all_inside(&walk.whole);
+    out.add(&walk.whole);
+    Some(out)
+}
+
+struct Walk<'a> {
+    path: Path<'a>,
+    whole: FieldSet<'a>,
+}
+
+impl<'a> Walk<'a> {
+    fn set(&mut self, ty: Type<'_>, set: &FieldSet<'a>, atomic: bool) {
+        match Form::of(ty.node(), None) {
+            Some(Form::Object(object)) if object.is_deduced() => {}
+            Some(Form::Object(object)) if object.atomic => {
+                if !atomic && !set.nodes.is_empty() {
+                    self.whole.insert(&self.path);
+                }
+            }
+            Some(Form::List(list)) if list.identity == Identity::Atomic => {
+                if !atomic {
+                    self.whole.insert(&self.path);
+                }
+            }
+            Some(Form::Object(object)) => {
+                for node in &set.nodes {
+                    let inner = match &node.element {
+                        Element::Field(name) => ty.inside(object, name),
+                        _ => object.others.map(|others| ty.at(others)),
+                    };
+                    if let Some(inner) = inner {
+                        self.behind(inner, node);
+                    }
+                }
+            }
+            Some(Form::List(list)) => {
+                for node in &set.nodes {
+                    self.behind(ty.at(list.element), node);
+                }
+            }
+            Some(Form::Scalar(_)) | None => {}
+        }
+    }
+
+    fn behind(&mut self, ty: Type<'_>, node: &crate::apply::set::Node<'a>) {
+        // Most of what is inside is a scalar, and scalars are never made of parts.
+        if node.inner.nodes.is_empty() && node.member {
+            return;
+        }
+        self.path.push(node.element.clone());
+        self.set(ty, &node.inner, node.member && node.inner.nodes.is_empty());
+        self.path.pop();
+    }
+}
