@@ -1,0 +1,409 @@
+//! Whether an expression makes sense, before there are values.
+
+use std::sync::Arc;
+
+use crate::ast::{Expr, Fold, Kind, Literal};
+use crate::env::Env;
+use crate::error::Issue;
+use crate::functions::{Overload, overloads};
+use crate::types::Type;
+
+/// What was found out about the nodes of a tree, by their numbers.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    pub(crate) types: Vec<Type>,
+    /// The prices that may be due for a call.
+    pub(crate) calls: Vec<Vec<&'static str>>,
+}
+
+/// Checks a tree; names of functions that contain dots are put together on the way.
+pub(crate) fn check(expr: &mut Expr, count: usize, env: &Env) -> Result<Checked, Vec<Issue>> {
+    let mut checker = Checker {
+        env,
+        scopes: Vec::new(),
+        bound: Vec::new(),
+        types: vec![Type::Dyn; count],
+        calls: vec![Vec::new(); count],
+        issues: Vec::new(),
+    };
+    checker.visit(expr);
+    if !checker.issues.is_empty() {
+        return Err(checker.issues);
+    }
+    let types = checker.types.iter().map(|ty| checker.settled(ty)).collect();
+    Ok(Checked { types, calls: checker.calls })
+}
+
+struct Checker<'e> {
+    env: &'e Env,
+    scopes: Vec<(String, Type)>,
+    /// What open types were found to be.
+    bound: Vec<Option<Type>>,
+    types: Vec<Type>,
+    calls: Vec<Vec<&'static str>>,
+    issues: Vec<Issue>,
+}
+
+impl Checker<'_> {
+    fn issue(&mut self, at: usize, message: String) {
+        self.issues.push(Issue { at, message });
+    }
+
+    fn fresh(&mut self) -> Type {
+        self.bound.push(None);
+        Type::Param(self.bound.len() - 1)
+    }
+
+    /// What a type is as far as it is known.
+    fn known(&self, ty: &Type) -> Type {
+        match ty {
+            Type::Param(number) => match self.bound.get(*number).and_then(Option::as_ref) {
+                Some(bound) => self.known(bound),
+                None => ty.clone(),
+            },
+            _ => ty.clone(),
+        }
+    }
+
+    /// The same, all the way down; what stayed open can be anything.
+    fn settled(&self, ty: &Type) -> Type {
+        match self.known(ty) {
+            Type::List(of) => Type::list(self.settled(&of)),
+            Type::Optional(of) => Type::optional(self.settled(&of)),
+            Type::Map(key, value) => Type::Map(Arc::new(self.settled(&key)), Arc::new(self.settled(&value))),
+            Type::Param(_) => Type::Dyn,
+            other => other,
+        }
+    }
+
+    fn set(&mut self, expr: &Expr, ty: Type) -> Type {
+        self.types[expr.id] = ty.clone();
+        ty
+    }
+
+    fn visit(&mut self, expr: &mut Expr) -> Type {
+        let at = expr.at;
+        let ty = match &mut expr.kind {
+            Kind::Literal(literal) => match literal {
+                Literal::Null => Type::Null,
+                Literal::Bool(_) => Type::Bool,
+                Literal::Int(_) => Type::Int,
+                Literal::Uint(_) => Type::Uint,
+                Literal::Double(_) => Type::Double,
+                Literal::Text(_) => Type::Text,
+                Literal::Bytes(_) => Type::Bytes,
+            },
+            Kind::Ident(name) => self.lookup(name).unwrap_or_else(|| {
+                let message = format!("undeclared reference to '{name}' (in container '')");
+                self.issue(at, message);
+                Type::Error
+            }),
+            Kind::Select { operand, field, test } => {
+                let (test, field) = (*test, field.clone());
+                let of = self.visit(operand);
+                let ty = self.select(at, &of, &field, false);
+                if test { Type::Bool } else { ty }
+            }
+            Kind::List { elements, optional } => {
+                let optional = optional.clone();
+                let mut joined = None;
+                for (i, element) in elements.iter_mut().enumerate() {
+                    let found = self.visit(element);
+                    let found = self.unwrapped(element.at, found, optional.contains(&i));
+                    joined = Some(self.join(element.at, joined, found));
+                }
+                let of = joined.unwrap_or_else(|| self.fresh());
+                Type::list(of)
+            }
+            Kind::Map(entries) => {
+                let (mut keys, mut values) = (None, None);
+                for entry in entries {
+                    let key = self.visit(&mut entry.key);
+                    keys = Some(self.join(entry.key.at, keys, key));
+                    let value = self.visit(&mut entry.value);
+                    let value = self.unwrapped(entry.value.at, value, entry.optional);
+                    values = Some(self.join(entry.value.at, values, value));
+                }
+                let key = keys.unwrap_or_else(|| self.fresh());
+                let value = values.unwrap_or_else(|| self.fresh());
+                Type::Map(Arc::new(key), Arc::new(value))
+            }
+            Kind::Fold(fold) => self.fold(fold),
+            Kind::Call { .. } => self.call(expr),
+        };
+        self.set(expr, ty)
+    }
+
+    fn lookup(&self, name: &str) -> Option<Type> {
+        if let Some((_, ty)) = self.scopes.iter().rev().find(|(own, _)| own == name) {
+            return Some(ty.clone());
+        }
+        self.env.ty(name).or_else(|| crate::value::type_named(name).map(|_| Type::Type))
+    }
+
+    fn select(&mut self, at: usize, of: &Type, field: &str, optional: bool) -> Type {
+        let of = self.known(of);
+        let (target, is_optional) = match &of {
+            Type::Optional(inner) => (self.known(inner), true),
+            _ => (of, false),
+        };
+        let found = match &target {
+            Type::Map(_, value) => (**value).clone(),
+            Type::Object(decl) => decl.field(field).map_or_else(
+                || {
+                    self.issue(at, format!("undefined field '{field}'"));
+                    Type::Error
+                },
+                |field| field.decl.ty(),
+            ),
+            Type::Param(_) => {
+                self.assign(&Type::Dyn, &target);
+                Type::Dyn
+            }
+            target => {
+                if !target.is_open() {
+                    self.issue(at, format!("type '{target}' does not support field selection"));
+                }
+                Type::Dyn
+            }
+        };
+        if is_optional || optional { Type::optional(found) } else { found }
+    }
+
+    fn unwrapped(&mut self, at: usize, found: Type, optional: bool) -> Type {
+        if !optional {
+            return found;
+        }
+        match self.known(&found) {
+            Type::Optional(inner) => (*inner).clone(),
+            found => {
+                if !found.is_open() {
+                    self.mismatch(at, &Type::optional(found.clone()), &found);
+                }
+                found
+            }
+        }
+    }
+
+    fn join(&mut self, at: usize, before: Option<Type>, found: Type) -> Type {
+        let Some(before) = before else { return found };
+        if !self.assign(&before, &found) {
+            self.mismatch(at, &before, &found);
+            return Type::Error;
+        }
+        if self.known(&found).is_open() { found } else { before }
+    }
+
+    fn mismatch(&mut self, at: usize, expected: &Type, found: &Type) {
+        let (expected, found) = (self.settled(expected), self.settled(found));
+        self.issue(at, format!("expected type '{expected}' but found '{found}'"));
+    }
+
+    fn fold(&mut self, fold: &mut Fold) -> Type {
+        let range = self.visit(&mut fold.range);
+        let range = self.known(&range);
+        let gathered = self.visit(&mut fold.init);
+        let two = fold.second.is_some();
+        let (first, second) = match &range {
+            Type::List(of) if two => (Type::Int, (**of).clone()),
+            Type::List(of) => ((**of).clone(), Type::Dyn),
+            Type::Map(key, value) => ((**key).clone(), (**value).clone()),
+            Type::Dyn | Type::Error | Type::Param(_) => {
+                self.assign(&Type::Dyn, &range);
+                (Type::Dyn, Type::Dyn)
+            }
+            other => {
+                let message = format!(
+                    "expression of type '{other}' cannot be range of a comprehension (must be list, map, or dynamic)"
+                );
+                self.issue(fold.range.at, message);
+                (Type::Error, Type::Error)
+            }
+        };
+        let outside = self.scopes.len();
+        self.scopes.push((fold.result_name.clone(), gathered.clone()));
+        self.scopes.push((fold.variable.clone(), first));
+        if let Some(name) = &fold.second {
+            self.scopes.push((name.clone(), second));
+        }
+        let condition = self.visit(&mut fold.condition);
+        self.expect(fold.condition.at, &Type::Bool, &condition);
+        let step = self.visit(&mut fold.step);
+        self.expect(fold.step.at, &gathered, &step);
+        self.scopes.truncate(outside + 1);
+        let result = self.visit(&mut fold.result);
+        self.scopes.truncate(outside);
+        self.known(&result)
+    }
+
+    fn expect(&mut self, at: usize, expected: &Type, found: &Type) {
+        if !self.assign(expected, found) {
+            self.mismatch(at, expected, found);
+        }
+    }
+
+    fn call(&mut self, expr: &mut Expr) -> Type {
+        let (at, id) = (expr.at, expr.id);
+        let Kind::Call { function, target, args } = &mut expr.kind else { return Type::Error };
+        if function == "_?._" {
+            return self.optional_select(at, id, args);
+        }
+        let mut types: Vec<Type> = args.iter_mut().map(|arg| self.visit(arg)).collect();
+        if let Some(receiver) = target {
+            let full = receiver.qualified_name().map(|name| format!("{name}.{function}"));
+            if let Some(full) = full.filter(|name| overloads(name).is_some()) {
+                *function = full;
+                *target = None;
+            } else {
+                types.insert(0, self.visit(receiver));
+            }
+        }
+        let Some(ways) = overloads(function) else {
+            self.issue(at, format!("undeclared reference to '{function}' (in container '')"));
+            return Type::Error;
+        };
+        if matches!(function.as_str(), "_&&_" | "_||_") {
+            return self.logic(id, ways, args, &types);
+        }
+        if let Some((calls, result)) = self.resolve(ways, target.is_some(), &types) {
+            self.calls[id] = calls;
+            return result;
+        }
+        let shown: Vec<String> = types.iter().map(|ty| self.settled(ty).to_string()).collect();
+        let shown = match (target.is_some(), shown.split_first()) {
+            (true, Some((receiver, rest))) => format!("{receiver}.({})", rest.join(", ")),
+            _ => format!("({})", shown.join(", ")),
+        };
+        self.issue(at, format!("found no matching overload for '{function}' applied to '{shown}'"));
+        Type::Error
+    }
+
+    fn optional_select(&mut self, at: usize, id: usize, args: &mut [Expr]) -> Type {
+        let [operand, field] = args else { return Type::Error };
+        let of = self.visit(operand);
+        self.visit(field);
+        let Kind::Literal(Literal::Text(name)) = &field.kind else { return Type::Error };
+        self.calls[id] = vec!["select_optional_field"];
+        let name = name.clone();
+        self.select(at, &of, &name, true)
+    }
+
+    fn logic(&mut self, id: usize, ways: &'static [Overload], args: &[Expr], types: &[Type]) -> Type {
+        let mut wrong = false;
+        for (arg, ty) in args.iter().zip(types) {
+            if !self.assign(ty, &Type::Bool) {
+                self.mismatch(arg.at, &Type::Bool, ty);
+                wrong = true;
+            }
+        }
+        self.calls[id] = ways.iter().map(|way| way.id).collect();
+        if wrong { Type::Error } else { Type::Bool }
+    }
+
+    fn resolve(
+        &mut self,
+        ways: &'static [Overload],
+        member: bool,
+        types: &[Type],
+    ) -> Option<(Vec<&'static str>, Type)> {
+        let mut calls = Vec::new();
+        let mut result: Option<Type> = None;
+        for way in ways.iter().filter(|way| way.member == member && way.params.len() == types.len()) {
+            let open: Vec<Type> = (0..way.open).map(|_| self.fresh()).collect();
+            let params: Vec<Type> = way.params.iter().map(|ty| opened(ty, &open)).collect();
+            if !self.assign_all(types, &params) {
+                continue;
+            }
+            calls.push(way.id);
+            let answered = self.known(&opened(&way.result, &open));
+            result = Some(match result {
+                None => answered,
+                Some(before) if before.is_open() || self.settled(&before).same(&self.settled(&answered)) => {
+                    before
+                }
+                Some(_) => Type::Dyn,
+            });
+        }
+        result.map(|result| (calls, result))
+    }
+
+    fn assign_all(&mut self, types: &[Type], params: &[Type]) -> bool {
+        let before = self.bound.clone();
+        let fits = types.iter().zip(params).all(|(ty, param)| self.unify(ty, param, 0));
+        if !fits {
+            self.bound = before;
+        }
+        fits
+    }
+
+    /// Whether a place of one type takes a value of another; open types become what makes it so.
+    fn assign(&mut self, place: &Type, value: &Type) -> bool {
+        self.assign_all(std::slice::from_ref(place), std::slice::from_ref(value))
+    }
+
+    fn unify(&mut self, a: &Type, b: &Type, depth: usize) -> bool {
+        if depth > 64 {
+            return false;
+        }
+        match (self.known(a), self.known(b)) {
+            (Type::Param(x), Type::Param(y)) if x == y => true,
+            (Type::Param(x), other) | (other, Type::Param(x)) => {
+                if self.contains(&other, x) {
+                    return false;
+                }
+                self.bound[x] = Some(other);
+                true
+            }
+            (Type::Dyn | Type::Error, other) => {
+                self.widen(b, &other);
+                true
+            }
+            (other, Type::Dyn | Type::Error) => {
+                self.widen(a, &other);
+                true
+            }
+            (
+                Type::Null,
+                Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp | Type::Null,
+            )
+            | (Type::Object(_) | Type::Opaque(_) | Type::Duration | Type::Timestamp, Type::Null) => true,
+            (Type::List(of), Type::List(other)) | (Type::Optional(of), Type::Optional(other)) => {
+                self.unify(&of, &other, depth + 1)
+            }
+            (Type::Map(key, value), Type::Map(other_key, other_value)) => {
+                self.unify(&key, &other_key, depth + 1) && self.unify(&value, &other_value, depth + 1)
+            }
+            (one, other) => one.same(&other),
+        }
+    }
+
+    /// An open type that has met anything can be anything.
+    fn widen(&mut self, ty: &Type, known: &Type) {
+        if let Type::Param(number) = ty
+            && !known.is_open()
+            && let Some(slot) = self.bound.get_mut(*number)
+        {
+            *slot = Some(Type::Dyn);
+        }
+    }
+
+    fn contains(&self, ty: &Type, number: usize) -> bool {
+        match self.known(ty) {
+            Type::Param(own) => own == number,
+            Type::List(of) | Type::Optional(of) => self.contains(&of, number),
+            Type::Map(key, value) => self.contains(&key, number) || self.contains(&value, number),
+            _ => false,
+        }
+    }
+}
+
+/// A type of the table with its letters replaced.
+fn opened(ty: &Type, open: &[Type]) -> Type {
+    match ty {
+        Type::Param(number) => open.get(*number).cloned().unwrap_or(Type::Dyn),
+        Type::List(of) => Type::list(opened(of, open)),
+        Type::Optional(of) => Type::optional(opened(of, open)),
+        Type::Map(key, value) => Type::Map(Arc::new(opened(key, open)), Arc::new(opened(value, open))),
+        other => other.clone(),
+    }
+}

@@ -1,0 +1,290 @@
+//! What expressions cost: at worst, before there are values, and step by step as they are evaluated.
+//!
+//! The unit is about what it costs to read a variable. Whether a rule may be stored depends on the estimate, so
+//! both follow cel-go and the Kubernetes libraries to the unit where they can.
+
+mod actual;
+mod call;
+mod range;
+
+pub(crate) use actual::price;
+
+use std::collections::HashMap;
+
+use crate::ast::{Expr, Fold, Kind, Literal, RESULT};
+use crate::check::Checked;
+use crate::decl::Decl;
+use crate::env::Env;
+use crate::types::Type;
+use range::Range;
+
+/// The price of going over a text, per character.
+pub(super) const TRAVERSAL: f64 = 0.1;
+/// How much of a pattern one character is.
+pub(super) const PATTERN: f64 = 0.25;
+
+const ONE: Range = Range::exactly(1);
+
+/// What an expression costs at worst.
+pub(crate) fn estimate(expr: &Expr, checked: &Checked, env: &Env) -> u64 {
+    let mut estimator = Estimator {
+        checked,
+        env,
+        paths: HashMap::new(),
+        sizes: HashMap::new(),
+        entries: HashMap::new(),
+        locals: Vec::new(),
+    };
+    estimator.cost(expr).max
+}
+
+/// The sizes of what a list or a map holds.
+#[derive(Clone, Copy)]
+struct Entries {
+    list: bool,
+    key: Range,
+    value: Range,
+}
+
+impl Entries {
+    fn union(a: Option<Self>, b: Option<Self>) -> Option<Self> {
+        let (a, b) = (a?, b?);
+        Some(Self { list: a.list, key: a.key.union(b.key), value: a.value.union(b.value) })
+    }
+}
+
+/// A variable of a loop.
+struct Local<'e> {
+    name: &'e str,
+    path: Path,
+    size: Option<Range>,
+    entries: Option<Entries>,
+}
+
+/// The way from a variable to data: names of fields, `@items`, `@keys`, `@values`.
+type Path = Option<Vec<String>>;
+
+fn below(path: Path, step: &str) -> Path {
+    path.map(|mut path| {
+        path.push(step.to_owned());
+        path
+    })
+}
+
+struct Estimator<'e> {
+    checked: &'e Checked,
+    env: &'e Env,
+    paths: HashMap<usize, Vec<String>>,
+    sizes: HashMap<usize, Range>,
+    entries: HashMap<usize, Entries>,
+    locals: Vec<Local<'e>>,
+}
+
+impl<'e> Estimator<'e> {
+    fn ty(&self, expr: &Expr) -> &Type {
+        self.checked.types.get(expr.id).unwrap_or(&Type::Dyn)
+    }
+
+    fn local(&self, name: &str) -> Option<&Local<'e>> {
+        self.locals.iter().rev().find(|local| local.name == name)
+    }
+
+    fn path(&self, expr: &Expr) -> Path {
+        if let Kind::Ident(name) = &expr.kind
+            && let Some(local) = self.local(name)
+        {
+            return local.path.clone();
+        }
+        self.paths.get(&expr.id).cloned()
+    }
+
+    fn set_path(&mut self, expr: &Expr, path: Path) {
+        if let Some(path) = path {
+            self.paths.insert(expr.id, path);
+        }
+    }
+
+    /// What is known of the data at the end of a path.
+    fn decl_at(&self, path: &[String]) -> Option<&Decl> {
+        let (variable, steps) = path.split_first()?;
+        if variable == RESULT {
+            return None;
+        }
+        let mut here: &Decl = self.env.decl(variable)?;
+        for step in steps {
+            here = match step.as_str() {
+                "@items" | "@values" => here.element()?,
+                "@keys" | "@indices" => return None,
+                name => &here.field(name)?.decl,
+            };
+        }
+        Some(here)
+    }
+
+    fn size(&self, expr: &Expr) -> Option<Range> {
+        if let Some(size) = self.sizes.get(&expr.id) {
+            return Some(*size);
+        }
+        if let Some(size) = own_size(expr) {
+            return Some(size);
+        }
+        if let Some(decl) = self.path(expr).and_then(|path| self.decl_at(&path)) {
+            return Some(Range { min: 0, max: decl.max_elements });
+        }
+        if self.ty(expr).is_scalar() {
+            return Some(ONE);
+        }
+        match &expr.kind {
+            Kind::Ident(name) => self.local(name)?.size,
+            _ => None,
+        }
+    }
+
+    fn size_or_unknown(&self, expr: &Expr) -> Range {
+        self.size(expr).unwrap_or(Range::UNKNOWN)
+    }
+
+    fn entries_of(&self, expr: &Expr) -> Option<Entries> {
+        if let Some(entries) = self.entries.get(&expr.id) {
+            return Some(*entries);
+        }
+        match &expr.kind {
+            Kind::Ident(name) => self.local(name)?.entries,
+            _ => None,
+        }
+    }
+
+    fn cost(&mut self, expr: &'e Expr) -> Range {
+        match &expr.kind {
+            Kind::Literal(_) => Range::exactly(0),
+            Kind::Ident(name) => {
+                let path = match self.local(name) {
+                    Some(local) => local.path.clone(),
+                    None => Some(vec![name.clone()]),
+                };
+                self.set_path(expr, path);
+                ONE
+            }
+            Kind::Select { operand, field, test } => {
+                let cost = self.cost(operand);
+                if *test {
+                    return cost;
+                }
+                let path = below(self.path(operand), field);
+                self.set_path(expr, path);
+                let reads = matches!(self.ty(operand), Type::Map(..) | Type::Object(_) | Type::Param(_));
+                if reads { cost.add(ONE) } else { cost }
+            }
+            Kind::Call { function, target, args } => self.call(expr, function, target.as_deref(), args),
+            Kind::List { elements, .. } => {
+                let mut sum = Range::exactly(10);
+                let mut value: Option<Range> = None;
+                for element in elements {
+                    sum = sum.add(self.cost(element));
+                    let size = self.size_or_unknown(element);
+                    value = Some(value.map_or(size, |before| before.union(size)));
+                }
+                let value = value.unwrap_or(Range::exactly(0));
+                self.entries.insert(expr.id, Entries { list: true, key: ONE, value });
+                sum
+            }
+            Kind::Map(entries) => {
+                let mut sum = Range::exactly(30);
+                let (mut keys, mut values) = (None::<Range>, None::<Range>);
+                for entry in entries {
+                    sum = sum.add(self.cost(&entry.key)).add(self.cost(&entry.value));
+                    let (key, value) = (self.size_or_unknown(&entry.key), self.size_or_unknown(&entry.value));
+                    keys = Some(keys.map_or(key, |before| before.union(key)));
+                    values = Some(values.map_or(value, |before| before.union(value)));
+                }
+                let zero = Range::exactly(0);
+                let (key, value) = (keys.unwrap_or(zero), values.unwrap_or(zero));
+                self.entries.insert(expr.id, Entries { list: false, key, value });
+                sum
+            }
+            Kind::Fold(fold) if fold.is_bind() => self.bind(expr, fold),
+            Kind::Fold(fold) => self.fold(expr, fold),
+        }
+    }
+
+    fn bind(&mut self, expr: &Expr, fold: &'e Fold) -> Range {
+        let mut sum = self.cost(&fold.range).add(self.cost(&fold.init));
+        self.push(&fold.result_name, &fold.init);
+        sum = sum.add(self.cost(&fold.result));
+        if let Some(size) = self.size(&fold.result) {
+            self.sizes.insert(expr.id, size);
+        }
+        if let Some(entries) = self.entries_of(&fold.result) {
+            self.entries.insert(expr.id, entries);
+        }
+        self.locals.pop();
+        sum
+    }
+
+    fn push(&mut self, name: &'e str, value: &Expr) {
+        let (path, size, entries) = (self.path(value), self.size(value), self.entries_of(value));
+        self.locals.push(Local { name, path, size, entries });
+    }
+
+    fn push_iterated(&mut self, name: &'e str, range: &Expr, key: bool) {
+        let entries = self.entries_of(range);
+        let list = entries.map_or(matches!(self.ty(range), Type::List(_)), |entries| entries.list);
+        let step = match (key, list) {
+            (true, true) => "@indices",
+            (true, false) => "@keys",
+            (false, true) => "@items",
+            (false, false) => "@values",
+        };
+        let size = entries.map(|entries| if key { entries.key } else { entries.value });
+        let path = below(self.path(range), step);
+        self.locals.push(Local { name, path, size, entries: None });
+    }
+
+    fn fold(&mut self, expr: &Expr, fold: &'e Fold) -> Range {
+        let mut sum = self.cost(&fold.range).add(self.cost(&fold.init));
+        let outside = self.locals.len();
+        self.push(&fold.result_name, &fold.init);
+        let list = matches!(self.ty(&fold.range), Type::List(_))
+            || self.entries_of(&fold.range).is_some_and(|entries| entries.list);
+        match &fold.second {
+            Some(second) => {
+                self.push_iterated(&fold.variable, &fold.range, true);
+                self.push_iterated(second, &fold.range, false);
+            }
+            None => self.push_iterated(&fold.variable, &fold.range, !list),
+        }
+        let turn = self.cost(&fold.condition).add(self.cost(&fold.step));
+        self.locals.truncate(outside + 1);
+        sum = sum.add(self.cost(&fold.result));
+        self.locals.truncate(outside);
+        let times = self.size_or_unknown(&fold.range);
+        match &fold.init.kind {
+            Kind::Literal(_) => {
+                if let Some(size) = self.size(&fold.init) {
+                    self.sizes.insert(expr.id, size);
+                }
+            }
+            Kind::List { .. } | Kind::Map(_) => {
+                self.sizes.insert(expr.id, times);
+                if let Some(entries) = self.entries_of(&fold.step) {
+                    self.entries.insert(expr.id, entries);
+                }
+            }
+            _ => {}
+        }
+        sum.add(times.multiply(turn))
+    }
+}
+
+/// The size that an expression shows by itself.
+fn own_size(expr: &Expr) -> Option<Range> {
+    let size = match &expr.kind {
+        Kind::Literal(Literal::Text(text)) => text.chars().count(),
+        Kind::Literal(Literal::Bytes(bytes)) => bytes.len(),
+        Kind::Literal(_) => 1,
+        Kind::List { elements, .. } => elements.len(),
+        Kind::Map(entries) => entries.len(),
+        _ => return None,
+    };
+    Some(Range::exactly(size as u64))
+}

@@ -1,0 +1,76 @@
+//! What a call costs with the values at hand.
+
+use super::range::scaled;
+use super::{PATTERN, TRAVERSAL};
+use crate::value::Value;
+
+/// The price of a call, before it is made.
+pub(crate) fn price(function: &str, args: &[Value<'_>]) -> u64 {
+    let size = |place: usize| args.get(place).map_or(1, Value::size);
+    let matching = || scaled(size(0).saturating_add(1), TRAVERSAL).saturating_mul(scaled(size(1), PATTERN));
+    match function {
+        "isSorted" | "sum" | "max" | "min" | "indexOf" | "lastIndexOf" => args.first().map_or(1, traversal),
+        "ip" if matches!(args.first(), Some(Value::Cidr(..))) => 1,
+        "ip" | "url" | "lowerAscii" | "upperAscii" | "substring" | "trim" | "cidr" | "isIP" | "isCIDR"
+        | "quantity" | "isQuantity" | "semver" | "isSemver" | "startsWith" | "endsWith" | "bytes"
+        | "strings.quote" => scaled(size(0), TRAVERSAL),
+        "replace" | "split" | "ip.isCanonical" => scaled(size(0), 2.0 * TRAVERSAL),
+        "join" => {
+            let texts = match args.first() {
+                Some(Value::List(list)) => {
+                    let own: u64 = list.iter().map(|element| element.size()).sum();
+                    own.saturating_add(size(1).saturating_mul(list.len() as u64))
+                }
+                _ => 1,
+            };
+            scaled(texts, 2.0 * TRAVERSAL)
+        }
+        "find" | "findAll" | "matches" => matching(),
+        "containsIP" | "containsCIDR" => {
+            let both = scaled(size(0).saturating_mul(2), TRAVERSAL).saturating_add(1);
+            let text = matches!(args.get(1), Some(Value::Text(_)));
+            if text { both.saturating_add(scaled(size(1), TRAVERSAL)) } else { both }
+        }
+        // A form is about as long as a pattern of 128 characters.
+        "validate" => scaled(size(1).saturating_add(1), TRAVERSAL).saturating_mul(32),
+        "format" => scaled(size(0), TRAVERSAL)
+            .saturating_add(args.get(1).map_or(0, |values| scaled(traversal(values), TRAVERSAL))),
+        "string" if matches!(args.first(), Some(Value::Bytes(_))) => scaled(size(0), TRAVERSAL),
+        "contains" => scaled(size(0), TRAVERSAL).saturating_mul(scaled(size(1), TRAVERSAL)),
+        "@in" if matches!(args.get(1), Some(Value::List(_))) => size(1),
+        "_==_" | "_!=_" => match args {
+            [Value::List(a), Value::List(b)] => a.len().min(b.len()).max(1) as u64,
+            _ => scaled(size(0).min(size(1)), TRAVERSAL).max(1),
+        },
+        "_<_" | "_<=_" | "_>_" | "_>=_" => scaled(size(0).min(size(1)), TRAVERSAL).max(1),
+        "_+_" if matches!(args.first(), Some(Value::Text(_) | Value::Bytes(_))) => {
+            scaled(size(0).saturating_add(size(1)), TRAVERSAL)
+        }
+        // What these make or compare is not free, whatever upstream says of it.
+        "_+_" if matches!(args.first(), Some(Value::List(_))) => {
+            scaled(size(0).saturating_add(size(1)), TRAVERSAL).max(1)
+        }
+        "sets.contains" | "sets.equivalent" | "sets.intersects" => size(0).saturating_mul(size(1)).max(1),
+        "distinct" => size(0).saturating_mul(size(0)).max(1),
+        "slice" | "reverse" | "flatten" | "sort" => size(0).max(1),
+        "lists.range" => match args.first() {
+            Some(Value::Int(end)) => u64::try_from(*end).unwrap_or(1).max(1),
+            _ => 1,
+        },
+        _ => 1,
+    }
+}
+
+/// What it costs to go over all of a value.
+fn traversal(value: &Value<'_>) -> u64 {
+    match value {
+        Value::Text(text) => scaled(text.len() as u64, TRAVERSAL),
+        Value::Bytes(bytes) => scaled(bytes.len() as u64, TRAVERSAL),
+        Value::List(list) => list.iter().map(|element| traversal(&element)).fold(0, u64::saturating_add),
+        Value::Map(map) => map
+            .entries()
+            .map(|(key, value)| traversal(&key).saturating_add(traversal(&value)))
+            .fold(0, u64::saturating_add),
+        _ => 1,
+    }
+}

@@ -1,0 +1,92 @@
+//! The functions of the language and of the Kubernetes libraries: what they are called and take, and what they do.
+
+mod convert;
+mod declared;
+mod format;
+mod list;
+mod named;
+mod net;
+mod operator;
+mod quantity;
+mod semver;
+mod set;
+mod text;
+mod time;
+mod url;
+
+pub(crate) use convert::shown;
+pub(crate) use declared::{Overload, overloads};
+pub(crate) use operator::equal;
+pub(crate) use semver::Semver;
+pub(crate) use time::{parse_duration, parse_timestamp};
+pub(crate) use url::Url;
+
+use regex::Regex;
+
+use crate::error::EvalError;
+use crate::value::Value;
+
+pub(crate) type Answer<'a> = Result<Value<'a>, EvalError>;
+
+/// Calls a function by its name, with its target first if it is a method.
+pub(crate) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) -> Answer<'a> {
+    operator::call(function, args, regexes)
+        .or_else(|| convert::call(function, args, regexes))
+        .or_else(|| text::call(function, args, regexes))
+        .or_else(|| list::call(function, args, regexes))
+        .or_else(|| set::call(function, args, regexes))
+        .or_else(|| time::call(function, args, regexes))
+        .or_else(|| quantity::call(function, args, regexes))
+        .or_else(|| net::call(function, args, regexes))
+        .or_else(|| url::call(function, args, regexes))
+        .or_else(|| named::call(function, args, regexes))
+        .or_else(|| semver::call(function, args, regexes))
+        .unwrap_or_else(|| Err(EvalError::no_such_overload()))
+}
+
+/// The patterns that stand in an expression as they are, compiled with it.
+#[derive(Debug, Default)]
+pub(crate) struct Regexes(std::collections::BTreeMap<String, Regex>);
+
+impl Regexes {
+    /// How large a compiled pattern may become: hostile repetitions end here.
+    const SIZE: usize = 4 << 20;
+
+    pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
+        regex::RegexBuilder::new(pattern).size_limit(Self::SIZE).build().map_err(|error| match error {
+            regex::Error::Syntax(_) => format!("error parsing regexp: {}", reason(&error)),
+            other => format!("error parsing regexp: {other}"),
+        })
+    }
+
+    pub(crate) fn add(&mut self, pattern: &str) -> Result<(), String> {
+        if !self.0.contains_key(pattern) {
+            self.0.insert(pattern.to_owned(), Self::compile(pattern)?);
+        }
+        Ok(())
+    }
+
+    /// Runs something with a compiled pattern.
+    fn with<T>(&self, pattern: &str, run: impl FnOnce(&Regex) -> T) -> Result<T, String> {
+        match self.0.get(pattern) {
+            Some(regex) => Ok(run(regex)),
+            None => Self::compile(pattern).map(|regex| run(&regex)),
+        }
+    }
+}
+
+/// The last line of what the crate says, which names the mistake.
+fn reason(error: &regex::Error) -> String {
+    let text = error.to_string();
+    let last = text.lines().last().unwrap_or_default();
+    last.strip_prefix("error: ").unwrap_or(last).to_owned()
+}
+
+/// A number of elements or bytes as a value.
+fn count(length: usize) -> Value<'static> {
+    Value::Int(i64::try_from(length).unwrap_or(i64::MAX))
+}
+
+fn fail<T>(message: impl Into<String>) -> Result<T, EvalError> {
+    Err(EvalError::new(message))
+}

@@ -1,0 +1,167 @@
+//! From one type to another, and the size of things.
+
+use super::time::{parse_duration, parse_timestamp, shown_duration, shown_timestamp};
+use super::{Answer, Regexes, count, fail};
+use crate::value::Value;
+
+pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
+    let [value, ..] = args else { return None };
+    Some(match (function, args.len()) {
+        ("size", 1) => match value {
+            Value::Text(text) => Ok(count(text.chars().count())),
+            Value::Bytes(bytes) => Ok(count(bytes.len())),
+            Value::List(list) => Ok(count(list.len())),
+            Value::Map(map) => Ok(count(map.len())),
+            _ => return None,
+        },
+        ("bool", 1) => match value {
+            Value::Bool(_) => Ok(value.clone()),
+            Value::Text(text) => match text.as_ref() {
+                "1" | "t" | "T" | "true" | "TRUE" | "True" => Ok(Value::Bool(true)),
+                "0" | "f" | "F" | "false" | "FALSE" | "False" => Ok(Value::Bool(false)),
+                _ => fail("type conversion error from 'string' to 'bool'"),
+            },
+            _ => return None,
+        },
+        ("bytes", 1) => match value {
+            Value::Bytes(_) => Ok(value.clone()),
+            Value::Text(text) => Ok(Value::Bytes(text.as_bytes().into())),
+            _ => return None,
+        },
+        ("int", 1) => int(value)?,
+        ("uint", 1) => uint(value)?,
+        ("double", 1) => double(value)?,
+        ("string", 1) => match value {
+            Value::Text(_) => Ok(value.clone()),
+            Value::Bytes(bytes) => match std::str::from_utf8(bytes) {
+                Ok(text) => Ok(Value::text(text)),
+                Err(_) => fail("invalid UTF-8 in bytes, cannot convert to string"),
+            },
+            Value::List(_) | Value::Map(_) | Value::Null | Value::Optional(_) => return None,
+            value => Ok(Value::text(shown(value))),
+        },
+        ("duration", 1) => match value {
+            Value::Duration(_) => Ok(value.clone()),
+            Value::Int(nanos) => Ok(Value::Duration(*nanos)),
+            Value::Text(text) => match parse_duration(text) {
+                Some(nanos) => Ok(Value::Duration(nanos)),
+                None => fail(format!("time: invalid duration {text:?}")),
+            },
+            _ => return None,
+        },
+        ("timestamp", 1) => match value {
+            Value::Timestamp(_) => Ok(value.clone()),
+            Value::Int(seconds) => match jiff::Timestamp::from_second(*seconds) {
+                Ok(moment) => Ok(Value::Timestamp(moment)),
+                Err(_) => fail("timestamp overflow"),
+            },
+            Value::Text(text) => match parse_timestamp(text) {
+                Some(moment) => Ok(Value::Timestamp(moment)),
+                None => fail(format!("parsing time {text:?}: cannot parse")),
+            },
+            _ => return None,
+        },
+        _ => return None,
+    })
+}
+
+fn int<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
+    let wrong = |from: &str| fail(format!("type conversion error from '{from}' to 'int'"));
+    Some(match value {
+        Value::Int(number) => Ok(Value::Int(*number)),
+        Value::Uint(number) => i64::try_from(*number).map(Value::Int).or_else(|_| fail("integer overflow")),
+        Value::Double(number) => match whole(*number).and_then(|number| i64::try_from(number).ok()) {
+            Some(number) => Ok(Value::Int(number)),
+            None => fail("integer overflow"),
+        },
+        Value::Text(text) => text.parse().map(Value::Int).or_else(|_| wrong("string")),
+        Value::Duration(nanos) => Ok(Value::Int(*nanos)),
+        Value::Timestamp(moment) => Ok(Value::Int(moment.as_second())),
+        _ => return None,
+    })
+}
+
+fn uint<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
+    let overflow = || fail("unsigned integer overflow");
+    Some(match value {
+        Value::Uint(number) => Ok(Value::Uint(*number)),
+        Value::Int(number) => u64::try_from(*number).map(Value::Uint).or_else(|_| overflow()),
+        Value::Double(number) => match whole(*number).and_then(|number| u64::try_from(number).ok()) {
+            Some(number) => Ok(Value::Uint(number)),
+            None => overflow(),
+        },
+        Value::Text(text) => {
+            text.parse().map(Value::Uint).or_else(|_| fail("type conversion error from 'string' to 'uint'"))
+        }
+        _ => return None,
+    })
+}
+
+/// The whole part of a number that has one.
+fn whole(number: f64) -> Option<i128> {
+    (number.is_finite() && number.abs() < 1e20).then(|| format!("{:.0}", number.trunc()).parse().ok())?
+}
+
+#[expect(clippy::cast_precision_loss, reason = "the language rounds to the nearest double")]
+fn double<'a>(value: &Value<'_>) -> Option<Answer<'a>> {
+    Some(match value {
+        Value::Double(number) => Ok(Value::Double(*number)),
+        Value::Int(number) => Ok(Value::Double(*number as f64)),
+        Value::Uint(number) => Ok(Value::Double(*number as f64)),
+        Value::Text(text) => text
+            .parse()
+            .map(Value::Double)
+            .or_else(|_| fail("type conversion error from 'string' to 'double'")),
+        _ => return None,
+    })
+}
+
+/// A value as text.
+pub(crate) fn shown(value: &Value<'_>) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Bool(truth) => truth.to_string(),
+        Value::Int(number) => number.to_string(),
+        Value::Uint(number) => number.to_string(),
+        Value::Double(number) => shown_double(*number),
+        Value::Text(text) => text.clone().into_owned(),
+        Value::Bytes(bytes) => String::from_utf8_lossy(bytes).into_owned(),
+        Value::Duration(nanos) => shown_duration(*nanos),
+        Value::Timestamp(moment) => shown_timestamp(*moment),
+        Value::Type(name) | Value::Format(name) => (*name).to_owned(),
+        Value::Quantity(quantity) => quantity.to_string(),
+        Value::Ip(ip) => ip.to_string(),
+        Value::Cidr(ip, bits) => format!("{ip}/{bits}"),
+        Value::Url(url) => url.to_string(),
+        Value::Semver(version) => version.to_string(),
+        Value::List(list) => {
+            let all: Vec<String> = list.iter().map(|element| shown(&element)).collect();
+            format!("[{}]", all.join(", "))
+        }
+        Value::Map(map) => {
+            let all: Vec<String> =
+                map.entries().map(|(key, value)| format!("{}: {}", shown(&key), shown(&value))).collect();
+            format!("{{{}}}", all.join(", "))
+        }
+        Value::Optional(None) => "optional.none()".to_owned(),
+        Value::Optional(Some(inner)) => format!("optional({})", shown(inner)),
+    }
+}
+
+/// A floating-point number as Go writes it: plain in the middle, with an exponent far out.
+pub(super) fn shown_double(number: f64) -> String {
+    if number.is_nan() {
+        return "NaN".to_owned();
+    }
+    if number.is_infinite() {
+        return if number > 0.0 { "+Inf" } else { "-Inf" }.to_owned();
+    }
+    let size = number.abs();
+    if size != 0.0 && !(1e-4..1e21).contains(&size) {
+        let text = format!("{number:e}");
+        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        let (sign, exponent) = exponent.strip_prefix('-').map_or(("+", exponent), |exponent| ("-", exponent));
+        return format!("{digits}e{sign}{exponent:0>2}");
+    }
+    number.to_string()
+}

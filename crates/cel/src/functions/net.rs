@@ -1,0 +1,123 @@
+//! Addresses of the network, and ranges of them.
+
+use std::net::IpAddr;
+
+use super::{Answer, Regexes, fail};
+use crate::value::Value;
+
+pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
+    Some(match (function, args) {
+        ("ip", [Value::Text(text)]) => parse_ip(text).map(Value::Ip).or_else(fail),
+        ("isIP", [Value::Text(text)]) => Ok(Value::Bool(parse_ip(text).is_ok())),
+        ("ip.isCanonical", [Value::Text(text)]) => match parse_ip(text) {
+            Ok(ip) => Ok(Value::Bool(ip.to_string() == text.as_ref())),
+            Err(why) => fail(why),
+        },
+        ("family", [Value::Ip(ip)]) => Ok(Value::Int(if ip.is_ipv4() { 4 } else { 6 })),
+        ("isUnspecified", [Value::Ip(ip)]) => Ok(Value::Bool(ip.is_unspecified())),
+        ("isLoopback", [Value::Ip(ip)]) => Ok(Value::Bool(ip.is_loopback())),
+        ("isLinkLocalMulticast", [Value::Ip(ip)]) => Ok(Value::Bool(link_local_multicast(*ip))),
+        ("isLinkLocalUnicast", [Value::Ip(ip)]) => Ok(Value::Bool(link_local(*ip))),
+        ("isGlobalUnicast", [Value::Ip(ip)]) => {
+            let broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+            let global = !(broadcast
+                || ip.is_unspecified()
+                || ip.is_loopback()
+                || ip.is_multicast()
+                || link_local(*ip));
+            Ok(Value::Bool(global))
+        }
+        ("cidr", [Value::Text(text)]) => {
+            parse_cidr(text).map(|(ip, bits)| Value::Cidr(ip, bits)).or_else(fail)
+        }
+        ("isCIDR", [Value::Text(text)]) => Ok(Value::Bool(parse_cidr(text).is_ok())),
+        ("containsIP", [Value::Cidr(ip, bits), other]) => match other {
+            Value::Ip(other) => Ok(Value::Bool(contains((*ip, *bits), *other))),
+            Value::Text(text) => match parse_ip(text) {
+                Ok(other) => Ok(Value::Bool(contains((*ip, *bits), other))),
+                Err(why) => fail(why),
+            },
+            _ => return None,
+        },
+        ("containsCIDR", [Value::Cidr(ip, bits), other]) => {
+            let other = match other {
+                Value::Cidr(other, length) => Ok((*other, *length)),
+                Value::Text(text) => parse_cidr(text),
+                _ => return None,
+            };
+            match other {
+                Ok((other, length)) => Ok(Value::Bool(length >= *bits && contains((*ip, *bits), other))),
+                Err(why) => fail(why),
+            }
+        }
+        ("ip", [Value::Cidr(ip, _)]) => Ok(Value::Ip(*ip)),
+        ("prefixLength", [Value::Cidr(_, bits)]) => Ok(Value::Int((*bits).into())),
+        ("masked", [Value::Cidr(ip, bits)]) => Ok(Value::Cidr(masked(*ip, *bits), *bits)),
+        _ => return None,
+    })
+}
+
+fn parse_ip(text: &str) -> Result<IpAddr, String> {
+    if text.contains('%') {
+        return Err(format!("IP address {text:?} with zone value is not allowed"));
+    }
+    let ip: IpAddr = text.parse().map_err(|_| {
+        format!("IP Address {text:?} parse error during conversion from string: ParseAddr({text:?}): unable to parse IP")
+    })?;
+    match ip {
+        IpAddr::V6(six) if six.to_ipv4_mapped().is_some() => {
+            Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"))
+        }
+        ip => Ok(ip),
+    }
+}
+
+fn parse_cidr(text: &str) -> Result<(IpAddr, u8), String> {
+    let wrong = || {
+        format!(
+            "network address parse error during conversion from string: netip.ParsePrefix({text:?}): no '/'"
+        )
+    };
+    let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
+    let ip: IpAddr = address.parse().map_err(|_| wrong())?;
+    if matches!(ip, IpAddr::V6(six) if six.to_ipv4_mapped().is_some()) {
+        return Err(format!("IPv4-mapped IPv6 address {text:?} is not allowed"));
+    }
+    let canonical = !bits.is_empty()
+        && bits.bytes().all(|b| b.is_ascii_digit())
+        && (bits == "0" || !bits.starts_with('0'));
+    let most = if ip.is_ipv4() { 32 } else { 128 };
+    let bits = bits.parse::<u8>().ok().filter(|bits| canonical && *bits <= most).ok_or_else(wrong)?;
+    Ok((ip, bits))
+}
+
+fn link_local(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    }
+}
+
+fn link_local_multicast(ip: IpAddr) -> bool {
+    match ip {
+        IpAddr::V4(ip) => ip.octets()[..3] == [224, 0, 0],
+        IpAddr::V6(ip) => ip.octets()[0] == 0xff && ip.octets()[1] & 0x0f == 0x02,
+    }
+}
+
+fn masked(ip: IpAddr, bits: u8) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) => {
+            let mask = u32::MAX.checked_shl(32 - u32::from(bits.min(32))).unwrap_or(0);
+            IpAddr::V4((ip.to_bits() & mask).into())
+        }
+        IpAddr::V6(ip) => {
+            let mask = u128::MAX.checked_shl(128 - u32::from(bits.min(128))).unwrap_or(0);
+            IpAddr::V6((ip.to_bits() & mask).into())
+        }
+    }
+}
+
+fn contains((ip, bits): (IpAddr, u8), other: IpAddr) -> bool {
+    ip.is_ipv4() == other.is_ipv4() && masked(ip, bits) == masked(other, bits)
+}

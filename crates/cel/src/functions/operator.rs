@@ -1,0 +1,225 @@
+//! Operators: equality, order, arithmetic, membership.
+
+use std::cmp::Ordering;
+
+use super::{Answer, Regexes, fail};
+use crate::decl::ListOrder;
+use crate::error::EvalError;
+use crate::value::{List, Map, Value};
+
+pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Option<Answer<'a>> {
+    Some(match (function, args) {
+        ("!_", [Value::Bool(truth)]) => Ok(Value::Bool(!truth)),
+        ("_==_", [a, b]) => Ok(Value::Bool(equal(a, b))),
+        ("_!=_", [a, b]) => Ok(Value::Bool(!equal(a, b))),
+        ("_<_", [a, b]) => ordered(a, b, |order| order == Ordering::Less),
+        ("_<=_", [a, b]) => ordered(a, b, |order| order != Ordering::Greater),
+        ("_>_", [a, b]) => ordered(a, b, |order| order == Ordering::Greater),
+        ("_>=_", [a, b]) => ordered(a, b, |order| order != Ordering::Less),
+        ("@in", [value, Value::List(list)]) => {
+            Ok(Value::Bool(list.iter().any(|element| equal(value, &element))))
+        }
+        ("@in", [key, Value::Map(map)]) => Ok(Value::Bool(map.get(key).is_some())),
+        ("-_", [Value::Int(number)]) => number.checked_neg().map(Value::Int).ok_or_else(overflow),
+        ("-_", [Value::Double(number)]) => Ok(Value::Double(-number)),
+        ("_+_" | "_-_" | "_*_" | "_/_" | "_%_", [a, b]) => arithmetic(function, a, b),
+        ("type", [value]) => Ok(Value::Type(value.type_name())),
+        ("dyn", [value]) => Ok(value.clone()),
+        ("optional.of", [value]) => Ok(Value::Optional(Some(Box::new(value.clone())))),
+        ("optional.ofNonZeroValue", [value]) => {
+            Ok(Value::Optional((!is_zero(value)).then(|| Box::new(value.clone()))))
+        }
+        ("optional.none", []) => Ok(Value::Optional(None)),
+        ("hasValue", [Value::Optional(inner)]) => Ok(Value::Bool(inner.is_some())),
+        ("value", [Value::Optional(inner)]) => match inner {
+            Some(inner) => Ok((**inner).clone()),
+            None => fail("optional.none() dereference"),
+        },
+        _ => return None,
+    })
+}
+
+fn overflow() -> EvalError {
+    EvalError::new("integer overflow")
+}
+
+fn is_zero(value: &Value<'_>) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) | Value::Int(0) | Value::Uint(0) | Value::Duration(0) => true,
+        Value::Double(number) => *number == 0.0,
+        Value::Text(text) => text.is_empty(),
+        Value::Bytes(bytes) => bytes.is_empty(),
+        Value::List(list) => list.is_empty(),
+        Value::Map(map) => map.is_empty(),
+        Value::Optional(inner) => inner.is_none(),
+        _ => false,
+    }
+}
+
+/// Whether two values are the same; numbers are whatever their types, and lists of a set whatever their order.
+pub(crate) fn equal(a: &Value<'_>, b: &Value<'_>) -> bool {
+    match (a, b) {
+        (Value::Null, Value::Null) => true,
+        (Value::Bool(a), Value::Bool(b)) => a == b,
+        (Value::Text(a), Value::Text(b)) => a == b,
+        (Value::Bytes(a), Value::Bytes(b)) => a == b,
+        (Value::Duration(a), Value::Duration(b)) => a == b,
+        (Value::Timestamp(a), Value::Timestamp(b)) => a == b,
+        (Value::Type(a), Value::Type(b)) | (Value::Format(a), Value::Format(b)) => a == b,
+        (Value::Quantity(a), Value::Quantity(b)) => a == b,
+        (Value::Ip(a), Value::Ip(b)) => a == b,
+        (Value::Cidr(a, x), Value::Cidr(b, y)) => a == b && x == y,
+        (Value::Url(a), Value::Url(b)) => a == b,
+        (Value::Semver(a), Value::Semver(b)) => a.cmp(b) == Ordering::Equal,
+        (Value::Optional(a), Value::Optional(b)) => match (a, b) {
+            (Some(a), Some(b)) => equal(a, b),
+            (None, None) => true,
+            _ => false,
+        },
+        (Value::List(a), Value::List(b)) => same_list(a, b),
+        (Value::Map(a), Value::Map(b)) => {
+            a.len() == b.len()
+                && a.entries().all(|(key, value)| b.get(&key).is_some_and(|other| equal(&value, &other)))
+        }
+        _ => compare(a, b) == Some(Ordering::Equal),
+    }
+}
+
+fn order_of<'a>(a: &List<'a>, b: &List<'a>) -> &'a ListOrder {
+    let declared = |list: &List<'a>| match list {
+        List::Data(_, decl) => Some(&decl.order),
+        List::Made(_) => None,
+    };
+    declared(a).or_else(|| declared(b)).unwrap_or(&ListOrder::Listed)
+}
+
+fn same_list(a: &List<'_>, b: &List<'_>) -> bool {
+    if a.len() != b.len() {
+        return false;
+    }
+    let order = match (a, b) {
+        (List::Data(_, decl), _) | (_, List::Data(_, decl)) => &decl.order,
+        _ => &ListOrder::Listed,
+    };
+    match order {
+        ListOrder::Listed => a.iter().zip(b.iter()).all(|(a, b)| equal(&a, &b)),
+        ListOrder::Set | ListOrder::Keyed(_) => {
+            a.iter().all(|wanted| b.iter().any(|other| equal(&wanted, &other)))
+        }
+    }
+}
+
+/// Which of two values is larger; nothing if they cannot be compared.
+pub(super) fn compare(a: &Value<'_>, b: &Value<'_>) -> Option<Ordering> {
+    match (a, b) {
+        (Value::Uint(a), Value::Uint(b)) => Some(a.cmp(b)),
+        (Value::Double(a), Value::Double(b)) => a.partial_cmp(b),
+        (Value::Int(a), Value::Uint(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+        (Value::Uint(a), Value::Int(b)) => Some(i128::from(*a).cmp(&i128::from(*b))),
+        (Value::Int(a), Value::Double(b)) => whole_and_double(i128::from(*a), *b),
+        (Value::Uint(a), Value::Double(b)) => whole_and_double(i128::from(*a), *b),
+        (Value::Double(a), Value::Int(b)) => whole_and_double(i128::from(*b), *a).map(Ordering::reverse),
+        (Value::Double(a), Value::Uint(b)) => whole_and_double(i128::from(*b), *a).map(Ordering::reverse),
+        (Value::Bool(a), Value::Bool(b)) => Some(a.cmp(b)),
+        (Value::Text(a), Value::Text(b)) => Some(a.cmp(b)),
+        (Value::Bytes(a), Value::Bytes(b)) => Some(a.cmp(b)),
+        (Value::Int(a), Value::Int(b)) | (Value::Duration(a), Value::Duration(b)) => Some(a.cmp(b)),
+        (Value::Timestamp(a), Value::Timestamp(b)) => Some(a.cmp(b)),
+        _ => None,
+    }
+}
+
+fn whole_and_double(whole: i128, double: f64) -> Option<Ordering> {
+    if double.is_nan() {
+        return None;
+    }
+    // Beyond these no whole number of 64 bits lies.
+    if double >= 18_446_744_073_709_551_616.0 {
+        return Some(Ordering::Less);
+    }
+    if double < -9_223_372_036_854_775_808.0 {
+        return Some(Ordering::Greater);
+    }
+    let floor: i128 = format!("{:.0}", double.floor()).parse().ok()?;
+    Some(whole.cmp(&floor).then(if double.fract() == 0.0 { Ordering::Equal } else { Ordering::Less }))
+}
+
+fn ordered<'a>(a: &Value<'_>, b: &Value<'_>, holds: fn(Ordering) -> bool) -> Answer<'a> {
+    match compare(a, b) {
+        Some(order) => Ok(Value::Bool(holds(order))),
+        None if matches!((a, b), (Value::Double(_), _) | (_, Value::Double(_))) => {
+            let number = |v: &Value<'_>| matches!(v, Value::Double(_) | Value::Int(_) | Value::Uint(_));
+            if number(a) && number(b) { Ok(Value::Bool(false)) } else { Err(EvalError::no_such_overload()) }
+        }
+        None => Err(EvalError::no_such_overload()),
+    }
+}
+
+fn arithmetic<'a>(function: &str, a: &Value<'a>, b: &Value<'a>) -> Answer<'a> {
+    match (function, a, b) {
+        (_, Value::Int(a), Value::Int(b)) => {
+            let answer = match function {
+                "_+_" => a.checked_add(*b),
+                "_-_" => a.checked_sub(*b),
+                "_*_" => a.checked_mul(*b),
+                "_/_" if *b == 0 => return fail("division by zero"),
+                "_/_" => a.checked_div(*b),
+                _ if *b == 0 => return fail("modulus by zero"),
+                _ => a.checked_rem(*b),
+            };
+            answer.map(Value::Int).ok_or_else(overflow)
+        }
+        (_, Value::Uint(a), Value::Uint(b)) => {
+            let answer = match function {
+                "_+_" => a.checked_add(*b),
+                "_-_" => a.checked_sub(*b),
+                "_*_" => a.checked_mul(*b),
+                "_/_" if *b == 0 => return fail("division by zero"),
+                "_/_" => a.checked_div(*b),
+                _ if *b == 0 => return fail("modulus by zero"),
+                _ => a.checked_rem(*b),
+            };
+            answer.map(Value::Uint).ok_or_else(|| EvalError::new("unsigned integer overflow"))
+        }
+        ("_+_", Value::Double(a), Value::Double(b)) => Ok(Value::Double(a + b)),
+        ("_-_", Value::Double(a), Value::Double(b)) => Ok(Value::Double(a - b)),
+        ("_*_", Value::Double(a), Value::Double(b)) => Ok(Value::Double(a * b)),
+        ("_/_", Value::Double(a), Value::Double(b)) => Ok(Value::Double(a / b)),
+        ("_+_", Value::Text(a), Value::Text(b)) => Ok(Value::text(format!("{a}{b}"))),
+        ("_+_", Value::Bytes(a), Value::Bytes(b)) => Ok(Value::Bytes([&a[..], &b[..]].concat().into())),
+        ("_+_", Value::List(a), Value::List(b)) => Ok(joined(a, b)),
+        _ => super::time::arithmetic(function, a, b),
+    }
+}
+
+/// Two lists as one; what a set or a keyed list already has is not there twice.
+fn joined<'a>(a: &List<'a>, b: &List<'a>) -> Value<'a> {
+    let mut all: Vec<Value<'a>> = a.iter().collect();
+    match order_of(a, b) {
+        ListOrder::Listed => all.extend(b.iter()),
+        ListOrder::Set => {
+            for element in b.iter() {
+                if !all.iter().any(|own| equal(own, &element)) {
+                    all.push(element);
+                }
+            }
+        }
+        ListOrder::Keyed(keys) => {
+            for element in b.iter() {
+                match all.iter_mut().find(|own| same_keys(own, &element, keys)) {
+                    Some(own) => *own = element,
+                    None => all.push(element),
+                }
+            }
+        }
+    }
+    Value::list(all)
+}
+
+fn same_keys(a: &Value<'_>, b: &Value<'_>, keys: &[String]) -> bool {
+    let part = |value: &Value<'_>, key: &str| match value {
+        Value::Map(Map::Data(map, _)) => map.get(key).cloned(),
+        _ => None,
+    };
+    keys.iter().all(|key| part(a, key) == part(b, key))
+}

@@ -1,0 +1,60 @@
+//! The expression language of Kubernetes (CEL): parsed, checked, estimated and evaluated within a budget.
+//!
+//! ```text
+//!   text ──parse──▶ tree ──check against the variables' types──▶ Program ──evaluate(values, budget)──▶ value
+//!                                                                  │
+//!                                                                  └── estimate: what it can cost at worst
+//! ```
+//!
+//! Rules of custom resources and conditions of webhooks are written by strangers and run at every write. So
+//! nothing here panics, recursion has a depth, every step has a price, and whoever evaluates says how much may
+//! be spent. Prices, estimates, functions and messages are those of cel-go as kube-apiserver 1.36 sets it up,
+//! since which rules may be stored depends on them.
+//!
+//! ```
+//! use plumb_cel::{Bindings, Budget, Decl, Env, Program, Value};
+//! use serde_json::json;
+//!
+//! let env = Env::kubernetes().with("object", Decl::dynamic());
+//! let program = Program::compile("object.spec.replicas <= 3 && object.name.startsWith('a')", &env)?;
+//! let object = json!({"name": "ab", "spec": {"replicas": 2}});
+//! let mut values = Bindings::new();
+//! values.json("object", &object, env.decl("object").ok_or("declared above")?);
+//!
+//! let mut budget = Budget::of(1_000);
+//! assert_eq!(program.evaluate(&values, &mut budget)?, Value::Bool(true));
+//! assert!(budget.spent() < 20);
+//! # Ok::<(), Box<dyn std::error::Error>>(())
+//! ```
+//!
+//! # Where this and cel-go part
+//!
+//! - What is wrong with the syntax of an expression is told at the place where cel-go tells it, not always in the
+//!   words of its parser generator.
+//! - Messages (`Type{field: value}`) cannot be built, and the authorizer's functions are not there.
+//! - Time zones are UTC and fixed offsets; names of places are refused when evaluated.
+//! - `sortBy` and `optional.unwrap` are not there.
+
+mod ast;
+mod budget;
+mod check;
+mod cost;
+mod decl;
+mod env;
+mod error;
+mod eval;
+mod functions;
+mod lex;
+mod macros;
+mod parse;
+mod program;
+mod types;
+mod value;
+
+pub use budget::Budget;
+pub use decl::{Decl, DeclKind, Field, ListOrder, escape};
+pub use env::{Bindings, Env};
+pub use error::{EvalError, Issue, Issues};
+pub use program::Program;
+pub use types::Type;
+pub use value::{List, Map, Value};

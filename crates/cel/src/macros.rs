@@ -1,0 +1,235 @@
+//! Macros: what looks like a call and is a loop, a test or a name.
+
+use crate::ast::{Expr, Fold, Kind, Literal, RESULT};
+use crate::error::Issue;
+use crate::parse::Nodes;
+
+/// What a call of a method turned out to be.
+pub(crate) enum Method {
+    /// A macro, expanded.
+    Expanded(Expr),
+    /// A call, with its target and its arguments.
+    Plain(Expr, Vec<Expr>),
+}
+
+/// `has(a.b)`: whether a field is there.
+pub(crate) fn has(nodes: &mut Nodes, at: usize, mut args: Vec<Expr>) -> Result<Expr, Issue> {
+    if args.len() != 1 {
+        // Not the macro; there is no function of the name either, as the checker will say.
+        return Ok(nodes.call(at, "has", args));
+    }
+    match args.pop() {
+        Some(Expr { at: place, kind: Kind::Select { operand, field, test: false }, .. }) => {
+            Ok(nodes.make(place, Kind::Select { operand, field, test: true }))
+        }
+        other => {
+            let at = other.map_or(at, |expr| expr.at);
+            Err(Issue { at, message: "invalid argument to has() macro".to_owned() })
+        }
+    }
+}
+
+/// Expands a call of a method if it is one of a macro.
+pub(crate) fn method(
+    nodes: &mut Nodes,
+    at: usize,
+    target: Expr,
+    name: &str,
+    args: Vec<Expr>,
+) -> Result<Method, Issue> {
+    let is_name = |expr: &Expr| matches!(expr.kind, Kind::Ident(_));
+    let two_names = args.len() >= 3 && is_name(&args[0]) && is_name(&args[1]);
+    let one = args.len() == 2;
+    let mut maker = Maker { nodes, at };
+    let expanded = match (name, args.len()) {
+        ("all" | "exists" | "exists_one" | "existsOne" | "filter" | "map", 2) if one => {
+            maker.one_variable(target, name, args)?
+        }
+        ("map", 3) => maker.one_variable(target, name, args)?,
+        ("all" | "exists" | "existsOne", 3) => maker.two_variables(target, name, args)?,
+        ("transformList" | "transformMap" | "transformMapEntry", 3 | 4) if two_names => {
+            maker.transform(target, name, args)?
+        }
+        ("optMap" | "optFlatMap", 2) => maker.optional(target, name, args)?,
+        _ => return Ok(Method::Plain(target, args)),
+    };
+    Ok(Method::Expanded(expanded))
+}
+
+struct Maker<'n> {
+    nodes: &'n mut Nodes,
+    at: usize,
+}
+
+fn name_of(expr: &Expr) -> Result<String, Issue> {
+    match &expr.kind {
+        Kind::Ident(name) if name != RESULT => Ok(name.clone()),
+        _ => Err(Issue { at: expr.at, message: "argument must be a simple name".to_owned() }),
+    }
+}
+
+fn wrong_arguments(at: usize) -> Issue {
+    Issue { at, message: "unexpected number of arguments".to_owned() }
+}
+
+impl Maker<'_> {
+    fn literal(&mut self, literal: Literal) -> Expr {
+        self.nodes.make(self.at, Kind::Literal(literal))
+    }
+
+    fn ident(&mut self, name: &str) -> Expr {
+        self.nodes.make(self.at, Kind::Ident(name.to_owned()))
+    }
+
+    fn result(&mut self) -> Expr {
+        self.ident(RESULT)
+    }
+
+    fn call<const N: usize>(&mut self, function: &str, args: [Expr; N]) -> Expr {
+        self.nodes.call(self.at, function, args.into())
+    }
+
+    fn list(&mut self, elements: Vec<Expr>) -> Expr {
+        self.nodes.make(self.at, Kind::List { elements, optional: Vec::new() })
+    }
+
+    fn fold(
+        &mut self,
+        range: Expr,
+        variable: String,
+        second: Option<String>,
+        (init, condition, step, result): (Expr, Expr, Expr, Expr),
+    ) -> Expr {
+        let result_name = RESULT.to_owned();
+        let fold = Fold { range, variable, second, result_name, init, condition, step, result };
+        self.nodes.make(self.at, Kind::Fold(Box::new(fold)))
+    }
+
+    /// The loop of `all`, `exists` and `exists_one`, whatever it runs over.
+    fn quantifier(&mut self, name: &str, predicate: Expr) -> (Expr, Expr, Expr, Expr) {
+        match name {
+            "all" => {
+                let init = self.literal(Literal::Bool(true));
+                let so_far = self.result();
+                let condition = self.call("@not_strictly_false", [so_far]);
+                let so_far = self.result();
+                (init, condition, self.call("_&&_", [so_far, predicate]), self.result())
+            }
+            "exists" => {
+                let init = self.literal(Literal::Bool(false));
+                let so_far = self.result();
+                let not = self.call("!_", [so_far]);
+                let condition = self.call("@not_strictly_false", [not]);
+                let so_far = self.result();
+                (init, condition, self.call("_||_", [so_far, predicate]), self.result())
+            }
+            _ => {
+                let init = self.literal(Literal::Int(0));
+                let condition = self.literal(Literal::Bool(true));
+                let (so_far, one) = (self.result(), self.literal(Literal::Int(1)));
+                let more = self.call("_+_", [so_far, one]);
+                let same = self.result();
+                let step = self.call("_?_:_", [predicate, more, same]);
+                let (all, one) = (self.result(), self.literal(Literal::Int(1)));
+                (init, condition, step, self.call("_==_", [all, one]))
+            }
+        }
+    }
+
+    /// The loop that gathers a list.
+    fn gather(&mut self, element: Expr, filter: Option<Expr>) -> (Expr, Expr, Expr, Expr) {
+        let init = self.list(Vec::new());
+        let condition = self.literal(Literal::Bool(true));
+        let so_far = self.result();
+        let added = self.list(vec![element]);
+        let step = self.call("_+_", [so_far, added]);
+        (init, condition, self.filtered(step, filter), self.result())
+    }
+
+    fn filtered(&mut self, step: Expr, filter: Option<Expr>) -> Expr {
+        match filter {
+            None => step,
+            Some(filter) => {
+                let same = self.result();
+                self.call("_?_:_", [filter, step, same])
+            }
+        }
+    }
+
+    fn one_variable(&mut self, target: Expr, name: &str, args: Vec<Expr>) -> Result<Expr, Issue> {
+        let at = self.at;
+        let mut args = args.into_iter();
+        let mut next = || args.next().ok_or_else(|| wrong_arguments(at));
+        let variable = next()?;
+        let named = name_of(&variable)?;
+        let first = next()?;
+        let last = next().ok();
+        let parts = match (name, last) {
+            ("filter", None) => self.gather(variable, Some(first)),
+            ("map", None) => self.gather(first, None),
+            ("map", Some(element)) => self.gather(element, Some(first)),
+            _ => self.quantifier(name, first),
+        };
+        Ok(self.fold(target, named, None, parts))
+    }
+
+    fn two_variables(&mut self, target: Expr, name: &str, args: Vec<Expr>) -> Result<Expr, Issue> {
+        let [first, second, predicate] = <[Expr; 3]>::try_from(args).map_err(|_| wrong_arguments(self.at))?;
+        let names = (name_of(&first)?, name_of(&second)?);
+        let parts = self.quantifier(name, predicate);
+        Ok(self.fold(target, names.0, Some(names.1), parts))
+    }
+
+    fn transform(&mut self, target: Expr, name: &str, args: Vec<Expr>) -> Result<Expr, Issue> {
+        let at = self.at;
+        let mut args = args.into_iter();
+        let mut next = || args.next().ok_or_else(|| wrong_arguments(at));
+        let (first, second) = (next()?, next()?);
+        let names = (name_of(&first)?, name_of(&second)?);
+        let (third, fourth) = (next()?, next().ok());
+        let (filter, element) = match fourth {
+            Some(element) => (Some(third), element),
+            None => (None, third),
+        };
+        let parts = if name == "transformList" {
+            self.gather(element, filter)
+        } else {
+            let init = self.nodes.make(at, Kind::Map(Vec::new()));
+            let condition = self.literal(Literal::Bool(true));
+            let so_far = self.result();
+            let step = if name == "transformMap" {
+                let key = self.ident(&names.0);
+                self.call("cel.@mapInsert", [so_far, key, element])
+            } else {
+                self.call("cel.@mapInsert", [so_far, element])
+            };
+            (init, condition, self.filtered(step, filter), self.result())
+        };
+        Ok(self.fold(target, names.0, Some(names.1), parts))
+    }
+
+    fn optional(&mut self, target: Expr, name: &str, args: Vec<Expr>) -> Result<Expr, Issue> {
+        let [variable, body] = <[Expr; 2]>::try_from(args).map_err(|_| wrong_arguments(self.at))?;
+        let variable = name_of(&variable)?;
+        let method = |maker: &mut Self, target: Expr, function: &str| {
+            let target = Some(Box::new(target));
+            maker.nodes.make(maker.at, Kind::Call { function: function.to_owned(), target, args: Vec::new() })
+        };
+        let given = method(self, target.clone(), "hasValue");
+        let value = method(self, target, "value");
+        let bind = Fold {
+            range: self.list(Vec::new()),
+            variable: "#unused".to_owned(),
+            second: None,
+            init: value,
+            condition: self.literal(Literal::Bool(false)),
+            step: self.ident(&variable),
+            result_name: variable,
+            result: body,
+        };
+        let bound = self.nodes.make(self.at, Kind::Fold(Box::new(bind)));
+        let some = if name == "optMap" { self.call("optional.of", [bound]) } else { bound };
+        let none = self.call("optional.none", []);
+        Ok(self.call("_?_:_", [given, some, none]))
+    }
+}

@@ -1,0 +1,97 @@
+//! Expressions that are ready to be evaluated.
+
+use crate::ast::{Expr, Kind, Literal};
+use crate::budget::Budget;
+use crate::check::{Checked, check};
+use crate::cost::estimate;
+use crate::env::{Bindings, Env};
+use crate::error::{EvalError, Issue, Issues};
+use crate::eval::Evaluation;
+use crate::functions::{Regexes, parse_duration, parse_timestamp};
+use crate::parse::parse;
+use crate::types::Type;
+use crate::value::Value;
+
+/// An expression that was parsed and checked.
+#[derive(Debug)]
+pub struct Program {
+    expr: Expr,
+    output: Type,
+    worst: u64,
+    regexes: Regexes,
+}
+
+impl Program {
+    /// Parses and checks an expression.
+    pub fn compile(text: &str, env: &Env) -> Result<Self, Issues> {
+        let (mut expr, count) = parse(text).map_err(|issue| Issues::new(text, vec![issue]))?;
+        let checked = check(&mut expr, count, env).map_err(|list| Issues::new(text, list))?;
+        let mut regexes = Regexes::default();
+        let mut issues = Vec::new();
+        literals(&expr, &mut regexes, &mut issues);
+        if !issues.is_empty() {
+            return Err(Issues::new(text, issues));
+        }
+        let Checked { types, .. } = &checked;
+        let output = types.get(expr.id).cloned().unwrap_or(Type::Dyn);
+        let worst = estimate(&expr, &checked, env);
+        Ok(Self { expr, output, worst, regexes })
+    }
+
+    /// The type of its value.
+    pub fn output(&self) -> &Type {
+        &self.output
+    }
+
+    /// What it costs at worst, given how large the declared data can be.
+    pub fn worst_cost(&self) -> u64 {
+        self.worst
+    }
+
+    /// Whether it speaks of a variable.
+    pub fn mentions(&self, variable: &str) -> bool {
+        self.expr.mentions(variable)
+    }
+
+    /// Its value, if the budget lasts.
+    pub fn evaluate<'a>(
+        &'a self,
+        values: &'a Bindings<'a>,
+        budget: &mut Budget,
+    ) -> Result<Value<'a>, EvalError> {
+        Evaluation::new(values, &self.regexes, budget).run(&self.expr)
+    }
+}
+
+/// Checks texts that stand in the expression for something else: patterns, spans of time, moments.
+fn literals(expr: &Expr, regexes: &mut Regexes, issues: &mut Vec<Issue>) {
+    let mut waiting = vec![expr];
+    while let Some(expr) = waiting.pop() {
+        if let Kind::Call { function, args, target } = &expr.kind {
+            let place = usize::from(target.is_none() && function == "matches");
+            let literal = args.get(place).and_then(|arg| match &arg.kind {
+                Kind::Literal(Literal::Text(text)) => Some((arg.at, text.as_str())),
+                _ => None,
+            });
+            let wrong = match (function.as_str(), literal) {
+                ("matches", Some((at, text))) => {
+                    regexes.add(text).err().map(|why| (at, format!("invalid matches argument: {why}")))
+                }
+                ("find" | "findAll", Some((_, text))) => {
+                    // A mistake shows when it is evaluated, as it does upstream.
+                    let _ = regexes.add(text);
+                    None
+                }
+                ("duration", Some((at, text))) if parse_duration(text).is_none() => {
+                    Some((at, "invalid duration argument".to_owned()))
+                }
+                ("timestamp", Some((at, text))) if parse_timestamp(text).is_none() => {
+                    Some((at, "invalid timestamp argument".to_owned()))
+                }
+                _ => None,
+            };
+            issues.extend(wrong.map(|(at, message)| Issue { at, message }));
+        }
+        expr.children(|child| waiting.push(child));
+    }
+}

@@ -1,0 +1,8 @@
+//! The language through its door.
+
+mod it {
+    pub(crate) mod costs;
+    pub(crate) mod hostile;
+    pub(crate) mod mistakes;
+    pub(crate) mod values;
+}

@@ -1,0 +1,118 @@
+//! Whatever is written, nothing panics and everything ends.
+
+use plumb_cel::{Bindings, Budget, Decl, Env, Program};
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+fn try_it(text: &str, data: &Value) {
+    let env = Env::kubernetes().with("self", Decl::dynamic());
+    let (Ok(program), Some(decl)) = (Program::compile(text, &env), env.decl("self")) else { return };
+    let mut values = Bindings::new();
+    values.json("self", data, decl);
+    let mut budget = Budget::of(20_000);
+    let _ = program.evaluate(&values, &mut budget);
+    assert!(budget.spent() < 1_000_000, "{text}");
+}
+
+#[test]
+fn deep_and_long_texts_are_refused_or_run() {
+    let data = json!({});
+    for text in [
+        "(".repeat(100_000),
+        "[".repeat(50_000),
+        "!".repeat(99_000) + "true",
+        "-".repeat(99_000) + "1",
+        "1".to_owned() + &"+1".repeat(40_000),
+        "true".to_owned() + &"&&true".repeat(15_000),
+        "self".to_owned() + &".a".repeat(40_000),
+        "self".to_owned() + &"[0]".repeat(30_000),
+        "true?".repeat(300) + "1" + &":1".repeat(300),
+        "[1]".to_owned() + &".map(x, [1]".repeat(120) + &")".repeat(120),
+        "[1].all(x, ".repeat(200) + "true" + &")".repeat(200),
+        "'".repeat(99_999),
+        "x".repeat(200_000),
+    ] {
+        try_it(&text, &data);
+    }
+}
+
+const PIECES: &[&str] = &[
+    "self",
+    ".a",
+    ".b",
+    "[0]",
+    "['k']",
+    "1",
+    "2.5",
+    "'x'",
+    "b'y'",
+    "true",
+    "null",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "==",
+    "<",
+    "&&",
+    "||",
+    "!",
+    "?",
+    ":",
+    "(",
+    ")",
+    "[",
+    "]",
+    "{",
+    "}",
+    ",",
+    ".all(x, ",
+    ".map(x, ",
+    "x",
+    ".exists(",
+    "has(",
+    "size(",
+    ".matches('a+')",
+    ".split(',')",
+    ".format([self])",
+    " in ",
+    ".?c",
+    "[?0]",
+    "quantity('1Gi')",
+    "ip('::1')",
+    "cidr('1.2.3.4/8')",
+    "duration('1s')",
+    "timestamp('2020-01-01T00:00:00Z')",
+    "optional.of(",
+    ".orValue(1)",
+    ".sort()",
+    ".sum()",
+    ".substring(1)",
+    "lists.range(9)",
+    ".getHours()",
+    "9223372036854775807",
+    "-9223372036854775808",
+    "18446744073709551615u",
+    "1e308",
+    ".value()",
+    ".charAt(3)",
+];
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(3_000))]
+
+    #[test]
+    fn random_pieces_never_panic(
+        pieces in prop::collection::vec(prop::sample::select(PIECES), 1..14),
+        number in any::<i64>(),
+    ) {
+        let data = json!({"a": {"b": [number, "t", null]}, "b": "text, more", "k": [1, 2, 3]});
+        try_it(&pieces.concat(), &data);
+    }
+
+    #[test]
+    fn random_text_never_panics(text in "\\PC{0,60}") {
+        try_it(&text, &json!({}));
+    }
+}

@@ -1,0 +1,139 @@
+//! What expressions are worth.
+
+use std::collections::BTreeMap;
+
+use plumb_cel::{Bindings, Budget, Decl, DeclKind, Env, Field, Program, Value};
+use serde_json::json;
+
+/// Whether an expression about `self` holds, or why not.
+pub(crate) fn holds(text: &str) -> Result<bool, String> {
+    let env = Env::kubernetes().with("self", Decl::dynamic());
+    let program = Program::compile(text, &env).map_err(|issues| issues.to_string())?;
+    let data = json!({
+        "name": "web", "n": 3, "f": 1.5, "list": [1, 2, 3], "words": ["b", "a"], "map": {"x": 1, "y": 2},
+        "nested": {"deep": {"er": true}}, "nothing": null, "items": [{"k": "a", "v": 1}, {"k": "b", "v": 2}],
+    });
+    let decl = Decl::dynamic();
+    let mut values = Bindings::new();
+    values.json("self", &data, &decl);
+    match program.evaluate(&values, &mut Budget::of(1_000_000)) {
+        Ok(Value::Bool(truth)) => Ok(truth),
+        Ok(other) => Err(format!("{other:?}")),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[test]
+fn these_hold() {
+    let table = [
+        "1 + 2 * 3 == 7 && -5 < 0 && 7 % 4 == 3 && 7 / 2 == 3",
+        "dyn(1) == 1.0 && dyn(1u) == 1 && 2.5 > 2 && dyn(1) < dyn(1.5)",
+        "'a' + 'b' == 'ab' && b'a' + b'b' == b'ab' && [1] + [2] == [1, 2]",
+        "self.n == 3 && self['n'] == 3 && self.list[2] == 3 && self.f == 1.5",
+        "has(self.name) && !has(self.nope) && has(self.nested.deep.er)",
+        "self.list.all(x, x > 0) && self.list.exists(x, x == 2) && self.list.exists_one(x, x == 3)",
+        "self.list.map(x, x * 2) == [2, 4, 6] && self.list.filter(x, x > 1) == [2, 3]",
+        "self.list.map(x, x > 1, x * 10) == [20, 30]",
+        "self.map.all(k, self.map[k] > 0) && 'x' in self.map && !('z' in self.map) && 2 in self.list",
+        "self.items.all(i, has(i.k) && i.v > 0)",
+        "self.list.all(i, v, v == i + 1) && self.map.exists(k, v, k == 'y' && v == 2)",
+        "self.list.transformList(i, v, i * v) == [0, 2, 6]",
+        "self.map.transformMap(k, v, v + 1) == {'x': 2, 'y': 3}",
+        "self.map.transformMap(k, v, k == 'x', v) == {'x': 1}",
+        "self.map.transformMapEntry(k, v, {string(v): k}) == {'1': 'x', '2': 'y'}",
+        "true || 1 / 0 == 1",
+        "1 / 0 == 1 || true",
+        "!(1 / 0 == 1 && false)",
+        "self.list.exists(x, 1 / (x - 1) == 1 || x == 3)",
+        "size('äöü') == 3 && 'äöü'.size() == 3 && size([1, 2]) == 2 && {'a': 1}.size() == 1",
+        "type(1) == int && type('a') == string && type(1.0) == double && type(null) == null_type",
+        "int('42') == 42 && string(1.5) == '1.5' && double('2') == 2.0 && uint(3) == 3u && bool('true')",
+        "'hello'.contains('ell') && 'hello'.startsWith('he') && 'hello'.endsWith('lo')",
+        "'abc123'.matches('^[a-z]+[0-9]+$') && matches('x', 'x')",
+        "'tacocat'.charAt(3) == 'o' && 'hello'.indexOf('l') == 2 && 'hello'.lastIndexOf('l') == 3",
+        "'a,b,c'.split(',') == ['a', 'b', 'c'] && 'a,b,c'.split(',', 2) == ['a', 'b,c']",
+        "['a', 'b'].join('-') == 'a-b' && 'hello'.substring(1, 3) == 'el' && ' x '.trim() == 'x'",
+        "'aa'.replace('a', 'b') == 'bb' && 'aa'.replace('a', 'b', 1) == 'ba' && 'aB'.lowerAscii() == 'ab'",
+        "'%s is %d, %.2f, %x, %b'.format([dyn('x'), 7, 1.239, 255, 5]) == 'x is 7, 1.24, ff, 101'",
+        "'abc 123 456'.find('[0-9]+') == '123' && 'a1b2'.findAll('[0-9]') == ['1', '2']",
+        "[1, 2, 3].isSorted() && [1, 2].sum() == 3 && [3, 1].min() == 1 && ['a', 'b'].max() == 'b'",
+        "[3, 1, 2].sort() == [1, 2, 3] && [1, 1, 2].distinct() == [1, 2] && [1, 2].reverse() == [2, 1]",
+        "[1, 2, 3].slice(1, 2) == [2] && [[1], [2]].flatten() == [1, 2] && lists.range(3) == [0, 1, 2]",
+        "sets.contains([1, 2], [2]) && sets.equivalent([1, 2], [2, 1]) && sets.intersects([1], [1, 2])",
+        "quantity('1Gi').isGreaterThan(quantity('1G')) && quantity('2').asInteger() == 2",
+        "quantity('500m').add(quantity('1')).compareTo(quantity('1500m')) == 0 && !isQuantity('1x')",
+        "ip('10.0.0.1').family() == 4 && isIP('::1') && ip('::1').isLoopback() && !isIP('300.0.0.1')",
+        "cidr('10.0.0.0/8').containsIP('10.1.2.3') && cidr('10.0.0.0/8').containsCIDR('10.1.0.0/16')",
+        "cidr('10.1.2.3/8').masked() == cidr('10.0.0.0/8') && cidr('10.0.0.0/8').prefixLength() == 8",
+        "url('https://a.b:8443/c/d?e=f').getHost() == 'a.b:8443' && url('https://a.b/c').getScheme() == 'https'",
+        "url('https://a:1/?x=1&x=2').getQuery()['x'] == ['1', '2'] && !isURL('nonsense')",
+        "format.dns1123Label().validate('a-b') == optional.none()",
+        "format.named('dns1123Label').value().validate('A_B').hasValue()",
+        "semver('1.2.3').isLessThan(semver('1.10.0')) && semver('1.0.0-rc.1').isLessThan(semver('1.0.0'))",
+        "semver('v1.2', true).minor() == 2 && !isSemver('v1.2')",
+        "duration('1h30m').getMinutes() == 90 && duration('90s') < duration('2m')",
+        "timestamp('2024-02-29T12:00:00Z').getMonth() == 1 && timestamp('2024-02-29T12:00:00Z').getDate() == 29",
+        "timestamp('2024-01-01T00:00:00Z') + duration('1h') == timestamp('2024-01-01T01:00:00Z')",
+        "timestamp('2024-01-01T23:00:00Z').getHours('+02:00') == 1",
+        "self.?nope.orValue('x') == 'x' && self.?name.orValue('x') == 'web' && !self.?a.b.c.hasValue()",
+        "self[?'name'].hasValue() && optional.of(1).optMap(x, x + 1).value() == 2",
+        "optional.none().or(optional.of(3)).value() == 3 && [?self.?nope, 1] == [1]",
+        "{?'a': self.?nope, 'b': 1} == {'b': 1}",
+        "self.nothing == null && true ? true : false",
+        "'\\u00e4\\x41\\n' == \"ä\\u0041\\n\" && r'\\d' == '\\\\d' && '''a'b''' == \"a'b\"",
+        "0x1F == 31 && 1e3 == 1000.0 && -9223372036854775808 < 0",
+    ];
+    for text in table {
+        assert_eq!(holds(text), Ok(true), "{text}");
+    }
+}
+
+#[test]
+fn what_cannot_be_done_is_told() {
+    let table = [
+        ("self.nope == 1", "no such key: nope"),
+        ("self.list[7] == 1", "index out of bounds: 7"),
+        ("1 / (self.n - 3) == 1", "division by zero"),
+        ("9223372036854775807 + self.n == 0", "integer overflow"),
+        ("self.name < self.n", "no such overload"),
+        ("int(self.name) == 1", "type conversion error from 'string' to 'int'"),
+        ("self.list.all(x, 1 / (x - 2) >= -1)", "division by zero"),
+        (
+            "ip('x') == ip('y')",
+            "IP Address \"x\" parse error during conversion from string: ParseAddr(\"x\"): unable to parse IP",
+        ),
+        ("optional.none().value() == 1", "optional.none() dereference"),
+    ];
+    for (text, why) in table {
+        assert_eq!(holds(text), Err(why.to_owned()), "{text}");
+    }
+}
+
+#[test]
+fn declared_data_is_read_as_its_types() {
+    let text = |max| Decl::simple(DeclKind::Text, max, 2);
+    let mut fields = BTreeMap::new();
+    let mut add = |name: &str, decl| {
+        let escaped = plumb_cel::escape(name).unwrap();
+        fields.insert(escaped, Field { json: name.to_owned(), decl });
+    };
+    add("since", Decl::simple(DeclKind::Timestamp, 32, 21));
+    add("every", Decl::simple(DeclKind::Duration, 32, 3));
+    add("share", Decl::simple(DeclKind::Double, 0, 1));
+    add("key", Decl::simple(DeclKind::Bytes, 8, 2));
+    add("my-name", text(8));
+    let object = DeclKind::Object { name: "it".to_owned(), fields };
+    let env = Env::kubernetes().with("self", Decl::simple(object, 0, 2));
+    let data = json!({
+        "since": "2024-01-01T00:00:00Z", "every": "1m", "share": 2, "key": "aGk=", "my-name": "x",
+        "unknown": 1,
+    });
+    let rule = "self.since < timestamp('2025-01-01T00:00:00Z') && self.every == duration('60s')
+        && self.share == 2.0 && type(self.share) == double && self.key == b'hi' && self.my__dash__name == 'x'";
+    let program = Program::compile(rule, &env).unwrap();
+    let mut values = Bindings::new();
+    values.json("self", &data, env.decl("self").unwrap());
+    assert_eq!(program.evaluate(&values, &mut Budget::of(1_000)), Ok(Value::Bool(true)));
+    let issues = Program::compile("self.unknown == 1", &env).unwrap_err().to_string();
+    assert_eq!(issues, "ERROR: <input>:1:5: undefined field 'unknown'\n | self.unknown == 1\n | ....^");
+}
