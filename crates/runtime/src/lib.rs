@@ -8,6 +8,7 @@
 //!   node agent ──▶ dyn Runtime ──▶ Faulty (tests) ──▶ a body
 //! ```
 
+pub mod cgroup;
 mod error;
 pub mod fault;
 mod runtime;

@@ -1,0 +1,65 @@
+//! Cgroup files: small, and every mistake names the file.
+
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::Path;
+
+use super::error::{CgroupError, Result};
+
+pub(super) fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).map_err(|error| CgroupError::refused("reading", file, error))
+}
+
+/// What a file says, or `None` if there is no such file.
+pub(super) fn read_if_there(file: &Path) -> Result<Option<String>> {
+    match fs::read_to_string(file) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(CgroupError::refused("reading", file, error)),
+    }
+}
+
+/// Writes in one go, as the kernel wants it. The file is not made if it is not there.
+pub(super) fn write(file: &Path, text: impl AsRef<[u8]>) -> Result<()> {
+    let written = fs::OpenOptions::new().write(true).truncate(false).open(file);
+    let written = written.and_then(|mut open| open.write_all(text.as_ref()));
+    written.map_err(|error| CgroupError::refused("writing", file, error))
+}
+
+/// Writes if the file is there; says whether it was.
+pub(super) fn write_if_there(file: &Path, text: impl AsRef<[u8]>) -> Result<bool> {
+    match write(file, text) {
+        Ok(()) => Ok(true),
+        Err(error) if error.is_missing() => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+pub(super) fn number<T: std::str::FromStr>(file: &Path) -> Result<T> {
+    let text = read(file)?;
+    text.trim().parse().map_err(|_| CgroupError::garbled(file, text))
+}
+
+pub(super) fn number_if_there<T: std::str::FromStr>(file: &Path) -> Result<Option<T>> {
+    let Some(text) = read_if_there(file)? else { return Ok(None) };
+    text.trim().parse().map(Some).map_err(|_| CgroupError::garbled(file, text))
+}
+
+/// The numbers of a file that holds a name and a number on each line.
+pub(super) struct Keyed(String);
+
+impl Keyed {
+    pub(super) fn read(file: &Path) -> Result<Self> {
+        read(file).map(Self)
+    }
+
+    pub(super) fn read_if_there(file: &Path) -> Result<Option<Self>> {
+        Ok(read_if_there(file)?.map(Self))
+    }
+
+    /// The number under a name, zero if it is not there.
+    pub(super) fn get(&self, name: &str) -> u64 {
+        let found = self.0.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        found.and_then(|number| number.trim().parse().ok()).unwrap_or(0)
+    }
+}

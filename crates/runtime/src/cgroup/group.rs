@@ -1,0 +1,259 @@
+//! A group, whichever version it is in.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use std::{fs, io, thread};
+
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plumb_resize::cgroup::WeightScale;
+
+use super::error::{CgroupError, Result};
+use super::layout::{Controller, Layout, Version};
+use super::usage::Usage;
+use super::{file, v1, v2};
+use crate::types::LinuxResources;
+
+/// How often a group that is busy is tried again, and how long in between: a second altogether.
+const TRIES: u32 = 10;
+const FIRST_PAUSE: Duration = Duration::from_millis(1);
+const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+
+/// A cgroup: one path, in every hierarchy that there is.
+#[derive(Clone, Debug)]
+pub struct Group {
+    layout: Arc<Layout>,
+    path: PathBuf,
+    scale: WeightScale,
+}
+
+impl Group {
+    pub(super) fn new(layout: Arc<Layout>, path: PathBuf, scale: WeightScale) -> Self {
+        Self { layout, path, scale }
+    }
+
+    /// The group of this name in it.
+    #[must_use]
+    pub fn child(&self, name: impl AsRef<Path>, scale: WeightScale) -> Self {
+        Self { layout: self.layout.clone(), path: self.path.join(name), scale }
+    }
+
+    /// Its path below the mount points, without a leading slash.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// How its weight is made from shares, in v2.
+    pub fn scale(&self) -> WeightScale {
+        self.scale
+    }
+
+    /// Which version it is in.
+    pub fn version(&self) -> Version {
+        self.layout.version()
+    }
+
+    /// Its folder in the hierarchy of a controller, if that controller is there.
+    pub fn folder(&self, controller: Controller) -> Option<PathBuf> {
+        self.layout.mount_of(controller).map(|point| point.join(&self.path))
+    }
+
+    /// Its folders in all hierarchies, in the order in which they are joined.
+    pub fn folders(&self) -> Vec<PathBuf> {
+        self.layout.hierarchies().into_iter().map(|point| point.join(&self.path)).collect()
+    }
+
+    /// The files that a process writes `0` into to join the group, in order. In v1 it must have one thread: a
+    /// single thread is moved without stopping the machine's forks.
+    pub fn doors(&self) -> Vec<PathBuf> {
+        let door = match self.layout.version() {
+            Version::V1 => "tasks",
+            Version::V2 => "cgroup.procs",
+        };
+        self.folders().into_iter().map(|folder| folder.join(door)).collect()
+    }
+
+    /// Whether it is there.
+    pub fn exists(&self) -> bool {
+        self.folder(Controller::Memory).is_some_and(|folder| folder.is_dir())
+    }
+
+    /// Makes it, and what is above it, in all hierarchies. What is there already is left as it is.
+    pub fn create(&self) -> Result<()> {
+        match self.layout.version() {
+            Version::V1 => v1::create(&self.layout, &self.path),
+            Version::V2 => v2::create(&self.layout, &self.path),
+        }
+    }
+
+    /// Sets what is given, and leaves the rest. Stops at the first refusal.
+    pub fn set(&self, resources: &LinuxResources) -> Result<()> {
+        match self.layout.version() {
+            Version::V1 => v1::set(self, resources),
+            Version::V2 => v2::set(self, resources),
+        }
+    }
+
+    /// What is in force.
+    pub fn read(&self) -> Result<LinuxResources> {
+        match self.layout.version() {
+            Version::V1 => v1::read(self),
+            Version::V2 => v2::read(self),
+        }
+    }
+
+    /// What it uses.
+    pub fn usage(&self) -> Result<Usage> {
+        match self.layout.version() {
+            Version::V1 => v1::usage(self),
+            Version::V2 => v2::usage(self),
+        }
+    }
+
+    /// The memory in use, and how much of it are file pages that were not used for a while: what lowering a
+    /// limit looks at, cheaper than all of [`usage`](Self::usage).
+    pub fn memory(&self) -> Result<(u64, u64)> {
+        match self.layout.version() {
+            Version::V1 => v1::memory(self),
+            Version::V2 => v2::memory(self),
+        }
+    }
+
+    /// How often something in it was killed for want of memory.
+    pub fn oom_kills(&self) -> Result<u64> {
+        match self.layout.version() {
+            Version::V1 => v1::oom_kills(self),
+            Version::V2 => v2::oom_kills(self),
+        }
+    }
+
+    /// Asks the kernel to take this many bytes back; answers how many fewer are in use afterwards.
+    pub fn reclaim(&self, bytes: u64) -> Result<u64> {
+        let (before, _) = self.memory()?;
+        match self.layout.version() {
+            Version::V1 => v1::reclaim(self)?,
+            Version::V2 => v2::reclaim(self, bytes)?,
+        }
+        let (after, _) = self.memory()?;
+        Ok(before.saturating_sub(after))
+    }
+
+    /// Lets only these devices be used, as v1 spells them (`c 1:3 rwm`). In v2 there is no file for it; there
+    /// mounts without devices do it alone.
+    pub fn allow_devices(&self, allowed: &[String]) -> Result<()> {
+        match self.layout.version() {
+            Version::V1 => v1::allow_devices(self, allowed),
+            Version::V2 => Ok(()),
+        }
+    }
+
+    /// The processes in it, not in groups below.
+    pub fn processes(&self) -> Result<Vec<Pid>> {
+        let Some(folder) = self.folder(Controller::Memory) else { return Ok(Vec::new()) };
+        let Some(text) = file::read_if_there(&folder.join("cgroup.procs"))? else { return Ok(Vec::new()) };
+        Ok(text
+            .lines()
+            .filter_map(|line| line.parse().ok().map(Pid::from_raw))
+            .filter(|p| p.as_raw() > 0)
+            .collect())
+    }
+
+    /// The groups in it.
+    pub fn children(&self) -> Result<Vec<Self>> {
+        let mut names: Vec<OsString> = Vec::new();
+        for folder in self.folders() {
+            for name in subfolders(&folder)? {
+                if !names.contains(&name) {
+                    names.push(name);
+                }
+            }
+        }
+        Ok(names.into_iter().map(|name| self.child(name, self.scale)).collect())
+    }
+
+    /// Kills every process in it and below.
+    pub fn kill(&self) -> Result<()> {
+        for child in self.children()? {
+            child.kill()?;
+        }
+        if self.layout.version() == Version::V2
+            && let Some(folder) = self.folder(Controller::Memory)
+            && file::write_if_there(&folder.join("cgroup.kill"), "1")?
+        {
+            return Ok(());
+        }
+        // Held still, nobody forks faster than we kill.
+        let frozen = v1::freeze(self, true)?;
+        let killed = self.signal(Signal::SIGKILL);
+        if frozen {
+            v1::freeze(self, false)?;
+        }
+        killed
+    }
+
+    /// Sends a signal to every process in it.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        for process in self.processes()? {
+            match kill(process, signal) {
+                Ok(()) | Err(Errno::ESRCH) => {}
+                Err(errno) => {
+                    return Err(CgroupError::refused("killing what is in", self.path.clone(), errno.into()));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Ends everything in it and below, and removes it from all hierarchies. Tried again for a while as long
+    /// as the kernel says that it is busy, for processes that were killed take a moment to be gone.
+    pub fn delete(&self) -> Result<()> {
+        for child in self.children()? {
+            child.delete()?;
+        }
+        let mut pause = FIRST_PAUSE;
+        let mut left = self.folders();
+        for attempt in 1.. {
+            let mut busy = None;
+            let mut still = Vec::new();
+            for folder in left {
+                match fs::remove_dir(&folder) {
+                    Ok(()) => {}
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) if error.raw_os_error() == Some(Errno::EBUSY as i32) && attempt < TRIES => {
+                        busy = Some(error);
+                        still.push(folder);
+                    }
+                    Err(error) => return Err(CgroupError::refused("removing", folder, error)),
+                }
+            }
+            if busy.is_none() {
+                break;
+            }
+            left = still;
+            self.kill()?;
+            thread::sleep(pause);
+            pause = (pause * 2).min(LONGEST_PAUSE);
+        }
+        Ok(())
+    }
+}
+
+fn subfolders(folder: &Path) -> Result<Vec<OsString>> {
+    let refused = |error| CgroupError::refused("reading", folder, error);
+    let entries = match fs::read_dir(folder) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(refused(error)),
+    };
+    let mut names = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(refused)?;
+        if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+            names.push(entry.file_name());
+        }
+    }
+    Ok(names)
+}

@@ -1,0 +1,91 @@
+//! What a group uses, as numbers, before anybody says when or whose.
+
+use crate::types::{Pressure, PressureFigures, Throttling};
+
+/// What a group uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Cpu time since the group was made, in nanoseconds.
+    pub cpu_nanos: u64,
+    /// How its quota held it back.
+    pub throttling: Option<Throttling>,
+    /// Memory, page cache included, in bytes.
+    pub memory: u64,
+    /// File pages that were not used for a while.
+    pub inactive_file: u64,
+    /// Anonymous memory.
+    pub rss: u64,
+    /// The limit, if there is one.
+    pub memory_limit: Option<u64>,
+    /// Swap.
+    pub swap: Option<u64>,
+    /// Page faults.
+    pub page_faults: u64,
+    /// Those that went to a disk.
+    pub major_page_faults: u64,
+    /// How often something in it was killed for want of memory.
+    pub oom_kills: u64,
+    /// Tasks.
+    pub tasks: Option<u64>,
+    /// How long it waited for cpu.
+    pub cpu_pressure: Option<Pressure>,
+    /// How long it waited for memory.
+    pub memory_pressure: Option<Pressure>,
+}
+
+impl Usage {
+    /// Usage less what could go at once: what Kubernetes decides evictions by.
+    pub fn working_set(&self) -> u64 {
+        self.memory.saturating_sub(self.inactive_file)
+    }
+}
+
+/// Reads a pressure file: `some avg10=0.12 avg60=0.00 avg300=0.00 total=34` and the same for `full`.
+pub(super) fn pressure(text: &str) -> Option<Pressure> {
+    let mut pressure = Pressure::default();
+    for line in text.lines() {
+        let (kind, figures) = line.split_once(' ')?;
+        let figures = figures_of(figures)?;
+        match kind {
+            "some" => pressure.some = figures,
+            "full" => pressure.full = figures,
+            _ => {}
+        }
+    }
+    Some(pressure)
+}
+
+fn figures_of(text: &str) -> Option<PressureFigures> {
+    let mut figures = PressureFigures::default();
+    for pair in text.split_whitespace() {
+        let (name, value) = pair.split_once('=')?;
+        match name {
+            "avg10" => figures.avg10 = hundredths(value)?,
+            "avg60" => figures.avg60 = hundredths(value)?,
+            "avg300" => figures.avg300 = hundredths(value)?,
+            "total" => figures.total = value.parse().ok()?,
+            _ => {}
+        }
+    }
+    Some(figures)
+}
+
+/// `1.25` is 125.
+fn hundredths(text: &str) -> Option<u32> {
+    let (whole, part) = text.split_once('.')?;
+    let (whole, part): (u32, u32) = (whole.parse().ok()?, part.get(..2)?.parse().ok()?);
+    whole.checked_mul(100)?.checked_add(part)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pressure_is_read_exactly() {
+        let text = "some avg10=1.25 avg60=0.00 avg300=12.03 total=34\nfull avg10=0.00 avg60=0.00 avg300=0.00 total=5";
+        let pressure = pressure(text).unwrap();
+        assert_eq!(pressure.some, PressureFigures { avg10: 125, avg60: 0, avg300: 1203, total: 34 });
+        assert_eq!(pressure.full.total, 5);
+    }
+}
