@@ -6,6 +6,7 @@
 //! of the shape: init containers first, then the main ones.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus, ResourceRequirements};
+use serde::{Deserialize, Serialize};
 
 use crate::aggregate::{Role, aggregate};
 use crate::list::{BadQuantity, declared};
@@ -58,7 +59,7 @@ pub struct PodShape {
 }
 
 /// One of the four values of a pod.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct PodResources {
     /// Per container, in the order of the shape.
     pub containers: Vec<Requirements>,

@@ -7,6 +7,8 @@
 use std::fmt;
 use std::ops::{Index, IndexMut};
 
+use serde::{Deserialize, Serialize};
+
 /// A resource that a resize can change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Resource {
@@ -49,7 +51,7 @@ pub fn is_huge_pages(name: &str) -> bool {
 pub(crate) const HUGE_PAGES: &str = "hugepages-";
 
 /// One value for each resizable resource.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct PerResource<T> {
     /// The value for cpu.
     pub cpu: T,
@@ -165,7 +167,7 @@ impl Declared {
 }
 
 /// Requests and limits of one container, or of a pod as a whole.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Requirements {
     /// What is set aside for it.
     pub requests: Declared,

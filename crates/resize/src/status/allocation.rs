@@ -1,10 +1,12 @@
 //! What a node keeps of one pod: its promise, and what it has answered.
 
+use serde::{Deserialize, Serialize};
+
 use crate::admission::Verdict;
 use crate::pod::PodResources;
 
 /// The node's promise to a pod and its answer to what is desired beyond it.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Allocation {
     /// What the pod is promised.
     pub allocated: PodResources,
@@ -17,7 +19,7 @@ pub struct Allocation {
 }
 
 /// A desired state that was not taken.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pending {
     /// For now or for good.
     pub refusal: Refusal,
@@ -28,7 +30,7 @@ pub struct Pending {
 }
 
 /// For how long a desired state is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Refusal {
     /// Until something changes on the node.
     Deferred,

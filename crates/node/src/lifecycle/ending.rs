@@ -1,0 +1,36 @@
+//! Bringing a pod down.
+
+use plumb_resize::aggregate::Role;
+
+use super::{Action, Decision, State, Stopping, View};
+
+/// Decides about a pod that ends: main and init containers at once, then sidecars from the last to the first,
+/// then the sandbox.
+pub(super) fn decide(view: View<'_>) -> Decision {
+    let mut decision = Decision::default();
+    let running: Vec<usize> =
+        (0..view.shape.containers.len()).filter(|position| runs(view, *position)).collect();
+    let is_sidecar = |position: &usize| {
+        view.shape.containers.get(*position).is_some_and(|part| part.role == Role::Sidecar)
+    };
+    let (sidecars, others): (Vec<usize>, Vec<usize>) = running.into_iter().partition(is_sidecar);
+    let next =
+        if others.is_empty() { sidecars.into_iter().next_back().into_iter().collect() } else { others };
+    if next.is_empty() {
+        if view.seen.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready) {
+            decision.act(Action::StopSandbox);
+        }
+        return decision;
+    }
+    for container in next {
+        if view.seen(container).is_some_and(|seen| !view.is_stopping(seen)) {
+            decision.act(Action::Stop { container, why: Stopping::PodEnds });
+        }
+    }
+    decision
+}
+
+/// Whether something of a container is left to be stopped.
+fn runs(view: View<'_>, position: usize) -> bool {
+    view.seen(position).is_some_and(|seen| matches!(seen.state, State::Running { .. } | State::Created))
+}

@@ -1,0 +1,83 @@
+//! Where a pod is in its life.
+
+use k8s_openapi::api::core::v1::PodSpec;
+use plumb_resize::aggregate::Role;
+use plumb_resize::pod::PodShape;
+
+use super::{Seen, State, containers, restarts_after};
+
+/// Where a pod is in its life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Not everything has been started yet.
+    Pending,
+    /// Everything has been started, and something runs or will again.
+    Running,
+    /// Everything has ended well.
+    Succeeded,
+    /// Something has ended badly, for good.
+    Failed,
+}
+
+impl Phase {
+    /// The word for `status.phase`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Running => "Running",
+            Self::Succeeded => "Succeeded",
+            Self::Failed => "Failed",
+        }
+    }
+
+    /// Whether nothing of the pod will run again.
+    pub const fn is_final(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed)
+    }
+}
+
+/// Where a pod is in its life, by what was seen of its containers. `restarting` are those that will be started
+/// again whatever their exit says.
+pub fn phase(spec: &PodSpec, shape: &PodShape, seen: &Seen, restarting: &[String]) -> Phase {
+    let mut initialized = true;
+    let (mut waiting, mut running, mut failed) = (false, false, false);
+    let has_run = seen.has_run(shape);
+    for (position, (container, part)) in containers(spec).zip(&shape.containers).enumerate() {
+        let state = seen.containers.get(position).and_then(Option::as_ref).map(|seen| &seen.state);
+        let over =
+            |code: i32| !restarting.contains(&container.name) && !restarts_after(spec, container, code);
+        match (part.role, state) {
+            // Once main containers have run, init containers have ended well, whether they are still seen or not.
+            (Role::Init, _) if has_run => {}
+            (Role::Init, Some(State::Exited { code: 0, .. })) => {}
+            (Role::Init, Some(State::Exited { code, .. })) if over(*code) => return Phase::Failed,
+            (Role::Init, _) | (Role::Sidecar, None | Some(State::Created)) => initialized = false,
+            (Role::Sidecar, _) => {}
+            (Role::Main, None | Some(State::Created)) => waiting = true,
+            (Role::Main, Some(State::Running { .. })) => running = true,
+            (Role::Main, Some(State::Exited { code, .. })) => {
+                if over(*code) {
+                    failed |= *code != 0;
+                } else {
+                    running = true;
+                }
+            }
+        }
+    }
+    match () {
+        () if (!initialized && !has_run) || waiting => Phase::Pending,
+        () if running => Phase::Running,
+        () if failed => Phase::Failed,
+        () => Phase::Succeeded,
+    }
+}
+
+impl Seen {
+    /// Whether any main container was ever made in this sandbox, so that initialization is over.
+    pub(crate) fn has_run(&self, shape: &PodShape) -> bool {
+        let mut all = self.containers.iter().zip(&shape.containers);
+        all.any(|(seen, part)| {
+            part.role == Role::Main && seen.as_ref().is_some_and(|seen| seen.state != State::Created)
+        })
+    }
+}

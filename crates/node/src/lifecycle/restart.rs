@@ -1,0 +1,67 @@
+//! Whether a container that has ended is started again.
+
+use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, PodSpec};
+
+/// Whether a container that has ended with this code is started again: by its own rules, its own policy, else by
+/// its pod's.
+pub fn restarts_after(spec: &PodSpec, container: &Container, code: i32) -> bool {
+    let rules = container.restart_policy_rules.iter().flatten();
+    if let Some(rule) = rules.into_iter().find(|rule| applies(rule, code)) {
+        return rule.action == "Restart";
+    }
+    let policy = container.restart_policy.as_deref().or(spec.restart_policy.as_deref());
+    match policy {
+        Some("Never") => false,
+        Some("OnFailure") => code != 0,
+        _ => true,
+    }
+}
+
+fn applies(rule: &ContainerRestartRule, code: i32) -> bool {
+    let Some(codes) = &rule.exit_codes else { return false };
+    let named = codes.values.iter().flatten().any(|value| *value == code);
+    match codes.operator.as_str() {
+        "In" => named,
+        "NotIn" => !named,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::ContainerRestartRuleOnExitCodes;
+
+    use super::*;
+
+    #[test]
+    fn the_rules_come_before_the_policy_and_the_containers_before_the_pods() {
+        let pod = |policy: &str| PodSpec { restart_policy: Some(policy.into()), ..PodSpec::default() };
+        let container = |policy: Option<&str>, restart_on: Option<i32>| Container {
+            restart_policy: policy.map(str::to_owned),
+            restart_policy_rules: restart_on.map(|code| {
+                vec![ContainerRestartRule {
+                    action: "Restart".into(),
+                    exit_codes: Some(ContainerRestartRuleOnExitCodes {
+                        operator: "In".into(),
+                        values: Some(vec![code]),
+                    }),
+                }]
+            }),
+            ..Container::default()
+        };
+        let table = [
+            ("Always", None, None, 0, true),
+            ("OnFailure", None, None, 0, false),
+            ("OnFailure", None, None, 1, true),
+            ("Never", None, None, 1, false),
+            ("Never", Some("OnFailure"), None, 1, true),
+            ("Always", Some("Never"), None, 1, false),
+            ("Never", Some("Never"), Some(42), 42, true),
+            ("Never", Some("Never"), Some(42), 41, false),
+        ];
+        for (of_pod, own, rule, code, expected) in table {
+            let restarts = restarts_after(&pod(of_pod), &container(own, rule), code);
+            assert_eq!(restarts, expected, "{of_pod} {own:?} {rule:?} {code}");
+        }
+    }
+}

@@ -1,0 +1,91 @@
+//! Bringing a pod up, and keeping it up.
+
+use plumb_resize::aggregate::Role;
+
+use super::{Action, ContainerSeen, Decision, Startup, State, Stopping, View, restarts_after};
+
+/// Decides about a pod whose sandbox is ready: init containers and sidecars in turn, then all main ones.
+pub(super) fn decide(view: View<'_>, decision: &mut Decision) {
+    let has_run = view.seen.has_run(view.shape);
+    for (position, part) in view.shape.containers.iter().enumerate() {
+        match part.role {
+            Role::Init if has_run => {}
+            Role::Init => {
+                if !initialize(view, decision, position) {
+                    return;
+                }
+            }
+            Role::Sidecar => {
+                keep(view, decision, position);
+                let started = view.seen(position).is_some_and(ContainerSeen::runs)
+                    && view.health(position).startup == Startup::Over;
+                if !started && !has_run {
+                    return;
+                }
+            }
+            Role::Main => keep(view, decision, position),
+        }
+    }
+}
+
+/// Runs an init container; true once it has ended well.
+fn initialize(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
+    if view.seen(position).and_then(ContainerSeen::exit_code) == Some(0) && !view.is_restarting(position) {
+        return true;
+    }
+    keep(view, decision, position);
+    false
+}
+
+/// Has a container run: starts it, stops it if it is not well, and starts it again if it is to.
+fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
+    let Some(container) = view.container(position) else { return };
+    let Some(seen) = view.seen(position) else {
+        start(view, decision, position, 0);
+        return;
+    };
+    if view.is_stopping(seen) {
+        return;
+    }
+    match &seen.state {
+        State::Created => {
+            if may_start(view, position) {
+                decision.act(Action::Resume { container: position });
+            }
+        }
+        State::Running { .. } => {
+            let health = view.health(position);
+            let changed = container.image.as_deref().is_some_and(|image| image != seen.image);
+            let why = match () {
+                () if changed => Stopping::Changed,
+                () if health.startup == Startup::Failed => Stopping::NotStarted,
+                () if !health.live => Stopping::NotLive,
+                () => return,
+            };
+            decision.act(Action::Stop { container: position, why });
+        }
+        State::Exited { code, .. } => {
+            // Another image is another try, whatever became of the one before.
+            let changed = container.image.as_deref().is_some_and(|image| image != seen.image);
+            if !changed && !view.is_restarting(position) && !restarts_after(view.spec, container, *code) {
+                return;
+            }
+            let not_before = view.not_before.get(position).copied().flatten();
+            match not_before.filter(|at| *at > view.now && !changed && !view.is_restarting(position)) {
+                Some(at) => decision.wake_at(at),
+                None => start(view, decision, position, seen.attempt + 1),
+            }
+        }
+    }
+}
+
+fn start(view: View<'_>, decision: &mut Decision, position: usize, attempt: u32) {
+    if may_start(view, position) {
+        decision.act(Action::Start { container: position, attempt });
+    }
+}
+
+/// Whether the pod has room for the container. If not, the plan of the resize under way will make it.
+fn may_start(view: View<'_>, position: usize) -> bool {
+    view.may_start.get(position).copied().unwrap_or(true)
+}

@@ -1,0 +1,8 @@
+//! The node agent, through its public door.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod it {
+    mod book;
+    mod journal;
+    mod lifecycle;
+}

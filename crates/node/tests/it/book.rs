@@ -1,0 +1,180 @@
+//! Promises: who gets room, who waits, who is next.
+
+use plumb_node::book::{Book, Guest};
+use plumb_resize::admission::NodeFacts;
+use plumb_resize::aggregate::Role;
+use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
+use plumb_resize::qos::QosClass;
+use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements, Resource};
+use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_resize::status::{Outcome, Refusal};
+use proptest::prelude::*;
+
+fn rules() -> Rules {
+    Rules::new(Dialect::Kep, Gates::default())
+}
+
+fn node(cpu: i64) -> Book {
+    Book::new(Amounts::new(cpu, 1 << 30), 3, NodeFacts::default(), rules())
+}
+
+fn cpu(milli: i64) -> PodResources {
+    PodResources { containers: vec![Requirements::equal(milli, 1 << 20)], pod: None }
+}
+
+fn guest(name: &str, milli: i64, priority: i32) -> Guest {
+    let container = ContainerShape { name: "c".into(), role: Role::Main, policy: PerResource::default() };
+    Guest {
+        namespace: "default".into(),
+        name: name.into(),
+        shape: PodShape { containers: vec![container], overhead: Declared::NONE, qos: QosClass::Guaranteed },
+        priority,
+        desired: cpu(milli),
+        generation: 1,
+    }
+}
+
+#[test]
+fn a_pod_that_does_not_fit_is_turned_away_in_the_words_of_the_kubelet() {
+    let mut book = node(1000);
+    book.admit("a", guest("a", 700, 0)).unwrap();
+    let turned = book.admit("b", guest("b", 400, 0)).unwrap_err();
+    assert_eq!(turned.reason(), "OutOfcpu");
+    assert_eq!(
+        turned.to_string(),
+        "Node didn't have enough resource: cpu, requested: 400, used: 700, capacity: 1000"
+    );
+    for name in ["b", "c"] {
+        book.admit(name, guest(name, 100, 0)).unwrap();
+    }
+    let turned = book.admit("d", guest("d", 0, 0)).unwrap_err();
+    assert_eq!(turned.reason(), "OutOfpods");
+}
+
+#[test]
+fn a_shrink_frees_room_only_once_it_is_in_force() {
+    let mut book = node(1000);
+    book.admit("a", guest("a", 600, 0)).unwrap();
+    book.admit("b", guest("b", 400, 0)).unwrap();
+    assert_eq!(book.ask("b", cpu(600), 2, 7).unwrap().outcome, Outcome::Refused(Refusal::Deferred));
+    assert_eq!(book.ask("a", cpu(400), 2, 8).unwrap().outcome, Outcome::Started);
+    assert_eq!(book.retry(9), [], "what is promised away is still in force");
+    assert!(book.report("a", cpu(400)));
+    let answers = book.retry(10);
+    assert_eq!(answers.len(), 1);
+    assert_eq!((answers[0].0.as_str(), answers[0].1.outcome), ("b", Outcome::Started));
+    assert_eq!(answers[0].1.entry.since, None);
+    assert_eq!(book.waiting().count(), 0);
+}
+
+#[test]
+fn those_who_wait_are_asked_by_priority_and_keep_their_place() {
+    let mut book = node(1000);
+    for (name, milli, priority) in [("low", 100, 0), ("high", 100, 10), ("big", 800, 0)] {
+        book.admit(name, guest(name, milli, priority)).unwrap();
+    }
+    let low = book.ask("low", cpu(300), 2, 5).unwrap();
+    assert_eq!(low.entry.since, Some(5));
+    book.ask("high", cpu(300), 2, 6).unwrap();
+    assert_eq!(book.waiting().collect::<Vec<_>>(), ["high", "low"]);
+    // Asked again with nothing new, it has waited since the first time.
+    assert_eq!(book.ask("low", cpu(300), 2, 50).unwrap().entry.since, Some(5));
+    assert!(book.ask("big", cpu(600), 2, 51).is_some() && book.report("big", cpu(600)));
+    let taken: Vec<String> = book.retry(60).into_iter().map(|(uid, _)| uid).collect();
+    assert_eq!(taken, ["high"], "there is room for one of them");
+    assert!(book.release("big"));
+    assert_eq!(book.retry(61).len(), 1);
+}
+
+#[test]
+fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
+    let mut book = node(1000);
+    book.admit("a", guest("a", 100, 0)).unwrap();
+    let answer = book.ask("a", cpu(2000), 2, 5).unwrap();
+    assert_eq!(answer.outcome, Outcome::Refused(Refusal::Infeasible));
+    assert_eq!(answer.entry.allocation.allocated, cpu(100), "the promise stands");
+    assert_eq!(book.waiting().count(), 0);
+    assert_eq!(book.ask("a", cpu(100), 3, 6).unwrap().outcome, Outcome::Withdrawn);
+}
+
+#[test]
+fn after_a_restart_a_pod_has_what_it_was_promised_and_waits_since_when_it_did() {
+    let mut book = node(1000);
+    book.admit("a", guest("a", 600, 0)).unwrap();
+    book.admit("b", guest("b", 400, 0)).unwrap();
+    let kept = book.ask("b", cpu(600), 2, 7).unwrap().entry;
+
+    let mut again = node(1000);
+    again.readmit("b", Guest { desired: cpu(600), generation: 2, ..guest("b", 600, 0) }, kept);
+    again.readmit("a", guest("a", 600, 0), book.entry("a").unwrap().clone());
+    assert_eq!(again.waiting().collect::<Vec<_>>(), ["b"]);
+    let answer = again.ask("b", cpu(600), 2, 1_000).unwrap();
+    assert_eq!((answer.outcome, answer.entry.since), (Outcome::Unchanged, Some(7)));
+}
+
+/// What happens to a node.
+#[derive(Clone, Debug)]
+enum Move {
+    Admit(u8, i64),
+    Ask(u8, i64),
+    Settle(u8),
+    Release(u8),
+    Retry,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let pod = 0..3u8;
+    let size = 0..12i64;
+    let one = prop_oneof![
+        (pod.clone(), size.clone()).prop_map(|(pod, size)| Move::Admit(pod, size * 100)),
+        (pod.clone(), size).prop_map(|(pod, size)| Move::Ask(pod, size * 100)),
+        pod.clone().prop_map(Move::Settle),
+        pod.prop_map(Move::Release),
+        Just(Move::Retry),
+    ];
+    prop::collection::vec(one, 0..60)
+}
+
+proptest! {
+    /// Whatever is asked in whatever order, what is promised and what is in force fit the node together.
+    #[test]
+    fn nothing_is_promised_twice(moves in moves()) {
+        const CPU: i64 = 1000;
+        let mut book = node(CPU);
+        let mut actual = std::collections::BTreeMap::new();
+        for (now, step) in moves.into_iter().enumerate() {
+            let now = i64::try_from(now).unwrap();
+            match step {
+                Move::Admit(pod, milli) => {
+                    let uid = pod.to_string();
+                    if book.entry(&uid).is_none() && book.admit(&uid, guest(&uid, milli, 0)).is_ok() {
+                        actual.insert(uid, cpu(milli));
+                    }
+                }
+                Move::Ask(pod, milli) => drop(book.ask(&pod.to_string(), cpu(milli), now, now)),
+                Move::Settle(pod) => {
+                    let uid = pod.to_string();
+                    if let Some(entry) = book.entry(&uid) {
+                        let promised = entry.allocation.allocated.clone();
+                        actual.insert(uid.clone(), promised.clone());
+                        book.report(&uid, promised);
+                    }
+                }
+                Move::Release(pod) => {
+                    book.release(&pod.to_string());
+                    actual.remove(&pod.to_string());
+                }
+                Move::Retry => drop(book.retry(now)),
+            }
+            let held: i64 = actual
+                .iter()
+                .map(|(uid, actual)| {
+                    let promised = &book.entry(uid).unwrap().allocation.allocated;
+                    let cpu = |pod: &PodResources| pod.containers[0].requests[Resource::Cpu].unwrap();
+                    cpu(promised).max(cpu(actual))
+                })
+                .sum();
+            prop_assert!(held <= CPU, "{held} of {CPU}");
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! What is decided about a pod, by what is seen of it.
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use plumb_node::lifecycle::{
+    Action, ContainerSeen, Decision, Health, Phase, SandboxSeen, Seen, Startup, State, Stopping, View,
+    decide, phase,
+};
+use plumb_resize::pod::PodShape;
+use plumb_runtime::types::ContainerId;
+use serde_json::json;
+
+/// A pod that is played through by hand.
+struct Scene {
+    pod: Pod,
+    shape: PodShape,
+    seen: Seen,
+    health: Vec<Health>,
+    stopping: BTreeSet<ContainerId>,
+    restarting: Vec<String>,
+    not_before: Vec<Option<Timestamp>>,
+    may_start: Vec<bool>,
+    ends: bool,
+    now: Timestamp,
+}
+
+impl Scene {
+    /// A pod with a plain init container, a sidecar and two main containers.
+    fn new(policy: &str) -> Self {
+        let container = |name: &str| json!({ "name": name, "image": "i" });
+        let pod: Pod = serde_json::from_value(json!({ "spec": {
+            "restartPolicy": policy,
+            "initContainers": [container("init"), { "name": "side", "image": "i", "restartPolicy": "Always" }],
+            "containers": [container("a"), container("b")],
+        }}))
+        .unwrap();
+        let shape = PodShape::of(&pod).unwrap();
+        Self {
+            shape,
+            pod,
+            seen: Seen { containers: vec![None; 4], previous: vec![None; 4], ..Seen::default() },
+            health: vec![Health::default(); 4],
+            stopping: BTreeSet::new(),
+            restarting: Vec::new(),
+            not_before: vec![None; 4],
+            may_start: vec![true; 4],
+            ends: false,
+            now: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    /// One whose containers all run.
+    fn running(policy: &str) -> Self {
+        let mut scene = Self::new(policy);
+        scene.sandbox(true);
+        scene.exit(0, 0);
+        (1..4).for_each(|position| scene.run(position));
+        assert_eq!(scene.decide(), Decision::default());
+        scene
+    }
+
+    fn sandbox(&mut self, ready: bool) {
+        self.seen.sandbox = Some(SandboxSeen { id: "s".into(), attempt: 0, ready, ips: Vec::new() });
+    }
+
+    fn put(&mut self, position: usize, state: State) {
+        let attempt = self.seen.containers[position].as_ref().map_or(0, |seen| seen.attempt);
+        let image = "i".to_owned();
+        let id = ContainerId::from(format!("{position}-{attempt}"));
+        let seen = ContainerSeen { id, attempt, state, image, image_id: String::new(), in_force: None };
+        self.seen.containers[position] = Some(seen);
+    }
+
+    fn run(&mut self, position: usize) {
+        self.put(position, State::Running { since: self.now });
+    }
+
+    fn exit(&mut self, position: usize, code: i32) {
+        let (reason, message) = (String::new(), String::new());
+        self.put(position, State::Exited { code, started: None, finished: self.now, reason, message });
+    }
+
+    fn decide(&self) -> Decision {
+        decide(View {
+            spec: self.pod.spec.as_ref().unwrap(),
+            shape: &self.shape,
+            seen: &self.seen,
+            health: &self.health,
+            stopping: &self.stopping,
+            restarting: &self.restarting,
+            not_before: &self.not_before,
+            may_start: &self.may_start,
+            ends: self.ends,
+            now: self.now,
+        })
+    }
+
+    fn actions(&self) -> Vec<Action> {
+        self.decide().actions
+    }
+
+    fn phase(&self) -> Phase {
+        phase(self.pod.spec.as_ref().unwrap(), &self.shape, &self.seen, &self.restarting)
+    }
+}
+
+fn start(container: usize, attempt: u32) -> Action {
+    Action::Start { container, attempt }
+}
+
+#[test]
+fn a_pod_comes_up_in_turn() {
+    let mut scene = Scene::new("Always");
+    assert_eq!(scene.actions(), [Action::MakeSandbox { attempt: 0 }]);
+    scene.sandbox(true);
+    assert_eq!(scene.actions(), [start(0, 0)], "the init container first, alone");
+    scene.run(0);
+    assert_eq!(scene.actions(), []);
+    scene.exit(0, 0);
+    assert_eq!(scene.actions(), [start(1, 0)], "then the sidecar");
+    scene.run(1);
+    scene.health[1].startup = Startup::UnderWay;
+    assert_eq!((scene.actions(), scene.phase()), (vec![], Phase::Pending), "which has to start");
+    scene.health[1].startup = Startup::Over;
+    assert_eq!(scene.actions(), [start(2, 0), start(3, 0)]);
+    scene.run(2);
+    assert_eq!(scene.phase(), Phase::Pending);
+    scene.run(3);
+    assert_eq!((scene.actions(), scene.phase()), (vec![], Phase::Running));
+}
+
+#[test]
+fn an_init_container_that_fails_is_tried_again_or_ends_the_pod() {
+    for (policy, expected, ends_as) in
+        [("Always", Some(start(0, 1)), Phase::Pending), ("Never", None, Phase::Failed)]
+    {
+        let mut scene = Scene::new(policy);
+        scene.sandbox(true);
+        scene.exit(0, 1);
+        assert_eq!(scene.phase(), ends_as, "{policy}");
+        match expected {
+            Some(action) => assert_eq!(scene.actions(), [action]),
+            None => assert_eq!(scene.actions(), [Action::StopSandbox]),
+        }
+    }
+}
+
+#[test]
+fn a_container_that_ends_is_started_again_as_its_policy_says() {
+    for (policy, code, restarts, then) in [
+        ("Always", 0, true, Phase::Running),
+        ("OnFailure", 0, false, Phase::Running),
+        ("OnFailure", 1, true, Phase::Running),
+        ("Never", 1, false, Phase::Running),
+    ] {
+        let mut scene = Scene::running(policy);
+        scene.exit(2, code);
+        let expected = if restarts { vec![start(2, 1)] } else { vec![] };
+        assert_eq!((scene.actions(), scene.phase()), (expected, then), "{policy} {code}");
+    }
+}
+
+#[test]
+fn a_container_that_keeps_ending_is_left_alone_until_its_time() {
+    let mut scene = Scene::running("Always");
+    scene.exit(2, 1);
+    let due = Timestamp::from_second(10).unwrap();
+    scene.not_before[2] = Some(due);
+    assert_eq!(scene.decide(), Decision { actions: vec![], wake: Some(due) });
+    scene.now = due;
+    assert_eq!(scene.actions(), [start(2, 1)]);
+}
+
+#[test]
+fn a_container_stopped_for_a_resize_starts_again_at_once_whatever_its_exit_says() {
+    let mut scene = Scene::running("OnFailure");
+    scene.exit(2, 0);
+    scene.exit(3, 0);
+    scene.restarting = vec!["a".into()];
+    scene.not_before[2] = Some(Timestamp::from_second(10).unwrap());
+    assert_eq!((scene.actions(), scene.phase()), (vec![start(2, 1)], Phase::Running));
+    scene.may_start[2] = false;
+    assert_eq!(scene.actions(), [], "not before the pod has room for it");
+}
+
+#[test]
+fn a_container_that_is_not_well_or_has_another_image_is_stopped_once() {
+    let mut scene = Scene::running("Always");
+    scene.health[2].live = false;
+    scene.health[3].startup = Startup::Failed;
+    scene.seen.containers[1].as_mut().unwrap().image = "old".into();
+    let stop = |container, why| Action::Stop { container, why };
+    let expected = [stop(1, Stopping::Changed), stop(2, Stopping::NotLive), stop(3, Stopping::NotStarted)];
+    assert_eq!(scene.actions(), expected);
+    scene.stopping = ["1-0", "2-0", "3-0"].map(ContainerId::from).into();
+    assert_eq!(scene.actions(), []);
+}
+
+#[test]
+fn a_pod_goes_down_main_containers_first_then_sidecars_then_the_sandbox() {
+    let mut scene = Scene::running("Always");
+    scene.ends = true;
+    let stop = |container| Action::Stop { container, why: Stopping::PodEnds };
+    assert_eq!(scene.actions(), [stop(2), stop(3)]);
+    scene.stopping.insert("2-0".into());
+    assert_eq!(scene.actions(), [stop(3)]);
+    scene.exit(2, 0);
+    scene.exit(3, 137);
+    assert_eq!(scene.actions(), [stop(1)]);
+    scene.exit(1, 0);
+    assert_eq!(scene.actions(), [Action::StopSandbox]);
+    scene.sandbox(false);
+    assert_eq!(scene.actions(), []);
+}
+
+#[test]
+fn a_pod_whose_work_is_done_ends_and_its_sidecars_with_it() {
+    for (code, expected) in [(0, Phase::Succeeded), (3, Phase::Failed)] {
+        let mut scene = Scene::running("Never");
+        scene.exit(2, 0);
+        scene.exit(3, code);
+        assert_eq!(scene.phase(), expected);
+        assert_eq!(scene.actions(), [Action::Stop { container: 1, why: Stopping::PodEnds }]);
+    }
+}
+
+#[test]
+fn a_lost_sandbox_is_made_again_unless_the_pod_is_over() {
+    let mut scene = Scene::running("Always");
+    scene.sandbox(false);
+    assert_eq!(scene.actions(), [Action::MakeSandbox { attempt: 1 }]);
+    let mut over = Scene::running("Never");
+    for position in 1..4 {
+        over.exit(position, 0);
+    }
+    over.sandbox(false);
+    assert_eq!(over.actions(), []);
+}
