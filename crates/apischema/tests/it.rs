@@ -3,6 +3,7 @@
 #[cfg(test)]
 mod it {
     mod fixtures;
+    mod fuzz;
     mod hostile;
     mod laws;
     mod objects;

@@ -8,6 +8,7 @@ mod it {
     mod admission;
     mod cluster;
     mod defaulting;
+    mod fuzz;
     mod laws;
     mod laws_validation;
     mod matrix;
