@@ -172,12 +172,14 @@ fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
     }
     let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     if !is_deleting(&object) || earlier.is_some_and(|earlier| grace < earlier) {
-        let at = call.server.now() + jiff::SignedDuration::from_secs(grace);
+        // Beyond the last moment that can be written there is none.
+        let wait = jiff::SignedDuration::from_secs(grace);
+        let at = call.server.now().checked_add(wait).unwrap_or(jiff::Timestamp::MAX);
         let fields = metadata(&mut object);
         fields.insert("deletionTimestamp".into(), json!(moment(at)));
         fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
         if let Some(generation) = fields.get("generation").and_then(Value::as_i64) {
-            fields.insert("generation".into(), json!(generation + 1));
+            fields.insert("generation".into(), json!(generation.saturating_add(1)));
         }
     }
     if (call.row.group(), call.row.kind()) == ("", "Namespace") {

@@ -166,6 +166,17 @@ impl ApiError {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }
 
+    /// The body is packed in a way that is not read here.
+    pub fn unsupported_content_encoding() -> Self {
+        let message = "the body of the request has a Content-Encoding, and none is accepted";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
+    }
+
+    /// It takes too long.
+    pub fn timeout(message: &str) -> Self {
+        Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {message}")).about("", "", "")
+    }
+
     /// The body is too large.
     pub fn body_too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");

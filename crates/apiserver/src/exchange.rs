@@ -4,7 +4,7 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full, Limited};
+use http_body_util::{BodyExt, Full};
 use plumb_apischema::json::{self, Decoded, StrictError};
 use plumb_apischema::schema::Kind;
 use plumb_apischema::{Schema, protobuf};
@@ -16,9 +16,6 @@ use std::fmt::Display;
 use crate::alpha;
 use crate::error::ApiError;
 use crate::target::Query;
-
-/// The largest body that is read, as upstream's.
-pub(crate) const MAX_BODY: usize = 3 << 20;
 
 /// What an answer is made of.
 pub type Body = UnsyncBoxBody<Bytes, Infallible>;
@@ -57,21 +54,6 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
         if let Ok(value) = HeaderValue::from_str(&text) {
             response.headers_mut().append(WARNING, value);
         }
-    }
-}
-
-/// Reads a body, as long as it is not too large.
-pub(crate) async fn read<B>(body: B) -> Result<Bytes, ApiError>
-where
-    B: http_body::Body<Data = Bytes> + Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
-    match Limited::new(body, MAX_BODY).collect().await {
-        Ok(collected) => Ok(collected.to_bytes()),
-        Err(error) if error.is::<http_body_util::LengthLimitError>() => {
-            Err(ApiError::body_too_large(MAX_BODY))
-        }
-        Err(error) => Err(ApiError::bad_request(format!("reading the body: {error}"))),
     }
 }
 

@@ -14,6 +14,7 @@
 #[expect(dead_code, reason = "webhooks and the switches of plugins read the rest")]
 mod admission;
 mod alpha;
+mod arrival;
 pub mod authn;
 mod authz;
 pub mod defaults;

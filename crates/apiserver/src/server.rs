@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
@@ -14,6 +15,7 @@ use serde_json::json;
 use tokio::sync::Semaphore;
 
 use crate::admission::{Chain, Warnings};
+use crate::arrival::Arrivals;
 use crate::authn::{Authenticator, User};
 use crate::authz::authorize;
 use crate::error::ApiError;
@@ -40,18 +42,23 @@ pub struct Config {
     pub authenticator: Authenticator,
 }
 
-/// How many requests may be under way at once; watches and logs don't count. As upstream's defaults.
+/// How much may be asked at once; watches and logs don't count as requests under way. As upstream's defaults, where
+/// it has any.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
     /// Requests that read.
     pub reading: usize,
     /// Requests that write.
     pub writing: usize,
+    /// Bytes of bodies that are held, arriving or being worked on.
+    pub bodies: usize,
+    /// How long a body may take to arrive.
+    pub body: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { reading: 400, writing: 200 }
+        Self { reading: 400, writing: 200, bodies: 256 << 20, body: Duration::from_mins(1) }
     }
 }
 
@@ -67,6 +74,7 @@ struct Shared {
     kinds: ArcSwap<Kinds>,
     admission: Chain,
     documents: Documents,
+    arrivals: Arrivals,
     reading: Semaphore,
     writing: Semaphore,
 }
@@ -94,6 +102,7 @@ impl ApiServer {
             kinds: ArcSwap::from_pointee(Kinds::builtin()),
             admission: Chain::new(),
             documents: Documents::default(),
+            arrivals: Arrivals::new(limits.bodies, limits.body),
             reading: Semaphore::new(limits.reading),
             writing: Semaphore::new(limits.writing),
         };
@@ -161,8 +170,9 @@ impl ApiServer {
             return Err(ApiError::no_such_path());
         }
         authorize(&user, verb, &target)?;
+        let arrived = self.shared.arrivals.read(&head.headers, body).await?;
         let _place = self.place(verb)?;
-        let body = crate::exchange::read(body).await?;
+        let body = arrived.bytes.clone();
         let warnings = Warnings::default();
         let call = Call { server: self.clone(), row, target, verb, query, user, head, body, warnings };
         let mut response = call.answer().await.unwrap_or_else(|error| refuse(&error));

@@ -91,7 +91,7 @@ pub(crate) fn count_generation(old: &Value, new: &mut Value) {
         rest
     };
     if desired(old) != desired(new) {
-        metadata(new).insert("generation".into(), json!(generation + 1));
+        metadata(new).insert("generation".into(), json!(generation.saturating_add(1)));
     }
 }
 

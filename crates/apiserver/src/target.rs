@@ -83,13 +83,10 @@ pub enum Address {
 impl Address {
     /// Takes a path apart.
     pub fn parse(path: &str) -> Result<Self, ApiError> {
-        let segments: Vec<String> = path
-            .split('/')
-            .filter(|segment| !segment.is_empty())
-            .map(percent_decode)
-            .collect::<Option<_>>()
-            .ok_or_else(|| ApiError::bad_request("the path is not valid UTF-8"))?;
-        let texts: Vec<&str> = segments.iter().map(String::as_str).collect();
+        // Before it is split, as upstream does: no name holds a slash, however it is written.
+        let path =
+            percent_decode(path).ok_or_else(|| ApiError::bad_request("the path is not valid UTF-8"))?;
+        let texts: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
         match texts.as_slice() {
             ["api"] => Ok(Self::CoreVersions),
             ["apis"] => Ok(Self::Groups),
@@ -245,6 +242,7 @@ mod tests {
             ("/api/v1/namespaces/a/pods/b/resize", "", "pods", Some("a"), Some("b"), Some("resize")),
             ("/apis/apps/v1/deployments", "apps", "deployments", None, None, None),
             ("/api/v1/nodes/n%2D1/status", "", "nodes", None, Some("n-1"), Some("status")),
+            ("/api/v1/nodes/n1%2Fstatus", "", "nodes", None, Some("n1"), Some("status")),
         ];
         for (path, group, resource, namespace, name, subresource) in table {
             let target = target(path);

@@ -26,6 +26,8 @@ use crate::table;
 /// How long a watch lasts if the client does not say, and how long it is quiet before it is told that nothing
 /// has happened. Upstream's are from half an hour to an hour, and about a minute.
 const DEFAULT_TIMEOUT: Duration = Duration::from_mins(45);
+/// The longest that a client gets, however long it asks for: no clock counts further than some.
+const LONGEST_TIMEOUT: Duration = Duration::from_hours(24 * 365);
 const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 
 /// Answers with a stream of events.
@@ -63,7 +65,7 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         watch,
         shutdown: call.head.extensions.get::<Shutdown>().cloned(),
         deadline: Box::pin(sleep_until(
-            Instant::now() + seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs),
+            Instant::now() + seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(LONGEST_TIMEOUT),
         )),
         quiet: Box::pin(sleep_until(Instant::now() + BOOKMARK_EVERY)),
     };

@@ -318,6 +318,7 @@ pub(crate) fn attributes(row: &Row, object: &Value) -> plumb_store::Attributes {
 pub(crate) fn store_failed(error: &WriteError) -> ApiError {
     match error {
         WriteError::ReadOnly { .. } | WriteError::Full { .. } => ApiError::unavailable(error.to_string()),
+        WriteError::TooLarge { .. } => ApiError::body_too_large(plumb_store::MAX_VALUE),
         other => ApiError::internal(other.to_string()),
     }
 }

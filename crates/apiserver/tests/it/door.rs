@@ -70,13 +70,31 @@ impl Door {
         media: &str,
         body: impl Into<Bytes>,
     ) -> Answer {
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header("content-type", media)
-            .extension(admin())
-            .body(Full::new(body.into()))
-            .unwrap();
+        self.ask_as(admin(), method, path, media, body).await
+    }
+
+    /// Asks as somebody else.
+    pub(crate) async fn ask_as(
+        &self,
+        who: InProcess,
+        method: Method,
+        path: &str,
+        media: &str,
+        body: impl Into<Bytes>,
+    ) -> Answer {
+        let request =
+            Request::builder().method(method).uri(path).header("content-type", media).extension(who);
+        self.answer(request.body(Full::new(body.into())).unwrap()).await
+    }
+
+    /// Asks for a table.
+    pub(crate) async fn table(&self, path: &str) -> Answer {
+        let accept = "application/json;as=Table;v=v1;g=meta.k8s.io";
+        let request = Request::get(path).header("accept", accept).extension(admin());
+        self.answer(request.body(Full::default()).unwrap()).await
+    }
+
+    async fn answer(&self, request: Request<Full<Bytes>>) -> Answer {
         let response = self.server.handle(request).await;
         let (head, body) = response.into_parts();
         let bytes = body.collect().await.unwrap().to_bytes();

@@ -1,0 +1,106 @@
+//! Bodies on their way in: how large one may be, how long it may take, and how much of all of them is held at once.
+//!
+//! A request takes its place among those under way when its body is there, not before: whoever sends half of one
+//! and then nothing keeps nobody else out.
+
+use std::time::Duration;
+
+use bytes::{Bytes, BytesMut};
+use http::HeaderMap;
+use http::header::CONTENT_ENCODING;
+use http_body_util::BodyExt as _;
+use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::error::ApiError;
+
+/// The largest body that is read, as upstream's.
+pub(crate) const MAX_BODY: usize = 3 << 20;
+/// How much of a body that is too large is read and let go, so that its sender gets to the answer.
+const OVERRUN: usize = 16 << 20;
+/// What room is counted in.
+const UNIT: usize = 1 << 10;
+
+/// Where bodies arrive.
+pub(crate) struct Arrivals {
+    room: Semaphore,
+    patience: Duration,
+}
+
+/// A body that is there, and the room it takes until its request is answered.
+pub(crate) struct Arrived<'a> {
+    pub(crate) bytes: Bytes,
+    room: Option<SemaphorePermit<'a>>,
+}
+
+impl Arrivals {
+    /// Room for so many bytes of bodies, each of which may take so long.
+    pub(crate) fn new(bytes: usize, patience: Duration) -> Self {
+        Self { room: Semaphore::new((bytes / UNIT).min(Semaphore::MAX_PERMITS)), patience }
+    }
+
+    /// Reads a body, if it is not too large, comes in time, and is as its sender wrote it.
+    pub(crate) async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<Arrived<'_>, ApiError>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        if body.is_end_stream() {
+            return Ok(Arrived { bytes: Bytes::new(), room: None });
+        }
+        // What a few bytes unfold to is not known before it is too late.
+        if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
+            return Err(ApiError::unsupported_content_encoding());
+        }
+        let read = tokio::time::timeout(self.patience, self.collect(body));
+        read.await.map_err(|_| ApiError::timeout("request did not complete within the allotted timeout"))?
+    }
+
+    async fn collect<B>(&self, body: B) -> Result<Arrived<'_>, ApiError>
+    where
+        B: http_body::Body<Data = Bytes> + Send,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
+        let mut body = std::pin::pin!(body);
+        if body.size_hint().lower() > (MAX_BODY + OVERRUN) as u64 {
+            return Err(ApiError::body_too_large(MAX_BODY));
+        }
+        let mut arrived = Arrived { bytes: Bytes::new(), room: None };
+        let mut rest = BytesMut::new();
+        let mut size = 0;
+        while let Some(frame) = body.frame().await {
+            let frame = frame
+                .map_err(|error| ApiError::bad_request(format!("reading the body: {}", error.into())))?;
+            let Ok(data) = frame.into_data() else { continue };
+            size += data.len();
+            if size > MAX_BODY {
+                (arrived, rest) = (Arrived { bytes: Bytes::new(), room: None }, BytesMut::new());
+                if size > MAX_BODY + OVERRUN {
+                    break;
+                }
+                continue;
+            }
+            let units = u32::try_from(data.len().div_ceil(UNIT)).unwrap_or(u32::MAX);
+            let room = self.room.try_acquire_many(units).map_err(|_| ApiError::too_many_requests())?;
+            match &mut arrived.room {
+                Some(held) => held.merge(room),
+                none => *none = Some(room),
+            }
+            // Most bodies come in one piece, which need not be copied.
+            if arrived.bytes.is_empty() && rest.is_empty() {
+                arrived.bytes = data;
+            } else {
+                if rest.is_empty() {
+                    rest.extend_from_slice(&std::mem::take(&mut arrived.bytes));
+                }
+                rest.extend_from_slice(&data);
+            }
+        }
+        if size > MAX_BODY {
+            return Err(ApiError::body_too_large(MAX_BODY));
+        }
+        if !rest.is_empty() {
+            arrived.bytes = rest.freeze();
+        }
+        Ok(arrived)
+    }
+}
