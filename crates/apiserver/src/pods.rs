@@ -75,6 +75,17 @@ pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Resul
     put_back(new, &pod)
 }
 
+/// Makes a status what it has to be: with what an old client did not know of, and without what is switched off.
+pub(crate) fn prepare_status(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
+    if rules.resize && !rules.copy_back {
+        return Ok(());
+    }
+    let (stored, mut pod) = (typed(old)?, typed(new)?);
+    copy_back(&stored, &mut pod, rules);
+    drop_disabled(Some(&stored), &mut pod, rules);
+    put_back(new, &pod)
+}
+
 /// Fills in what a changed pod leaves out: what an old client did not know of comes back first, so that it is
 /// not taken for something to be filled in.
 pub(crate) fn complete(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
@@ -85,6 +96,19 @@ pub(crate) fn complete(old: &Value, new: &mut Value, rules: &Rules) -> Result<()
     }
     defaults::apply("", "v1", "Pod", new, rules);
     Ok(())
+}
+
+/// Fills in the policies of a pod that was stored while nobody had any, by an earlier version or with the feature
+/// switched off.
+pub(crate) fn complete_stored(stored: &mut Value, rules: &Rules) {
+    let lacks = |list: &str, is_resizable: fn(&Value) -> bool| {
+        let containers = stored["spec"][list].as_array().into_iter().flatten();
+        containers.filter(|container| is_resizable(container)).any(|one| one.get("resizePolicy").is_none())
+    };
+    let is_sidecar = |container: &Value| container["restartPolicy"] == "Always";
+    if rules.default_policies && (lacks("containers", |_| true) || lacks("initContainers", is_sidecar)) {
+        defaults::apply("", "v1", "Pod", stored, rules);
+    }
 }
 
 /// Holds a resize to the rules.

@@ -79,6 +79,14 @@ pub(crate) fn complete(row: &Row, old: &Value, new: &mut Value, server: &ApiServ
     Ok(())
 }
 
+/// Fills in what a stored object has never been given, since it was stored under other rules: it is compared with
+/// what is asked for, which has it.
+pub(crate) fn complete_stored(row: &Row, stored: &mut Value, server: &ApiServer) {
+    if (row.group(), row.kind()) == ("", "Pod") {
+        pods::complete_stored(stored, server.rules());
+    }
+}
+
 /// Adds one to the generation when what is desired has changed.
 pub(crate) fn count_generation(old: &Value, new: &mut Value) {
     let Some(generation) = old.pointer("/metadata/generation").and_then(Value::as_i64) else { return };

@@ -138,7 +138,8 @@ async fn try_change(
     attempts: &mut Attempts<'_>,
 ) -> Result<Changed, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
-    let old = decode(&current.value)?;
+    let mut old = decode(&current.value)?;
+    strategy::complete_stored(&call.row, &mut old, &call.server);
     let mut new = asked.apply(call, &old)?;
     let revision = current.mod_revision.to_string();
     same_object(call, &old, &mut new, &revision)?;

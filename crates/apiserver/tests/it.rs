@@ -5,6 +5,7 @@
 mod it {
     mod absurd;
     mod authn;
+    mod backward;
     mod clients;
     mod defaults;
     mod door;

@@ -47,6 +47,9 @@ impl Part {
                 for field in ["ownerReferences", "finalizers", "managedFields"] {
                     restore_meta(old, new, field);
                 }
+                if (call.row.group(), call.row.kind()) == ("", "Pod") {
+                    pods::prepare_status(old, new, call.server.rules())?;
+                }
             }
             Self::Resize => pods::prepare_resize(call, old, new)?,
             Self::Finalize => {
