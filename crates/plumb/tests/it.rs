@@ -4,6 +4,10 @@
 
 mod it {
     mod cluster;
+    mod gates;
+    mod hostile;
+    mod kills;
     mod kubectl;
     mod life;
+    mod wire;
 }

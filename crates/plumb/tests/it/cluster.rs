@@ -1,6 +1,8 @@
 //! A cluster in a process of its own.
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::fs::File;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
@@ -9,10 +11,13 @@ use kube::config::{KubeConfigOptions, Kubeconfig};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
+use super::wire::Wire;
+
 /// A running `plumb up`. It is killed when it is dropped.
 pub(crate) struct Cluster {
     process: Child,
     data: PathBuf,
+    address: SocketAddr,
 }
 
 /// The command, on a data directory and any free port.
@@ -29,22 +34,48 @@ pub(crate) fn complaint(mut command: Command) -> String {
     String::from_utf8(output.stderr).unwrap()
 }
 
+/// Where what it says on standard error goes.
+fn errors(data: &Path) -> PathBuf {
+    data.with_extension("stderr")
+}
+
 impl Cluster {
     /// Starts it and waits until it is ready.
     pub(crate) fn start(data: &Path) -> Self {
-        let mut process = up(data).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::start_with(data, &[])
+    }
+
+    /// Starts it with further flags and waits until it is ready.
+    pub(crate) fn start_with(data: &Path, flags: &[&str]) -> Self {
+        let mut command = up(data);
+        // A file and not a pipe: nobody reads while it runs, and a full pipe would stop it.
+        let said = File::create(errors(data)).unwrap();
+        let mut process = command.args(flags).stdout(Stdio::piped()).stderr(said).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
-        if !line.starts_with("plumb is ready at https://127.0.0.1:") {
-            let mut said = String::new();
-            process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
-            panic!("not ready: {line}{said}");
-        }
-        Self { process, data: data.to_owned() }
+        let address = line
+            .strip_prefix("plumb is ready at https://")
+            .and_then(|rest| rest.split_once(';'))
+            .and_then(|(address, _)| address.parse().ok());
+        let Some(address) = address else {
+            process.wait().unwrap();
+            panic!("not ready: {line}{}", std::fs::read_to_string(errors(data)).unwrap());
+        };
+        Self { process, data: data.to_owned(), address }
     }
 
     pub(crate) fn kubeconfig(&self) -> PathBuf {
         self.data.join("kubeconfig")
+    }
+
+    /// A door to it without a client library in between.
+    pub(crate) fn wire(&self) -> Wire {
+        Wire::new(self.address, &self.data.join("pki"))
+    }
+
+    /// What it has said on standard error.
+    pub(crate) fn said(&self) -> String {
+        std::fs::read_to_string(errors(&self.data)).unwrap()
     }
 
     /// A client of the administrator's.

@@ -1,5 +1,6 @@
 //! Real `kubectl`, as people use it.
 
+use std::io::{BufRead as _, BufReader};
 use std::process::{Command, Stdio};
 
 use plumb_testbed::{Assets, Cache, Parts};
@@ -21,14 +22,19 @@ spec:
       requests: {cpu: 500m, memory: 500Mi}
 ";
 
-/// Runs the testbed's `kubectl`, feeds it, and answers with what it prints.
-#[track_caller]
-fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> String {
+/// The testbed's `kubectl`, turned to a cluster.
+fn command(cluster: &Cluster, args: &[&str]) -> Command {
     let cache = Cache::of_user().unwrap();
     let assets = Assets::find(&cache, Parts::ApiServer).expect("`testbed obtain` was run");
-    let mut child = Command::new(assets.kubectl)
-        .args(args)
-        .env("KUBECONFIG", cluster.kubeconfig())
+    let mut command = Command::new(assets.kubectl);
+    command.args(args).env("KUBECONFIG", cluster.kubeconfig());
+    command
+}
+
+/// Runs `kubectl`, feeds it, and answers with what it prints.
+#[track_caller]
+fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> String {
+    let mut child = command(cluster, args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
@@ -67,4 +73,180 @@ fn kubectl_applies_resizes_explains_and_deletes() {
     assert!(run(&["api-resources"]).contains("deployments"));
     assert!(run(&["delete", "pod", "2pod"]).contains("deleted"));
     assert!(run(&["wait", "--for=delete", "pod/2pod", "--timeout=10s"]).is_empty());
+}
+
+const WEB: &str = r"
+apiVersion: v1
+kind: Pod
+metadata: {name: web, labels: {app: web}}
+spec:
+  containers:
+  - name: main
+    image: plumb/load
+    resources: {limits: {cpu: 500m, memory: 500Mi}, requests: {cpu: 500m, memory: 500Mi}}
+";
+
+const EVENT: &str = r"
+apiVersion: v1
+kind: Event
+metadata: {name: web.1}
+involvedObject: {kind: Pod, name: web, namespace: default}
+reason: Resized
+message: from 500m to 650m
+type: Normal
+";
+
+/// What people type, in order, and a part of what they then see.
+const SESSION: &[(&[&str], &str)] = &[
+    (&["get", "pods", "-o", "wide"], "NOMINATED NODE"),
+    (&["get", "pod", "web", "-o", "yaml"], "qosClass: Guaranteed"),
+    (&["get", "pods", "--show-labels"], "app=web"),
+    (&["get", "pods", "-A", "--sort-by=.metadata.name", "--chunk-size=1"], "NAMESPACE"),
+    (&["get", "pods", "-l", "app in (web),!other", "-o", "name"], "pod/web"),
+    (
+        &["get", "pods", "--field-selector", "metadata.name=web,status.phase!=Running", "-o", "name"],
+        "pod/web",
+    ),
+    (&["describe", "pod", "web"], "QoS Class:        Guaranteed"),
+    (
+        &[
+            "patch",
+            "pod",
+            "web",
+            "--type=json",
+            "-p",
+            r#"[{"op":"add","path":"/metadata/labels/a","value":"1"}]"#,
+        ],
+        "patched",
+    ),
+    (&["patch", "pod", "web", "--type=merge", "-p", r#"{"metadata":{"labels":{"a":"2"}}}"#], "patched"),
+    (&["patch", "pod", "web", "--type=strategic", "-p", r#"{"metadata":{"labels":{"a":"3"}}}"#], "patched"),
+    (&["patch", "pod", "web", "-p", r#"{"metadata":{"labels":{"a":"3"}}}"#], "no change"),
+    (
+        &[
+            "patch",
+            "pod",
+            "web",
+            "--subresource",
+            "resize",
+            "-p",
+            r#"{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"650m"},"limits":{"cpu":"650m"}}}]}}"#,
+        ],
+        "patched",
+    ),
+    (
+        &[
+            "get",
+            "pod",
+            "web",
+            "--subresource",
+            "resize",
+            "-o",
+            "jsonpath={.spec.containers[0].resources.limits.cpu}",
+        ],
+        "650m",
+    ),
+    (&["annotate", "pod", "web", "note=seen"], "annotated"),
+    (&["label", "pod", "web", "a-", "b=4"], "labeled"),
+    (&["wait", "--for=jsonpath={.status.phase}=Pending", "pod/web", "--timeout=30s"], "condition met"),
+    (&["create", "configmap", "settings", "--from-literal=k=v"], "created"),
+    (&["create", "secret", "generic", "hidden", "--from-literal=k=v"], "created"),
+    (&["create", "namespace", "team"], "created"),
+    (&["create", "serviceaccount", "robot", "-n", "team"], "created"),
+    (&["create", "deployment", "web", "--image=plumb/load", "--replicas=2"], "created"),
+    (&["scale", "deployment", "web", "--replicas=5"], "scaled"),
+    (&["set", "resources", "deployment", "web", "--requests=cpu=200m"], "resource requirements updated"),
+    (&["get", "deployment", "web", "-o", "jsonpath={.spec.replicas} {.metadata.generation}"], "5 3"),
+    (&["expose", "deployment", "web", "--port=80"], "exposed"),
+    (&["autoscale", "deployment", "web", "--max=3"], "autoscaled"),
+    (&["create", "job", "once", "--image=plumb/load"], "created"),
+    (&["create", "cronjob", "often", "--image=plumb/load", "--schedule=*/5 * * * *"], "created"),
+    (&["get", "all"], "deployment.apps/web"),
+    (&["events", "--for", "pod/web"], "Resized"),
+    (&["get", "events", "--field-selector", "involvedObject.name=web"], "from 500m to 650m"),
+    (&["explain", "deployment.spec.strategy.rollingUpdate"], "maxSurge"),
+    (&["explain", "pods", "--recursive"], "resizePolicy"),
+    (&["api-resources", "--api-group=apps"], "statefulsets"),
+    (&["api-versions"], "autoscaling/v2"),
+    (&["version"], "v1.36"),
+    (&["get", "--raw", "/readyz"], "ok"),
+    (&["delete", "configmap,secret", "--all"], "deleted"),
+    (&["delete", "pod", "web", "--now"], "deleted"),
+    (&["wait", "--for=delete", "pod/web", "--timeout=30s"], ""),
+    (&["delete", "deployment", "web", "--cascade=orphan", "--wait=false"], "deleted"),
+];
+
+#[test]
+#[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
+fn a_session_at_the_keyboard() {
+    for dialect in ["kep", "v1.36"] {
+        let folder = tempfile::tempdir().unwrap();
+        let cluster = Cluster::start_with(&folder.path().join("data"), &["--resize-dialect", dialect]);
+        assert!(kubectl(&cluster, &["apply", "-f", "-"], WEB).contains("pod/web created"));
+        assert!(kubectl(&cluster, &["apply", "-f", "-"], WEB).contains("unchanged"));
+        assert!(kubectl(&cluster, &["create", "-f", "-"], EVENT).contains("created"));
+        for (args, seen) in SESSION {
+            let printed = kubectl(&cluster, args, "");
+            assert!(printed.contains(seen), "{dialect}: kubectl {}: {printed}", args.join(" "));
+        }
+    }
+}
+
+#[test]
+#[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
+fn kubectl_shows_differences_edits_and_tries() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(&folder.path().join("data"));
+    let map = |value: &str| {
+        format!("{{apiVersion: v1, kind: ConfigMap, metadata: {{name: m}}, data: {{k: {value}}}}}")
+    };
+    kubectl(&cluster, &["apply", "-f", "-"], &map("old"));
+
+    // It exits with 1 when there is a difference.
+    let file = folder.path().join("map.yaml");
+    std::fs::write(&file, map("new")).unwrap();
+    let diff = command(&cluster, &["diff", "-f", file.to_str().unwrap()]).output().unwrap();
+    assert_eq!(diff.status.code(), Some(1), "{}", String::from_utf8_lossy(&diff.stderr));
+    assert!(String::from_utf8_lossy(&diff.stdout).contains("+  k: new"));
+    let tried = kubectl(&cluster, &["apply", "--dry-run=server", "-f", "-"], &map("new"));
+    assert!(tried.contains("configured (server dry run)"), "{tried}");
+    let value = || kubectl(&cluster, &["get", "configmap", "m", "-o", "jsonpath={.data.k}"], "");
+    assert_eq!(value(), "old");
+
+    let edited = command(&cluster, &["edit", "configmap", "m"])
+        .env("KUBE_EDITOR", "sed -i s/old/edited/")
+        .output()
+        .unwrap();
+    assert!(edited.status.success(), "{}", String::from_utf8_lossy(&edited.stderr));
+    assert_eq!(value(), "edited");
+    assert!(kubectl(&cluster, &["replace", "-f", "-"], &map("replaced")).contains("replaced"));
+    assert_eq!(value(), "replaced");
+
+    // A refusal is told in its own words.
+    let wrong = command(&cluster, &["create", "configmap", "m"]).output().unwrap();
+    assert!(
+        String::from_utf8_lossy(&wrong.stderr).contains("(AlreadyExists): configmaps \"m\" already exists")
+    );
+}
+
+#[test]
+#[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
+fn kubectl_watches() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(&folder.path().join("data"));
+    kubectl(&cluster, &["create", "configmap", "first"], "");
+    let mut watch = command(&cluster, &["get", "configmaps", "--watch", "--output-watch-events"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(watch.stdout.take().unwrap()).lines();
+    let mut next = || lines.next().unwrap().unwrap();
+    assert!(next().starts_with("EVENT"));
+    assert!(next().starts_with("ADDED      first"));
+    kubectl(&cluster, &["create", "configmap", "second", "--from-literal=k=v"], "");
+    assert!(next().starts_with("ADDED      second   1"));
+    kubectl(&cluster, &["delete", "configmap", "first"], "");
+    assert!(next().starts_with("DELETED    first"));
+    watch.kill().unwrap();
+    watch.wait().unwrap();
 }

@@ -1,0 +1,223 @@
+//! One of the thousand.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::Method;
+use serde_json::{Value, json};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::super::wire::Connection;
+use super::ledger::Ledger;
+use super::{MAPS, SHARED, map};
+
+/// Numbers without an order, the same in every run.
+pub(super) struct Dice(u64);
+
+impl Dice {
+    pub(super) fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(super) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+}
+
+/// The name of an object that many write to.
+pub(super) fn shared(number: usize) -> String {
+    format!("shared-{number}")
+}
+
+/// Somebody who writes to an object of their own, and their own field of a shared one.
+pub(super) struct Writer {
+    name: String,
+    shared: String,
+    dice: Dice,
+    /// The own object when it was last answered for: its content and revision.
+    own: Option<(String, u64)>,
+    /// What a write without an answer wanted it to be.
+    own_in_doubt: Option<Option<String>>,
+    field: Option<String>,
+    field_in_doubt: Option<String>,
+    /// Writes that were never answered, and how many of them were carried out all the same.
+    pub(super) doubts: usize,
+    pub(super) came_true: usize,
+}
+
+/// A write: the request, and what the own object or field is after it.
+struct Step {
+    method: Method,
+    path: String,
+    media: &'static str,
+    body: String,
+    wanted: Wanted,
+}
+
+enum Wanted {
+    Own(Option<String>),
+    Field(String),
+}
+
+impl Writer {
+    pub(super) fn new(number: usize) -> Self {
+        Self {
+            name: format!("own-{number:04}"),
+            shared: shared(number % SHARED),
+            dice: Dice::new(number as u64 + 1_000_000),
+            own: None,
+            own_in_doubt: None,
+            field: None,
+            field_in_doubt: None,
+            doubts: 0,
+            came_true: 0,
+        }
+    }
+
+    /// Writes until the server is gone.
+    pub(super) async fn write(
+        mut self,
+        connection: Connection,
+        round: u64,
+        acknowledged: UnboundedSender<()>,
+        ledger: Arc<Ledger>,
+    ) -> Self {
+        for turn in 0.. {
+            let step = self.step(&format!("{}:{round}:{turn}", self.name));
+            let answer = loop {
+                self.doubt(&step.wanted);
+                let asked =
+                    connection.ask(step.method.clone(), &step.path, step.media, step.body.clone()).await;
+                match asked {
+                    Err(_) => {
+                        self.doubts += 1;
+                        return self;
+                    }
+                    // Refused for now: nothing was done, which the next look at the object shows.
+                    Ok((429, _)) => {
+                        self.settle();
+                        tokio::task::yield_now().await;
+                    }
+                    Ok((200 | 201, answer)) => break answer,
+                    Ok((status, answer)) => panic!("{} {}: {status} {answer}", step.method, step.path),
+                }
+            };
+            self.settle();
+            match step.wanted {
+                Wanted::Own(None) => self.own = None,
+                Wanted::Own(Some(content)) => {
+                    assert_eq!(answer["data"], json!({ "v": content }));
+                    self.own = Some((content, ledger.acknowledged_one(&answer)));
+                }
+                Wanted::Field(content) => {
+                    assert_eq!(answer["data"][&self.name], json!(content));
+                    ledger.acknowledged_one(&answer);
+                    self.field = Some(content);
+                }
+            }
+            // Whoever counts has seen enough.
+            let _ = acknowledged.send(());
+        }
+        self
+    }
+
+    fn step(&mut self, content: &str) -> Step {
+        let own = format!("{MAPS}/{}", self.name);
+        let whole = map(&self.name, &json!({ "v": content })).to_string();
+        let to = |method, path, media, body| Step {
+            method,
+            path,
+            media,
+            body,
+            wanted: Wanted::Own(Some(content.to_owned())),
+        };
+        match (&self.own, self.dice.next() % 8) {
+            (_, 0) => Step {
+                wanted: Wanted::Field(content.to_owned()),
+                ..to(
+                    Method::PATCH,
+                    format!("{MAPS}/{}", self.shared),
+                    "application/merge-patch+json",
+                    json!({ "data": { &self.name: content } }).to_string(),
+                )
+            },
+            (None, _) => to(Method::POST, MAPS.to_owned(), "application/json", whole),
+            (Some((_, revision)), 1 | 2) => {
+                let mut body = map(&self.name, &json!({ "v": content }));
+                body["metadata"]["resourceVersion"] = json!(revision.to_string());
+                to(Method::PUT, own, "application/json", body.to_string())
+            }
+            (Some(_), 3) => to(
+                Method::PATCH,
+                own,
+                "application/strategic-merge-patch+json",
+                json!({ "data": { "v": content } }).to_string(),
+            ),
+            (Some((before, _)), 4) => to(
+                Method::PATCH,
+                own,
+                "application/json-patch+json",
+                json!([
+                    { "op": "test", "path": "/data/v", "value": before },
+                    { "op": "replace", "path": "/data/v", "value": content },
+                ])
+                .to_string(),
+            ),
+            (Some(_), 5 | 6) => to(
+                Method::PATCH,
+                own,
+                "application/merge-patch+json",
+                json!({ "data": { "v": content } }).to_string(),
+            ),
+            (Some(_), _) => Step {
+                wanted: Wanted::Own(None),
+                ..to(Method::DELETE, own, "application/json", String::new())
+            },
+        }
+    }
+
+    fn doubt(&mut self, wanted: &Wanted) {
+        match wanted {
+            Wanted::Own(content) => self.own_in_doubt = Some(content.clone()),
+            Wanted::Field(content) => self.field_in_doubt = Some(content.clone()),
+        }
+    }
+
+    fn settle(&mut self) {
+        self.own_in_doubt = None;
+        self.field_in_doubt = None;
+    }
+
+    /// Holds what a new start found against what was acknowledged, and takes it as what is so.
+    pub(super) fn compare(&mut self, found: &BTreeMap<String, (u64, Value)>) {
+        let own =
+            found.get(&self.name).map(|(revision, data)| (data["v"].as_str().unwrap().to_owned(), *revision));
+        if own != self.own {
+            let content = own.as_ref().map(|(content, _)| content.clone());
+            assert_eq!(
+                Some(content),
+                self.own_in_doubt,
+                "{}: acknowledged was {:?}, found is {own:?}",
+                self.name,
+                self.own
+            );
+            self.came_true += 1;
+        }
+        self.own = own;
+        let (_, shared) = &found[&self.shared];
+        let field = shared[&self.name].as_str().map(str::to_owned);
+        if field != self.field {
+            assert_eq!(
+                field, self.field_in_doubt,
+                "{} of {}: acknowledged was {:?}",
+                self.name, self.shared, self.field
+            );
+            self.came_true += 1;
+        }
+        self.field = field;
+        self.settle();
+    }
+}
