@@ -1,4 +1,6 @@
-//! The command line.
+//! The command lines.
+
+mod differential;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -36,7 +38,9 @@ struct Arguments {
     list: bool,
 }
 
-/// Runs the program.
+pub use differential::run_program as run_differential;
+
+/// Runs the resize cases.
 pub fn run() -> ExitCode {
     // An error means that one was chosen before, which is what is wanted.
     let _ = rustls::crypto::ring::default_provider().install_default();

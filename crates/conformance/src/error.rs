@@ -26,6 +26,31 @@ pub enum Error {
     /// No case has a name like that.
     #[error("no case's name contains {0:?}")]
     NoSuchCase(String),
+    /// A request could not be made.
+    #[error("could not make a request to {path}")]
+    Request {
+        /// Where to.
+        path: String,
+        /// Why not.
+        source: http::Error,
+    },
+    /// A server did not take the namespace of the cases.
+    #[error("a server did not take the namespace: {0}")]
+    Unprepared(String),
+    /// The list of kept differences cannot be read.
+    #[error("could not read the list of kept differences: {0}")]
+    List(String),
+    /// A case cannot be read.
+    #[error("could not read a case")]
+    Case(#[source] serde_json::Error),
+    /// A file cannot be read.
+    #[error("could not read {path}")]
+    File {
+        /// Which.
+        path: String,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// A new namespace did not get its service account.
     #[error("the namespace {0} did not get its default service account in time")]
     NoServiceAccount(String),

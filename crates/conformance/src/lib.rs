@@ -18,6 +18,7 @@
 mod case;
 mod check;
 pub mod cli;
+pub mod differential;
 mod error;
 mod pod;
 mod runner;

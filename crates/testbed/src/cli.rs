@@ -55,6 +55,9 @@ struct Up {
     /// With --control-plane-only: kube-controller-manager as well.
     #[arg(long, requires = "control_plane_only")]
     controllers: bool,
+    /// A flag for kube-apiserver, such as `--apiserver-flag=--v=4`; may be given several times.
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    apiserver_flag: Vec<String>,
     /// The cluster's folder; must be empty or not be there yet.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -117,7 +120,8 @@ async fn up(arguments: Up) -> Result<(), Error> {
         (true, false) => Parts::ApiServer,
     };
     let started = Instant::now();
-    let config = Config { parts, dir: arguments.dir, keeper: None };
+    let config =
+        Config { parts, dir: arguments.dir, apiserver_flags: arguments.apiserver_flag, keeper: None };
     let start = Cluster::start_telling(config, |step| {
         eprintln!("{step} ({:.1} s)", started.elapsed().as_secs_f64());
     });

@@ -38,6 +38,8 @@ pub struct Config {
     pub parts: Parts,
     /// The folder for its files; must be empty or not be there yet. A temporary one if `None`.
     pub dir: Option<PathBuf>,
+    /// Flags for kube-apiserver, after those it gets anyway: of two that say the same, the later one counts.
+    pub apiserver_flags: Vec<String>,
     /// The `testbed` program; found beside the running program if `None`.
     pub keeper: Option<PathBuf>,
 }
@@ -76,7 +78,12 @@ impl Cluster {
         if let Some(version) = assets.other_version() {
             on_step(&format!("KUBEBUILDER_ASSETS has {version}, not Kubernetes {}", release::VERSION));
         }
-        let order = Order { dir: config.dir, assets, kept_logs: cache.logs() };
+        let order = Order {
+            dir: config.dir,
+            assets,
+            apiserver_flags: config.apiserver_flags,
+            kept_logs: cache.logs(),
+        };
         let (mut lifeline, mut events) = Lifeline::start(config.keeper, &order)?;
         let mut dir = PathBuf::new();
         let wait = async {

@@ -26,6 +26,9 @@ pub(crate) struct Instance {
     pub(crate) first: Option<Process>,
     /// What its programs are.
     pub(crate) assets: Assets,
+    /// What kube-apiserver is told beside the usual.
+    #[serde(default)]
+    pub(crate) apiserver_flags: Vec<String>,
 }
 
 impl Instance {

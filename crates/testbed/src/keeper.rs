@@ -36,6 +36,7 @@ const LONGEST_FOLDER: usize = 90;
 pub(crate) struct Order {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) assets: Assets,
+    pub(crate) apiserver_flags: Vec<String>,
     pub(crate) kept_logs: PathBuf,
 }
 
@@ -114,7 +115,14 @@ fn place(order: &Order, slot: u8) -> Result<Instance, Error> {
     if dir_was_given && fs::read_dir(&dir).doing("list", &dir)?.next().is_some() {
         return Err(io::Error::from(io::ErrorKind::DirectoryNotEmpty)).doing("use", &dir);
     }
-    Ok(Instance { slot, dir, dir_was_given, first: None, assets: order.assets.clone() })
+    Ok(Instance {
+        slot,
+        dir,
+        dir_was_given,
+        first: None,
+        assets: order.assets.clone(),
+        apiserver_flags: order.apiserver_flags.clone(),
+    })
 }
 
 /// The cluster's first process: process 1 of its namespaces, or the conductor where there may be none.

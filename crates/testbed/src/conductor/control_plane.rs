@@ -114,6 +114,7 @@ impl ControlPlane<'_> {
         ] {
             server.arg(flag).arg(path);
         }
+        server.args(&self.instance.apiserver_flags);
         crew.start("kube-apiserver", server)
     }
 

@@ -1,0 +1,109 @@
+//! The command line of the differential test.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use super::{client, full_text};
+use crate::differential::{Case, Kept, Options, Servers, replay, run};
+use crate::error::Error;
+
+/// Asks two API servers the same, and says where they answer differently.
+#[derive(Debug, Parser)]
+#[command(name = "differential", version)]
+struct Arguments {
+    /// The kubeconfig of the server that is right: kube-apiserver, started by
+    /// `testbed up --control-plane-only` with the flags in docs/differential.md.
+    #[arg(long)]
+    reference: PathBuf,
+    /// The kubeconfig of the server that is tested: `plumb up --resize-dialect v1.36`.
+    #[arg(long)]
+    subject: PathBuf,
+    /// The namespace that the cases take place in.
+    #[arg(long, default_value = "differential")]
+    namespace: String,
+    /// How many cases.
+    #[arg(long, default_value_t = 1000)]
+    cases: u64,
+    /// Begin no more after so many seconds.
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// What the cases are made from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The number of the first case.
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// How many at once.
+    #[arg(long, default_value_t = 16)]
+    at_once: usize,
+    /// Only kinds whose address (`v1/pods`) contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Stop after so many different findings.
+    #[arg(long, default_value_t = 20)]
+    findings: usize,
+    /// Play the cases in this file, one a line, instead of making cases up.
+    #[arg(long)]
+    replay: Option<PathBuf>,
+}
+
+/// Runs the differential test.
+pub fn run_program() -> ExitCode {
+    // An error means that one was chosen before, which is what is wanted.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    match perform(Arguments::parse()) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("differential: {}", full_text(&error));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn perform(arguments: Arguments) -> Result<bool, Error> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)?;
+    runtime.block_on(async {
+        let servers = Servers {
+            reference: client(Some(arguments.reference)).await?,
+            subject: client(Some(arguments.subject)).await?,
+            namespace: arguments.namespace,
+        };
+        let kept = Kept::read()?;
+        if let Some(path) = arguments.replay {
+            return replay_all(&servers, &kept, &path).await;
+        }
+        let options = Options {
+            cases: arguments.cases,
+            time: arguments.seconds.map(Duration::from_secs),
+            seed: arguments.seed,
+            first: arguments.first,
+            at_once: arguments.at_once,
+            only: arguments.only,
+            findings: arguments.findings,
+        };
+        let outcome = run(&servers, &kept, &options).await?;
+        println!("{outcome}");
+        Ok(outcome.is_clean())
+    })
+}
+
+async fn replay_all(servers: &Servers, kept: &Kept, path: &PathBuf) -> Result<bool, Error> {
+    let text = std::fs::read_to_string(path)
+        .map_err(|source| Error::File { path: path.display().to_string(), source })?;
+    let mut clean = true;
+    for line in text.lines().filter(|line| !line.trim().is_empty()) {
+        let case: Case = serde_json::from_str(line).map_err(Error::Case)?;
+        match replay(servers, kept, &case).await? {
+            None => println!("the same: {line}"),
+            Some(finding) => {
+                clean = false;
+                println!("{finding}\n");
+            }
+        }
+    }
+    Ok(clean)
+}

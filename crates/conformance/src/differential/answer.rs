@@ -1,0 +1,63 @@
+//! What a server answers.
+
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use serde_json::{Value, json};
+
+use crate::error::{Error, api};
+
+/// An answer, as far as clients act on it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Answer {
+    /// The HTTP status.
+    pub code: u16,
+    /// The warnings, in order.
+    pub warnings: Vec<String>,
+    /// The body.
+    pub body: Value,
+}
+
+impl Answer {
+    /// Whether the request was carried out.
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.code)
+    }
+
+    /// A text of the body; empty if there is none.
+    pub(super) fn text(&self, field: &str) -> &str {
+        self.body[field].as_str().unwrap_or_default()
+    }
+
+    /// The object that came of it, if the answer is one.
+    pub(super) fn object(&self) -> Option<&Value> {
+        Some(&self.body).filter(|body| self.is_success() && body["kind"] != "Status")
+    }
+}
+
+/// Asks a server.
+pub(super) async fn ask(
+    client: &Client,
+    method: &str,
+    path: &str,
+    media_type: &str,
+    body: &Value,
+) -> Result<Answer, Error> {
+    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
+    let request = Request::builder()
+        .method(method)
+        .uri(path)
+        .header("accept", "application/json")
+        .header("content-type", media_type)
+        .body(Body::from(bytes))
+        .map_err(|source| Error::Request { path: path.to_owned(), source })?;
+    let (head, body) = client.send(request).await.map_err(api("ask a server"))?.into_parts();
+    let bytes = body.collect().await.map_err(api("read an answer"))?.to_bytes();
+    let warnings = head.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
+    Ok(Answer {
+        code: head.status.as_u16(),
+        warnings: warnings.map(str::to_owned).collect(),
+        body: serde_json::from_slice(&bytes).unwrap_or_else(|_| json!(String::from_utf8_lossy(&bytes))),
+    })
+}

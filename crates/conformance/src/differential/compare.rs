@@ -1,0 +1,165 @@
+//! In what two answers differ.
+
+use std::fmt;
+
+use serde_json::Value;
+
+use super::answer::Answer;
+use super::mask::Mask;
+
+/// One thing in which two answers differ.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Difference {
+    /// Where: `code`, `message`, `cause spec.containers`, `object /spec/replicas`, …
+    pub at: String,
+    /// What the reference has there.
+    pub reference: Option<String>,
+    /// What the subject has there.
+    pub subject: Option<String>,
+}
+
+impl fmt::Display for Difference {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shown = |side: &Option<String>| side.clone().unwrap_or_else(|| "(nothing)".to_owned());
+        write!(
+            f,
+            "{}\n      kubernetes: {}\n      plumb:      {}",
+            self.at,
+            shown(&self.reference),
+            shown(&self.subject)
+        )
+    }
+}
+
+/// An answer and what of it cannot be foreseen.
+pub(super) type Side<'a> = (&'a Answer, &'a Mask);
+
+/// Everything in which two answers differ.
+pub(super) fn differences(reference: Side<'_>, subject: Side<'_>) -> Vec<Difference> {
+    let mut found = Vec::new();
+    let code = |(answer, mask): Side<'_>| match answer.text("reason") {
+        "" => answer.code.to_string(),
+        reason => format!("{} {reason}: {}", answer.code, mask.text(answer.text("message"))),
+    };
+    if reference.0.code != subject.0.code {
+        differ(&mut found, "code", Some(code(reference)), Some(code(subject)));
+        return found;
+    }
+    warnings(&mut found, reference, subject);
+    if reference.0.object().is_some() && subject.0.object().is_some() {
+        let [reference, subject] = [reference, subject].map(|(answer, mask)| mask.object(&answer.body));
+        values(&mut found, "", Some(&reference), Some(&subject));
+        return found;
+    }
+    refusals(&mut found, reference, subject);
+    found
+}
+
+fn differ(found: &mut Vec<Difference>, at: &str, reference: Option<String>, subject: Option<String>) {
+    found.push(Difference { at: at.to_owned(), reference, subject });
+}
+
+fn warnings(found: &mut Vec<Difference>, reference: Side<'_>, subject: Side<'_>) {
+    let masked = |(answer, mask): Side<'_>| -> Vec<(String, String)> {
+        answer.warnings.iter().map(|warning| ("warning".to_owned(), mask.text(warning))).collect()
+    };
+    lists(found, "order of warnings", masked(reference), masked(subject));
+}
+
+fn refusals(found: &mut Vec<Difference>, reference: Side<'_>, subject: Side<'_>) {
+    let masked = |(answer, mask): Side<'_>, field: &str| mask.value(&answer.body[field]);
+    for field in ["kind", "status", "reason"] {
+        let (reference, subject) = (masked(reference, field), masked(subject, field));
+        values(found, field, Some(&reference), Some(&subject));
+    }
+    for field in ["name", "kind", "group", "retryAfterSeconds"] {
+        let detail = |(answer, mask): Side<'_>| {
+            let value = mask.value(&answer.body["details"][field]);
+            if field == "uid" { Value::Null } else { value }
+        };
+        let (reference, subject) = (detail(reference), detail(subject));
+        values(found, &format!("details {field}"), Some(&reference), Some(&subject));
+    }
+    let causes = |(answer, mask): Side<'_>| -> Vec<(String, String)> {
+        let causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
+        let text = |cause: &Value, field: &str| mask.text(cause[field].as_str().unwrap_or_default());
+        causes
+            .map(|cause| {
+                let at = format!("cause {}", text(cause, "field"));
+                (at, format!("{}: {}", text(cause, "reason"), text(cause, "message")))
+            })
+            .collect()
+    };
+    let before = found.len();
+    lists(found, "order of causes", causes(reference), causes(subject));
+    // Where there are causes, the message is made of them.
+    if found.len() == before {
+        let (reference, subject) = (masked(reference, "message"), masked(subject, "message"));
+        values(found, "message", Some(&reference), Some(&subject));
+    }
+}
+
+/// Compares lists of things that stand somewhere: what is only in one, and if nothing is, whether the order is the
+/// same.
+fn lists(
+    found: &mut Vec<Difference>,
+    order: &str,
+    reference: Vec<(String, String)>,
+    subject: Vec<(String, String)>,
+) {
+    if reference == subject {
+        return;
+    }
+    let mut only_subject = subject.clone();
+    let mut only_reference = Vec::new();
+    for item in &reference {
+        match only_subject.iter().position(|other| other == item) {
+            Some(place) => drop(only_subject.remove(place)),
+            None => only_reference.push(item.clone()),
+        }
+    }
+    if only_reference.is_empty() && only_subject.is_empty() {
+        let text = |list: &[(String, String)]| {
+            list.iter().map(|(at, text)| format!("{at}: {text}")).collect::<Vec<_>>().join(" | ")
+        };
+        differ(found, order, Some(text(&reference)), Some(text(&subject)));
+        return;
+    }
+    for (at, text) in only_reference {
+        let place = only_subject.iter().position(|(other, _)| *other == at);
+        let other = place.map(|place| only_subject.remove(place).1);
+        differ(found, &at, Some(text), other);
+    }
+    for (at, text) in only_subject {
+        differ(found, &at, None, Some(text));
+    }
+}
+
+fn values(found: &mut Vec<Difference>, at: &str, reference: Option<&Value>, subject: Option<&Value>) {
+    if reference == subject {
+        return;
+    }
+    match (reference, subject) {
+        (Some(Value::Object(one)), Some(Value::Object(other))) => {
+            let keys = one.keys().chain(other.keys().filter(|key| !one.contains_key(*key)));
+            for key in keys {
+                let key_at = if at.is_empty() { format!("object /{key}") } else { format!("{at}/{key}") };
+                values(found, &key_at, one.get(key), other.get(key));
+            }
+        }
+        (Some(Value::Array(one)), Some(Value::Array(other))) if one.len() == other.len() => {
+            for (i, (one, other)) in one.iter().zip(other).enumerate() {
+                values(found, &format!("{at}/{i}"), Some(one), Some(other));
+            }
+        }
+        _ => {
+            let text = |value: Option<&Value>| {
+                value.filter(|value| !value.is_null()).map(|value| match value {
+                    Value::String(text) => format!("{text:?}"),
+                    other => other.to_string(),
+                })
+            };
+            differ(found, at, text(reference), text(subject));
+        }
+    }
+}

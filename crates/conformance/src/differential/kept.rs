@@ -1,0 +1,129 @@
+//! The differences that are kept: which, and why.
+
+use serde::Deserialize;
+
+use super::case::{Case, Step};
+use super::compare::Difference;
+use crate::error::Error;
+
+/// The list in the repository.
+const LIST: &str = include_str!("../../differential/kept.yaml");
+
+/// All differences that are kept.
+#[derive(Debug, Default)]
+pub struct Kept(Vec<Listed>);
+
+/// A difference that is kept.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Listed {
+    /// Its name.
+    pub name: String,
+    /// Why it is kept.
+    pub reason: String,
+    /// The kinds it is seen in, as a pattern: `v1/pods`, `*`.
+    #[serde(default = "anything")]
+    pub kind: String,
+    /// The steps it is seen in, as a pattern: `create`, `* status`.
+    #[serde(default = "anything")]
+    pub step: String,
+    /// What differs, each as a pattern.
+    pub differs: Vec<Pattern>,
+    /// A case that shows it.
+    pub shown_by: Case,
+}
+
+/// What a difference looks like. In each text `*` stands for anything; a side that is left out has nothing there.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Pattern {
+    at: String,
+    kubernetes: Option<String>,
+    plumb: Option<String>,
+}
+
+fn anything() -> String {
+    "*".to_owned()
+}
+
+impl Kept {
+    /// Reads the list of the repository.
+    pub fn read() -> Result<Self, Error> {
+        serde_saphyr::from_str(LIST).map(Self).map_err(|source| Error::List(source.to_string()))
+    }
+
+    /// Every entry.
+    pub fn all(&self) -> &[Listed] {
+        &self.0
+    }
+
+    /// The entry that a difference falls under.
+    pub fn find(&self, kind: &str, step: &Step, difference: &Difference) -> Option<&Listed> {
+        let label = step.label();
+        self.0.iter().find(|listed| {
+            matches(&listed.kind, kind)
+                && matches(&listed.step, &label)
+                && listed.differs.iter().any(|pattern| pattern.covers(difference))
+        })
+    }
+}
+
+impl Pattern {
+    fn covers(&self, difference: &Difference) -> bool {
+        let side = |pattern: &Option<String>, text: &Option<String>| match (pattern, text) {
+            (Some(pattern), Some(text)) => matches(pattern, text),
+            (None, None) => true,
+            _ => false,
+        };
+        matches(&self.at, &difference.at)
+            && side(&self.kubernetes, &difference.reference)
+            && side(&self.plumb, &difference.subject)
+    }
+}
+
+/// Whether a text is what a pattern says.
+fn matches(pattern: &str, text: &str) -> bool {
+    let Some((start, rest)) = pattern.split_once('*') else { return pattern == text };
+    let Some(mut left) = text.strip_prefix(start) else { return false };
+    let mut parts: Vec<&str> = rest.split('*').collect();
+    let end = parts.pop().unwrap_or_default();
+    for part in parts {
+        match left.find(part) {
+            Some(place) => left = &left[place + part.len()..],
+            None => return false,
+        }
+    }
+    left.ends_with(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_star_stands_for_anything() {
+        for (pattern, text, expected) in [
+            ("a", "a", true),
+            ("a", "ab", false),
+            ("a*", "ab", true),
+            ("*b", "ab", true),
+            ("a*b*c", "a1b2c", true),
+            ("a*b*c", "a1c", false),
+            ("*", "", true),
+            ("a*a", "a", false),
+            ("x*aba", "xaba", true),
+        ] {
+            assert_eq!(matches(pattern, text), expected, "{pattern} {text}");
+        }
+    }
+
+    #[test]
+    fn the_list_can_be_read_and_its_names_differ() {
+        let kept = Kept::read().unwrap_or_default();
+        assert!(!kept.all().is_empty());
+        let mut names: Vec<&str> = kept.all().iter().map(|listed| listed.name.as_str()).collect();
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), kept.all().len());
+    }
+}

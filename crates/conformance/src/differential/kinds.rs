@@ -1,0 +1,123 @@
+//! The kinds that cases are about: a valid object of each, and what may be laid over it.
+
+use std::sync::LazyLock;
+
+use plumb_apischema::Schema;
+use plumb_apischema::schema::{self, Scope};
+use serde::Deserialize;
+use serde_json::Value;
+
+/// A kind, and what its objects are made of.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields, rename_all = "camelCase")]
+pub(super) struct Kind {
+    /// Its address: `v1/pods`, `apps/v1/deployments`.
+    pub(super) kind: String,
+    /// How often it is chosen, compared with the others.
+    pub(super) weight: usize,
+    /// A valid object, without a name.
+    pub(super) base: Value,
+    /// What may be laid over it. Each is valid by itself.
+    #[serde(default)]
+    pub(super) with: Vec<Value>,
+    /// What an update may bring: of kinds whose fields mostly don't change, those that do.
+    #[serde(default)]
+    pub(super) changes: Vec<Value>,
+    /// What may be laid over its status; none if it has no status of its own.
+    #[serde(default)]
+    pub(super) status: Vec<Value>,
+    /// Where a pod's template is, as a JSON pointer.
+    #[serde(default)]
+    pub(super) template: Option<String>,
+}
+
+/// What may be laid over every object: labels, annotations, owners.
+static COMMON: LazyLock<Vec<Value>> = LazyLock::new(|| read(include_str!("../../differential/common.yaml")));
+
+/// Every kind, pods first.
+static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
+    let mut kinds = vec![read(include_str!("../../differential/pods.yaml"))];
+    kinds.extend(read::<Vec<Kind>>(include_str!("../../differential/others.yaml")));
+    kinds
+});
+
+fn read<T: serde::de::DeserializeOwned>(text: &str) -> T {
+    #[expect(clippy::expect_used, reason = "the text is embedded, and a test reads it")]
+    serde_saphyr::from_str(text).expect("the embedded tables are sound")
+}
+
+/// Every kind, pods first.
+pub(super) fn all() -> &'static [Kind] {
+    &KINDS
+}
+
+/// What may be laid over every object.
+pub(super) fn common() -> &'static [Value] {
+    &COMMON
+}
+
+impl Kind {
+    /// What the schema says of it.
+    pub(super) fn schema(&self) -> Option<&'static schema::Resource> {
+        resource(&self.kind)
+    }
+}
+
+/// What the schema says of a kind, by its address.
+pub(super) fn resource(kind: &str) -> Option<&'static schema::Resource> {
+    let mut parts = kind.rsplitn(3, '/');
+    let (plural, version) = (parts.next()?, parts.next()?);
+    Schema::builtin().resource(parts.next().unwrap_or_default(), version, plural)
+}
+
+/// Where objects of a kind are.
+pub(super) fn collection(kind: &str, namespace: &str) -> Option<String> {
+    let resource = resource(kind)?;
+    let root = if resource.group.is_empty() { "/api" } else { "/apis" };
+    let api_version = resource.api_version();
+    Some(match resource.scope {
+        Scope::Cluster => format!("{root}/{api_version}/{}", resource.plural),
+        Scope::Namespaced => format!("{root}/{api_version}/namespaces/{namespace}/{}", resource.plural),
+    })
+}
+
+/// Lays one value over another: objects are merged, elements of lists are merged by their name or else added.
+pub(super) fn lay_over(under: &mut Value, over: &Value) {
+    match (under, over) {
+        (Value::Object(under), Value::Object(over)) => {
+            for (key, value) in over {
+                match under.get_mut(key) {
+                    Some(under) => lay_over(under, value),
+                    None => {
+                        under.insert(key.clone(), value.clone());
+                    }
+                }
+            }
+        }
+        (Value::Array(under), Value::Array(over)) => {
+            for element in over {
+                let name = element.get("name");
+                let same = under.iter_mut().find(|other| name.is_some() && other.get("name") == name);
+                match same {
+                    Some(under) => lay_over(under, element),
+                    None => under.push(element.clone()),
+                }
+            }
+        }
+        (under, over) => *under = over.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_kind_is_one_that_the_schema_knows_and_the_tables_can_be_read() {
+        assert!(!common().is_empty());
+        for kind in all() {
+            assert!(kind.schema().is_some(), "{}", kind.kind);
+            assert!(kind.weight > 0, "{}", kind.kind);
+        }
+    }
+}

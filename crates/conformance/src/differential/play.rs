@@ -1,0 +1,261 @@
+//! Plays a case on both servers.
+
+use std::fmt;
+
+use futures::future;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::answer::{Answer, ask};
+use super::case::{Case, Step, Verb};
+use super::compare::{Difference, differences};
+use super::kept::Kept;
+use super::kinds::collection;
+use super::mask::Mask;
+use super::patch;
+use crate::error::Error;
+
+/// How often the reference is asked again when only the order of its causes differs: it reads maps in an order of
+/// its own choice each time.
+const AGAIN: usize = 12;
+
+/// The two servers.
+#[derive(Clone)]
+pub struct Servers {
+    /// What is right by definition.
+    pub reference: Client,
+    /// What is tested.
+    pub subject: Client,
+    /// The namespace that the cases take place in; it is made in both.
+    pub namespace: String,
+}
+
+/// Who says what comes next, given the object as it stands.
+pub(super) trait Script {
+    /// The next step; `None` at the end.
+    fn next(&mut self, current: Option<&Value>) -> Option<Step>;
+}
+
+/// A case that is known as a whole.
+impl Script for std::slice::Iter<'_, Step> {
+    fn next(&mut self, _: Option<&Value>) -> Option<Step> {
+        Iterator::next(self).cloned()
+    }
+}
+
+/// What came of a case.
+#[derive(Debug, Default)]
+pub(super) struct Played {
+    /// How many requests were compared, and how many of them the reference carried out.
+    pub(super) asked: usize,
+    pub(super) accepted: usize,
+    /// The names of the kept differences that were seen.
+    pub(super) kept: Vec<String>,
+    /// What is not listed.
+    pub(super) finding: Option<Finding>,
+}
+
+/// A difference that is not listed.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// The case, up to the step that shows it.
+    pub case: Case,
+    /// What differs.
+    pub differences: Vec<Difference>,
+    /// The request as the subject got it: method, path, body.
+    pub request: (String, String, Value),
+    /// What the reference answered.
+    pub reference: Answer,
+    /// What the subject answered.
+    pub subject: Answer,
+}
+
+impl Finding {
+    /// What makes two findings the same: the place, without the numbers in it.
+    pub(super) fn signature(&self) -> String {
+        let step = self.case.steps.last().map(Step::label).unwrap_or_default();
+        let places = self.differences.first().map(|difference| {
+            let letters: String = difference.at.chars().filter(|letter| !letter.is_ascii_digit()).collect();
+            let side = |text: &Option<String>| {
+                let text = text.as_deref().unwrap_or("-");
+                let letters = text.chars().filter(|letter| !letter.is_ascii_digit());
+                letters.take(160).collect::<String>()
+            };
+            let (reference, subject) = (side(&difference.reference), side(&difference.subject));
+            match letters.as_str() {
+                "code" | "message" => format!("{letters} {reference} {subject}"),
+                _ => letters,
+            }
+        });
+        format!("{} {step}: {}", self.case.kind, places.unwrap_or_default())
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (method, path, body) = &self.request;
+        writeln!(f, "  {method} {path}")?;
+        let media_type = self.case.steps.last().map(|step| step.verb.media_type()).unwrap_or_default();
+        writeln!(f, "  {media_type}\n  {body}")?;
+        for difference in &self.differences {
+            writeln!(f, "    {difference}")?;
+        }
+        let answer = |answer: &Answer| {
+            let shown = if answer.is_success() { &Value::Null } else { &answer.body };
+            format!("{} {shown} {:?}", answer.code, answer.warnings)
+        };
+        writeln!(f, "  kubernetes: {}", answer(&self.reference))?;
+        writeln!(f, "  plumb:      {}", answer(&self.subject))?;
+        write!(f, "  case: {}", serde_json::to_string(&self.case).unwrap_or_default())
+    }
+}
+
+/// One of the servers, and what it has of the object.
+struct Side<'a> {
+    client: &'a Client,
+    current: Option<Value>,
+    mask: Mask,
+}
+
+impl Servers {
+    /// Makes the namespace.
+    pub async fn prepare(&self) -> Result<(), Error> {
+        let namespace = json!({"metadata": {"name": self.namespace}});
+        for client in [&self.reference, &self.subject] {
+            let answer = ask(client, "POST", "/api/v1/namespaces", "application/json", &namespace).await?;
+            if !answer.is_success() && answer.code != 409 {
+                return Err(Error::Unprepared(answer.body.to_string()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Plays a case, and removes what is left of it.
+    pub(super) async fn play(
+        &self,
+        kind: &str,
+        script: &mut (dyn Script + Send),
+        kept: &Kept,
+    ) -> Result<Played, Error> {
+        let side = |client| Side { client, current: None, mask: Mask::default() };
+        let mut sides = [side(&self.reference), side(&self.subject)];
+        let mut played = Played::default();
+        let outcome = self.steps(kind, script, kept, &mut sides, &mut played).await;
+        for side in &sides {
+            let Some(name) = side.current.as_ref().and_then(|object| object["metadata"]["name"].as_str())
+            else {
+                continue;
+            };
+            let Some(collection) = collection(kind, &self.namespace) else { continue };
+            let path = format!("{collection}/{name}?gracePeriodSeconds=0");
+            let answer = ask(side.client, "DELETE", &path, "application/json", &Value::Null).await?;
+            if answer.object().is_some_and(|left| left["metadata"]["finalizers"].is_array()) {
+                let free = json!({"metadata": {"finalizers": null}});
+                let path = format!("{collection}/{name}");
+                ask(side.client, "PATCH", &path, "application/merge-patch+json", &free).await?;
+            }
+        }
+        outcome.map(|()| played)
+    }
+
+    async fn steps(
+        &self,
+        kind: &str,
+        script: &mut (dyn Script + Send),
+        kept: &Kept,
+        sides: &mut [Side<'_>; 2],
+        played: &mut Played,
+    ) -> Result<(), Error> {
+        let mut steps: Vec<Step> = Vec::new();
+        while let Some(step) = script.next(sides[0].current.as_ref()) {
+            steps.push(step.clone());
+            let requests = [0, 1].map(|side| self.request(kind, &step, &sides[side]));
+            let [Some(one), Some(other)] = requests else { return Ok(()) };
+            if step.verb == Verb::Create {
+                sides.iter_mut().for_each(|side| side.mask.expect(&step.body));
+            }
+            let (reference, subject) =
+                future::try_join(sides[0].ask(&step, &one), sides[1].ask(&step, &other)).await?;
+            played.asked += 1;
+            played.accepted += usize::from(reference.is_success());
+            let said = steps.iter().map(|step| step.body.to_string()).collect::<Vec<_>>().join("\n");
+            for (side, answer) in sides.iter_mut().zip([&reference, &subject]) {
+                side.learn(&step, answer, &said);
+            }
+            let mut found = differences((&reference, &sides[0].mask), (&subject, &sides[1].mask));
+            if found.iter().all(|difference| difference.at == "order of causes") && !found.is_empty() {
+                for _ in 0..AGAIN {
+                    let again = sides[0].ask(&step, &one).await?;
+                    found = differences((&again, &sides[0].mask), (&subject, &sides[1].mask));
+                    if found.is_empty() {
+                        break;
+                    }
+                }
+            }
+            let all = found.len();
+            found.retain(|difference| match kept.find(kind, &step, difference) {
+                Some(listed) => {
+                    played.kept.push(listed.name.clone());
+                    false
+                }
+                None => true,
+            });
+            if !found.is_empty() {
+                played.finding = Some(Finding {
+                    case: Case { kind: kind.to_owned(), steps },
+                    differences: found,
+                    request: (step.verb.method().to_owned(), other.0, other.1),
+                    reference,
+                    subject,
+                });
+                return Ok(());
+            }
+            // After a difference, kept or not, the two no longer have the same object.
+            let refused = step.verb == Verb::Create && !reference.is_success();
+            if all > 0 || refused || sides[0].current.is_none() || reference.code >= 500 {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Where a step goes on one side, and with what.
+    fn request(&self, kind: &str, step: &Step, side: &Side<'_>) -> Option<(String, Value)> {
+        let collection = collection(kind, &self.namespace)?;
+        let mut path = collection;
+        let mut body = step.body.clone();
+        if step.verb != Verb::Create {
+            let current = side.current.as_ref()?;
+            path = format!("{path}/{}", current["metadata"]["name"].as_str()?);
+            if step.verb == Verb::Replace {
+                body = patch::apply(current, &step.body)?;
+            }
+        }
+        if !step.part.is_empty() {
+            path = format!("{path}/{}", step.part);
+        }
+        if !step.query.is_empty() {
+            path = format!("{path}?{}", step.query);
+        }
+        Some((path, body))
+    }
+}
+
+impl Side<'_> {
+    async fn ask(&self, step: &Step, (path, body): &(String, Value)) -> Result<Answer, Error> {
+        ask(self.client, step.verb.method(), path, step.verb.media_type(), body).await
+    }
+
+    fn learn(&mut self, step: &Step, answer: &Answer, said: &str) {
+        let Some(object) = answer.object() else {
+            if answer.is_success() && step.verb == Verb::Delete && !step.is_dry() {
+                self.current = None;
+            }
+            return;
+        };
+        self.mask.learn(object, said);
+        if !step.is_dry() {
+            self.current = Some(object.clone());
+        }
+    }
+}
