@@ -52,6 +52,9 @@ pub enum StrictError {
     /// It was there before.
     #[error("duplicate field {0:?}")]
     Duplicate(String),
+    /// Something that only the reader of another format than JSON could see, in its words.
+    #[error("{0}")]
+    Yaml(String),
 }
 
 /// Why a body cannot be an object of its kind.

@@ -7,10 +7,12 @@ use plumb_store::{Key, List, Object};
 use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
+use crate::body::Body;
 use crate::error::ApiError;
-use crate::exchange::{Body, answer_value, object};
+use crate::exchange::{answer_value, object};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::read::{ListMetadata, Selection, gone, show, show_list};
+use crate::present::{ListMetadata, show, show_list};
+use crate::read::{Selection, gone};
 use crate::server::Call;
 use crate::subresource::success;
 use crate::write::Attempts;

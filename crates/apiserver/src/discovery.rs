@@ -6,8 +6,9 @@ use http::header::{ACCEPT, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use serde_json::{Value, json};
 
+use crate::body::Body;
 use crate::error::ApiError;
-use crate::exchange::{Body, answer_value};
+use crate::exchange::answer_value;
 use crate::kinds::{Kinds, Row};
 use crate::server::ApiServer;
 use crate::target::Address;

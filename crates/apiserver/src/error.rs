@@ -177,6 +177,16 @@ impl ApiError {
         Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", format!("Timeout: {message}")).about("", "", "")
     }
 
+    /// Nothing that the client accepts can be had.
+    pub fn not_acceptable(offered: &[String]) -> Self {
+        Self::unacceptable(format!("only the following media types are accepted: {}", offered.join(", ")))
+    }
+
+    /// What the client accepts does not go with what it asks for.
+    pub fn unacceptable(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
+    }
+
     /// The body is too large.
     pub fn body_too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
@@ -198,6 +208,12 @@ impl ApiError {
     pub fn internal(message: impl Into<String>) -> Self {
         let message = format!("Internal error occurred: {}", message.into());
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
+    }
+
+    /// Says which object it is about.
+    #[must_use]
+    pub fn naming(self, group: &str, kind: &str, name: &str) -> Self {
+        self.about(group, kind, name)
     }
 
     /// The server cannot do it now.

@@ -1,33 +1,24 @@
 //! Bodies: what comes in, in which format, and what goes out.
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_TYPE, RETRY_AFTER, WARNING};
+use http::header::{CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
-use http_body_util::combinators::UnsyncBoxBody;
-use http_body_util::{BodyExt, Full};
 use plumb_apischema::json::{self, Decoded, StrictError};
 use plumb_apischema::schema::Kind;
 use plumb_apischema::{Schema, protobuf};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
-use std::convert::Infallible;
 use std::fmt::Display;
 
 use crate::alpha;
+use crate::body::Body;
 use crate::error::ApiError;
 use crate::target::Query;
-
-/// What an answer is made of.
-pub type Body = UnsyncBoxBody<Bytes, Infallible>;
-
-/// A body that is there as a whole.
-pub(crate) fn full(bytes: impl Into<Bytes>) -> Body {
-    Full::new(bytes.into()).boxed_unsync()
-}
+use crate::yaml;
 
 /// An answer in JSON.
 pub(crate) fn answer(status: StatusCode, bytes: impl Into<Bytes>) -> Response<Body> {
-    let mut response = Response::new(full(bytes));
+    let mut response = Response::new(Body::from(bytes.into()));
     *response.status_mut() = status;
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
@@ -58,7 +49,8 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
 }
 
 /// The formats that objects are read in.
-pub(crate) const OBJECT_FORMATS: &[&str] = &["application/json", "application/vnd.kubernetes.protobuf"];
+pub(crate) const OBJECT_FORMATS: &[&str] =
+    &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
 /// The media type of a body, without its parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> &str {
@@ -95,10 +87,29 @@ impl FieldValidation {
         match self {
             _ if strict.is_empty() => Ok(Vec::new()),
             Self::Ignore => Ok(Vec::new()),
-            Self::Warn => Ok(strict.iter().map(ToString::to_string).collect()),
+            Self::Warn => Ok(strict.iter().flat_map(told).collect()),
             Self::Strict => Err(unreadable(kind, json::strict_error(strict))),
         }
     }
+}
+
+/// What a client is warned of: each thing for itself.
+fn told(error: &StrictError) -> Vec<String> {
+    match error {
+        StrictError::Yaml(text) => text.lines().skip(1).map(|line| line.trim().to_owned()).collect(),
+        other => vec![other.to_string()],
+    }
+}
+
+/// The refusal of a body that is no YAML, with the beginning of what it is.
+fn unrecognized(kind: &Kind, body: &[u8], why: impl Display) -> ApiError {
+    const SHOWN: usize = 30;
+    let more = if body.len() > SHOWN { " ..." } else { "" };
+    let begins = body.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): {why} ({begins}{more})",
+        kind.name
+    ))
 }
 
 /// The refusal of a body that is no object of its kind.
@@ -131,6 +142,13 @@ pub(crate) fn object(
         "" | "application/json" | "text/plain" => {
             json::decode(schema, kind, body).map_err(|error| unreadable(kind, error))?
         }
+        "application/yaml" => {
+            let mut parsed = yaml::parse(body).map_err(|error| unrecognized(kind, body, error))?;
+            alpha::translate(&mut parsed.value, rules);
+            let decoded = json::decode_value(schema, kind, parsed.value);
+            let decoded = decoded.map_err(|error| unreadable(kind, error))?;
+            Decoded { value: decoded.value, strict: [parsed.strict, decoded.strict].concat() }
+        }
         "application/vnd.kubernetes.protobuf" => {
             let value =
                 protobuf::decode(schema, body, Some(kind)).map_err(|error| unreadable(kind, error))?;
@@ -148,38 +166,4 @@ pub(crate) fn object(
         }
     }
     Ok(decoded)
-}
-
-/// In which form objects are to be sent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Form {
-    /// As they are.
-    Whole,
-    /// As rows for people.
-    Table,
-    /// Their metadata only.
-    Metadata,
-}
-
-impl Form {
-    /// The first form that the client accepts and that is offered.
-    pub(crate) fn of(headers: &HeaderMap) -> Self {
-        let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-        for range in accepted.flat_map(|value| value.split(',')) {
-            let parameters: Vec<&str> = range.split(';').map(str::trim).collect();
-            let named = |wanted: &str| parameters.contains(&wanted);
-            if named("as=Table") && named("v=v1") {
-                return Self::Table;
-            }
-            if named("as=PartialObjectMetadata") || named("as=PartialObjectMetadataList") {
-                return Self::Metadata;
-            }
-            if matches!(parameters.first(), Some(&"application/json" | &"*/*" | &"application/*"))
-                && !range.contains("as=")
-            {
-                return Self::Whole;
-            }
-        }
-        Self::Whole
-    }
 }

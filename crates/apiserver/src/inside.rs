@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use http::{Request, Response};
 
 use crate::authn::{InProcess, User};
-use crate::exchange::Body;
+use crate::body::Body;
 use crate::server::ApiServer;
 
 /// The API server as one user of this process sees it: a service that a `kube::Client` can be made of.

@@ -17,6 +17,7 @@ use plumb_store::{Key, Prefix};
 pub use fields::{field_value, supported_fields};
 pub use resource::{Name, Resource, Subresource};
 
+use crate::conversion::{self, StoredAs};
 use crate::error::ApiError;
 use crate::target::Target;
 
@@ -31,6 +32,8 @@ pub struct Served {
     pub resource: Resource,
     /// The fields of its objects.
     pub body: &'static Kind,
+    /// What its objects are stored as, if as another kind.
+    pub stored_as: Option<StoredAs>,
 }
 
 impl Deref for Row {
@@ -44,7 +47,8 @@ impl Deref for Row {
 impl Row {
     /// A kind of Kubernetes itself.
     fn builtin(resource: &'static plumb_apischema::schema::Resource, body: &'static Kind) -> Self {
-        Self(Arc::new(Served { resource: resource.into(), body }))
+        let stored_as = conversion::builtin(resource.group, resource.version, resource.kind);
+        Self(Arc::new(Served { resource: resource.into(), body, stored_as }))
     }
 
     /// The kind's name.
@@ -171,6 +175,13 @@ impl Kinds {
             let name = full_name(&target.group, &target.version, &target.resource);
             self.custom.get(*self.by_name.get(&name)?)
         })
+    }
+
+    /// The row that the objects of another are stored as.
+    pub fn stored(&self, stored_as: &StoredAs) -> Option<&Row> {
+        let StoredAs { group, version, plural, .. } = stored_as;
+        let target = |row: &&Row| place(row) == (&**group, &**version, &**plural);
+        self.iter().find(target)
     }
 
     /// A row by group and plural, in the version that is served.

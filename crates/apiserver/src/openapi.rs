@@ -7,8 +7,9 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use plumb_apischema::{Schema, openapi};
 
+use crate::body::Body;
 use crate::error::ApiError;
-use crate::exchange::{Body, answer, answer_value};
+use crate::exchange::{answer, answer_value};
 use crate::kinds::Kinds;
 
 /// The documents, made when the first client asks: they are large, and many clusters live without them.

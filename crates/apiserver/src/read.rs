@@ -4,19 +4,19 @@ use std::collections::BTreeMap;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use http::{Response, StatusCode};
 use plumb_store::{Key, List, Object, Revision, RevisionError};
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
+use crate::body::Body;
 use crate::error::ApiError;
-use crate::exchange::{Body, Form, answer, answer_value};
-use crate::kinds::{Row, field_value, supported_fields};
-use crate::object::{as_item, decode};
+use crate::kinds::{field_value, supported_fields};
+use crate::object::decode;
+use crate::present::{ListMetadata, show, show_list};
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::server::Call;
-use crate::table;
 use crate::target::Query;
 
 /// Which objects of a kind a request wants.
@@ -43,12 +43,18 @@ impl Selection {
     /// Reads the selectors of a request; an address that names an object selects it.
     pub(crate) fn of(call: &Call) -> Result<Self, ApiError> {
         let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default())?;
-        let supported = supported_fields(call.row.group(), call.row.kind());
+        let served = call.served.as_ref();
+        let row = served.map_or(&call.row, |served| &served.row);
+        let supported = supported_fields(row.group(), row.kind());
         let mut text = call.query.get("fieldSelector").unwrap_or_default().to_owned();
         if let Some(name) = &call.target.name {
             text = format!("{text},metadata.name={name}");
         }
-        Ok(Self { labels, fields: FieldSelector::parse(&text, supported)? })
+        let mut fields = FieldSelector::parse(&text, supported)?;
+        if let Some(served) = served {
+            fields.rename(|field| served.field(field));
+        }
+        Ok(Self { labels, fields })
     }
 
     /// Whether it wants an object. One that cannot be read is not wanted.
@@ -83,20 +89,6 @@ pub(crate) fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
     let object = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
     show(call, StatusCode::OK, &object.value)
-}
-
-/// Answers with an object in the form that the client wants.
-pub(crate) fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>, ApiError> {
-    match Form::of(&call.head.headers) {
-        Form::Whole => Ok(answer(status, bytes.clone())),
-        Form::Metadata => Ok(answer_value(status, &table::metadata_only(&decode(bytes)?))),
-        Form::Table => {
-            let object = decode(bytes)?;
-            let revision = crate::object::meta(&object, "resourceVersion").to_owned();
-            let table = table::table(&call.row, &call.query, &[object], &revision, call.server.now(), true);
-            Ok(answer_value(status, &table))
-        }
-    }
 }
 
 /// Where a list goes on: the revision that all its pages show, and the last key of the page before.
@@ -150,76 +142,6 @@ pub(crate) fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     };
     let objects: Vec<&Bytes> = page.objects.iter().map(|object| &object.value).collect();
     show_list(call, &objects, &metadata)
-}
-
-/// What a list says of itself.
-pub(crate) struct ListMetadata {
-    pub(crate) revision: Revision,
-    pub(crate) next: Option<String>,
-    pub(crate) remaining: Option<usize>,
-}
-
-impl ListMetadata {
-    fn to_json(&self) -> Value {
-        let mut metadata = json!({ "resourceVersion": self.revision.to_string() });
-        if let Some(next) = &self.next {
-            metadata["continue"] = json!(next);
-        }
-        if let Some(remaining) = self.remaining {
-            metadata["remainingItemCount"] = json!(remaining);
-        }
-        metadata
-    }
-}
-
-/// Answers with a list in the form that the client wants.
-pub(crate) fn show_list(
-    call: &Call,
-    objects: &[&Bytes],
-    metadata: &ListMetadata,
-) -> Result<Response<Body>, ApiError> {
-    let values = || objects.iter().map(|bytes| decode(bytes)).collect::<Result<Vec<Value>, ApiError>>();
-    match Form::of(&call.head.headers) {
-        Form::Whole => Ok(answer(StatusCode::OK, encode_list(&call.row, objects, &metadata.to_json()))),
-        Form::Metadata => {
-            let items: Vec<Value> = values()?.iter().map(table::metadata_only).collect();
-            Ok(answer_value(
-                StatusCode::OK,
-                &json!({
-                    "kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1",
-                    "metadata": metadata.to_json(), "items": items,
-                }),
-            ))
-        }
-        Form::Table => {
-            let revision = metadata.revision.to_string();
-            let now = call.server.now();
-            let mut table = table::table(&call.row, &call.query, &values()?, &revision, now, true);
-            table["metadata"] = metadata.to_json();
-            Ok(answer_value(StatusCode::OK, &table))
-        }
-    }
-}
-
-/// A list made of encoded objects, which are copied and not read.
-fn encode_list(row: &Row, objects: &[&Bytes], metadata: &Value) -> Bytes {
-    let size: usize = objects.iter().map(|bytes| bytes.len()).sum();
-    let mut out = BytesMut::with_capacity(size + 256);
-    let (kind, version) = (&row.resource.list_kind, row.api_version());
-    out.put_slice(
-        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[")
-            .as_bytes(),
-    );
-    for (i, bytes) in objects.iter().enumerate() {
-        if i > 0 {
-            out.put_u8(b',');
-        }
-        let (open, rest) = as_item(row, bytes);
-        out.put_slice(open);
-        out.put_slice(&rest);
-    }
-    out.put_slice(b"]}");
-    out.freeze()
 }
 
 /// The revision that a list must be of, if the request insists.

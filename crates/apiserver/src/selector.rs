@@ -159,6 +159,15 @@ impl FieldSelector {
         Ok(Self(terms))
     }
 
+    /// Gives fields the names that the stored objects have for them.
+    pub fn rename(&mut self, name: impl Fn(&str) -> Option<&'static str>) {
+        for term in &mut self.0 {
+            if let Some(name) = name(&term.field) {
+                name.clone_into(&mut term.field);
+            }
+        }
+    }
+
     /// The terms.
     pub fn terms(&self) -> &[Term] {
         &self.0

@@ -1,5 +1,7 @@
 //! The API server: one door for every request, whether it comes over a socket or from inside.
 
+use std::borrow::Cow;
+use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -9,21 +11,27 @@ use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::{Method, Request, Response, StatusCode};
 use jiff::Timestamp;
+use plumb_apischema::json::Decoded;
+use plumb_apischema::schema::Kind;
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::admission::{Chain, Warnings};
 use crate::arrival::Arrivals;
 use crate::authn::{Authenticator, User};
 use crate::authz::authorize;
+use crate::body::Body;
+use crate::conversion::Shown;
 use crate::error::ApiError;
-use crate::exchange::{Body, answer_value, full, refuse, warn};
+use crate::exchange::{answer_value, refuse, warn};
 use crate::kinds::{Kinds, Row};
+use crate::negotiation::Accepted;
 use crate::openapi::Documents;
+use crate::outgoing::Taste;
 use crate::target::{Address, Query, Target, Verb};
-use crate::{delete, discovery, read, subresource, watch, write};
+use crate::{defaults, delete, discovery, exchange, read, subresource, watch, write};
 
 /// The version that is told to clients.
 pub const VERSION: &str = "v1.36.4+plumb";
@@ -68,6 +76,12 @@ pub struct ApiServer {
     shared: Arc<Shared>,
 }
 
+impl fmt::Debug for ApiServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ApiServer").finish_non_exhaustive()
+    }
+}
+
 struct Shared {
     config: Config,
     /// Replaced as a whole when a kind comes or goes.
@@ -82,7 +96,12 @@ struct Shared {
 /// A request about objects, with all that is known of it.
 pub(crate) struct Call {
     pub(crate) server: ApiServer,
+    /// The kind as it is stored.
     pub(crate) row: Row,
+    /// The kind as the address names it, if that is another.
+    pub(crate) served: Option<Shown>,
+    /// How the answer is to look.
+    pub(crate) accepted: Accepted,
     pub(crate) target: Target,
     pub(crate) verb: Verb,
     pub(crate) query: Query,
@@ -138,13 +157,15 @@ impl ApiServer {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        match self.respond(request).await {
+        let mut taste = Taste::of(request.headers());
+        let response = match self.respond(request, &mut taste).await {
             Ok(response) => response,
             Err(error) => refuse(&error),
-        }
+        };
+        taste.suit(response).await
     }
 
-    async fn respond<B>(&self, request: Request<B>) -> Result<Response<Body>, ApiError>
+    async fn respond<B>(&self, request: Request<B>, taste: &mut Taste) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -164,20 +185,38 @@ impl ApiServer {
             address => return discovery::answer(self, &address, &head.headers),
         };
         let row = self.kinds().row(&target).ok_or_else(ApiError::no_such_path)?.clone();
+        let (row, served) = self.stored(row)?;
         let query = Query::parse(&head.uri)?;
         let verb = target.verb(&head.method, query.is_on("watch")?)?;
         if target.namespace.is_none() && row.is_namespaced() && !matches!(verb, Verb::List | Verb::Watch) {
             return Err(ApiError::no_such_path());
         }
         authorize(&user, verb, &target)?;
+        let accepted = match verb {
+            Verb::Watch => Accepted::of_watch(&head.headers)?,
+            _ => Accepted::of(&head.headers)?,
+        };
+        taste.format = accepted.format;
         let arrived = self.shared.arrivals.read(&head.headers, body).await?;
         let _place = self.place(verb)?;
         let body = arrived.bytes.clone();
-        let warnings = Warnings::default();
-        let call = Call { server: self.clone(), row, target, verb, query, user, head, body, warnings };
-        let mut response = call.answer().await.unwrap_or_else(|error| refuse(&error));
+        let (door, warnings) = (self.clone(), Warnings::default());
+        let call =
+            Call { server: door, row, served, accepted, target, verb, query, user, head, body, warnings };
+        let mut response = call.answer().await.unwrap_or_else(|error| match &call.served {
+            Some(served) => refuse(&served.refusal(&call.row, error)),
+            None => refuse(&error),
+        });
         warn(&mut response, &call.warnings.said());
         Ok(response)
+    }
+
+    /// The row that the objects of a row are stored by, and the row itself if it is another.
+    fn stored(&self, row: Row) -> Result<(Row, Option<Shown>), ApiError> {
+        let Some(stored_as) = &row.stored_as else { return Ok((row, None)) };
+        let stored = self.kinds().stored(stored_as).ok_or_else(ApiError::no_such_path)?.clone();
+        let conversion = stored_as.conversion;
+        Ok((stored, Some(Shown::new(row, conversion))))
     }
 
     /// A place among the requests under way. Whoever finds none is told to come back, and is not kept waiting.
@@ -192,7 +231,7 @@ impl ApiServer {
 
     fn other(&self, path: &str) -> Result<Response<Body>, ApiError> {
         match path {
-            "/livez" | "/readyz" | "/healthz" => Ok(Response::new(full("ok"))),
+            "/livez" | "/readyz" | "/healthz" => Ok(Response::new(Body::from("ok"))),
             "/version" => Ok(answer_value(StatusCode::OK, &version())),
             path if path.starts_with("/openapi/v3") => {
                 self.shared.documents.answer(&self.kinds(), path.trim_start_matches("/openapi/v3"))
@@ -203,7 +242,7 @@ impl ApiServer {
     }
 }
 
-fn version() -> serde_json::Value {
+fn version() -> Value {
     json!({
         "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36",
         "minCompatibilityMajor": "1", "minCompatibilityMinor": "35", "gitVersion": VERSION,
@@ -233,7 +272,43 @@ impl Call {
 
     /// Tells the client something besides the answer.
     pub(crate) fn warn(&self, warnings: Vec<String>) {
-        warnings.into_iter().for_each(|warning| self.warnings.add(warning));
+        for warning in warnings {
+            self.warnings.add(warning);
+        }
+    }
+
+    /// The kind that bodies of this request are of.
+    pub(crate) fn body_kind(&self) -> &'static Kind {
+        self.served.as_ref().map_or(self.row.body, |served| served.row.body)
+    }
+
+    /// Reads the object in the body.
+    pub(crate) fn read_object(&self) -> Result<Decoded, ApiError> {
+        exchange::object(&self.head.headers, &self.body, self.body_kind(), self.server.rules())
+    }
+
+    /// An object of the body's kind, with the defaults of its version, as it is to be stored.
+    pub(crate) fn to_stored(&self, mut object: Value) -> Value {
+        let Some(served) = &self.served else { return object };
+        let row = &served.row;
+        defaults::apply(row.group(), row.version(), row.kind(), &mut object, self.server.rules());
+        served.store(&self.row, object)
+    }
+
+    /// A stored object as this request's version has it.
+    pub(crate) fn as_served<'a>(&self, object: &'a Value) -> Cow<'a, Value> {
+        match &self.served {
+            Some(served) => Cow::Owned(served.serve(object.clone())),
+            None => Cow::Borrowed(object),
+        }
+    }
+
+    /// The kind whose rules an object is held to, and the object as they read it.
+    pub(crate) fn judged<'a>(&'a self, object: &'a Value) -> (&'a Row, Cow<'a, Value>) {
+        match &self.served {
+            Some(served) if served.has_own_rules() => (&served.row, self.as_served(object)),
+            _ => (&self.row, Cow::Borrowed(object)),
+        }
     }
 
     /// The object's name.

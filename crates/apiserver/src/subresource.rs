@@ -7,8 +7,9 @@ use plumb_apischema::Schema;
 use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
+use crate::body::Body;
 use crate::error::ApiError;
-use crate::exchange::{Body, answer_value, object};
+use crate::exchange::{answer_value, object};
 use crate::object::decode;
 use crate::pods;
 use crate::read;

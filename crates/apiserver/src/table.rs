@@ -36,49 +36,34 @@ mod volumes;
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::kinds::Row;
-use crate::target::Query;
 use layout::Layout;
 use view::View;
 
 pub use duration::human_duration;
 
-/// An object with nothing but its metadata.
-pub fn metadata_only(object: &Value) -> Value {
-    json!({
-        "kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": object["metadata"],
-    })
-}
-
-/// Objects as a `Table`. `columns` says whether the columns are described, which a watch does once.
+/// Objects as a `Table`. `included` is what comes of an object beside its row; `columns` says whether the columns are
+/// described, which a watch does once.
 pub(crate) fn table(
-    row: &Row,
-    query: &Query,
-    objects: &[Value],
-    revision: &str,
+    group: &str,
+    kind: &str,
+    objects: Vec<Value>,
+    included: impl Fn(Value) -> Value,
     now: Timestamp,
     columns: bool,
 ) -> Value {
-    let layout = Layout::of(row.group(), row.kind());
-    let rows = objects.iter().map(|object| {
-        let view = View::new(object, now);
-        let mut row = json!({ "cells": (layout.cells)(view), "object": included(query, object) });
-        if let Some(conditions) = layout.conditions.and_then(|conditions| conditions(view)) {
+    let layout = Layout::of(group, kind);
+    let rows = objects.into_iter().map(|object| {
+        let view = View::new(&object, now);
+        let (cells, conditions) =
+            ((layout.cells)(view), layout.conditions.and_then(|conditions| conditions(view)));
+        let mut row = json!({ "cells": cells, "object": included(object) });
+        if let Some(conditions) = conditions {
             row["conditions"] = conditions;
         }
         row
     });
     json!({
-        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": { "resourceVersion": revision },
+        "kind": "Table", "apiVersion": "meta.k8s.io/v1", "metadata": {},
         "columnDefinitions": columns.then_some(layout.columns), "rows": rows.collect::<Vec<_>>(),
     })
-}
-
-/// How much of the object comes with its row.
-fn included(query: &Query, object: &Value) -> Value {
-    match query.get("includeObject") {
-        Some("Object") => object.clone(),
-        Some("None") => Value::Null,
-        _ => metadata_only(object),
-    }
 }

@@ -4,24 +4,25 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::stream::{self, StreamExt};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use http_body::Frame;
-use http_body_util::{BodyExt, StreamBody};
+use http_body_util::StreamBody;
 use plumb_store::{Event, Interest, List, Object, Revision, Watch, WatchEnd};
 use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::body::Body;
 use crate::error::ApiError;
-use crate::exchange::{Body, Form};
 use crate::kinds::Row;
-use crate::object::{decode, restamp};
+use crate::negotiation::Form;
+use crate::object::restamp;
+use crate::present::View;
 use crate::read::{Selection, gone, revision};
 use crate::serve::Shutdown;
-use crate::server::{ApiServer, Call};
-use crate::table;
+use crate::server::Call;
 
 /// How long a watch lasts if the client does not say, and how long it is quiet before it is told that nothing
 /// has happened. Upstream's are from half an hour to an hour, and about a minute.
@@ -32,6 +33,11 @@ const BOOKMARK_EVERY: Duration = Duration::from_mins(1);
 
 /// Answers with a stream of events.
 pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
+    if call.accepted.form == Form::MetadataList {
+        return Err(ApiError::unacceptable(
+            "you requested PartialObjectMetadataList, but a watch tells of objects one by one",
+        ));
+    }
     let selection = Selection::of(call)?;
     let prefix = call.row.prefix(call.namespace())?;
     let mut interest = Interest::prefix(prefix.clone());
@@ -54,10 +60,8 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     let watch = store.watch(interest, from).map_err(gone)?;
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let follower = Follower {
-        server: call.server.clone(),
         row: call.row.clone(),
-        query: call.query.clone(),
-        form: Form::of(&call.head.headers),
+        view: View::of(call)?,
         selection,
         bookmarks: call.query.is_on("allowWatchBookmarks")?,
         sent_columns: false,
@@ -90,17 +94,15 @@ fn respond(
         Some((line.0, (!ended).then_some(follower)))
     });
     let lines = stream::iter(first).chain(rest).map(|line| Ok(Frame::data(line)));
-    let mut response = Response::new(StreamBody::new(lines).boxed_unsync());
+    let mut response = Response::new(Body::stream(StreamBody::new(lines)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
 /// One client that follows.
 struct Follower {
-    server: ApiServer,
     row: Row,
-    query: crate::target::Query,
-    form: Form,
+    view: View,
     selection: Selection,
     bookmarks: bool,
     sent_columns: bool,
@@ -165,34 +167,16 @@ impl Follower {
     }
 
     fn line(&mut self, kind: &str, bytes: &Bytes) -> Option<Bytes> {
-        let mut line = BytesMut::with_capacity(bytes.len() + 40);
-        line.put_slice(format!("{{\"type\":\"{kind}\",\"object\":").as_bytes());
-        match self.form {
-            Form::Whole => line.put_slice(bytes),
-            Form::Metadata => {
-                line.put_slice(table::metadata_only(&decode(bytes).ok()?).to_string().as_bytes());
-            }
-            Form::Table => {
-                let object = decode(bytes).ok()?;
-                let revision = crate::object::meta(&object, "resourceVersion").to_owned();
-                let now = self.server.now();
-                let first = !std::mem::replace(&mut self.sent_columns, true);
-                let table = table::table(&self.row, &self.query, &[object], &revision, now, first);
-                line.put_slice(table.to_string().as_bytes());
-            }
-        }
-        line.put_slice(b"}\n");
-        Some(line.freeze())
+        self.view.line(kind, bytes, !std::mem::replace(&mut self.sent_columns, true))
     }
 
-    fn bookmark(&self, revision: Revision, initial_end: bool) -> Bytes {
+    fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {
         let mut metadata = json!({ "resourceVersion": revision.to_string(), "creationTimestamp": null });
         if initial_end {
             metadata["annotations"] = json!({ "k8s.io/initial-events-end": "true" });
         }
-        let object = json!({
-            "kind": self.row.kind(), "apiVersion": self.row.api_version(), "metadata": metadata,
-        });
+        let columns = !std::mem::replace(&mut self.sent_columns, true);
+        let object = self.view.bookmark(metadata, columns);
         Bytes::from(format!("{}\n", json!({ "type": "BOOKMARK", "object": object })))
     }
 }

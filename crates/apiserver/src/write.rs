@@ -17,12 +17,13 @@ pub(crate) use attempt::Attempts;
 pub(crate) use part::Part;
 
 use crate::admission::{Attributes, Operation};
+use crate::body::Body;
 use crate::error::ApiError;
-use crate::exchange::{Body, FieldValidation, answer_value, object};
+use crate::exchange::FieldValidation;
 use crate::kinds::Row;
 use crate::object::{decode, encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
-use crate::read::show;
+use crate::present::{show, show_value};
 use crate::server::{ApiServer, Call};
 use crate::strategy;
 use crate::target::Verb;
@@ -32,9 +33,9 @@ const NAMES: usize = 8;
 
 /// Stores a new object.
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
-    let decoded = object(&call.head.headers, &call.body, call.row.body, call.server.rules())?;
-    call.warn(FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?);
-    make(call, decoded.value).await
+    let decoded = call.read_object()?;
+    call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
+    make(call, call.to_stored(decoded.value)).await
 }
 
 /// Stores what a client asks for as a new object.
@@ -74,7 +75,8 @@ async fn try_make(
     let (server, chain) = (&call.server, call.server.admission());
     begin(server, &call.row, &mut new);
     strategy::prepare_create(&call.row, &mut new, server)?;
-    strategy::validate_create(&call.row, &new, server)?;
+    let (judged, shown) = call.judged(&new);
+    strategy::validate_create(judged, &shown, server)?;
     let name = meta(&new, "name").to_owned();
     let attributes = Attributes { name: &name, ..*attributes };
     chain.validate(&attributes, &new).await?;
@@ -86,7 +88,7 @@ async fn try_make(
     }
     if attributes.dry_run {
         chain.charge(&attributes, &new)?;
-        return attempts.settled(Ok(Some(answer_value(StatusCode::CREATED, &new)))).await;
+        return attempts.settled(show_value(call, StatusCode::CREATED, new).map(Some)).await;
     }
     let Some(event) = attempts.commit(None, Some(&new), || chain.charge(&attributes, &new)).await? else {
         return attempts.settled(Ok(None)).await;
@@ -108,7 +110,7 @@ pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, Ap
                 return show(call, StatusCode::OK, &shown.value);
             }
             Ok(Changed::Tried(new)) => {
-                return attempts.settled(Ok(answer_value(StatusCode::OK, &new))).await;
+                return attempts.settled(show_value(call, StatusCode::OK, new)).await;
             }
             Ok(Changed::Kept(current)) => {
                 return attempts.settled(show(call, StatusCode::OK, &current.value)).await;
@@ -175,18 +177,18 @@ impl Asked {
         if call.verb != Verb::Update {
             return Patch::read(&call.head.headers, &call.body, call.server.rules()).map(Self::Patched);
         }
-        let decoded = object(&call.head.headers, &call.body, call.row.body, call.server.rules())?;
-        call.warn(FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?);
-        Ok(Self::Whole(decoded.value))
+        let decoded = call.read_object()?;
+        call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
+        Ok(Self::Whole(call.to_stored(decoded.value)))
     }
 
     fn apply(&self, call: &Call, old: &Value) -> Result<Value, ApiError> {
         match self {
             Self::Whole(new) => Ok(new.clone()),
             Self::Patched(patch) => {
-                let decoded = patch.apply(call.row.body, old)?;
-                call.warn(FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?);
-                Ok(decoded.value)
+                let decoded = patch.apply(call.body_kind(), &call.as_served(old))?;
+                call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
+                Ok(call.to_stored(decoded.value))
             }
         }
     }

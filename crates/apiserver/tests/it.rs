@@ -9,10 +9,12 @@ mod it {
     mod clients;
     mod defaults;
     mod door;
+    mod formats;
     mod objects;
     mod pki;
     mod resizes;
     mod serve;
+    mod shared_storage;
     mod tables;
     mod validation;
     mod watches;

@@ -60,8 +60,8 @@ fn fits(pod: &Pod, node: &Node, rules: &Rules) -> Result<Option<(&'static str, S
     }
     let allocatable = node.status.as_ref().and_then(|status| status.allocatable.as_ref());
     let allocatable = declared(allocatable)?.amounts();
-    let none = PodSpec::default();
-    let desired = PodResources::desired(pod.spec.as_ref().unwrap_or(&none))?;
+    let empty = PodSpec::default();
+    let desired = PodResources::desired(pod.spec.as_ref().unwrap_or(&empty))?;
     let requests = PodShape::of(pod)?.requests(&desired);
     Ok(over_capacity(requests, allocatable, rules).map(|why| ("NodeCapacity", why)))
 }

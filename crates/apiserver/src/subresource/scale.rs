@@ -6,10 +6,12 @@ use plumb_apischema::schema::Kind;
 use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
+use crate::body::Body;
 use crate::error::ApiError;
-use crate::exchange::{Body, answer_value, object as read_object};
+use crate::exchange::object as read_object;
 use crate::object::{decode, meta};
 use crate::patching::Patch;
+use crate::present::show_other;
 use crate::server::Call;
 use crate::strategy;
 use crate::target::Verb;
@@ -23,7 +25,12 @@ fn kind() -> Result<&'static Kind, ApiError> {
 pub(super) fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
     let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
-    Ok(answer_value(StatusCode::OK, &scale_of(&decode(&stored.value)?)))
+    show(call, &decode(&stored.value)?)
+}
+
+/// Answers with the scale of an object.
+fn show(call: &Call, object: &Value) -> Result<Response<Body>, ApiError> {
+    show_other(call, ("autoscaling", "Scale"), StatusCode::OK, scale_of(object))
 }
 
 /// Changes how many there are to be.
@@ -33,9 +40,7 @@ pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
     loop {
         match try_change(call, &mut attempts).await {
             Ok(None) => {}
-            Ok(Some(object)) => {
-                return attempts.settled(Ok(answer_value(StatusCode::OK, &scale_of(&object)))).await;
-            }
+            Ok(Some(object)) => return attempts.settled(show(call, &object)).await,
             Err(error) => return attempts.settled(Err(error)).await,
         }
     }

@@ -6,20 +6,36 @@ use super::column::{AGE, Column, NAME};
 use super::layout::Layout;
 use super::view::{View, few, or};
 
-pub(super) const LAYOUTS: &[Layout] = &[Layout::new(
-    "autoscaling",
-    "HorizontalPodAutoscaler",
-    &[
-        NAME,
-        Column::text("Reference", "what it scales"),
-        Column::text("Targets", "each metric: what it is, and what it is to be"),
-        Column::text("MinPods", "the fewest pods that there may be"),
-        Column::text("MaxPods", "the most pods that there may be"),
-        Column::text("Replicas", "how many pods there are"),
-        AGE,
-    ],
-    autoscaler,
-)];
+pub(super) const LAYOUTS: &[Layout] = &[
+    Layout::new(
+        "autoscaling",
+        "HorizontalPodAutoscaler",
+        &[
+            NAME,
+            Column::text("Reference", "what it scales"),
+            Column::text("Targets", "each metric: what it is, and what it is to be"),
+            Column::text("MinPods", "the fewest pods that there may be"),
+            Column::text("MaxPods", "the most pods that there may be"),
+            Column::text("Replicas", "how many pods there are"),
+            AGE,
+        ],
+        autoscaler,
+    ),
+    Layout::new(
+        "autoscaling",
+        "Scale",
+        &[
+            Column::text("Name", "what the object is called"),
+            Column::integer("Desired", "how many there are to be"),
+            Column::integer("Available", "how many there are"),
+            AGE,
+        ],
+        |scale| {
+            let (desired, available) = (scale.number("/spec/replicas"), scale.number("/status/replicas"));
+            json!([scale.name(), desired, available, scale.age()])
+        },
+    ),
+];
 
 fn autoscaler(object: View<'_>) -> Value {
     let target = |field: &str| object.text(&format!("/spec/scaleTargetRef/{field}"));

@@ -88,7 +88,9 @@ mod tests {
     #[test]
     fn every_layout_is_the_only_one_of_a_kind_that_is_served() {
         let kinds = Kinds::builtin();
-        let served: BTreeSet<_> = kinds.iter().map(|row| (row.group(), row.kind())).collect();
+        let mut served: BTreeSet<_> = kinds.iter().map(|row| (row.group(), row.kind())).collect();
+        // It has no address of its own, but hangs below others.
+        served.insert(("autoscaling", "Scale"));
         let mut seen = BTreeSet::new();
         for layout in LAYOUTS.iter().copied().flatten() {
             let kind = (layout.group, layout.kind);

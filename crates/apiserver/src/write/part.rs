@@ -76,7 +76,10 @@ impl Part {
     /// Holds the new version to the rules.
     pub(crate) fn validate_update(self, call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
         match self {
-            Self::Main => strategy::validate_update(&call.row, old, new, &call.server),
+            Self::Main => {
+                let ((row, old), (_, new)) = (call.judged(old), call.judged(new));
+                strategy::validate_update(row, &old, &new, &call.server)
+            }
             Self::Resize => pods::validate_resize(call, old, new),
             Self::Status => pods::validate_status(call, old, new),
             Self::Finalize => Ok(()),

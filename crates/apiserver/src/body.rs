@@ -1,0 +1,74 @@
+//! What an answer is made of: bytes that are there as a whole, or a stream that has no end yet.
+
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body::{Frame, SizeHint};
+use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
+
+/// What an answer is made of.
+#[derive(Debug)]
+pub struct Body(Inner);
+
+#[derive(Debug)]
+enum Inner {
+    Whole(Bytes),
+    Stream(UnsyncBoxBody<Bytes, io::Error>),
+}
+
+impl Body {
+    /// A body that comes as it is made.
+    pub(crate) fn stream<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static,
+    {
+        Self(Inner::Stream(body.boxed_unsync()))
+    }
+
+    /// The bytes of a body that is there as a whole.
+    pub(crate) fn whole(&self) -> Option<&Bytes> {
+        match &self.0 {
+            Inner::Whole(bytes) => Some(bytes),
+            Inner::Stream(_) => None,
+        }
+    }
+}
+
+impl<T: Into<Bytes>> From<T> for Body {
+    fn from(bytes: T) -> Self {
+        Self(Inner::Whole(bytes.into()))
+    }
+}
+
+impl http_body::Body for Body {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
+        match &mut self.0 {
+            Inner::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Inner::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Inner::Stream(stream) => Pin::new(stream).poll_frame(context),
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        match &self.0 {
+            Inner::Whole(bytes) => bytes.is_empty(),
+            Inner::Stream(stream) => stream.is_end_stream(),
+        }
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match &self.0 {
+            Inner::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Inner::Stream(stream) => stream.size_hint(),
+        }
+    }
+}

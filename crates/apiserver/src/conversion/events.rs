@@ -1,0 +1,75 @@
+//! Events: stored as the core group has them, shown as their own group does too.
+
+use serde_json::{Value, json};
+
+use super::{Pair, rename};
+
+/// `events.k8s.io/v1` over the core's `v1`.
+pub(super) static V1: Pair =
+    Pair { store: |event| names(event, false), serve: show, field: core_field, own_rules: true };
+
+/// The fields that the two call differently: core first.
+const NAMES: [(&str, &str); 7] = [
+    ("involvedObject", "regarding"),
+    ("message", "note"),
+    ("source", "deprecatedSource"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("count", "deprecatedCount"),
+    ("reportingComponent", "reportingController"),
+];
+
+fn names(event: &mut Value, to_own_group: bool) {
+    for (core, own) in NAMES {
+        let (from, to) = if to_own_group { (core, own) } else { (own, core) };
+        rename(event, from, to);
+    }
+}
+
+fn show(event: &mut Value) {
+    names(event, true);
+    // The core writes empty texts and no times where the other leaves them out.
+    for field in ["reportingController", "reportingInstance"] {
+        if event[field] == json!("") {
+            event.as_object_mut().map(|fields| fields.remove(field));
+        }
+    }
+}
+
+fn core_field(field: &str) -> Option<&'static str> {
+    Some(match field {
+        "regarding.kind" => "involvedObject.kind",
+        "regarding.namespace" => "involvedObject.namespace",
+        "regarding.name" => "involvedObject.name",
+        "regarding.uid" => "involvedObject.uid",
+        "regarding.apiVersion" => "involvedObject.apiVersion",
+        "regarding.resourceVersion" => "involvedObject.resourceVersion",
+        "regarding.fieldPath" => "involvedObject.fieldPath",
+        "reportingController" => "reportingComponent",
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_says_the_same_in_both_groups() {
+        let own = json!({
+            "regarding": { "kind": "Pod", "name": "a" }, "note": "pulled", "reason": "Pulled",
+            "deprecatedCount": 2, "deprecatedSource": { "component": "x" }, "reportingController": "c",
+        });
+        let mut event = own.clone();
+        (V1.store)(&mut event);
+        assert_eq!(
+            event,
+            json!({
+                "involvedObject": { "kind": "Pod", "name": "a" }, "message": "pulled", "reason": "Pulled",
+                "count": 2, "source": { "component": "x" }, "reportingComponent": "c",
+            })
+        );
+        (V1.serve)(&mut event);
+        assert_eq!(event, own);
+    }
+}

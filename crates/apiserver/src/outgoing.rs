@@ -1,0 +1,100 @@
+//! Answers on their way out: in the format that the client wants, and smaller if it can take that.
+//!
+//! Everything inside answers in JSON. What the client gets is decided here, once, for objects, lists, refusals and
+//! documents alike; streams go out as they are.
+
+use std::io::Write as _;
+
+use bytes::Bytes;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use http::header::{ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, VARY};
+use http::{HeaderMap, HeaderValue, Response};
+use plumb_apischema::{Schema, protobuf};
+use serde_json::Value;
+
+use crate::body::Body;
+use crate::error::ApiError;
+use crate::exchange::refuse;
+use crate::negotiation::Format;
+use crate::yaml;
+
+/// Smaller answers are not worth the time that compressing takes. As upstream's.
+const WORTH_COMPRESSING: usize = 128 << 10;
+
+/// What a client can take.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Taste {
+    pub(crate) format: Format,
+    pub(crate) gzip: bool,
+}
+
+impl Taste {
+    /// Whether the client takes compressed bytes; the format is known when what it asks for is.
+    pub(crate) fn of(headers: &HeaderMap) -> Self {
+        let gzip = headers
+            .get(ACCEPT_ENCODING)
+            .and_then(|value| value.to_str().ok())
+            .is_some_and(|value| value.split(',').any(|coding| coding.trim() == "gzip"));
+        Self { format: Format::Json, gzip }
+    }
+
+    /// The answer as the client wants it.
+    pub(crate) async fn suit(self, response: Response<Body>) -> Response<Body> {
+        let response = match self.format {
+            Format::Json => response,
+            format => translate(response, format),
+        };
+        match response.body().whole() {
+            Some(bytes) if self.gzip && bytes.len() > WORTH_COMPRESSING => compress(response).await,
+            _ => response,
+        }
+    }
+}
+
+fn is_json(response: &Response<Body>) -> bool {
+    response.headers().get(CONTENT_TYPE).is_some_and(|kind| kind == "application/json")
+}
+
+fn translate(response: Response<Body>, format: Format) -> Response<Body> {
+    let Some(bytes) = response.body().whole().filter(|_| is_json(&response)) else { return response };
+    let failed = |why: String| refuse(&ApiError::internal(why));
+    let value: Value = match serde_json::from_slice(bytes) {
+        Ok(value) => value,
+        Err(error) => return failed(error.to_string()),
+    };
+    let written: Result<Bytes, String> = match format {
+        Format::Protobuf => {
+            protobuf::encode(Schema::builtin(), &value).map(Bytes::from).map_err(|error| error.to_string())
+        }
+        _ => yaml::print(&value).map(Bytes::from).map_err(|error| error.to_string()),
+    };
+    match written {
+        Ok(bytes) => {
+            let mut response = response.map(|_| Body::from(bytes));
+            let kind = HeaderValue::from_static(format.media_type());
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
+        // A refusal is told in a format that the client did not ask for rather than not at all.
+        Err(_) if !response.status().is_success() => response,
+        Err(_) => {
+            refuse(&ApiError::not_acceptable(&[Format::Json, Format::Yaml].map(|f| f.media_type().into())))
+        }
+    }
+}
+
+/// Compresses an answer on a thread that may take its time.
+async fn compress(response: Response<Body>) -> Response<Body> {
+    let Some(bytes) = response.body().whole().cloned() else { return response };
+    let compressed = tokio::task::spawn_blocking(move || {
+        let mut encoder = GzEncoder::new(Vec::with_capacity(bytes.len() / 6), Compression::fast());
+        encoder.write_all(&bytes)?;
+        encoder.finish()
+    });
+    let Ok(Ok(bytes)) = compressed.await else { return response };
+    let mut response = response.map(|_| Body::from(bytes));
+    response.headers_mut().insert(CONTENT_ENCODING, HeaderValue::from_static("gzip"));
+    response.headers_mut().append(VARY, HeaderValue::from_static("Accept-Encoding"));
+    response
+}

@@ -1,0 +1,289 @@
+//! In which form and format answers come, and bodies may.
+
+use std::io::Read as _;
+
+use bytes::Bytes;
+use flate2::read::GzDecoder;
+use http::{HeaderMap, Method, Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use plumb_apischema::{Schema, protobuf};
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::door::{Door, admin, pod};
+
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const TABLE: &str = "application/json;as=Table;v=v1;g=meta.k8s.io";
+const METADATA: &str = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io";
+
+impl Door {
+    /// Asks with headers of one's own, for the bytes as they come.
+    pub(crate) async fn ask_with(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, &str)],
+        body: impl Into<Bytes>,
+    ) -> (StatusCode, HeaderMap, Bytes) {
+        let mut request = Request::builder().method(method).uri(path).extension(admin());
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let response = self.server.handle(request.body(Full::new(body.into())).unwrap()).await;
+        let (head, body) = response.into_parts();
+        (head.status, head.headers, body.collect().await.unwrap().to_bytes())
+    }
+
+    async fn accepting(&self, path: &str, accept: &str) -> (StatusCode, HeaderMap, Bytes) {
+        self.ask_with(Method::GET, path, &[("accept", accept)], "").await
+    }
+
+    async fn accepting_json(&self, path: &str, accept: &str) -> Value {
+        let (status, _, bytes) = self.accepting(path, accept).await;
+        let value: Value = serde_json::from_slice(&bytes).unwrap();
+        assert!(status.is_success(), "{path}: {value}");
+        value
+    }
+}
+
+fn content_type(headers: &HeaderMap) -> &str {
+    headers.get("content-type").unwrap().to_str().unwrap()
+}
+
+#[tokio::test]
+async fn an_object_written_in_yaml_is_read_in_yaml() {
+    let door = Door::open(Rules::kep());
+    let body = "# a map\napiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: a\n  labels: {on: \"yes\"}\ndata:\n  k: |\n    l1\n    l2\n";
+    let yaml = [("content-type", "application/yaml"), ("accept", "application/yaml")];
+    let (status, headers, bytes) = door.ask_with(Method::POST, MAPS, &yaml, body).await;
+    let text = std::str::from_utf8(&bytes).unwrap();
+    assert_eq!((status.as_u16(), content_type(&headers)), (201, "application/yaml"), "{text}");
+    let made = door.get(&format!("{MAPS}/a")).await.ok();
+    assert_eq!(made["data"]["k"], "l1\nl2\n");
+    assert_eq!(made["metadata"]["labels"]["on"], "yes");
+    let (_, _, bytes) = door.accepting(&format!("{MAPS}/a"), "application/yaml").await;
+    let text = String::from_utf8(bytes.to_vec()).unwrap();
+    assert!(text.starts_with("apiVersion: v1\ndata:\n  k: |\n    l1\n    l2\nkind: ConfigMap\n"), "{text}");
+    assert_eq!(serde_saphyr::from_str::<Value>(&text).unwrap(), made);
+
+    let (status, headers, bytes) = door.accepting(&format!("{MAPS}/b"), "application/yaml").await;
+    let refusal: Value = serde_saphyr::from_str(std::str::from_utf8(&bytes).unwrap()).unwrap();
+    assert_eq!((status.as_u16(), content_type(&headers)), (404, "application/yaml"));
+    assert_eq!(refusal["message"], "configmaps \"b\" not found");
+
+    let (_, _, bytes) = door.accepting(MAPS, "application/yaml").await;
+    let list: Value = serde_saphyr::from_str(std::str::from_utf8(&bytes).unwrap()).unwrap();
+    assert_eq!(
+        (list["kind"].as_str(), list["items"].as_array().map(Vec::len)),
+        (Some("ConfigMapList"), Some(1))
+    );
+}
+
+#[tokio::test]
+async fn strict_errors_of_yaml_are_told_in_upstreams_words() {
+    let door = Door::open(Rules::kep());
+    let body = "metadata:\n  name: a\n  name: a\ndataa: {}\ndata:\n  k: v\n";
+    let (code, _, message) = door
+        .ask(Method::POST, &format!("{MAPS}?fieldValidation=Strict"), "application/yaml", body)
+        .await
+        .refused();
+    assert_eq!(code, 400);
+    assert!(
+        message.ends_with(
+            "strict decoding error: yaml: unmarshal errors:\n  line 3: key \"name\" already set in map, unknown field \"dataa\""
+        ),
+        "{message}"
+    );
+    let warned = door.ask(Method::POST, MAPS, "application/yaml", body).await;
+    assert_eq!(warned.status, 201);
+    assert!(warned.warnings.iter().any(|warning| warning.contains("unknown field \\\"dataa\\\"")));
+    for bad in [&b"metadata: ["[..], b"a: \xff", b"- 1", b"a: &a [*a]"] {
+        let answer = door.ask(Method::POST, MAPS, "application/yaml", bad.to_vec()).await;
+        assert_eq!(answer.status, 400, "{}", answer.body);
+    }
+}
+
+#[tokio::test]
+async fn who_takes_protobuf_only_gets_it_and_who_takes_json_too_gets_that() {
+    let door = Door::open(Rules::kep());
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let whole = door.get(&format!("{PODS}/a")).await.ok();
+    let both = "application/vnd.kubernetes.protobuf,application/json";
+    let (_, headers, bytes) = door.accepting(&format!("{PODS}/a"), both).await;
+    assert_eq!(content_type(&headers), "application/json");
+    assert_eq!(serde_json::from_slice::<Value>(&bytes).unwrap(), whole);
+
+    let (_, headers, bytes) =
+        door.accepting(&format!("{PODS}/a"), "application/vnd.kubernetes.protobuf").await;
+    assert_eq!(content_type(&headers), "application/vnd.kubernetes.protobuf");
+    assert_eq!(protobuf::decode(Schema::builtin(), &bytes, None).unwrap()["spec"], whole["spec"]);
+    let (_, _, bytes) = door.accepting(PODS, "application/vnd.kubernetes.protobuf").await;
+    let list = protobuf::decode(Schema::builtin(), &bytes, None).unwrap();
+    assert_eq!((&list["kind"], &list["items"][0]["spec"]), (&json!("PodList"), &whole["spec"]));
+    let (status, headers, bytes) =
+        door.accepting(&format!("{PODS}/b"), "application/vnd.kubernetes.protobuf").await;
+    assert_eq!((status.as_u16(), content_type(&headers)), (404, "application/vnd.kubernetes.protobuf"));
+    assert_eq!(protobuf::decode(Schema::builtin(), &bytes, None).unwrap()["reason"], "NotFound");
+}
+
+#[tokio::test]
+async fn what_cannot_be_had_is_not_acceptable() {
+    let door = Door::open(Rules::kep());
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let offered = "only the following media types are accepted: application/json, application/yaml, \
+                   application/vnd.kubernetes.protobuf";
+    let table = [
+        (
+            PODS.to_owned(),
+            "text/html",
+            "406: Not Acceptable\n\nAvailable representations: application/json, application/yaml, \
+             application/vnd.kubernetes.protobuf",
+        ),
+        (format!("{PODS}/a"), "application/json;as=Chair;v=v1;g=meta.k8s.io", offered),
+        (
+            format!("{PODS}?watch=1"),
+            "application/yaml",
+            "only the following media types are accepted: application/json;stream=watch",
+        ),
+        (
+            PODS.to_owned(),
+            METADATA,
+            "you requested PartialObjectMetadata, but the requested object is a list (*core.PodList)",
+        ),
+    ];
+    for (path, accept, message) in table {
+        let (status, _, bytes) = door.accepting(&path, accept).await;
+        let refusal: Value = serde_json::from_slice(&bytes).unwrap();
+        assert_eq!(
+            (status.as_u16(), refusal["reason"].as_str(), refusal["message"].as_str()),
+            (406, Some("NotAcceptable"), Some(message)),
+            "{path} {accept}"
+        );
+    }
+}
+
+#[tokio::test]
+async fn large_answers_are_compressed_for_whom_it_suits_and_small_ones_never() {
+    let door = Door::open(Rules::kep());
+    let large = json!({ "metadata": { "name": "large" }, "data": { "k": "abcdefgh".repeat(20_000) } });
+    door.post(MAPS, &large).await.ok();
+    door.post(MAPS, &json!({ "metadata": { "name": "small" } })).await.ok();
+    for (path, accept, compressed) in [
+        (format!("{MAPS}/large"), "gzip", true),
+        (MAPS.to_owned(), "deflate, gzip", true),
+        (format!("{MAPS}/large"), "identity", false),
+        (format!("{MAPS}/small"), "gzip", false),
+    ] {
+        let (_, headers, bytes) = door.ask_with(Method::GET, &path, &[("accept-encoding", accept)], "").await;
+        let named = headers.get("content-encoding").map(|value| value.to_str().unwrap());
+        assert_eq!(named, compressed.then_some("gzip"), "{path} {accept}");
+        assert_eq!(headers.get("vary").is_some(), compressed, "{path} {accept}");
+        let plain = door.get(&path).await.ok();
+        let mut read = Vec::new();
+        if compressed {
+            assert!(bytes.len() < 10_000, "{}", bytes.len());
+            GzDecoder::new(&bytes[..]).read_to_end(&mut read).unwrap();
+        } else {
+            read = bytes.to_vec();
+        }
+        assert_eq!(serde_json::from_slice::<Value>(&read).unwrap(), plain);
+    }
+}
+
+#[tokio::test]
+async fn a_row_comes_with_as_much_of_its_object_as_is_asked_for() {
+    let door = Door::open(Rules::kep());
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let kind = async |include: &str| {
+        let table = door.accepting_json(&format!("{PODS}?includeObject={include}"), TABLE).await;
+        table["rows"][0]["object"]["kind"].clone()
+    };
+    assert_eq!(kind("").await, "PartialObjectMetadata");
+    assert_eq!(kind("Metadata").await, "PartialObjectMetadata");
+    assert_eq!(kind("Object").await, "Pod");
+    assert_eq!(kind("None").await, Value::Null);
+    let (status, _, bytes) = door.accepting(&format!("{PODS}?includeObject=Foo"), TABLE).await;
+    let refusal: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(
+        (status.as_u16(), refusal["message"].as_str()),
+        (
+            400,
+            Some(
+                "Unable to convert to Table as requested: includeObject: Invalid value: \"Foo\": must be \
+                 'Metadata', 'Object', 'None', or empty"
+            )
+        )
+    );
+}
+
+#[tokio::test]
+async fn dry_runs_and_scales_come_in_the_form_that_is_asked_for() {
+    let door = Door::open(Rules::kep());
+    let table = [("accept", TABLE), ("content-type", "application/json")];
+    let body = pod("a", "1", "1Gi").to_string();
+    let (status, _, bytes) = door.ask_with(Method::POST, &format!("{PODS}?dryRun=All"), &table, body).await;
+    let tried: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(
+        (status.as_u16(), &tried["kind"], &tried["rows"][0]["cells"][0]),
+        (201, &json!("Table"), &json!("a"))
+    );
+
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let merge = [("accept", METADATA), ("content-type", "application/merge-patch+json")];
+    let patch = r#"{"metadata":{"labels":{"a":"b"}}}"#;
+    let path = format!("{PODS}/a?dryRun=All");
+    let (_, _, bytes) = door.ask_with(Method::PATCH, &path, &merge, patch).await;
+    let tried: Value = serde_json::from_slice(&bytes).unwrap();
+    assert_eq!(
+        (&tried["kind"], &tried["metadata"]["labels"]),
+        (&json!("PartialObjectMetadata"), &json!({ "a": "b" }))
+    );
+    assert!(door.get(&format!("{PODS}/a")).await.ok()["metadata"].get("labels").is_none());
+
+    let sets = "/apis/apps/v1/namespaces/default/replicasets";
+    let spec = json!({
+        "replicas": 2, "selector": { "matchLabels": { "a": "b" } },
+        "template": { "metadata": { "labels": { "a": "b" } }, "spec": { "containers": [{ "name": "a", "image": "i" }] } },
+    });
+    door.post(sets, &json!({ "metadata": { "name": "web" }, "spec": spec })).await.ok();
+    let scale = format!("{sets}/web/scale");
+    let shown = door.accepting_json(&scale, TABLE).await;
+    let columns: Vec<&str> =
+        shown["columnDefinitions"].as_array().unwrap().iter().map(|c| c["name"].as_str().unwrap()).collect();
+    assert_eq!(columns, ["Name", "Desired", "Available", "Age"]);
+    assert_eq!(shown["rows"][0]["cells"][1], 2);
+    assert_eq!(door.accepting_json(&scale, METADATA).await["metadata"]["name"], "web");
+    let patch = r#"{"spec":{"replicas":5}}"#;
+    let merge = "application/merge-patch+json";
+    let tried = door.ask(Method::PATCH, &format!("{scale}?dryRun=All"), merge, patch).await.ok();
+    assert_eq!(tried["spec"]["replicas"], 5);
+    assert_eq!(door.get(&scale).await.ok()["spec"]["replicas"], 2);
+}
+
+#[tokio::test]
+async fn a_watch_of_rows_tells_its_bookmarks_as_rows() {
+    let door = Door::open(Rules::kep());
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    let path = format!(
+        "{PODS}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
+    );
+    for (accept, kind) in [(TABLE, "Table"), (METADATA, "PartialObjectMetadata")] {
+        let (_, _, bytes) = door.accepting(&path, accept).await;
+        let lines: Vec<Value> =
+            bytes.split(|byte| *byte == b'\n').filter_map(|line| serde_json::from_slice(line).ok()).collect();
+        assert_eq!((&lines[0]["type"], &lines[1]["type"]), (&json!("ADDED"), &json!("BOOKMARK")));
+        for line in &lines[..2] {
+            assert_eq!(line["object"]["kind"], kind);
+        }
+        let metadata = match kind {
+            "Table" => {
+                assert!(lines[0]["object"]["columnDefinitions"].is_array());
+                assert!(lines[1]["object"]["columnDefinitions"].is_null());
+                &lines[1]["object"]["rows"][0]["object"]["metadata"]
+            }
+            _ => &lines[1]["object"]["metadata"],
+        };
+        assert_eq!(metadata["annotations"]["k8s.io/initial-events-end"], "true");
+    }
+}
