@@ -46,6 +46,15 @@ pub(crate) fn authorize(user: &User, verb: Verb, target: &Target) -> Result<(), 
     ))
 }
 
+/// Whether a user may do this to a path that is no object's; the refusal is in the words of Kubernetes.
+pub(crate) fn authorize_path(user: &User, verb: &str, path: &str) -> Result<(), ApiError> {
+    if user.is_in(MASTERS) {
+        return Ok(());
+    }
+    let why = format!("User {:?} cannot {verb} path {path:?}", user.name());
+    Err(ApiError::forbidden_path(&why))
+}
+
 fn node_may(node: &str, verb: Verb, target: &Target) -> bool {
     let reads = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
     let writes = matches!(verb, Verb::Create | Verb::Update | Verb::Patch);

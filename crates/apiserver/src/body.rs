@@ -9,9 +9,15 @@ use http_body::{Frame, SizeHint};
 use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 
+use crate::metrics::Running;
+
 /// What an answer is made of.
 #[derive(Debug)]
-pub struct Body(Inner);
+pub struct Body {
+    inner: Inner,
+    /// Dropped with the body: when the last byte is sent, or the client is gone.
+    held: Option<Running>,
+}
 
 #[derive(Debug)]
 enum Inner {
@@ -25,12 +31,19 @@ impl Body {
     where
         B: http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static,
     {
-        Self(Inner::Stream(body.boxed_unsync()))
+        Self { inner: Inner::Stream(body.boxed_unsync()), held: None }
+    }
+
+    /// The same body, which counts as under way until it is gone.
+    #[must_use]
+    pub(crate) fn holding(mut self, running: Running) -> Self {
+        self.held = Some(running);
+        self
     }
 
     /// The bytes of a body that is there as a whole.
     pub(crate) fn whole(&self) -> Option<&Bytes> {
-        match &self.0 {
+        match &self.inner {
             Inner::Whole(bytes) => Some(bytes),
             Inner::Stream(_) => None,
         }
@@ -39,7 +52,7 @@ impl Body {
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
-        Self(Inner::Whole(bytes.into()))
+        Self { inner: Inner::Whole(bytes.into()), held: None }
     }
 }
 
@@ -51,7 +64,7 @@ impl http_body::Body for Body {
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, io::Error>>> {
-        match &mut self.0 {
+        match &mut self.inner {
             Inner::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
             Inner::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
             Inner::Stream(stream) => Pin::new(stream).poll_frame(context),
@@ -59,14 +72,14 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        match &self.0 {
+        match &self.inner {
             Inner::Whole(bytes) => bytes.is_empty(),
             Inner::Stream(stream) => stream.is_end_stream(),
         }
     }
 
     fn size_hint(&self) -> SizeHint {
-        match &self.0 {
+        match &self.inner {
             Inner::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
             Inner::Stream(stream) => stream.size_hint(),
         }

@@ -82,6 +82,11 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message).about(group, resource, name)
     }
 
+    /// Whoever asks may not, and it is no object that is asked for.
+    pub fn forbidden_path(why: &str) -> Self {
+        Self::new(StatusCode::FORBIDDEN, "Forbidden", format!("forbidden: {why}")).about("", "", "")
+    }
+
     /// There is no such object.
     pub fn not_found(group: &str, resource: &str, name: &str) -> Self {
         let message = format!("{} {name:?} not found", qualified(group, resource));

@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::{Method, Request, Response, StatusCode};
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use plumb_apischema::json::Decoded;
 use plumb_apischema::schema::Kind;
@@ -21,17 +23,19 @@ use tokio::sync::Semaphore;
 use crate::admission::{Chain, Warnings};
 use crate::arrival::Arrivals;
 use crate::authn::{Authenticator, User};
-use crate::authz::authorize;
+use crate::authz::{authorize, authorize_path};
 use crate::body::Body;
 use crate::conversion::Shown;
 use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
 use crate::kinds::{Kinds, Row};
+use crate::metrics::{self, Labels, Metrics, Present, Series};
 use crate::negotiation::Accepted;
 use crate::openapi::Documents;
 use crate::outgoing::Taste;
+use crate::serve::Shutdown;
 use crate::target::{Address, Query, Target, Verb};
-use crate::{defaults, delete, discovery, exchange, read, subresource, watch, write};
+use crate::{defaults, delete, discovery, exchange, health, read, subresource, watch, write};
 
 /// The version that is told to clients.
 pub const VERSION: &str = "v1.36.4+plumb";
@@ -91,6 +95,13 @@ struct Shared {
     arrivals: Arrivals,
     reading: Semaphore,
     writing: Semaphore,
+    metrics: Metrics,
+}
+
+/// What is known of a request before it is answered, whether it is refused or not.
+struct Noted {
+    taste: Taste,
+    series: Option<Arc<Series>>,
 }
 
 /// A request about objects, with all that is known of it.
@@ -124,6 +135,7 @@ impl ApiServer {
             arrivals: Arrivals::new(limits.bodies, limits.body),
             reading: Semaphore::new(limits.reading),
             writing: Semaphore::new(limits.writing),
+            metrics: Metrics::default(),
         };
         let server = Self { shared: Arc::new(shared) };
         write::make_first_namespaces(&server)?;
@@ -157,15 +169,32 @@ impl ApiServer {
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let mut taste = Taste::of(request.headers());
-        let response = match self.respond(request, &mut taste).await {
+        let began = Instant::now();
+        let mut noted = Noted { taste: Taste::of(request.headers()), series: None };
+        let response = match self.respond(request, &mut noted).await {
             Ok(response) => response,
             Err(error) => refuse(&error),
         };
-        taste.suit(response).await
+        let response = noted.taste.suit(response).await;
+        let Some(series) = noted.series else { return response };
+        let (code, size) = (response.status(), response.body().whole().map(Bytes::len));
+        if series.is_long_running() && size.is_none() {
+            return response.map(|body| body.holding(series.run(code, began)));
+        }
+        series.count(code, began.elapsed(), size);
+        response
     }
 
-    async fn respond<B>(&self, request: Request<B>, taste: &mut Taste) -> Result<Response<Body>, ApiError>
+    /// The counter of connections that end before they spoke, for whoever lets them in.
+    pub fn failed_handshakes(&self) -> Arc<AtomicU64> {
+        self.shared.metrics.failed_handshakes()
+    }
+
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.shared.metrics
+    }
+
+    async fn respond<B>(&self, request: Request<B>, noted: &mut Noted) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -181,7 +210,10 @@ impl ApiServer {
                 drop(address);
                 return Err(ApiError::method_not_allowed());
             }
-            Address::Other(path) => return self.other(&path),
+            Address::Other(path) => {
+                noted.series = Labels::of_path(&path).map(|labels| self.shared.metrics.series(&labels));
+                return self.other(&path, &user, &head);
+            }
             address => return discovery::answer(self, &address, &head.headers),
         };
         let row = self.kinds().row(&target).ok_or_else(ApiError::no_such_path)?.clone();
@@ -191,14 +223,16 @@ impl ApiServer {
         if target.namespace.is_none() && row.is_namespaced() && !matches!(verb, Verb::List | Verb::Watch) {
             return Err(ApiError::no_such_path());
         }
+        let labels = Labels::of_request(&target, &row, verb, &head, &query);
+        noted.series = labels.map(|labels| self.shared.metrics.series(&labels));
         authorize(&user, verb, &target)?;
         let accepted = match verb {
             Verb::Watch => Accepted::of_watch(&head.headers)?,
             _ => Accepted::of(&head.headers)?,
         };
-        taste.format = accepted.format;
+        noted.taste.format = accepted.format;
         let arrived = self.shared.arrivals.read(&head.headers, body).await?;
-        let _place = self.place(verb)?;
+        let _place = self.place(verb, &target)?;
         let body = arrived.bytes.clone();
         let (door, warnings) = (self.clone(), Warnings::default());
         let call =
@@ -211,6 +245,18 @@ impl ApiServer {
         Ok(response)
     }
 
+    fn figures(&self) -> Response<Body> {
+        let Shared { config, metrics, reading, writing, .. } = &*self.shared;
+        let in_flight = (
+            config.limits.reading.saturating_sub(reading.available_permits()),
+            config.limits.writing.saturating_sub(writing.available_permits()),
+        );
+        let present = Present { store: &config.store, kinds: &self.kinds(), in_flight };
+        let mut response = Response::new(Body::from(metrics.render(&present)));
+        response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
+        response
+    }
+
     /// The row that the objects of a row are stored by, and the row itself if it is another.
     fn stored(&self, row: Row) -> Result<(Row, Option<Shown>), ApiError> {
         let Some(stored_as) = &row.stored_as else { return Ok((row, None)) };
@@ -220,18 +266,34 @@ impl ApiServer {
     }
 
     /// A place among the requests under way. Whoever finds none is told to come back, and is not kept waiting.
-    fn place(&self, verb: Verb) -> Result<Option<tokio::sync::SemaphorePermit<'_>>, ApiError> {
+    fn place(
+        &self,
+        verb: Verb,
+        target: &Target,
+    ) -> Result<Option<tokio::sync::SemaphorePermit<'_>>, ApiError> {
         let places = match verb {
-            Verb::Watch => return Ok(None),
+            _ if verb == Verb::Watch || target.is_connect() => return Ok(None),
             Verb::Get | Verb::List => &self.shared.reading,
             _ => &self.shared.writing,
         };
         places.try_acquire().map(Some).map_err(|_| ApiError::too_many_requests())
     }
 
-    fn other(&self, path: &str) -> Result<Response<Body>, ApiError> {
+    fn other(
+        &self,
+        path: &str,
+        user: &User,
+        head: &http::request::Parts,
+    ) -> Result<Response<Body>, ApiError> {
+        let patient = health::Patient { store: self.store(), shutdown: head.extensions.get::<Shutdown>() };
+        if let Some(answer) = health::answer(path, &Query::parse(&head.uri)?, &patient) {
+            return Ok(answer);
+        }
         match path {
-            "/livez" | "/readyz" | "/healthz" => Ok(Response::new(Body::from("ok"))),
+            "/metrics" => {
+                authorize_path(user, "get", path)?;
+                Ok(self.figures())
+            }
             "/version" => Ok(answer_value(StatusCode::OK, &version())),
             path if path.starts_with("/openapi/v3") => {
                 self.shared.documents.answer(&self.kinds(), path.trim_start_matches("/openapi/v3"))

@@ -129,6 +129,11 @@ impl Target {
         Ok(target)
     }
 
+    /// Whether it leads on to something that streams: such requests last as long as somebody listens.
+    pub fn is_connect(&self) -> bool {
+        matches!(self.subresource.as_deref(), Some("attach" | "exec" | "log" | "portforward" | "proxy"))
+    }
+
     /// What a method asks of this address.
     pub fn verb(&self, method: &Method, watch: bool) -> Result<Verb, ApiError> {
         match (method, &self.name) {
@@ -170,6 +175,16 @@ impl Query {
     pub fn get(&self, name: &str) -> Option<&str> {
         let given = self.0.iter().find(|(key, _)| key == name).map(|(_, value)| value.as_str());
         given.filter(|value| !value.is_empty())
+    }
+
+    /// Every value of a parameter.
+    pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
+        self.0.iter().filter(move |(key, _)| key == name).map(|(_, value)| value.as_str())
+    }
+
+    /// Whether a parameter is given, be it empty.
+    pub fn has(&self, name: &str) -> bool {
+        self.all(name).next().is_some()
     }
 
     /// Whether a switch is on.

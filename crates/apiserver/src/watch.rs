@@ -17,6 +17,7 @@ use tokio::time::{Instant, Sleep, sleep_until};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::kinds::Row;
+use crate::metrics::Watched;
 use crate::negotiation::Form;
 use crate::object::restamp;
 use crate::present::View;
@@ -62,6 +63,11 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     let follower = Follower {
         row: call.row.clone(),
         view: View::of(call)?,
+        watched: call.server.metrics().watched(
+            &call.target.group,
+            &call.target.version,
+            &call.target.resource,
+        ),
         selection,
         bookmarks: call.query.is_on("allowWatchBookmarks")?,
         sent_columns: false,
@@ -103,6 +109,7 @@ fn respond(
 struct Follower {
     row: Row,
     view: View,
+    watched: Arc<Watched>,
     selection: Selection,
     bookmarks: bool,
     sent_columns: bool,
@@ -167,7 +174,9 @@ impl Follower {
     }
 
     fn line(&mut self, kind: &str, bytes: &Bytes) -> Option<Bytes> {
-        self.view.line(kind, bytes, !std::mem::replace(&mut self.sent_columns, true))
+        let line = self.view.line(kind, bytes, !std::mem::replace(&mut self.sent_columns, true))?;
+        self.watched.told(line.len());
+        Some(line)
     }
 
     fn bookmark(&mut self, revision: Revision, initial_end: bool) -> Bytes {

@@ -11,6 +11,7 @@ mod it {
     mod door;
     mod formats;
     mod objects;
+    mod observed;
     mod pki;
     mod resizes;
     mod serve;

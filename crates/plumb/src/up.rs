@@ -71,6 +71,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     };
     let fresh = tokio::spawn(fresh);
     let tls = serve::tls(&pki)?;
+    let listener = listener.counting(server.failed_handshakes());
     let serving = tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), server, shutdown));
 
     println!("plumb is ready at {url}; export KUBECONFIG={}", kubeconfig.display());

@@ -143,12 +143,14 @@ impl Head {
         self.shut.get_or_insert(reason);
     }
 
+    /// Whether writes are taken at all, however many wait.
+    pub(crate) fn writable(&self) -> Result<(), WriteError> {
+        self.shut.clone().map_or(Ok(()), Err)
+    }
+
     fn admit(&self) -> Result<(), WriteError> {
-        match &self.shut {
-            Some(reason) => Err(reason.clone()),
-            None if self.bytes > self.limit => Err(WriteError::Busy),
-            None => Ok(()),
-        }
+        self.writable()?;
+        if self.bytes > self.limit { Err(WriteError::Busy) } else { Ok(()) }
     }
 
     fn push(&mut self, event: Arc<Event>) {

@@ -250,6 +250,11 @@ impl Store {
         Ok(snapshot.revision)
     }
 
+    /// Whether writes are taken, or else why not.
+    pub fn writable(&self) -> Result<(), WriteError> {
+        self.shared().head.lock().writable()
+    }
+
     /// Figures.
     pub fn stats(&self) -> Stats {
         let shared = self.shared();

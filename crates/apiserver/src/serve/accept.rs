@@ -59,7 +59,9 @@ where
     let (cut, cut_seen) = watch::channel(());
     let places = Places::new(limits.connections);
     let drain = limits.drain;
-    let shared = Shared { service, tls, limits, shutdown: shutdown.clone(), cut: cut_seen };
+    let failed_handshakes = Arc::clone(&listener.failed_handshakes);
+    let shared =
+        Shared { service, tls, limits, failed_handshakes, shutdown: shutdown.clone(), cut: cut_seen };
 
     loop {
         let next = async {

@@ -1,6 +1,15 @@
 //! One connection, from the handshake to its end.
 
-use std::{future::Future, io, net::SocketAddr, pin::Pin, sync::Arc};
+use std::{
+    future::Future,
+    io,
+    net::SocketAddr,
+    pin::Pin,
+    sync::{
+        Arc,
+        atomic::{AtomicU64, Ordering::Relaxed},
+    },
+};
 
 use bytes::Buf;
 use http::{Request, Response};
@@ -34,6 +43,7 @@ pub(super) struct Shared<S> {
     pub(super) service: S,
     pub(super) tls: Arc<ServerConfig>,
     pub(super) limits: Limits,
+    pub(super) failed_handshakes: Arc<AtomicU64>,
     pub(super) shutdown: Shutdown,
     /// Closed when what still stands is to be cut.
     pub(super) cut: watch::Receiver<()>,
@@ -45,6 +55,7 @@ impl<S: Clone> Clone for Shared<S> {
             service: self.service.clone(),
             tls: Arc::clone(&self.tls),
             limits: self.limits.clone(),
+            failed_handshakes: Arc::clone(&self.failed_handshakes),
             shutdown: self.shutdown.clone(),
             cut: self.cut.clone(),
         }
@@ -91,10 +102,15 @@ where
 {
     let handshake = timeout(shared.limits.handshake, handshake(stream, Arc::clone(&shared.tls)));
     let stream = tokio::select! {
-        done = handshake => match done.map_err(|_| "the tls handshake takes too long")?? {
-            Some(stream) => stream,
-            None => return Ok(()),
-        },
+        done = handshake => {
+            if !matches!(done, Ok(Ok(Some(_)))) {
+                shared.failed_handshakes.fetch_add(1, Relaxed);
+            }
+            match done.map_err(|_| "the tls handshake takes too long")?? {
+                Some(stream) => stream,
+                None => return Ok(()),
+            }
+        }
         // Nobody has asked for anything yet.
         () = shared.shutdown.requested() => return Ok(()),
     };

@@ -3,6 +3,7 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    sync::{Arc, atomic::AtomicU64},
 };
 
 use tokio::net::{TcpListener, TcpSocket};
@@ -49,6 +50,8 @@ pub enum BindError {
 #[derive(Debug)]
 pub struct Listener {
     pub(super) inner: TcpListener,
+    /// Counts the connections that ended before they spoke.
+    pub(super) failed_handshakes: Arc<AtomicU64>,
     address: SocketAddr,
 }
 
@@ -62,7 +65,7 @@ impl Listener {
             socket.bind(address)?;
             let inner = socket.listen(BACKLOG)?;
             let address = inner.local_addr()?;
-            Ok(Self { inner, address })
+            Ok(Self { inner, failed_handshakes: Arc::default(), address })
         };
         listen().map_err(|source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => BindError::InUse { address },
@@ -70,6 +73,12 @@ impl Listener {
             io::ErrorKind::PermissionDenied => BindError::NotPermitted { address },
             _ => BindError::Other { address, source },
         })
+    }
+
+    /// Has the connections whose TLS handshake fails counted there.
+    #[must_use]
+    pub fn counting(self, failed_handshakes: Arc<AtomicU64>) -> Self {
+        Self { failed_handshakes, ..self }
     }
 
     /// The address, with the port that the system chose.

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 /// An API server and the folder that it lives in.
 pub(crate) struct Door {
     pub(crate) server: ApiServer,
+    store: Store,
     _folder: tempfile::TempDir,
 }
 
@@ -54,13 +55,18 @@ impl Door {
         let now: Timestamp = NOW.parse().unwrap();
         let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
         let config = Config {
-            store,
+            store: store.clone(),
             rules,
             clock: Arc::new(move || now),
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
         };
-        Self { server: ApiServer::new(config).unwrap(), _folder: folder }
+        Self { server: ApiServer::new(config).unwrap(), store, _folder: folder }
+    }
+
+    /// Where its objects are.
+    pub(crate) fn store(&self) -> &Store {
+        &self.store
     }
 
     pub(crate) async fn ask(

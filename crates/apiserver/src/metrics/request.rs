@@ -1,0 +1,74 @@
+//! What a request is about, in the words of the figures.
+
+use std::borrow::Cow;
+
+use http::Method;
+use http::header::CONTENT_TYPE;
+use http::request::Parts;
+
+use super::Labels;
+use crate::kinds::Row;
+use crate::target::{Query, Target, Verb};
+
+/// Paths that are no object's and are counted: the others are seldom asked for, or do not exist.
+const PATHS: [&str; 6] = ["/healthz", "/livez", "/readyz", "/metrics", "/version", "/openapi/v3"];
+
+impl<'a> Labels<'a> {
+    /// What a request for objects is about; none if it is about nothing that there is.
+    pub(crate) fn of_request(
+        target: &'a Target,
+        row: &Row,
+        verb: Verb,
+        head: &Parts,
+        query: &Query,
+    ) -> Option<Self> {
+        let subresource = target.subresource.as_deref().unwrap_or_default();
+        if !subresource.is_empty() && !row.has(subresource) {
+            return None;
+        }
+        let scope = match (&target.name, &target.namespace) {
+            (Some(_), _) => "resource",
+            _ if verb == Verb::Create => "resource",
+            (None, Some(_)) => "namespace",
+            (None, None) => "cluster",
+        };
+        let verb = match verb {
+            _ if target.is_connect() => "CONNECT",
+            Verb::Get => "GET",
+            Verb::List => "LIST",
+            Verb::Watch => "WATCH",
+            Verb::Create => "POST",
+            Verb::Update => "PUT",
+            Verb::Patch if is_apply(head) => "APPLY",
+            Verb::Patch => "PATCH",
+            Verb::Delete | Verb::DeleteCollection => "DELETE",
+        };
+        let dry_run = match query.get("dryRun") {
+            None => "",
+            Some("All") => "All",
+            Some(_) => "invalid",
+        };
+        Some(Self {
+            verb: Cow::Borrowed(verb),
+            dry_run: Cow::Borrowed(dry_run),
+            group: Cow::Borrowed(&target.group),
+            version: Cow::Borrowed(&target.version),
+            resource: Cow::Borrowed(&target.resource),
+            subresource: Cow::Borrowed(subresource),
+            scope: Cow::Borrowed(scope),
+            component: Cow::Borrowed("apiserver"),
+        })
+    }
+
+    /// What a request for something else is about.
+    pub(crate) fn of_path(path: &'a str) -> Option<Self> {
+        let known = PATHS.iter().find(|known| path.starts_with(**known))?;
+        let verb = Cow::Borrowed("GET");
+        Some(Self { verb, subresource: Cow::Borrowed(known), ..Self::default() })
+    }
+}
+
+fn is_apply(head: &Parts) -> bool {
+    head.method == Method::PATCH
+        && head.headers.get(CONTENT_TYPE).is_some_and(|kind| kind == "application/apply-patch+yaml")
+}
