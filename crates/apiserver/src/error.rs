@@ -215,6 +215,11 @@ impl ApiError {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "InternalError", message)
     }
 
+    /// Somebody else's answer, in whose place this one stands: its code and what is known of why.
+    pub fn from_elsewhere(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
+        Self::new(code, reason, message)
+    }
+
     /// Says which object it is about.
     #[must_use]
     pub fn naming(self, group: &str, kind: &str, name: &str) -> Self {
@@ -243,6 +248,9 @@ impl ApiError {
             "message": self.message,
             "reason": self.reason,
         });
+        if self.reason.is_empty() {
+            status.as_object_mut().map(|fields| fields.remove("reason"));
+        }
         if let Some(details) = &self.details {
             status["details"] = details.to_json();
         }

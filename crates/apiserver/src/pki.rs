@@ -22,6 +22,7 @@
 
 mod authority;
 mod certificate;
+mod client;
 mod clock;
 mod error;
 pub(crate) mod files;
@@ -32,6 +33,7 @@ mod secret;
 mod serving;
 mod signing;
 
+pub use client::ClientCertificate;
 pub use clock::{Clock, SystemClock};
 pub use error::PkiError;
 pub use files::FileError;
@@ -60,6 +62,9 @@ pub const ADMIN_USER: &str = "kubernetes-admin";
 /// The group that may do everything.
 pub const MASTERS_GROUP: &str = "system:masters";
 
+/// The user that the API server is to the nodes' agents.
+pub const NODE_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
+
 const SERVING_FILE: &str = "serving.pem";
 const ADMIN_FILE: &str = "admin.pem";
 
@@ -82,6 +87,7 @@ pub struct Pki {
     names: BTreeSet<String>,
     clock: Arc<dyn Clock>,
     serving: Arc<ServingCertificate>,
+    node_client: Arc<ClientCertificate>,
     signing: SigningKey,
     state: Mutex<State>,
 }
@@ -90,6 +96,7 @@ struct State {
     authority: Authority,
     serving: KeyedCertificate,
     admin: KeyedCertificate,
+    node_client: KeyedCertificate,
 }
 
 /// What a [`Pki::renew`] renewed.
@@ -131,11 +138,13 @@ impl Pki {
         let authority = Authority::open(&directory, now)?;
         let serving = open_serving(&directory, &names, &authority, now)?;
         let admin = open_admin(&directory, &authority, now)?;
+        let node_client = issue_node_client(&authority, now)?;
         let signing = SigningKey::open(&directory)?;
 
         Ok(Self {
             serving: Arc::new(ServingCertificate::new(serving.certified()?)),
-            state: Mutex::new(State { authority, serving, admin }),
+            node_client: Arc::new(ClientCertificate::new(node_client.certified()?)),
+            state: Mutex::new(State { authority, serving, admin, node_client }),
             directory,
             names,
             clock,
@@ -161,6 +170,11 @@ impl Pki {
             state.admin = issue_admin(&self.directory, &state.authority, now)?;
             renewed.admin = true;
         }
+        if state.node_client.validity().due(now) {
+            let fresh = issue_node_client(&state.authority, now)?;
+            self.node_client.replace(fresh.certified()?);
+            state.node_client = fresh;
+        }
         Ok(renewed)
     }
 
@@ -169,6 +183,21 @@ impl Pki {
     /// Nothing is written: it belongs to whoever asked for it.
     pub fn issue_client(&self, user: &str, groups: &[&str]) -> Result<KeyedCertificate, PkiError> {
         self.state.lock().authority.issue_client(user, groups, self.clock.now())
+    }
+
+    /// A certificate, with a new key, by which a server proves to be at any of `names`: a node's agent.
+    ///
+    /// Nothing is written: it belongs to whoever asked for it.
+    pub fn issue_serving(
+        &self,
+        names: impl IntoIterator<Item = String>,
+    ) -> Result<KeyedCertificate, PkiError> {
+        self.state.lock().authority.issue_serving(&names.into_iter().collect(), self.clock.now())
+    }
+
+    /// The certificate that the API server shows to the nodes' agents; a renewal replaces it in place.
+    pub fn node_client(&self) -> Arc<ClientCertificate> {
+        Arc::clone(&self.node_client)
     }
 
     /// The authority's certificate, as PEM: what clients trust.
@@ -270,4 +299,12 @@ fn issue_admin(
     let issued = authority.issue_client(ADMIN_USER, &[MASTERS_GROUP], now)?;
     issued.save(&directory.join(ADMIN_FILE))?;
     Ok(issued)
+}
+
+/// What the API server shows to the nodes' agents. Only this process needs it, so it is never written down.
+///
+/// It is of the group that may do everything: no role has to be in place, and none can be taken away, for logs to be
+/// read. Whoever could steal its key from this process could as well take the authority's.
+fn issue_node_client(authority: &Authority, now: Timestamp) -> Result<KeyedCertificate, PkiError> {
+    authority.issue_client(NODE_CLIENT_USER, &[MASTERS_GROUP], now)
 }

@@ -29,4 +29,5 @@ pub use limits::Limits;
 pub use listener::{BindError, Listener};
 pub use peer::Peer;
 pub use shutdown::{Shutdown, Trigger, shutdown};
+pub(crate) use tls::Wall;
 pub use tls::{TlsError, install_crypto, tls};

@@ -31,6 +31,7 @@ use crate::exchange::{answer_value, refuse, warn};
 use crate::kinds::{Kinds, Row};
 use crate::metrics::{self, Labels, Metrics, Present, Series};
 use crate::negotiation::Accepted;
+use crate::nodes::NodeLink;
 use crate::openapi::Documents;
 use crate::outgoing::Taste;
 use crate::serve::Shutdown;
@@ -52,6 +53,8 @@ pub struct Config {
     pub limits: Limits,
     /// Who may be believed to be whom.
     pub authenticator: Authenticator,
+    /// The way to the nodes, for logs; without one they are not to be had.
+    pub nodes: Option<NodeLink>,
 }
 
 /// How much may be asked at once; watches and logs don't count as requests under way. As upstream's defaults, where
@@ -192,6 +195,12 @@ impl ApiServer {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.shared.metrics
+    }
+
+    /// The way to the nodes.
+    pub(crate) fn nodes(&self) -> Result<&NodeLink, ApiError> {
+        let nodes = self.shared.config.nodes.as_ref();
+        nodes.ok_or_else(|| ApiError::unavailable("this server has no way to its nodes"))
     }
 
     async fn respond<B>(&self, request: Request<B>, noted: &mut Noted) -> Result<Response<Body>, ApiError>

@@ -10,6 +10,7 @@ use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
+use crate::nodes;
 use crate::object::decode;
 use crate::pods;
 use crate::read;
@@ -25,12 +26,15 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         return Err(ApiError::method_not_allowed());
     }
     let is_pod = (call.row.group(), call.row.kind()) == ("", "Pod");
+    let is_node = (call.row.group(), call.row.kind()) == ("", "Node");
     match (name.as_str(), call.verb) {
         ("status" | "resize", Verb::Get) => read::get(call),
         ("status", Verb::Update | Verb::Patch) => write::change(call, Part::Status).await,
         ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(call, Part::Resize).await,
         ("finalize", Verb::Update) => write::change(call, Part::Finalize).await,
         ("binding", Verb::Create) if is_pod => bind(call).await,
+        ("log", Verb::Get) if is_pod => nodes::log::answer(call).await,
+        ("proxy", _) if is_node => nodes::proxy::answer(call).await,
         ("scale", Verb::Get) => scale::get(call),
         ("scale", Verb::Update | Verb::Patch) => scale::change(call).await,
         _ => Err(ApiError::no_such_path()),

@@ -122,7 +122,8 @@ impl Target {
         (target.name, target.subresource) = match below {
             [] => (None, None),
             [name] => (own(name), None),
-            [name, subresource] => (own(name), own(subresource)),
+            // What lies below a proxy is the business of whoever it leads to.
+            [name, subresource] | [name, subresource @ "proxy", ..] => (own(name), own(subresource)),
             _ => return Err(ApiError::no_such_path()),
         };
         (*resource).clone_into(&mut target.resource);

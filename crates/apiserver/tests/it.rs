@@ -10,6 +10,7 @@ mod it {
     mod defaults;
     mod door;
     mod formats;
+    mod logs;
     mod objects;
     mod observed;
     mod pki;

@@ -10,7 +10,7 @@ use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve::{self, Listener};
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 
@@ -53,6 +53,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
         clock: Arc::new(Timestamp::now),
         limits: Limits::default(),
         authenticator: Authenticator::new(tokens, clock),
+        nodes: Some(NodeLink::new(&pki)?),
     })
     .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 

@@ -45,7 +45,7 @@ pub fn tls(pki: &Pki) -> Result<Arc<ServerConfig>, TlsError> {
         .allow_unauthenticated()
         .build()?;
 
-    let mut config = ServerConfig::builder_with_details(provider, Arc::new(Wall(pki.clock())))
+    let mut config = ServerConfig::builder_with_details(provider, Arc::new(Wall::new(pki.clock())))
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Versions)?
         .with_client_cert_verifier(verifier)
@@ -60,7 +60,13 @@ pub fn tls(pki: &Pki) -> Result<Arc<ServerConfig>, TlsError> {
 
 /// Our clock, as rustls reads it.
 #[derive(Debug)]
-struct Wall(Arc<dyn Clock>);
+pub(crate) struct Wall(Arc<dyn Clock>);
+
+impl Wall {
+    pub(crate) fn new(clock: Arc<dyn Clock>) -> Self {
+        Self(clock)
+    }
+}
 
 impl TimeProvider for Wall {
     fn current_time(&self) -> Option<UnixTime> {

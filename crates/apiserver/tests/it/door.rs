@@ -8,7 +8,7 @@ use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
@@ -50,6 +50,11 @@ pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
 impl Door {
     pub(crate) fn open(rules: Rules) -> Self {
+        Self::with_nodes(rules, None)
+    }
+
+    /// The same with a way to nodes.
+    pub(crate) fn with_nodes(rules: Rules, nodes: Option<NodeLink>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
         let now: Timestamp = NOW.parse().unwrap();
@@ -60,6 +65,7 @@ impl Door {
             clock: Arc::new(move || now),
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+            nodes,
         };
         Self { server: ApiServer::new(config).unwrap(), store, _folder: folder }
     }

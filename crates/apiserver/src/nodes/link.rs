@@ -1,0 +1,164 @@
+//! Connections to the agents.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use rustls::client::WebPkiServerVerifier;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_rustls::TlsConnector;
+
+use super::endpoint::Endpoint;
+use crate::error::ApiError;
+use crate::pki::Pki;
+use crate::serve::Wall;
+
+/// How long an agent may take to be there and shake hands.
+const CONNECT: Duration = Duration::from_secs(30);
+
+/// Why there is no way to the nodes.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// The authority's certificate is no trust anchor.
+    #[error("cannot trust the certificate of the authority")]
+    Authority(#[source] rustls::Error),
+    /// The certificates of agents cannot be verified.
+    #[error("cannot verify the certificates of nodes")]
+    Verifier(#[from] rustls::client::VerifierBuilderError),
+    /// The protocol versions do not go with the provider.
+    #[error("cannot set up tls")]
+    Versions(#[source] rustls::Error),
+}
+
+/// The way to the agents of the nodes.
+#[derive(Clone)]
+pub struct NodeLink {
+    verified: Arc<ClientConfig>,
+    unverified: Arc<ClientConfig>,
+}
+
+impl NodeLink {
+    /// A way to agents whose certificates, like ours, are of this authority.
+    pub fn new(pki: &Pki) -> Result<Self, LinkError> {
+        let provider = Arc::new(ring::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(pki.authority_der()).map_err(LinkError::Authority)?;
+        let verifier =
+            WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
+        let config = |verifier: Arc<dyn ServerCertVerifier>| {
+            let mut config =
+                ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(Wall::new(pki.clock())))
+                    .with_safe_default_protocol_versions()
+                    .map_err(LinkError::Versions)?
+                    .dangerous()
+                    .with_custom_certificate_verifier(verifier)
+                    .with_client_cert_resolver(pki.node_client());
+            config.alpn_protocols = vec![b"http/1.1".to_vec()];
+            Ok::<_, LinkError>(Arc::new(config))
+        };
+        Ok(Self { verified: config(verifier)?, unverified: config(Arc::new(Unverified(provider.clone())))? })
+    }
+
+    /// Sends a request to an agent, and answers when the head of its answer is there. The connection lives as long
+    /// as the body of the answer.
+    pub(super) async fn send(
+        &self,
+        endpoint: &Endpoint,
+        verify: bool,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ApiError> {
+        let what = format!("{} \"https://{endpoint}{}\"", title(request.method()), request.uri());
+        let failed = |error: io::Error| {
+            let message = format!("{what}: {error}");
+            ApiError::from_elsewhere(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+        };
+        let connected = timeout(CONNECT, self.connect(endpoint, verify));
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the node does not answer");
+        let stream = connected.await.map_err(late).flatten().map_err(failed)?;
+        let (mut sender, connection) =
+            http1::handshake(stream).await.map_err(|error| failed(io::Error::other(error)))?;
+        tokio::spawn(async move {
+            if let Err(error) = connection.await {
+                tracing::debug!(%error, "a connection to a node ended badly");
+            }
+        });
+        sender.send_request(request).await.map_err(|error| failed(io::Error::other(error)))
+    }
+
+    async fn connect(
+        &self,
+        endpoint: &Endpoint,
+        verify: bool,
+    ) -> io::Result<TokioIo<tokio_rustls::client::TlsStream<TcpStream>>> {
+        let name = ServerName::try_from(endpoint.host.clone()).map_err(io::Error::other)?;
+        let stream = TcpStream::connect((endpoint.host.as_str(), endpoint.port)).await?;
+        stream.set_nodelay(true)?;
+        let config = if verify { &self.verified } else { &self.unverified };
+        Ok(TokioIo::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?))
+    }
+}
+
+/// A method as Go begins the story of a request that failed: `Get`.
+fn title(method: &http::Method) -> String {
+    let lower = method.as_str().to_ascii_lowercase();
+    let mut letters = lower.chars();
+    letters.next().map(|first| first.to_ascii_uppercase()).into_iter().chain(letters).collect()
+}
+
+impl fmt::Debug for NodeLink {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("NodeLink").finish_non_exhaustive()
+    }
+}
+
+/// Takes any certificate, for whoever asks for a log with `insecureSkipTLSVerifyBackend`. That the agent has the key
+/// of what it shows is checked all the same.
+#[derive(Debug)]
+struct Unverified(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Unverified {
+    fn verify_server_cert(
+        &self,
+        _end_entity: &CertificateDer<'_>,
+        _intermediates: &[CertificateDer<'_>],
+        _server_name: &ServerName<'_>,
+        _ocsp_response: &[u8],
+        _now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signed: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}

@@ -1,0 +1,300 @@
+//! What goes through the API server to a node: logs, and whatever its agent offers.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body::Frame;
+use http_body_util::{BodyExt as _, Empty, StreamBody};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use plumb_apiserver::NodeLink;
+use plumb_apiserver::pki::{NODE_CLIENT_USER, Pki, SystemClock};
+use plumb_apiserver::serve::install_crypto;
+use plumb_resize::rules::Rules;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject as _};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use serde_json::{Value, json};
+use std::convert::Infallible;
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio_rustls::TlsAcceptor;
+
+use super::door::{Door, admin, pod};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+/// What a node's agent was asked: the path with its query, and by whom.
+type Asked = Arc<Mutex<Vec<(String, String)>>>;
+type NodeBody = StreamBody<mpsc_stream::Lines>;
+
+mod mpsc_stream {
+    //! Lines as they come.
+    use super::{Bytes, Frame, Infallible, mpsc};
+    use std::pin::Pin;
+    use std::task::{Context, Poll};
+
+    pub(super) struct Lines(pub(super) mpsc::UnboundedReceiver<Bytes>);
+
+    impl futures_util::Stream for Lines {
+        type Item = Result<Frame<Bytes>, Infallible>;
+
+        fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+            self.0.poll_recv(context).map(|line| line.map(|line| Ok(Frame::data(line))))
+        }
+    }
+}
+
+/// A node's agent: it knows the log of one container, and the lines that a test sends to those who follow.
+struct Agent {
+    address: SocketAddr,
+    asked: Asked,
+    lines: mpsc::UnboundedSender<Bytes>,
+    task: tokio::task::JoinHandle<()>,
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Agent {
+    /// An agent whose certificate is of `issuer`, and that lets in whom `pki` vouches for.
+    async fn start(pki: &Pki, issuer: &Pki) -> Self {
+        let own = issuer.issue_serving(["127.0.0.1".to_owned()]).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(pki.authority_der()).unwrap();
+        let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
+        let key = PrivateKeyDer::from_pem_slice(own.key_pem().reveal().as_bytes()).unwrap();
+        let chain: Vec<CertificateDer<'static>> = vec![own.certificate().clone()];
+        let tls =
+            ServerConfig::builder().with_client_cert_verifier(verifier).with_single_cert(chain, key).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(tls));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let asked = Asked::default();
+        let (lines, receiver) = mpsc::unbounded_channel();
+        let receiver = Arc::new(Mutex::new(Some(receiver)));
+        let task = tokio::spawn({
+            let asked = asked.clone();
+            async move {
+                loop {
+                    let (stream, _) = listener.accept().await.unwrap();
+                    let Ok(stream) = acceptor.accept(stream).await else { continue };
+                    let certificate = &stream.get_ref().1.peer_certificates().unwrap()[0];
+                    let user = common_name(certificate);
+                    let (asked, receiver) = (asked.clone(), receiver.clone());
+                    let serve = service_fn(move |request: Request<Incoming>| {
+                        asked.lock().push((request.uri().to_string(), user.clone()));
+                        let response = respond(&request, &receiver);
+                        async move { Ok::<_, Infallible>(response) }
+                    });
+                    tokio::spawn(http1::Builder::new().serve_connection(TokioIo::new(stream), serve));
+                }
+            }
+        });
+        Self { address, asked, lines, task }
+    }
+}
+
+fn common_name(certificate: &[u8]) -> String {
+    use x509_parser::prelude::FromDer as _;
+    let (_, certificate) = x509_parser::certificate::X509Certificate::from_der(certificate).unwrap();
+    certificate.subject().iter_common_name().next().unwrap().as_str().unwrap().to_owned()
+}
+
+fn respond(
+    request: &Request<Incoming>,
+    receiver: &Mutex<Option<mpsc::UnboundedReceiver<Bytes>>>,
+) -> Response<NodeBody> {
+    let whole = |code: u16, text: &'static str| {
+        let (sender, receiver) = mpsc::unbounded_channel();
+        sender.send(Bytes::from_static(text.as_bytes())).unwrap();
+        let mut response = Response::new(StreamBody::new(mpsc_stream::Lines(receiver)));
+        *response.status_mut() = StatusCode::from_u16(code).unwrap();
+        response
+    };
+    let follows = request.uri().query().is_some_and(|query| query.contains("follow=true"));
+    match request.uri().path() {
+        "/containerLogs/default/web/main" if follows => {
+            Response::new(StreamBody::new(mpsc_stream::Lines(receiver.lock().take().unwrap())))
+        }
+        "/containerLogs/default/web/main" => whole(200, "line 1\nline 2\n"),
+        "/containerLogs/default/web/waiting" => {
+            whole(400, "container \"waiting\" in pod \"web\" is waiting to start: ContainerCreating")
+        }
+        "/containerLogs/default/web/lost" => whole(404, "page not found"),
+        "/containerLogs/default/web/broken" => whole(500, "no log file"),
+        "/stats/summary" => whole(200, "{\"node\":{}}"),
+        _ => whole(418, "what?"),
+    }
+}
+
+/// A cluster with a pod on a node whose agent answers.
+struct Scene {
+    door: Door,
+    agent: Agent,
+    _folders: [tempfile::TempDir; 2],
+}
+
+impl Scene {
+    async fn set(trusted: bool) -> Self {
+        install_crypto();
+        let folders = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let [pki, other] = [0, 1]
+            .map(|i: usize| Pki::open(folders[i].path().join("pki"), [], Arc::new(SystemClock)).unwrap());
+        let agent = Agent::start(&pki, if trusted { &pki } else { &other }).await;
+        let door = Door::with_nodes(Rules::kep(), Some(NodeLink::new(&pki).unwrap()));
+        let node = json!({ "metadata": { "name": "n1" } });
+        door.post("/api/v1/nodes", &node).await.ok();
+        let status = json!({ "status": {
+            "addresses": [{ "type": "InternalIP", "address": "127.0.0.1" }],
+            "daemonEndpoints": { "kubeletEndpoint": { "Port": agent.address.port() } },
+        }});
+        door.merge("/api/v1/nodes/n1/status", &status).await.ok();
+        let mut web = pod("web", "1", "1Gi");
+        web["spec"]["nodeName"] = json!("n1");
+        door.post(PODS, &web).await.ok();
+        Self { door, agent, _folders: folders }
+    }
+
+    async fn log(&self, query: &str) -> (u16, String) {
+        let path = format!("{PODS}/web/log?{query}");
+        let (status, _, bytes) = self.door.ask_with(Method::GET, &path, &[], "").await;
+        (status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
+    }
+}
+
+fn message(text: &str) -> String {
+    let refusal: Value = serde_json::from_str(text).unwrap();
+    refusal["message"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_log_comes_from_the_node_that_runs_the_pod() {
+    let scene = Scene::set(true).await;
+    let (status, headers, bytes) =
+        scene.door.ask_with(Method::GET, &format!("{PODS}/web/log"), &[], "").await;
+    assert_eq!((status.as_u16(), &bytes[..]), (200, &b"line 1\nline 2\n"[..]));
+    assert_eq!(headers["content-type"], "text/plain");
+    scene.log("container=main&tailLines=5&timestamps=true&limitBytes=100&sinceSeconds=9&previous=1").await;
+    let asked = scene.agent.asked.lock().clone();
+    let by = NODE_CLIENT_USER.to_owned();
+    assert_eq!(
+        asked,
+        [
+            ("/containerLogs/default/web/main".to_owned(), by.clone()),
+            (
+                "/containerLogs/default/web/main?limitBytes=100&previous=true&sinceSeconds=9&tailLines=5&timestamps=true"
+                    .to_owned(),
+                by
+            ),
+        ]
+    );
+}
+
+#[tokio::test]
+async fn a_log_that_is_followed_comes_line_by_line() {
+    let scene = Scene::set(true).await;
+    let request = Request::get(format!("{PODS}/web/log?follow=true"))
+        .extension(admin())
+        .body(Empty::<Bytes>::new())
+        .unwrap();
+    let mut body = scene.door.server.handle(request).await.into_body();
+    for line in ["one\n", "two\n"] {
+        scene.agent.lines.send(Bytes::from_static(line.as_bytes())).unwrap();
+        let got = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        assert_eq!(got, line);
+    }
+    let (_, _, bytes) = scene.door.ask_with(Method::GET, "/metrics", &[], "").await;
+    let running = "apiserver_longrunning_requests{component=\"apiserver\",group=\"\",resource=\"pods\",scope=\"resource\",subresource=\"log\",verb=\"CONNECT\",version=\"v1\"} 1";
+    assert!(String::from_utf8_lossy(&bytes).contains(running));
+}
+
+#[tokio::test]
+async fn a_log_that_cannot_be_had_is_refused_in_upstreams_words() {
+    let scene = Scene::set(true).await;
+    let table = [
+        ("container=nope", 400, "container nope is not valid for pod web"),
+        (
+            "tailLines=-1",
+            422,
+            "PodLogOptions \"web\" is invalid: tailLines: Invalid value: -1: must be greater than or equal to 0",
+        ),
+    ];
+    for (query, code, expected) in table {
+        let (status, text) = scene.log(query).await;
+        assert_eq!((status, message(&text).as_str()), (code, expected), "{query}");
+    }
+    let mut many = pod("many", "1", "1Gi");
+    let container = |name: &str| json!({ "name": name, "image": "i" });
+    many["spec"]["containers"] = json!([container("a"), container("b")]);
+    scene.door.post(PODS, &many).await.ok();
+    let (code, _, text) = scene.door.get(&format!("{PODS}/many/log")).await.refused();
+    assert_eq!(
+        (code, text.as_str()),
+        (400, "a container name must be specified for pod many, choose one of: [a b]")
+    );
+    let nothing = scene.door.get(&format!("{PODS}/many/log?container=a")).await;
+    assert_eq!((nothing.status.as_u16(), nothing.body), (204, json!("")));
+    let (code, _, text) = scene.door.get(&format!("{PODS}/gone/log")).await.refused();
+    assert_eq!((code, text.as_str()), (404, "pods \"gone\" not found"));
+}
+
+#[tokio::test]
+async fn what_a_node_refuses_is_refused() {
+    let scene = Scene::set(true).await;
+    let table = [
+        (
+            "waiting",
+            400,
+            "BadRequest",
+            "container \"waiting\" in pod \"web\" is waiting to start: ContainerCreating",
+        ),
+        ("lost", 404, "NotFound", "the server could not find the requested resource ( pods/log web)"),
+        ("broken", 500, "InternalError", "Internal error occurred: no log file"),
+    ];
+    let containers: Vec<Value> =
+        table.iter().map(|(name, ..)| json!({ "name": name, "image": "i" })).collect();
+    scene.door.delete(&format!("{PODS}/web"), &json!({ "gracePeriodSeconds": 0 })).await.ok();
+    let mut web = pod("web", "1", "1Gi");
+    web["spec"]["nodeName"] = json!("n1");
+    web["spec"]["containers"] = json!(containers);
+    scene.door.post(PODS, &web).await.ok();
+    for (container, code, reason, expected) in table {
+        let refused = scene.door.get(&format!("{PODS}/web/log?container={container}")).await.refused();
+        assert_eq!(refused, (code, reason.to_owned(), expected.to_owned()), "{container}");
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_shows_a_strange_certificate_is_not_believed_unless_asked_to() {
+    let scene = Scene::set(false).await;
+    let (status, text) = scene.log("").await;
+    assert_eq!(status, 500);
+    let text = message(&text);
+    assert!(text.starts_with("Get \"https://127.0.0.1:") && text.contains("certificate"), "{text}");
+    assert!(scene.agent.asked.lock().is_empty());
+    assert_eq!(scene.log("insecureSkipTLSVerifyBackend=true").await, (200, "line 1\nline 2\n".to_owned()));
+}
+
+#[tokio::test]
+async fn whatever_an_agent_offers_is_had_under_its_node() {
+    let scene = Scene::set(true).await;
+    let door = &scene.door;
+    let summary = door.get("/api/v1/nodes/n1/proxy/stats/summary?only_cpu_and_memory=true").await;
+    assert_eq!((summary.status.as_u16(), summary.body), (200, json!({ "node": {} })));
+    let asked = scene.agent.asked.lock().clone();
+    assert_eq!(asked[0].0, "/stats/summary?only_cpu_and_memory=true");
+    let port = scene.agent.address.port();
+    assert_eq!(door.get(&format!("/api/v1/nodes/n1:{port}/proxy/stats/summary")).await.status, 200);
+    assert_eq!(door.get("/api/v1/nodes/n1/proxy/else").await.status, 418);
+    assert_eq!(door.get("/api/v1/nodes/n1:22/proxy/").await.status, 400);
+    assert_eq!(door.get("/api/v1/nodes/n2/proxy/stats/summary").await.status, 404);
+}
