@@ -33,6 +33,10 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(call, Part::Resize).await,
         ("finalize", Verb::Update) => write::change(call, Part::Finalize).await,
         ("binding", Verb::Create) if is_pod => bind(call).await,
+        ("ephemeralcontainers", Verb::Get) if is_pod => read::get(call),
+        ("ephemeralcontainers", Verb::Update | Verb::Patch) if is_pod => {
+            write::change(call, Part::EphemeralContainers).await
+        }
         ("log", Verb::Get) if is_pod => nodes::log::answer(call).await,
         ("proxy", _) if is_node => nodes::proxy::answer(call).await,
         ("scale", Verb::Get) => scale::get(call),

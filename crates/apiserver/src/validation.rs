@@ -252,6 +252,17 @@ pub fn resize(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     errors
 }
 
+/// Checks a change of a pod's ephemeral containers. All else is as it was stored.
+pub fn ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> {
+    let kind = Kind { group: "", kind: "Pod", namespaced: true };
+    let mut errors = Errors::new();
+    every_update(&kind, old, new, &mut errors);
+    metadata::check_update(&kind, old, new, &mut errors);
+    metadata::check(&kind, Name::Subdomain, new, &mut errors);
+    pod::ephemeral_containers(old, new, &mut errors);
+    errors
+}
+
 /// What is asked of every update before the rules of its kind, some of which ask it again: the causes of a
 /// refusal are listed as often as kube-apiserver lists them.
 fn every_update(kind: &Kind<'_>, old: &Value, new: &Value, errors: &mut Errors) {

@@ -9,6 +9,7 @@ mod it {
     mod clients;
     mod defaults;
     mod door;
+    mod ephemeral;
     mod formats;
     mod logs;
     mod objects;

@@ -2,6 +2,7 @@
 
 mod annotations;
 mod container;
+mod debugging;
 mod environment;
 mod files;
 mod mounts;
@@ -104,6 +105,14 @@ pub(super) fn resize(old: &Value, new: &Value, rules: &Rules, errors: &mut Error
         return;
     }
     add_new(refusals, errors);
+}
+
+/// A pod that gets ephemeral containers.
+pub(super) fn ephemeral_containers(old: &Value, new: &Value, errors: &mut Errors) {
+    let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
+    whole(&new, Some(&old), errors);
+    annotations::check_update(&old, &new, errors);
+    debugging::check(&old, &new, errors);
 }
 
 /// What a node or controller reports of a pod.

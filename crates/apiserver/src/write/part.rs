@@ -6,6 +6,7 @@ use crate::error::ApiError;
 use crate::pods;
 use crate::server::Call;
 use crate::strategy;
+use crate::validation;
 
 /// What a write is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) enum Part {
     Status,
     /// A pod's resources.
     Resize,
+    /// A pod's containers for debugging.
+    EphemeralContainers,
     /// What holds a namespace.
     Finalize,
 }
@@ -24,7 +27,9 @@ impl Part {
     /// Fills in what the new version leaves out.
     pub(crate) fn complete(self, call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         match self {
-            Self::Main | Self::Resize => strategy::complete(&call.row, old, new, &call.server),
+            Self::Main | Self::Resize | Self::EphemeralContainers => {
+                strategy::complete(&call.row, old, new, &call.server)
+            }
             Self::Status | Self::Finalize => Ok(()),
         }
     }
@@ -52,6 +57,23 @@ impl Part {
                 }
             }
             Self::Resize => pods::prepare_resize(call, old, new)?,
+            Self::EphemeralContainers => {
+                let given = new.pointer("/spec/ephemeralContainers").cloned();
+                for field in fields(old, new) {
+                    if !matches!(field.as_str(), "kind" | "apiVersion" | "metadata") {
+                        restore(old, new, &field);
+                    }
+                }
+                for field in ["ownerReferences", "finalizers", "managedFields", "annotations", "labels"] {
+                    restore_meta(old, new, field);
+                }
+                match given {
+                    Some(given) => new["spec"]["ephemeralContainers"] = given,
+                    None => {
+                        new["spec"].as_object_mut().map(|spec| spec.remove("ephemeralContainers"));
+                    }
+                }
+            }
             Self::Finalize => {
                 let held = new.pointer("/spec/finalizers").cloned();
                 let revision = new["metadata"].clone();
@@ -67,7 +89,7 @@ impl Part {
                 }
             }
         }
-        if matches!(self, Self::Main | Self::Resize) {
+        if matches!(self, Self::Main | Self::Resize | Self::EphemeralContainers) {
             strategy::count_generation(old, new);
         }
         Ok(())
@@ -81,6 +103,10 @@ impl Part {
                 strategy::validate_update(row, &old, &new, &call.server)
             }
             Self::Resize => pods::validate_resize(call, old, new),
+            Self::EphemeralContainers => {
+                let errors = validation::ephemeral_containers(old, new);
+                strategy::judge(&call.row, new, &errors)
+            }
             Self::Status => pods::validate_status(call, old, new),
             Self::Finalize => Ok(()),
         }

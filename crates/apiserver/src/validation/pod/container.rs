@@ -85,10 +85,10 @@ pub(super) fn ephemeral(spec: &PodSpec, volumes: &Volumes<'_>, path: &Path<'_>, 
     let mut names: BTreeSet<&str> = others().map(|container| container.name.as_str()).collect();
     for (i, ephemeral) in spec.ephemeral_containers.iter().flatten().enumerate() {
         let path = path.index(i);
-        if let Some(container) = as_container(ephemeral) {
-            common(spec, &container, volumes, &path, errors);
-            trimmed_image(&container, &path, errors);
-            never_for_ephemeral(&container, &path, errors);
+        let container = as_container(ephemeral);
+        if let Some(container) = &container {
+            common(spec, container, volumes, &path, errors);
+            trimmed_image(container, &path, errors);
         }
         if !names.insert(&ephemeral.name) {
             errors.push(FieldError::duplicate(path.child("name"), &ephemeral.name));
@@ -96,6 +96,9 @@ pub(super) fn ephemeral(spec: &PodSpec, volumes: &Volumes<'_>, path: &Path<'_>, 
         let target = ephemeral.target_container_name.as_deref().unwrap_or_default();
         if !target.is_empty() && !others().any(|container| container.name == target) {
             errors.push(FieldError::not_found(path.child("targetContainerName"), target));
+        }
+        if let Some(container) = &container {
+            never_for_ephemeral(container, &path, errors);
         }
     }
 }

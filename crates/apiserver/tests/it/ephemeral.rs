@@ -1,0 +1,92 @@
+//! Ephemeral containers: added to a pod that is there, and nothing else.
+
+use http::Method;
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::door::{Door, pod};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const DOOR: &str = "/api/v1/namespaces/default/pods/web/ephemeralcontainers";
+
+async fn with_pod() -> Door {
+    let door = Door::open(Rules::kep());
+    door.post(PODS, &pod("web", "1", "1Gi")).await.ok();
+    door
+}
+
+fn shell(name: &str) -> Value {
+    json!({ "name": name, "image": "busybox:1", "targetContainerName": "main", "stdin": true })
+}
+
+#[tokio::test]
+async fn a_container_for_debugging_comes_to_a_pod_that_runs() {
+    let door = with_pod().await;
+    let before = door.get(DOOR).await.ok();
+    assert_eq!(before["kind"], "Pod");
+    // As `kubectl debug` does it.
+    let patch = json!({ "spec": { "ephemeralContainers": [shell("debugger-1")] } });
+    let patched = door.strategic(DOOR, &patch).await.ok();
+    let added = &patched["spec"]["ephemeralContainers"][0];
+    assert_eq!(added["name"], "debugger-1");
+    assert_eq!(
+        (&added["terminationMessagePath"], &added["imagePullPolicy"]),
+        (&json!("/dev/termination-log"), &json!("IfNotPresent"))
+    );
+    assert_eq!(patched["metadata"]["generation"], 2);
+    let mut whole = patched.clone();
+    whole["spec"]["ephemeralContainers"].as_array_mut().unwrap().push(shell("debugger-2"));
+    whole["spec"]["containers"][0]["image"] = json!("another");
+    whole["metadata"]["labels"] = json!({ "a": "b" });
+    whole["status"] = json!({ "phase": "Failed" });
+    let updated = door.put(DOOR, &whole).await.ok();
+    assert_eq!(updated["spec"]["ephemeralContainers"].as_array().unwrap().len(), 2);
+    assert_eq!(updated["spec"]["containers"], before["spec"]["containers"]);
+    assert_eq!(updated["status"], before["status"]);
+    assert!(updated["metadata"].get("labels").is_none());
+}
+
+#[tokio::test]
+async fn what_is_there_stays_and_what_comes_keeps_the_rules() {
+    let door = with_pod().await;
+    door.strategic(DOOR, &json!({ "spec": { "ephemeralContainers": [shell("one")] } })).await.ok();
+    let with = |containers: Value| json!({ "spec": { "ephemeralContainers": containers } });
+    let mut other_image = shell("one");
+    other_image["image"] = json!("busybox:2");
+    let mut resources = shell("two");
+    resources["resources"] = json!({ "limits": { "cpu": "1" } });
+    let mut nowhere = shell("two");
+    nowhere["targetContainerName"] = json!("nope");
+    let table = [
+        (
+            with(json!([])),
+            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"one\" may not be removed\n",
+        ),
+        (
+            with(json!([other_image])),
+            "spec.ephemeralContainers: Forbidden: existing ephemeral containers \"one\" may not be changed\nchanged:\n  image\n",
+        ),
+        (
+            with(json!([shell("one"), resources])),
+            "spec.ephemeralContainers[1].resources: Forbidden: cannot be set for an Ephemeral Container",
+        ),
+        (
+            with(json!([shell("one"), shell("main")])),
+            "spec.ephemeralContainers[1].name: Duplicate value: \"main\"",
+        ),
+        (
+            with(json!([shell("one"), nowhere])),
+            "spec.ephemeralContainers[1].targetContainerName: Not found: \"nope\"",
+        ),
+    ];
+    for (body, message) in table {
+        let (code, reason, text) =
+            door.ask(Method::PATCH, DOOR, "application/merge-patch+json", body.to_string()).await.refused();
+        assert_eq!((code, reason.as_str()), (422, "Invalid"), "{text}");
+        assert!(text.contains(message), "{text:?} does not say {message:?}");
+    }
+    // The main door does not take them.
+    let (code, _, _) =
+        door.merge(&format!("{PODS}/web"), &with(json!([shell("one"), shell("two")]))).await.refused();
+    assert_eq!(code, 422);
+}
