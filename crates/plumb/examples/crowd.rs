@@ -152,7 +152,7 @@ async fn watch(server: &Server, watchers: usize, events: usize) {
     // It may be there from an earlier round.
     drop(writer.send(Method::POST, MAPS, "application/json", body).await);
 
-    let waited = Arc::new(AtomicUsize::new(0));
+    let waited = Arc::new(AtomicUsize::new(watchers));
     let (reached, mut all) = mpsc::unbounded_channel::<Instant>();
     for watcher in 0..watchers {
         let connection = connections[watcher % connections.len()].clone();
@@ -172,26 +172,15 @@ async fn watch(server: &Server, watchers: usize, events: usize) {
                     let line: Vec<u8> = rest.drain(..=end).collect();
                     // Each watcher tells once that it has seen all that was there, and then of every change.
                     let bookmark = line.starts_with(br#"{"type":"BOOKMARK""#);
-                    if (bookmark && !std::mem::replace(&mut began, true)) || (began && !bookmark) {
-                        if waited.fetch_sub(1, Ordering::AcqRel) == 1 {
-                            let _ = reached.send(Instant::now());
-                        }
+                    let tells = if bookmark { !std::mem::replace(&mut began, true) } else { began };
+                    if tells && waited.fetch_sub(1, Ordering::AcqRel) == 1 {
+                        let _ = reached.send(Instant::now());
                     }
                 }
             }
         });
-        // Counted when it was started: nobody tells before.
-        waited.fetch_add(1, Ordering::AcqRel);
-        if watcher + 1 < watchers {
-            continue;
-        }
-        // Some may have told while others were not yet counted; the last to tell is the one that counts.
-        let patience = Duration::from_mins(2);
-        while waited.load(Ordering::Acquire) > 0 {
-            let _ = tokio::time::timeout(patience, all.recv()).await.expect("all watchers begin");
-        }
     }
-    while all.try_recv().is_ok() {}
+    tokio::time::timeout(Duration::from_mins(2), all.recv()).await.expect("all watchers begin");
 
     let (mut from_asked, mut from_answered) = (Vec::new(), Vec::new());
     for event in 1..=events {

@@ -113,7 +113,7 @@ async fn what_is_absurd_but_legal_is_answered() {
         for path in &paths {
             let request = Request::get(path.as_str()).body(Full::new(Bytes::new())).unwrap();
             let response = soon(connection.send(request)).await.unwrap();
-            assert_eq!(response.status(), 200, "{speech:?} {:.100}", path);
+            assert_eq!(response.status(), 200, "{speech:?} {path:.100}");
             if !path.contains("watch") {
                 soon(response.into_body().collect()).await.unwrap();
             }

@@ -94,13 +94,12 @@ impl Follower {
         assert!(revision > self.last, "revision {revision} came after {}", self.last);
         self.last = revision;
         let name = object["metadata"]["name"].as_str().unwrap().to_owned();
-        let before = match event["type"].as_str().unwrap() {
-            "DELETED" => self.maps.remove(&name),
-            _ => {
-                ledger.seen(object);
-                self.seen.insert(revision);
-                self.maps.insert(name.clone(), (revision, object["data"].clone()))
-            }
+        let before = if event["type"] == "DELETED" {
+            self.maps.remove(&name)
+        } else {
+            ledger.seen(object);
+            self.seen.insert(revision);
+            self.maps.insert(name.clone(), (revision, object["data"].clone()))
         };
         let added = event["type"] == "ADDED";
         // Those objects that were there before the first watch were never added to it.

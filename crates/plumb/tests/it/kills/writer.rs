@@ -39,10 +39,9 @@ pub(super) struct Writer {
     dice: Dice,
     /// The own object when it was last answered for: its content and revision.
     own: Option<(String, u64)>,
-    /// What a write without an answer wanted it to be.
-    own_in_doubt: Option<Option<String>>,
     field: Option<String>,
-    field_in_doubt: Option<String>,
+    /// What a write without an answer wanted to be so.
+    in_doubt: Option<Wanted>,
     /// Writes that were never answered, and how many of them were carried out all the same.
     pub(super) doubts: usize,
     pub(super) came_true: usize,
@@ -57,6 +56,8 @@ struct Step {
     wanted: Wanted,
 }
 
+/// What is so after a write: of the own object, which may be gone, or of the field.
+#[derive(Clone, Debug, PartialEq)]
 enum Wanted {
     Own(Option<String>),
     Field(String),
@@ -69,9 +70,8 @@ impl Writer {
             shared: shared(number % SHARED),
             dice: Dice::new(number as u64 + 1_000_000),
             own: None,
-            own_in_doubt: None,
             field: None,
-            field_in_doubt: None,
+            in_doubt: None,
             doubts: 0,
             came_true: 0,
         }
@@ -88,7 +88,7 @@ impl Writer {
         for turn in 0.. {
             let step = self.step(&format!("{}:{round}:{turn}", self.name));
             let answer = loop {
-                self.doubt(&step.wanted);
+                self.in_doubt = Some(step.wanted.clone());
                 let asked =
                     connection.ask(step.method.clone(), &step.path, step.media, step.body.clone()).await;
                 match asked {
@@ -98,14 +98,14 @@ impl Writer {
                     }
                     // Refused for now: nothing was done, which the next look at the object shows.
                     Ok((429, _)) => {
-                        self.settle();
+                        self.in_doubt = None;
                         tokio::task::yield_now().await;
                     }
                     Ok((200 | 201, answer)) => break answer,
                     Ok((status, answer)) => panic!("{} {}: {status} {answer}", step.method, step.path),
                 }
             };
-            self.settle();
+            self.in_doubt = None;
             match step.wanted {
                 Wanted::Own(None) => self.own = None,
                 Wanted::Own(Some(content)) => {
@@ -179,30 +179,17 @@ impl Writer {
         }
     }
 
-    fn doubt(&mut self, wanted: &Wanted) {
-        match wanted {
-            Wanted::Own(content) => self.own_in_doubt = Some(content.clone()),
-            Wanted::Field(content) => self.field_in_doubt = Some(content.clone()),
-        }
-    }
-
-    fn settle(&mut self) {
-        self.own_in_doubt = None;
-        self.field_in_doubt = None;
-    }
-
     /// Holds what a new start found against what was acknowledged, and takes it as what is so.
     pub(super) fn compare(&mut self, found: &BTreeMap<String, (u64, Value)>) {
         let own =
             found.get(&self.name).map(|(revision, data)| (data["v"].as_str().unwrap().to_owned(), *revision));
         if own != self.own {
             let content = own.as_ref().map(|(content, _)| content.clone());
+            let (name, sure) = (&self.name, &self.own);
             assert_eq!(
-                Some(content),
-                self.own_in_doubt,
-                "{}: acknowledged was {:?}, found is {own:?}",
-                self.name,
-                self.own
+                Some(Wanted::Own(content)),
+                self.in_doubt,
+                "{name}: acknowledged was {sure:?}, found {own:?}"
             );
             self.came_true += 1;
         }
@@ -210,14 +197,12 @@ impl Writer {
         let (_, shared) = &found[&self.shared];
         let field = shared[&self.name].as_str().map(str::to_owned);
         if field != self.field {
-            assert_eq!(
-                field, self.field_in_doubt,
-                "{} of {}: acknowledged was {:?}",
-                self.name, self.shared, self.field
-            );
+            let (name, shared, sure) = (&self.name, &self.shared, &self.field);
+            let wanted = field.clone().map(Wanted::Field);
+            assert_eq!(wanted, self.in_doubt, "{name} of {shared}: acknowledged was {sure:?}");
             self.came_true += 1;
         }
         self.field = field;
-        self.settle();
+        self.in_doubt = None;
     }
 }
