@@ -90,7 +90,7 @@ const EVENT: &str = r"
 apiVersion: v1
 kind: Event
 metadata: {name: web.1}
-involvedObject: {kind: Pod, name: web, namespace: default}
+involvedObject: {apiVersion: v1, kind: Pod, name: web, namespace: default}
 reason: Resized
 message: from 500m to 650m
 type: Normal
@@ -147,7 +147,7 @@ const SESSION: &[(&[&str], &str)] = &[
         "650m",
     ),
     (&["annotate", "pod", "web", "note=seen"], "annotated"),
-    (&["label", "pod", "web", "a-", "b=4"], "labeled"),
+    (&["label", "pod", "web", "a-", "b=4"], "modified"),
     (&["wait", "--for=jsonpath={.status.phase}=Pending", "pod/web", "--timeout=30s"], "condition met"),
     (&["create", "configmap", "settings", "--from-literal=k=v"], "created"),
     (&["create", "secret", "generic", "hidden", "--from-literal=k=v"], "created"),
@@ -225,7 +225,7 @@ fn kubectl_shows_differences_edits_and_tries() {
     // A refusal is told in its own words.
     let wrong = command(&cluster, &["create", "configmap", "m"]).output().unwrap();
     assert!(
-        String::from_utf8_lossy(&wrong.stderr).contains("(AlreadyExists): configmaps \"m\" already exists")
+        String::from_utf8_lossy(&wrong.stderr).contains("configmaps \"m\" already exists")
     );
 }
 
