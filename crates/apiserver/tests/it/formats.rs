@@ -232,8 +232,7 @@ async fn dry_runs_and_scales_come_in_the_form_that_is_asked_for() {
     door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
     let merge = [("accept", METADATA), ("content-type", "application/merge-patch+json")];
     let patch = r#"{"metadata":{"labels":{"a":"b"}}}"#;
-    let path = format!("{PODS}/a?dryRun=All");
-    let (_, _, bytes) = door.ask_with(Method::PATCH, &path, &merge, patch).await;
+    let (_, _, bytes) = door.ask_with(Method::PATCH, &format!("{PODS}/a?dryRun=All"), &merge, patch).await;
     let tried: Value = serde_json::from_slice(&bytes).unwrap();
     assert_eq!(
         (&tried["kind"], &tried["metadata"]["labels"]),

@@ -152,9 +152,9 @@ async fn an_event_is_one_object_in_both_groups() {
         names(&door.get(&format!("{CORE}?fieldSelector=involvedObject.name%3Dweb")).await.ok()),
         ["a", "b"]
     );
-    let (code, _, message) =
+    let (status, _, message) =
         door.get(&format!("{OWN}?fieldSelector=involvedObject.name%3Dweb")).await.refused();
-    assert_eq!((code, message.as_str()), (400, "field label not supported: involvedObject.name"));
+    assert_eq!((status, message.as_str()), (400, "field label not supported: involvedObject.name"));
 
     let (_, _, message) = door.get(&format!("{OWN}/nope")).await.refused();
     assert_eq!(message, "events.events.k8s.io \"nope\" not found");
@@ -162,8 +162,8 @@ async fn an_event_is_one_object_in_both_groups() {
     let series = json!({ "series": { "count": 2, "lastObservedTime": "2026-01-02T03:05:05.000000Z" } });
     door.merge(&format!("{OWN}/a"), &series).await.ok();
     assert_eq!(door.get(&format!("{CORE}/a")).await.ok()["series"]["count"], 2);
-    let (code, _, message) = door.merge(&format!("{OWN}/a"), &json!({ "note": "another" })).await.refused();
-    assert_eq!(code, 422);
+    let (status, _, message) = door.merge(&format!("{OWN}/a"), &json!({ "note": "another" })).await.refused();
+    assert_eq!(status, 422);
     assert!(
         message.starts_with("Event \"a\" is invalid: message: Invalid value")
             && message.contains("field is immutable"),
