@@ -3,6 +3,7 @@
 #![expect(clippy::expect_used, reason = "a measurement that cannot be set up is none")]
 
 use divan::{Bencher, black_box};
+use plumb_apischema::apply::{Ignored, OneVersion, Tracker};
 use plumb_apischema::patch::{self, strategic};
 use plumb_apischema::{Schema, json, openapi, protobuf};
 use serde_json::{Value, json};
@@ -105,4 +106,64 @@ fn json_patch_of_a_resize(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn describe_the_core_in_openapi() -> Option<Value> {
     openapi::document(Schema::builtin(), "", "v1")
+}
+
+/// A pod of three containers with two managers, and the same with another amount of CPU.
+fn tracked<T>(work: impl FnOnce(&Tracker<'_>, Value, Value) -> T) -> T {
+    let kind = Schema::builtin().kind("", "v1", "Pod").expect("pods");
+    let ignored = Ignored::fields([&["status"]]);
+    let versions = OneVersion { kind, api_version: "v1", ignored: &ignored };
+    let (api_version, now) = ("v1", "2026-03-01T10:00:00Z");
+    let tracker = Tracker { versions: &versions, api_version, kind: "Pod", subresource: "", now };
+    let mut old = pod();
+    let mut third = old["spec"]["containers"][0].clone();
+    third["name"] = json!("third");
+    old["spec"]["containers"].as_array_mut().expect("containers").push(third);
+    tracker.create(&mut old, "kubectl-create");
+    let mut first = old.clone();
+    first["spec"]["containers"][1]["resources"]["requests"]["cpu"] = json!("600m");
+    tracker.update(&old, &mut first, "resizer");
+    let mut new = first.clone();
+    new["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("700m");
+    work(&tracker, first, new)
+}
+
+#[divan::bench]
+fn track_a_changed_pod(bencher: Bencher<'_, '_>) {
+    tracked(|tracker, old, new| {
+        bencher.with_inputs(|| new.clone()).bench_values(|mut new| {
+            tracker.update(&old, &mut new, "resizer");
+            new
+        });
+    });
+}
+
+#[divan::bench]
+fn track_an_unchanged_pod(bencher: Bencher<'_, '_>) {
+    tracked(|tracker, old, _| {
+        bencher.with_inputs(|| old.clone()).bench_values(|mut new| {
+            tracker.update(&old, &mut new, "resizer");
+            new
+        });
+    });
+}
+
+#[divan::bench]
+fn track_a_new_pod(bencher: Bencher<'_, '_>) {
+    tracked(|tracker, mut old, _| {
+        old["metadata"].as_object_mut().expect("metadata").remove("managedFields");
+        bencher.with_inputs(|| old.clone()).bench_values(|mut new| {
+            tracker.create(&mut new, "resizer");
+            new
+        });
+    });
+}
+
+#[divan::bench]
+fn apply_to_a_pod(bencher: Bencher<'_, '_>) {
+    tracked(|tracker, old, _| {
+        let wanted = json!({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "web-0"}, "spec": {"containers": [
+            {"name": "web", "resources": {"requests": {"cpu": "800m"}}}]}});
+        bencher.bench(|| tracker.apply(black_box(&old), &wanted, "vpa", true).expect("applied"));
+    });
 }

@@ -11,18 +11,17 @@
 //!
 //! ```
 //! use plumb_apischema::Schema;
-//! use plumb_apischema::apply::{ApplyError, Ignored, OneVersion, Tracker, Types, empty};
+//! use plumb_apischema::apply::{Ignored, OneVersion, Tracker};
 //! use serde_json::json;
 //!
 //! let schema = Schema::builtin();
 //! let kind = schema.kind("", "v1", "ConfigMap").ok_or("no config maps")?;
-//! let versions = OneVersion { api_version: "v1", ty: Types::of_kind(kind), ignored: Ignored::Nothing };
-//! let (empty, now) = (empty(schema, kind), "2026-01-02T03:04:05Z");
-//! let tracker =
-//!     Tracker { versions: &versions, api_version: "v1", kind: "ConfigMap", subresource: "", now, empty: &empty };
+//! let versions = OneVersion { kind, api_version: "v1", ignored: &Ignored::Nothing };
+//! let now = "2026-01-02T03:04:05Z";
+//! let tracker = Tracker { versions: &versions, api_version: "v1", kind: "ConfigMap", subresource: "", now };
 //!
-//! let mut live = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a", "uid": "1"}, "data": {"x": "1"}});
-//! tracker.update(&empty, &mut live, "kubectl-create");
+//! let mut live = json!({"metadata": {"name": "a", "uid": "1"}, "data": {"x": "1"}});
+//! tracker.create(&mut live, "kubectl-create");
 //! let wanted = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "2"}});
 //! let refused = tracker.apply(&live, &wanted, "robot", false).map_err(|error| error.to_string());
 //!
@@ -30,7 +29,8 @@
 //!     refused,
 //!     Err("Apply failed with 1 conflict: conflict with \"kubectl-create\" using v1: .data.x".to_owned())
 //! );
-//! assert_eq!(tracker.apply(&live, &wanted, "robot", true).map(|applied| applied["data"]["x"] == "2"), Ok(true));
+//! let forced = tracker.apply(&live, &wanted, "robot", true).map_err(|_| "refused")?;
+//! assert_eq!(forced["data"]["x"], "2");
 //! # Ok::<(), &str>(())
 //! ```
 
@@ -43,6 +43,7 @@ mod set;
 mod tracker;
 mod types;
 mod value;
+mod versions;
 mod walk;
 
 use serde_json::{Map, Value};
@@ -53,8 +54,9 @@ pub use fields::FieldsError;
 pub use managers::{Manager, Managers, ManagersError, Operation};
 pub use scale::{Replicas, Scale};
 pub use set::FieldSet;
-pub use tracker::{ApplyError, Ignored, OneVersion, Tracker, Versions};
+pub use tracker::{ApplyError, Tracker};
 pub use types::{Type, Types};
+pub use versions::{CustomVersions, Ignored, OneVersion, Versions};
 pub use walk::{Comparison, TypeErrors};
 
 use crate::schema::{Kind, Schema};

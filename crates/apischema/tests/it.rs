@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod it {
+    mod apply;
     mod fixtures;
     mod fuzz;
     mod hostile;

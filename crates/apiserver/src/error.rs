@@ -118,6 +118,18 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(group, resource, name)
     }
 
+    /// Others manage what is to be another.
+    pub fn apply_conflict(message: impl Into<String>) -> Self {
+        let mut error = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        error.details = Some(Box::default());
+        error
+    }
+
+    /// It could not be done, for a reason that upstream has no word for.
+    pub fn failed(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
     /// The object was changed by someone else meanwhile.
     pub fn modified(group: &str, resource: &str, name: &str) -> Self {
         let why =
@@ -192,6 +204,12 @@ impl ApiError {
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 
+    /// The patch is in a format that is not read here.
+    pub fn unknown_patch() -> Self {
+        let message = "415: Unsupported Media Type";
+        Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message).about("", "", "")
+    }
+
     /// The body is too large.
     pub fn body_too_large(limit: usize) -> Self {
         let message = format!("Request entity too large: limit is {limit}");
@@ -246,10 +264,9 @@ impl ApiError {
             "metadata": {},
             "status": "Failure",
             "message": self.message,
-            "reason": self.reason,
         });
-        if self.reason.is_empty() {
-            status.as_object_mut().map(|fields| fields.remove("reason"));
+        if !self.reason.is_empty() {
+            status["reason"] = json!(self.reason);
         }
         if let Some(details) = &self.details {
             status["details"] = details.to_json();

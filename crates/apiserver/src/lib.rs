@@ -28,6 +28,7 @@ mod health;
 mod inside;
 pub mod kinds;
 pub mod kubeconfig;
+mod managers;
 mod metrics;
 mod negotiation;
 mod nodes;

@@ -12,13 +12,6 @@ use crate::alpha;
 use crate::error::ApiError;
 use crate::exchange::{media_type, unreadable};
 
-/// The formats that patches are read in.
-const FORMATS: &[&str] = &[
-    "application/json-patch+json",
-    "application/merge-patch+json",
-    "application/strategic-merge-patch+json",
-];
-
 /// A change of an object.
 pub(crate) enum Patch {
     /// A list of operations (RFC 6902).
@@ -36,7 +29,7 @@ impl Patch {
             "application/json-patch+json" => Self::Json,
             "application/merge-patch+json" => Self::Merge,
             "application/strategic-merge-patch+json" => Self::Strategic,
-            _ => return Err(ApiError::unsupported_media_type(FORMATS)),
+            _ => return Err(ApiError::unknown_patch()),
         };
         let mut parsed = json::parse(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
         if alpha::may_concern(body, rules) {

@@ -1,6 +1,7 @@
 //! What is special about a kind when it is written: what a new object gets, what an update keeps, what is
 //! refused.
 
+use plumb_apischema::{Schema, apply};
 use plumb_resize::field::FieldError;
 use plumb_resize::qos::QosClass;
 use serde_json::{Value, json};
@@ -20,18 +21,17 @@ fn has_generation(object: &Value) -> bool {
 
 /// Makes a new object what it has to be; it has its defaults.
 pub(crate) fn prepare_create(row: &Row, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
-    if row.has("status") && new.get("status").is_some() {
-        new.as_object_mut().map(|object| object.remove("status"));
+    if row.has("status") {
+        reset_status(row, new);
     }
     match (row.group(), row.kind()) {
         ("", "Pod") => pods::prepare_create(new, server)?,
         ("batch", "Job") => select_own_pods(new),
+        ("", "Service") => list_addresses(new),
         ("", "Namespace") => {
             new["spec"] = json!({ "finalizers": ["kubernetes"] });
             new["status"] = json!({ "phase": "Active" });
-            let name = new["metadata"]["name"].clone();
-            let labels = metadata(new).entry("labels").or_insert_with(|| json!({}));
-            labels["kubernetes.io/metadata.name"] = name;
+            label_with_name(new);
         }
         _ => {}
     }
@@ -39,6 +39,24 @@ pub(crate) fn prepare_create(row: &Row, new: &mut Value, server: &ApiServer) -> 
         metadata(new).insert("generation".into(), json!(1));
     }
     Ok(())
+}
+
+/// Gives a new object the status of one that nobody has said anything about: some of its fields are always there.
+fn reset_status(row: &Row, new: &mut Value) {
+    let Some(object) = new.as_object_mut() else { return };
+    match apply::empty(Schema::builtin(), row.body).get_mut("status") {
+        Some(status) => object.insert("status".to_owned(), status.take()),
+        None => object.remove("status"),
+    };
+}
+
+/// The addresses of a service begin with the one address that old clients know.
+fn list_addresses(service: &mut Value) {
+    let spec = &mut service["spec"];
+    let (one, all) = (spec["clusterIP"].clone(), spec.get("clusterIPs"));
+    if one.as_str().is_some_and(|address| !address.is_empty()) && all.is_none_or(Value::is_null) {
+        spec["clusterIPs"] = json!([one]);
+    }
 }
 
 /// Has a Job select the pods that are made for it, by its uid, unless it says that it selects others.
@@ -65,6 +83,7 @@ pub(crate) fn prepare_update(
     match (row.group(), row.kind()) {
         ("", "Pod") => return pods::prepare_update(old, new, server),
         ("", "Namespace") => new["spec"] = old["spec"].clone(),
+        ("", "Service") => list_addresses(new),
         _ => {}
     }
     Ok(())
@@ -76,6 +95,9 @@ pub(crate) fn complete(row: &Row, old: &Value, new: &mut Value, server: &ApiServ
         return pods::complete(old, new, server.rules());
     }
     defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+    if (row.group(), row.kind()) == ("", "Namespace") {
+        label_with_name(new);
+    }
     Ok(())
 }
 
@@ -84,6 +106,15 @@ pub(crate) fn complete(row: &Row, old: &Value, new: &mut Value, server: &ApiServ
 pub(crate) fn complete_stored(row: &Row, stored: &mut Value, server: &ApiServer) {
     if (row.group(), row.kind()) == ("", "Pod") {
         pods::complete_stored(stored, server.rules());
+    }
+}
+
+/// Labels a namespace with its name, once it has one.
+fn label_with_name(namespace: &mut Value) {
+    let name = meta(namespace, "name").to_owned();
+    if !name.is_empty() {
+        let labels = metadata(namespace).entry("labels").or_insert_with(|| json!({}));
+        labels["kubernetes.io/metadata.name"] = json!(name);
     }
 }
 

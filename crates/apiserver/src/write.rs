@@ -8,6 +8,7 @@ mod attempt;
 mod part;
 
 use http::{Response, StatusCode};
+use plumb_resize::field::FieldError;
 use plumb_store::{Event, Key, Object, Write, WriteError};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -17,10 +18,12 @@ pub(crate) use attempt::Attempts;
 pub(crate) use part::Part;
 
 use crate::admission::{Attributes, Operation};
+use crate::authz::authorize;
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::exchange::FieldValidation;
 use crate::kinds::Row;
+use crate::managers::{self, Wanted};
 use crate::object::{decode, encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
 use crate::present::{show, show_value};
@@ -33,6 +36,7 @@ const NAMES: usize = 8;
 
 /// Stores a new object.
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
+    managers::check_options(call, false)?;
     let decoded = call.read_object()?;
     call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
     make(call, call.to_stored(decoded.value)).await
@@ -40,11 +44,22 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
 
 /// Stores what a client asks for as a new object.
 pub(crate) async fn make(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
-    set_namespace(call, &mut asked)?;
-    clear(&mut asked);
+    complete_new(call, &mut asked)?;
+    managers::track_new(call, &mut asked);
+    admit_new(call, asked).await
+}
+
+/// Gives a new object what its client leaves out, and takes from it what is not a client's to say.
+fn complete_new(call: &Call, asked: &mut Value) -> Result<(), ApiError> {
+    set_namespace(call, asked)?;
+    clear(asked);
     asked["kind"] = json!(call.row.kind());
     asked["apiVersion"] = json!(call.row.api_version());
-    strategy::complete(&call.row, &Value::Null, &mut asked, &call.server)?;
+    strategy::complete(&call.row, &Value::Null, asked, &call.server)
+}
+
+/// Stores a new object that has its managers.
+async fn admit_new(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
     let (name, prefix) = (meta(&asked, "name").to_owned(), meta(&asked, "generateName").to_owned());
     let mut attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
     (attributes.name, attributes.generate_name) = (&name, &prefix);
@@ -99,8 +114,18 @@ async fn try_make(
 
 /// Stores another version of an object, or of a part of it.
 pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, ApiError> {
+    managers::check_options(call, call.verb == Verb::Patch && Wanted::is_asked(call))?;
     let asked = Asked::read(call)?;
     let key = call.row.key(call.namespace(), call.name())?;
+    if let (Asked::Applied(wanted), Part::Main) = (&asked, part)
+        && call.server.store().get(&key).is_none()
+    {
+        match make_applied(call, wanted).await {
+            // Somebody came between, and it is a change now.
+            Err(error) if error.reason == "AlreadyExists" => {}
+            answer => return answer,
+        }
+    }
     let mut attempts = Attempts::new(&call.server, &call.row, key);
     loop {
         match try_change(call, part, &asked, &mut attempts).await {
@@ -119,6 +144,33 @@ pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, Ap
             Err(error) => return attempts.settled(Err(error)).await,
         }
     }
+}
+
+/// Makes an object by applying it.
+async fn make_applied(call: &Call, wanted: &Wanted) -> Result<Response<Body>, ApiError> {
+    let mut asked = wanted.apply(call, None)?;
+    let (row, uid) = (&call.row, meta(&asked, "uid"));
+    if !uid.is_empty() {
+        let why = format!(
+            "uid mismatch: the provided object specified uid {uid}, and no existing object was found"
+        );
+        return Err(ApiError::conflict(row.group(), row.plural(), call.name(), &why));
+    }
+    has_name(call, &asked)?;
+    authorize(&call.user, Verb::Create, &call.target)?;
+    complete_new(call, &mut asked)?;
+    admit_new(call, asked).await
+}
+
+/// The name is the address's; a body that says otherwise is a mistake.
+fn has_name(call: &Call, new: &Value) -> Result<(), ApiError> {
+    let (given, name) = (meta(new, "name"), call.name());
+    if given.is_empty() || given == name {
+        return Ok(());
+    }
+    Err(ApiError::bad_request(format!(
+        "the name of the object ({given}) does not match the name on the URL ({name})"
+    )))
 }
 
 /// What came of a try to change an object.
@@ -146,9 +198,15 @@ async fn try_change(
     let revision = current.mod_revision.to_string();
     same_object(call, &old, &mut new, &revision)?;
     part.complete(call, &old, &mut new)?;
+    if !matches!(asked, Asked::Applied(_)) {
+        managers::track(call, &old, &mut new);
+    }
     let (chain, attributes) = (call.server.admission(), Attributes::of(call, Operation::Update, &old)?);
     chain.mutate(&attributes, &mut new).await?;
+    let kept = managers::take(&mut new);
     part.prepare_update(call, &old, &mut new)?;
+    managers::put(&mut new, kept);
+    managers::settle(&old, &mut new);
     part.validate_update(call, &old, &new)?;
     chain.validate(&attributes, &new).await?;
     if attributes.dry_run {
@@ -170,10 +228,15 @@ enum Asked {
     Whole(Value),
     /// Itself, with changes.
     Patched(Patch),
+    /// Itself, with what somebody wants in it.
+    Applied(Wanted),
 }
 
 impl Asked {
     fn read(call: &Call) -> Result<Self, ApiError> {
+        if call.verb != Verb::Update && Wanted::is_asked(call) {
+            return Wanted::read(call).map(Self::Applied);
+        }
         if call.verb != Verb::Update {
             return Patch::read(&call.head.headers, &call.body, call.server.rules()).map(Self::Patched);
         }
@@ -185,6 +248,7 @@ impl Asked {
     fn apply(&self, call: &Call, old: &Value) -> Result<Value, ApiError> {
         match self {
             Self::Whole(new) => Ok(new.clone()),
+            Self::Applied(wanted) => wanted.apply(call, Some(old)),
             Self::Patched(patch) => {
                 let decoded = patch.apply(call.body_kind(), &call.as_served(old))?;
                 call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
@@ -262,16 +326,16 @@ fn same_object(call: &Call, old: &Value, new: &mut Value, revision: &str) -> Res
         return Err(row.modified(name));
     }
     let (uid, own) = (meta(new, "uid"), meta(old, "uid"));
+    if !uid.is_empty() && uid != own && call.verb == Verb::Patch {
+        // A patch has no preconditions; the two rules that forbid it are told both.
+        let wrong = FieldError::invalid("metadata.uid", uid, "field is immutable");
+        return Err(ApiError::invalid(row.group(), row.kind(), name, &[wrong.clone(), wrong]));
+    }
     if !uid.is_empty() && uid != own {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own}");
         return Err(ApiError::conflict(row.group(), row.plural(), name, &why));
     }
-    let given = meta(new, "name");
-    if !given.is_empty() && given != name {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({given}) does not match the name on the URL ({name})"
-        )));
-    }
+    has_name(call, new)?;
     set_namespace(call, new)?;
     new["kind"] = json!(row.kind());
     new["apiVersion"] = json!(row.api_version());

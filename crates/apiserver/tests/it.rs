@@ -4,6 +4,7 @@
 
 mod it {
     mod absurd;
+    mod apply;
     mod authn;
     mod backward;
     mod clients;
@@ -21,4 +22,29 @@ mod it {
     mod tables;
     mod validation;
     mod watches;
+
+    use serde_json::Value;
+
+    /// Where two values differ, for the reader of a failed test.
+    fn difference(ours: &Value, theirs: &Value, path: &str) -> String {
+        match (ours, theirs) {
+            (Value::Object(ours), Value::Object(theirs)) => {
+                let mut names: Vec<&String> = ours.keys().chain(theirs.keys()).collect();
+                names.sort();
+                names.dedup();
+                let inside = names.into_iter().map(|name| match (ours.get(name), theirs.get(name)) {
+                    (Some(ours), Some(theirs)) => difference(ours, theirs, &format!("{path}.{name}")),
+                    (ours, theirs) => format!("{path}.{name}: {ours:?} instead of {theirs:?}; "),
+                });
+                inside.collect()
+            }
+            (Value::Array(ours), Value::Array(theirs)) if ours.len() == theirs.len() => {
+                let both = ours.iter().zip(theirs).enumerate();
+                both.map(|(place, (ours, theirs))| difference(ours, theirs, &format!("{path}[{place}]")))
+                    .collect()
+            }
+            _ if ours == theirs => String::new(),
+            _ => format!("{path}: {ours} instead of {theirs}; "),
+        }
+    }
 }

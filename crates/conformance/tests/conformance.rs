@@ -1,5 +1,9 @@
 //! The case table: that it is sound, and that it holds on the real Kubernetes.
 
+mod conformance {
+    mod apply;
+}
+
 use std::collections::BTreeSet;
 
 use plumb_conformance::{Dialect, Options, run, table};

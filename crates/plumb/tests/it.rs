@@ -8,6 +8,7 @@ mod it {
     mod hostile;
     mod kills;
     mod kubectl;
+    mod kubectl_apply;
     mod life;
     mod wire;
 }

@@ -127,7 +127,12 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
     }
 }
 
-fn place_value(object: &mut Map<String, Value>, schema: &crate::Schema, field: &Field, value: Value) {
+fn place_value(object: &mut Map<String, Value>, schema: &crate::Schema, field: &Field, mut value: Value) {
+    // An empty list is none, but an empty list of managers is the wish to forget them, which no other form of the
+    // object could carry: a list of an empty entry means the same.
+    if field.json == "managedFields" && value.as_array().is_some_and(Vec::is_empty) {
+        value = Value::Array(vec![Value::Object(Map::new())]);
+    }
     if zero::leaves_out(schema, field, &value) {
         object.remove(field.json);
     } else {

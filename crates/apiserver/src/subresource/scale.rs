@@ -1,14 +1,15 @@
 //! How many copies of something there are to be, whatever the something is.
 
 use http::{Response, StatusCode};
-use plumb_apischema::Schema;
 use plumb_apischema::schema::Kind;
+use plumb_apischema::{Schema, json as body};
 use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::exchange::object as read_object;
+use crate::managers::{self, Scaling, Wanted};
 use crate::object::{decode, meta};
 use crate::patching::Patch;
 use crate::present::show_other;
@@ -35,6 +36,7 @@ fn show(call: &Call, object: &Value) -> Result<Response<Body>, ApiError> {
 
 /// Changes how many there are to be.
 pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
+    managers::check_options(call, call.verb == Verb::Patch && Wanted::is_asked(call))?;
     let key = call.row.key(call.namespace(), call.name())?;
     let mut attempts = Attempts::new(&call.server, &call.row, key);
     loop {
@@ -50,8 +52,10 @@ pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
 async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<Value>, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
     let old = decode(&current.value)?;
-    let old_scale = scale_of(&old);
-    let mut scale = asked(call, &old_scale)?;
+    let scaling = Scaling::new(call, kind()?);
+    let mut old_scale = scale_of(&old);
+    scaling.begin(&old, &mut old_scale)?;
+    let mut scale = asked(call, &scaling, &old_scale)?;
     let given = meta(&scale, "resourceVersion");
     if !given.is_empty() && given != current.mod_revision.to_string() {
         return Err(call.row.modified(call.name()));
@@ -60,6 +64,8 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     chain.mutate(&attributes, &mut scale).await?;
     let mut new = old.clone();
     new["spec"]["replicas"] = scale.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
+    scaling.end(&scale, &mut new)?;
+    managers::settle(&old, &mut new);
     strategy::count_generation(&old, &mut new);
     strategy::validate_update(&call.row, &old, &new, &call.server)?;
     chain.validate(&attributes, &scale).await?;
@@ -74,12 +80,20 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
 }
 
 /// The scale that a client wants, given the one there is.
-fn asked(call: &Call, current: &Value) -> Result<Value, ApiError> {
-    let decoded = if call.verb == Verb::Update {
+fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, ApiError> {
+    if call.verb == Verb::Patch && Wanted::is_asked(call) {
+        let wanted = Wanted::read(call)?;
+        let applied = scaling.apply(&wanted, current)?;
+        wanted.judge(call)?;
+        let decoded = body::decode_value(Schema::builtin(), kind()?, applied);
+        return Ok(decoded.map_err(|error| ApiError::bad_request(error.to_string()))?.value);
+    }
+    let mut decoded = if call.verb == Verb::Update {
         read_object(&call.head.headers, &call.body, kind()?, call.server.rules())?
     } else {
         Patch::read(&call.head.headers, &call.body, call.server.rules())?.apply(kind()?, current)?
     };
+    scaling.track(current, &mut decoded.value);
     Ok(decoded.value)
 }
 

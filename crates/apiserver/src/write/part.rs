@@ -49,11 +49,14 @@ impl Part {
                         restore(old, new, &field);
                     }
                 }
-                for field in ["ownerReferences", "finalizers", "managedFields"] {
+                for field in ["ownerReferences", "finalizers"] {
                     restore_meta(old, new, field);
                 }
                 if (call.row.group(), call.row.kind()) == ("", "Pod") {
                     pods::prepare_status(old, new, call.server.rules())?;
+                }
+                if (call.row.group(), call.row.kind()) == ("apps", "Deployment") {
+                    restore_meta(old, new, "labels");
                 }
             }
             Self::Resize => pods::prepare_resize(call, old, new)?,

@@ -23,7 +23,7 @@ spec:
 ";
 
 /// The testbed's `kubectl`, turned to a cluster.
-fn command(cluster: &Cluster, args: &[&str]) -> Command {
+pub(super) fn command(cluster: &Cluster, args: &[&str]) -> Command {
     let cache = Cache::of_user().unwrap();
     let assets = Assets::find(&cache, Parts::ApiServer).expect("`testbed obtain` was run");
     let mut command = Command::new(assets.kubectl);
@@ -33,7 +33,7 @@ fn command(cluster: &Cluster, args: &[&str]) -> Command {
 
 /// Runs `kubectl`, feeds it, and answers with what it prints.
 #[track_caller]
-fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> String {
+pub(super) fn kubectl(cluster: &Cluster, args: &[&str], input: &str) -> String {
     let mut child = command(cluster, args)
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -59,6 +59,8 @@ impl Tracker<'_> {
         }
         let mut bare = live.clone();
         take_managed(&mut bare);
+        let empty = if known.0.is_empty() { self.versions.empty() } else { Value::Null };
+        let known = self.before_first(&empty, &bare, known)?;
         let mut answer = self.applied(&bare, wanted, known.clone(), manager, force);
         if let (Err(ApplyError::Conflicts(conflicts)), KUBECTL) = (&answer, manager)
             && let Some(own) = self.last_applied(&bare)
@@ -78,11 +80,27 @@ impl Tracker<'_> {
         Ok(object)
     }
 
+    /// The managers, if there are any; else one that has all that is there.
+    fn before_first<'a>(
+        &'a self,
+        empty: &'a Value,
+        live: &'a Value,
+        managers: Managers<'a>,
+    ) -> Result<Managers<'a>, ApplyError> {
+        if !managers.0.is_empty() {
+            return Ok(managers);
+        }
+        let Some((ty, _)) = self.versions.in_version(live, self.api_version) else { return Ok(managers) };
+        self.tracked(ty, empty, live, managers, BEFORE).map_err(|errors| {
+            ApplyError::Failed(format!("failed to create manager for existing fields: {errors}"))
+        })
+    }
+
     fn applied<'a>(
         &'a self,
         live: &'a Value,
         wanted: &'a Value,
-        mut managers: Managers<'a>,
+        managers: Managers<'a>,
         manager: &'a str,
         force: bool,
     ) -> Result<Value, ApplyError> {
@@ -91,10 +109,6 @@ impl Tracker<'_> {
         let Some((ty, _)) = self.versions.in_version(live, self.api_version) else {
             return Err(ApplyError::Failed(format!("no corresponding type for {}", self.name_of(wanted))));
         };
-        if managers.0.is_empty() {
-            managers = (self.tracked(ty, self.empty, live, managers, BEFORE))
-                .map_err(failed("failed to create manager for existing fields"))?;
-        }
         validate(ty, wanted, false).map_err(|errors| {
             let name = self.name_of(wanted);
             ApplyError::Failed(format!("failed to create typed patch object ({name}): {errors}"))

@@ -12,8 +12,13 @@ use crate::apply::walk::{Comparison, TypeErrors, compare, reconcile};
 static UNMANAGED: LazyLock<FieldSet<'static>> = LazyLock::new(unmanaged);
 
 impl Tracker<'_> {
+    /// Writes into a new object who manages its fields: whoever makes it.
+    pub fn create(&self, new: &mut Value, manager: &str) {
+        self.update(&self.versions.empty(), new, manager);
+    }
+
     /// Writes into a new version of an object who manages its fields now: whoever writes manages what it has
-    /// changed, and nobody else does any more. For a new object, the old one is [`empty`](Self::empty).
+    /// changed, and nobody else does any more.
     ///
     /// What cannot be told is not: an object that is not of its type has no managers.
     pub fn update(&self, old: &Value, new: &mut Value, manager: &str) {

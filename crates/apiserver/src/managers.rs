@@ -1,0 +1,331 @@
+//! Who manages which fields of an object: kept on every write, and what an apply is decided by.
+//!
+//! The rules are those of [`plumb_apischema::apply`]; here it is said who writes, which part of the object, and
+//! which fields a write to that part does not decide.
+
+mod wanted;
+
+use std::borrow::Cow;
+use std::sync::LazyLock;
+
+use http::header::USER_AGENT;
+use plumb_apischema::Schema;
+use plumb_apischema::apply::{
+    self, Ignored, ManagersError, OneVersion, Replicas, Scale, Tracker, Type, Types, Versions,
+};
+use plumb_apischema::schema::Kind;
+use plumb_resize::field::{BadValue, FieldError};
+use serde_json::{Map, Value};
+
+pub(crate) use wanted::Wanted;
+
+use crate::error::ApiError;
+use crate::kinds::Row;
+use crate::object::moment;
+use crate::server::Call;
+use crate::target::Verb;
+
+/// How long a manager's name may be.
+const LONGEST_NAME: usize = 128;
+
+/// What a write to a part of an object does not decide.
+struct Undecided {
+    status: Ignored,
+    spec: Ignored,
+    spec_and_metadata: Ignored,
+    spec_and_labels: Ignored,
+    pod_status: Ignored,
+    signing_request: Ignored,
+    signing_request_status: Ignored,
+    signing_request_approval: Ignored,
+}
+
+static UNDECIDED: LazyLock<Undecided> = LazyLock::new(|| Undecided {
+    status: Ignored::fields([&["status"]]),
+    spec: Ignored::fields([&["spec"]]),
+    spec_and_metadata: Ignored::fields([&["spec"], &["metadata"]]),
+    spec_and_labels: Ignored::fields([&["spec"], &["metadata", "labels"]]),
+    pod_status: Ignored::fields([
+        &["spec"],
+        &["metadata", "deletionTimestamp"],
+        &["metadata", "ownerReferences"],
+    ]),
+    signing_request: Ignored::fields([&["spec"], &["status"]]),
+    signing_request_status: Ignored::fields([&["spec"], &["status", "conditions"]]),
+    signing_request_approval: Ignored::fields([&["spec"], &["status", "certificate"]]),
+});
+
+/// What a write to a part of a kind's objects does not decide.
+fn undecided(row: &Row, subresource: &str) -> &'static Ignored {
+    let all = &*UNDECIDED;
+    match (subresource, row.group(), row.kind()) {
+        ("", "certificates.k8s.io", "CertificateSigningRequest") => &all.signing_request,
+        ("status", "certificates.k8s.io", "CertificateSigningRequest") => &all.signing_request_status,
+        ("approval", ..) => &all.signing_request_approval,
+        ("status", "", "Pod") => &all.pod_status,
+        ("status", "apps", "Deployment") => &all.spec_and_labels,
+        (
+            "status",
+            "admissionregistration.k8s.io"
+            | "apiregistration.k8s.io"
+            | "flowcontrol.apiserver.k8s.io"
+            | "resource.k8s.io",
+            _,
+        )
+        | ("status", "networking.k8s.io", "ServiceCIDR")
+        | ("status", "storage.k8s.io", "VolumeAttachment") => &all.spec_and_metadata,
+        ("status", ..) => &all.spec,
+        ("finalize", ..) => &all.status,
+        ("", ..) if row.has("status") => &all.status,
+        _ => &Ignored::Nothing,
+    }
+}
+
+/// The versions of a kind, for a request that speaks one of them.
+struct Spoken<'c> {
+    call: &'c Call,
+    api_version: String,
+    ignored: &'static Ignored,
+}
+
+impl Versions for Spoken<'_> {
+    fn in_version<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<(Type<'v>, Cow<'v, Value>)> {
+        let (own, stored) = (self.call.body_kind(), self.call.row.body);
+        let is_own = object.get("apiVersion").is_none_or(|version| *version == *self.api_version);
+        if api_version == self.api_version {
+            let object = if is_own { Cow::Borrowed(object) } else { self.call.as_served(object) };
+            return Some((Types::of_kind(own), object));
+        }
+        let served = self.call.served.as_ref().filter(|_| api_version == self.call.row.api_version())?;
+        let object = if is_own {
+            Cow::Owned(served.store(&self.call.row, object.clone()))
+        } else {
+            Cow::Borrowed(object)
+        };
+        Some((Types::of_kind(stored), object))
+    }
+
+    fn ignored(&self, _: &str) -> &Ignored {
+        self.ignored
+    }
+
+    fn empty(&self) -> Value {
+        apply::empty(Schema::builtin(), self.call.body_kind())
+    }
+}
+
+/// Does something with the tracker of the part of an object that a request is about, in the version it speaks.
+fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
+    let row = call.served.as_ref().map_or(&call.row, |served| &served.row);
+    let (api_version, now) = (row.api_version(), moment(call.server.now()));
+    let subresource = call.target.subresource.as_deref().unwrap_or_default();
+    let versions =
+        Spoken { call, api_version: api_version.clone(), ignored: undecided(&call.row, subresource) };
+    work(&Tracker {
+        versions: &versions,
+        api_version: &api_version,
+        kind: row.kind(),
+        subresource,
+        now: &now,
+    })
+}
+
+/// Writes into a new object who manages its fields.
+pub(crate) fn track_new(call: &Call, new: &mut Value) {
+    as_spoken(call, new, |new| with_tracker(call, |tracker| tracker.create(new, &manager(call))));
+}
+
+/// Writes into a new version of an object who manages its fields now.
+pub(crate) fn track(call: &Call, old: &Value, new: &mut Value) {
+    let old = call.as_served(old);
+    as_spoken(call, new, |new| with_tracker(call, |tracker| tracker.update(&old, new, &manager(call))));
+}
+
+/// Does something to the managers of an object, as it is in the version that a request speaks.
+fn as_spoken(call: &Call, object: &mut Value, work: impl FnOnce(&mut Value)) {
+    if call.served.is_none() {
+        return work(object);
+    }
+    let mut spoken = call.as_served(object).into_owned();
+    work(&mut spoken);
+    put(object, take(&mut spoken));
+}
+
+/// The managers of an object's scale, which are those of one of its fields.
+pub(crate) struct Scaling<'c> {
+    call: &'c Call,
+    kind: &'c Kind,
+    api_version: String,
+}
+
+/// Where the kinds that Kubernetes scales have their number of replicas.
+#[derive(Debug)]
+struct InSpec<'a>(&'a str);
+
+impl Replicas for InSpec<'_> {
+    fn path(&self, api_version: &str) -> Option<Vec<&str>> {
+        (api_version == self.0).then(|| vec!["spec", "replicas"])
+    }
+}
+
+impl<'c> Scaling<'c> {
+    /// The managers of scales, which are of this kind.
+    pub(crate) fn new(call: &'c Call, kind: &'c Kind) -> Self {
+        Self { call, kind, api_version: call.row.api_version() }
+    }
+
+    /// Gives a scale its managers.
+    pub(crate) fn begin(&self, object: &Value, scale: &mut Value) -> Result<(), ApiError> {
+        let replicas = InSpec(&self.api_version);
+        let handler = Scale { api_version: &self.api_version, replicas: &replicas };
+        put(scale, handler.down(object.pointer("/metadata/managedFields")).map_err(unreadable)?);
+        Ok(())
+    }
+
+    /// Writes into a new scale who manages it now.
+    pub(crate) fn track(&self, old: &Value, new: &mut Value) {
+        self.with_tracker(|tracker| tracker.update(old, new, &manager(self.call)));
+    }
+
+    /// Applies to a scale.
+    pub(crate) fn apply(&self, wanted: &Wanted, old: &Value) -> Result<Value, ApiError> {
+        self.with_tracker(|tracker| wanted.decide(tracker, Some(old)))
+    }
+
+    /// Gives the object the managers that it has once its scale is another.
+    pub(crate) fn end(&self, scale: &Value, object: &mut Value) -> Result<(), ApiError> {
+        let replicas = InSpec(&self.api_version);
+        let handler = Scale { api_version: &self.api_version, replicas: &replicas };
+        let known = take(object);
+        let scaled = scale.pointer("/metadata/managedFields");
+        put(object, handler.up(known.as_ref(), scaled).map_err(unreadable)?);
+        Ok(())
+    }
+
+    fn with_tracker<T>(&self, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
+        let now = moment(self.call.server.now());
+        let api_version = "autoscaling/v1";
+        let versions = OneVersion { kind: self.kind, api_version, ignored: &Ignored::Nothing };
+        work(&Tracker { versions: &versions, api_version, kind: "Scale", subresource: "scale", now: &now })
+    }
+}
+
+fn unreadable(error: ManagersError) -> ApiError {
+    ApiError::failed(error.to_string())
+}
+
+/// The name of whoever writes: the one it gives, else what its agent calls itself.
+pub(crate) fn manager(call: &Call) -> String {
+    match call.query.get("fieldManager") {
+        Some(name) if !name.is_empty() => name.to_owned(),
+        _ => {
+            let agent =
+                call.head.headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
+            named_after(agent.as_deref().unwrap_or_default())
+        }
+    }
+}
+
+/// What stands before the first slash of an agent, as far as it can be printed and is not too long.
+fn named_after(agent: &str) -> String {
+    let mut name = String::new();
+    for letter in agent.split('/').next().unwrap_or_default().chars().filter(|letter| is_printed(*letter)) {
+        if name.len() + letter.len_utf8() > LONGEST_NAME {
+            break;
+        }
+        name.push(letter);
+    }
+    name
+}
+
+/// Whether a letter can be seen; of spaces, only the plain one.
+fn is_printed(letter: char) -> bool {
+    letter == ' ' || !(letter.is_control() || letter.is_whitespace() || letter == '\u{fffd}')
+}
+
+/// Holds the parameters of a write to the rules.
+pub(crate) fn check_options(call: &Call, applies: bool) -> Result<(), ApiError> {
+    let mut errors = Vec::new();
+    let name = call.query.get("fieldManager").unwrap_or_default();
+    if applies && name.is_empty() {
+        errors.push(FieldError::required("fieldManager", "is required for apply patch"));
+    }
+    if !applies && call.verb == Verb::Patch && call.query.get("force").is_some() {
+        errors.push(FieldError::forbidden("force", "may not be specified for non-apply patch"));
+    }
+    if name.len() > LONGEST_NAME {
+        errors.push(FieldError::too_long("fieldManager", LONGEST_NAME));
+    }
+    for (place, letter) in name.char_indices().filter(|(_, letter)| !is_printed(*letter)) {
+        let why = format!("invalid character U+{:04X} (at position {place})", u32::from(letter));
+        errors.push(FieldError::invalid("fieldManager", name, why));
+    }
+    if let Some(dry_run) = call.query.get("dryRun").filter(|value| *value != "All") {
+        errors.push(FieldError::not_supported("dryRun", BadValue::Bare(format!("[{dry_run:?}]")), &["All"]));
+    }
+    if let Some(validation) = call.query.get("fieldValidation") {
+        let known = ["", "Ignore", "Strict", "Warn"];
+        if !known.contains(&validation) {
+            errors.push(FieldError::not_supported("fieldValidation", validation, &known));
+        }
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    let kind = match call.verb {
+        Verb::Create => "CreateOptions",
+        Verb::Patch => "PatchOptions",
+        _ => "UpdateOptions",
+    };
+    Err(ApiError::invalid("meta.k8s.io", kind, "", &errors))
+}
+
+/// Takes the managers out of an object, for as long as it is prepared to be stored.
+pub(crate) fn take(object: &mut Value) -> Option<Value> {
+    object.get_mut("metadata")?.as_object_mut()?.remove("managedFields")
+}
+
+/// Puts the managers back.
+pub(crate) fn put(object: &mut Value, managers: Option<Value>) {
+    let Some(metadata) = object.get_mut("metadata").and_then(Value::as_object_mut) else { return };
+    match managers {
+        Some(managers) => metadata.insert("managedFields".to_owned(), managers),
+        None => metadata.remove("managedFields"),
+    };
+}
+
+/// Puts the moments of the managers back to what they were, if nothing else has changed: a write that changes
+/// nothing leaves no trace.
+pub(crate) fn settle(old: &Value, new: &mut Value) {
+    if !differs_in_moments_only(old, new) {
+        return;
+    }
+    if let Some(managers) = old.pointer("/metadata/managedFields") {
+        put(new, Some(managers.clone()));
+    }
+}
+
+fn differs_in_moments_only(old: &Value, new: &Value) -> bool {
+    let (Some(was), Some(is)) = (managers_of(old), managers_of(new)) else { return false };
+    if was.is_empty() || was.len() != is.len() || was == is {
+        return false;
+    }
+    was.iter().zip(is).all(|(was, is)| same_but(was, is, "time", |_, _| true))
+        && same_but(old, new, "metadata", |was, is| same_but(was, is, "managedFields", |_, _| true))
+}
+
+fn managers_of(object: &Value) -> Option<&[Value]> {
+    object.get("metadata")?.get("managedFields")?.as_array().map(Vec::as_slice)
+}
+
+/// Whether two objects are the same in all fields but one, which is judged otherwise.
+fn same_but(one: &Value, other: &Value, field: &str, judge: impl Fn(&Value, &Value) -> bool) -> bool {
+    let (Some(one), Some(other)) = (one.as_object(), other.as_object()) else { return one == other };
+    let counted = |object: &Map<String, Value>| object.len() - usize::from(object.contains_key(field));
+    counted(one) == counted(other)
+        && one.iter().all(|(name, value)| match other.get(name) {
+            Some(other) if name == field => judge(value, other),
+            Some(other) => value == other,
+            None => name == field,
+        })
+}

@@ -1,0 +1,130 @@
+use bytes::Bytes;
+use plumb_apischema::Schema;
+use plumb_apischema::apply::{ApplyError, Tracker, conflict_message};
+use plumb_apischema::json;
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::{manager, with_tracker};
+use crate::alpha;
+use crate::error::{ApiError, Cause};
+use crate::exchange::{FieldValidation, media_type, unreadable};
+use crate::server::Call;
+use crate::yaml;
+
+/// The format of what is applied.
+pub(crate) const APPLY: &str = "application/apply-patch+yaml";
+
+/// What somebody applies.
+pub(crate) struct Wanted {
+    object: Value,
+    manager: String,
+    force: bool,
+    /// What is said of fields that come twice, if any do.
+    twice: Option<String>,
+}
+
+impl Wanted {
+    /// Whether a request applies.
+    pub(crate) fn is_asked(call: &Call) -> bool {
+        media_type(&call.head.headers) == APPLY
+    }
+
+    /// Reads what is applied.
+    pub(crate) fn read(call: &Call) -> Result<Self, ApiError> {
+        let force = call.query.is_on("force")?;
+        let (object, twice) = read(&call.body, call.server.rules())?;
+        Ok(Self { object, manager: manager(call), force, twice })
+    }
+
+    /// Applies it to an object, or to none. What comes out is an object of its kind with managers, and without
+    /// defaults.
+    pub(crate) fn apply(&self, call: &Call, live: Option<&Value>) -> Result<Value, ApiError> {
+        let live = live.map(|live| call.as_served(live));
+        let applied = with_tracker(call, |tracker| self.decide(tracker, live.as_deref()))?;
+        self.judge(call)?;
+        let kind = call.body_kind();
+        let decoded = json::decode_value(Schema::builtin(), kind, applied);
+        Ok(call.to_stored(decoded.map_err(|error| unreadable(kind, error))?.value))
+    }
+
+    /// Applies it by a tracker.
+    pub(crate) fn decide(&self, tracker: &Tracker<'_>, live: Option<&Value>) -> Result<Value, ApiError> {
+        let empty;
+        let live = match live {
+            Some(live) => live,
+            None => {
+                empty = tracker.versions.empty();
+                &empty
+            }
+        };
+        tracker.apply(live, &self.object, &self.manager, self.force).map_err(refused)
+    }
+
+    /// Tells of fields that come twice, or refuses them.
+    pub(crate) fn judge(&self, call: &Call) -> Result<(), ApiError> {
+        let validation = FieldValidation::of(&call.query)?;
+        if validation == FieldValidation::Ignore {
+            return Ok(());
+        }
+        let Some(twice) = self.twice.clone() else { return Ok(()) };
+        if validation == FieldValidation::Strict {
+            return Err(ApiError::bad_request(format!("error strict decoding YAML: {twice}")));
+        }
+        call.warn(vec![twice]);
+        Ok(())
+    }
+}
+
+/// Reads YAML, of which JSON is a part.
+fn read(body: &Bytes, rules: &Rules) -> Result<(Value, Option<String>), ApiError> {
+    let refuse = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
+    // Most is JSON, which is read faster as such; only what comes twice is told as YAML.
+    let parsed = match json::parse(body) {
+        Ok(parsed) if parsed.strict.is_empty() => parsed,
+        _ => yaml::parse(body).map_err(|said| {
+            // Upstream's reader says what is wrong and not where.
+            let why = said.split(" at line ").next().unwrap_or_default();
+            refuse(format!("error converting YAML to JSON: {why}"))
+        })?,
+    };
+    let twice = parsed.strict.first().map(|twice| format!("error converting YAML to JSON: {twice}"));
+    let mut object = parsed.value;
+    if object.is_null() {
+        object = Value::Object(serde_json::Map::new());
+    }
+    if !object.is_object() {
+        let sort = match object {
+            Value::Array(_) => "array",
+            Value::String(_) => "string",
+            Value::Number(_) => "number",
+            _ => "bool",
+        };
+        return Err(refuse(format!(
+            "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {sort} into Go value of type map[string]interface {{}}"
+        )));
+    }
+    if alpha::may_concern(body, rules) {
+        alpha::translate(&mut object, rules);
+    }
+    Ok((object, twice))
+}
+
+/// The refusal of an apply.
+fn refused(error: ApplyError) -> ApiError {
+    match error {
+        ApplyError::BadRequest(why) => ApiError::bad_request(why),
+        ApplyError::Failed(why) => ApiError::failed(why),
+        ApplyError::Conflicts(conflicts) => {
+            let mut refusal = ApiError::apply_conflict(conflict_message(&conflicts));
+            for conflict in conflicts {
+                refusal = refusal.because(Cause {
+                    reason: "FieldManagerConflict".to_owned(),
+                    message: format!("conflict with {}", conflict.manager),
+                    field: conflict.field,
+                });
+            }
+            refusal
+        }
+    }
+}

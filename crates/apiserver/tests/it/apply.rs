@@ -1,0 +1,193 @@
+//! Server-side apply, held against what kube-apiserver 1.36.4 answered to the same requests.
+//!
+//! `apply/kubernetes.jsonl` has a story in each line: requests by several managers, and what the real one answered.
+//! It was written by the lane that runs the same stories against the real one, and is compared by it.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use bytes::Bytes;
+use http::{Method, Request};
+use http_body_util::{BodyExt, Full};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use plumb_apischema::patch;
+use plumb_apiserver::authn::{Authenticator, Tokens, User};
+use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_resize::rules::Rules;
+use plumb_store::{Options, Store};
+use serde_json::{Value, json};
+
+use super::door::{Door, NOW, admin};
+
+const STORIES: &str = include_str!("apply/kubernetes.jsonl");
+
+/// What kube-apiserver fills in that nobody asked for, and that is no matter of managers.
+const FILLED_IN: [&str; 9] = [
+    "/spec/clusterIPs",
+    "/spec/ipFamilies",
+    "/spec/ipFamilyPolicy",
+    "/spec/serviceAccount",
+    "/spec/serviceAccountName",
+    "/spec/tolerations",
+    "/spec/priority",
+    "/spec/preemptionPolicy",
+    "/status",
+];
+
+/// A server whose clock goes on when it is told to.
+struct Teller {
+    server: ApiServer,
+    seconds: Arc<AtomicI64>,
+    _folder: tempfile::TempDir,
+}
+
+impl Teller {
+    fn open() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
+        let begin: Timestamp = NOW.parse().unwrap();
+        let seconds = Arc::new(AtomicI64::new(0));
+        let passed = seconds.clone();
+        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let config = Config {
+            store,
+            rules: Rules::v1_36(),
+            clock: Arc::new(move || begin + SignedDuration::from_secs(passed.load(Ordering::Relaxed))),
+            limits: Limits::default(),
+            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+        };
+        Self { server: ApiServer::new(config).unwrap(), seconds, _folder: folder }
+    }
+
+    async fn ask(&self, method: &str, uri: &str, media: &str, agent: &str, body: Bytes) -> (u16, Value) {
+        let request = Request::builder()
+            .method(Method::from_bytes(method.as_bytes()).unwrap())
+            .uri(uri)
+            .header("content-type", media)
+            .header("user-agent", agent)
+            .extension(admin())
+            .body(Full::new(body))
+            .unwrap();
+        let (head, body) = self.server.handle(request).await.into_parts();
+        let body = body.collect().await.unwrap().to_bytes();
+        (head.status.as_u16(), serde_json::from_slice(&body).unwrap())
+    }
+
+    /// Does what a step says.
+    async fn act(&self, step: &Value) -> (u16, Value) {
+        let text = |field: &str| step[field].as_str().unwrap_or_default();
+        let (path, agent) = (text("path"), text("agent"));
+        let body = match step.get("change") {
+            Some(change) => {
+                let (_, current) = self.ask("GET", path, "", agent, Bytes::new()).await;
+                patch::merge(current, change.clone()).to_string()
+            }
+            None => match &step["body"] {
+                Value::Null => String::new(),
+                Value::String(text) => text.clone(),
+                body => body.to_string(),
+            },
+        };
+        let uri =
+            if text("query").is_empty() { path.to_owned() } else { format!("{path}?{}", text("query")) };
+        self.ask(text("method"), &uri, text("media"), agent, body.into()).await
+    }
+}
+
+/// What of an answer is compared: everything but what is new in each run.
+fn compared(mut answer: Value, last: &mut String, in_order: bool) -> Value {
+    let list = answer.pointer_mut("/details/causes").and_then(Value::as_array_mut);
+    if let Some(causes) = list {
+        // Upstream tells them in the order of a Go map.
+        causes.sort_by_key(ToString::to_string);
+    }
+    if answer["kind"] == "Status" {
+        return answer;
+    }
+    for pointer in FILLED_IN {
+        let (owner, field) = pointer.rsplit_once('/').unwrap();
+        let kept = pointer == "/status" && matches!(answer["kind"].as_str(), Some("Deployment" | "Scale"));
+        if let Some(owner) = answer.pointer_mut(owner).and_then(Value::as_object_mut)
+            && !kept
+        {
+            owner.remove(field);
+        }
+    }
+    let Some(metadata) = answer["metadata"].as_object_mut() else { return answer };
+    for field in ["uid", "creationTimestamp"] {
+        metadata.remove(field);
+    }
+    if let Some(revision) = metadata.remove("resourceVersion") {
+        let revision = revision.as_str().unwrap_or_default();
+        metadata.insert("moved".to_owned(), json!(revision != last));
+        revision.clone_into(last);
+    }
+    let managers = metadata.get_mut("managedFields").and_then(Value::as_array_mut);
+    for entry in managers.into_iter().flatten() {
+        if !entry["time"].is_boolean() {
+            entry["time"] = json!(entry.get("time").is_some());
+        }
+    }
+    if let Some(managers) = metadata.get_mut("managedFields").and_then(Value::as_array_mut)
+        && !in_order
+    {
+        managers.sort_by_key(|entry| {
+            ["operation", "manager", "apiVersion", "subresource", "time"]
+                .map(|field| entry[field].to_string())
+        });
+    }
+    answer
+}
+
+#[tokio::test]
+async fn every_answer_is_the_one_of_kube_apiserver() {
+    let teller = Teller::open();
+    let namespace = json!({ "metadata": { "name": "ssa" } }).to_string().into();
+    teller.ask("POST", "/api/v1/namespaces", "application/json", "test", namespace).await;
+    let (mut told, mut wrong) = (0, Vec::new());
+    for story in STORIES.lines() {
+        let story: Value = serde_json::from_str(story).unwrap();
+        let in_order = story["slow"] == true;
+        let (mut ours, mut theirs) = (String::new(), String::new());
+        for (place, step) in story["steps"].as_array().unwrap().iter().enumerate() {
+            if in_order {
+                teller.seconds.fetch_add(1, Ordering::Relaxed);
+            }
+            let (code, answer) = teller.act(step).await;
+            let answer = json!({ "code": code, "body": compared(answer, &mut ours, in_order) });
+            let mut expected = step["answer"].clone();
+            expected["body"] = compared(expected["body"].take(), &mut theirs, in_order);
+            told += 1;
+            if answer != expected {
+                let story = story["name"].as_str().unwrap();
+                wrong.push(format!("{story}, step {place}: {}", super::difference(&answer, &expected, "")));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "{} of {told} answers:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+#[tokio::test]
+async fn kube_applies() {
+    let door = Door::open(Rules::kep());
+    let client =
+        Client::new(door.server.inside(User::new("kubernetes-admin", "", ["system:masters"])), "default");
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let wanted = |value: &str| {
+        let data = json!({ "x": value });
+        json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" }, "data": data })
+    };
+    let made = maps.patch("a", &PatchParams::apply("one"), &Patch::Apply(wanted("1"))).await.unwrap();
+    let managers = made.metadata.managed_fields.unwrap();
+    assert_eq!(managers[0].manager.as_deref(), Some("one"));
+    let refused = maps.patch("a", &PatchParams::apply("two"), &Patch::Apply(wanted("2"))).await.unwrap_err();
+    let kube::Error::Api(refused) = refused else { panic!("{refused}") };
+    assert_eq!((refused.code, refused.reason.as_str()), (409, "Conflict"));
+    let forced = PatchParams::apply("two").force();
+    let taken = maps.patch("a", &forced, &Patch::Apply(wanted("2"))).await.unwrap();
+    assert_eq!(taken.data.unwrap()["x"], "2");
+}

@@ -1,0 +1,117 @@
+//! The stories of server-side apply that ours is held against, told to the real Kubernetes again.
+
+use std::time::Duration;
+
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use plumb_apischema::patch;
+use plumb_testbed::{Cluster, Config, Parts};
+use serde_json::{Value, json};
+
+/// What kube-apiserver answered when the stories were written down; with `PLUMB_UPDATE=1` they are written anew.
+const STORIES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../apiserver/tests/it/apply/kubernetes.jsonl");
+
+async fn ask(client: &Client, method: &str, uri: &str, step: &Value, body: String) -> (u16, Value) {
+    let text = |field: &str| step[field].as_str().unwrap_or_default();
+    let request = Request::builder()
+        .method(method)
+        .uri(uri)
+        .header("accept", "application/json")
+        .header("user-agent", text("agent"))
+        .header("content-type", text("media"))
+        .body(Body::from(body.into_bytes()))
+        .expect("a request");
+    let (head, body) = client.send(request).await.expect("an answer").into_parts();
+    let bytes = body.collect().await.expect("a body").to_bytes();
+    (head.status.as_u16(), serde_json::from_slice(&bytes).expect("JSON"))
+}
+
+/// An answer without what is new in each run.
+fn compared(mut answer: Value, last: &mut String, in_order: bool) -> Value {
+    if let Some(causes) = answer.pointer_mut("/details/causes").and_then(Value::as_array_mut) {
+        causes.sort_by_key(ToString::to_string);
+    }
+    let is_status = answer["kind"] == "Status";
+    let Some(metadata) = answer["metadata"].as_object_mut().filter(|_| !is_status) else { return answer };
+    for field in ["uid", "creationTimestamp"] {
+        metadata.remove(field);
+    }
+    if let Some(revision) = metadata.remove("resourceVersion") {
+        let revision = revision.as_str().unwrap_or_default();
+        metadata.insert("moved".to_owned(), json!(revision != last));
+        revision.clone_into(last);
+    }
+    if let Some(managers) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
+        for entry in managers.iter_mut().filter(|entry| !entry["time"].is_boolean()) {
+            entry["time"] = json!(entry.get("time").is_some());
+        }
+        if !in_order {
+            managers.sort_by_key(|entry| {
+                ["operation", "manager", "apiVersion", "subresource", "time"]
+                    .map(|field| entry[field].to_string())
+            });
+        }
+    }
+    answer
+}
+
+/// Tells a story; what is answered otherwise than it says is put into it, and told.
+async fn tell(client: &Client, story: &mut Value) -> Vec<String> {
+    let (name, in_order) = (story["name"].as_str().unwrap_or_default().to_owned(), story["slow"] == true);
+    let (mut now, mut then, mut wrong) = (String::new(), String::new(), Vec::new());
+    for (place, step) in story["steps"].as_array_mut().expect("steps").iter_mut().enumerate() {
+        if in_order {
+            // Moments are told to the second.
+            tokio::time::sleep(Duration::from_millis(1050)).await;
+        }
+        let text = |field: &str| step[field].as_str().unwrap_or_default().to_owned();
+        let body = match (step.get("change"), &step["body"]) {
+            (Some(change), _) => {
+                let (_, current) = ask(client, "GET", &text("path"), step, String::new()).await;
+                patch::merge(current, change.clone()).to_string()
+            }
+            (None, Value::Null) => String::new(),
+            (None, Value::String(text)) => text.clone(),
+            (None, body) => body.to_string(),
+        };
+        let uri = [text("path"), text("query")].join("?").trim_end_matches('?').to_owned();
+        let (code, answer) = ask(client, &text("method"), &uri, step, body).await;
+        let answer = json!({ "code": code, "body": compared(answer, &mut now, in_order) });
+        let mut known = step["answer"].clone();
+        known["body"] = compared(known["body"].take(), &mut then, in_order);
+        if answer != known {
+            wrong.push(format!("{name}, step {place}:\n  {answer}\n  {known}"));
+            step["answer"] = answer;
+        }
+    }
+    wrong
+}
+
+#[tokio::test]
+#[ignore = "needs the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
+async fn kube_apiserver_answers_an_apply_as_it_is_written_down() {
+    let config = Config::of(Parts::ApiServer);
+    let cluster = Cluster::start(config).await.expect("it starts");
+    let client = cluster.client().await.expect("a client");
+    let json = json!({ "agent": "test", "media": "application/json" });
+    let namespace = json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "ssa" } });
+    ask(&client, "POST", "/api/v1/namespaces", &json, namespace.to_string()).await;
+    // Nobody makes it where no controllers run, and pods ask for it.
+    let account = json!({ "apiVersion": "v1", "kind": "ServiceAccount", "metadata": { "name": "default" } });
+    ask(&client, "POST", "/api/v1/namespaces/ssa/serviceaccounts", &json, account.to_string()).await;
+    let written = std::fs::read_to_string(STORIES).expect("the stories");
+    let (mut wrong, mut anew) = (Vec::new(), String::new());
+    for line in written.lines() {
+        let mut story: Value = serde_json::from_str(line).expect("a story");
+        wrong.extend(tell(&client, &mut story).await);
+        anew.push_str(&format!("{story}\n"));
+    }
+    cluster.stop().await.expect("it is gone");
+    if std::env::var_os("PLUMB_UPDATE").is_some() {
+        std::fs::write(STORIES, anew).expect("written");
+        return;
+    }
+    assert!(wrong.is_empty(), "{} answers are others now:\n{}", wrong.len(), wrong.join("\n"));
+}
