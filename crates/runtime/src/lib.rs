@@ -8,10 +8,19 @@
 //!   node agent ──▶ dyn Runtime ──▶ Faulty (tests) ──▶ a body
 //! ```
 
+pub mod builtin;
 pub mod cgroup;
 mod error;
 pub mod fault;
+mod hex;
+pub mod image;
+pub mod load;
+mod mountinfo;
+mod place;
 mod runtime;
+pub mod shape;
+pub mod shim;
+mod sys;
 pub mod types;
 
 pub use error::{Error, Result};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::error::{CgroupError, Result};
 use super::file;
+use crate::mountinfo::unescape;
 
 /// The controllers that are used, where there are any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -178,24 +179,6 @@ impl<'a> Mount<'a> {
         let mut filesystem = filesystem.split(' ');
         Some(Self { point, kind: filesystem.next()?, options: filesystem.nth(1)? })
     }
-}
-
-/// Mount points have spaces and the like as octal escapes.
-fn unescape(point: &str) -> PathBuf {
-    let mut out = String::with_capacity(point.len());
-    let mut rest = point;
-    while let Some((before, after)) = rest.split_once('\\') {
-        out.push_str(before);
-        if let Some(byte) = after.get(..3).and_then(|octal| u8::from_str_radix(octal, 8).ok()) {
-            out.push(char::from(byte));
-            rest = &after[3..];
-        } else {
-            out.push('\\');
-            rest = after;
-        }
-    }
-    out.push_str(rest);
-    PathBuf::from(out)
 }
 
 #[cfg(test)]

@@ -4,4 +4,10 @@
 
 mod cgroup_real;
 mod cgroup_v2;
+mod containers;
+mod faults;
+mod images;
+mod leaks;
 mod machine;
+mod node;
+mod restarts;

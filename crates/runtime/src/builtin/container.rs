@@ -1,0 +1,371 @@
+//! A container's way: made, started, looked after, ended, removed.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use nix::sys::signal::Signal;
+use tokio::io::AsyncReadExt as _;
+use tokio::process::{Child, Command};
+use tokio::sync::watch;
+use tokio::time::timeout;
+
+use super::client;
+use super::life::{Life, lost};
+use super::specify::{Parts, device_rules, linux, specify};
+use super::state::{ContainerEntry, ContainerRecord, NoticedContainer, State};
+use crate::cgroup::Notice;
+use crate::error::{Error, Result};
+use crate::shim::{Answer, Ask, EXIT, Exit, ROOT, Report, SPEC, load, store};
+use crate::types::{ContainerChange, ContainerConfig, ContainerId, ExecOutput, SandboxId, SandboxState};
+
+pub(super) const RECORD: &str = "container.json";
+pub(super) const FOLDER: &str = "containers";
+/// After it was killed, a container is gone at once, unless the kernel hangs.
+const GONE_AFTER_KILL: Duration = Duration::from_secs(10);
+/// What a command says beyond this is not kept.
+const LONGEST_OUTPUT: usize = 16 << 20;
+
+impl State {
+    pub(super) fn make_container(
+        &self,
+        sandbox_id: &SandboxId,
+        config: ContainerConfig,
+    ) -> Result<ContainerId> {
+        let sandbox = self.sandbox(sandbox_id).ok_or_else(|| Error::no_sandbox(sandbox_id.as_str()))?;
+        let sandbox_record = sandbox.record.lock().clone();
+        if sandbox_record.state != SandboxState::Ready {
+            return Err(Error::FailedPrecondition(format!("sandbox {sandbox_id} is not ready")));
+        }
+        let resources = linux(&config.resources)?.clone();
+        let image = self.images.find(&config.image)?.ok_or_else(|| Error::no_image(&config.image))?;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let now = Timestamp::now();
+        let id = ContainerId::from(
+            self.naming
+                .id(&format!("{sandbox_id} {} {} {now} {number}", config.meta.name, config.meta.attempt)),
+        );
+        let folder = self.folder.join(FOLDER).join(id.as_str());
+        let meta = &sandbox_record.config.meta;
+        let group = self.tree.container(sandbox_record.config.class, &meta.uid, id.as_str());
+        let log_path = match (&sandbox_record.config.log_directory, &config.log_path) {
+            (Some(directory), Some(path)) => Some(directory.join(path)),
+            _ => None,
+        };
+        let parts = Parts {
+            config: &config,
+            image: &image,
+            snapshots: &self.images.snapshots(),
+            sandbox: &sandbox_record,
+            sandbox_folder: &sandbox.folder,
+            folder: &folder,
+            group: &group,
+            log: log_path.as_deref(),
+        };
+        let spec = specify(&parts)?;
+        let stop_signal = [config.stop_signal.clone().unwrap_or_default(), image.config.stop_signal.clone()]
+            .into_iter()
+            .find(|signal| !signal.is_empty())
+            .unwrap_or_else(|| "SIGTERM".to_owned());
+        signal_named(&stop_signal)?;
+        let devices = if config.security.privileged { None } else { Some(device_rules(&config)?) };
+        let record = ContainerRecord {
+            id: id.clone(),
+            sandbox: sandbox_id.clone(),
+            image_id: image.id.clone(),
+            created_at: now,
+            log_path,
+            stop_signal,
+            config,
+        };
+        let entry = Arc::new(ContainerEntry {
+            folder,
+            group,
+            record,
+            life: watch::Sender::new(Life::Created),
+            notice: number,
+            turn: tokio::sync::Mutex::default(),
+        });
+        {
+            let mut pods = self.pods.lock();
+            let same = |other: &&Arc<ContainerEntry>| {
+                other.record.sandbox == *sandbox_id && other.record.config.meta == entry.record.config.meta
+            };
+            if let Some(there) = pods.containers.values().find(same) {
+                return Err(Error::AlreadyExists { what: "container", id: there.record.id.to_string() });
+            }
+            pods.containers.insert(id.clone(), entry.clone());
+        }
+        let make = || -> Result<()> {
+            let doing = |error: io::Error| Error::io("making the container's folder", &error);
+            for part in ["upper", "work", ROOT] {
+                fs::create_dir_all(entry.folder.join(part)).map_err(doing)?;
+            }
+            if let Some(folder) = entry.record.log_path.as_deref().and_then(Path::parent) {
+                fs::create_dir_all(folder).map_err(doing)?;
+            }
+            entry.group.create()?;
+            entry.group.set(&resources)?;
+            if let Some(rules) = &devices {
+                entry.group.allow_devices(rules)?;
+            }
+            store(&entry.folder.join(SPEC), &spec, false).map_err(doing)?;
+            // Last: with it, the container is there.
+            store(&entry.folder.join(RECORD), &entry.record, false).map_err(doing)
+        };
+        if let Err(error) = make() {
+            if let Err(also) = self.clear_container(&entry) {
+                tracing::warn!(container = %id, error = %also, "what is left of a container could not be removed");
+            }
+            self.pods.lock().containers.remove(&id);
+            return Err(error);
+        }
+        self.tell(&entry, ContainerChange::Created);
+        Ok(id)
+    }
+
+    pub(super) async fn start(self: &Arc<Self>, entry: &Arc<ContainerEntry>) -> Result<()> {
+        let _turn = entry.turn.lock().await;
+        if !matches!(*entry.life.borrow(), Life::Created) {
+            return Err(Error::FailedPrecondition(format!(
+                "container {} was started before",
+                entry.record.id
+            )));
+        }
+        let doing = |error: io::Error| Error::io("running the shim", &error);
+        let mut child = self.shim("run", &entry.folder).stdout(Stdio::piped()).spawn().map_err(doing)?;
+        let mut said = Vec::new();
+        if let Some(stdout) = &mut child.stdout {
+            stdout.read_to_end(&mut said).await.map_err(doing)?;
+        }
+        match serde_json::from_slice(&said) {
+            Ok(Report::Started { started, warnings }) => {
+                for warning in warnings {
+                    self.warned_about_oom_score.call_once(|| tracing::warn!("{warning}"));
+                }
+                entry.life.send_replace(Life::Running(started));
+                self.look_after(entry, Some(child));
+                self.tell(entry, ContainerChange::Started);
+                Ok(())
+            }
+            Ok(Report::Failed(why)) => {
+                let exit = load(&entry.folder.join(EXIT)).unwrap_or_else(|_| Exit {
+                    code: 128,
+                    oom_killed: false,
+                    at: Timestamp::now(),
+                    reason: Some("StartError".into()),
+                    message: why.clone(),
+                });
+                let _ = child.wait().await;
+                entry.life.send_replace(Life::Exited(None, exit));
+                self.tell(entry, ContainerChange::Stopped);
+                Err(Error::failed(format!("starting container {}", entry.record.id), why))
+            }
+            Err(_) => {
+                let status = child.wait().await.map_err(doing)?;
+                let why = format!("the shim {} said nothing and ended with {status}", self.shim.0.display());
+                let _ = entry.group.kill();
+                entry.life.send_replace(Life::Exited(None, lost(&why)));
+                self.tell(entry, ContainerChange::Stopped);
+                Err(Error::failed(format!("starting container {}", entry.record.id), why))
+            }
+        }
+    }
+
+    fn shim(&self, door: &str, folder: &Path) -> Command {
+        let (program, arguments) = &self.shim;
+        let mut command = Command::new(program);
+        command.args(arguments).arg(door).arg(folder).stdin(Stdio::null()).stderr(Stdio::null());
+        command
+    }
+
+    /// Waits for the end of a running container.
+    pub(super) fn look_after(self: &Arc<Self>, entry: &Arc<ContainerEntry>, child: Option<Child>) {
+        self.listen(entry);
+        // The runtime may end before the container does; then nobody waits any more.
+        let (state, entry) = (Arc::downgrade(self), entry.clone());
+        tokio::spawn(async move {
+            let answer = client::ask(&entry.folder, Ask::Wait).await;
+            let exit = match answer {
+                Ok(Answer::Exited(exit)) => exit,
+                // It may have ended before it was asked.
+                other => load(&entry.folder.join(EXIT)).unwrap_or_else(|_| {
+                    let _ = entry.group.kill();
+                    lost(&match other {
+                        Ok(answer) => format!("the shim answered {answer:?}"),
+                        Err(error) => format!("the shim is gone: {error}"),
+                    })
+                }),
+            };
+            if let Some(mut child) = child {
+                let _ = child.wait().await;
+            }
+            let ended = entry.life.send_if_modified(|life| match life {
+                Life::Running(started) => {
+                    *life = Life::Exited(Some(started.clone()), exit);
+                    true
+                }
+                _ => false,
+            });
+            if let Some(state) = state.upgrade().filter(|_| ended) {
+                if let Some(noticed) = state.noticed.lock().get_mut(&entry.notice) {
+                    noticed.tell_of_kills(&state.events);
+                }
+                state.unlisten(entry.notice);
+                state.tell(&entry, ContainerChange::Stopped);
+            }
+        });
+    }
+
+    fn listen(&self, entry: &ContainerEntry) {
+        let noticed = NoticedContainer {
+            id: entry.record.id.clone(),
+            sandbox: entry.record.sandbox.clone(),
+            group: entry.group.clone(),
+            kills: entry.group.oom_kills().unwrap_or(0),
+        };
+        self.noticed.lock().insert(entry.notice, noticed);
+        if let Err(error) = self.notices.add(&entry.group, Notice(entry.notice)) {
+            tracing::warn!(container = %entry.record.id, %error, "nobody will say when its memory runs out");
+        }
+    }
+
+    fn unlisten(&self, notice: u64) {
+        self.notices.remove(Notice(notice));
+        self.noticed.lock().remove(&notice);
+    }
+
+    /// Asks a container to end, and makes it after a while.
+    pub(super) async fn stop(&self, entry: &ContainerEntry, grace: Duration) -> Result<()> {
+        let mut life = entry.life.subscribe();
+        if !life.borrow().is_running() {
+            return Ok(());
+        }
+        if !grace.is_zero() {
+            let signal = signal_named(&entry.record.stop_signal)?;
+            // A shim that does not answer is dealt with below.
+            let _ = client::ask(&entry.folder, Ask::Signal { number: signal as i32, all: false }).await;
+            if timeout(grace, life.wait_for(|life| !life.is_running())).await.is_ok() {
+                return Ok(());
+            }
+        }
+        let killed =
+            client::ask(&entry.folder, Ask::Signal { number: Signal::SIGKILL as i32, all: true }).await;
+        if killed.is_err() {
+            entry.group.kill()?;
+        }
+        match timeout(GONE_AFTER_KILL, life.wait_for(|life| !life.is_running())).await {
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::DeadlineExceeded(format!("container {} does not end", entry.record.id))),
+        }
+    }
+
+    pub(super) async fn remove(&self, entry: &Arc<ContainerEntry>) -> Result<()> {
+        let _turn = entry.turn.lock().await;
+        self.stop(entry, Duration::ZERO).await?;
+        let clear = {
+            let (folder, group) = (entry.folder.clone(), entry.group.clone());
+            tokio::task::spawn_blocking(move || clear(&folder, &group)).await
+        };
+        clear.map_err(|error| Error::failed("removing a container", error))??;
+        self.unlisten(entry.notice);
+        entry.life.send_replace(Life::Removed);
+        if self.pods.lock().containers.remove(&entry.record.id).is_some() {
+            self.tell(entry, ContainerChange::Deleted);
+        }
+        Ok(())
+    }
+
+    pub(super) fn clear_container(&self, entry: &ContainerEntry) -> Result<()> {
+        self.unlisten(entry.notice);
+        clear(&entry.folder, &entry.group)
+    }
+
+    pub(super) async fn exec(
+        &self,
+        entry: &ContainerEntry,
+        command: &[String],
+        limit: Option<Duration>,
+    ) -> Result<ExecOutput> {
+        if !entry.life.borrow().is_running() {
+            return Err(Error::FailedPrecondition(format!("container {} is not running", entry.record.id)));
+        }
+        let doing = |error: io::Error| Error::io("running the shim", &error);
+        let mut shim = self.shim("exec", &entry.folder);
+        shim.args(command).stdout(Stdio::piped()).stderr(Stdio::piped()).kill_on_drop(true);
+        let mut child = shim.spawn().map_err(doing)?;
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let (mut out, mut err) = (Vec::new(), Vec::new());
+        let reading = async {
+            tokio::join!(keep(stdout, &mut out), keep(stderr, &mut err));
+        };
+        let status = {
+            tokio::pin!(reading);
+            let run = async {
+                // The command may leave something running that keeps the pipes open: what counts is its own end.
+                tokio::select! {
+                    status = child.wait() => {
+                        let _ = timeout(Duration::from_millis(100), &mut reading).await;
+                        status
+                    }
+                    () = &mut reading => child.wait().await,
+                }
+            };
+            match limit.filter(|limit| !limit.is_zero()) {
+                None => Ok(run.await),
+                Some(limit) => timeout(limit, run).await.map_err(|_| limit),
+            }
+        };
+        match status {
+            Ok(status) => {
+                let exit_code = status.map_err(doing)?.code().unwrap_or(137);
+                Ok(ExecOutput { stdout: out, stderr: err, exit_code })
+            }
+            Err(limit) => {
+                // It kills whatever the command started as well, then ends.
+                if let Some(number) = child.id().and_then(|number| i32::try_from(number).ok()) {
+                    let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(number), Signal::SIGTERM);
+                    let _ = timeout(GONE_AFTER_KILL, child.wait()).await;
+                }
+                Err(Error::DeadlineExceeded(format!("the command took longer than {limit:?}")))
+            }
+        }
+    }
+}
+
+/// Reads to the end, and keeps the beginning.
+async fn keep(from: Option<impl tokio::io::AsyncRead + Unpin>, into: &mut Vec<u8>) {
+    let Some(mut from) = from else { return };
+    let mut buffer = vec![0; 8 << 10];
+    while let Ok(length) = from.read(&mut buffer).await
+        && length > 0
+    {
+        let room = LONGEST_OUTPUT.saturating_sub(into.len());
+        into.extend(&buffer[..length.min(room)]);
+    }
+}
+
+/// Removes a container's cgroup, with all that is in it, and its folder.
+pub(super) fn clear(folder: &Path, group: &crate::cgroup::Group) -> Result<()> {
+    group.delete()?;
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io(format!("removing {}", folder.display()), &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// A signal by its name, with or without `SIG`, or by its number.
+fn signal_named(name: &str) -> Result<Signal> {
+    let upper = name.to_ascii_uppercase();
+    let whole = if upper.starts_with("SIG") { upper } else { format!("SIG{upper}") };
+    let by_number = || name.parse::<i32>().ok().and_then(|number| Signal::try_from(number).ok());
+    let by_name = whole.parse::<Signal>().ok();
+    by_name.or_else(by_number).ok_or_else(|| Error::InvalidArgument(format!("unknown signal {name:?}")))
+}

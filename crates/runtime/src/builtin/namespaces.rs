@@ -1,0 +1,120 @@
+//! A pod's namespaces, held by mounts and no process: they outlive the agent and cost nothing.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd as _;
+use std::path::Path;
+use std::thread;
+
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, unshare};
+use nix::unistd::sethostname;
+use rustix::fs::statfs;
+
+use super::network::Wire;
+use crate::types::{NamespaceMode, Pairs, SandboxConfig};
+
+/// The names of what is held.
+pub(super) const NET: &str = "net";
+pub(super) const UTS: &str = "uts";
+pub(super) const IPC: &str = "ipc";
+/// The tmpfs that all containers of a pod share.
+pub(super) const SHM: &str = "shm";
+const NSFS: i64 = 0x6e73_6673;
+const NONE: Option<&str> = None;
+
+/// A pod's place on the network.
+pub(super) struct Cable {
+    pub(super) name: String,
+    /// The number of the bridge, in the machine's namespace.
+    pub(super) bridge: u32,
+    pub(super) address: Ipv4Addr,
+    pub(super) prefix: u8,
+    pub(super) gateway: Ipv4Addr,
+}
+
+/// Makes a pod's namespaces in its folder. On a thread of its own, which is in them until it ends.
+pub(super) fn make(
+    folder: &Path,
+    config: &SandboxConfig,
+    hostname: &str,
+    cable: Option<&Cable>,
+) -> io::Result<()> {
+    let own_net = config.namespaces.network != NamespaceMode::Node;
+    let own_ipc = config.namespaces.ipc != NamespaceMode::Node;
+    let mut kinds = CloneFlags::empty();
+    let mut held = Vec::new();
+    if own_net {
+        kinds |= CloneFlags::CLONE_NEWNET | CloneFlags::CLONE_NEWUTS;
+        held.extend([NET, UTS]);
+    }
+    if own_ipc {
+        kinds |= CloneFlags::CLONE_NEWIPC;
+        held.push(IPC);
+        let shm = folder.join(SHM);
+        fs::create_dir_all(&shm)?;
+        let closed = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
+        mount(Some("shm"), &shm, Some("tmpfs"), closed, Some("mode=1777,size=65536k"))?;
+    }
+    if kinds.is_empty() {
+        return sysctls(&config.sysctls);
+    }
+    let machine = Wire::open()?;
+    thread::scope(|scope| {
+        let inside = || -> io::Result<()> {
+            unshare(kinds)?;
+            if own_net {
+                sethostname(hostname)?;
+            }
+            for name in &held {
+                let file = folder.join(name);
+                File::create(&file)?;
+                let from = format!("/proc/thread-self/ns/{name}");
+                mount(Some(from.as_str()), &file, NONE, MsFlags::MS_BIND, NONE)?;
+            }
+            if let Some(cable) = cable.filter(|_| own_net) {
+                let namespace = File::open(folder.join(NET))?;
+                machine.lay_cable(&cable.name, cable.bridge, namespace.as_fd())?;
+                Wire::open()?.connect_pod(cable.address, cable.prefix, cable.gateway)?;
+            }
+            sysctls(&config.sysctls)
+        };
+        let thread = thread::Builder::new().name("sandbox".into()).stack_size(256 << 10);
+        let made = thread.spawn_scoped(scope, inside)?.join();
+        made.unwrap_or_else(|_| Err(io::Error::other("making namespaces broke off")))
+    })
+}
+
+fn sysctls(settings: &Pairs) -> io::Result<()> {
+    for (name, value) in settings {
+        if name.contains("..") || name.starts_with('/') {
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the sysctl {name:?}")));
+        }
+        fs::write(Path::new("/proc/sys").join(name.replace('.', "/")), value)?;
+    }
+    Ok(())
+}
+
+/// Lets go of all that is held in a folder. What somebody still uses goes when they do.
+pub(super) fn unmake(folder: &Path) -> io::Result<()> {
+    for name in [NET, UTS, IPC, SHM] {
+        let path = folder.join(name);
+        loop {
+            match umount2(&path, MntFlags::MNT_DETACH) {
+                // More than one may be on top of another, if making it was broken off and begun again.
+                Ok(()) => {}
+                Err(nix::errno::Errno::EINVAL | nix::errno::Errno::ENOENT) => break,
+                Err(errno) => return Err(errno.into()),
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether what a pod needs is still held: a restart of the machine lets everything go.
+pub(super) fn are_held(folder: &Path, config: &SandboxConfig) -> bool {
+    let held = |name: &str| statfs(folder.join(name)).is_ok_and(|found| found.f_type == NSFS);
+    (config.namespaces.network == NamespaceMode::Node || held(NET))
+        && (config.namespaces.ipc == NamespaceMode::Node || held(IPC))
+}

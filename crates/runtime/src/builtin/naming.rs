@@ -1,0 +1,62 @@
+//! Names on the machine, made from the data directory: two clusters don't meet.
+
+use std::net::Ipv4Addr;
+use std::path::Path;
+
+use ring::digest::{SHA256, digest};
+
+use crate::hex::hex;
+
+/// Names that are this cluster's own.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Naming {
+    hash: String,
+    seed: [u8; 2],
+}
+
+impl Naming {
+    pub(super) fn of(data_dir: &Path) -> Self {
+        let hash = digest(&SHA256, data_dir.as_os_str().as_encoded_bytes());
+        let seed = [hash.as_ref().first().copied().unwrap_or(0), hash.as_ref().get(1).copied().unwrap_or(0)];
+        Self { hash: hex(hash.as_ref()), seed }
+    }
+
+    /// The cgroup that all pods are in.
+    pub(super) fn cgroup(&self) -> String {
+        format!("plumb-{}", &self.hash[..12])
+    }
+
+    /// The bridge that all pods are connected to. Interfaces have at most 15 letters.
+    pub(super) fn bridge(&self) -> String {
+        format!("plumb{}", &self.hash[..8])
+    }
+
+    /// The machine's end of a pod's cable.
+    pub(super) fn cable(&self, sandbox: &str) -> String {
+        format!("v{}{}", &self.hash[..6], sandbox.get(..8).unwrap_or(sandbox))
+    }
+
+    /// The first address of a network of 256 for pods, unless told otherwise.
+    pub(super) fn network(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 64 + self.seed[0] % 64, self.seed[1], 0)
+    }
+
+    /// An id for something, 64 letters like those of other runtimes.
+    pub(super) fn id(&self, of: &str) -> String {
+        hex(digest(&SHA256, format!("{} {of}", self.hash).as_bytes()).as_ref())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_fit_and_differ() {
+        let (one, two) = (Naming::of(Path::new("/a")), Naming::of(Path::new("/b")));
+        assert!(one.bridge().len() <= 15 && one.cable(&one.id("x")).len() <= 15);
+        assert_ne!(one.bridge(), two.bridge());
+        assert_ne!(one.cgroup(), two.cgroup());
+        assert_ne!(one.id("x"), two.id("x"));
+    }
+}

@@ -1,0 +1,219 @@
+//! A pod's network: a cable to a bridge that all pods of the node share, and an address.
+
+use std::collections::BTreeSet;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
+
+use netlink_packet_core::{
+    NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+};
+use netlink_packet_route::address::{AddressAttribute, AddressMessage};
+use netlink_packet_route::link::{
+    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+};
+use netlink_packet_route::route::{
+    RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
+};
+use netlink_packet_route::{AddressFamily, RouteNetlinkMessage};
+use netlink_sys::{Socket, SocketAddr, protocols::NETLINK_ROUTE};
+use nix::errno::Errno;
+use nix::net::if_::if_nametoindex;
+
+/// The interface in the pod.
+const INSIDE: &str = "eth0";
+
+/// A line to the kernel's networking, of the network namespace that it was opened in.
+pub(super) struct Wire(Socket);
+
+impl Wire {
+    pub(super) fn open() -> io::Result<Self> {
+        let mut socket = Socket::new(NETLINK_ROUTE)?;
+        socket.bind_auto()?;
+        socket.connect(&SocketAddr::new(0, 0))?;
+        Ok(Self(socket))
+    }
+
+    /// Asks for something to be done, and waits until it is.
+    fn ask(&self, message: RouteNetlinkMessage, flags: u16) -> io::Result<()> {
+        let mut header = NetlinkHeader::default();
+        header.flags = NLM_F_REQUEST | NLM_F_ACK | flags;
+        header.sequence_number = 1;
+        let mut message = NetlinkMessage::new(header, NetlinkPayload::from(message));
+        message.finalize();
+        let mut buffer = vec![0; message.buffer_len()];
+        message.serialize(&mut buffer);
+        self.0.send(&buffer, 0)?;
+        let (answer, _) = self.0.recv_from_full()?;
+        let answer = NetlinkMessage::<RouteNetlinkMessage>::deserialize(&answer).map_err(io::Error::other)?;
+        match answer.payload {
+            NetlinkPayload::Error(error) if error.code.is_some() => Err(error.to_io()),
+            _ => Ok(()),
+        }
+    }
+
+    fn link_up(&self, index: u32) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.header.index = index;
+        link.header.flags = LinkFlags::Up;
+        link.header.change_mask = LinkFlags::Up;
+        self.ask(RouteNetlinkMessage::SetLink(link), 0)
+    }
+
+    fn add_address(&self, index: u32, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+        let mut message = AddressMessage::default();
+        message.header.family = AddressFamily::Inet;
+        message.header.prefix_len = prefix;
+        message.header.index = index;
+        message.attributes = vec![
+            AddressAttribute::Local(IpAddr::V4(address)),
+            AddressAttribute::Address(IpAddr::V4(address)),
+        ];
+        self.ask(RouteNetlinkMessage::NewAddress(message), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Makes the bridge, with the address that pods send everything to, unless it is there. Answers its number.
+    pub(super) fn make_bridge(&self, name: &str, gateway: Ipv4Addr, prefix: u8) -> io::Result<u32> {
+        let mut link = LinkMessage::default();
+        link.header.flags = LinkFlags::Up;
+        link.header.change_mask = LinkFlags::Up;
+        link.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![LinkInfo::Kind(InfoKind::Bridge)]),
+        ];
+        unless_there(self.ask(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL))?;
+        let index = if_nametoindex(name)?;
+        unless_there(self.add_address(index, gateway, prefix))?;
+        self.link_up(index)?;
+        Ok(index)
+    }
+
+    /// Removes an interface, if it is there; the other end of a cable goes with it.
+    pub(super) fn remove(&self, name: &str) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![LinkAttribute::IfName(name.to_owned())];
+        match self.ask(RouteNetlinkMessage::DelLink(link), 0) {
+            Err(error) if error.raw_os_error() == Some(Errno::ENODEV as i32) => Ok(()),
+            done => done,
+        }
+    }
+
+    /// Lays a cable from the bridge of this number into a network namespace.
+    pub(super) fn lay_cable(&self, name: &str, bridge: u32, into: BorrowedFd<'_>) -> io::Result<()> {
+        let mut inside = LinkMessage::default();
+        inside.attributes =
+            vec![LinkAttribute::IfName(INSIDE.to_owned()), LinkAttribute::NetNsFd(into.as_raw_fd())];
+        let mut link = LinkMessage::default();
+        link.header.flags = LinkFlags::Up;
+        link.header.change_mask = LinkFlags::Up;
+        link.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::Controller(bridge),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::Kind(InfoKind::Veth),
+                LinkInfo::Data(InfoData::Veth(InfoVeth::Peer(inside))),
+            ]),
+        ];
+        self.ask(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Sets a pod's end up: to be called on a wire and a thread in the pod's namespace.
+    pub(super) fn connect_pod(&self, address: Ipv4Addr, prefix: u8, gateway: Ipv4Addr) -> io::Result<()> {
+        self.loopback_up()?;
+        let index = if_nametoindex(INSIDE)?;
+        self.add_address(index, address, prefix)?;
+        self.link_up(index)?;
+        let mut route = RouteMessage::default();
+        route.header.address_family = AddressFamily::Inet;
+        route.header.table = RouteHeader::RT_TABLE_MAIN;
+        route.header.protocol = RouteProtocol::Static;
+        route.header.scope = RouteScope::Universe;
+        route.header.kind = RouteType::Unicast;
+        route.attributes =
+            vec![RouteAttribute::Gateway(RouteAddress::Inet(gateway)), RouteAttribute::Oif(index)];
+        self.ask(RouteNetlinkMessage::NewRoute(route), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// The loopback interface, in the namespace of this wire and thread.
+    fn loopback_up(&self) -> io::Result<()> {
+        self.link_up(if_nametoindex("lo")?)
+    }
+}
+
+fn unless_there(done: io::Result<()>) -> io::Result<()> {
+    match done {
+        Err(error) if error.raw_os_error() == Some(Errno::EEXIST as i32) => Ok(()),
+        done => done,
+    }
+}
+
+/// The addresses of a node's pods.
+#[derive(Debug)]
+pub(super) struct Addresses {
+    network: u32,
+    prefix: u8,
+    used: BTreeSet<u32>,
+    /// Where the search goes on, so that an address rests a while before somebody else has it.
+    next: u32,
+}
+
+impl Addresses {
+    pub(super) fn new(network: Ipv4Addr, prefix: u8) -> Self {
+        let mask = u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0);
+        Self { network: u32::from(network) & mask, prefix, used: BTreeSet::new(), next: 2 }
+    }
+
+    pub(super) fn prefix(&self) -> u8 {
+        self.prefix
+    }
+
+    /// The first address: the bridge's.
+    pub(super) fn gateway(&self) -> Ipv4Addr {
+        Ipv4Addr::from(self.network + 1)
+    }
+
+    /// How many addresses there are, the network's own and the broadcast among them.
+    fn size(&self) -> u32 {
+        1u32.checked_shl(32 - u32::from(self.prefix)).unwrap_or(u32::MAX)
+    }
+
+    /// A free one, if there is any.
+    pub(super) fn take(&mut self) -> Option<Ipv4Addr> {
+        let pods = self.size().saturating_sub(3);
+        for _ in 0..pods {
+            let offset = self.next;
+            self.next = if offset + 2 >= self.size() { 2 } else { offset + 1 };
+            if self.used.insert(self.network + offset) {
+                return Some(Ipv4Addr::from(self.network + offset));
+            }
+        }
+        None
+    }
+
+    /// Marks one as used: it was found so.
+    pub(super) fn keep(&mut self, address: Ipv4Addr) {
+        self.used.insert(u32::from(address));
+    }
+
+    pub(super) fn give_back(&mut self, address: Ipv4Addr) {
+        self.used.remove(&u32::from(address));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_are_handed_out_once_and_run_out() {
+        let mut addresses = Addresses::new(Ipv4Addr::new(10, 1, 2, 0), 29);
+        assert_eq!(addresses.gateway(), Ipv4Addr::new(10, 1, 2, 1));
+        addresses.keep(Ipv4Addr::new(10, 1, 2, 3));
+        let taken: Vec<_> =
+            std::iter::from_fn(|| addresses.take()).map(|address| address.octets()[3]).collect();
+        assert_eq!(taken, [2, 4, 5, 6]);
+        addresses.give_back(Ipv4Addr::new(10, 1, 2, 4));
+        assert_eq!(addresses.take(), Some(Ipv4Addr::new(10, 1, 2, 4)));
+        assert_eq!(addresses.take(), None);
+    }
+}

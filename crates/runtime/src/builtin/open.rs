@@ -1,0 +1,325 @@
+//! Taking up what runs, and clearing away what was begun and not finished.
+
+use std::collections::{BTreeSet, HashMap};
+use std::ffi::OsStr;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use plumb_resize::cgroup::WeightScale;
+use plumb_resize::qos::QosClass;
+use rustix::fs::{FlockOperation, flock};
+use tokio::sync::{broadcast, watch};
+
+use super::container::{self, clear};
+use super::life::{Life, lost};
+use super::naming::Naming;
+use super::network::{Addresses, Wire};
+use super::state::{
+    ContainerEntry, ContainerRecord, EVENTS, NoticedContainer, Pods, SandboxEntry, SandboxRecord, State,
+};
+use super::{Builtin, Config, namespaces, sandbox};
+use crate::cgroup::{Notice, Notices, Tree};
+use crate::error::{Error, Result};
+use crate::image::Images;
+use crate::shim::{EXIT, LOCK, SOCKET, STARTED, Started, load, store};
+use crate::types::{ContainerChange, Event, SandboxState};
+
+const OWN_NETWORK: u8 = 24;
+
+impl Builtin {
+    /// Opens the runtime of a data directory: what runs there is taken up, what was left half-made is removed.
+    /// Must be called in a Tokio runtime.
+    pub async fn open(config: Config) -> Result<Self> {
+        let opened = tokio::task::spawn_blocking(move || open(config)).await;
+        let (state, running) = opened.map_err(|error| Error::failed("opening the runtime", error))??;
+        for entry in running {
+            state.look_after(&entry, None);
+        }
+        Ok(Self { state })
+    }
+
+    /// Ends and removes everything of this data directory: containers, pods, cgroups, the bridge. Images stay.
+    pub async fn clear(&self) -> Result<()> {
+        use crate::Runtime as _;
+        for sandbox in self.list_sandboxes(&crate::types::SandboxFilter::default()).await? {
+            self.remove_sandbox(&sandbox.id).await?;
+        }
+        let state = self.state.clone();
+        let cleared = tokio::task::spawn_blocking(move || -> Result<()> {
+            let bridge = state.naming.bridge();
+            let mut made = state.bridge.lock();
+            Wire::open()
+                .and_then(|wire| wire.remove(&bridge))
+                .map_err(|error| Error::io(format!("removing the bridge {bridge}"), &error))?;
+            *made = None;
+            Ok(state.tree.delete()?)
+        });
+        cleared.await.map_err(|error| Error::failed("clearing the runtime", error))?
+    }
+}
+
+fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
+    let doing = |what: &Path| {
+        let what = format!("opening {}", what.display());
+        move |error: io::Error| Error::io(what, &error)
+    };
+    fs::create_dir_all(&config.data_dir).map_err(doing(&config.data_dir))?;
+    let data_dir = fs::canonicalize(&config.data_dir).map_err(doing(&config.data_dir))?;
+    let folder = data_dir.join("runtime");
+    for part in [sandbox::FOLDER, container::FOLDER] {
+        fs::create_dir_all(folder.join(part)).map_err(doing(&folder))?;
+    }
+    // What is in there is for root alone.
+    let closed = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
+    fs::set_permissions(&folder, closed).map_err(doing(&folder))?;
+    let naming = Naming::of(&data_dir);
+    let tree = Tree::new(config.cgroups, naming.cgroup());
+    tree.create()?;
+    let images = Images::open(folder.join("images"))?;
+    if let Some(load) = &config.load {
+        images.make_load(load)?;
+    }
+    let (network, prefix) = config.pod_network.unwrap_or((naming.network(), OWN_NETWORK));
+    if !(8..=29).contains(&prefix) {
+        return Err(Error::InvalidArgument(format!("a pod network of /{prefix} is not between /8 and /29")));
+    }
+    let events = broadcast::Sender::new(EVENTS);
+    let listened: Arc<Mutex<HashMap<u64, NoticedContainer>>> = Arc::default();
+    let notices = {
+        let (listened, events) = (listened.clone(), events.clone());
+        Notices::start(move |notice| hear(notice, &listened, &events))?
+    };
+    let state = State {
+        folder,
+        naming,
+        tree,
+        images,
+        shim: config.shim,
+        pods: Mutex::default(),
+        addresses: Mutex::new(Addresses::new(network, prefix)),
+        bridge: Mutex::default(),
+        events,
+        notices,
+        noticed: listened,
+        next: AtomicU64::new(0),
+        warned_about_oom_score: Once::new(),
+    };
+    let running = state.take_up()?;
+    Ok((Arc::new(state), running))
+}
+
+/// The kernel says that a group ran out of memory. Only v2 says it once somebody was killed for it; v1 says it
+/// just before, so it is looked at again for a moment.
+fn hear(notice: Notice, noticed: &Mutex<HashMap<u64, NoticedContainer>>, events: &broadcast::Sender<Event>) {
+    for attempt in 0..6 {
+        // A group that goes away rings as well; then nobody is listening to it any more.
+        if noticed.lock().get_mut(&notice.0).is_none_or(|container| container.tell_of_kills(events)) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(1 << attempt));
+    }
+}
+
+impl NoticedContainer {
+    /// Tells of kills that nobody was told of; says whether there were any.
+    pub(super) fn tell_of_kills(&mut self, events: &broadcast::Sender<Event>) -> bool {
+        let kills = self.group.oom_kills().unwrap_or(self.kills);
+        if kills <= self.kills {
+            return false;
+        }
+        self.kills = kills;
+        let _ = events.send(Event::Container {
+            id: self.id.clone(),
+            sandbox: self.sandbox.clone(),
+            change: ContainerChange::OutOfMemory,
+            at: Timestamp::now(),
+        });
+        true
+    }
+}
+
+impl State {
+    fn take_up(&self) -> Result<Vec<Arc<ContainerEntry>>> {
+        let mut pods = Pods::default();
+        let mut unfinished = Vec::new();
+        for folder in folders(&self.folder.join(sandbox::FOLDER))? {
+            match load::<SandboxRecord>(&folder.join(sandbox::RECORD)) {
+                Ok(mut record) => {
+                    let group = self.tree.pod(record.config.class, &record.config.meta.uid);
+                    if record.complete
+                        && record.state == SandboxState::Ready
+                        && !namespaces::are_held(&folder, &record.config)
+                    {
+                        // The machine was restarted.
+                        record.state = SandboxState::NotReady;
+                    }
+                    if let Some(address) = record.address.filter(|_| record.state == SandboxState::Ready) {
+                        self.addresses.lock().keep(address);
+                    }
+                    let (id, complete) = (record.id.clone(), record.complete);
+                    let record = Mutex::new(record);
+                    let entry =
+                        Arc::new(SandboxEntry { folder, group, record, turn: tokio::sync::Mutex::default() });
+                    if complete {
+                        pods.sandboxes.insert(id, entry);
+                    } else {
+                        unfinished.push(entry);
+                    }
+                }
+                // Its record comes first, so without one there is nothing else.
+                Err(_) => remove_folder(&folder)?,
+            }
+        }
+        let mut running = Vec::new();
+        for folder in folders(&self.folder.join(container::FOLDER))? {
+            let record: Result<ContainerRecord, _> = load(&folder.join(container::RECORD));
+            let known = record.ok().and_then(|record| {
+                let sandbox = pods.sandboxes.get(&record.sandbox)?.clone();
+                Some((record, sandbox))
+            });
+            let Some((record, sandbox)) = known else {
+                self.forget(&folder)?;
+                continue;
+            };
+            let entry = Arc::new(self.adopt(folder, record, &sandbox));
+            if entry.life.borrow().is_running() {
+                running.push(entry.clone());
+            }
+            pods.containers.insert(entry.record.id.clone(), entry);
+        }
+        *self.pods.lock() = pods;
+        for entry in unfinished {
+            self.unmake_sandbox(&entry)?;
+        }
+        self.sweep_groups()?;
+        Ok(running)
+    }
+
+    fn adopt(&self, folder: PathBuf, record: ContainerRecord, sandbox: &SandboxEntry) -> ContainerEntry {
+        let group = sandbox.group.child(record.id.as_str(), WeightScale::Quadratic);
+        let started: Option<Started> = load(&folder.join(STARTED)).ok();
+        let life = match load(&folder.join(EXIT)) {
+            Ok(exit) => Life::Exited(started, exit),
+            Err(_) if has_shim(&folder) => match wait_for_start(&folder) {
+                Some(started) => Life::Running(started),
+                None => Life::Exited(None, lost("the shim did not start it")),
+            },
+            Err(_) if started.is_some() || folder.join(LOCK).exists() => {
+                // The shim writes the end down, so it was ended itself, or the machine was. What it left behind
+                // is not looked after by anybody.
+                if let Err(error) = group.kill() {
+                    tracing::warn!(container = %record.id, %error, "what is left of it could not be killed");
+                }
+                let exit = lost("its shim is gone");
+                let _ = store(&folder.join(EXIT), &exit, true);
+                let _ = fs::remove_file(folder.join(SOCKET));
+                Life::Exited(started, exit)
+            }
+            Err(_) => Life::Created,
+        };
+        ContainerEntry {
+            folder,
+            group,
+            record,
+            life: watch::Sender::new(life),
+            notice: self.next.fetch_add(1, Ordering::Relaxed),
+            turn: tokio::sync::Mutex::default(),
+        }
+    }
+
+    /// Removes a container that has no record or no sandbox: its making or unmaking was broken off.
+    fn forget(&self, folder: &Path) -> Result<()> {
+        let id = folder.file_name().unwrap_or_default();
+        for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+            for pod in self.tree.class(class).children()? {
+                for group in pod.children()? {
+                    if group.path().file_name() == Some(id) {
+                        clear(folder, &group)?;
+                    }
+                }
+            }
+        }
+        remove_folder(folder)
+    }
+
+    /// Removes groups in our tree that belong to nobody.
+    fn sweep_groups(&self) -> Result<()> {
+        let (uids, ids): (BTreeSet<String>, BTreeSet<String>) = {
+            let pods = self.pods.lock();
+            (
+                pods.sandboxes
+                    .values()
+                    .map(|entry| format!("pod{}", entry.record.lock().config.meta.uid))
+                    .collect(),
+                pods.containers.keys().map(ToString::to_string).collect(),
+            )
+        };
+        let in_set = |set: &BTreeSet<String>, name: Option<&OsStr>| {
+            name.and_then(OsStr::to_str).is_some_and(|name| set.contains(name))
+        };
+        for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
+            for pod in self.tree.class(class).children()? {
+                let name = pod.path().file_name();
+                if name.and_then(OsStr::to_str).is_none_or(|name| !name.starts_with("pod")) {
+                    continue;
+                }
+                if !in_set(&uids, name) {
+                    pod.delete()?;
+                    continue;
+                }
+                for group in pod.children()? {
+                    if !in_set(&ids, group.path().file_name()) {
+                        group.delete()?;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
+    let doing = |error: io::Error| Error::io(format!("reading {}", folder.display()), &error);
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).map_err(doing)? {
+        found.push(entry.map_err(doing)?.path());
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn remove_folder(folder: &Path) -> Result<()> {
+    match fs::remove_dir_all(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(Error::io(format!("removing {}", folder.display()), &error))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Whether a shim holds the container: it has the lock for as long as it lives.
+fn has_shim(folder: &Path) -> bool {
+    let Ok(file) = fs::File::open(folder.join(LOCK)) else { return false };
+    flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+/// A shim that is just starting the container has written down so in a moment.
+fn wait_for_start(folder: &Path) -> Option<Started> {
+    for _ in 0..500 {
+        if let Ok(started) = load(&folder.join(STARTED)) {
+            return Some(started);
+        }
+        if !has_shim(folder) {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    None
+}

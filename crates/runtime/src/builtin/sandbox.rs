@@ -1,0 +1,245 @@
+//! Making and unmaking what a pod's containers share.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use jiff::Timestamp;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use parking_lot::Mutex;
+
+use super::namespaces::{self, Cable};
+use super::network::Wire;
+use super::state::{SandboxEntry, SandboxRecord, State};
+use crate::error::{Error, Result};
+use crate::shim::{Report, store};
+use crate::types::{Dns, NamespaceMode, SandboxConfig, SandboxId, SandboxState};
+
+pub(super) const RECORD: &str = "sandbox.json";
+pub(super) const FOLDER: &str = "sandboxes";
+
+impl State {
+    /// Makes a sandbox. Takes a few milliseconds, on whatever thread it is called.
+    pub(super) fn make_sandbox(&self, config: SandboxConfig) -> Result<SandboxId> {
+        let meta = &config.meta;
+        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let now = Timestamp::now();
+        let id =
+            SandboxId::from(self.naming.id(&format!(
+                "{}/{} {} {} {now} {number}",
+                meta.namespace, meta.name, meta.uid, meta.attempt
+            )));
+        if meta.uid.is_empty() || meta.uid.contains(['/', '\0']) || meta.uid.starts_with('.') {
+            return Err(Error::InvalidArgument(format!("the uid {:?} cannot name a folder", meta.uid)));
+        }
+        let folder = self.folder.join(FOLDER).join(id.as_str());
+        let own_network = config.namespaces.network != NamespaceMode::Node;
+        let group = self.tree.pod(config.class, &meta.uid);
+        let record = SandboxRecord {
+            id: id.clone(),
+            created_at: now,
+            address: None,
+            state: SandboxState::NotReady,
+            complete: false,
+            pause: None,
+            config,
+        };
+        let entry = Arc::new(SandboxEntry {
+            folder,
+            group,
+            record: Mutex::new(record),
+            turn: tokio::sync::Mutex::default(),
+        });
+        {
+            let mut pods = self.pods.lock();
+            let meta = entry.record.lock().config.meta.clone();
+            if let Some(there) = pods.sandboxes.values().find(|other| other.record.lock().config.meta == meta)
+            {
+                let id = there.record.lock().id.to_string();
+                return Err(Error::AlreadyExists { what: "sandbox", id });
+            }
+            pods.sandboxes.insert(id.clone(), entry.clone());
+        }
+        let made = self.fill_sandbox(&entry, own_network);
+        if let Err(error) = made {
+            // What is left over after a failure would be in the way of the next attempt.
+            if let Err(also) = self.unmake_sandbox(&entry) {
+                tracing::warn!(sandbox = %id, error = %also, "what is left of a sandbox could not be removed");
+            }
+            self.pods.lock().sandboxes.remove(&id);
+            return Err(error);
+        }
+        Ok(id)
+    }
+
+    fn fill_sandbox(&self, entry: &SandboxEntry, own_network: bool) -> Result<()> {
+        let doing = |what: &'static str| move |error: io::Error| Error::io(what, &error);
+        fs::create_dir_all(&entry.folder).map_err(doing("making the sandbox's folder"))?;
+        let mut record = entry.record.lock().clone();
+        if own_network {
+            let address = self.addresses.lock().take();
+            record.address = Some(address.ok_or_else(|| {
+                Error::failed("giving the pod an address", "all addresses of the node are in use")
+            })?);
+            entry.record.lock().address = record.address;
+        }
+        store(&entry.folder.join(RECORD), &record, false).map_err(doing("writing the sandbox's record"))?;
+        entry.group.create()?;
+        entry.group.set(&record.config.resources)?;
+
+        let hostname = if !own_network {
+            nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
+        } else if record.config.hostname.is_empty() {
+            record.config.meta.name.clone()
+        } else {
+            record.config.hostname.clone()
+        };
+        let cable = match record.address {
+            Some(address) => Some(self.cable(&record.id, address)?),
+            None => None,
+        };
+        namespaces::make(&entry.folder, &record.config, &hostname, cable.as_ref())
+            .map_err(doing("making the sandbox's namespaces"))?;
+        write_files(&entry.folder, &record, &hostname).map_err(doing("writing the sandbox's files"))?;
+        if record.config.namespaces.pid == NamespaceMode::Pod {
+            record.pause = Some(self.hold_processes(&entry.folder)?);
+        }
+        if let Some(logs) = &record.config.log_directory {
+            fs::create_dir_all(logs).map_err(doing("making the folder for logs"))?;
+        }
+        record.state = SandboxState::Ready;
+        record.complete = true;
+        store(&entry.folder.join(RECORD), &record, false).map_err(doing("writing the sandbox's record"))?;
+        *entry.record.lock() = record;
+        Ok(())
+    }
+
+    fn cable(&self, id: &SandboxId, address: std::net::Ipv4Addr) -> Result<Cable> {
+        let (gateway, prefix) = {
+            let addresses = self.addresses.lock();
+            (addresses.gateway(), addresses.prefix())
+        };
+        let name = self.naming.bridge();
+        let mut bridge = self.bridge.lock();
+        let number = if let Some(number) = *bridge {
+            number
+        } else {
+            let made = Wire::open().and_then(|wire| wire.make_bridge(&name, gateway, prefix));
+            made.map_err(|error| Error::io(format!("making the bridge {name}"), &error))?
+        };
+        *bridge = Some(number);
+        Ok(Cable { name: self.naming.cable(id.as_str()), bridge: number, address, prefix, gateway })
+    }
+
+    /// Starts the process that holds a process namespace for all containers.
+    fn hold_processes(&self, folder: &Path) -> Result<(i32, u64)> {
+        let (program, arguments) = &self.shim;
+        let output = Command::new(program)
+            .args(arguments)
+            .arg("pause")
+            .arg(folder)
+            .stdin(Stdio::null())
+            .stderr(Stdio::null())
+            .output()
+            .map_err(|error| Error::io(format!("running {}", program.display()), &error))?;
+        match serde_json::from_slice(&output.stdout) {
+            Ok(Report::Started { started, .. }) => Ok((started.pid, started.pid_start)),
+            Ok(Report::Failed(why)) => Err(Error::failed("holding a process namespace", why)),
+            Err(error) => Err(Error::failed("holding a process namespace", error)),
+        }
+    }
+
+    /// Gives back a sandbox's network and namespaces. What is gone already is well.
+    pub(super) fn release(&self, entry: &SandboxEntry) -> Result<()> {
+        let (id, address, pause) = {
+            let record = entry.record.lock();
+            (record.id.clone(), record.address, record.pause)
+        };
+        if let Some((pid, start)) = pause
+            && crate::shim::start_of(Pid::from_raw(pid)) == Some(start)
+        {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+        if address.is_some() {
+            let cable = self.naming.cable(id.as_str());
+            let removed = Wire::open().and_then(|wire| wire.remove(&cable));
+            removed.map_err(|error| Error::io(format!("removing the interface {cable}"), &error))?;
+        }
+        namespaces::unmake(&entry.folder)
+            .map_err(|error| Error::io("letting the sandbox's namespaces go", &error))?;
+        if let Some(address) = address {
+            self.addresses.lock().give_back(address);
+        }
+        Ok(())
+    }
+
+    /// Removes all that a sandbox has on the machine.
+    pub(super) fn unmake_sandbox(&self, entry: &SandboxEntry) -> Result<()> {
+        self.release(entry)?;
+        entry.record.lock().address = None;
+        // Another sandbox of the same pod has the same group; it goes with the last one.
+        let (id, uid) = {
+            let record = entry.record.lock();
+            (record.id.clone(), record.config.meta.uid.clone())
+        };
+        let shared = self.pods.lock().sandboxes.values().any(|other| {
+            let other = other.record.lock();
+            other.id != id && other.config.meta.uid == uid
+        });
+        if !shared {
+            entry.group.delete()?;
+        }
+        match fs::remove_dir_all(&entry.folder) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io(format!("removing {}", entry.folder.display()), &error))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+/// `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod.
+fn write_files(folder: &Path, record: &SandboxRecord, hostname: &str) -> io::Result<()> {
+    fs::write(folder.join("hostname"), format!("{hostname}\n"))?;
+    let mut hosts = match record.address {
+        None => fs::read_to_string("/etc/hosts").unwrap_or_default(),
+        Some(address) => {
+            let mut hosts = String::from(
+                "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
+                 ff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n",
+            );
+            let _ = writeln!(hosts, "{address}\t{hostname}");
+            hosts
+        }
+    };
+    for (address, names) in &record.config.host_aliases {
+        let address: &IpAddr = address;
+        let _ = writeln!(hosts, "{address}\t{}", names.join("\t"));
+    }
+    fs::write(folder.join("hosts"), hosts)?;
+    let resolv = match &record.config.dns {
+        Some(dns) => resolv_conf(dns),
+        None => fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),
+    };
+    fs::write(folder.join("resolv.conf"), resolv)
+}
+
+fn resolv_conf(dns: &Dns) -> String {
+    let mut text = String::new();
+    if !dns.searches.is_empty() {
+        let _ = writeln!(text, "search {}", dns.searches.join(" "));
+    }
+    for server in &dns.servers {
+        let _ = writeln!(text, "nameserver {server}");
+    }
+    if !dns.options.is_empty() {
+        let _ = writeln!(text, "options {}", dns.options.join(" "));
+    }
+    text
+}

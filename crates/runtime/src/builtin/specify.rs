@@ -1,0 +1,225 @@
+//! From what was asked for to what a shim makes.
+
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
+use std::path::Path;
+
+use super::namespaces::{IPC, NET, SHM, UTS};
+use super::state::SandboxRecord;
+use crate::cgroup::{Controller, Group, Version};
+use crate::error::{Error, Result};
+use crate::image::ImageRecord;
+use crate::shim::{
+    BindSpec, CgroupSpec, DeviceSpec, LogSpec, NamespaceSpec, OverlaySpec, PidSpec, ProcessSpec, Spec,
+    resolve_capabilities,
+};
+use crate::types::{ContainerConfig, LinuxResources, NamespaceMode, Resources, SeccompProfile};
+
+const MASKED: [&str; 11] = [
+    "/proc/asound",
+    "/proc/acpi",
+    "/proc/interrupts",
+    "/proc/kcore",
+    "/proc/keys",
+    "/proc/latency_stats",
+    "/proc/timer_list",
+    "/proc/timer_stats",
+    "/proc/sched_debug",
+    "/proc/scsi",
+    "/sys/firmware",
+];
+const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
+const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+/// Files that a pod's containers share, by their place.
+pub(super) const SHARED_FILES: [(&str, &str); 3] =
+    [("hosts", "/etc/hosts"), ("hostname", "/etc/hostname"), ("resolv.conf", "/etc/resolv.conf")];
+
+/// Where a container is to be made, and of what.
+pub(super) struct Parts<'a> {
+    pub(super) config: &'a ContainerConfig,
+    pub(super) image: &'a ImageRecord,
+    pub(super) snapshots: &'a Path,
+    pub(super) sandbox: &'a SandboxRecord,
+    pub(super) sandbox_folder: &'a Path,
+    pub(super) folder: &'a Path,
+    pub(super) group: &'a Group,
+    pub(super) log: Option<&'a Path>,
+}
+
+pub(super) fn specify(parts: &Parts<'_>) -> Result<Spec> {
+    let config = parts.config;
+    let security = &config.security;
+    let or = |asked: &Option<Vec<String>>, usual: &[&str]| {
+        asked.clone().unwrap_or_else(|| usual.iter().map(|path| (*path).to_owned()).collect())
+    };
+    let host_ipc = parts.sandbox.config.namespaces.ipc == NamespaceMode::Node;
+    Ok(Spec {
+        process: process(parts)?,
+        overlay: OverlaySpec {
+            base: parts.snapshots.to_owned(),
+            lower: parts.image.layers.clone(),
+            upper: parts.folder.join("upper"),
+            work: parts.folder.join("work"),
+        },
+        namespaces: namespaces(parts)?,
+        binds: binds(parts)?,
+        devices: config
+            .devices
+            .iter()
+            .map(|device| DeviceSpec {
+                source: device.host_path.clone(),
+                destination: device.container_path.clone(),
+            })
+            .collect(),
+        cgroup: cgroup(parts.group),
+        log: parts.log.map(|path| LogSpec {
+            path: path.to_owned(),
+            max_size: config.log_limits.max_size,
+            max_files: config.log_limits.max_files,
+        }),
+        shm: Some(if host_ipc { Path::new("/dev/shm").to_owned() } else { parts.sandbox_folder.join(SHM) }),
+        privileged: security.privileged,
+        read_only_rootfs: security.read_only_rootfs,
+        masked_paths: or(&security.masked_paths, &MASKED),
+        readonly_paths: or(&security.readonly_paths, &READ_ONLY),
+    })
+}
+
+/// What of the resources is for Linux; this runtime has no other.
+pub(super) fn linux(resources: &Resources) -> Result<&LinuxResources> {
+    resources
+        .linux()
+        .ok_or_else(|| Error::InvalidArgument("this runtime has no Windows containers".to_owned()))
+}
+
+fn process(parts: &Parts<'_>) -> Result<ProcessSpec> {
+    let (config, image) = (parts.config, &parts.image.config);
+    let security = &config.security;
+    let mut args = if config.command.is_empty() { image.entrypoint.clone() } else { config.command.clone() };
+    if !config.args.is_empty() {
+        args.extend(config.args.iter().cloned());
+    } else if config.command.is_empty() {
+        args.extend(image.cmd.iter().cloned());
+    }
+    if args.is_empty() {
+        return Err(Error::InvalidArgument("no command specified".to_owned()));
+    }
+    let hostname = std::fs::read_to_string(parts.sandbox_folder.join("hostname")).unwrap_or_default();
+    let mut env = vec![PATH.to_owned(), format!("HOSTNAME={}", hostname.trim())];
+    let given = config.env.iter().map(|variable| format!("{}={}", variable.name, variable.value));
+    for variable in image.env.iter().cloned().chain(given) {
+        let name = variable.split('=').next().unwrap_or_default();
+        env.retain(|other| other.split('=').next() != Some(name));
+        env.push(variable);
+    }
+    if config.tty && !env.iter().any(|variable| variable.starts_with("TERM=")) {
+        env.push("TERM=xterm".to_owned());
+    }
+    let capabilities = resolve_capabilities(&security.capabilities, security.privileged);
+    Ok(ProcessSpec {
+        args,
+        env,
+        cwd: config.working_dir.clone().unwrap_or_else(|| image.working_dir.clone()),
+        user: security.user.clone().unwrap_or_else(|| image.user.clone()),
+        group: security.group,
+        supplemental_groups: security.supplemental_groups.clone(),
+        strict_groups: security.strict_groups,
+        capabilities: capabilities.map_err(Error::InvalidArgument)?,
+        no_new_privs: security.no_new_privs,
+        seccomp: !security.privileged && security.seccomp == SeccompProfile::RuntimeDefault,
+        rlimits: config.rlimits.clone(),
+        oom_score_adj: linux(&config.resources)?.oom_score_adj,
+        tty: config.tty,
+        stdin: config.stdin,
+    })
+}
+
+fn namespaces(parts: &Parts<'_>) -> Result<NamespaceSpec> {
+    let modes = parts.sandbox.config.namespaces;
+    let held = |mode: NamespaceMode, name: &str| {
+        (mode != NamespaceMode::Node).then(|| parts.sandbox_folder.join(name))
+    };
+    let pid = match (modes.pid, parts.sandbox.pause) {
+        (NamespaceMode::Container, _) => PidSpec::New,
+        (NamespaceMode::Node, _) => PidSpec::Host,
+        (NamespaceMode::Pod, Some((pause, _))) => PidSpec::Join(format!("/proc/{pause}/ns/pid").into()),
+        (NamespaceMode::Pod, None) => {
+            return Err(Error::FailedPrecondition("the pod's process namespace is gone".to_owned()));
+        }
+    };
+    Ok(NamespaceSpec {
+        net: held(modes.network, NET),
+        ipc: held(modes.ipc, IPC),
+        uts: held(modes.network, UTS),
+        pid,
+    })
+}
+
+fn binds(parts: &Parts<'_>) -> Result<Vec<BindSpec>> {
+    let mut binds: Vec<BindSpec> = Vec::new();
+    for mount in &parts.config.mounts {
+        if !mount.container_path.starts_with('/') {
+            let message = format!("the mount path {:?} is not absolute", mount.container_path);
+            return Err(Error::InvalidArgument(message));
+        }
+        binds.push(BindSpec {
+            source: mount.host_path.clone(),
+            destination: mount.container_path.clone(),
+            readonly: mount.readonly,
+            recursive_readonly: mount.recursive_readonly,
+            propagation: mount.propagation,
+        });
+    }
+    for (name, destination) in SHARED_FILES {
+        let source = parts.sandbox_folder.join(name);
+        if source.exists() && !binds.iter().any(|bind| bind.destination == destination) {
+            let readonly = parts.config.security.read_only_rootfs;
+            binds.push(BindSpec {
+                source,
+                destination: destination.to_owned(),
+                readonly,
+                ..BindSpec::default()
+            });
+        }
+    }
+    Ok(binds)
+}
+
+fn cgroup(group: &Group) -> CgroupSpec {
+    let v2 = group.version() == Version::V2;
+    let views = group.folders().into_iter().filter_map(|folder| {
+        // `<mount point>/<path of the group>`: the name is the mount point's.
+        let depth = group.path().components().count();
+        let point = folder.ancestors().nth(depth)?.file_name()?.to_string_lossy().into_owned();
+        Some((point, folder))
+    });
+    let oom = if v2 { "memory.events" } else { "memory.oom_control" };
+    CgroupSpec {
+        v2,
+        doors: group.doors(),
+        views: views.collect(),
+        oom: group.folder(Controller::Memory).unwrap_or_default().join(oom),
+    }
+}
+
+/// The devices that a container may use, as v1 spells them.
+pub(super) fn device_rules(config: &ContainerConfig) -> Result<Vec<String>> {
+    // Making device files is harmless where they cannot be opened.
+    let usual = ["c *:* m", "b *:* m", "c 1:3 rwm", "c 1:5 rwm", "c 1:7 rwm", "c 1:8 rwm", "c 1:9 rwm"];
+    let terminals = ["c 5:0 rwm", "c 5:2 rwm", "c 136:* rwm"];
+    let mut rules: Vec<String> = usual.iter().chain(&terminals).map(|rule| (*rule).to_owned()).collect();
+    for device in &config.devices {
+        let found = std::fs::metadata(&device.host_path).map_err(|error| {
+            Error::io(format!("looking at the device {}", device.host_path.display()), &error)
+        })?;
+        let kind = match found.file_type() {
+            kind if kind.is_char_device() => 'c',
+            kind if kind.is_block_device() => 'b',
+            _ => return Err(Error::InvalidArgument(format!("{} is no device", device.host_path.display()))),
+        };
+        let (major, minor) = (rustix::fs::major(found.rdev()), rustix::fs::minor(found.rdev()));
+        let permissions: String = device.permissions.chars().filter(|char| "rwm".contains(*char)).collect();
+        let permissions = if permissions.is_empty() { "rwm" } else { &permissions };
+        rules.push(format!("{kind} {major}:{minor} {permissions}"));
+    }
+    Ok(rules)
+}

@@ -1,0 +1,168 @@
+//! What the runtime knows.
+
+use std::collections::{BTreeMap, HashMap};
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use tokio::sync::{broadcast, watch};
+
+use super::life::Life;
+use super::naming::Naming;
+use super::network::Addresses;
+use crate::cgroup::{Group, Notices, Tree};
+use crate::image::Images;
+use crate::types::{
+    Container, ContainerChange, ContainerConfig, ContainerId, Event, Sandbox, SandboxConfig, SandboxId,
+    SandboxState,
+};
+
+/// How many events a slow reader may be behind.
+pub(super) const EVENTS: usize = 4096;
+
+#[derive(Debug)]
+pub(super) struct State {
+    pub(super) folder: PathBuf,
+    pub(super) naming: Naming,
+    pub(super) tree: Tree,
+    pub(super) images: Images,
+    pub(super) shim: (PathBuf, Vec<String>),
+    pub(super) pods: Mutex<Pods>,
+    pub(super) addresses: Mutex<Addresses>,
+    /// The bridge's number, once it is known to be there.
+    pub(super) bridge: Mutex<Option<u32>>,
+    pub(super) events: broadcast::Sender<Event>,
+    pub(super) notices: Notices,
+    /// Containers by the number under which the kernel speaks of them.
+    pub(super) noticed: Arc<Mutex<HashMap<u64, NoticedContainer>>>,
+    pub(super) next: AtomicU64,
+    pub(super) warned_about_oom_score: std::sync::Once,
+}
+
+/// Sandboxes and containers.
+#[derive(Debug, Default)]
+pub(super) struct Pods {
+    pub(super) sandboxes: BTreeMap<SandboxId, Arc<SandboxEntry>>,
+    pub(super) containers: BTreeMap<ContainerId, Arc<ContainerEntry>>,
+}
+
+#[derive(Debug)]
+pub(super) struct NoticedContainer {
+    pub(super) id: ContainerId,
+    pub(super) sandbox: SandboxId,
+    pub(super) group: Group,
+    pub(super) kills: u64,
+}
+
+/// A sandbox, as it is written down.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct SandboxRecord {
+    pub(super) id: SandboxId,
+    pub(super) config: SandboxConfig,
+    pub(super) created_at: Timestamp,
+    pub(super) address: Option<Ipv4Addr>,
+    pub(super) state: SandboxState,
+    /// Everything that belongs to it was made.
+    pub(super) complete: bool,
+    /// The process that holds a process namespace for all of its containers.
+    #[serde(default)]
+    pub(super) pause: Option<(i32, u64)>,
+}
+
+#[derive(Debug)]
+pub(super) struct SandboxEntry {
+    pub(super) folder: PathBuf,
+    pub(super) group: Group,
+    pub(super) record: Mutex<SandboxRecord>,
+    /// One thing at a time is done to a sandbox as a whole.
+    pub(super) turn: tokio::sync::Mutex<()>,
+}
+
+impl SandboxEntry {
+    pub(super) fn sandbox(&self) -> Sandbox {
+        let record = self.record.lock();
+        Sandbox {
+            id: record.id.clone(),
+            meta: record.config.meta.clone(),
+            state: record.state,
+            created_at: record.created_at,
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+        }
+    }
+
+    pub(super) fn ips(&self) -> Vec<IpAddr> {
+        self.record.lock().address.map(IpAddr::V4).into_iter().collect()
+    }
+}
+
+/// A container, as it is written down.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ContainerRecord {
+    pub(super) id: ContainerId,
+    pub(super) sandbox: SandboxId,
+    pub(super) config: ContainerConfig,
+    pub(super) image_id: String,
+    pub(super) created_at: Timestamp,
+    pub(super) log_path: Option<PathBuf>,
+    pub(super) stop_signal: String,
+}
+
+#[derive(Debug)]
+pub(super) struct ContainerEntry {
+    pub(super) folder: PathBuf,
+    pub(super) group: Group,
+    pub(super) record: ContainerRecord,
+    pub(super) life: watch::Sender<Life>,
+    pub(super) notice: u64,
+    /// One thing at a time is done to it.
+    pub(super) turn: tokio::sync::Mutex<()>,
+}
+
+impl ContainerEntry {
+    pub(super) fn container(&self) -> Container {
+        let record = &self.record;
+        Container {
+            id: record.id.clone(),
+            sandbox: record.sandbox.clone(),
+            meta: record.config.meta.clone(),
+            image: record.config.image.clone(),
+            image_id: record.image_id.clone(),
+            state: self.life.borrow().state(),
+            created_at: record.created_at,
+            labels: record.config.labels.clone(),
+            annotations: record.config.annotations.clone(),
+        }
+    }
+}
+
+impl State {
+    pub(super) fn sandbox(&self, id: &SandboxId) -> Option<Arc<SandboxEntry>> {
+        self.pods.lock().sandboxes.get(id).cloned()
+    }
+
+    pub(super) fn container(&self, id: &ContainerId) -> Option<Arc<ContainerEntry>> {
+        self.pods.lock().containers.get(id).cloned()
+    }
+
+    pub(super) fn containers_of(&self, sandbox: &SandboxId) -> Vec<Arc<ContainerEntry>> {
+        let pods = self.pods.lock();
+        pods.containers.values().filter(|entry| entry.record.sandbox == *sandbox).cloned().collect()
+    }
+
+    pub(super) fn tell(&self, entry: &ContainerEntry, change: ContainerChange) {
+        // Without anybody listening that is as well.
+        let _ = self.events.send(Event::Container {
+            id: entry.record.id.clone(),
+            sandbox: entry.record.sandbox.clone(),
+            change,
+            at: Timestamp::now(),
+        });
+    }
+}

@@ -1,0 +1,112 @@
+//! What pods and containers use.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use jiff::Timestamp;
+
+use super::state::{ContainerEntry, SandboxEntry, State};
+use crate::cgroup::Usage;
+use crate::error::Result;
+use crate::types::{ContainerStats, CpuUsage, FilesystemUsage, InterfaceUsage, MemoryUsage, SandboxStats};
+
+impl ContainerEntry {
+    pub(super) fn stats(&self) -> Result<ContainerStats> {
+        let usage = self.group.usage()?;
+        let (cpu, memory) = halves(&usage);
+        Ok(ContainerStats {
+            id: self.record.id.clone(),
+            sandbox: self.record.sandbox.clone(),
+            meta: self.record.config.meta.clone(),
+            labels: self.record.config.labels.clone(),
+            cpu,
+            memory,
+            tasks: usage.tasks,
+            writable_layer: None,
+        })
+    }
+}
+
+impl State {
+    pub(super) fn sandbox_stats_of(&self, entry: &SandboxEntry) -> Result<SandboxStats> {
+        let usage = entry.group.usage()?;
+        let (cpu, memory) = halves(&usage);
+        let sandbox = entry.sandbox();
+        let containers = self.containers_of(&sandbox.id);
+        let running = containers.iter().filter(|container| container.life.borrow().is_running());
+        let network = entry.record.lock().address.map(|_| self.naming.cable(sandbox.id.as_str()));
+        Ok(SandboxStats {
+            // One that ends meanwhile has nothing to say.
+            containers: running.filter_map(|container| container.stats().ok()).collect(),
+            id: sandbox.id,
+            meta: sandbox.meta,
+            labels: sandbox.labels,
+            cpu,
+            memory,
+            tasks: usage.tasks,
+            network: network.and_then(|cable| interface(&cable)).into_iter().collect(),
+        })
+    }
+}
+
+fn halves(usage: &Usage) -> (CpuUsage, MemoryUsage) {
+    let at = Timestamp::now();
+    let cpu = CpuUsage {
+        at,
+        usage_nanos: usage.cpu_nanos,
+        throttling: usage.throttling,
+        pressure: usage.cpu_pressure,
+    };
+    let memory = MemoryUsage {
+        at,
+        usage: usage.memory,
+        working_set: usage.working_set(),
+        rss: usage.rss,
+        available: usage.memory_limit.map(|limit| limit.saturating_sub(usage.working_set())),
+        swap: usage.swap,
+        page_faults: usage.page_faults,
+        major_page_faults: usage.major_page_faults,
+        oom_kills: usage.oom_kills,
+        pressure: usage.memory_pressure,
+    };
+    (cpu, memory)
+}
+
+/// What went through the machine's end of a cable: what it received, the pod sent.
+fn interface(cable: &str) -> Option<InterfaceUsage> {
+    let counter = |name: &str| -> Option<u64> {
+        let path = format!("/sys/class/net/{cable}/statistics/{name}");
+        fs::read_to_string(path).ok()?.trim().parse().ok()
+    };
+    Some(InterfaceUsage {
+        name: "eth0".to_owned(),
+        rx_bytes: counter("tx_bytes")?,
+        rx_errors: counter("tx_errors")?,
+        tx_bytes: counter("rx_bytes")?,
+        tx_errors: counter("rx_errors")?,
+    })
+}
+
+/// What a folder takes on disk, with all that is in it.
+pub(super) fn folder_usage(folder: &Path) -> FilesystemUsage {
+    let (mut bytes, mut inodes) = (0, 0);
+    let mut left = vec![folder.to_owned()];
+    while let Some(path) = left.pop() {
+        let Ok(entries) = fs::read_dir(&path) else { continue };
+        for entry in entries.flatten() {
+            let Ok(found) = entry.metadata() else { continue };
+            bytes += found.blocks() * 512;
+            inodes += 1;
+            if found.is_dir() {
+                left.push(entry.path());
+            }
+        }
+    }
+    FilesystemUsage {
+        at: Timestamp::now(),
+        mountpoint: folder.to_owned(),
+        used_bytes: bytes,
+        inodes_used: inodes,
+    }
+}

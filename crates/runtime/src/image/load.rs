@@ -1,0 +1,180 @@
+//! The image that is always there: a program of ours, and what it needs to run.
+
+use std::ffi::OsStr;
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use jiff::Timestamp;
+
+use super::config::ImageConfig;
+use super::import::{sha256, snapshot_name};
+use super::name::normalise;
+use super::store::{ImageError, ImageRecord, Images, UNFINISHED};
+
+/// A program that is made into an image, together with the libraries that it is linked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Load {
+    /// The image's name.
+    pub name: String,
+    /// The program.
+    pub program: PathBuf,
+    /// What it is called in the image, at the root.
+    pub called: String,
+    /// Its first arguments; those of a pod come after.
+    pub args: Vec<String>,
+}
+
+impl Load {
+    /// `plumb/load` from this very program.
+    pub fn of_this_program() -> io::Result<Self> {
+        Ok(Self {
+            name: "plumb/load".into(),
+            program: std::env::current_exe()?,
+            called: "plumb".into(),
+            args: vec!["load".into()],
+        })
+    }
+}
+
+impl Images {
+    /// Makes an image of a program. If the same program was made into it before, nothing is done.
+    pub fn make_load(&self, load: &Load) -> Result<ImageRecord, ImageError> {
+        let doing = |what: &Path| ImageError::io(format!("making an image of {}", what.display()));
+        let program = fs::canonicalize(&load.program).map_err(doing(&load.program))?;
+        let mut files = vec![(program.clone(), PathBuf::from(&load.called))];
+        for library in libraries(&program).map_err(doing(&program))? {
+            let place = library.strip_prefix("/").unwrap_or(&library).to_owned();
+            files.push((library, place));
+        }
+        // By what it is made of, without reading it: a program is large, and this is asked at every start.
+        let mut made_of = format!("{} {:?}", load.called, load.args);
+        for (file, place) in &files {
+            let found = fs::metadata(file).map_err(doing(file))?;
+            let (device, inode, size) = (found.dev(), found.ino(), found.len());
+            let _ = write!(
+                made_of,
+                " {} {device} {inode} {size} {}.{}",
+                place.display(),
+                found.mtime(),
+                found.mtime_nsec()
+            );
+        }
+        let id = sha256(made_of.as_bytes());
+        let turn = self.turn()?;
+        if let Some(before) = self.list()?.iter().find(|record| record.id == id) {
+            return Ok(ImageRecord::clone(before));
+        }
+        let (layer, size) = self.copy(&id, &files)?;
+        let mut entrypoint = vec![format!("/{}", load.called)];
+        entrypoint.extend(load.args.iter().cloned());
+        let record = ImageRecord {
+            id,
+            tags: vec![normalise(&load.name)],
+            digests: Vec::new(),
+            config: ImageConfig {
+                entrypoint,
+                env: vec!["PATH=/".into()],
+                working_dir: "/".into(),
+                ..ImageConfig::default()
+            },
+            layers: vec![layer],
+            size,
+            imported_at: Timestamp::now(),
+            pinned: true,
+        };
+        let old = self.find(&load.name)?;
+        self.put(&turn, &record)?;
+        drop(turn);
+        // That of the program as it was before an upgrade; running containers keep what they have open.
+        if let Some(old) = old.filter(|old| old.tags.len() <= 1) {
+            self.remove(&old.id)?;
+        }
+        Ok(record)
+    }
+
+    fn copy(&self, id: &str, files: &[(PathBuf, PathBuf)]) -> Result<(PathBuf, u64), ImageError> {
+        let name = snapshot_name(id);
+        let (done, unfinished) =
+            (self.snapshots().join(&name), self.snapshots().join(format!("{UNFINISHED}-{name}")));
+        let root = unfinished.join("fs");
+        let copy = || -> io::Result<u64> {
+            for folder in [&unfinished, &done] {
+                if folder.exists() {
+                    fs::remove_dir_all(folder)?;
+                }
+            }
+            let mut size = 0;
+            for folder in ["dev", "proc", "sys", "etc", "tmp", "run"] {
+                fs::create_dir_all(root.join(folder))?;
+            }
+            fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))?;
+            fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n")?;
+            fs::write(root.join("etc/group"), "root:x:0:\nnobody:x:65534:\n")?;
+            for (file, place) in files {
+                let to = root.join(place);
+                if let Some(folder) = to.parent() {
+                    fs::create_dir_all(folder)?;
+                }
+                size += fs::copy(file, &to)?;
+                fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+            }
+            fs::write(unfinished.join("size"), size.to_string())?;
+            rustix::fs::syncfs(File::open(&unfinished)?)?;
+            fs::rename(&unfinished, &done)?;
+            Ok(size)
+        };
+        let size = copy().map_err(ImageError::io(format!("making the image {name}")))?;
+        Ok((Path::new(&name).join("fs"), size))
+    }
+}
+
+/// The libraries that a program is linked with, its loader among them. A static one has none.
+fn libraries(program: &Path) -> io::Result<Vec<PathBuf>> {
+    let Some(loader) = loader(program)? else { return Ok(Vec::new()) };
+    // The loader itself says what it would load. It runs nothing of the program then.
+    let traced = Command::new(&loader).arg("--list").arg(program).stdin(Stdio::null()).output()?;
+    if !traced.status.success() {
+        return Err(io::Error::other(String::from_utf8_lossy(&traced.stderr).trim().to_owned()));
+    }
+    let mut found = vec![loader];
+    for line in String::from_utf8_lossy(&traced.stdout).lines() {
+        let path = line.split_once("=>").map_or(line, |(_, path)| path);
+        let path = path.trim().split(' ').next().unwrap_or("");
+        if path.starts_with('/') && !found.iter().any(|known| known.as_os_str() == OsStr::new(path)) {
+            found.push(PathBuf::from(path));
+        }
+    }
+    Ok(found)
+}
+
+/// The loader that an ELF program asks for.
+fn loader(program: &Path) -> io::Result<Option<PathBuf>> {
+    const INTERPRETER: u32 = 3;
+    let mut head = Vec::new();
+    File::open(program)?.take(8192).read_to_end(&mut head)?;
+    let not_elf = || io::Error::other("not a 64-bit ELF program");
+    if head.get(..5) != Some(b"\x7fELF\x02".as_slice()) {
+        return Err(not_elf());
+    }
+    let number = |at: usize, size: usize| -> Option<usize> {
+        let mut bytes = [0; 8];
+        bytes[..size].copy_from_slice(head.get(at..at.checked_add(size)?)?);
+        usize::try_from(u64::from_le_bytes(bytes)).ok()
+    };
+    let parts = (|| Some((number(32, 8)?, number(54, 2)?, number(56, 2)?)))();
+    let (table, each, count) = parts.ok_or_else(not_elf)?;
+    for index in 0..count {
+        let Some(at) = index.checked_mul(each).and_then(|at| at.checked_add(table)) else { break };
+        if number(at, 4) == Some(INTERPRETER as usize) {
+            let (Some(offset), Some(size)) = (number(at + 8, 8), number(at + 32, 8)) else { break };
+            let text = head.get(offset..offset.saturating_add(size)).ok_or_else(not_elf)?;
+            let text = String::from_utf8_lossy(text);
+            return Ok(Some(PathBuf::from(text.trim_end_matches('\0'))));
+        }
+    }
+    Ok(None)
+}

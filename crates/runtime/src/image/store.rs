@@ -1,0 +1,241 @@
+//! Which images there are.
+
+use std::collections::HashSet;
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use rustix::fs::{FlockOperation, flock};
+use serde::{Deserialize, Serialize};
+
+use super::config::ImageConfig;
+use super::name::normalise;
+use crate::shim::{load, store};
+
+const RECORDS: &str = "records";
+pub(super) const SNAPSHOTS: &str = "snapshots";
+const LOCK: &str = "lock";
+/// What is being made and not yet part of the store.
+pub(super) const UNFINISHED: &str = ".new";
+
+/// Why something could not be done with images.
+#[derive(Debug, thiserror::Error)]
+pub enum ImageError {
+    /// The operating system refused.
+    #[error("{doing}: {source}")]
+    Io {
+        /// What was being done.
+        doing: String,
+        /// What it said.
+        source: io::Error,
+    },
+    /// The archive is none, or not one of ours.
+    #[error("{}: {why}", file.display())]
+    Unusable {
+        /// The archive.
+        file: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// Something is not what its digest says.
+    #[error("{what} has the digest {found} instead of {expected}")]
+    Digest {
+        /// What was looked at.
+        what: String,
+        /// What it should be.
+        expected: String,
+        /// What it is.
+        found: String,
+    },
+}
+
+impl ImageError {
+    pub(super) fn io(doing: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let doing = doing.into();
+        move |source| Self::Io { doing, source }
+    }
+}
+
+impl From<ImageError> for crate::Error {
+    fn from(error: ImageError) -> Self {
+        match error {
+            ImageError::Io { doing, source } => Self::io(doing, &source),
+            other => Self::InvalidArgument(other.to_string()),
+        }
+    }
+}
+
+/// An image that is here.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ImageRecord {
+    /// The digest of its configuration, with `sha256:` before it.
+    pub id: String,
+    /// The whole names with tags that lead to it.
+    pub tags: Vec<String>,
+    /// The whole names with digests that lead to it.
+    pub digests: Vec<String>,
+    /// How to run it.
+    pub config: ImageConfig,
+    /// Its layers' folders, relative to [`Images::snapshots`], the uppermost first.
+    pub layers: Vec<PathBuf>,
+    /// The disk it takes, in bytes.
+    pub size: u64,
+    /// When it was imported.
+    pub imported_at: Timestamp,
+    /// It cannot be removed.
+    pub pinned: bool,
+}
+
+/// The images in a folder. Several processes may use it at once.
+#[derive(Debug)]
+pub struct Images {
+    folder: PathBuf,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// When the folder of records was last changed, as of this reading.
+    as_of: Option<SystemTime>,
+    records: Vec<Arc<ImageRecord>>,
+}
+
+/// Nobody else changes the store while this is held.
+pub(super) struct Turn(#[expect(dead_code, reason = "held, not used")] File);
+
+impl Images {
+    /// The images in this folder, which is made if it is not there.
+    pub fn open(folder: impl Into<PathBuf>) -> Result<Self, ImageError> {
+        let folder = folder.into();
+        for part in [RECORDS, SNAPSHOTS] {
+            let path = folder.join(part);
+            fs::create_dir_all(&path).map_err(ImageError::io(format!("making {}", path.display())))?;
+        }
+        let images = Self { folder, known: Mutex::default() };
+        // What somebody began who is gone.
+        let _turn = images.turn()?;
+        images.sweep()?;
+        Ok(images)
+    }
+
+    /// Where layers are.
+    pub fn snapshots(&self) -> PathBuf {
+        self.folder.join(SNAPSHOTS)
+    }
+
+    pub(super) fn turn(&self) -> Result<Turn, ImageError> {
+        let path = self.folder.join(LOCK);
+        let doing = || format!("locking {}", path.display());
+        let file = File::options().create(true).write(true).truncate(false).open(&path);
+        let file = file.map_err(ImageError::io(doing()))?;
+        flock(&file, FlockOperation::LockExclusive).map_err(|errno| ImageError::io(doing())(errno.into()))?;
+        Ok(Turn(file))
+    }
+
+    /// All of them, by id.
+    pub fn list(&self) -> Result<Vec<Arc<ImageRecord>>, ImageError> {
+        let folder = self.folder.join(RECORDS);
+        let doing = || format!("reading {}", folder.display());
+        let changed =
+            fs::metadata(&folder).and_then(|found| found.modified()).map_err(ImageError::io(doing()))?;
+        let mut known = self.known.lock();
+        if known.as_of == Some(changed) {
+            return Ok(known.records.clone());
+        }
+        let mut records: Vec<Arc<ImageRecord>> = Vec::new();
+        for entry in fs::read_dir(&folder).map_err(ImageError::io(doing()))? {
+            let path = entry.map_err(ImageError::io(doing()))?.path();
+            if path.extension().is_some_and(|extension| extension == "json") {
+                match load(&path) {
+                    Ok(record) => records.push(Arc::new(record)),
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => {
+                        tracing::warn!(path = %path.display(), %error, "an image's record cannot be read");
+                    }
+                }
+            }
+        }
+        records.sort_by(|a, b| a.id.cmp(&b.id));
+        *known = Known { as_of: Some(changed), records: records.clone() };
+        Ok(records)
+    }
+
+    /// The one of this name, digest or id; an id may be without `sha256:` and shortened.
+    pub fn find(&self, name: &str) -> Result<Option<Arc<ImageRecord>>, ImageError> {
+        let records = self.list()?;
+        let hex = name.strip_prefix("sha256:").unwrap_or(name);
+        let is_id = hex.len() >= 12 && hex.bytes().all(|byte| byte.is_ascii_hexdigit());
+        let whole = normalise(name);
+        let by_name = records.iter().find(|record| {
+            record.tags.contains(&whole) || record.digests.contains(&whole) || record.id == name
+        });
+        let by_id = || {
+            let mut matching =
+                records.iter().filter(|record| is_id && record.id["sha256:".len()..].starts_with(hex));
+            matching.next().filter(|_| matching.next().is_none())
+        };
+        Ok(by_name.or_else(by_id).cloned())
+    }
+
+    /// Adds or replaces a record. Its names are taken from whatever had them before.
+    pub(super) fn put(&self, _turn: &Turn, record: &ImageRecord) -> Result<(), ImageError> {
+        for other in self.list()? {
+            if other.id != record.id && other.tags.iter().any(|tag| record.tags.contains(tag)) {
+                let mut without = ImageRecord::clone(&other);
+                without.tags.retain(|tag| !record.tags.contains(tag));
+                self.write(&without)?;
+            }
+        }
+        self.write(record)
+    }
+
+    fn write(&self, record: &ImageRecord) -> Result<(), ImageError> {
+        let path = self.record_of(&record.id);
+        store(&path, record, true).map_err(ImageError::io(format!("writing {}", path.display())))?;
+        self.known.lock().as_of = None;
+        Ok(())
+    }
+
+    fn record_of(&self, id: &str) -> PathBuf {
+        self.folder.join(RECORDS).join(format!("{}.json", id.trim_start_matches("sha256:")))
+    }
+
+    /// Removes a name, or, by its id or its last name, an image. Layers that no other image needs go with it.
+    pub fn remove(&self, name: &str) -> Result<(), ImageError> {
+        let turn = self.turn()?;
+        let Some(found) = self.find(name)? else { return Ok(()) };
+        let whole = normalise(name);
+        let mut rest = ImageRecord::clone(&found);
+        rest.tags.retain(|tag| *tag != whole);
+        if rest.tags.len() < found.tags.len() && !rest.tags.is_empty() {
+            return self.put(&turn, &rest);
+        }
+        let path = self.record_of(&found.id);
+        fs::remove_file(&path).map_err(ImageError::io(format!("removing {}", path.display())))?;
+        self.known.lock().as_of = None;
+        self.sweep()
+    }
+
+    /// Removes layers that belong to no image. Only while it is our turn.
+    fn sweep(&self) -> Result<(), ImageError> {
+        let used: HashSet<PathBuf> = self
+            .list()?
+            .iter()
+            .flat_map(|record| record.layers.iter().filter_map(|layer| layer.parent().map(Path::to_owned)))
+            .collect();
+        let folder = self.snapshots();
+        let doing = || format!("sweeping {}", folder.display());
+        for entry in fs::read_dir(&folder).map_err(ImageError::io(doing()))? {
+            let entry = entry.map_err(ImageError::io(doing()))?;
+            if !used.contains(Path::new(&entry.file_name())) {
+                fs::remove_dir_all(entry.path()).map_err(ImageError::io(doing()))?;
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,224 @@
+//! A workload that uses as much cpu and memory as it is told, in shapes: for demonstrations and tests.
+
+use std::ffi::OsString;
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use nix::sys::signal::{SigSet, Signal};
+use plumb_resize::quantity::Quantity;
+
+use crate::shape::{Shape, duration};
+
+/// How it is asked for.
+pub const USAGE: &str = "\
+Use cpu and memory as told, until ended.
+
+Usage: load [--cpu 100m] [--memory 64Mi] [--shape constant] [--period 60s]
+            [--cpu-peak CPU] [--memory-peak MEMORY] [--duration TIME] [--exit-code N] [--quiet]
+
+  --cpu CPU              cores in use, such as 100m or 1.5 [default: 0]
+  --memory MEMORY        memory held, such as 64Mi [default: 0]
+  --shape SHAPE          constant, sine, ramp, spike or leak (memory that only grows) [default: constant]
+  --period TIME          of the shape, such as 90s or 5m [default: 60s]
+  --cpu-peak CPU         where a shape leads [default: twice --cpu]
+  --memory-peak MEMORY   where a shape leads [default: twice --memory]
+  --duration TIME        end by itself after this long [default: never]
+  --exit-code N          with which code to end then [default: 0]
+  --quiet                don't say every 10 s what is in use
+";
+
+/// Cpu is used for a part of each slice of time.
+const SLICE: Duration = Duration::from_millis(20);
+const BLOCK: usize = 1 << 20;
+const PAGE: usize = 4096;
+
+#[derive(Clone, Debug, PartialEq)]
+struct Load {
+    /// In thousandths of a core, and in bytes: base and peak.
+    cpu: (u64, u64),
+    memory: (u64, u64),
+    shape: Shape,
+    period: Duration,
+    duration: Option<Duration>,
+    exit_code: u8,
+    quiet: bool,
+}
+
+impl Load {
+    fn parse(arguments: impl IntoIterator<Item = String>) -> Result<Self, String> {
+        let (mut cpu, mut memory, mut cpu_peak, mut memory_peak) = (0, 0, None, None);
+        let mut load = Self {
+            cpu: (0, 0),
+            memory: (0, 0),
+            shape: Shape::Constant,
+            period: Duration::from_mins(1),
+            duration: None,
+            exit_code: 0,
+            quiet: false,
+        };
+        let mut arguments = arguments.into_iter();
+        while let Some(argument) = arguments.next() {
+            if argument == "--quiet" {
+                load.quiet = true;
+                continue;
+            }
+            let (name, value) = if let Some((name, value)) = argument.split_once('=') {
+                (name.to_owned(), value.to_owned())
+            } else {
+                let value = arguments.next().ok_or_else(|| format!("{argument} needs a value"))?;
+                (argument, value)
+            };
+            match name.as_str() {
+                "--cpu" => cpu = milli(&value)?,
+                "--cpu-peak" => cpu_peak = Some(milli(&value)?),
+                "--memory" => memory = bytes(&value)?,
+                "--memory-peak" => memory_peak = Some(bytes(&value)?),
+                "--shape" => load.shape = value.parse()?,
+                "--period" => load.period = duration(&value)?,
+                "--duration" => load.duration = Some(duration(&value)?),
+                "--exit-code" => {
+                    load.exit_code = value.parse().map_err(|_| format!("{value:?} is not an exit code"))?;
+                }
+                other => return Err(format!("unknown option {other:?}")),
+            }
+        }
+        load.cpu = (cpu, cpu_peak.unwrap_or(cpu * 2));
+        load.memory = (memory, memory_peak.unwrap_or(memory * 2));
+        Ok(load)
+    }
+
+    fn cpu_at(&self, elapsed: Duration) -> u64 {
+        // Cpu does not leak.
+        let shape = if self.shape == Shape::Leak { Shape::Constant } else { self.shape };
+        shape.usage(self.cpu.0, self.cpu.1, elapsed, self.period)
+    }
+
+    fn memory_at(&self, elapsed: Duration) -> u64 {
+        self.shape.usage(self.memory.0, self.memory.1, elapsed, self.period)
+    }
+
+    fn most_cores(&self) -> u64 {
+        self.cpu.0.max(self.cpu.1).div_ceil(1000).clamp(1, 256)
+    }
+}
+
+fn milli(text: &str) -> Result<u64, String> {
+    let quantity: Quantity = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
+    u64::try_from(quantity.saturating_milli()).map_err(|_| format!("{text:?} is below zero"))
+}
+
+fn bytes(text: &str) -> Result<u64, String> {
+    let quantity: Quantity = text.parse().map_err(|error| format!("{text:?}: {error}"))?;
+    u64::try_from(quantity.saturating_units()).map_err(|_| format!("{text:?} is below zero"))
+}
+
+/// Uses cpu and memory as the arguments say, until it is ended.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let arguments: Vec<String> =
+        arguments.into_iter().map(|part| part.to_string_lossy().into_owned()).collect();
+    if arguments.iter().any(|argument| argument == "--help" || argument == "-h") {
+        print!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    match Load::parse(arguments) {
+        Ok(load) => run(&load),
+        Err(why) => {
+            eprintln!("load: {why}\n\n{USAGE}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn run(load: &Load) -> ExitCode {
+    // As the first process of a container, nothing ends it that it does not listen to.
+    let mut ends = SigSet::empty();
+    ends.add(Signal::SIGTERM);
+    ends.add(Signal::SIGINT);
+    if ends.thread_block().is_ok() {
+        thread::spawn(move || {
+            let _ = ends.wait();
+            std::process::exit(0);
+        });
+    }
+    let cores = load.most_cores();
+    let share = Arc::new(AtomicU64::new(0));
+    for _ in 0..cores {
+        let share = share.clone();
+        thread::spawn(move || burn(&share));
+    }
+    let start = Instant::now();
+    let mut held: Vec<Vec<u8>> = Vec::new();
+    let mut said = None;
+    loop {
+        let elapsed = start.elapsed();
+        if let Some(end) = load.duration
+            && elapsed >= end
+        {
+            return ExitCode::from(load.exit_code);
+        }
+        let (cpu, memory) = (load.cpu_at(elapsed), load.memory_at(elapsed));
+        share.store(cpu / cores, Ordering::Relaxed);
+        hold(&mut held, memory);
+        if !load.quiet && said.is_none_or(|at: Instant| at.elapsed() >= Duration::from_secs(10)) {
+            said = Some(Instant::now());
+            let mut line = String::new();
+            let _ = write!(line, "using {cpu}m of cpu and {} Mi of memory", memory >> 20);
+            println!("{line}");
+        }
+        thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Has this much memory, really in use.
+fn hold(held: &mut Vec<Vec<u8>>, bytes: u64) {
+    let blocks = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK;
+    held.truncate(blocks);
+    while held.len() < blocks {
+        let mut block = vec![0; BLOCK];
+        for page in block.chunks_mut(PAGE) {
+            page[0] = 1;
+        }
+        held.push(block);
+    }
+}
+
+/// Uses one core for so many thousandths of the time.
+fn burn(share: &AtomicU64) {
+    loop {
+        let start = Instant::now();
+        let busy =
+            SLICE.mul_f64(f64::from(u32::try_from(share.load(Ordering::Relaxed)).unwrap_or(1000)) / 1000.0);
+        while start.elapsed() < busy {
+            std::hint::spin_loop();
+        }
+        thread::sleep(SLICE.saturating_sub(start.elapsed()));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(text: &str) -> Result<Load, String> {
+        Load::parse(text.split_whitespace().map(str::to_owned))
+    }
+
+    #[test]
+    fn options_are_read_either_way() {
+        let load = parse("--cpu 250m --memory=64Mi --shape ramp --period 5m --memory-peak 1Gi").unwrap();
+        assert_eq!((load.cpu, load.memory), ((250, 500), (64 << 20, 1 << 30)));
+        assert_eq!((load.shape, load.period), (Shape::Ramp, Duration::from_mins(5)));
+        assert_eq!(load.memory_at(Duration::from_mins(10)), 1 << 30);
+    }
+
+    #[test]
+    fn mistakes_are_said() {
+        for wrong in ["--cpu", "--cpu -1", "--shape square", "--nonsense 1", "--memory x"] {
+            assert!(parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

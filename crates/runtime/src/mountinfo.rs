@@ -1,0 +1,33 @@
+//! What `/proc/self/mountinfo` says, and how paths go into the options of mounts.
+
+use std::path::{Path, PathBuf};
+
+/// Mount points have spaces and the like as octal escapes.
+pub(crate) fn unescape(point: &str) -> PathBuf {
+    let mut out = String::with_capacity(point.len());
+    let mut rest = point;
+    while let Some((before, after)) = rest.split_once('\\') {
+        out.push_str(before);
+        if let Some(byte) = after.get(..3).and_then(|octal| u8::from_str_radix(octal, 8).ok()) {
+            out.push(char::from(byte));
+            rest = &after[3..];
+        } else {
+            out.push('\\');
+            rest = after;
+        }
+    }
+    out.push_str(rest);
+    PathBuf::from(out)
+}
+
+/// Commas and colons mean something in overlay's options.
+pub(crate) fn escaped(path: &Path) -> String {
+    let mut text = String::new();
+    for char in path.to_string_lossy().chars() {
+        if matches!(char, ',' | ':' | '\\') {
+            text.push('\\');
+        }
+        text.push(char);
+    }
+    text
+}

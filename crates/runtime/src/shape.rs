@@ -1,0 +1,111 @@
+//! How usage goes over time: what `plumb load` does, and what the virtual runtime says its containers do.
+
+use std::str::FromStr;
+use std::time::Duration;
+
+/// How usage goes between a base and a peak.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Shape {
+    /// The base, always.
+    #[default]
+    Constant,
+    /// From the base to the peak and back, once in a period.
+    Sine,
+    /// Straight from the base to the peak in one period, and there it stays.
+    Ramp,
+    /// The base, and the peak for the first tenth of every period.
+    Spike,
+    /// From the base on and on, by the distance to the peak in every period.
+    Leak,
+}
+
+impl Shape {
+    /// Where between base (0) and peak (1) it is after this time.
+    pub fn level(self, elapsed: Duration, period: Duration) -> f64 {
+        if period.is_zero() {
+            return 0.0;
+        }
+        let periods = elapsed.as_secs_f64() / period.as_secs_f64();
+        match self {
+            Self::Constant => 0.0,
+            Self::Sine => (1.0 - (periods * std::f64::consts::TAU).cos()) / 2.0,
+            Self::Ramp => periods.min(1.0),
+            Self::Spike => f64::from(u8::from(periods.fract() < 0.1)),
+            Self::Leak => periods,
+        }
+    }
+
+    /// What is used after this time, between `base` and `peak`.
+    #[expect(
+        clippy::cast_precision_loss,
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "usage is far below 2^53, and casts from floats saturate"
+    )]
+    pub fn usage(self, base: u64, peak: u64, elapsed: Duration, period: Duration) -> u64 {
+        let (base, peak) = (base as f64, peak as f64);
+        (base + (peak - base) * self.level(elapsed, period)).max(0.0).round() as u64
+    }
+}
+
+impl FromStr for Shape {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Ok(match name {
+            "constant" => Self::Constant,
+            "sine" => Self::Sine,
+            "ramp" => Self::Ramp,
+            "spike" => Self::Spike,
+            "leak" => Self::Leak,
+            other => return Err(format!("unknown shape {other:?}: constant, sine, ramp, spike or leak")),
+        })
+    }
+}
+
+/// A time such as `90s`, `5m`, `250ms` or `1h`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
+    let (number, unit) = text.split_at(digits);
+    let seconds = match unit {
+        "ms" => 0.001,
+        "s" | "" => 1.0,
+        "m" => 60.0,
+        "h" => 3600.0,
+        _ => return Err(format!("{text:?} is not a time such as 90s or 5m")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a time such as 90s or 5m"))?;
+    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_shape_goes_its_way() {
+        let s = Duration::from_secs;
+        let table = [
+            (Shape::Constant, 5, 100),
+            (Shape::Sine, 0, 100),
+            (Shape::Sine, 5, 300),
+            (Shape::Sine, 10, 100),
+            (Shape::Ramp, 5, 200),
+            (Shape::Ramp, 99, 300),
+            (Shape::Spike, 10, 300),
+            (Shape::Spike, 12, 100),
+            (Shape::Leak, 30, 700),
+        ];
+        for (shape, at, usage) in table {
+            assert_eq!(shape.usage(100, 300, s(at), s(10)), usage, "{shape:?} at {at}");
+        }
+    }
+
+    #[test]
+    fn times_have_units() {
+        for (text, millis) in [("250ms", 250), ("1.5s", 1500), ("2m", 120_000), ("7", 7000)] {
+            assert_eq!(duration(text).unwrap(), Duration::from_millis(millis));
+        }
+        assert!(duration("1d").is_err() && duration("x").is_err());
+    }
+}

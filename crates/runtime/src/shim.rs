@@ -1,0 +1,69 @@
+//! The process that stands beside each container.
+//!
+//! It makes the container, is the parent of its first process, writes its log, and writes down how it ended. It
+//! depends on nobody: the agent may die, be upgraded and come back, and finds it by its socket.
+//!
+//! ```text
+//!   agent ── spawns ──▶ shim ── forks ──▶ the container's first process
+//!     │                  │  ▲                 │ stdout, stderr
+//!     └── shim.sock ─────┘  └─────────────────┘
+//!                        └──▶ log, started.json, exit.json
+//! ```
+//!
+//! A program becomes a shim by handing its arguments to [`main`] before it starts any thread. It has one thread
+//! for all of its life, so that it may fork; it needs little memory, for there is one per container.
+
+mod capability;
+mod exec;
+mod failure;
+mod files;
+mod identity;
+mod init;
+mod log;
+mod pause;
+mod protocol;
+mod root;
+mod seccomp;
+mod spec;
+mod supervise;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+pub(crate) use capability::resolve as resolve_capabilities;
+pub(crate) use files::{Exit, Report, Started, load, store};
+pub(crate) use protocol::{Answer, Ask, Reply, Request, VERSION, frame, length};
+pub(crate) use spec::{
+    BindSpec, CgroupSpec, DeviceSpec, LogSpec, NamespaceSpec, OverlaySpec, PidSpec, ProcessSpec, Spec,
+};
+pub(crate) use supervise::start_of;
+
+/// The names of what is in a container's folder.
+pub(crate) const SPEC: &str = "spec.json";
+pub(crate) const STARTED: &str = "started.json";
+pub(crate) const EXIT: &str = "exit.json";
+pub(crate) const SOCKET: &str = "shim.sock";
+pub(crate) const LOCK: &str = "lock";
+pub(crate) const ROOT: &str = "root";
+
+/// Is a shim until its container has ended. `arguments` are those after the program's name and whatever made it
+/// call this:
+///
+/// - `run FOLDER`: makes and starts the container whose folder that is;
+/// - `exec FOLDER COMMAND…`: runs a command in it;
+/// - `pause FOLDER`: holds a process namespace for several containers.
+pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    let mut arguments = arguments.into_iter();
+    let door = arguments.next().unwrap_or_default();
+    let folder = arguments.next().map(PathBuf::from);
+    match (door.to_str(), folder) {
+        (Some("run"), Some(folder)) => supervise::run(&folder),
+        (Some("exec"), Some(folder)) => exec::run(&folder, arguments),
+        (Some("pause"), Some(folder)) => pause::run(&folder),
+        _ => {
+            eprintln!("a shim is started by the agent: run|exec|pause FOLDER");
+            ExitCode::from(2)
+        }
+    }
+}

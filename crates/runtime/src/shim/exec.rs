@@ -1,0 +1,118 @@
+//! A command in a container that runs.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use nix::sched::{CloneFlags, setns};
+use nix::sys::signal::{SigSet, Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid};
+
+use super::failure::{Doing as _, Failure, Result, fail};
+use super::files::{Started, load};
+use super::identity::Identity;
+use super::init::{execute, join, restrict, start_over};
+use super::spec::{PidSpec, Spec};
+use super::supervise::start_of;
+use super::{SPEC, STARTED};
+use crate::sys;
+
+/// The exit code of a command that could not be run, as shells have it.
+const NOT_RUN: u8 = 127;
+
+/// Runs a command in the container whose folder this is. Standard input, output and error are the command's.
+pub(super) fn run(folder: &Path, command: impl Iterator<Item = OsString>) -> ExitCode {
+    let command: Vec<String> = command.map(|argument| argument.to_string_lossy().into_owned()).collect();
+    match start(folder, command) {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(NOT_RUN)
+        }
+    }
+}
+
+fn start(folder: &Path, command: Vec<String>) -> Result<u8> {
+    let spec: Spec = load(&folder.join(SPEC)).doing("reading what runs")?;
+    let started: Started = load(&folder.join(STARTED)).doing("reading what runs")?;
+    let target = Pid::from_raw(started.pid);
+    let namespaces = open_namespaces(target)?;
+    // Only after they were opened: from then on they are the container's or nobody's.
+    if start_of(target) != Some(started.pid_start) {
+        return fail("entering the container", "it has ended");
+    }
+    if !matches!(spec.namespaces.pid, PidSpec::Host) {
+        let pid = File::open(format!("/proc/{target}/ns/pid")).doing("opening a namespace")?;
+        setns(pid, CloneFlags::CLONE_NEWPID).doing("entering the process namespace")?;
+    }
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGCHLD);
+    signals.add(Signal::SIGTERM);
+    signals.thread_block().doing("holding signals back")?;
+    match sys::fork_alone().doing("forking")? {
+        ForkResult::Child => {
+            let failure = become_command(spec, namespaces, command);
+            eprintln!("{failure}");
+            std::process::exit(i32::from(NOT_RUN))
+        }
+        ForkResult::Parent { child } => wait(child, &signals),
+    }
+}
+
+/// Waits for the command. Asked to end, it ends the command with all that it started in its session.
+fn wait(child: Pid, signals: &SigSet) -> Result<u8> {
+    loop {
+        match waitpid(child, Some(WaitPidFlag::WNOHANG)) {
+            Ok(WaitStatus::Exited(_, code)) => return Ok(u8::try_from(code & 0xff).unwrap_or(u8::MAX)),
+            Ok(WaitStatus::Signaled(_, signal, _)) => {
+                return Ok(u8::try_from(128 + signal as i32).unwrap_or(u8::MAX));
+            }
+            Ok(_) | Err(nix::errno::Errno::EINTR) => {}
+            Err(errno) => return Err(errno).doing("waiting for the command"),
+        }
+        if signals.wait().doing("waiting for the command")? == Signal::SIGTERM {
+            let _ = killpg(child, Signal::SIGKILL);
+            let _ = kill(child, Signal::SIGKILL);
+        }
+    }
+}
+
+fn open_namespaces(target: Pid) -> Result<Vec<(OwnedFd, CloneFlags)>> {
+    // The file system last: with it the machine's own files are out of sight.
+    let kinds = [
+        ("cgroup", CloneFlags::CLONE_NEWCGROUP),
+        ("net", CloneFlags::CLONE_NEWNET),
+        ("ipc", CloneFlags::CLONE_NEWIPC),
+        ("uts", CloneFlags::CLONE_NEWUTS),
+        ("mnt", CloneFlags::CLONE_NEWNS),
+    ];
+    let mut opened = Vec::with_capacity(kinds.len());
+    for (name, kind) in kinds {
+        let path = PathBuf::from(format!("/proc/{target}/ns/{name}"));
+        let file = File::open(&path).doing(format_args!("opening the namespace {}", path.display()))?;
+        opened.push((OwnedFd::from(file), kind));
+    }
+    Ok(opened)
+}
+
+fn become_command(spec: Spec, namespaces: Vec<(OwnedFd, CloneFlags)>, command: Vec<String>) -> Failure {
+    let mut process = spec.process;
+    process.args = command;
+    let enter = || -> Result<String> {
+        start_over()?;
+        join(&spec.cgroup.doors)?;
+        for (namespace, kind) in namespaces {
+            setns(namespace, kind).doing("entering the container")?;
+        }
+        let identity = Identity::of(&process)?;
+        // Whoever gives up waiting kills our parent.
+        restrict(&process, &identity, true)?;
+        Ok(identity.home)
+    };
+    match enter().and_then(|home| execute::<Failure>(&process, &home)) {
+        Ok(failure) | Err(failure) => failure,
+    }
+}

@@ -1,0 +1,226 @@
+//! From a forked shim to a container's first process.
+
+use std::ffi::CString;
+use std::fs;
+use std::io::Write as _;
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::path::Path;
+
+use nix::errno::Errno;
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl::{set_no_new_privs, set_pdeathsig};
+use nix::sys::resource::{Resource, setrlimit};
+use nix::sys::signal::{SigSet, Signal};
+use nix::unistd::{dup2_stderr, dup2_stdin, dup2_stdout, execve};
+use serde::{Deserialize, Serialize};
+
+use super::failure::namespace;
+use super::failure::{Doing as _, Failure, Result, fail};
+use super::identity::Identity;
+use super::root::{self, Sources};
+use super::spec::{ProcessSpec, Spec};
+use super::{capability, seccomp};
+use crate::sys;
+
+/// What the forked process says to the shim before it becomes something else. If it stops saying anything, it
+/// has.
+#[derive(Debug, Serialize, Deserialize)]
+pub(super) enum Word {
+    Warning(String),
+    User(u32, u32, Vec<u32>),
+    Failed(String),
+}
+
+/// The line to the shim.
+pub(super) struct Line(pub(super) fs::File);
+
+impl Line {
+    pub(super) fn say(&mut self, word: &Word) {
+        let mut text = serde_json::to_vec(word).unwrap_or_default();
+        text.push(b'\n');
+        // If the shim is gone there is nobody to say it to.
+        let _ = self.0.write_all(&text);
+    }
+}
+
+/// What becomes standard input, output and error.
+pub(super) struct Stdio {
+    pub(super) stdin: OwnedFd,
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+    pub(super) is_terminal: bool,
+}
+
+/// Becomes the container's first process; only returns if that failed.
+pub(super) fn become_container(spec: &Spec, root: &Path, stdio: &Stdio, line: &mut Line) -> Failure {
+    match prepare(spec, root, stdio, line).and_then(|home| execute::<Never>(&spec.process, &home)) {
+        Ok(never) => match never {},
+        Err(failure) => failure,
+    }
+}
+
+enum Never {}
+
+fn prepare(spec: &Spec, root: &Path, stdio: &Stdio, line: &mut Line) -> Result<String> {
+    start_over()?;
+    join(&spec.cgroup.doors)?;
+    set_oom_score(&spec.process, line)?;
+    let sources = Sources::open(spec)?;
+    let shared = [
+        (&spec.namespaces.net, CloneFlags::CLONE_NEWNET),
+        (&spec.namespaces.ipc, CloneFlags::CLONE_NEWIPC),
+        (&spec.namespaces.uts, CloneFlags::CLONE_NEWUTS),
+    ];
+    for (path, kind) in shared {
+        if let Some(path) = path {
+            setns(namespace(path)?, kind).doing(format_args!("entering the namespace {}", path.display()))?;
+        }
+    }
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWCGROUP).doing("making namespaces")?;
+    root::enter(spec, sources, root)?;
+    connect(stdio)?;
+    let identity = Identity::of(&spec.process)?;
+    line.say(&Word::User(identity.uid, identity.gid, identity.groups.clone()));
+    let home = identity.home.clone();
+    restrict(&spec.process, &identity, true)?;
+    Ok(home)
+}
+
+/// A fresh session, with signals as programs expect them.
+pub(super) fn start_over() -> Result<()> {
+    nix::unistd::setsid().doing("starting a session")?;
+    SigSet::empty().thread_set_mask().doing("letting signals through")?;
+    sys::restore_sigpipe().doing("restoring SIGPIPE")
+}
+
+pub(super) fn join(doors: &[std::path::PathBuf]) -> Result<()> {
+    for door in doors {
+        let written = fs::OpenOptions::new().write(true).open(door).and_then(|mut open| open.write_all(b"0"));
+        written.doing(format_args!("joining the cgroup by {}", door.display()))?;
+    }
+    Ok(())
+}
+
+/// Lowering it below what the shim was started with takes a right that we may not have; then it stays.
+fn set_oom_score(process: &ProcessSpec, line: &mut Line) -> Result<()> {
+    const FILE: &str = "/proc/self/oom_score_adj";
+    let Some(score) = process.oom_score_adj else { return Ok(()) };
+    match fs::write(FILE, score.to_string()) {
+        Err(error) if error.raw_os_error() == Some(Errno::EACCES as i32) => {
+            let kept = fs::read_to_string(FILE).unwrap_or_default();
+            line.say(&Word::Warning(format!(
+                "oom_score_adj stays at {} instead of {score}: {error}",
+                kept.trim()
+            )));
+            Ok(())
+        }
+        done => done.doing("setting oom_score_adj"),
+    }
+}
+
+pub(super) fn connect(stdio: &Stdio) -> Result<()> {
+    if stdio.is_terminal {
+        rustix::process::ioctl_tiocsctty(&stdio.stdin).doing("taking the terminal")?;
+    }
+    dup2_stdin(&stdio.stdin).doing("connecting standard input")?;
+    dup2_stdout(&stdio.stdout).doing("connecting standard output")?;
+    dup2_stderr(&stdio.stderr).doing("connecting standard error")
+}
+
+/// Gives up all that the container shall not have. Nothing that needs rights comes after.
+pub(super) fn restrict(process: &ProcessSpec, identity: &Identity, dies_with_shim: bool) -> Result<()> {
+    for limit in &process.rlimits {
+        let Some(kind) = rlimit(&limit.name) else {
+            return fail("setting limits", format_args!("unknown limit {:?}", limit.name));
+        };
+        setrlimit(kind, limit.soft, limit.hard).doing(format_args!("setting {}", limit.name))?;
+    }
+    let cwd = if process.cwd.is_empty() { "/" } else { &process.cwd };
+    if !Path::new(cwd).is_dir() {
+        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(cwd);
+        made.doing(format_args!("making the working directory {cwd}"))?;
+    }
+    nix::unistd::chdir(cwd).doing(format_args!("going to the working directory {cwd}"))?;
+    let filter = process.seccomp.then(|| seccomp::program(process.capabilities)).transpose()?;
+    capability::bound(process.capabilities)?;
+    if let Some(filter) = filter.as_ref().filter(|_| !process.no_new_privs) {
+        // Only somebody who may do anything may be filtered without giving up new privileges.
+        sys::filter_system_calls(filter).doing("filtering system calls")?;
+    }
+    identity.assume()?;
+    capability::hold(process.capabilities)?;
+    if dies_with_shim {
+        // Changing the user undoes this, so not before.
+        set_pdeathsig(Signal::SIGKILL).doing("dying with the shim")?;
+    }
+    if process.no_new_privs {
+        set_no_new_privs().doing("giving up new privileges")?;
+        if let Some(filter) = &filter {
+            sys::filter_system_calls(filter).doing("filtering system calls")?;
+        }
+    }
+    Ok(())
+}
+
+fn rlimit(name: &str) -> Option<Resource> {
+    Some(match name.strip_prefix("RLIMIT_").unwrap_or(name) {
+        "AS" => Resource::RLIMIT_AS,
+        "CORE" => Resource::RLIMIT_CORE,
+        "CPU" => Resource::RLIMIT_CPU,
+        "DATA" => Resource::RLIMIT_DATA,
+        "FSIZE" => Resource::RLIMIT_FSIZE,
+        "LOCKS" => Resource::RLIMIT_LOCKS,
+        "MEMLOCK" => Resource::RLIMIT_MEMLOCK,
+        "MSGQUEUE" => Resource::RLIMIT_MSGQUEUE,
+        "NICE" => Resource::RLIMIT_NICE,
+        "NOFILE" => Resource::RLIMIT_NOFILE,
+        "NPROC" => Resource::RLIMIT_NPROC,
+        "RSS" => Resource::RLIMIT_RSS,
+        "RTPRIO" => Resource::RLIMIT_RTPRIO,
+        "RTTIME" => Resource::RLIMIT_RTTIME,
+        "SIGPENDING" => Resource::RLIMIT_SIGPENDING,
+        "STACK" => Resource::RLIMIT_STACK,
+        _ => return None,
+    })
+}
+
+/// Runs the program.
+pub(super) fn execute<T>(process: &ProcessSpec, home: &str) -> Result<T> {
+    let mut env = process.env.clone();
+    if !env.iter().any(|variable| variable.starts_with("HOME=")) {
+        env.push(format!("HOME={home}"));
+    }
+    let strings = |strings: &[String]| {
+        strings.iter().map(|s| CString::new(s.as_bytes())).collect::<Result<Vec<_>, _>>()
+    };
+    let (Ok(args), Ok(variables)) = (strings(&process.args), strings(&env)) else {
+        return fail("running the program", "an argument or variable has a zero byte in it");
+    };
+    let Some(program) = process.args.first().filter(|program| !program.is_empty()) else {
+        return fail("running the program", "no command specified");
+    };
+    let path = env.iter().find_map(|variable| variable.strip_prefix("PATH=")).unwrap_or("");
+    let candidates: Vec<String> = if program.contains('/') {
+        vec![program.clone()]
+    } else {
+        path.split(':')
+            .map(|folder| format!("{}/{program}", if folder.is_empty() { "." } else { folder }))
+            .collect()
+    };
+    let mut refusal = Errno::ENOENT;
+    for candidate in candidates {
+        let Ok(candidate) = CString::new(candidate) else { continue };
+        let Err(errno) = execve(&candidate, &args, &variables);
+        // Something that is there but must not be run says more than something that is not there.
+        if !matches!(errno, Errno::ENOENT | Errno::ENOTDIR) {
+            refusal = errno;
+        }
+    }
+    match refusal {
+        Errno::ENOENT if !program.contains('/') => {
+            fail(format_args!("running {program:?}"), "executable file not found in $PATH")
+        }
+        errno => Err(errno).doing(format_args!("running {program:?}")),
+    }
+}

@@ -1,0 +1,67 @@
+//! What agent and shim say to each other.
+//!
+//! One question per connection: a frame each way, four bytes of length (little end first) and that much JSON.
+//! Both sides say which version they speak; unknown fields are ignored, an unknown question is refused. A
+//! connection that is closed without an answer means that the shim is gone.
+
+use serde::{Deserialize, Serialize};
+
+use super::Exit;
+
+/// The version that this code speaks.
+pub(crate) const VERSION: u32 = 1;
+/// No frame is longer.
+pub(crate) const LONGEST: usize = 64 << 10;
+
+/// A question.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Request {
+    pub(crate) version: u32,
+    pub(crate) ask: Ask,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Ask {
+    /// Answered when the container has ended.
+    Wait,
+    /// Sends a signal to the first process, or to all.
+    Signal { number: i32, all: bool },
+    /// Opens the log by its name again.
+    ReopenLog,
+    /// Anything that a newer agent may ask.
+    #[serde(other)]
+    Unknown,
+}
+
+/// An answer.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) struct Reply {
+    pub(crate) version: u32,
+    pub(crate) answer: Answer,
+}
+
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) enum Answer {
+    /// It ended.
+    Exited(Exit),
+    /// It was done.
+    Done,
+    /// It was not, for this reason.
+    Refused(String),
+}
+
+/// A frame with this in it.
+pub(crate) fn frame<T: Serialize>(value: &T) -> Vec<u8> {
+    // Serialising plain structs into memory cannot fail; an empty frame would be refused by the other side.
+    let body = serde_json::to_vec(value).unwrap_or_default();
+    let mut frame = u32::try_from(body.len()).unwrap_or(0).to_le_bytes().to_vec();
+    frame.extend(body);
+    frame
+}
+
+/// The length that a frame's head announces, if it is one to believe.
+pub(crate) fn length(head: [u8; 4]) -> Option<usize> {
+    usize::try_from(u32::from_le_bytes(head)).ok().filter(|length| *length <= LONGEST)
+}

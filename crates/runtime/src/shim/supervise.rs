@@ -1,0 +1,443 @@
+//! The life of a shim: make the container, look after it, write down how it ended.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use nix::errno::Errno;
+use nix::fcntl::OFlag;
+use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::signal::{SigSet, Signal, kill};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, pipe2};
+use rustix::fs::{FlockOperation, flock};
+
+use super::failure::namespace;
+use super::failure::{Doing as _, Failure, Result, fail};
+use super::files::{Exit, Report, Started, load, store};
+use super::init::{Line, Stdio, Word, become_container};
+use super::log::{LONGEST_PART, Log, Stream};
+use super::protocol::{self, Answer, Ask, LONGEST, Reply, Request, VERSION};
+use super::spec::{PidSpec, Spec};
+use super::{EXIT, LOCK, ROOT, SOCKET, SPEC, STARTED};
+use crate::sys;
+
+/// How long output is waited for after the first process has ended, if somebody else keeps the pipe open.
+const LAST_WORDS: Duration = Duration::from_secs(1);
+/// More connections than an agent has reason for are not taken.
+const CONNECTIONS: usize = 16;
+
+/// Runs the container whose folder this is.
+pub(super) fn run(folder: &Path) -> ExitCode {
+    let report = |report: &Report| {
+        let text = serde_json::to_vec(report).unwrap_or_default();
+        // Whoever started us may be gone; the container runs on all the same.
+        let _ = io::stdout().write_all(&text).and_then(|()| io::stdout().flush());
+    };
+    match start(folder) {
+        Ok((shim, started, warnings)) => {
+            report(&Report::Started { started, warnings });
+            shim.live()
+        }
+        Err(failure) => {
+            report(&Report::Failed(failure.to_string()));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+struct Shim {
+    spec: Spec,
+    child: Pid,
+    /// Whether the kernel ends everything in the container with its first process.
+    private: bool,
+    log: Option<Log>,
+    outputs: Vec<(OwnedFd, Stream)>,
+    /// The writing end of the container's input, if it waits for some.
+    _input: Option<OwnedFd>,
+    signals: SignalFd,
+    listener: UnixListener,
+    connections: Vec<Connection>,
+    waiting: Vec<UnixStream>,
+    _lock: File,
+}
+
+struct Connection {
+    stream: UnixStream,
+    received: Vec<u8>,
+}
+
+/// What the shim keeps of the container's pipes.
+struct Outside {
+    outputs: Vec<(OwnedFd, Stream)>,
+    input: Option<OwnedFd>,
+}
+
+fn start(folder: &Path) -> Result<(Shim, Started, Vec<String>)> {
+    nix::unistd::chdir(folder).doing(format_args!("going to {}", folder.display()))?;
+    let lock = File::create(LOCK).doing("making the lock")?;
+    flock(&lock, FlockOperation::NonBlockingLockExclusive).doing("taking the container, which has a shim")?;
+    // The agent's session is not ours: what ends it does not end us.
+    nix::unistd::setsid().doing("starting a session")?;
+    let spec: Spec = load(Path::new(SPEC)).doing("reading what to run")?;
+    let log = spec.log.clone().map(Log::open).transpose().doing("opening the log")?;
+    let _ = fs::remove_file(SOCKET);
+    let listener = UnixListener::bind(SOCKET).doing("making the socket")?;
+    listener.set_nonblocking(true).doing("making the socket")?;
+
+    let mut signals = SigSet::empty();
+    signals.add(Signal::SIGCHLD);
+    signals.thread_block().doing("holding signals back")?;
+    let signals = SignalFd::with_flags(&signals, SfdFlags::SFD_NONBLOCK | SfdFlags::SFD_CLOEXEC)
+        .doing("listening to signals")?;
+    nix::sys::prctl::set_child_subreaper(true).doing("taking in orphans")?;
+
+    let (stdio, outside) = pipes(&spec, log.is_some())?;
+    let (hear, say) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
+    let private = enter_pid_namespace(&spec.namespaces.pid)?;
+    let root = std::env::current_dir().doing("finding the folder")?.join(ROOT);
+    let child = match sys::fork_alone().doing("forking")? {
+        ForkResult::Child => {
+            drop((hear, outside, listener, log));
+            let mut line = Line(File::from(say));
+            let failure = become_container(&spec, &root, &stdio, &mut line);
+            line.say(&Word::Failed(failure.to_string()));
+            std::process::exit(127)
+        }
+        ForkResult::Parent { child } => child,
+    };
+    drop((say, stdio));
+    let (user, warnings) = match listen(hear) {
+        Ok(words) => words,
+        Err(failure) => return Err(not_started(child, failure)),
+    };
+    let started =
+        Started { pid: child.as_raw(), pid_start: start_of(child).unwrap_or(0), at: Timestamp::now(), user };
+    store(Path::new(STARTED), &started, false).doing("writing down the start")?;
+    let shim = Shim {
+        spec,
+        child,
+        private,
+        log,
+        outputs: outside.outputs,
+        _input: outside.input,
+        signals,
+        listener,
+        connections: Vec::new(),
+        waiting: Vec::new(),
+        _lock: lock,
+    };
+    Ok((shim, started, warnings))
+}
+
+/// The forked process did not become the container. That is written down as its end.
+fn not_started(child: Pid, failure: Failure) -> Failure {
+    let _ = waitpid(child, None);
+    let exit = Exit {
+        code: 128,
+        oom_killed: false,
+        at: Timestamp::now(),
+        reason: Some("StartError".into()),
+        message: failure.to_string(),
+    };
+    // If that fails too, the agent finds a container without a shim, and knows as much.
+    let _ = store(Path::new(EXIT), &exit, true);
+    let _ = fs::remove_file(SOCKET);
+    failure
+}
+
+/// What the container reads from and writes to, and our ends of it.
+fn pipes(spec: &Spec, logged: bool) -> Result<(Stdio, Outside)> {
+    let null = || {
+        File::options().read(true).write(true).open("/dev/null").map(OwnedFd::from).doing("opening /dev/null")
+    };
+    let pipe = || pipe2(OFlag::O_CLOEXEC).doing("making a pipe");
+    if spec.process.tty {
+        let pty = nix::pty::openpty(None, None).doing("making a terminal")?;
+        let copy = || pty.slave.try_clone().doing("making a terminal");
+        let stdio = Stdio { stdin: copy()?, stdout: copy()?, stderr: copy()?, is_terminal: true };
+        let master = pty.master.try_clone().doing("making a terminal")?;
+        return Ok((stdio, Outside { outputs: vec![(master, Stream::new("stdout"))], input: None }));
+    }
+    let (input_end, input) = if spec.process.stdin {
+        let (read, write) = pipe()?;
+        (read, Some(write))
+    } else {
+        (null()?, None)
+    };
+    if !logged {
+        let stdio = Stdio { stdin: input_end, stdout: null()?, stderr: null()?, is_terminal: false };
+        return Ok((stdio, Outside { outputs: Vec::new(), input }));
+    }
+    let ((out, stdout), (err, stderr)) = (pipe()?, pipe()?);
+    let outputs = vec![(out, Stream::new("stdout")), (err, Stream::new("stderr"))];
+    Ok((Stdio { stdin: input_end, stdout, stderr, is_terminal: false }, Outside { outputs, input }))
+}
+
+/// From now on, what we fork is in the container's process namespace. Says whether it is its own.
+fn enter_pid_namespace(pid: &PidSpec) -> Result<bool> {
+    match pid {
+        PidSpec::New => unshare(CloneFlags::CLONE_NEWPID).doing("making a process namespace")?,
+        PidSpec::Join(path) => setns(namespace(path)?, CloneFlags::CLONE_NEWPID)
+            .doing(format_args!("entering the namespace {}", path.display()))?,
+        PidSpec::Host => {}
+    }
+    Ok(matches!(pid, PidSpec::New))
+}
+
+type User = Option<(u32, u32, Vec<u32>)>;
+
+/// Hears what the forked process says until it has become the container, or failed.
+fn listen(hear: OwnedFd) -> Result<(User, Vec<String>)> {
+    let (mut user, mut warnings) = (None, Vec::new());
+    for line in BufReader::new(File::from(hear)).lines() {
+        match serde_json::from_str(&line.doing("starting the container")?) {
+            Ok(Word::Warning(warning)) => warnings.push(warning),
+            Ok(Word::User(uid, gid, groups)) => user = Some((uid, gid, groups)),
+            Ok(Word::Failed(why)) => return fail("starting the container", why),
+            Err(error) => return fail("starting the container", error),
+        }
+    }
+    // It was killed before it could say anything.
+    if user.is_none() {
+        return fail("starting the container", "its first process ended before it ran");
+    }
+    Ok((user, warnings))
+}
+
+/// When a process was started, in the kernel's ticks since the machine was.
+pub(crate) fn start_of(process: Pid) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
+    // The name, in brackets, may have anything in it.
+    stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+impl Shim {
+    fn live(mut self) -> ExitCode {
+        if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
+            // From here on there is nobody to talk to but over the socket.
+            let _ = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));
+        }
+        let mut buffer = vec![0; LONGEST_PART];
+        let code = loop {
+            self.turn(&mut buffer, PollTimeout::NONE);
+            if let Some(code) = self.reap() {
+                break code;
+            }
+        };
+        if !self.private {
+            let _ = self.signal_all(Signal::SIGKILL);
+        }
+        let deadline = Instant::now() + LAST_WORDS;
+        while !self.outputs.is_empty() {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            let left = u16::try_from(left.as_millis()).unwrap_or(u16::MAX);
+            self.turn(&mut buffer, PollTimeout::from(left));
+            self.reap();
+        }
+        self.end(code)
+    }
+
+    /// Waits for something to happen and deals with it.
+    fn turn(&mut self, buffer: &mut [u8], timeout: PollTimeout) {
+        let ready = {
+            let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4 + self.connections.len());
+            // In the order in which they are looked at below.
+            fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
+            fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
+            for (fd, _) in &self.outputs {
+                fds.push(PollFd::new(fd.as_fd(), PollFlags::POLLIN));
+            }
+            for connection in &self.connections {
+                fds.push(PollFd::new(connection.stream.as_fd(), PollFlags::POLLIN));
+            }
+            if poll(&mut fds, timeout).is_err() {
+                return;
+            }
+            let happened = |fd: &PollFd<'_>| fd.revents().is_some_and(|happened| !happened.is_empty());
+            fds.iter().map(happened).collect::<Vec<_>>()
+        };
+        let mut ready = ready.into_iter();
+        if ready.next() == Some(true) {
+            while let Ok(Some(_)) = self.signals.read_signal() {}
+        }
+        let knock = ready.next() == Some(true);
+        let outputs: Vec<bool> = ready.by_ref().take(self.outputs.len()).collect();
+        let asked: Vec<bool> = ready.collect();
+        self.read_outputs(&outputs, buffer);
+        self.read_connections(&asked);
+        if knock {
+            self.accept();
+        }
+    }
+
+    fn read_outputs(&mut self, ready: &[bool], buffer: &mut [u8]) {
+        let mut ended = Vec::new();
+        for (index, (fd, stream)) in self.outputs.iter_mut().enumerate() {
+            if !ready.get(index).copied().unwrap_or(false) {
+                continue;
+            }
+            let now = Timestamp::now();
+            match nix::unistd::read(&*fd, buffer) {
+                Ok(length) if length > 0 => {
+                    if let Some(log) = &mut self.log {
+                        // A full disk loses lines; it must not stop the container.
+                        let _ = log.take(stream, &buffer[..length], now);
+                    }
+                }
+                Err(Errno::EINTR | Errno::EAGAIN) => {}
+                // The end; of a terminal it shows as an error.
+                Ok(_) | Err(_) => {
+                    if let Some(log) = &mut self.log {
+                        let _ = log.end(stream, now);
+                    }
+                    ended.push(index);
+                }
+            }
+        }
+        for index in ended.into_iter().rev() {
+            self.outputs.remove(index);
+        }
+    }
+
+    fn accept(&mut self) {
+        while let Ok((stream, _)) = self.listener.accept() {
+            if self.connections.len() < CONNECTIONS && stream.set_nonblocking(true).is_ok() {
+                self.connections.push(Connection { stream, received: Vec::new() });
+            }
+        }
+    }
+
+    fn read_connections(&mut self, ready: &[bool]) {
+        let mut kept = Vec::new();
+        for (index, mut connection) in std::mem::take(&mut self.connections).into_iter().enumerate() {
+            if !ready.get(index).copied().unwrap_or(false) {
+                kept.push(connection);
+                continue;
+            }
+            match connection.hear() {
+                Heard::More => kept.push(connection),
+                Heard::Nonsense => {}
+                Heard::Asked(Ask::Wait) => self.waiting.push(connection.stream),
+                Heard::Asked(ask) => {
+                    let answer = self.answer(&ask);
+                    send(&connection.stream, answer);
+                }
+            }
+        }
+        self.connections.extend(kept);
+    }
+
+    fn answer(&mut self, ask: &Ask) -> Answer {
+        let done = match ask {
+            Ask::Signal { number, all } => match Signal::try_from(*number) {
+                Ok(signal) if *all => self.signal_all(signal),
+                // It is not reaped before we are told of its end, so the number is still its own.
+                Ok(signal) => kill(self.child, signal).map_err(io::Error::from),
+                Err(error) => Err(error.into()),
+            },
+            Ask::ReopenLog => self.log.as_mut().map_or(Ok(()), Log::reopen),
+            Ask::Wait | Ask::Unknown => Err(io::Error::other("unknown question")),
+        };
+        match done {
+            Ok(()) => Answer::Done,
+            Err(error) => Answer::Refused(error.to_string()),
+        }
+    }
+
+    /// Signals everybody in the container's cgroup.
+    fn signal_all(&self, signal: Signal) -> io::Result<()> {
+        let Some(folder) = self.spec.cgroup.doors.first().and_then(|door| door.parent()) else {
+            return Ok(());
+        };
+        for line in fs::read_to_string(folder.join("cgroup.procs"))?.lines() {
+            if let Ok(process) = line.parse::<i32>()
+                && process > 0
+            {
+                let _ = kill(Pid::from_raw(process), signal);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes leave of processes that have ended; answers how the first one did, once it has.
+    fn reap(&mut self) -> Option<i32> {
+        let mut code = None;
+        loop {
+            match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, status)) if pid == self.child => code = Some(status),
+                Ok(WaitStatus::Signaled(pid, signal, _)) if pid == self.child => {
+                    code = Some(128 + signal as i32);
+                }
+                Ok(WaitStatus::StillAlive) | Err(_) => return code,
+                Ok(_) => {}
+            }
+        }
+    }
+
+    fn end(self, code: i32) -> ExitCode {
+        let oom = fs::read_to_string(&self.spec.cgroup.oom).unwrap_or_default();
+        let kills = oom.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok());
+        let exit = Exit {
+            code,
+            oom_killed: code != 0 && kills.unwrap_or(0) > 0,
+            at: Timestamp::now(),
+            reason: None,
+            message: String::new(),
+        };
+        let kept = store(Path::new(EXIT), &exit, true);
+        for stream in &self.waiting {
+            send(stream, Answer::Exited(exit.clone()));
+        }
+        let _ = fs::remove_file(PathBuf::from(SOCKET));
+        if kept.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+enum Heard {
+    More,
+    Asked(Ask),
+    Nonsense,
+}
+
+impl Connection {
+    fn hear(&mut self) -> Heard {
+        let mut buffer = [0; 512];
+        loop {
+            match self.stream.read(&mut buffer) {
+                Ok(0) => return Heard::Nonsense,
+                Ok(length) => self.received.extend(&buffer[..length]),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return Heard::Nonsense,
+            }
+            if self.received.len() > LONGEST + 4 {
+                return Heard::Nonsense;
+            }
+        }
+        let Some((head, body)) = self.received.split_first_chunk::<4>() else { return Heard::More };
+        let Some(length) = protocol::length(*head) else { return Heard::Nonsense };
+        match body.get(..length) {
+            None => Heard::More,
+            Some(body) => match serde_json::from_slice::<Request>(body) {
+                Ok(request) => Heard::Asked(request.ask),
+                Err(_) => Heard::Asked(Ask::Unknown),
+            },
+        }
+    }
+}
+
+fn send(mut stream: &UnixStream, answer: Answer) {
+    // A short answer fits into the socket's buffer; whoever does not take it is gone.
+    let _ = stream.write_all(&protocol::frame(&Reply { version: VERSION, answer }));
+}

@@ -1,0 +1,45 @@
+//! The three things that cannot be asked of the kernel without `unsafe`.
+//!
+//! All of them are for the shim, a process with one thread: there is nobody else whose locks or memory could be
+//! in a state that these calls disturb.
+
+#![expect(unsafe_code, reason = "fork, seccomp and signal dispositions have no safe wrapper")]
+
+use std::io;
+
+use nix::sys::signal::{SigHandler, Signal, signal};
+use nix::unistd::{ForkResult, fork};
+use seccompiler::BpfProgram;
+
+/// Forks. For processes with one thread only; with more than one this answers an error.
+pub(crate) fn fork_alone() -> io::Result<ForkResult> {
+    // Whoever breaks the rule shall know at once, not once in a thousand starts.
+    let threads = std::fs::read_dir("/proc/self/task")?.count();
+    if threads != 1 {
+        return Err(io::Error::other(format!("forking with {threads} threads")));
+    }
+    // SAFETY: with one thread, the child's memory is in no other state than the parent's: no lock is held by a
+    // thread that the child does not have, so it may allocate and call anything.
+    unsafe { fork() }.map_err(io::Error::from)
+}
+
+/// Gives `SIGPIPE`, which Rust's start-up ignores, its usual effect back: what is ignored stays ignored across
+/// exec, and programs rely on being ended by it.
+pub(crate) fn restore_sigpipe() -> io::Result<()> {
+    // SAFETY: the default disposition runs no code of ours.
+    unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.map(drop).map_err(io::Error::from)
+}
+
+/// Lets the calling thread, and what it executes, use only the system calls that the program lets pass.
+///
+/// `seccompiler::apply_filter` does the same but always gives up new privileges as well, which a container may
+/// be allowed to have.
+pub(crate) fn filter_system_calls(program: &BpfProgram) -> io::Result<()> {
+    const SET_MODE_FILTER: libc::c_long = 1;
+    let len = u16::try_from(program.len()).map_err(|_| io::Error::other("a filter that long"))?;
+    let program = libc::sock_fprog { len, filter: program.as_ptr().cast::<libc::sock_filter>().cast_mut() };
+    // SAFETY: `program` points to `len` instructions in the kernel's layout, which outlive the call; the kernel
+    // copies and checks them.
+    let answer = unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, &raw const program) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}

@@ -1,0 +1,274 @@
+//! A built-in runtime in a folder of its own, with images to run.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use plumb_resize::qos::QosClass;
+use plumb_runtime::Runtime as _;
+use plumb_runtime::builtin::{Builtin, Config};
+use plumb_runtime::cgroup::Layout;
+use plumb_runtime::image::Load;
+use plumb_runtime::types::{
+    ContainerChange, ContainerConfig, ContainerId, ContainerMeta, ContainerStatus, Event, PodMeta,
+    SandboxConfig, SandboxId,
+};
+use tempfile::TempDir;
+
+pub(crate) const SHIM: &str = env!("CARGO_BIN_EXE_plumb-shim");
+/// An image with a shell and the usual commands.
+pub(crate) const SHELL: &str = "test/shell";
+
+pub(crate) struct Node {
+    pub(crate) folder: Arc<TempDir>,
+    pub(crate) runtime: Builtin,
+}
+
+impl Node {
+    /// `None`, and it is said why, where this machine does not allow it.
+    pub(crate) async fn new(test: &str) -> Option<Self> {
+        let folder = Arc::new(tempfile::tempdir().unwrap());
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: {test}: containers need root");
+            return None;
+        }
+        let runtime = match open(folder.path()).await {
+            Ok(runtime) => runtime,
+            Err(error) => {
+                eprintln!("skipped: {test}: {error}");
+                return None;
+            }
+        };
+        runtime.images().import(shell_image(), &[]).unwrap();
+        Some(Self { folder, runtime })
+    }
+
+    /// The runtime in a folder where another one was, as after the agent was killed and started again.
+    pub(crate) async fn again(folder: Arc<TempDir>) -> Self {
+        Self { runtime: open(folder.path()).await.unwrap(), folder }
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.folder.path().join("logs")
+    }
+
+    pub(crate) fn sandbox_config(&self, name: &str) -> SandboxConfig {
+        let meta = PodMeta {
+            name: name.into(),
+            namespace: "default".into(),
+            uid: format!("uid-{name}"),
+            attempt: 0,
+        };
+        let mut config = SandboxConfig::new(meta, QosClass::Burstable);
+        config.log_directory = Some(self.logs());
+        config
+    }
+
+    pub(crate) async fn sandbox(&self, name: &str) -> SandboxId {
+        self.runtime.run_sandbox(self.sandbox_config(name)).await.unwrap()
+    }
+
+    /// A container that runs a script.
+    pub(crate) fn shell(name: &str, script: &str) -> ContainerConfig {
+        ContainerConfig {
+            meta: ContainerMeta { name: name.into(), attempt: 0 },
+            image: SHELL.into(),
+            command: vec!["/bin/sh".into(), "-c".into(), script.into()],
+            log_path: Some(format!("{name}.log").into()),
+            ..ContainerConfig::default()
+        }
+    }
+
+    pub(crate) async fn start(&self, sandbox: &SandboxId, config: ContainerConfig) -> ContainerId {
+        let id = self.runtime.create_container(sandbox, config).await.unwrap();
+        self.runtime.start_container(&id).await.unwrap();
+        id
+    }
+
+    /// Runs a script in a pod of its own; answers how it ended and what it said.
+    pub(crate) async fn run(&self, name: &str, mut config: ContainerConfig) -> (ContainerStatus, String) {
+        config.log_path = Some(format!("{name}-{}.log", config.meta.name).into());
+        let sandbox = self.sandbox(name).await;
+        let mut events = self.runtime.events();
+        let id = self.start(&sandbox, config).await;
+        let status = self.ended(&mut events, &id).await;
+        let said = said(status.log_path.as_deref().unwrap());
+        self.runtime.remove_sandbox(&sandbox).await.unwrap();
+        (status, said)
+    }
+
+    pub(crate) async fn ended(
+        &self,
+        events: &mut plumb_runtime::Events,
+        id: &ContainerId,
+    ) -> ContainerStatus {
+        let waiting = async {
+            loop {
+                let status = self.runtime.container_status(id).await.unwrap();
+                if status.finished_at.is_some() {
+                    return status;
+                }
+                while let Some(event) = events.next().await {
+                    if matches!(&event, Event::Container { id: of, change: ContainerChange::Stopped, .. } if of == id)
+                    {
+                        break;
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), waiting).await.unwrap()
+    }
+
+    /// Waits until a running container has said this.
+    pub(crate) async fn says(&self, id: &ContainerId, word: &str) {
+        let log = self.runtime.container_status(id).await.unwrap().log_path.unwrap();
+        let waiting = async {
+            while !said(&log).lines().any(|line| line == word) {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), waiting).await.unwrap_or_else(|_| {
+            panic!("{word:?} was not said, but: {}", said(&log));
+        });
+    }
+
+    /// The whole of a script's output, from a pod of its own.
+    pub(crate) async fn output(&self, name: &str, script: &str) -> String {
+        self.run(name, Self::shell("c", script)).await.1
+    }
+
+    /// Removes all and sees that nothing is left on the machine.
+    pub(crate) async fn end(self) {
+        let before = self.runtime.cgroups().pods();
+        self.runtime.clear().await.unwrap();
+        for folder in before.folders() {
+            assert!(!folder.exists(), "{}", folder.display());
+        }
+        let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();
+        let here = self.folder.path().to_string_lossy().into_owned();
+        assert!(!mounts.contains(&here), "{mounts}");
+    }
+}
+
+/// A test that fails leaves nothing behind either.
+impl Drop for Node {
+    fn drop(&mut self) {
+        let runtime = self.runtime.clone();
+        if !runtime.cgroups().pods().exists() || !std::thread::panicking() {
+            return;
+        }
+        let cleaning = std::thread::spawn(move || {
+            let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            tokio.block_on(runtime.clear())
+        });
+        let _ = cleaning.join();
+    }
+}
+
+async fn open(folder: &Path) -> plumb_runtime::Result<Builtin> {
+    Builtin::open(Config {
+        data_dir: folder.join("data"),
+        cgroups: Layout::detect()?,
+        shim: (SHIM.into(), Vec::new()),
+        pod_network: None,
+        load: Some(Load {
+            name: "plumb/load".into(),
+            program: SHIM.into(),
+            called: "plumb".into(),
+            args: vec!["load".into()],
+        }),
+    })
+    .await
+}
+
+/// The lines of a log without what the format adds.
+pub(crate) fn said(log: &Path) -> String {
+    let text = fs::read_to_string(log).unwrap_or_default();
+    let line = |line: &str| line.splitn(4, ' ').nth(3).map(|text| format!("{text}\n")).unwrap_or_default();
+    text.lines().map(line).collect::<Vec<_>>().concat()
+}
+
+/// A docker archive with this machine's own shell in it, in two layers.
+fn shell_image() -> &'static Path {
+    static IMAGE: OnceLock<(TempDir, PathBuf)> = OnceLock::new();
+    &IMAGE
+        .get_or_init(|| {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("shell.tar");
+            make_shell_image(&path);
+            (folder, path)
+        })
+        .1
+}
+
+const COMMANDS: [&str; 17] = [
+    "sh", "cat", "sleep", "id", "ls", "echo", "dd", "hostname", "touch", "mkdir", "mknod", "head", "stat",
+    "env", "chroot", "unshare", "grep",
+];
+
+fn make_shell_image(path: &Path) {
+    let mut files = BTreeSet::new();
+    for name in COMMANDS {
+        let found = ["/bin", "/usr/bin", "/usr/sbin", "/sbin"]
+            .iter()
+            .map(|folder| Path::new(folder).join(name))
+            .find(|path| path.exists());
+        let Some(found) = found else { continue };
+        let libraries = Command::new("ldd").arg(&found).output().unwrap();
+        for word in String::from_utf8_lossy(&libraries.stdout).split_whitespace() {
+            if word.starts_with('/') {
+                files.insert((word.to_owned(), fs::canonicalize(word).unwrap()));
+            }
+        }
+        files.insert((format!("/bin/{name}"), fs::canonicalize(&found).unwrap()));
+    }
+    let mut first = tar::Builder::new(Vec::new());
+    for (name, file) in files {
+        first.append_path_with_name(file, name.trim_start_matches('/')).unwrap();
+    }
+    text(&mut first, "etc/passwd", "root:x:0:0:root:/root:/bin/sh\nweb:x:1001:1002:web:/srv:/bin/sh\n");
+    text(&mut first, "etc/group", "root:x:0:\nweb:x:1002:\nlogs:x:1003:web\n");
+    text(&mut first, "gone", "the second layer takes this away");
+    let first = first.into_inner().unwrap();
+    let mut second = tar::Builder::new(Vec::new());
+    text(&mut second, ".wh.gone", "");
+    text(&mut second, "greeting", "hello\n");
+    let second = second.into_inner().unwrap();
+    let config = serde_json::json!({
+        "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
+        "os": "linux",
+        "config": {"Env": ["FROM_IMAGE=yes", "PATH=/bin"], "Cmd": ["/bin/sh", "-c", "echo default"], "WorkingDir": "/work"},
+        "rootfs": {"type": "layers", "diff_ids": [sha256(&first), sha256(&second)]},
+    });
+    let manifest = serde_json::json!([{
+        "Config": "config.json", "RepoTags": ["test/shell:latest"], "Layers": ["a/layer.tar", "b/layer.tar"],
+    }]);
+    let mut archive = tar::Builder::new(fs::File::create(path).unwrap());
+    text(&mut archive, "config.json", &config.to_string());
+    text(&mut archive, "manifest.json", &manifest.to_string());
+    bytes(&mut archive, "a/layer.tar", &first);
+    bytes(&mut archive, "b/layer.tar", &second);
+    archive.finish().unwrap();
+}
+
+pub(crate) fn text<W: std::io::Write>(builder: &mut tar::Builder<W>, name: &str, text: &str) {
+    bytes(builder, name, text.as_bytes());
+}
+
+pub(crate) fn bytes<W: std::io::Write>(builder: &mut tar::Builder<W>, name: &str, bytes: &[u8]) {
+    let mut header = tar::Header::new_gnu();
+    header.set_size(bytes.len() as u64);
+    header.set_mode(0o644);
+    header.set_cksum();
+    builder.append_data(&mut header, name, bytes).unwrap();
+}
+
+pub(crate) fn sha256(bytes: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
+    let text: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{}", text.concat())
+}
