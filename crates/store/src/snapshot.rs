@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, iter::Peekable, num::NonZeroUsize, ops::Bound, 
 
 use imbl::OrdMap;
 
-use crate::{Interest, Key, Object, Prefix, Revision, history::History};
+use crate::{Event, Interest, Key, Object, Prefix, Revision, history::History};
 
 pub(crate) type Objects = OrdMap<Key, Arc<Object>>;
 
@@ -137,6 +137,17 @@ impl Snapshot {
     /// How many objects lie under a prefix: a walk over them.
     pub fn count(&self, prefix: &Prefix) -> usize {
         self.iter(prefix).count()
+    }
+
+    /// What happened after a revision up to this moment, oldest first: for those who keep an index of their own in
+    /// step with what they read, without waiting to be told.
+    pub fn changes<'a, 'i>(
+        &'a self,
+        interest: &'i Interest,
+        after: Revision,
+    ) -> Result<impl Iterator<Item = &'a Arc<Event>> + use<'a, 'i>, RevisionError> {
+        self.check(after)?;
+        Ok(self.history.of(interest, after))
     }
 
     /// A page of objects.

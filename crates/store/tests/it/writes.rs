@@ -254,3 +254,24 @@ fn a_ticket_can_be_awaited() {
     revisions.sort_unstable();
     assert_eq!(revisions, (1..=64).collect::<Vec<_>>());
 }
+
+#[test]
+fn what_happened_since_a_revision_is_told_in_order_by_a_snapshot() {
+    let (_directory, store) = store();
+    put(&store, "p/a", "1");
+    put(&store, "q/a", "1");
+    let seen = store.revision();
+    put(&store, "p/b", "1");
+    put(&store, "q/b", "1");
+    store.write(Write::delete(key("p/a"))).wait().unwrap();
+    let snapshot = store.snapshot();
+    put(&store, "p/c", "later");
+    let interest = plumb_store::Interest::prefix(crate::support::prefix("p"));
+    let told = |after| -> Vec<(u64, String)> {
+        let changes = snapshot.changes(&interest, after).unwrap();
+        changes.map(|event| (event.revision, event.key().to_string())).collect()
+    };
+    assert_eq!(told(seen), [(3, "p/b".to_owned()), (5, "p/a".to_owned())]);
+    assert_eq!(told(5), []);
+    assert!(matches!(snapshot.changes(&interest, 6).map(drop), Err(RevisionError::Future { .. })));
+}
