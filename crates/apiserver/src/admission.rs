@@ -25,6 +25,8 @@
 //! is to be written beside the object is a charge.
 
 mod namespace_lifecycle;
+mod no_escalation;
+mod node_restriction;
 mod pod_resize;
 
 use plumb_store::Write;
@@ -218,7 +220,12 @@ impl Chain {
     /// The plugins that are on, in the order of kube-apiserver.
     pub(crate) fn new() -> Self {
         Self {
-            plugins: vec![Box::new(namespace_lifecycle::NamespaceLifecycle), Box::new(pod_resize::PodResize)],
+            plugins: vec![
+                Box::new(no_escalation::NoEscalation),
+                Box::new(namespace_lifecycle::NamespaceLifecycle),
+                Box::new(node_restriction::NodeRestriction),
+                Box::new(pod_resize::PodResize),
+            ],
         }
     }
 

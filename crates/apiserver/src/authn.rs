@@ -6,11 +6,13 @@
 
 mod certificate;
 mod csv;
+mod impersonation;
 mod token;
 mod tokens;
 mod user;
 
 pub use certificate::CertificateIdentity;
+pub(crate) use impersonation::impersonate;
 pub use token::Token;
 pub use tokens::{TokenError, Tokens};
 pub use user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, User};
@@ -19,7 +21,11 @@ use std::sync::Arc;
 
 use http::{header::AUTHORIZATION, request::Parts};
 
-use crate::{pki::Clock, serve::Peer};
+use crate::{
+    accounts::{Accounts, Refused},
+    pki::Clock,
+    serve::Peer,
+};
 
 /// The identity of a part of this process, given with its request as an extension. A request from outside cannot
 /// carry one: extensions do not travel.
@@ -46,14 +52,52 @@ pub enum Unauthorized {
 #[derive(Debug)]
 pub struct Authenticator {
     tokens: Tokens,
+    accounts: Option<Accounts>,
     clock: Arc<dyn Clock>,
     anonymous: Arc<User>,
+}
+
+/// What a bearer token proves.
+pub(crate) struct Bearer {
+    /// Who bears it.
+    pub(crate) user: Arc<User>,
+    /// For which of the audiences in question it is.
+    pub(crate) audiences: Vec<String>,
 }
 
 impl Authenticator {
     /// Knows the bearers of `tokens`, and judges certificates by `clock`.
     pub fn new(tokens: Tokens, clock: Arc<dyn Clock>) -> Self {
-        Self { tokens, clock, anonymous: Arc::new(User::anonymous()) }
+        Self { tokens, accounts: None, clock, anonymous: Arc::new(User::anonymous()) }
+    }
+
+    /// Knows the tokens of service accounts as well.
+    #[must_use]
+    pub fn with_accounts(self, accounts: Accounts) -> Self {
+        Self { accounts: Some(accounts), ..self }
+    }
+
+    /// What makes and checks the tokens of service accounts, if anything does.
+    pub(crate) fn accounts(&self) -> Option<&Accounts> {
+        self.accounts.as_ref()
+    }
+
+    /// Who bears a token that is for one of these audiences (the server itself, if there are none); or why nobody
+    /// does, in words that do not hold the token.
+    pub(crate) fn bearer(&self, token: &[u8], audiences: &[String]) -> Result<Bearer, String> {
+        const INVALID: &str = "invalid bearer token";
+        // These are for whomever they are shown to.
+        if let Some(user) = self.tokens.bearer(token) {
+            return Ok(Bearer { user, audiences: audiences.to_vec() });
+        }
+        let accounts = self.accounts.as_ref().ok_or_else(|| INVALID.to_owned())?;
+        let audiences = if audiences.is_empty() { accounts.audiences() } else { audiences };
+        let token = std::str::from_utf8(token).map_err(|_| INVALID.to_owned())?;
+        match accounts.check(token, audiences) {
+            Ok((user, audiences)) => Ok(Bearer { user: Arc::new(user), audiences }),
+            Err(Refused::Foreign) => Err(INVALID.to_owned()),
+            Err(why) => Err(format!("[{INVALID}, {why}]")),
+        }
     }
 
     /// Tells who asks, and takes the credentials out of the request, so that nothing behind can leak them.
@@ -71,7 +115,10 @@ impl Authenticator {
             return Ok(Arc::clone(certificate.user()));
         }
         match authorization.as_ref().and_then(|value| bearer(value.as_bytes())) {
-            Some(token) => self.tokens.bearer(token).ok_or(Unauthorized::UnknownToken),
+            Some(token) => self.bearer(token, &[]).map(|bearer| bearer.user).map_err(|why| {
+                tracing::debug!(why, "refused a bearer token");
+                Unauthorized::UnknownToken
+            }),
             None if expired => Err(Unauthorized::Expired),
             None if may_be_anonymous(request.uri.path()) => Ok(Arc::clone(&self.anonymous)),
             None => Err(Unauthorized::Anonymous),

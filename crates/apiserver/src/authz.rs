@@ -1,127 +1,247 @@
-//! Who may do what, as long as there are no roles yet: administrators everything, nodes what a node needs.
+//! Who may do what.
 //!
-//! A node reads what it runs and what that needs, and writes what only it can know: its own Node and lease,
-//! events, and the status and the end of pods. Which pods are its own is checked where the pod is known.
+//! In this order: members of `system:masters` may do everything, a node may do what a node needs ([`node`]), and
+//! everybody may do what roles and bindings give ([`rbac`]). Whoever none of them allows is refused, in the words
+//! of Kubernetes.
+
+pub(crate) mod defaults;
+pub(crate) mod escalation;
+pub(crate) mod followed;
+pub(crate) mod graph;
+mod node;
+pub(crate) mod rbac;
+pub(crate) mod references;
+pub(crate) mod rule;
+
+pub(crate) use node::node_of;
+
+use std::sync::Arc;
+
+use plumb_store::Store;
 
 use crate::authn::User;
 use crate::error::ApiError;
-use crate::target::{Target, Verb};
+use crate::selector::FieldSelector;
+use crate::target::{Query, Target, Verb};
+use followed::Followed;
+use graph::Graph;
+use rbac::{Grant, Rbac, RoleRef, Unresolved};
+use rule::Rule;
 
+/// The API group of roles and bindings.
+pub(crate) const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 /// The group that may do everything.
-const MASTERS: &str = "system:masters";
-/// The group of nodes, and what comes before a node's name in its user name.
-const NODES: &str = "system:nodes";
-const NODE_USER: &str = "system:node:";
+pub(crate) const MASTERS: &str = "system:masters";
+/// The index of nodes is brought up to date by whoever asks, but never waits longer than this many writes.
+const FAR_BEHIND: u64 = 4_096;
 
-/// The node that a user is, if it is one.
-pub(crate) fn node_of(user: &User) -> Option<&str> {
-    user.name().strip_prefix(NODE_USER).filter(|_| user.is_in(NODES))
+/// Something that a user wants to do.
+#[derive(Clone, Debug)]
+pub(crate) struct Ask<'a> {
+    /// Who.
+    pub(crate) user: &'a User,
+    /// What.
+    pub(crate) verb: &'a str,
+    /// To what.
+    pub(crate) about: About<'a>,
 }
 
-/// Whether a user may do this; the refusal says what was asked in the words of Kubernetes.
-pub(crate) fn authorize(user: &User, verb: Verb, target: &Target) -> Result<(), ApiError> {
-    let allowed = user.is_in(MASTERS) || node_of(user).is_some_and(|node| node_may(node, verb, target));
-    if allowed {
-        return Ok(());
+/// What somebody wants to do something to.
+#[derive(Clone, Debug)]
+pub(crate) enum About<'a> {
+    /// A path that leads to no object.
+    Path(&'a str),
+    /// An object, or many.
+    Objects(Objects<'a>),
+}
+
+/// The objects that somebody wants to do something to. What is empty is not said.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Objects<'a> {
+    /// The API group.
+    pub(crate) group: &'a str,
+    /// The resource, in the plural.
+    pub(crate) resource: &'a str,
+    /// What hangs below the object.
+    pub(crate) subresource: &'a str,
+    /// The namespace.
+    pub(crate) namespace: &'a str,
+    /// The object.
+    pub(crate) name: &'a str,
+    /// The node that a field selector restricts them to (`spec.nodeName`).
+    pub(crate) on_node: Option<&'a str>,
+}
+
+impl<'a> Ask<'a> {
+    /// Something about objects.
+    pub(crate) fn about_objects(user: &'a User, verb: &'a str, objects: Objects<'a>) -> Self {
+        Self { user, verb, about: About::Objects(objects) }
     }
-    let resource = match &target.subresource {
-        Some(subresource) => format!("{}/{subresource}", target.resource),
-        None => target.resource.clone(),
-    };
-    let scope = match &target.namespace {
-        Some(namespace) => format!("in the namespace {namespace:?}"),
-        None => "at the cluster scope".to_owned(),
-    };
-    let why = format!(
-        "User {:?} cannot {} resource {resource:?} in API group {:?} {scope}",
-        user.name(),
-        verb.name(),
-        target.group
-    );
-    Err(ApiError::forbidden(
-        &target.group,
-        &target.resource,
-        target.name.as_deref().unwrap_or_default(),
-        &why,
-    ))
-}
 
-/// Whether a user may do this to a path that is no object's; the refusal is in the words of Kubernetes.
-pub(crate) fn authorize_path(user: &User, verb: &str, path: &str) -> Result<(), ApiError> {
-    if user.is_in(MASTERS) {
-        return Ok(());
+    /// Something about a path.
+    pub(crate) fn about_path(user: &'a User, verb: &'a str, path: &'a str) -> Self {
+        Self { user, verb, about: About::Path(path) }
     }
-    let why = format!("User {:?} cannot {verb} path {path:?}", user.name());
-    Err(ApiError::forbidden_path(&why))
-}
 
-fn node_may(node: &str, verb: Verb, target: &Target) -> bool {
-    let reads = matches!(verb, Verb::Get | Verb::List | Verb::Watch);
-    let writes = matches!(verb, Verb::Create | Verb::Update | Verb::Patch);
-    let own = target.name.as_deref() == Some(node);
-    match (target.group.as_str(), target.resource.as_str(), target.subresource.as_deref()) {
-        ("", "nodes", None | Some("status")) => reads || verb == Verb::Create || (writes && own),
-        ("", "pods", None) => reads || matches!(verb, Verb::Create | Verb::Delete),
-        ("", "pods", Some("status" | "eviction")) | ("" | "events.k8s.io", "events", None) => writes,
-        (
-            "",
-            "services" | "configmaps" | "secrets" | "persistentvolumeclaims" | "persistentvolumes",
-            None,
-        )
-        | ("node.k8s.io", "runtimeclasses", None)
-        | ("storage.k8s.io", "csidrivers", None) => reads,
-        ("coordination.k8s.io", "leases", None) => {
-            target.namespace.as_deref() == Some("kube-node-lease")
-                && (verb == Verb::Create || (own && (reads || writes || verb == Verb::Delete)))
-        }
-        _ => false,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::target::Address;
-
-    fn target(path: &str) -> Target {
-        match Address::parse(path) {
-            Ok(Address::Objects(target)) => target,
-            other => panic!("{path}: {other:?}"),
+    fn namespace(&self) -> &'a str {
+        match &self.about {
+            About::Path(_) => "",
+            About::Objects(objects) => objects.namespace,
         }
     }
 
-    #[test]
-    fn a_node_writes_only_what_is_its_own() {
-        let node = User::new("system:node:n1", "", ["system:nodes"]);
-        let table = [
-            (Verb::Get, "/api/v1/nodes/n2", true),
-            (Verb::Patch, "/api/v1/nodes/n1/status", true),
-            (Verb::Patch, "/api/v1/nodes/n2/status", false),
-            (Verb::Delete, "/api/v1/nodes/n1", false),
-            (Verb::Patch, "/api/v1/namespaces/a/pods/p/status", true),
-            (Verb::Patch, "/api/v1/namespaces/a/pods/p/resize", false),
-            (Verb::Patch, "/api/v1/namespaces/a/pods/p", false),
-            (Verb::Update, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n1", true),
-            (Verb::Update, "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/n2", false),
-            (Verb::Create, "/api/v1/namespaces/a/events", true),
-            (Verb::List, "/apis/rbac.authorization.k8s.io/v1/clusterroles", false),
-        ];
-        for (verb, path, allowed) in table {
-            assert_eq!(authorize(&node, verb, &target(path)).is_ok(), allowed, "{verb:?} {path}");
+    /// The refusal.
+    fn refused(&self, reason: &str) -> ApiError {
+        let (user, verb) = (self.user.name(), self.verb);
+        let mut why = match &self.about {
+            About::Path(path) => format!("User {user:?} cannot {verb} path {path:?}"),
+            About::Objects(Objects { group, resource, subresource, namespace, .. }) => {
+                let resource = if subresource.is_empty() {
+                    (*resource).to_owned()
+                } else {
+                    format!("{resource}/{subresource}")
+                };
+                let scope = match *namespace {
+                    "" => "at the cluster scope".to_owned(),
+                    namespace => format!("in the namespace {namespace:?}"),
+                };
+                format!("User {user:?} cannot {verb} resource {resource:?} in API group {group:?} {scope}")
+            }
+        };
+        if !reason.is_empty() {
+            why = format!("{why}: {reason}");
+        }
+        match &self.about {
+            About::Path(_) => ApiError::forbidden_path(&why),
+            About::Objects(objects) => {
+                ApiError::forbidden(objects.group, objects.resource, objects.name, &why)
+            }
+        }
+    }
+}
+
+/// The parts of a request's query that authorization looks at.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Selectors {
+    fields: FieldSelector,
+}
+
+impl Selectors {
+    /// Reads them; those that cannot be read are as if they were not there, which never gives a right.
+    pub(crate) fn of(query: &Query, verb: Verb) -> Self {
+        let reads_many = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
+        let text = query.get("fieldSelector").filter(|_| reads_many);
+        let fields = text.and_then(|text| FieldSelector::parse(text, |_| true).ok());
+        Self { fields: fields.unwrap_or_default() }
+    }
+
+    /// What a request is about.
+    pub(crate) fn about<'a>(&'a self, verb: Verb, target: &'a Target) -> About<'a> {
+        let text = |text: &'a Option<String>| text.as_deref().unwrap_or_default();
+        let mut name = text(&target.name);
+        if name.is_empty() && matches!(verb, Verb::List | Verb::Watch) {
+            name = self.fields.exact("metadata.name").unwrap_or_default();
+        }
+        About::Objects(Objects {
+            group: &target.group,
+            resource: &target.resource,
+            subresource: text(&target.subresource),
+            namespace: text(&target.namespace),
+            name,
+            on_node: self.fields.exact("spec.nodeName"),
+        })
+    }
+}
+
+/// What came of asking.
+#[derive(Clone, Debug)]
+pub(crate) enum Decision {
+    /// It is allowed, by this binding or by who the user is.
+    Allowed(Option<Grant>),
+    /// Nothing allows it; the reason is what upstream adds to the refusal, often nothing.
+    NotAllowed(String),
+}
+
+impl Decision {
+    /// Whether it is allowed.
+    pub(crate) fn is_allowed(&self) -> bool {
+        matches!(self, Self::Allowed(_))
+    }
+
+    /// The reason in the words of a review.
+    pub(crate) fn reason(&self) -> String {
+        match self {
+            Self::Allowed(Some(grant)) => format!("RBAC: allowed by {grant}"),
+            Self::Allowed(None) => String::new(),
+            Self::NotAllowed(reason) => reason.clone(),
+        }
+    }
+}
+
+/// Decides who may do what. It knows of every write that was acknowledged before it is asked.
+pub(crate) struct Authorizer {
+    rbac: Followed<Rbac>,
+    graph: Followed<Graph>,
+    /// What every node may do, but for what is its own business alone.
+    node_rules: Vec<Rule>,
+}
+
+impl Authorizer {
+    /// Follows the roles, bindings, pods and volumes of a store.
+    pub(crate) fn new(store: &Store) -> Self {
+        Self {
+            rbac: Followed::of(store.clone()),
+            graph: Followed::of(store.clone()),
+            node_rules: defaults::node_rules(),
         }
     }
 
-    #[test]
-    fn the_refusal_says_who_wanted_what() {
-        let nobody = User::new("jane", "", Vec::<String>::new());
-        let error = authorize(&nobody, Verb::List, &target("/api/v1/namespaces/a/pods")).unwrap_err();
-        assert_eq!(
-            error.message,
-            "pods is forbidden: User \"jane\" cannot list resource \"pods\" in API group \"\" in the namespace \"a\""
-        );
-        assert!(
-            authorize(&User::new("root", "", ["system:masters"]), Verb::List, &target("/api/v1/pods"))
-                .is_ok()
-        );
+    /// Refuses what is not allowed.
+    pub(crate) fn authorize(&self, ask: &Ask<'_>) -> Result<(), ApiError> {
+        match self.decide(ask) {
+            Decision::Allowed(_) => Ok(()),
+            Decision::NotAllowed(reason) => Err(ask.refused(&reason)),
+        }
+    }
+
+    /// Whether something is allowed, and why.
+    pub(crate) fn decide(&self, ask: &Ask<'_>) -> Decision {
+        if ask.user.is_in(MASTERS) {
+            return Decision::Allowed(None);
+        }
+        if self.graph.behind() > FAR_BEHIND {
+            self.graph.ask(|_| ());
+        }
+        let mut reasons = Vec::new();
+        match self.node_decides(ask) {
+            node::Opinion::Allow => return Decision::Allowed(None),
+            node::Opinion::None(reason) if reason.is_empty() => {}
+            node::Opinion::None(reason) => reasons.push(reason),
+        }
+        match self.rbac.ask(|rbac| rbac.decide(ask)) {
+            Ok(grant) => return Decision::Allowed(Some(grant)),
+            Err(unresolved) if unresolved.is_empty() => {}
+            Err(unresolved) => reasons.push(format!("RBAC: {}", aggregate(&unresolved))),
+        }
+        Decision::NotAllowed(reasons.join("\n"))
+    }
+
+    /// The rules that apply to a user in a namespace, and which roles could not be found.
+    pub(crate) fn rules_for(&self, user: &User, namespace: &str) -> (Vec<Rule>, Option<String>) {
+        let (rules, unresolved) = self.rbac.ask(|rbac| rbac.rules_for(user, namespace));
+        (rules, (!unresolved.is_empty()).then(|| aggregate(&unresolved)))
+    }
+
+    /// The rules of a role.
+    pub(crate) fn rules_of(&self, role: &RoleRef, namespace: &str) -> Result<Arc<[Rule]>, Unresolved> {
+        self.rbac.ask(|rbac| rbac.rules(role, namespace).cloned())
+    }
+}
+
+/// Several errors as one text, as upstream joins them.
+fn aggregate(errors: &[Unresolved]) -> String {
+    match errors {
+        [one] => one.to_string(),
+        many => format!("[{}]", many.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")),
     }
 }

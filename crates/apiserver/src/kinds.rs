@@ -19,6 +19,7 @@ pub use resource::{Name, Resource, Subresource};
 
 use crate::conversion::{self, StoredAs};
 use crate::error::ApiError;
+use crate::reviews;
 use crate::target::Target;
 
 /// A kind as it is served and stored. Clones are the same row.
@@ -132,19 +133,20 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// The stable kinds of Kubernetes that are stored. Those that can only be created are questions, such as
-    /// access reviews, and have no answers here yet.
+    /// The stable kinds of Kubernetes that are stored, and the questions (kinds that can only be created, such as
+    /// access reviews) that are answered.
     pub fn builtin() -> Self {
         let schema = Schema::builtin();
         let rows = schema
             .resources()
             .iter()
-            .filter(|resource| is_stable(resource.version) && resource.allows("get"))
+            .filter(|resource| is_stable(resource.version))
             .filter_map(|resource| {
                 let body = schema.kind(resource.group, resource.version, resource.kind)?;
                 let key = (resource.group, resource.version, resource.plural);
                 Some((key, Row::builtin(resource, body)))
             })
+            .filter(|(_, row)| row.resource.allows("get") || reviews::question(row).is_some())
             .collect();
         Self { builtin: Arc::new(rows), custom: Vec::new(), by_name: HashMap::new() }
     }

@@ -11,6 +11,7 @@
 //! encoded bytes, which reads and watches copy; only a write decodes them, and only the rules of a resize,
 //! which are `plumb-resize`'s, see them as types.
 
+pub mod accounts;
 #[expect(dead_code, reason = "webhooks and the switches of plugins read the rest")]
 mod admission;
 mod alpha;
@@ -40,6 +41,7 @@ pub mod pki;
 mod pods;
 mod present;
 mod read;
+mod reviews;
 pub mod selector;
 pub mod serve;
 mod server;

@@ -11,7 +11,7 @@ use arc_swap::{ArcSwap, Guard};
 use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use plumb_apischema::json::Decoded;
 use plumb_apischema::schema::Kind;
@@ -20,10 +20,11 @@ use plumb_store::Store;
 use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
+use crate::accounts::Accounts;
 use crate::admission::{Chain, Warnings};
 use crate::arrival::Arrivals;
-use crate::authn::{Authenticator, User};
-use crate::authz::{authorize, authorize_path};
+use crate::authn::{Authenticator, User, impersonate};
+use crate::authz::{self, About, Ask, Authorizer, Selectors};
 use crate::body::Body;
 use crate::conversion::Shown;
 use crate::error::ApiError;
@@ -36,7 +37,7 @@ use crate::openapi::Documents;
 use crate::outgoing::Taste;
 use crate::serve::Shutdown;
 use crate::target::{Address, Query, Target, Verb};
-use crate::{defaults, delete, discovery, exchange, health, read, subresource, watch, write};
+use crate::{defaults, delete, discovery, exchange, health, read, reviews, subresource, watch, write};
 
 /// The version that is told to clients.
 pub const VERSION: &str = "v1.36.4+plumb";
@@ -94,6 +95,7 @@ struct Shared {
     /// Replaced as a whole when a kind comes or goes.
     kinds: ArcSwap<Kinds>,
     admission: Chain,
+    authorizer: Authorizer,
     documents: Documents,
     arrivals: Arrivals,
     reading: Semaphore,
@@ -131,6 +133,7 @@ impl ApiServer {
     pub fn new(config: Config) -> Result<Self, ApiError> {
         let limits = config.limits;
         let shared = Shared {
+            authorizer: Authorizer::new(&config.store),
             config,
             kinds: ArcSwap::from_pointee(Kinds::builtin()),
             admission: Chain::new(),
@@ -142,6 +145,7 @@ impl ApiServer {
         };
         let server = Self { shared: Arc::new(shared) };
         write::make_first_namespaces(&server)?;
+        authz::defaults::ensure(&server)?;
         Ok(server)
     }
 
@@ -160,6 +164,18 @@ impl ApiServer {
 
     pub(crate) fn admission(&self) -> &Chain {
         &self.shared.admission
+    }
+
+    pub(crate) fn authenticator(&self) -> &Authenticator {
+        &self.shared.config.authenticator
+    }
+
+    pub(crate) fn accounts(&self) -> Option<&Accounts> {
+        self.authenticator().accounts()
+    }
+
+    pub(crate) fn authorizer(&self) -> &Authorizer {
+        &self.shared.authorizer
     }
 
     pub(crate) fn now(&self) -> Timestamp {
@@ -215,26 +231,23 @@ impl ApiServer {
         })?;
         let target = match Address::parse(head.uri.path())? {
             Address::Objects(target) => target,
-            address if head.method != Method::GET => {
-                drop(address);
-                return Err(ApiError::method_not_allowed());
+            address => {
+                let method = head.method.as_str().to_ascii_lowercase();
+                self.admit(user, &mut head.headers, &method, &About::Path(head.uri.path()))?;
+                return self.answer_path(address, &head, noted);
             }
-            Address::Other(path) => {
-                noted.series = Labels::of_path(&path).map(|labels| self.shared.metrics.series(&labels));
-                return self.other(&path, &user, &head);
-            }
-            address => return discovery::answer(self, &address, &head.headers),
         };
-        let row = self.kinds().row(&target).ok_or_else(ApiError::no_such_path)?.clone();
-        let (row, served) = self.stored(row)?;
         let query = Query::parse(&head.uri)?;
         let verb = target.verb(&head.method, query.is_on("watch")?)?;
+        let selectors = Selectors::of(&query, verb);
+        let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, &target))?;
+        let row = self.kinds().row(&target).ok_or_else(ApiError::no_such_path)?.clone();
+        let (row, served) = self.stored(row)?;
         if target.namespace.is_none() && row.is_namespaced() && !matches!(verb, Verb::List | Verb::Watch) {
             return Err(ApiError::no_such_path());
         }
         let labels = Labels::of_request(&target, &row, verb, &head, &query);
         noted.series = labels.map(|labels| self.shared.metrics.series(&labels));
-        authorize(&user, verb, &target)?;
         let accepted = match verb {
             Verb::Watch => Accepted::of_watch(&head.headers)?,
             _ => Accepted::of(&head.headers)?,
@@ -274,6 +287,36 @@ impl ApiServer {
         Ok((stored, Some(Shown::new(row, conversion))))
     }
 
+    /// Whom a request is to be taken for, if that user may ask this.
+    fn admit(
+        &self,
+        user: Arc<User>,
+        headers: &mut HeaderMap,
+        verb: &str,
+        about: &About<'_>,
+    ) -> Result<Arc<User>, ApiError> {
+        let user = impersonate(user, headers, self.authorizer(), verb, about)?;
+        self.authorizer().authorize(&Ask { user: &user, verb, about: about.clone() })?;
+        Ok(user)
+    }
+
+    /// Answers a request for something that is no object.
+    fn answer_path(
+        &self,
+        address: Address,
+        head: &http::request::Parts,
+        noted: &mut Noted,
+    ) -> Result<Response<Body>, ApiError> {
+        match address {
+            _ if head.method != Method::GET => Err(ApiError::method_not_allowed()),
+            Address::Other(path) => {
+                noted.series = Labels::of_path(&path).map(|labels| self.shared.metrics.series(&labels));
+                self.other(&path, head)
+            }
+            address => discovery::answer(self, &address, &head.headers),
+        }
+    }
+
     /// A place among the requests under way. Whoever finds none is told to come back, and is not kept waiting.
     fn place(
         &self,
@@ -288,27 +331,22 @@ impl ApiServer {
         places.try_acquire().map(Some).map_err(|_| ApiError::too_many_requests())
     }
 
-    fn other(
-        &self,
-        path: &str,
-        user: &User,
-        head: &http::request::Parts,
-    ) -> Result<Response<Body>, ApiError> {
+    fn other(&self, path: &str, head: &http::request::Parts) -> Result<Response<Body>, ApiError> {
         let patient = health::Patient { store: self.store(), shutdown: head.extensions.get::<Shutdown>() };
         if let Some(answer) = health::answer(path, &Query::parse(&head.uri)?, &patient) {
             return Ok(answer);
         }
         match path {
-            "/metrics" => {
-                authorize_path(user, "get", path)?;
-                Ok(self.figures())
-            }
+            "/metrics" => Ok(self.figures()),
             "/version" => Ok(answer_value(StatusCode::OK, &version())),
             path if path.starts_with("/openapi/v3") => {
                 self.shared.documents.answer(&self.kinds(), path.trim_start_matches("/openapi/v3"))
             }
             "/" => Ok(answer_value(StatusCode::OK, &json!({ "paths": discovery::paths(self) }))),
-            _ => Err(ApiError::no_such_path()),
+            path => {
+                let document = self.accounts().and_then(|accounts| accounts.document(path));
+                document.ok_or_else(ApiError::no_such_path)
+            }
         }
     }
 }
@@ -329,6 +367,9 @@ impl Call {
         }
         if !self.row.resource.allows(self.verb.name()) {
             return Err(ApiError::method_not_allowed());
+        }
+        if let Some(question) = reviews::question(&self.row) {
+            return reviews::answer(self, question);
         }
         match self.verb {
             Verb::Get => read::get(self),

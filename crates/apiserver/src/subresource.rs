@@ -6,6 +6,7 @@ use http::{Response, StatusCode};
 use plumb_apischema::Schema;
 use serde_json::{Value, json};
 
+use crate::accounts;
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -32,6 +33,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         ("status", Verb::Update | Verb::Patch) => write::change(call, Part::Status).await,
         ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(call, Part::Resize).await,
         ("finalize", Verb::Update) => write::change(call, Part::Finalize).await,
+        ("token", Verb::Create) => accounts::request::create(call).await,
         ("binding", Verb::Create) if is_pod => bind(call).await,
         ("ephemeralcontainers", Verb::Get) if is_pod => read::get(call),
         ("ephemeralcontainers", Verb::Update | Verb::Patch) if is_pod => {

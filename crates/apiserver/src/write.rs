@@ -274,7 +274,7 @@ fn clear(new: &mut Value) {
 }
 
 /// What every new object gets.
-fn begin(server: &ApiServer, row: &Row, new: &mut Value) {
+pub(crate) fn begin(server: &ApiServer, row: &Row, new: &mut Value) {
     let now = moment(server.now());
     new["kind"] = json!(row.kind());
     new["apiVersion"] = json!(row.api_version());

@@ -4,6 +4,7 @@
 
 mod it {
     mod absurd;
+    mod access;
     mod apply;
     mod authn;
     mod backward;

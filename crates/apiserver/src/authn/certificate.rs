@@ -1,11 +1,13 @@
 //! Whom a client certificate stands for.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
 use super::User;
+use crate::accounts::sha256;
 
 /// Whom a verified client certificate stands for: its common name is the user, its organizations are the groups.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,8 +25,15 @@ impl CertificateIdentity {
         let name = subject.iter_common_name().last()?.as_str().ok().filter(|name| !name.is_empty())?;
         // A group that cannot be read is a group less, which never gives a right.
         let groups = subject.iter_organization().filter_map(|organization| organization.as_str().ok());
+        // Tells which certificate was used, as upstream does; it is no secret.
+        let mut credential = String::from("X509SHA256=");
+        for byte in sha256(der) {
+            // Writing to a text cannot fail.
+            let _ = write!(credential, "{byte:02x}");
+        }
+        let extra = [("authentication.kubernetes.io/credential-id".to_owned(), vec![credential])];
         Some(Self {
-            user: Arc::new(User::new(name, "", groups)),
+            user: Arc::new(User::new(name, "", groups).with_extra(extra.into())),
             expires: Timestamp::from_second(certificate.validity().not_after.timestamp()).ok()?,
         })
     }

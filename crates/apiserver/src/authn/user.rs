@@ -1,5 +1,7 @@
 //! A user, as authorization and admission see one.
 
+use std::collections::BTreeMap;
+
 /// The user who is nobody.
 pub const ANONYMOUS: &str = "system:anonymous";
 /// The group of everybody who proved who they are.
@@ -13,6 +15,7 @@ pub struct User {
     name: String,
     uid: String,
     groups: Vec<String>,
+    extra: BTreeMap<String, Vec<String>>,
 }
 
 impl User {
@@ -26,12 +29,29 @@ impl User {
         if !groups.iter().any(|group| group == ALL_AUTHENTICATED) {
             groups.push(ALL_AUTHENTICATED.to_owned());
         }
-        Self { name: name.into(), uid: uid.into(), groups }
+        Self { name: name.into(), uid: uid.into(), groups, extra: BTreeMap::new() }
     }
 
     /// The user who is nobody.
     pub fn anonymous() -> Self {
-        Self { name: ANONYMOUS.to_owned(), uid: String::new(), groups: vec![ALL_UNAUTHENTICATED.to_owned()] }
+        Self::exactly(ANONYMOUS, "", [ALL_UNAUTHENTICATED])
+    }
+
+    /// A user of just these groups: somebody else said so, in a review or in an impersonation.
+    pub fn exactly(
+        name: impl Into<String>,
+        uid: impl Into<String>,
+        groups: impl IntoIterator<Item = impl Into<String>>,
+    ) -> Self {
+        let groups = groups.into_iter().map(Into::into).collect();
+        Self { name: name.into(), uid: uid.into(), groups, extra: BTreeMap::new() }
+    }
+
+    /// The same user, of whom more is known.
+    #[must_use]
+    pub fn with_extra(mut self, extra: BTreeMap<String, Vec<String>>) -> Self {
+        self.extra = extra;
+        self
     }
 
     /// What others know the user by.
@@ -47,6 +67,11 @@ impl User {
     /// The groups that the user belongs to.
     pub fn groups(&self) -> &[String] {
         &self.groups
+    }
+
+    /// What else is known of the user: whoever proved the identity says what it means.
+    pub fn extra(&self) -> &BTreeMap<String, Vec<String>> {
+        &self.extra
     }
 
     /// Whether the user belongs to `group`.

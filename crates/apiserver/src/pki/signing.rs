@@ -21,7 +21,8 @@ pub struct SigningKey {
 }
 
 impl SigningKey {
-    pub(super) fn open(directory: &Path) -> Result<Self, PkiError> {
+    /// Reads the key in a directory, or makes one there.
+    pub fn open(directory: &Path) -> Result<Self, PkiError> {
         let key_path = directory.join(KEY_FILE);
         let public_path = directory.join(PUBLIC_FILE);
         let written = files::read(&public_path)?;

@@ -81,7 +81,10 @@ async fn nobody_but_the_pods_own_node_says_what_is_allocated() {
         let path = format!("{PODS}/web/status");
         let (code, _, message) = door.as_node("n2", &path, &allocated("400m")).await.refused();
         assert_eq!(code, 403, "{dialect}");
-        assert!(message.contains("can only update pod status for pods bound to itself"), "{message}");
+        assert!(
+            message.contains("can only update pod status for pods with spec.nodeName set to itself"),
+            "{message}"
+        );
         let (code, _, message) = door.strategic(&path, &allocated("400m")).await.refused();
         assert_eq!(code, 403, "{dialect}: {message}");
         // Through the other doors it is not refused but does nothing, as with all of the status.

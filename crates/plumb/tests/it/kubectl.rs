@@ -224,9 +224,7 @@ fn kubectl_shows_differences_edits_and_tries() {
 
     // A refusal is told in its own words.
     let wrong = command(&cluster, &["create", "configmap", "m"]).output().unwrap();
-    assert!(
-        String::from_utf8_lossy(&wrong.stderr).contains("configmaps \"m\" already exists")
-    );
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("configmaps \"m\" already exists"));
 }
 
 #[test]

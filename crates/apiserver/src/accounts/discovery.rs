@@ -1,0 +1,39 @@
+//! What those need to know who verify tokens themselves (`OpenID` Connect discovery).
+
+use http::header::{CACHE_CONTROL, CONTENT_TYPE};
+use http::{HeaderValue, Response, StatusCode};
+use serde_json::json;
+
+use super::Accounts;
+use crate::body::Body;
+use crate::exchange::answer_value;
+
+/// Where the configuration is found.
+pub(crate) const CONFIGURATION: &str = "/.well-known/openid-configuration";
+/// Where the keys are found.
+pub(crate) const KEYS: &str = "/openid/v1/jwks";
+
+impl Accounts {
+    /// Answers a request for one of the documents. `None` if the path is another.
+    pub(crate) fn document(&self, path: &str) -> Option<Response<Body>> {
+        let (document, media) = match path {
+            CONFIGURATION => {
+                let configuration = json!({
+                    "issuer": self.settings.issuer,
+                    "jwks_uri": format!("{}{KEYS}", self.settings.address),
+                    "response_types_supported": ["id_token"],
+                    "subject_types_supported": ["public"],
+                    "id_token_signing_alg_values_supported": ["ES256"],
+                });
+                (configuration, "application/json")
+            }
+            KEYS => (json!({ "keys": [self.key.to_jwk()] }), "application/jwk-set+json"),
+            _ => return None,
+        };
+        let mut response = answer_value(StatusCode::OK, &document);
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("public, max-age=3600"));
+        Some(response)
+    }
+}

@@ -1,0 +1,222 @@
+//! `serviceaccounts/token`: a new token for an account.
+
+use http::{Response, StatusCode};
+use jiff::SignedDuration;
+use plumb_apischema::Schema;
+use plumb_resize::field::FieldError;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::Accounts;
+use super::claims::{Bound, Claims, Reference};
+use crate::admission::{Attributes, Operation};
+use crate::body::Body;
+use crate::error::ApiError;
+use crate::exchange::{FieldValidation, answer_value, object};
+use crate::object::{decode, meta, metadata, moment};
+use crate::server::Call;
+
+const GROUP: &str = "authentication.k8s.io";
+const KIND: &str = "TokenRequest";
+/// How long a token is good for that does not say, and the bounds.
+const USUAL: i64 = 60 * 60;
+const SHORTEST: i64 = 10 * 60;
+const LONGEST: i64 = 1 << 32;
+/// What pods ask for by default. Clients that do not read their token again are only warned of its end when it
+/// comes, and refused a year later.
+const PROJECTED: i64 = 60 * 60 + 7;
+const EXTENDED: i64 = 365 * 24 * 60 * 60;
+
+/// Makes a token.
+pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
+    let accounts = call.server.accounts().ok_or_else(ApiError::no_such_path)?;
+    let kind = Schema::builtin().kind(GROUP, "v1", KIND).ok_or_else(ApiError::no_such_path)?;
+    let decoded = object(&call.head.headers, &call.body, kind, call.server.rules())?;
+    call.warn(FieldValidation::of(&call.query)?.judge(kind, &decoded.strict)?);
+    let mut request = decoded.value;
+    let (name, namespace) = (call.name(), call.namespace().unwrap_or_default());
+    same_as_address(&request, name, namespace)?;
+
+    let account = find(call, "serviceaccounts", Some(namespace), name)?;
+    let (uid, given) = (meta(&account, "uid"), meta(&request, "uid"));
+    if !given.is_empty() && given != uid {
+        let why = format!(
+            "the UID in the token request ({given}) does not match the UID of the service account ({uid})"
+        );
+        return Err(ApiError::conflict(GROUP, KIND, name, &why));
+    }
+    let (chain, attributes) =
+        (call.server.admission(), Attributes::of(call, Operation::Create, &Value::Null)?);
+    chain.mutate(&attributes, &mut request).await?;
+    complete(&mut request, &account, accounts, call);
+    validate(&request)?;
+    chain.validate(&attributes, &request).await?;
+    let bound = bind(call, &request, &account)?;
+
+    let mut seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or(USUAL);
+    let longest = accounts.settings.longest.as_ref().map(SignedDuration::as_secs);
+    if let Some(longest) = longest.filter(|longest| seconds > *longest) {
+        let warning = format!("requested expiration of {seconds} seconds shortened to {longest} seconds");
+        call.warn(vec![warning]);
+        seconds = longest;
+        request["spec"]["expirationSeconds"] = json!(seconds);
+    }
+    let token = accounts.issue(bound, &request, seconds, call)?;
+    let end = call.server.now() + SignedDuration::from_secs(seconds);
+    request["status"] = json!({ "token": token, "expirationTimestamp": moment(end) });
+    Ok(answer_value(StatusCode::CREATED, &request))
+}
+
+fn same_as_address(request: &Value, name: &str, namespace: &str) -> Result<(), ApiError> {
+    for (field, own) in [("name", name), ("namespace", namespace)] {
+        let given = meta(request, field);
+        if !given.is_empty() && given != own {
+            let why = format!("must match the service account {field} if specified");
+            let error = FieldError::invalid(format!("metadata.{field}"), given, why);
+            return Err(ApiError::invalid(GROUP, KIND, name, &[error]));
+        }
+    }
+    Ok(())
+}
+
+fn complete(request: &mut Value, account: &Value, accounts: &Accounts, call: &Call) {
+    request["kind"] = json!(KIND);
+    request["apiVersion"] = json!("authentication.k8s.io/v1");
+    let fields = metadata(request);
+    for field in ["name", "namespace", "uid"] {
+        fields.insert(field.into(), account["metadata"][field].clone());
+    }
+    fields.insert("creationTimestamp".into(), json!(moment(call.server.now())));
+    if !request["spec"].is_object() {
+        request["spec"] = json!({});
+    }
+    let spec = &mut request["spec"];
+    if spec["audiences"].as_array().is_none_or(Vec::is_empty) {
+        spec["audiences"] = json!(accounts.audiences());
+    }
+    if spec["expirationSeconds"].is_null() {
+        spec["expirationSeconds"] = json!(USUAL);
+    }
+    if spec["boundObjectRef"].is_null() {
+        spec["boundObjectRef"] = Value::Null;
+    }
+}
+
+fn validate(request: &Value) -> Result<(), ApiError> {
+    let seconds = request["spec"]["expirationSeconds"].as_i64().unwrap_or_default();
+    let why = match seconds {
+        ..SHORTEST => "may not specify a duration less than 10 minutes",
+        SHORTEST..=LONGEST => return Ok(()),
+        _ => "may not specify a duration larger than 2^32 seconds",
+    };
+    let error = FieldError::invalid("spec.expirationSeconds", seconds, why);
+    Err(ApiError::invalid(GROUP, KIND, "", &[error]))
+}
+
+/// An object of the core group.
+fn find(call: &Call, plural: &str, namespace: Option<&str>, name: &str) -> Result<Value, ApiError> {
+    let row = call.server.kinds().find("", plural).ok_or_else(ApiError::no_such_path)?;
+    let stored = call.server.store().get(&row.key(namespace, name)?).ok_or_else(|| row.not_found(name))?;
+    decode(&stored.value)
+}
+
+fn reference(object: &Value) -> Reference {
+    Reference { name: meta(object, "name").to_owned(), uid: meta(object, "uid").to_owned() }
+}
+
+/// What the token is bound to: its account, and what the request names.
+fn bind(call: &Call, request: &Value, account: &Value) -> Result<Bound, ApiError> {
+    let namespace = meta(account, "namespace");
+    let mut bound =
+        Bound { namespace: namespace.to_owned(), serviceaccount: reference(account), ..Bound::default() };
+    let wanted = &request["spec"]["boundObjectRef"];
+    if wanted.is_null() {
+        return Ok(bound);
+    }
+    let text = |field: &str| wanted[field].as_str().unwrap_or_default();
+    let (version, kind, name) = (text("apiVersion"), text("kind"), text("name"));
+    let (group, version) = version.rsplit_once('/').unwrap_or(("", version));
+    let found = match (group, kind) {
+        ("", "Pod") => {
+            let pod = find(call, "pods", Some(namespace), name)?;
+            let own = pod["spec"]["serviceAccountName"].as_str().unwrap_or_default();
+            if own != call.name() {
+                let why = format!(
+                    "cannot bind token for serviceaccount {:?} to pod running with different serviceaccount name.",
+                    call.name()
+                );
+                return Err(ApiError::bad_request(why));
+            }
+            bound.pod = Some(reference(&pod));
+            bound.node = node_of_pod(call, &pod);
+            pod
+        }
+        ("", "Node") => {
+            let node = find(call, "nodes", None, name)?;
+            bound.node = Some(reference(&node));
+            node
+        }
+        ("", "Secret") => {
+            let secret = find(call, "secrets", Some(namespace), name)?;
+            bound.secret = Some(reference(&secret));
+            secret
+        }
+        _ => {
+            let why = format!("cannot bind token to object of type {group}/{version}, Kind={kind}");
+            return Err(ApiError::bad_request(why));
+        }
+    };
+    let (given, uid) = (text("uid"), meta(&found, "uid"));
+    if !given.is_empty() && given != uid {
+        let why = format!(
+            "the UID in the bound object reference ({given}) does not match the UID in record. The object might have \
+             been deleted and then recreated"
+        );
+        return Err(ApiError::conflict(group, kind, name, &why));
+    }
+    Ok(bound)
+}
+
+/// The node of a pod; by name alone if nobody has registered it.
+fn node_of_pod(call: &Call, pod: &Value) -> Option<Reference> {
+    let name = pod["spec"]["nodeName"].as_str().filter(|name| !name.is_empty())?;
+    let found = find(call, "nodes", None, name).ok();
+    Some(
+        found
+            .map_or_else(|| Reference { name: name.to_owned(), uid: String::new() }, |node| reference(&node)),
+    )
+}
+
+impl Accounts {
+    fn issue(
+        &self,
+        mut bound: Bound,
+        request: &Value,
+        seconds: i64,
+        call: &Call,
+    ) -> Result<String, ApiError> {
+        let now = call.server.now().as_second();
+        let audiences = request["spec"]["audiences"].as_array().into_iter().flatten();
+        let audiences: Vec<String> = audiences.filter_map(Value::as_str).map(str::to_owned).collect();
+        let for_us = audiences.iter().all(|audience| self.audiences().contains(audience));
+        let mut end = now.saturating_add(seconds);
+        if bound.pod.is_some() && seconds == PROJECTED && for_us {
+            bound.warnafter = Some(end);
+            end = now.saturating_add(EXTENDED);
+        }
+        let claims = Claims {
+            aud: audiences,
+            exp: Some(end),
+            iat: Some(now),
+            iss: self.settings.issuer.clone(),
+            jti: Uuid::new_v4().to_string(),
+            sub: format!("system:serviceaccount:{}:{}", bound.namespace, bound.serviceaccount.name),
+            kubernetes: bound,
+            nbf: Some(now),
+        };
+        let claims = serde_json::to_value(claims).map_err(|error| ApiError::internal(error.to_string()))?;
+        self.key
+            .sign(&claims)
+            .ok_or_else(|| ApiError::internal("failed to generate token: no random numbers"))
+    }
+}

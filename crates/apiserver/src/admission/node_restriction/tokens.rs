@@ -1,0 +1,95 @@
+//! The tokens that a node may ask for: bound to a pod that it runs, for whom that pod's volumes name.
+
+use serde_json::Value;
+
+use super::find;
+use crate::admission::{Attributes, Operation};
+use crate::authz::{Ask, Objects, node_of};
+use crate::error::ApiError;
+use crate::object::{decode, meta};
+
+/// Refuses a token that the node's pods do not need.
+pub(super) fn check(attributes: &Attributes<'_>, request: &Value) -> Result<(), ApiError> {
+    if attributes.operation != Operation::Create || attributes.subresource != Some("token") {
+        return Ok(());
+    }
+    let refuse = |why: &str| attributes.forbidden(why);
+    let bound = &request["spec"]["boundObjectRef"];
+    let text = |field: &str| bound[field].as_str().unwrap_or_default();
+    if text("apiVersion") != "v1" || text("kind") != "Pod" || text("name").is_empty() {
+        return Err(refuse("node requested token not bound to a pod"));
+    }
+    let uid = text("uid");
+    if uid.is_empty() {
+        return Err(refuse("node requested token with a pod binding without a uid"));
+    }
+    let pod = find(attributes, "pods", text("name"))?;
+    if meta(&pod, "uid") != uid {
+        return Err(refuse(&format!(
+            "the UID in the bound object reference ({uid}) does not match the UID in record. The object might have \
+             been deleted and then recreated"
+        )));
+    }
+    if pod["spec"]["nodeName"].as_str() != node_of(attributes.user) {
+        return Err(refuse("node requested token bound to a pod scheduled on a different node"));
+    }
+    needed(attributes, request, &pod).map_err(|why| refuse(&why))
+}
+
+/// Whether a volume of the pod is for such a token, or the node is allowed it besides.
+fn needed(attributes: &Attributes<'_>, request: &Value, pod: &Value) -> Result<(), String> {
+    let asked: Vec<&str> =
+        request["spec"]["audiences"].as_array().into_iter().flatten().filter_map(Value::as_str).collect();
+    let audience = match asked.as_slice() {
+        [] => "",
+        [one] => one,
+        _ => return Err("node may only request 0 or 1 audiences".to_owned()),
+    };
+    let wanted = |given: &Value| given["audience"].as_str().unwrap_or_default() == audience;
+    for volume in pod["spec"]["volumes"].as_array().into_iter().flatten() {
+        let sources = volume["projected"]["sources"].as_array().into_iter().flatten();
+        let mut tokens = sources.filter_map(|source| source.get("serviceAccountToken"));
+        if tokens.any(wanted) {
+            return Ok(());
+        }
+        let requests = driver(attributes, pod, volume).map(|driver| driver["spec"]["tokenRequests"].clone());
+        if requests.as_ref().and_then(Value::as_array).is_some_and(|list| list.iter().any(wanted)) {
+            return Ok(());
+        }
+    }
+    let objects = Objects {
+        resource: audience,
+        namespace: attributes.namespace.unwrap_or_default(),
+        name: attributes.name,
+        ..Objects::default()
+    };
+    let ask = Ask::about_objects(attributes.user, "request-serviceaccounts-token-audience", objects);
+    if attributes.server.authorizer().decide(&ask).is_allowed() {
+        return Ok(());
+    }
+    Err(format!(
+        "audience {audience:?} not found in pod spec volume, {} is not authorized to request tokens for this audience",
+        attributes.user.name()
+    ))
+}
+
+/// The storage driver of a volume of a pod, which may need tokens too.
+fn driver(attributes: &Attributes<'_>, pod: &Value, volume: &Value) -> Option<Value> {
+    let text =
+        |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+    let claim = if volume.get("ephemeral").is_some() {
+        Some(format!("{}-{}", meta(pod, "name"), volume["name"].as_str().unwrap_or_default()))
+    } else {
+        text(volume, "/persistentVolumeClaim/claimName")
+    };
+    let name = match claim {
+        Some(claim) => {
+            let claim = find(attributes, "persistentvolumeclaims", &claim).ok()?;
+            let bound = find(attributes, "persistentvolumes", &text(&claim, "/spec/volumeName")?).ok()?;
+            text(&bound, "/spec/csi/driver")?
+        }
+        None => text(volume, "/csi/driver")?,
+    };
+    let row = attributes.server.kinds().find("storage.k8s.io", "csidrivers")?;
+    decode(&attributes.server.store().get(&row.key(None, &name).ok()?)?.value).ok()
+}

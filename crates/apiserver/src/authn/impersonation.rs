@@ -1,0 +1,239 @@
+//! Asking as somebody else, for those who may: `kubectl --as`.
+//!
+//! There are several ways to be allowed, each with a verb of its own; the first that allows counts. Those that are
+//! *constrained* (`impersonate:<mode>`) also ask whether this very request may be made that way
+//! (`impersonate-on:<mode>:<verb>`); the oldest (`impersonate`) gives all that the other may do.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use http::{HeaderMap, HeaderName};
+
+use super::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, User};
+use crate::authz::{About, Ask, Authorizer, Objects};
+use crate::error::ApiError;
+
+const PREFIX: &str = "impersonate-";
+const USER: &str = "impersonate-user";
+const GROUP: &str = "impersonate-group";
+const UID: &str = "impersonate-uid";
+const EXTRA: &str = "impersonate-extra-";
+const AUTHENTICATION: &str = "authentication.k8s.io";
+/// What a service account's token says of the node that its pod is on.
+const NODE_OF_POD: &str = "authentication.kubernetes.io/node-name";
+
+/// Whom a request is to be taken for: the user who asks, or whomever its headers name, if that user may be taken
+/// for all of that. The headers are taken out.
+pub(crate) fn impersonate(
+    user: Arc<User>,
+    headers: &mut HeaderMap,
+    authorizer: &Authorizer,
+    verb: &str,
+    about: &About<'_>,
+) -> Result<Arc<User>, ApiError> {
+    // Nearly no request has any of them.
+    if !headers.keys().any(|name| name.as_str().starts_with(PREFIX)) {
+        return Ok(user);
+    }
+    let Some(wanted) = Wanted::take(headers)? else { return Ok(user) };
+    let mut refusal = None;
+    for mode in MODES.iter().filter(|mode| (mode.applies)(&wanted, &user)) {
+        match mode.check(&wanted, &user, authorizer, verb, about) {
+            Ok(()) => return Ok(Arc::new(wanted.into_user(mode))),
+            Err(error) => drop(refusal.get_or_insert(error)),
+        }
+    }
+    // The oldest applies to everybody, so that there is a refusal by now.
+    Err(refusal.unwrap_or_else(ApiError::unauthorized))
+}
+
+/// A way to be allowed.
+struct Mode {
+    /// Its name; empty for the oldest.
+    name: &'static str,
+    /// Whether it is for taking this user for that one.
+    applies: fn(&Wanted, &User) -> bool,
+}
+
+const MODES: [Mode; 5] = [
+    Mode {
+        name: "associated-node",
+        applies: |wanted, user| {
+            let own = user.extra().get(NODE_OF_POD).map(Vec::as_slice);
+            wanted.is_only_a_name()
+                && account(user.name()).is_some()
+                && wanted.node().is_some_and(|node| own == Some(&[node.to_owned()]))
+        },
+    },
+    Mode { name: "arbitrary-node", applies: |wanted, _| wanted.is_only_a_name() && wanted.node().is_some() },
+    Mode {
+        name: "serviceaccount",
+        applies: |wanted, _| wanted.is_only_a_name() && account(&wanted.name).is_some(),
+    },
+    Mode {
+        name: "user-info",
+        applies: |wanted, _| wanted.node().is_none() && account(&wanted.name).is_none(),
+    },
+    Mode { name: "", applies: |_, _| true },
+];
+
+impl Mode {
+    fn is_constrained(&self) -> bool {
+        !self.name.is_empty()
+    }
+
+    fn check(
+        &self,
+        wanted: &Wanted,
+        user: &User,
+        authorizer: &Authorizer,
+        verb: &str,
+        about: &About<'_>,
+    ) -> Result<(), ApiError> {
+        let (mut own_verb, mut group) = ("impersonate".to_owned(), "");
+        if self.is_constrained() {
+            let on = format!("impersonate-on:{}:{verb}", self.name);
+            authorizer.authorize(&Ask { user, verb: &on, about: about.clone() })?;
+            (own_verb, group) = (format!("impersonate:{}", self.name), AUTHENTICATION);
+        }
+        let may = |objects: Objects<'_>| authorizer.authorize(&Ask::about_objects(user, &own_verb, objects));
+        match (account(&wanted.name), wanted.node().filter(|_| self.is_constrained())) {
+            (Some((namespace, name)), _) => {
+                may(Objects { group, resource: "serviceaccounts", namespace, name, ..Objects::default() })?;
+            }
+            (None, Some(node)) => {
+                // Whoever may be taken for its own node may be so wherever it runs.
+                let name = if self.name == "associated-node" { "*" } else { node };
+                may(Objects { group, resource: "nodes", name, ..Objects::default() })?;
+            }
+            (None, None) => {
+                may(Objects { group, resource: "users", name: &wanted.name, ..Objects::default() })?
+            }
+        }
+        if !wanted.uid.is_empty() {
+            may(Objects {
+                group: AUTHENTICATION,
+                resource: "uids",
+                name: &wanted.uid,
+                ..Objects::default()
+            })?;
+        }
+        for name in &wanted.groups {
+            may(Objects { group, resource: "groups", name, ..Objects::default() })?;
+        }
+        for (key, values) in &wanted.extra {
+            for name in values {
+                may(Objects {
+                    group: AUTHENTICATION,
+                    resource: "userextras",
+                    subresource: key,
+                    name,
+                    ..Objects::default()
+                })?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whom the headers of a request name.
+#[derive(Default)]
+struct Wanted {
+    name: String,
+    uid: String,
+    groups: Vec<String>,
+    extra: BTreeMap<String, Vec<String>>,
+}
+
+impl Wanted {
+    fn take(headers: &mut HeaderMap) -> Result<Option<Self>, ApiError> {
+        let names: Vec<HeaderName> =
+            headers.keys().filter(|name| name.as_str().starts_with(PREFIX)).cloned().collect();
+        let mut wanted = Self::default();
+        for header in names {
+            let values: Vec<String> = headers
+                .get_all(&header)
+                .iter()
+                .map(|value| value.to_str().map(str::to_owned))
+                .collect::<Result<_, _>>()
+                .map_err(|_| ApiError::bad_request(format!("the header {header} is not plain text")))?;
+            headers.remove(&header);
+            let first = || values.first().cloned().unwrap_or_default();
+            match header.as_str() {
+                USER => wanted.name = first(),
+                UID => wanted.uid = first(),
+                GROUP => wanted.groups = values,
+                other => {
+                    let Some(key) = other.strip_prefix(EXTRA) else { continue };
+                    let key = crate::target::percent_decode(key).unwrap_or_else(|| key.to_owned());
+                    wanted.extra.insert(key, values);
+                }
+            }
+        }
+        if !wanted.name.is_empty() {
+            return Ok(Some(wanted));
+        }
+        if wanted.is_only_a_name() {
+            return Ok(None);
+        }
+        let why = format!("requested {} without impersonating a user name", wanted.in_go());
+        Err(ApiError::bad_request(why))
+    }
+
+    fn is_only_a_name(&self) -> bool {
+        self.uid.is_empty() && self.groups.is_empty() && self.extra.is_empty()
+    }
+
+    /// The node that is named, if one is.
+    fn node(&self) -> Option<&str> {
+        self.name.strip_prefix("system:node:").filter(|node| !node.is_empty())
+    }
+
+    /// As upstream prints it.
+    fn in_go(&self) -> String {
+        let list = |texts: &[String]| {
+            let texts: Vec<String> = texts.iter().map(|text| format!("{text:?}")).collect();
+            if texts.is_empty() {
+                "[]string(nil)".to_owned()
+            } else {
+                format!("[]string{{{}}}", texts.join(", "))
+            }
+        };
+        let extra: Vec<String> =
+            self.extra.iter().map(|(key, values)| format!("{key:?}:{}", list(values))).collect();
+        let extra = if extra.is_empty() { "(nil)".to_owned() } else { format!("{{{}}}", extra.join(", ")) };
+        format!(
+            "&user.DefaultInfo{{Name:{:?}, UID:{:?}, Groups:{}, Extra:map[string][]string{extra}}}",
+            self.name,
+            self.uid,
+            list(&self.groups)
+        )
+    }
+
+    fn into_user(self, mode: &Mode) -> User {
+        let is_node = mode.is_constrained() && self.node().is_some();
+        let mut groups = self.groups;
+        if is_node {
+            groups = vec!["system:nodes".to_owned()];
+        } else if groups.is_empty()
+            && let Some((namespace, _)) = account(&self.name)
+        {
+            groups = vec!["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
+        }
+        let has = |group: &str| groups.iter().any(|own| own == group);
+        if self.name == ANONYMOUS {
+            if !has(ALL_UNAUTHENTICATED) {
+                groups.push(ALL_UNAUTHENTICATED.to_owned());
+            }
+        } else if !has(ALL_AUTHENTICATED) && !has(ALL_UNAUTHENTICATED) {
+            groups.push(ALL_AUTHENTICATED.to_owned());
+        }
+        User::exactly(self.name, self.uid, groups).with_extra(self.extra)
+    }
+}
+
+/// The namespace and the name of the service account that a user name stands for.
+fn account(user: &str) -> Option<(&str, &str)> {
+    let (namespace, name) = user.strip_prefix("system:serviceaccount:")?.split_once(':')?;
+    (!namespace.is_empty() && !name.is_empty() && !name.contains(':')).then_some((namespace, name))
+}

@@ -1,0 +1,220 @@
+//! Which node has to do with what: pods that run on it, and what they refer to.
+//!
+//! What a pod refers to does not change once it is bound, so only bindings, new pods and ends of pods are looked at;
+//! the many changes of their status are passed by without being read.
+
+use std::collections::{HashMap, HashSet};
+
+use plumb_store::{Event, Object};
+use serde_json::Value;
+
+use super::followed::Index;
+use super::references::{self, Reference};
+use crate::object::decode;
+
+/// What a pod's reference leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Kind {
+    /// A secret.
+    Secret,
+    /// A config map.
+    ConfigMap,
+    /// A claim of a volume.
+    Claim,
+    /// A claim of a device.
+    ResourceClaim,
+    /// The account that a pod runs as.
+    ServiceAccount,
+}
+
+/// An object in a namespace.
+type Place = (String, String);
+
+/// Which node has to do with what.
+#[derive(Default)]
+pub(crate) struct Graph {
+    pods: HashMap<Place, OnNode>,
+    /// How many pods of each node refer to an object.
+    referrers: HashMap<(Kind, Place), HashMap<String, usize>>,
+    volumes: HashMap<String, Volume>,
+    /// The volumes that need a secret.
+    volumes_of_secret: HashMap<Place, HashSet<String>>,
+    attachments: HashMap<String, String>,
+    slices: HashMap<String, String>,
+}
+
+struct OnNode {
+    node: String,
+    references: Vec<Reference>,
+}
+
+struct Volume {
+    claim: Place,
+    secrets: Vec<Place>,
+}
+
+impl Graph {
+    /// Whether a pod runs on a node.
+    pub(crate) fn runs(&self, node: &str, namespace: &str, name: &str) -> bool {
+        self.pods.get(&place(namespace, name)).is_some_and(|pod| pod.node == node)
+    }
+
+    /// Whether a pod on a node needs an object, or a volume of such a pod does.
+    pub(crate) fn needs(&self, node: &str, kind: Kind, namespace: &str, name: &str) -> bool {
+        let place = place(namespace, name);
+        if kind == Kind::Secret
+            && let Some(volumes) = self.volumes_of_secret.get(&place)
+            && volumes.iter().any(|volume| self.needs_volume(node, volume))
+        {
+            return true;
+        }
+        self.refers(node, kind, place)
+    }
+
+    /// Whether a pod on a node has a claim that is bound to a volume.
+    pub(crate) fn needs_volume(&self, node: &str, volume: &str) -> bool {
+        let claim = self.volumes.get(volume).map(|volume| volume.claim.clone());
+        claim.is_some_and(|claim| self.refers(node, Kind::Claim, claim))
+    }
+
+    /// Whether an attachment of a volume is to a node.
+    pub(crate) fn is_attached(&self, node: &str, attachment: &str) -> bool {
+        self.attachments.get(attachment).is_some_and(|own| own == node)
+    }
+
+    /// Whether a slice of devices is a node's.
+    pub(crate) fn has_slice(&self, node: &str, slice: &str) -> bool {
+        self.slices.get(slice).is_some_and(|own| own == node)
+    }
+
+    fn refers(&self, node: &str, kind: Kind, place: Place) -> bool {
+        self.referrers.get(&(kind, place)).is_some_and(|nodes| nodes.contains_key(node))
+    }
+
+    fn forget_pod(&mut self, place: &Place) {
+        let Some(pod) = self.pods.remove(place) else { return };
+        for (kind, name) in pod.references {
+            let key = (kind, (place.0.clone(), name));
+            let Some(nodes) = self.referrers.get_mut(&key) else { continue };
+            if let Some(count) = nodes.get_mut(&pod.node) {
+                *count -= 1;
+                if *count == 0 {
+                    nodes.remove(&pod.node);
+                }
+            }
+            if nodes.is_empty() {
+                self.referrers.remove(&key);
+            }
+        }
+    }
+
+    fn add_pod(&mut self, place: Place, pod: &Value) {
+        self.forget_pod(&place);
+        let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+        if node.is_empty() {
+            return;
+        }
+        // A node must not get at anything by making a pod for itself.
+        let references = if references::is_mirror(pod) { Vec::new() } else { references::of(pod) };
+        for (kind, name) in &references {
+            let key = (*kind, (place.0.clone(), name.clone()));
+            *self.referrers.entry(key).or_default().entry(node.to_owned()).or_default() += 1;
+        }
+        self.pods.insert(place, OnNode { node: node.to_owned(), references });
+    }
+
+    fn forget_volume(&mut self, name: &str) {
+        let Some(volume) = self.volumes.remove(name) else { return };
+        for secret in volume.secrets {
+            if let Some(volumes) = self.volumes_of_secret.get_mut(&secret) {
+                volumes.remove(name);
+                if volumes.is_empty() {
+                    self.volumes_of_secret.remove(&secret);
+                }
+            }
+        }
+    }
+
+    fn add_volume(&mut self, name: &str, volume: &Value) {
+        self.forget_volume(name);
+        let field = |field: &str| volume["spec"]["claimRef"][field].as_str().unwrap_or_default();
+        let claim = place(field("namespace"), field("name"));
+        if claim.1.is_empty() {
+            return;
+        }
+        let secrets = references::secrets_of_volume(volume);
+        for secret in &secrets {
+            self.volumes_of_secret.entry(secret.clone()).or_default().insert(name.to_owned());
+        }
+        self.volumes.insert(name.to_owned(), Volume { claim, secrets });
+    }
+}
+
+fn place(namespace: &str, name: &str) -> Place {
+    (namespace.to_owned(), name.to_owned())
+}
+
+impl Index for Graph {
+    const SUBTREES: &'static [&'static str] = &[
+        "core/pods",
+        "core/persistentvolumes",
+        "storage.k8s.io/volumeattachments",
+        "resource.k8s.io/resourceslices",
+    ];
+
+    fn put(&mut self, object: &Object) {
+        let Ok(value) = decode(&object.value) else { return self.remove(object) };
+        let mut segments = object.key.segments().skip(1);
+        let (Some(plural), Some(first), second) = (segments.next(), segments.next(), segments.next()) else {
+            return;
+        };
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default();
+        match (plural, second) {
+            ("pods", Some(name)) => self.add_pod(place(first, name), &value),
+            ("persistentvolumes", None) => self.add_volume(first, &value),
+            ("volumeattachments", None) => {
+                self.attachments.insert(first.to_owned(), text("/spec/nodeName").to_owned());
+            }
+            ("resourceslices", None) => {
+                self.slices.insert(first.to_owned(), text("/spec/nodeName").to_owned());
+            }
+            _ => {}
+        }
+    }
+
+    fn remove(&mut self, object: &Object) {
+        let mut segments = object.key.segments().skip(1);
+        let (Some(plural), Some(first), second) = (segments.next(), segments.next(), segments.next()) else {
+            return;
+        };
+        match (plural, second) {
+            ("pods", Some(name)) => self.forget_pod(&place(first, name)),
+            ("persistentvolumes", None) => self.forget_volume(first),
+            ("volumeattachments", None) => drop(self.attachments.remove(first)),
+            ("resourceslices", None) => drop(self.slices.remove(first)),
+            _ => {}
+        }
+    }
+
+    fn change(&mut self, event: &Event) {
+        match (event.current(), event.previous()) {
+            (Some(current), Some(previous)) if same_references(current, previous) => {}
+            (Some(current), _) => self.put(current),
+            (None, Some(previous)) => self.remove(previous),
+            (None, None) => {}
+        }
+    }
+}
+
+/// Whether a changed pod is where it was. What is stored beside it tells that without reading it, but for the claims
+/// of devices, whose names its status tells.
+fn same_references(current: &Object, previous: &Object) -> bool {
+    let on_node = |object: &Object| object.attributes.get("spec.nodeName").map(str::to_owned);
+    let claims = |object: &Object| std::str::from_utf8(&object.value).is_ok_and(|text| text.contains(CLAIMS));
+    current.key.as_str().starts_with("core/pods/")
+        && on_node(current) == on_node(previous)
+        && !claims(current)
+}
+
+/// What the names of all fields that tell of claims of devices have in common.
+const CLAIMS: &str = "esourceClaim";

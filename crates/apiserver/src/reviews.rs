@@ -1,0 +1,57 @@
+//! Questions: kinds whose objects are not stored but answered at once. Who am I, may I, may they, whose token is
+//! this?
+//!
+//! A question is a row of the table of kinds like any other, with an answer ([`question`]) where others have a place
+//! in the store.
+
+mod access;
+mod rules;
+mod subject;
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use crate::body::Body;
+use crate::error::ApiError;
+use crate::exchange::{FieldValidation, answer_value, object};
+use crate::kinds::Row;
+use crate::object::metadata;
+use crate::server::Call;
+
+/// Answers a question: the object as it was asked, and as it is answered.
+pub(crate) type Question = fn(&Call, Value) -> Result<Value, ApiError>;
+
+/// How a kind is answered; none if it is no question.
+pub(crate) fn question(row: &Row) -> Option<Question> {
+    let question: Question = match (row.group(), row.kind()) {
+        ("authorization.k8s.io", "SubjectAccessReview") => access::subject,
+        ("authorization.k8s.io", "LocalSubjectAccessReview") => access::local,
+        ("authorization.k8s.io", "SelfSubjectAccessReview") => access::own,
+        ("authorization.k8s.io", "SelfSubjectRulesReview") => rules::own,
+        ("authentication.k8s.io", "SelfSubjectReview") => subject::own,
+        ("authentication.k8s.io", "TokenReview") => subject::of_token,
+        _ => return None,
+    };
+    Some(question)
+}
+
+/// Reads a question, and answers it.
+pub(crate) fn answer(call: &Call, question: Question) -> Result<Response<Body>, ApiError> {
+    let decoded = object(&call.head.headers, &call.body, call.row.body, call.server.rules())?;
+    call.warn(FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?);
+    let mut asked = decoded.value;
+    asked["kind"] = json!(call.row.kind());
+    asked["apiVersion"] = json!(call.row.api_version());
+    metadata(&mut asked);
+    Ok(answer_value(StatusCode::CREATED, &question(call, asked)?))
+}
+
+/// A text in a question, empty if it is not there.
+fn text<'a>(value: &'a Value, field: &str) -> &'a str {
+    value[field].as_str().unwrap_or_default()
+}
+
+/// The texts of a list in a question.
+fn texts(value: &Value) -> Vec<String> {
+    value.as_array().into_iter().flatten().filter_map(Value::as_str).map(str::to_owned).collect()
+}

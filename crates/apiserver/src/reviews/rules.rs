@@ -1,0 +1,48 @@
+//! What may I? `SelfSubjectRulesReview`, which `kubectl auth can-i --list` asks.
+
+use serde_json::{Value, json};
+
+use super::text;
+use crate::authz::node_of;
+use crate::error::ApiError;
+use crate::server::Call;
+
+/// The rules that apply to whoever asks.
+pub(super) fn own(call: &Call, review: Value) -> Result<Value, ApiError> {
+    let namespace = text(&review["spec"], "namespace");
+    if namespace.is_empty() {
+        return Err(ApiError::bad_request("no namespace on request"));
+    }
+    let (mut objects, mut paths) = (Vec::new(), Vec::new());
+    let (rules, unresolved) = call.server.authorizer().rules_for(&call.user, namespace);
+    for rule in rules {
+        if !rule.resources.is_empty() {
+            let mut shown = json!({
+                "verbs": rule.verbs, "apiGroups": rule.api_groups, "resources": rule.resources,
+            });
+            if !rule.resource_names.is_empty() {
+                shown["resourceNames"] = json!(rule.resource_names);
+            }
+            objects.push(shown);
+        }
+        if !rule.non_resource_urls.is_empty() {
+            paths.push(json!({ "verbs": rule.verbs, "nonResourceURLs": rule.non_resource_urls }));
+        }
+    }
+    // What a node may do depends on its pods, which rules do not tell.
+    let is_node = node_of(&call.user).is_some();
+    let mut errors: Vec<String> = Vec::new();
+    if is_node {
+        errors.push("node authorizer does not support user rule resolution".to_owned());
+    }
+    errors.extend(unresolved);
+    let mut status = json!({ "resourceRules": objects, "nonResourceRules": paths, "incomplete": is_node });
+    match errors.as_slice() {
+        [] => {}
+        [one] => status["evaluationError"] = json!(one),
+        many => status["evaluationError"] = json!(format!("[{}]", many.join(", "))),
+    }
+    Ok(json!({
+        "kind": review["kind"], "apiVersion": review["apiVersion"], "metadata": {}, "spec": {}, "status": status,
+    }))
+}

@@ -1,0 +1,266 @@
+//! Tokens of service accounts.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use http::Method;
+use serde_json::{Value, json};
+
+use super::{As, Cluster, admin, pod_on};
+
+const ACCOUNTS: &str = "/api/v1/namespaces/default/serviceaccounts";
+const REVIEWS: &str = "/apis/authentication.k8s.io/v1/tokenreviews";
+const WHOAMI: &str = "/apis/authentication.k8s.io/v1/selfsubjectreviews";
+const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+
+async fn cluster() -> Cluster {
+    let cluster = Cluster::start();
+    cluster.make(ACCOUNTS, &json!({ "metadata": { "name": "app" } })).await;
+    cluster
+}
+
+async fn token(cluster: &Cluster, spec: Value) -> String {
+    let answer = cluster.make(&format!("{ACCOUNTS}/app/token"), &json!({ "spec": spec })).await;
+    answer["status"]["token"].as_str().unwrap().to_owned()
+}
+
+fn part(token: &str, number: usize) -> Value {
+    let part = token.split('.').nth(number).unwrap();
+    serde_json::from_slice(&BASE64_URL_SAFE_NO_PAD.decode(part).unwrap()).unwrap()
+}
+
+async fn code(cluster: &Cluster, token: &str) -> u16 {
+    cluster.post(&As::Token(token.to_owned()), WHOAMI, &json!({})).await.code
+}
+
+async fn error(cluster: &Cluster, token: &str) -> String {
+    let review = cluster.make(REVIEWS, &json!({ "spec": { "token": token } })).await;
+    assert_eq!(review["status"]["authenticated"], Value::Null, "{review}");
+    review["status"]["error"].as_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn a_token_says_whose_it_is_and_is_taken_for_that() {
+    let cluster = cluster().await;
+    let answer = cluster.make(&format!("{ACCOUNTS}/app/token"), &json!({})).await;
+    assert_eq!(answer["kind"], "TokenRequest");
+    assert_eq!(
+        answer["spec"],
+        json!({ "audiences": [ISSUER], "expirationSeconds": 3600, "boundObjectRef": null })
+    );
+    assert_eq!(answer["status"]["expirationTimestamp"], "2026-03-01T13:00:00Z");
+    let token = answer["status"]["token"].as_str().unwrap();
+    let claims = part(token, 1);
+    let uid = &answer["metadata"]["uid"];
+    assert_eq!(claims["sub"], "system:serviceaccount:default:app");
+    assert_eq!(claims["exp"].as_i64().unwrap() - claims["iat"].as_i64().unwrap(), 3600);
+    assert_eq!(
+        claims["kubernetes.io"],
+        json!({ "namespace": "default", "serviceaccount": { "name": "app", "uid": uid } })
+    );
+    let who = cluster.post(&As::Token(token.to_owned()), WHOAMI, &json!({})).await.ok();
+    let credential = format!("JTI={}", claims["jti"].as_str().unwrap());
+    assert_eq!(
+        who["status"]["userInfo"],
+        json!({
+            "username": "system:serviceaccount:default:app", "uid": uid,
+            "groups": ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"],
+            "extra": { "authentication.kubernetes.io/credential-id": [credential] },
+        })
+    );
+    // Others verify it by the published key.
+    let keys = cluster.get(&admin(), "/openid/v1/jwks").await.ok();
+    assert_eq!(keys["keys"][0]["kid"], part(token, 0)["kid"]);
+    let coordinate =
+        |name: &str| BASE64_URL_SAFE_NO_PAD.decode(keys["keys"][0][name].as_str().unwrap()).unwrap();
+    let point = [vec![4], coordinate("x"), coordinate("y")].concat();
+    let key = ring::signature::UnparsedPublicKey::new(&ring::signature::ECDSA_P256_SHA256_FIXED, point);
+    let (signed, signature) = token.rsplit_once('.').unwrap();
+    key.verify(signed.as_bytes(), &BASE64_URL_SAFE_NO_PAD.decode(signature).unwrap()).unwrap();
+    let configuration = cluster.get(&admin(), "/.well-known/openid-configuration").await.ok();
+    assert_eq!(configuration["issuer"], ISSUER);
+    assert_eq!(configuration["jwks_uri"], "https://127.0.0.1:6443/openid/v1/jwks");
+    assert_eq!(cluster.get(&As::Token(token.to_owned()), "/openid/v1/jwks").await.code, 200);
+    assert_eq!(cluster.get(&super::user("jane", &[]), "/openid/v1/jwks").await.code, 403);
+}
+
+#[tokio::test]
+async fn a_token_is_refused_before_and_after_its_time_and_to_others() {
+    let cluster = cluster().await;
+    let good = token(&cluster, json!({ "expirationSeconds": 86_400 })).await;
+    let vault = token(&cluster, json!({ "audiences": ["vault"] })).await;
+    assert_eq!(code(&cluster, &good).await, 201);
+    assert_eq!(code(&cluster, &vault).await, 401);
+    let text = format!(
+        "[invalid bearer token, token audiences [\"vault\"] is invalid for the target audiences [\"{ISSUER}\"]]"
+    );
+    assert_eq!(error(&cluster, &vault).await, text);
+    let review =
+        cluster.make(REVIEWS, &json!({ "spec": { "token": vault, "audiences": ["vault", "x"] } })).await;
+    assert_eq!(review["status"]["authenticated"], true);
+    assert_eq!(review["status"]["audiences"], json!(["vault"]));
+
+    cluster.place.clock.forward_days(-1);
+    assert_eq!(
+        error(&cluster, &good).await,
+        "[invalid bearer token, service account token is not valid yet]"
+    );
+    cluster.place.clock.forward_days(3);
+    assert_eq!(code(&cluster, &good).await, 401);
+    assert_eq!(error(&cluster, &good).await, "[invalid bearer token, service account token has expired]");
+}
+
+#[tokio::test]
+async fn a_token_that_was_changed_or_signed_by_others_is_refused() {
+    let cluster = cluster().await;
+    let elsewhere = self::cluster().await;
+    let good = token(&cluster, json!({})).await;
+    let parts: Vec<&str> = good.split('.').collect();
+    let encode = |value: &Value| BASE64_URL_SAFE_NO_PAD.encode(value.to_string());
+    let mut claims = part(&good, 1);
+    claims["sub"] = json!("system:serviceaccount:kube-system:admin");
+    let header = |alg: &str| encode(&json!({ "alg": alg }));
+    let bad = [
+        format!("{}.{}.{}", parts[0], encode(&claims), parts[2]),
+        format!("{}.{}.", header("none"), parts[1]),
+        format!("{}.{}.{}", header("HS256"), parts[1], parts[2]),
+        format!("{}.{}", parts[0], parts[1]),
+        format!("{good}x"),
+        token(&elsewhere, json!({})).await,
+        "a.b.c".to_owned(),
+        "..".to_owned(),
+    ];
+    for token in bad {
+        assert_eq!(code(&cluster, &token).await, 401, "{token}");
+    }
+    assert_eq!(error(&cluster, "abc").await, "invalid bearer token");
+    assert_eq!(code(&cluster, &good).await, 201);
+}
+
+#[tokio::test]
+async fn a_token_ends_with_what_it_is_bound_to() {
+    let cluster = cluster().await;
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut pod = pod_on("n1", "web");
+    pod["spec"]["serviceAccountName"] = json!("app");
+    let made = cluster.make(pods, &pod).await;
+    let secret = json!({ "metadata": { "name": "s" } });
+    cluster.make("/api/v1/namespaces/default/secrets", &secret).await;
+    cluster.make("/api/v1/nodes", &json!({ "metadata": { "name": "n1" } })).await;
+    let bound = |kind: &str, name: &str| json!({ "boundObjectRef": { "kind": kind, "apiVersion": "v1", "name": name } });
+    let to_pod = token(&cluster, bound("Pod", "web")).await;
+    let to_secret = token(&cluster, bound("Secret", "s")).await;
+    let to_node = token(&cluster, bound("Node", "n1")).await;
+    let to_nothing = token(&cluster, json!({})).await;
+
+    let who = cluster.post(&As::Token(to_pod.clone()), WHOAMI, &json!({})).await.ok();
+    let extra = &who["status"]["userInfo"]["extra"];
+    assert_eq!(extra["authentication.kubernetes.io/pod-name"], json!(["web"]));
+    assert_eq!(extra["authentication.kubernetes.io/pod-uid"], json!([made["metadata"]["uid"]]));
+    assert_eq!(extra["authentication.kubernetes.io/node-name"], json!(["n1"]));
+    let invalidated = "[invalid bearer token, service account token has been invalidated]";
+    let gone = json!({ "gracePeriodSeconds": 0 });
+    for (token, path) in [
+        (&to_pod, format!("{pods}/web")),
+        (&to_secret, "/api/v1/namespaces/default/secrets/s".to_owned()),
+        (&to_node, "/api/v1/nodes/n1".to_owned()),
+    ] {
+        assert_eq!(code(&cluster, token).await, 201, "{path}");
+        cluster.ask(&admin(), Method::DELETE, &path, &gone).await.ok();
+        assert_eq!(code(&cluster, token).await, 401, "{path}");
+        assert_eq!(error(&cluster, token).await, invalidated, "{path}");
+    }
+    // Another pod of that name is another pod.
+    cluster.make(pods, &pod).await;
+    assert!(error(&cluster, &to_pod).await.contains("does not match service account pod ref claim"));
+    cluster.delete(&admin(), &format!("{ACCOUNTS}/app")).await.ok();
+    assert_eq!(code(&cluster, &to_nothing).await, 401);
+    assert_eq!(
+        error(&cluster, &to_nothing).await,
+        "[invalid bearer token, serviceaccounts \"app\" not found]"
+    );
+    cluster.make(ACCOUNTS, &json!({ "metadata": { "name": "app" } })).await;
+    assert_eq!(code(&cluster, &to_nothing).await, 401);
+}
+
+#[tokio::test]
+async fn a_request_for_a_token_is_held_to_upstreams_rules() {
+    let cluster = cluster().await;
+    cluster.make("/api/v1/namespaces/default/pods", &pod_on("", "other")).await;
+    let table = [
+        (
+            "app",
+            json!({ "spec": { "expirationSeconds": 60 } }),
+            422,
+            "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: 60: may not specify a duration less than 10 minutes",
+        ),
+        (
+            "app",
+            json!({ "spec": { "expirationSeconds": 4_294_967_297_i64 } }),
+            422,
+            "TokenRequest.authentication.k8s.io \"\" is invalid: spec.expirationSeconds: Invalid value: 4294967297: may not specify a duration larger than 2^32 seconds",
+        ),
+        ("none", json!({}), 404, "serviceaccounts \"none\" not found"),
+        (
+            "app",
+            json!({ "metadata": { "name": "x" } }),
+            422,
+            "TokenRequest.authentication.k8s.io \"app\" is invalid: metadata.name: Invalid value: \"x\": must match the service account name if specified",
+        ),
+        (
+            "app",
+            json!({ "spec": { "boundObjectRef": { "kind": "Pod", "apiVersion": "v1", "name": "none" } } }),
+            404,
+            "pods \"none\" not found",
+        ),
+        (
+            "app",
+            json!({ "spec": { "boundObjectRef": { "kind": "Foo", "apiVersion": "v1", "name": "x" } } }),
+            400,
+            "cannot bind token to object of type /v1, Kind=Foo",
+        ),
+        (
+            "app",
+            json!({ "spec": { "boundObjectRef": { "kind": "Pod", "apiVersion": "v1", "name": "other" } } }),
+            400,
+            "cannot bind token for serviceaccount \"app\" to pod running with different serviceaccount name.",
+        ),
+    ];
+    for (name, body, code, text) in table {
+        let refused = cluster.post(&admin(), &format!("{ACCOUNTS}/{name}/token"), &body).await.refused();
+        assert_eq!(refused, (code, text.to_owned()), "{body}");
+    }
+    let (code, message) = cluster
+        .post(&admin(), &format!("{ACCOUNTS}/app/token"), &json!({ "metadata": { "uid": "x" } }))
+        .await
+        .refused();
+    assert_eq!(code, 409);
+    assert!(message.starts_with("Operation cannot be fulfilled on TokenRequest.authentication.k8s.io \"app\": the UID in the token request (x)"), "{message}");
+    // What a pod gets by default is good for a year, and says when whoever uses it should have read it again.
+    let mut pod = pod_on("", "web");
+    pod["spec"]["serviceAccountName"] = json!("app");
+    cluster.make("/api/v1/namespaces/default/pods", &pod).await;
+    let spec = json!({ "expirationSeconds": 3607, "boundObjectRef": { "kind": "Pod", "apiVersion": "v1", "name": "web" } });
+    let claims = part(&token(&cluster, spec).await, 1);
+    let at = |value: &Value| value.as_i64().unwrap() - claims["iat"].as_i64().unwrap();
+    assert_eq!((at(&claims["exp"]), at(&claims["kubernetes.io"]["warnafter"])), (31_536_000, 3607));
+    // The administrator's token is a bearer token, too, for whomever it is shown to.
+    let review = cluster.make(REVIEWS, &json!({ "spec": { "token": cluster.admin_token } })).await;
+    assert_eq!(review["status"]["user"]["username"], "kubernetes-admin");
+}
+
+#[tokio::test]
+async fn a_longer_time_than_allowed_is_shortened_with_a_warning() {
+    let settings = super::Settings {
+        longest: Some(jiff::SignedDuration::from_hours(2)),
+        ..super::Settings::at("https://127.0.0.1:6443")
+    };
+    let cluster = Cluster::with(settings);
+    cluster.make(ACCOUNTS, &json!({ "metadata": { "name": "app" } })).await;
+    let path = format!("{ACCOUNTS}/app/token");
+    let answer = cluster.post(&admin(), &path, &json!({ "spec": { "expirationSeconds": 86_400 } })).await;
+    assert_eq!(
+        answer.warnings,
+        ["299 - \"requested expiration of 86400 seconds shortened to 7200 seconds\""]
+    );
+    assert_eq!(answer.ok()["spec"]["expirationSeconds"], 7200);
+}
