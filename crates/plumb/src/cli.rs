@@ -54,7 +54,13 @@ pub(crate) struct Up {
     #[arg(long, default_value = "", value_name = "A=true,B=false", hide_default_value = true)]
     pub(crate) feature_gates: Gates,
     /// Which parts to run.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "apiserver", value_name = "PARTS")]
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        default_value = "apiserver,controllers",
+        value_name = "PARTS"
+    )]
     pub(crate) components: Vec<Component>,
 }
 
@@ -63,6 +69,8 @@ pub(crate) struct Up {
 pub(crate) enum Component {
     /// The Kubernetes API.
     Apiserver,
+    /// What keeps a cluster as it should be: the accounts and the authority of namespaces, roles that gather others.
+    Controllers,
 }
 
 /// What to copy where.

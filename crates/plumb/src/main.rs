@@ -2,6 +2,7 @@
 
 mod backup;
 mod cli;
+mod controllers;
 mod up;
 
 use clap::Parser as _;

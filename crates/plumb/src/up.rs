@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use jiff::Timestamp;
+use plumb_apiserver::accounts::{Accounts, Settings};
 use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
@@ -13,8 +14,10 @@ use plumb_apiserver::serve::{self, Listener};
 use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
+use tokio::sync::watch;
 
-use crate::cli::Up;
+use crate::cli::{Component, Up};
+use crate::controllers;
 
 /// What the cluster is called in a kubeconfig.
 const CLUSTER: &str = "plumb";
@@ -47,24 +50,30 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let pki = Arc::new(Pki::open(data.join("pki"), names, clock.clone())?);
     let tokens = Tokens::open(&data.join("pki").join("tokens.csv"))?;
 
+    let url = listener.url();
+    let settings = Settings::at(url.clone());
+    let accounts = Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings)
+        .context("the key of service accounts is of another kind")?;
+
     let server = ApiServer::new(Config {
         store: store.clone(),
         rules: Rules::new(args.resize_dialect, args.feature_gates),
         clock: Arc::new(Timestamp::now),
         limits: Limits::default(),
-        authenticator: Authenticator::new(tokens, clock),
+        authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
         nodes: Some(NodeLink::new(&pki)?),
     })
     .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join("kubeconfig"));
-    let url = listener.url();
     write_kubeconfig(&pki, &url, &kubeconfig)?;
 
     let (trigger, shutdown) = serve::shutdown();
+    let (publish, authority) = watch::channel(pki.authority_pem());
     let fresh = {
         let (url, kubeconfig) = (url.clone(), kubeconfig.clone());
         keep_fresh(pki.clone(), LOOK_AT_CERTIFICATES, shutdown.clone(), move |pki, _| {
+            publish.send_replace(pki.authority_pem());
             if let Err(error) = write_kubeconfig(pki, &url, &kubeconfig) {
                 tracing::error!(%error, "cannot write the kubeconfig anew");
             }
@@ -73,6 +82,8 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let fresh = tokio::spawn(fresh);
     let tls = serve::tls(&pki)?;
     let listener = listener.counting(server.failed_handshakes());
+    let controllers = args.components.contains(&Component::Controllers);
+    let controllers = controllers.then(|| controllers::start(&server, authority));
     let serving = tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), server, shutdown));
 
     println!("plumb is ready at {url}; export KUBECONFIG={}", kubeconfig.display());
@@ -84,6 +95,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut that did not end in time");
     }
+    drop(controllers);
     store.close();
     Ok(())
 }

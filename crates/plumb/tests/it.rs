@@ -10,5 +10,6 @@ mod it {
     mod kubectl;
     mod kubectl_apply;
     mod life;
+    mod secrets;
     mod wire;
 }

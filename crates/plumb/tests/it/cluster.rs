@@ -39,6 +39,13 @@ fn errors(data: &Path) -> PathBuf {
     data.with_extension("stderr")
 }
 
+/// How the administrator of a kubeconfig reaches a cluster.
+pub(crate) async fn config_of(kubeconfig: &Path) -> kube::Config {
+    plumb_apiserver::serve::install_crypto();
+    let kubeconfig = Kubeconfig::read_from(kubeconfig).unwrap();
+    kube::Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap()
+}
+
 impl Cluster {
     /// Starts it and waits until it is ready.
     pub(crate) fn start(data: &Path) -> Self {
@@ -80,11 +87,7 @@ impl Cluster {
 
     /// A client of the administrator's.
     pub(crate) async fn client(&self) -> Client {
-        plumb_apiserver::serve::install_crypto();
-        let kubeconfig = Kubeconfig::read_from(self.kubeconfig()).unwrap();
-        let options = KubeConfigOptions::default();
-        let config = kube::Config::from_custom_kubeconfig(kubeconfig, &options).await.unwrap();
-        Client::try_from(config).unwrap()
+        Client::try_from(config_of(&self.kubeconfig()).await).unwrap()
     }
 
     /// Asks it to stop, and waits until it has.

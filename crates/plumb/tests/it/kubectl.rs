@@ -231,7 +231,8 @@ fn kubectl_shows_differences_edits_and_tries() {
 #[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
 fn kubectl_watches() {
     let folder = tempfile::tempdir().unwrap();
-    let cluster = Cluster::start(&folder.path().join("data"));
+    // Nobody else is to make config maps.
+    let cluster = Cluster::start_with(&folder.path().join("data"), &["--components", "apiserver"]);
     kubectl(&cluster, &["create", "configmap", "first"], "");
     let mut watch = command(&cluster, &["get", "configmaps", "--watch", "--output-watch-events"])
         .stdout(Stdio::piped())
@@ -247,4 +248,30 @@ fn kubectl_watches() {
     assert!(next().starts_with("DELETED    first"));
     watch.kill().unwrap();
     watch.wait().unwrap();
+}
+
+#[test]
+#[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
+fn kubectl_says_who_one_is_and_what_one_may() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(&folder.path().join("data"));
+    let run = |args: &[&str]| kubectl(&cluster, args, "");
+    assert!(run(&["auth", "whoami"]).contains("kubernetes-admin"));
+    assert_eq!(run(&["auth", "can-i", "delete", "nodes"]).trim(), "yes");
+    let tuner = "--as=system:serviceaccount:default:tuner";
+    assert!(
+        run(&["auth", "can-i", "--list", tuner]).contains("selfsubjectaccessreviews.authorization.k8s.io")
+    );
+    run(&["create", "role", "resizer", "--verb=patch", "--resource=pods/resize"]);
+    run(&["create", "rolebinding", "tuner", "--role=resizer", "--serviceaccount=default:tuner"]);
+    assert_eq!(run(&["auth", "can-i", "patch", "pods/resize", tuner]).trim(), "yes");
+    assert!(run(&["auth", "can-i", "--list", tuner]).contains("pods/resize"));
+    assert!(run(&["auth", "whoami", tuner]).contains("system:serviceaccounts:default"));
+    run(&["create", "serviceaccount", "tuner"]);
+    assert_eq!(run(&["create", "token", "tuner", "--duration=10m"]).trim().split('.').count(), 3);
+    let wait = ["wait", "--for=create", "--timeout=30s"];
+    run(&[&wait[..], &["configmap/kube-root-ca.crt", "serviceaccount/default"]].concat());
+    let authority = run(&["get", "configmap", "kube-root-ca.crt", "-o", "jsonpath={.data.ca\\.crt}"]);
+    assert!(authority.starts_with("-----BEGIN CERTIFICATE-----"));
+    assert!(run(&["get", "clusterrole", "edit", "-o", "jsonpath={.rules}"]).contains("deployments"));
 }

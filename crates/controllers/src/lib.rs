@@ -1,0 +1,40 @@
+//! The parts of kube-controller-manager that a cluster needs.
+//!
+//! ```text
+//!   watch ──▶ what is there (per kind) ──▶ decide: what is missing ──▶ write
+//!      ▲                                                                  │
+//!      └──────────────────────── the API ◀────────────────────────────────┘
+//! ```
+//!
+//! A controller is a pure decision over what is there ([`accounts`], [`root_ca`], [`aggregation`]) and a thin loop
+//! ([`follow`]) that follows the API and does what was decided. It reaches the cluster only through
+//! [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers see by the eyes of one user, and each
+//! writes as its own, which the default roles know. What they do is idempotent: a lost race or a lost watch costs
+//! another look.
+
+pub mod accounts;
+pub mod aggregation;
+pub mod follow;
+pub mod root_ca;
+
+use kube::Client;
+
+/// The user that all controllers list and watch as.
+pub const WATCHER: &str = "system:kube-controller-manager";
+
+/// The user that a controller writes as.
+pub fn user_of(controller: &str) -> String {
+    format!("system:serviceaccount:kube-system:{controller}")
+}
+
+/// The groups of the users that controllers write as.
+pub const GROUPS: [&str; 2] = ["system:serviceaccounts", "system:serviceaccounts:kube-system"];
+
+/// How a controller reaches the cluster.
+#[derive(Clone)]
+pub struct Clients {
+    /// To list and watch with.
+    pub watch: Client,
+    /// To write with.
+    pub write: Client,
+}

@@ -1,0 +1,130 @@
+//! The controllers, on a real API server in this process.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
+use k8s_openapi::api::rbac::v1::ClusterRole;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, Client};
+use plumb_apiserver::authn::{Authenticator, Tokens, User};
+use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, follow, root_ca, user_of};
+use plumb_resize::rules::Rules;
+use plumb_store::{Options, Store};
+use serde_json::json;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+/// A cluster with its controllers, each with the rights of its own role.
+struct Cluster {
+    admin: Client,
+    authority: watch::Sender<String>,
+    _running: JoinSet<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let server = ApiServer::new(Config {
+            store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
+            rules: Rules::kep(),
+            clock: Arc::new(Timestamp::now),
+            limits: Limits::default(),
+            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+            nodes: None,
+        })
+        .unwrap();
+        let client = |user: User| Client::new(server.inside(user), "default");
+        let none: [&str; 0] = [];
+        let clients = |name: &str| Clients {
+            watch: client(User::new(WATCHER, "", none)),
+            write: client(User::new(user_of(name), "", GROUPS)),
+        };
+        let (authority, published) = watch::channel("first".to_owned());
+        let mut running = JoinSet::new();
+        running.spawn(accounts::run(clients(accounts::NAME)));
+        running.spawn(root_ca::run(clients(root_ca::NAME), published));
+        running.spawn(aggregation::run(clients(aggregation::NAME)));
+        let admin = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
+        Self { admin, authority, _running: running, _folder: folder }
+    }
+
+    async fn namespace(&self, name: &str) {
+        let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
+        Api::all(self.admin.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    }
+}
+
+/// Waits until an object is as it should be.
+async fn until<K: follow::Followed>(api: &Api<K>, name: &str, wanted: impl Fn(&K) -> bool) -> K {
+    let watching = async {
+        let one = WatchParams::default().fields(&format!("metadata.name={name}"));
+        loop {
+            let mut events = api.watch(&one, "0").await.unwrap().boxed();
+            while let Some(Ok(event)) = events.next().await {
+                if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
+                    && wanted(&object)
+                {
+                    return object;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), watching).await.unwrap()
+}
+
+#[tokio::test]
+async fn every_namespace_has_a_default_account_and_the_authority() {
+    let cluster = Cluster::start();
+    cluster.namespace("team").await;
+    for namespace in ["default", "kube-system", "kube-public", "kube-node-lease", "team"] {
+        let accounts: Api<ServiceAccount> = Api::namespaced(cluster.admin.clone(), namespace);
+        let first = until(&accounts, "default", |_| true).await;
+        let maps: Api<ConfigMap> = Api::namespaced(cluster.admin.clone(), namespace);
+        let says = |text: &'static str| move |map: &ConfigMap| map.data.as_ref().unwrap()["ca.crt"] == text;
+        until(&maps, "kube-root-ca.crt", says("first")).await;
+        if namespace != "team" {
+            continue;
+        }
+        // What is deleted comes back, and what is changed is put right.
+        accounts.delete("default", &DeleteParams::default()).await.unwrap();
+        until(&accounts, "default", |account| account.metadata.uid != first.metadata.uid).await;
+        maps.delete("kube-root-ca.crt", &DeleteParams::default()).await.unwrap();
+        until(&maps, "kube-root-ca.crt", says("first")).await;
+        let patch = json!({ "data": { "ca.crt": "mine", "more": "x" } });
+        maps.patch("kube-root-ca.crt", &PatchParams::default(), &Patch::Merge(&patch)).await.unwrap();
+        until(&maps, "kube-root-ca.crt", |map| map.data.as_ref().unwrap().len() == 1).await;
+        cluster.authority.send_replace("second".to_owned());
+        until(&maps, "kube-root-ca.crt", says("second")).await;
+    }
+}
+
+#[tokio::test]
+async fn roles_gather_what_they_select_and_follow_it() {
+    let cluster = Cluster::start();
+    let roles: Api<ClusterRole> = Api::all(cluster.admin.clone());
+    let count = |role: &ClusterRole| role.rules.as_ref().map_or(0, Vec::len);
+    // As many rules as kube-controller-manager 1.36.4 gathers.
+    for (name, rules) in [("view", 12), ("edit", 27), ("admin", 29)] {
+        until(&roles, name, |role| count(role) == rules).await;
+    }
+    let added: ClusterRole = serde_json::from_value(json!({
+        "metadata": { "name": "resizer", "labels": { "rbac.authorization.k8s.io/aggregate-to-edit": "true" } },
+        "rules": [{ "apiGroups": [""], "resources": ["pods/resize"], "verbs": ["patch"] }],
+    }))
+    .unwrap();
+    roles.create(&PostParams::default(), &added).await.unwrap();
+    // `admin` gathers `edit`, which gathers the new one.
+    until(&roles, "edit", |role| count(role) == 28).await;
+    until(&roles, "admin", |role| count(role) == 30).await;
+    roles.delete("resizer", &DeleteParams::default()).await.unwrap();
+    until(&roles, "admin", |role| count(role) == 29).await;
+}
