@@ -18,7 +18,7 @@ pub(crate) use attempt::Attempts;
 pub(crate) use part::Part;
 
 use crate::admission::{Attributes, Operation};
-use crate::authz::authorize;
+use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::exchange::FieldValidation;
@@ -157,7 +157,9 @@ async fn make_applied(call: &Call, wanted: &Wanted) -> Result<Response<Body>, Ap
         return Err(ApiError::conflict(row.group(), row.plural(), call.name(), &why));
     }
     has_name(call, &asked)?;
-    authorize(&call.user, Verb::Create, &call.target)?;
+    let selectors = Selectors::default();
+    let about = selectors.about(Verb::Create, &call.target);
+    call.server.authorizer().authorize(&Ask { user: &call.user, verb: Verb::Create.name(), about })?;
     complete_new(call, &mut asked)?;
     admit_new(call, asked).await
 }
