@@ -110,7 +110,8 @@ impl<'e> Estimator<'e> {
         if variable == RESULT {
             return None;
         }
-        let mut here: &Decl = self.env.decl(variable)?;
+        // As upstream has it, whatever is no variable, such as a type, is as large as what rules are about.
+        let mut here: &Decl = self.env.decl(variable).or_else(|| self.env.decl("self"))?;
         for step in steps {
             here = match step.as_str() {
                 "@items" | "@values" => here.element()?,

@@ -22,13 +22,15 @@ pub enum ErrorType {
     TooLong,
     /// The list has too many items. Their number is shown.
     TooMany,
+    /// The value is of the wrong type.
+    TypeInvalid,
 }
 
 impl ErrorType {
     /// The words of the rendered message.
     const fn text(self) -> &'static str {
         match self {
-            Self::Invalid => "Invalid value",
+            Self::Invalid | Self::TypeInvalid => "Invalid value",
             Self::Forbidden => "Forbidden",
             Self::Required => "Required value",
             Self::NotSupported => "Unsupported value",
@@ -50,6 +52,7 @@ impl ErrorType {
             Self::NotFound => "FieldValueNotFound",
             Self::TooLong => "FieldValueTooLong",
             Self::TooMany => "FieldValueTooMany",
+            Self::TypeInvalid => "FieldValueTypeInvalid",
         }
     }
 
@@ -165,6 +168,15 @@ impl FieldError {
     /// The value breaks a rule.
     pub fn invalid(path: impl Into<String>, value: impl Into<BadValue>, detail: impl Into<String>) -> Self {
         Self::new(ErrorType::Invalid, path, value, detail)
+    }
+
+    /// The value is of the wrong type.
+    pub fn type_invalid(
+        path: impl Into<String>,
+        value: impl Into<BadValue>,
+        detail: impl Into<String>,
+    ) -> Self {
+        Self::new(ErrorType::TypeInvalid, path, value, detail)
     }
 
     /// The field or the change is not allowed.

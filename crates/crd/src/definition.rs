@@ -1,0 +1,563 @@
+//! Whether a definition may be stored, in the words of kube-apiserver 1.36.
+//!
+//! Upstream judges definitions in a form of its own, in which what all versions have in common stands beside them:
+//! so a mistake in the schema of the only version is one of `spec.validation`. Messages name places as upstream
+//! does.
+
+mod cost;
+mod defaults;
+mod schema;
+mod structural;
+
+use plumb_resize::field::{BadValue, FieldError};
+use serde_json::{Value, json};
+
+use crate::names::{dns_1035_label, dns_1123_subdomain, holds};
+use crate::path::Path;
+use crate::rules::field_path;
+use crate::schema::Schema;
+
+/// Everything wrong with a definition.
+type Errors = Vec<FieldError>;
+
+const SPEC: Path<'_> = Path::root("spec");
+
+/// The annotation without which nobody defines kinds in the groups of Kubernetes.
+const APPROVED: &str = "api-approved.kubernetes.io";
+
+/// How many fields objects can be selected by.
+const MOST_SELECTABLE: usize = 8;
+
+/// Notes the version that objects are stored in from now on.
+pub fn note_stored_version(definition: &mut Value) {
+    let stored = versions(definition).iter().find(|version| version["storage"] == true);
+    let Some(name) = stored.map(|version| version["name"].clone()) else { return };
+    let list = &mut definition["status"]["storedVersions"];
+    if !list.is_array() {
+        *list = json!([]);
+    }
+    if let Some(list) = list.as_array_mut()
+        && !list.contains(&name)
+    {
+        list.push(name);
+    }
+}
+
+/// What whoever writes a definition is told besides: forms that have no meaning.
+pub fn warnings(definition: &Value, old: Option<&Value>) -> Vec<String> {
+    let known: Vec<String> = old.map(unrecognized).unwrap_or_default();
+    let mut found = unrecognized(definition);
+    found.retain(|form| !known.contains(form));
+    found.into_iter().map(|form| format!("unrecognized format {form:?}")).collect()
+}
+
+fn unrecognized(definition: &Value) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut waiting: Vec<Schema> = Vec::new();
+    let all: Vec<Schema> = versions(definition)
+        .iter()
+        .map(|version| Schema::of_json(&version["schema"]["openAPIV3Schema"]))
+        .collect();
+    let shared = all.windows(2).all(|pair| pair[0] == pair[1]);
+    waiting.extend(all.into_iter().take(if shared { 1 } else { usize::MAX }));
+    while let Some(schema) = waiting.pop() {
+        if crate::format::is_unrecognized(&schema.ty, &schema.format) {
+            found.push(schema.format.clone());
+        }
+        waiting.extend(schema.properties.into_values());
+        waiting.extend(schema.items.map(|items| *items));
+        if let Some(crate::schema::Additional::Schema(other)) = schema.additional {
+            waiting.push(*other);
+        }
+    }
+    found
+}
+
+/// What is wrong with a new definition, but for what is asked of all metadata.
+pub fn create(definition: &Value) -> Errors {
+    let mut errors = Errors::new();
+    named_after_itself(definition, &mut errors);
+    spec(definition, None, &mut errors);
+    stored(definition, &mut errors);
+    approval(definition, None, &mut errors);
+    preserving(definition, None, &mut errors);
+    errors
+}
+
+/// What is wrong with a changed definition.
+pub fn update(old: &Value, new: &Value) -> Errors {
+    let mut errors = Errors::new();
+    spec(new, Some(old), &mut errors);
+    if holds(old, "Established") {
+        for (pointer, path) in [("/spec/scope", "scope"), ("/spec/names/kind", "names.kind")] {
+            immutable(old, new, pointer, &SPEC.child(path), &mut errors);
+        }
+    }
+    immutable(old, new, "/spec/group", &SPEC.child("group"), &mut errors);
+    immutable(old, new, "/spec/names/plural", &SPEC.child("names.plural"), &mut errors);
+    status(new, &mut errors);
+    stored(new, &mut errors);
+    approval(new, Some(old), &mut errors);
+    preserving(new, Some(old), &mut errors);
+    errors
+}
+
+/// What is wrong with the status of a definition.
+pub fn status(definition: &Value, errors: &mut Errors) {
+    let root = Path::root("status");
+    names(&definition["status"]["acceptedNames"], &root.child("acceptedNames"), errors);
+}
+
+fn text(value: &Value) -> &str {
+    value.as_str().unwrap_or_default()
+}
+
+/// The versions of a definition.
+pub fn versions(definition: &Value) -> &[Value] {
+    definition["spec"]["versions"].as_array().map_or(&[], Vec::as_slice)
+}
+
+fn immutable(old: &Value, new: &Value, pointer: &str, path: &Path<'_>, errors: &mut Errors) {
+    let (was, is) = (old.pointer(pointer), new.pointer(pointer));
+    if was != is {
+        errors.push(FieldError::invalid(path, text(is.unwrap_or(&Value::Null)), "field is immutable"));
+    }
+}
+
+fn named_after_itself(definition: &Value, errors: &mut Errors) {
+    let spec = &definition["spec"];
+    let name = text(&definition["metadata"]["name"]);
+    if name != format!("{}.{}", text(&spec["names"]["plural"]), text(&spec["group"])) {
+        let rule = "must be spec.names.plural+\".\"+spec.group";
+        errors.push(FieldError::invalid("metadata.name", name, rule));
+    }
+}
+
+/// Whether all versions have the same of a part, which then stands beside them.
+fn is_shared(versions: &[Value], part: &str) -> bool {
+    versions.windows(2).all(|pair| pair[0].get(part) == pair[1].get(part))
+}
+
+/// What all versions have in common of a part, if they do and there is any.
+fn shared<'a>(versions: &'a [Value], part: &str) -> Option<&'a Value> {
+    versions.first().filter(|_| is_shared(versions, part))?.get(part)
+}
+
+fn spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let spec = &definition["spec"];
+    let versions = versions(definition);
+    let group = text(&spec["group"]);
+    let path = SPEC.child("group");
+    if group.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    } else {
+        let wrong = dns_1123_subdomain(group);
+        if !wrong.is_empty() {
+            errors.push(FieldError::invalid(path, group, wrong.join(",")));
+        } else if !group.contains('.') {
+            errors.push(FieldError::invalid(path, group, "should be a domain with at least one dot"));
+        }
+    }
+    match text(&spec["scope"]) {
+        "" => errors.push(FieldError::required(SPEC.child("scope"), "")),
+        "Cluster" | "Namespaced" => {}
+        other => {
+            let all = ["Cluster", "Namespaced"];
+            errors.push(FieldError::not_supported(SPEC.child("scope"), other, &all));
+        }
+    }
+    let missing = |version: &Value| !version["schema"]["openAPIV3Schema"].is_object();
+    let old_missing = old.is_some_and(|old| self::versions(old).iter().any(missing));
+    for (i, _) in versions.iter().enumerate().filter(|(_, version)| missing(version) && !old_missing) {
+        let list = SPEC.child("versions");
+        let path = list.index(i);
+        errors.push(FieldError::required(path.child("schema.openAPIV3Schema"), ""));
+    }
+    each_version(definition, old, errors);
+    version_list(versions, errors);
+    let first = versions.first().map_or("", |version| text(&version["name"]));
+    let wrong = dns_1035_label(first);
+    if !versions.is_empty() && !first.is_empty() && !wrong.is_empty() {
+        errors.push(FieldError::invalid(SPEC.child("version"), first, wrong.join(",")));
+    }
+    for field in ["plural", "singular", "kind", "listKind"] {
+        if text(&spec["names"][field]).is_empty() {
+            errors.push(FieldError::required(SPEC.child("names").child(field), ""));
+        }
+    }
+    names(&spec["names"], &SPEC.child("names"), errors);
+    shared_parts(definition, old, errors);
+    conversion(&spec["conversion"], errors);
+}
+
+/// What stands in the versions, as far as they differ.
+fn each_version(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let list = SPEC.child("versions");
+    let versions = versions(definition);
+    let own = |part: &str| !is_shared(versions, part);
+    for (i, version) in versions.iter().enumerate() {
+        let path = list.index(i);
+        let name = text(&version["name"]);
+        let wrong = dns_1035_label(name);
+        if !wrong.is_empty() {
+            errors.push(FieldError::invalid(path.child("name"), name, wrong.join(",")));
+        }
+        deprecation(version, &path, errors);
+        if own("schema") {
+            let unchanged = unchanged(definition, old, name);
+            let has_status = version["subresources"].get("status").is_some_and(|status| !status.is_null());
+            schema::check(&version["schema"], has_status, unchanged, &path.child("schema"), errors);
+        }
+        if own("subresources") {
+            subresources(&version["subresources"], &path.child("subresources"), errors);
+        }
+        if own("additionalPrinterColumns") {
+            columns(&version["additionalPrinterColumns"], &path.child("additionalPrinterColumns"), errors);
+        }
+        if own("selectableFields") {
+            selectable(version, &path.child("selectableFields"), errors);
+        }
+    }
+}
+
+/// What all versions have in common.
+fn shared_parts(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let versions = versions(definition);
+    if let Some(schema) = shared(versions, "schema") {
+        let has_status =
+            |version: &Value| version["subresources"].get("status").is_some_and(|status| !status.is_null());
+        let first = versions.first().map_or("", |version| text(&version["name"]));
+        let unchanged = unchanged(definition, old, first);
+        let any = versions.iter().any(has_status);
+        schema::check(schema, any, unchanged, &SPEC.child("validation"), errors);
+    }
+    if let Some(parts) = shared(versions, "subresources") {
+        subresources(parts, &SPEC.child("subresources"), errors);
+    }
+    if let Some(list) = shared(versions, "additionalPrinterColumns") {
+        columns(list, &SPEC.child("additionalPrinterColumns"), errors);
+    }
+    if let (Some(_), Some(first)) = (shared(versions, "selectableFields"), versions.first()) {
+        selectable(first, &SPEC.child("selectableFields"), errors);
+    }
+}
+
+/// Whether a version has the schema that it had.
+fn unchanged(definition: &Value, old: Option<&Value>, name: &str) -> bool {
+    let of = |definition: &Value| {
+        let found = versions(definition).iter().find(|version| version["name"] == name);
+        found.map(|version| version["schema"].clone())
+    };
+    old.is_some_and(|old| of(old).is_some() && of(old) == of(definition))
+}
+
+fn version_list(versions: &[Value], errors: &mut Errors) {
+    let path = SPEC.child("versions");
+    let mut names: Vec<&str> = versions.iter().map(|version| text(&version["name"])).collect();
+    names.sort_unstable();
+    let all = names.len();
+    names.dedup();
+    if names.len() != all {
+        errors.push(FieldError::invalid(
+            path,
+            internal_versions(versions),
+            "must contain unique version names",
+        ));
+    }
+    if versions.iter().filter(|version| version["storage"] == true).count() != 1 {
+        let rule = "must have exactly one version marked as storage version";
+        errors.push(FieldError::invalid(path, internal_versions(versions), rule));
+    }
+}
+
+/// The versions as upstream's own form shows them.
+fn internal_versions(versions: &[Value]) -> BadValue {
+    let own = |part: &str| !is_shared(versions, part);
+    let all: Vec<String> = versions
+        .iter()
+        .map(|version| {
+            let part = |name: &str| match version.get(name).filter(|_| own(name)) {
+                Some(value) => value.to_string(),
+                None => "null".to_owned(),
+            };
+            format!(
+                r#"{{"Name":{},"Served":{},"Storage":{},"Deprecated":{},"DeprecationWarning":{},"Schema":{},"Subresources":{},"AdditionalPrinterColumns":{},"SelectableFields":{}}}"#,
+                version["name"],
+                version["served"] == true,
+                version["storage"] == true,
+                version["deprecated"] == true,
+                version["deprecationWarning"],
+                part("schema"),
+                part("subresources"),
+                part("additionalPrinterColumns"),
+                part("selectableFields"),
+            )
+        })
+        .collect();
+    BadValue::Bare(if versions.is_empty() { "null".to_owned() } else { format!("[{}]", all.join(",")) })
+}
+
+fn deprecation(version: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let Some(warning) = version["deprecationWarning"].as_str() else { return };
+    let path = path.child("deprecationWarning");
+    let mut add = |rule: String| errors.push(FieldError::invalid(path, warning, rule));
+    if version["deprecated"] != true {
+        return add("can only be set for deprecated versions".to_owned());
+    }
+    if warning.len() > 256 {
+        add("must be <= 256 characters long".to_owned());
+    }
+    if warning.is_empty() {
+        add("must not be an empty string".to_owned());
+    }
+    if let Some((at, _)) = warning.char_indices().find(|(_, letter)| letter.is_control()) {
+        add(format!(
+            "must only contain printable UTF-8 characters; non-printable character found at index {at}"
+        ));
+    }
+}
+
+fn names(names: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["plural", "singular"] {
+        let name = text(&names[field]);
+        let wrong = dns_1035_label(name);
+        if !name.is_empty() && !wrong.is_empty() {
+            errors.push(FieldError::invalid(path.child(field), name, wrong.join(",")));
+        }
+    }
+    for field in ["kind", "listKind"] {
+        let name = text(&names[field]);
+        let wrong = dns_1035_label(&name.to_lowercase());
+        if !name.is_empty() && !wrong.is_empty() {
+            let rule = format!("may have mixed case, but should otherwise match: {}", wrong.join(","));
+            errors.push(FieldError::invalid(path.child(field), name, rule));
+        }
+    }
+    let each = |field: &str, errors: &mut Errors| {
+        for (i, name) in names[field].as_array().into_iter().flatten().enumerate() {
+            let wrong = dns_1035_label(text(name));
+            if !wrong.is_empty() {
+                let list = path.child(field);
+                errors.push(FieldError::invalid(list.index(i), text(name), wrong.join(",")));
+            }
+        }
+    };
+    each("shortNames", errors);
+    let kind = text(&names["kind"]);
+    if !kind.is_empty() && names["kind"] == names["listKind"] {
+        let rule = "kind and listKind may not be the same";
+        errors.push(FieldError::invalid(path.child("listKind"), kind, rule));
+    }
+    each("categories", errors);
+}
+
+fn simple_path(value: &str, path: &str, errors: &mut Errors) -> bool {
+    if value.starts_with('.') {
+        return true;
+    }
+    errors.push(FieldError::invalid(path, value, "must be a simple json path starting with ."));
+    false
+}
+
+fn subresources(parts: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let scale = &parts["scale"];
+    if !scale.is_object() {
+        return;
+    }
+    for (field, root) in [("specReplicasPath", ".spec."), ("statusReplicasPath", ".status.")] {
+        let place = path.child("scale").child(field).to_string();
+        match text(&scale[field]) {
+            "" => errors.push(FieldError::required(place, "")),
+            own => {
+                if simple_path(own, &place, errors) && !own.starts_with(root) {
+                    let rule = format!("should be a json path under {}", root.trim_end_matches('.'));
+                    errors.push(FieldError::invalid(place, own, rule));
+                }
+            }
+        }
+    }
+    let own = text(&scale["labelSelectorPath"]);
+    let place = path.child("scale.labelSelectorPath").to_string();
+    let below = own.starts_with(".spec.") || own.starts_with(".status.");
+    if !own.is_empty() && simple_path(own, &place, errors) && !below {
+        let rule = "should be a json path under either .spec or .status";
+        errors.push(FieldError::invalid(place, own, rule));
+    }
+}
+
+fn columns(list: &Value, path: &Path<'_>, errors: &mut Errors) {
+    const TYPES: &str = "must be one of boolean,date,integer,number,string";
+    const FORMATS: [&str; 8] = ["byte", "date", "date-time", "double", "float", "int32", "int64", "password"];
+    for (i, column) in list.as_array().into_iter().flatten().enumerate() {
+        let path = path.index(i);
+        if text(&column["name"]).is_empty() {
+            errors.push(FieldError::required(path.child("name"), ""));
+        }
+        match text(&column["type"]) {
+            "" => errors.push(FieldError::required(path.child("type"), TYPES)),
+            "integer" | "number" | "string" | "boolean" | "date" => {}
+            other => errors.push(FieldError::invalid(path.child("type"), other, TYPES)),
+        }
+        let format = text(&column["format"]);
+        if !format.is_empty() && !FORMATS.contains(&format) {
+            let rule = format!("must be one of {}", FORMATS.join(","));
+            errors.push(FieldError::invalid(path.child("format"), format, rule));
+        }
+        let place = path.child("JSONPath").to_string();
+        match text(&column["jsonPath"]) {
+            "" => errors.push(FieldError::required(place, "")),
+            own => {
+                simple_path(own, &place, errors);
+            }
+        }
+    }
+}
+
+fn selectable(version: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let Some(fields) = version["selectableFields"].as_array() else { return };
+    let schema = Schema::of_json(&version["schema"]["openAPIV3Schema"]);
+    let mut seen: Vec<String> = Vec::new();
+    for (i, field) in fields.iter().enumerate() {
+        let place = path.index(i).child("jsonPath").to_string();
+        let own = text(&field["jsonPath"]);
+        if own.is_empty() {
+            errors.push(FieldError::required(place, ""));
+            continue;
+        }
+        let (name, first, found) = match field_path(own, &schema, false) {
+            Ok(found) => found,
+            Err(why) => {
+                errors.push(FieldError::invalid(place, own, format!("is an invalid path: {why}")));
+                continue;
+            }
+        };
+        if first == "metadata" {
+            errors.push(FieldError::invalid(&place, own, "must not point to fields in metadata"));
+        }
+        if !matches!(found.ty.as_str(), "string" | "boolean" | "integer") {
+            let rule = "must point to a field of type string, boolean or integer. Enum string fields and strings with formats are allowed.";
+            errors.push(FieldError::invalid(&place, own, rule));
+        }
+        if seen.contains(&name) {
+            errors.push(FieldError::duplicate(place, own));
+        } else {
+            seen.push(name);
+        }
+    }
+    if seen.len() > MOST_SELECTABLE {
+        errors.push(FieldError::too_many(path, seen.len(), MOST_SELECTABLE));
+    }
+}
+
+fn conversion(conversion: &Value, errors: &mut Errors) {
+    let path = SPEC.child("conversion");
+    if conversion.is_null() {
+        return;
+    }
+    let webhook = &conversion["webhook"];
+    match text(&conversion["strategy"]) {
+        "" => errors.push(FieldError::required(path.child("strategy"), "")),
+        "None" => {
+            if webhook["clientConfig"].is_object() {
+                let rule = "should not be set when strategy is not set to Webhook";
+                errors.push(FieldError::forbidden(path.child("webhookClientConfig"), rule));
+            }
+            if webhook["conversionReviewVersions"].as_array().is_some_and(|list| !list.is_empty()) {
+                let rule = "should not be set when strategy is not set to Webhook";
+                errors.push(FieldError::forbidden(path.child("conversionReviewVersions"), rule));
+            }
+        }
+        "Webhook" => {
+            let rule = "Webhook conversion is not supported by this server, use None";
+            errors.push(FieldError::invalid(path.child("strategy"), "Webhook", rule));
+        }
+        other => {
+            errors.push(FieldError::not_supported(path.child("strategy"), other, &["None", "Webhook"]));
+        }
+    }
+}
+
+fn stored(definition: &Value, errors: &mut Errors) {
+    let path = Path::root("status");
+    let path = path.child("storedVersions");
+    let list = definition["status"]["storedVersions"].as_array().map_or(&[][..], Vec::as_slice);
+    let shown = || {
+        let names: Vec<String> = list.iter().map(Value::to_string).collect();
+        BadValue::Bare(if list.is_empty() { "null".to_owned() } else { format!("[{}]", names.join(",")) })
+    };
+    if list.is_empty() {
+        errors.push(FieldError::invalid(path, shown(), "must have at least one stored version"));
+        return;
+    }
+    let versions = versions(definition);
+    for version in versions.iter().filter(|version| version["storage"] == true) {
+        if !list.contains(&version["name"]) {
+            let rule = format!("must have the storage version {}", text(&version["name"]));
+            errors.push(FieldError::invalid(path, shown(), rule));
+        }
+    }
+    for (i, name) in list.iter().enumerate() {
+        if !versions.iter().any(|version| version["name"] == *name) {
+            let name = text(name);
+            let rule = format!(
+                "missing from spec.versions; {name} was previously a storage version, and must remain in spec.versions until a storage migration ensures no data remains persisted in {name} and removes {name} from status.storedVersions"
+            );
+            errors.push(FieldError::invalid(path.index(i), name, rule));
+        }
+    }
+}
+
+/// Who may define kinds in the groups of Kubernetes.
+#[derive(PartialEq)]
+enum Approval {
+    Missing,
+    Given,
+    Invalid,
+}
+
+fn approval_of(definition: &Value) -> Approval {
+    let given = text(&definition["metadata"]["annotations"][APPROVED]);
+    let url = given.split_once("://").is_some_and(|(scheme, rest)| {
+        !scheme.is_empty() && !rest.is_empty() && !rest.starts_with('/') && !given.contains(' ')
+    });
+    match given {
+        "" => Approval::Missing,
+        _ if given.starts_with("unapproved") || url => Approval::Given,
+        _ => Approval::Invalid,
+    }
+}
+
+fn approval(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let group = text(&definition["spec"]["group"]);
+    let guarded =
+        ["k8s.io", "kubernetes.io"].iter().any(|own| group == *own || group.ends_with(&format!(".{own}")));
+    let state = approval_of(definition);
+    if !guarded || old.is_some_and(|old| approval_of(old) == state) {
+        return;
+    }
+    let path = format!("metadata.annotations[{APPROVED}]");
+    match state {
+        Approval::Given => {}
+        Approval::Missing => {
+            let rule = format!(
+                "protected groups must have approval annotation {APPROVED:?}, see https://github.com/kubernetes/enhancements/pull/1111"
+            );
+            errors.push(FieldError::required(path, rule));
+        }
+        Approval::Invalid => {
+            let given = text(&definition["metadata"]["annotations"][APPROVED]);
+            let rule = format!(
+                "protected groups must have approval annotation {APPROVED:?} with either a URL or a reason starting with \"unapproved\", see https://github.com/kubernetes/enhancements/pull/1111"
+            );
+            errors.push(FieldError::invalid(path, given, rule));
+        }
+    }
+}
+
+fn preserving(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let keeps = |definition: &Value| definition["spec"]["preserveUnknownFields"] == true;
+    if keeps(definition) && !old.is_some_and(keeps) {
+        let rule = "cannot set to true, set x-kubernetes-preserve-unknown-fields to true in spec.versions[*].schema instead";
+        errors.push(FieldError::invalid(SPEC.child("preserveUnknownFields"), true, rule));
+    }
+}

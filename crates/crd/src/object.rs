@@ -1,0 +1,31 @@
+//! What a schema does to objects: dropping what it does not know, filling in what is left out, and judging.
+
+mod default;
+mod embedded;
+mod lists;
+mod prune;
+mod types;
+
+pub use default::{defaults, without_nulls};
+pub use embedded::embedded;
+pub use lists::lists;
+pub use prune::{prune, prune_root};
+pub(crate) use types::compile as compile_pattern;
+pub use types::{Patterns, types};
+
+use plumb_resize::field::BadValue;
+use serde_json::Value;
+
+/// A value as messages show it.
+pub(crate) fn shown(value: &Value) -> BadValue {
+    match value {
+        Value::String(text) => BadValue::from(text),
+        other => BadValue::Bare(other.to_string()),
+    }
+}
+
+/// The old element that an element of a keyed list was, if there was one.
+pub(crate) fn counterpart<'a>(keys: &[String], old: &'a [Value], element: &Value) -> Option<&'a Value> {
+    let same = |other: &&Value| keys.iter().all(|key| other.get(key) == element.get(key));
+    element.is_object().then(|| old.iter().find(same))?
+}

@@ -1,0 +1,67 @@
+//! Filling in what is left out.
+
+use serde_json::Value;
+
+use crate::schema::Schema;
+
+/// Fills in what the schema has defaults for.
+pub fn defaults(value: &mut Value, schema: &Schema) {
+    match value {
+        Value::Object(map) => {
+            for (name, property) in &schema.properties {
+                let Some(default) = &property.default else { continue };
+                let absent = match map.get(name) {
+                    None => true,
+                    Some(value) => value.is_null() && !property.nullable,
+                };
+                if absent {
+                    map.insert(name.clone(), default.clone());
+                }
+            }
+            for (name, inner) in map.iter_mut() {
+                let Some(below) = schema.field(name) else { continue };
+                replace_null(inner, below);
+                defaults(inner, below);
+            }
+        }
+        Value::Array(list) => {
+            let Some(items) = &schema.items else { return };
+            for element in list {
+                replace_null(element, items);
+                defaults(element, items);
+            }
+        }
+        _ => {}
+    }
+}
+
+fn replace_null(value: &mut Value, schema: &Schema) {
+    if value.is_null()
+        && !schema.nullable
+        && let Some(default) = &schema.default
+    {
+        *value = default.clone();
+    }
+}
+
+/// Drops nulls that are no values and have no default.
+pub fn without_nulls(value: &mut Value, schema: Option<&Schema>) {
+    match value {
+        Value::Object(map) => map.retain(|name, inner| {
+            let below = schema.and_then(|schema| schema.field(name));
+            let drop =
+                inner.is_null() && below.is_some_and(|below| !below.nullable && below.default.is_none());
+            if !drop {
+                without_nulls(inner, below);
+            }
+            !drop
+        }),
+        Value::Array(list) => {
+            let items = schema.and_then(|schema| schema.items.as_deref());
+            for element in list {
+                without_nulls(element, items);
+            }
+        }
+        _ => {}
+    }
+}

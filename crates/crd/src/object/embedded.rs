@@ -1,0 +1,68 @@
+//! Objects of the API inside objects.
+
+use plumb_resize::field::FieldError;
+use serde_json::Value;
+
+use super::shown;
+use crate::names::dns_1035_label;
+use crate::path::Path;
+use crate::schema::Schema;
+
+/// What is wrong with the kinds and versions of objects inside an object. Their metadata has been decoded as all
+/// metadata is.
+pub fn embedded(object: &Value, schema: &Schema) -> Vec<FieldError> {
+    let mut errors = Vec::new();
+    visit(object, schema, &Path::NOWHERE, &mut errors);
+    errors
+}
+
+fn visit(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    match value {
+        Value::Object(map) => {
+            if schema.embedded {
+                identity(value, path, errors);
+            }
+            for (name, inner) in map {
+                match (schema.properties.get(name), schema.additional_schema()) {
+                    (Some(below), _) => visit(inner, below, &path.child(name), errors),
+                    (None, Some(below)) => visit(inner, below, &path.key(name), errors),
+                    (None, None) => {}
+                }
+            }
+        }
+        Value::Array(list) => {
+            for (i, element) in list.iter().enumerate() {
+                if let Some(items) = &schema.items {
+                    visit(element, items, &path.index(i), errors);
+                }
+            }
+        }
+        _ => {}
+    }
+}
+
+fn identity(object: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
+    for field in ["apiVersion", "kind"] {
+        let path = path.child(field);
+        match object.get(field) {
+            None => errors.push(FieldError::required(path, "")),
+            Some(Value::String(text)) if text.is_empty() => {
+                errors.push(FieldError::invalid(path, "", "must not be empty"));
+            }
+            Some(Value::String(text)) if field == "apiVersion" && text.matches('/').count() > 1 => {
+                let rule = format!("unexpected GroupVersion string: {text}");
+                errors.push(FieldError::invalid(path, text, rule));
+            }
+            Some(Value::String(text)) if field == "kind" => {
+                let wrong = dns_1035_label(&text.to_lowercase());
+                if !wrong.is_empty() {
+                    let rule =
+                        format!("may have mixed case, but should otherwise match: {}", wrong.join(","));
+                    errors.push(FieldError::invalid(path, text, rule));
+                }
+            }
+            Some(Value::String(_)) => {}
+            Some(other) => errors.push(FieldError::invalid(path, shown(other), "must be a string")),
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! Where in an object something is wrong.
+
+use std::fmt;
+
+/// The way to a field. Costs nothing until it is written out.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Path<'a> {
+    parent: Option<&'a Path<'a>>,
+    step: Step<'a>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Step<'a> {
+    /// The object itself.
+    Nowhere,
+    Field(&'a str),
+    Index(usize),
+    Key(&'a str),
+}
+
+impl<'a> Path<'a> {
+    /// The object itself, which has no name.
+    pub(crate) const NOWHERE: Path<'static> = Path { parent: None, step: Step::Nowhere };
+
+    pub(crate) const fn root(field: &'a str) -> Self {
+        Self { parent: None, step: Step::Field(field) }
+    }
+
+    pub(crate) const fn child<'b>(&'b self, field: &'b str) -> Path<'b> {
+        Path { parent: Some(self), step: Step::Field(field) }
+    }
+
+    pub(crate) const fn index(&self, index: usize) -> Path<'_> {
+        Path { parent: Some(self), step: Step::Index(index) }
+    }
+
+    pub(crate) const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
+        Path { parent: Some(self), step: Step::Key(key) }
+    }
+
+    fn is_nowhere(&self) -> bool {
+        matches!(self.step, Step::Nowhere)
+    }
+
+    fn write(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(parent) = self.parent {
+            parent.write(f)?;
+        }
+        match self.step {
+            Step::Nowhere => Ok(()),
+            Step::Field(field) if self.parent.is_some_and(|parent| !parent.is_nowhere()) => {
+                write!(f, ".{field}")
+            }
+            Step::Field(field) => f.write_str(field),
+            Step::Index(index) => write!(f, "[{index}]"),
+            Step::Key(key) => write!(f, "[{key}]"),
+        }
+    }
+}
+
+impl fmt::Display for Path<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // As Go writes a path that is not there.
+        if self.is_nowhere() { f.write_str("<nil>") } else { self.write(f) }
+    }
+}
+
+impl From<Path<'_>> for String {
+    fn from(path: Path<'_>) -> Self {
+        path.to_string()
+    }
+}
+
+impl From<&Path<'_>> for String {
+    fn from(path: &Path<'_>) -> Self {
+        path.to_string()
+    }
+}

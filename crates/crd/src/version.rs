@@ -1,0 +1,278 @@
+//! One served version of a custom kind, ready for objects.
+
+use plumb_resize::field::{BadValue, ErrorType, FieldError};
+use serde_json::Value;
+
+use crate::columns::JsonPath;
+use crate::object::{Patterns, defaults, embedded, lists, prune_root, types, without_nulls};
+use crate::rules::Rules;
+use crate::schema::Schema;
+
+/// One served version of a custom kind.
+#[derive(Debug)]
+pub struct Version {
+    /// Its name.
+    pub name: String,
+    /// The shape of its objects.
+    pub schema: Schema,
+    /// The shape as the definition has it.
+    pub json: Value,
+    /// Whether the status has an address of its own.
+    pub status: bool,
+    /// Where the number of copies stands, if it has an address of its own.
+    pub scale: Option<Scale>,
+    /// The columns of its table, after the name.
+    pub columns: Vec<Column>,
+    /// The fields that objects can be selected by, without the dot before them.
+    pub selectable: Vec<(String, JsonPath)>,
+    /// What clients of a deprecated version are told.
+    pub deprecation: Option<String>,
+    keeps_all: bool,
+    patterns: Patterns,
+    rules: Option<Rules>,
+}
+
+/// Where the number of copies stands.
+#[derive(Clone, Debug)]
+pub struct Scale {
+    /// How many there are to be.
+    pub spec: Vec<String>,
+    /// How many there are.
+    pub status: Vec<String>,
+    /// How they are selected.
+    pub selector: Option<Vec<String>>,
+    /// The path of the first, as the definition has it.
+    pub spec_path: String,
+    /// The path of the second.
+    pub status_path: String,
+}
+
+/// A column of a table.
+#[derive(Clone, Debug)]
+pub struct Column {
+    /// Its title.
+    pub name: String,
+    /// `string`, `integer`, `number`, `boolean` or `date`.
+    pub ty: String,
+    /// The form of its values.
+    pub format: String,
+    /// For people.
+    pub description: String,
+    /// Whether it is shown at first (0) or only when more is asked for.
+    pub priority: i64,
+    /// Where its values stand.
+    pub path: JsonPath,
+}
+
+fn steps(path: &str) -> Vec<String> {
+    path.strip_prefix('.').unwrap_or(path).split('.').map(str::to_owned).collect()
+}
+
+/// What a path of names leads to.
+pub(crate) fn at<'a>(object: &'a Value, path: &[String]) -> Option<&'a Value> {
+    path.iter().try_fold(object, |here, step| here.get(step))
+}
+
+impl Version {
+    /// Makes a version ready, given a definition that was accepted.
+    pub fn compile(definition: &Value, version: &Value) -> Self {
+        let json = version["schema"]["openAPIV3Schema"].clone();
+        let schema = Schema::of_json(&json);
+        let keeps_all = definition["spec"]["preserveUnknownFields"] == true;
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let scale =
+            version["subresources"].get("scale").filter(|scale| scale.is_object()).map(|scale| Scale {
+                spec: steps(scale["specReplicasPath"].as_str().unwrap_or_default()),
+                status: steps(scale["statusReplicasPath"].as_str().unwrap_or_default()),
+                selector: scale["labelSelectorPath"].as_str().filter(|path| !path.is_empty()).map(steps),
+                spec_path: text(&scale["specReplicasPath"]),
+                status_path: text(&scale["statusReplicasPath"]),
+            });
+        let listed = version["additionalPrinterColumns"].as_array().into_iter().flatten();
+        let mut columns: Vec<Column> = listed
+            .filter_map(|column| {
+                let path = text(&column["jsonPath"]);
+                let description = match column["description"].as_str().unwrap_or_default() {
+                    "" => format!("Custom resource definition column (in JSONPath format): {path}"),
+                    own => own.to_owned(),
+                };
+                Some(Column {
+                    name: text(&column["name"]),
+                    ty: text(&column["type"]),
+                    format: text(&column["format"]),
+                    description,
+                    priority: column["priority"].as_i64().unwrap_or_default(),
+                    path: JsonPath::parse(&path)?,
+                })
+            })
+            .collect();
+        if columns.is_empty() {
+            columns.extend(age());
+        }
+        let selectable = version["selectableFields"].as_array().into_iter().flatten();
+        let kind = text(&definition["spec"]["names"]["kind"]);
+        let group = text(&definition["spec"]["group"]);
+        let name = text(&version["name"]);
+        let deprecation =
+            (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
+                Some(own) => own.to_owned(),
+                None => format!("{group}/{name} {kind} is deprecated"),
+            });
+        Self {
+            status: version["subresources"].get("status").is_some_and(|status| !status.is_null()),
+            scale,
+            columns,
+            selectable: selectable
+                .filter_map(|field| {
+                    let path = field["jsonPath"].as_str()?;
+                    Some((path.strip_prefix('.').unwrap_or(path).to_owned(), JsonPath::parse(path)?))
+                })
+                .collect(),
+            deprecation,
+            keeps_all,
+            patterns: Patterns::of(&schema),
+            rules: Rules::of(&schema),
+            name,
+            schema,
+            json,
+        }
+    }
+
+    /// Drops what the version does not know, and answers with the paths of what was dropped.
+    pub fn prune(&self, object: &mut Value) -> Vec<String> {
+        if self.keeps_all { Vec::new() } else { prune_root(object, &self.schema) }
+    }
+
+    /// Drops what the version does not know, and fills in what was left out.
+    pub fn complete(&self, object: &mut Value) {
+        self.prune(object);
+        without_nulls(object, Some(&self.schema));
+        defaults(object, &self.schema);
+    }
+
+    /// What is wrong with a new object, but for its metadata.
+    pub fn create(&self, new: &Value) -> Vec<FieldError> {
+        let mut errors = types(new, None, &self.schema, &self.patterns, "");
+        self.scales(new, true, &mut errors);
+        errors.extend(embedded(new, &self.schema));
+        errors.extend(lists(new, &self.schema));
+        self.ask(new, None, &mut errors, &mut Vec::new());
+        errors
+    }
+
+    /// What is wrong with a changed object, but for its metadata; and what is only told.
+    pub fn update(&self, old: &Value, new: &Value) -> (Vec<FieldError>, Vec<String>) {
+        let mut errors = types(new, Some(old), &self.schema, &self.patterns, "");
+        self.scales(new, true, &mut errors);
+        errors.extend(embedded(new, &self.schema));
+        if lists(old, &self.schema).is_empty() {
+            errors.extend(lists(new, &self.schema));
+        }
+        let mut warnings = Vec::new();
+        self.ask(new, Some(old), &mut errors, &mut warnings);
+        (errors, warnings)
+    }
+
+    /// The same for a changed status.
+    pub fn update_status(&self, old: &Value, new: &Value) -> (Vec<FieldError>, Vec<String>) {
+        let mut errors = Vec::new();
+        if let (Some(status), Some(schema)) = (new.get("status"), self.schema.properties.get("status")) {
+            let before = old.get("status").unwrap_or(&Value::Null);
+            let found = types(status, Some(before), schema, &self.patterns, "");
+            errors.extend(found.into_iter().map(|mut error| {
+                error.path = match error.path.as_str() {
+                    "<nil>" => "status".to_owned(),
+                    below => format!("status.{below}"),
+                };
+                error
+            }));
+        }
+        self.scales(new, false, &mut errors);
+        if lists(old, &self.schema).is_empty() {
+            errors.extend(lists(new, &self.schema));
+        }
+        let mut warnings = Vec::new();
+        self.ask(new, Some(old), &mut errors, &mut warnings);
+        (errors, warnings)
+    }
+
+    fn ask(
+        &self,
+        new: &Value,
+        old: Option<&Value>,
+        errors: &mut Vec<FieldError>,
+        warnings: &mut Vec<String>,
+    ) {
+        let Some(rules) = &self.rules else { return };
+        let blocking = |error: &FieldError| {
+            matches!(
+                error.kind,
+                ErrorType::NotSupported
+                    | ErrorType::Required
+                    | ErrorType::TooLong
+                    | ErrorType::TooMany
+                    | ErrorType::TypeInvalid
+            )
+        };
+        if errors.iter().any(blocking) {
+            let rule = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation";
+            errors.push(FieldError::invalid("<nil>", BadValue::Bare("null".to_owned()), rule));
+            return;
+        }
+        let asked = rules.ask(new, old);
+        errors.extend(asked.errors);
+        warnings.extend(asked.warnings);
+    }
+
+    fn scales(&self, object: &Value, spec: bool, errors: &mut Vec<FieldError>) {
+        let Some(scale) = &self.scale else { return };
+        let mut numbers = vec![(&scale.status, &scale.status_path)];
+        if spec {
+            numbers.insert(0, (&scale.spec, &scale.spec_path));
+        }
+        for (path, text) in numbers {
+            let Some(value) = at(object, path) else { continue };
+            let Some(number) = value.as_i64() else {
+                let go = match value {
+                    Value::String(_) => "string",
+                    Value::Bool(_) => "bool",
+                    Value::Number(_) => "float64",
+                    Value::Array(_) => "[]interface {}",
+                    Value::Object(_) => "map[string]interface {}",
+                    Value::Null => "<nil>",
+                };
+                let rule =
+                    format!("{text} accessor error: {} is of the type {go}, expected int64", plain(value));
+                errors.push(FieldError::invalid(text, 0, rule));
+                continue;
+            };
+            if number < 0 {
+                errors.push(FieldError::invalid(text, number, "should be a non-negative integer"));
+            } else if number > i64::from(i32::MAX) {
+                let rule = format!("should be less than or equal to {}", i32::MAX);
+                errors.push(FieldError::invalid(text, number, rule));
+            }
+        }
+    }
+}
+
+/// A value as Go prints it in passing.
+fn plain(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        other => other.to_string(),
+    }
+}
+
+/// The column of a kind that names none.
+fn age() -> Option<Column> {
+    Some(Column {
+        name: "Age".to_owned(),
+        ty: "date".to_owned(),
+        format: String::new(),
+        description: "how long ago the object was created".to_owned(),
+        priority: 0,
+        path: JsonPath::parse(".metadata.creationTimestamp")?,
+    })
+}
