@@ -10,11 +10,11 @@ mod events;
 
 use std::borrow::Cow;
 
-use plumb_apischema::{Schema, json};
 use serde_json::{Value, json};
 
 use crate::error::ApiError;
 use crate::kinds::Row;
+use crate::readable::Readable as _;
 
 /// What the objects of a kind are stored as.
 #[derive(Clone, Debug)]
@@ -137,9 +137,8 @@ impl Shown {
 fn named(row: &Row, mut object: Value) -> Value {
     object["kind"] = json!(row.kind());
     object["apiVersion"] = json!(row.api_version());
-    let schema = Schema::builtin();
     // What was an object of one kind is one of the other; if not, it is shown as it is rather than not at all.
-    json::canonical(schema, row.body, object.clone()).unwrap_or(object)
+    row.decode_value(object.clone()).map_or(object, |decoded| decoded.value)
 }
 
 /// Gives a field another name; an absent one stays absent.

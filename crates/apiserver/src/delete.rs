@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};
 use crate::body::Body;
+use crate::custom::{self, presented_value};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
@@ -137,7 +138,7 @@ async fn try_remove(
     attempts: &mut Attempts<'_>,
 ) -> Result<Option<(Bytes, bool)>, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(name))?;
-    let old = decode(&current.value)?;
+    let old = presented_value(&call.row, &current.value)?;
     preconditions(call, options, &old, &current)?;
     let (chain, mut nothing) = (call.server.admission(), Value::Null);
     let attributes = Attributes {
@@ -165,6 +166,9 @@ async fn try_remove(
 fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
     let mut object = old.clone();
     hold_for_dependents(options, &mut object);
+    if call.row.is_definition() {
+        custom::release(&mut object, &moment(call.server.now()));
+    }
     let grace = grace(call, options, &object);
     let waits = grace > 0
         || !finalizers(&object).is_empty()

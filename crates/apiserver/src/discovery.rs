@@ -82,7 +82,25 @@ fn groups(kinds: &Kinds) -> BTreeMap<&str, Vec<&str>> {
             versions.insert(0, row.version());
         }
     }
+    for versions in groups.values_mut() {
+        versions.sort_by_key(|version| std::cmp::Reverse(priority(version)));
+    }
     groups
+}
+
+/// What a version is preferred by: stable ones before betas before alphas, newer before older.
+fn priority(version: &str) -> (u8, u32, u32) {
+    let number = |text: &str| text.parse::<u32>().ok();
+    let parse = || {
+        let rest = version.strip_prefix('v')?;
+        for (rank, word) in [(2, "beta"), (1, "alpha")] {
+            if let Some((major, minor)) = rest.split_once(word) {
+                return Some((rank, number(major)?, number(minor)?));
+            }
+        }
+        Some((3, number(rest)?, 0))
+    };
+    parse().unwrap_or_default()
 }
 
 fn group(name: &str, versions: &[&str]) -> Value {

@@ -105,6 +105,18 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about("", "", "")
     }
 
+    /// Nothing new comes to be while the definition of its kind goes.
+    pub(crate) fn not_supported_while_terminating(row: &crate::kinds::Row) -> Self {
+        let what = qualified(row.group(), row.plural());
+        let why = "create not allowed while custom resource definition is terminating";
+        let message = format!("{why} is not supported on resources of kind {what:?}");
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message).about(
+            row.group(),
+            row.plural(),
+            "",
+        )
+    }
+
     /// There is an object of that name already.
     pub fn already_exists(group: &str, resource: &str, name: &str) -> Self {
         let message = format!("{} {name:?} already exists", qualified(group, resource));

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use plumb_apischema::json::{self, Decoded, StrictError};
-use plumb_apischema::schema::Kind;
 use plumb_apischema::{Schema, protobuf};
+use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 use std::fmt::Display;
@@ -13,6 +13,7 @@ use std::fmt::Display;
 use crate::alpha;
 use crate::body::Body;
 use crate::error::ApiError;
+use crate::readable::Readable;
 use crate::target::Query;
 use crate::yaml;
 
@@ -52,6 +53,9 @@ pub(crate) fn warn(response: &mut Response<Body>, warnings: &[String]) {
 pub(crate) const OBJECT_FORMATS: &[&str] =
     &["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"];
 
+/// The formats that objects of custom kinds are read in.
+pub(crate) const CUSTOM_FORMATS: &[&str] = &["application/json", "application/yaml"];
+
 /// The media type of a body, without its parameters.
 pub(crate) fn media_type(headers: &HeaderMap) -> &str {
     let value = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
@@ -83,7 +87,7 @@ impl FieldValidation {
     }
 
     /// What to warn of, or the refusal.
-    pub(crate) fn judge(self, kind: &Kind, strict: &[StrictError]) -> Result<Vec<String>, ApiError> {
+    pub(crate) fn judge(self, kind: &impl Readable, strict: &[StrictError]) -> Result<Vec<String>, ApiError> {
         match self {
             _ if strict.is_empty() => Ok(Vec::new()),
             Self::Ignore => Ok(Vec::new()),
@@ -102,63 +106,66 @@ fn told(error: &StrictError) -> Vec<String> {
 }
 
 /// The refusal of a body that is no YAML, with the beginning of what it is.
-fn unrecognized(kind: &Kind, body: &[u8], why: impl Display) -> ApiError {
+fn unrecognized(kind: &impl Readable, body: &[u8], why: impl Display) -> ApiError {
     const SHOWN: usize = 30;
     let more = if body.len() > SHOWN { " ..." } else { "" };
     let begins = body.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
     ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({begins}{more})",
-        kind.name
+        kind.name()
     ))
 }
 
 /// The refusal of a body that is no object of its kind.
-pub(crate) fn unreadable(kind: &Kind, why: impl Display) -> ApiError {
-    let (name, version) = (kind.name, version_of(kind));
+pub(crate) fn unreadable(kind: &impl Readable, why: impl Display) -> ApiError {
+    let (name, version) = (kind.name(), kind.version());
     ApiError::bad_request(format!("{name} in version {version:?} cannot be handled as a {name}: {why}"))
-}
-
-fn version_of(kind: &Kind) -> String {
-    if kind.group.is_empty() { kind.version.to_owned() } else { format!("{}/{}", kind.group, kind.version) }
 }
 
 /// Reads an object of a kind from a body.
 pub(crate) fn object(
     headers: &HeaderMap,
     body: &[u8],
-    kind: &Kind,
+    kind: &impl Readable,
     rules: &Rules,
 ) -> Result<Decoded, ApiError> {
-    let schema = Schema::builtin();
     let decoded = match media_type(headers) {
         "" | "application/json" | "text/plain" if alpha::may_concern(body, rules) => {
             let mut parsed = json::parse(body).map_err(|error| unreadable(kind, error))?;
             alpha::translate(&mut parsed.value, rules);
-            let decoded = json::decode_value(schema, kind, parsed.value);
+            let decoded = kind.decode_value(parsed.value);
             let mut decoded = decoded.map_err(|error| unreadable(kind, error))?;
             decoded.strict.extend(parsed.strict);
             decoded
         }
         "" | "application/json" | "text/plain" => {
-            json::decode(schema, kind, body).map_err(|error| unreadable(kind, error))?
+            kind.decode(body).map_err(|error| unreadable(kind, error))?
         }
         "application/yaml" => {
             let mut parsed = yaml::parse(body).map_err(|error| unrecognized(kind, body, error))?;
             alpha::translate(&mut parsed.value, rules);
-            let decoded = json::decode_value(schema, kind, parsed.value);
+            let decoded = kind.decode_value(parsed.value);
             let decoded = decoded.map_err(|error| unreadable(kind, error))?;
             Decoded { value: decoded.value, strict: [parsed.strict, decoded.strict].concat() }
         }
-        "application/vnd.kubernetes.protobuf" => {
-            let value =
-                protobuf::decode(schema, body, Some(kind)).map_err(|error| unreadable(kind, error))?;
-            json::decode_value(schema, kind, value).map_err(|error| unreadable(kind, error))?
+        "application/vnd.kubernetes.protobuf" if kind.builtin().is_some() => {
+            let value = protobuf::decode(Schema::builtin(), body, kind.builtin());
+            kind.decode_value(value.map_err(|error| unreadable(kind, error))?)
+                .map_err(|error| unreadable(kind, error))?
         }
+        _ if kind.builtin().is_none() => return Err(ApiError::unsupported_media_type(CUSTOM_FORMATS)),
         _ => return Err(ApiError::unsupported_media_type(OBJECT_FORMATS)),
     };
-    for (field, expected) in [("apiVersion", version_of(kind)), ("kind", kind.name.to_owned())] {
+    for (field, expected) in [("apiVersion", kind.api_version()), ("kind", kind.name().to_owned())] {
         let given = decoded.value[field].as_str().unwrap_or_default();
         if !given.is_empty() && given != expected {
+            if field == "kind" && kind.builtin().is_none() {
+                let version = kind.api_version();
+                let group = version.split_once('/').map_or("", |(group, _)| group);
+                let name = crate::object::meta(&decoded.value, "name");
+                let wrong = FieldError::invalid("kind", given, format!("must be {expected}"));
+                return Err(ApiError::invalid(group, given, name, &[wrong]));
+            }
             let what = if field == "kind" { "kind" } else { "API version" };
             return Err(ApiError::bad_request(format!(
                 "the {what} in the data ({given}) does not match the expected {what} ({expected})"

@@ -18,6 +18,7 @@ pub use fields::{field_value, supported_fields};
 pub use resource::{Name, Resource, Subresource};
 
 use crate::conversion::{self, StoredAs};
+use crate::custom::Custom;
 use crate::error::ApiError;
 use crate::reviews;
 use crate::target::Target;
@@ -31,10 +32,19 @@ pub struct Row(Arc<Served>);
 pub struct Served {
     /// The row of discovery.
     pub resource: Resource,
-    /// The fields of its objects.
-    pub body: &'static Kind,
+    /// What its objects are made of.
+    pub body: Form,
     /// What its objects are stored as, if as another kind.
     pub stored_as: Option<StoredAs>,
+}
+
+/// What the objects of a kind are made of.
+#[derive(Debug)]
+pub enum Form {
+    /// The fields of the table.
+    Builtin(&'static Kind),
+    /// What a definition says.
+    Custom(Custom),
 }
 
 impl Deref for Row {
@@ -49,7 +59,25 @@ impl Row {
     /// A kind of Kubernetes itself.
     fn builtin(resource: &'static plumb_apischema::schema::Resource, body: &'static Kind) -> Self {
         let stored_as = conversion::builtin(resource.group, resource.version, resource.kind);
-        Self(Arc::new(Served { resource: resource.into(), body, stored_as }))
+        Self(Arc::new(Served { resource: resource.into(), body: Form::Builtin(body), stored_as }))
+    }
+
+    /// A kind that was defined later.
+    pub(crate) fn defined(resource: Resource, custom: Custom) -> Self {
+        Self(Arc::new(Served { resource, body: Form::Custom(custom), stored_as: None }))
+    }
+
+    /// What was defined, if it is a custom kind.
+    pub(crate) fn custom(&self) -> Option<&Custom> {
+        match &self.body {
+            Form::Builtin(_) => None,
+            Form::Custom(custom) => Some(custom),
+        }
+    }
+
+    /// Whether its objects are themselves definitions of kinds.
+    pub(crate) fn is_definition(&self) -> bool {
+        (self.group(), self.kind()) == ("apiextensions.k8s.io", "CustomResourceDefinition")
     }
 
     /// The kind's name.

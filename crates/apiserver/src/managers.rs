@@ -15,12 +15,12 @@ use plumb_apischema::apply::{
 };
 use plumb_apischema::schema::Kind;
 use plumb_resize::field::{BadValue, FieldError};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 pub(crate) use wanted::Wanted;
 
 use crate::error::ApiError;
-use crate::kinds::Row;
+use crate::kinds::{Form, Row};
 use crate::object::moment;
 use crate::server::Call;
 use crate::target::Verb;
@@ -90,11 +90,11 @@ struct Spoken<'c> {
 
 impl Versions for Spoken<'_> {
     fn in_version<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<(Type<'v>, Cow<'v, Value>)> {
-        let (own, stored) = (self.call.body_kind(), self.call.row.body);
+        let (own, stored) = (self.call.body_kind(), &self.call.row);
         let is_own = object.get("apiVersion").is_none_or(|version| *version == *self.api_version);
         if api_version == self.api_version {
             let object = if is_own { Cow::Borrowed(object) } else { self.call.as_served(object) };
-            return Some((Types::of_kind(own), object));
+            return Some((types(own), object));
         }
         let served = self.call.served.as_ref().filter(|_| api_version == self.call.row.api_version())?;
         let object = if is_own {
@@ -102,7 +102,7 @@ impl Versions for Spoken<'_> {
         } else {
             Cow::Borrowed(object)
         };
-        Some((Types::of_kind(stored), object))
+        Some((types(stored), object))
     }
 
     fn ignored(&self, _: &str) -> &Ignored {
@@ -110,7 +110,23 @@ impl Versions for Spoken<'_> {
     }
 
     fn empty(&self) -> Value {
-        apply::empty(Schema::builtin(), self.call.body_kind())
+        empty(self.call.body_kind())
+    }
+}
+
+/// What server-side apply has to know of the objects of a row.
+fn types(row: &Row) -> Type<'_> {
+    match &row.body {
+        Form::Builtin(kind) => Types::of_kind(kind),
+        Form::Custom(custom) => custom.types.root(),
+    }
+}
+
+/// An object of a row that nobody has said anything about.
+fn empty(row: &Row) -> Value {
+    match &row.body {
+        Form::Builtin(kind) => apply::empty(Schema::builtin(), kind),
+        Form::Custom(_) => json!({ "apiVersion": row.api_version(), "kind": row.kind(), "metadata": {} }),
     }
 }
 
@@ -158,13 +174,20 @@ pub(crate) struct Scaling<'c> {
     api_version: String,
 }
 
-/// Where the kinds that Kubernetes scales have their number of replicas.
+/// Where a kind has its number of replicas.
 #[derive(Debug)]
-struct InSpec<'a>(&'a str);
+struct Counted<'a> {
+    row: &'a Row,
+    api_version: &'a str,
+}
 
-impl Replicas for InSpec<'_> {
+impl Replicas for Counted<'_> {
     fn path(&self, api_version: &str) -> Option<Vec<&str>> {
-        (api_version == self.0).then(|| vec!["spec", "replicas"])
+        let scale = self.row.custom().and_then(|custom| custom.version.scale.as_ref());
+        (api_version == self.api_version).then(|| match scale {
+            Some(scale) => scale.spec.iter().map(String::as_str).collect(),
+            None => vec!["spec", "replicas"],
+        })
     }
 }
 
@@ -176,7 +199,7 @@ impl<'c> Scaling<'c> {
 
     /// Gives a scale its managers.
     pub(crate) fn begin(&self, object: &Value, scale: &mut Value) -> Result<(), ApiError> {
-        let replicas = InSpec(&self.api_version);
+        let replicas = Counted { row: &self.call.row, api_version: &self.api_version };
         let handler = Scale { api_version: &self.api_version, replicas: &replicas };
         put(scale, handler.down(object.pointer("/metadata/managedFields")).map_err(unreadable)?);
         Ok(())
@@ -194,7 +217,7 @@ impl<'c> Scaling<'c> {
 
     /// Gives the object the managers that it has once its scale is another.
     pub(crate) fn end(&self, scale: &Value, object: &mut Value) -> Result<(), ApiError> {
-        let replicas = InSpec(&self.api_version);
+        let replicas = Counted { row: &self.call.row, api_version: &self.api_version };
         let handler = Scale { api_version: &self.api_version, replicas: &replicas };
         let known = take(object);
         let scaled = scale.pointer("/metadata/managedFields");

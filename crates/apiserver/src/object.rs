@@ -14,6 +14,7 @@ use jiff::Timestamp;
 use plumb_store::Value as Stored;
 use serde_json::{Map, Value, json};
 
+use crate::custom::whole_numbers;
 use crate::error::ApiError;
 use crate::kinds::Row;
 
@@ -53,15 +54,55 @@ pub fn moment(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }
 
-/// Where the encoded form of a kind's objects begins to differ.
-fn head(row: &Row) -> String {
-    format!("{{\"kind\":\"{}\",\"apiVersion\":\"{}\",\"metadata\":{{", row.kind(), row.api_version())
+/// How the objects of a kind begin, as a version of it shows them.
+pub(crate) fn head(row: &Row) -> String {
+    head_of(row.kind(), &row.api_version())
+}
+
+fn head_of(kind: &str, api_version: &str) -> String {
+    format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{api_version}\",\"metadata\":{{")
 }
 
 /// Encodes an object so that the store can put its revision in.
 pub fn encode(row: &Row, object: &Value) -> Result<Stored, ApiError> {
+    match row.custom() {
+        Some(custom) => {
+            let mut object = object.clone();
+            whole_numbers(&mut object);
+            encode_as(row.kind(), &custom.stored, &object)
+        }
+        None => encode_as(row.kind(), &row.api_version(), object),
+    }
+}
+
+/// Encodes an object as one of a kind and version.
+pub(crate) fn encode_as(kind: &str, api_version: &str, object: &Value) -> Result<Stored, ApiError> {
+    let (head, rest) = parts(kind, api_version, object)?;
+    Ok(Stored::stamped(move |revision| stamped(&head, &rest, revision)))
+}
+
+/// Encodes an object as a version shows it, with a revision that is known.
+pub(crate) fn encode_at(
+    row: &Row,
+    object: &Value,
+    revision: plumb_store::Revision,
+) -> Result<Bytes, ApiError> {
+    let (head, rest) = parts(row.kind(), &row.api_version(), object)?;
+    Ok(stamped(&head, &rest, revision))
+}
+
+fn stamped(head: &str, rest: &[u8], revision: plumb_store::Revision) -> Bytes {
+    let mut bytes = BytesMut::with_capacity(head.len() + rest.len() + 40);
+    bytes.put_slice(head.as_bytes());
+    bytes.put_slice(format!("\"resourceVersion\":\"{revision}\"").as_bytes());
+    bytes.put_slice(rest);
+    bytes.freeze()
+}
+
+/// What comes before the revision, and what after.
+fn parts(kind: &str, api_version: &str, object: &Value) -> Result<(String, BytesMut), ApiError> {
     let failed = |error: serde_json::Error| ApiError::internal(format!("encoding: {error}"));
-    let head = head(row);
+    let head = head_of(kind, api_version);
     let mut rest = BytesMut::with_capacity(512);
     if let Some(metadata) = object.get("metadata").and_then(Value::as_object) {
         for (key, value) in metadata.iter().filter(|(key, _)| *key != "resourceVersion") {
@@ -81,13 +122,7 @@ pub fn encode(row: &Row, object: &Value) -> Result<Stored, ApiError> {
         serde_json::to_writer((&mut rest).writer(), value).map_err(failed)?;
     }
     rest.put_u8(b'}');
-    Ok(Stored::stamped(move |revision| {
-        let mut bytes = BytesMut::with_capacity(head.len() + rest.len() + 40);
-        bytes.put_slice(head.as_bytes());
-        bytes.put_slice(format!("\"resourceVersion\":\"{revision}\"").as_bytes());
-        bytes.put_slice(&rest);
-        bytes.freeze()
-    }))
+    Ok((head, rest))
 }
 
 /// Decodes a stored object.

@@ -5,48 +5,81 @@ use std::sync::OnceLock;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
+use parking_lot::Mutex;
 use plumb_apischema::{Schema, openapi};
 
 use crate::body::Body;
+use crate::custom;
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::kinds::Kinds;
 
-/// The documents, made when the first client asks: they are large, and many clusters live without them.
+/// The documents, made when the first client asks: they are large, and many clusters live without them. Those of
+/// custom kinds are made again when a definition of theirs changed.
 #[derive(Debug, Default)]
-pub(crate) struct Documents(OnceLock<BTreeMap<String, Document>>);
+pub(crate) struct Documents {
+    builtin: OnceLock<BTreeMap<String, Document>>,
+    custom: Mutex<BTreeMap<String, (Vec<String>, Document)>>,
+}
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Document {
     hash: String,
     bytes: Bytes,
 }
 
+impl Document {
+    fn of(value: &serde_json::Value) -> Self {
+        let bytes = Bytes::from(value.to_string());
+        Self { hash: openapi::hash(&bytes), bytes }
+    }
+}
+
 impl Documents {
     /// Answers a request below `/openapi/v3`; the path is what follows.
     pub(crate) fn answer(&self, kinds: &Kinds, path: &str) -> Result<Response<Body>, ApiError> {
-        let documents = self.0.get_or_init(|| make(kinds));
+        let builtin = self.builtin.get_or_init(|| make(kinds));
+        let custom = self.custom(kinds);
         match path.trim_matches('/') {
             "" => {
-                let index = documents.iter().map(|(name, document)| (name.as_str(), document.hash.as_str()));
+                let all = builtin.iter().chain(&custom);
+                let index = all.map(|(name, document)| (name.as_str(), document.hash.as_str()));
                 Ok(answer_value(StatusCode::OK, &openapi::index(index)))
             }
             name => {
-                let document = documents.get(name).ok_or_else(ApiError::no_such_path)?;
+                let document = builtin.get(name).or_else(|| custom.get(name));
+                let document = document.ok_or_else(ApiError::no_such_path)?;
                 Ok(answer(StatusCode::OK, document.bytes.clone()))
             }
         }
+    }
+
+    /// The documents of custom kinds as they are defined now.
+    fn custom(&self, kinds: &Kinds) -> BTreeMap<String, Document> {
+        let mut known = self.custom.lock();
+        let mut next = BTreeMap::new();
+        for (name, rows) in custom::documents(kinds) {
+            let made_of: Vec<String> =
+                rows.iter().map(|(row, custom)| format!("{}@{}", row.plural(), custom.since)).collect();
+            let document = match known.remove(&name) {
+                Some((before, document)) if before == made_of => document,
+                _ => Document::of(&custom::document(&rows)),
+            };
+            next.insert(name, (made_of, document));
+        }
+        *known = next;
+        known.iter().map(|(name, (_, document))| (name.clone(), document.clone())).collect()
     }
 }
 
 fn make(kinds: &Kinds) -> BTreeMap<String, Document> {
     let served: std::collections::BTreeSet<(&str, &str)> =
-        kinds.iter().map(|row| (row.group(), row.version())).collect();
+        kinds.iter().filter(|row| row.custom().is_none()).map(|row| (row.group(), row.version())).collect();
     served
         .into_iter()
         .filter_map(|(group, version)| {
-            let bytes = Bytes::from(openapi::document(Schema::builtin(), group, version)?.to_string());
-            Some((openapi::name(group, version), Document { hash: openapi::hash(&bytes), bytes }))
+            let document = openapi::document(Schema::builtin(), group, version)?;
+            Some((openapi::name(group, version), Document::of(&document)))
         })
         .collect()
 }

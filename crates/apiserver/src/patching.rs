@@ -3,7 +3,6 @@
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use plumb_apischema::json::{self, Decoded};
-use plumb_apischema::schema::Kind;
 use plumb_apischema::{Schema, patch};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
@@ -11,6 +10,11 @@ use serde_json::Value;
 use crate::alpha;
 use crate::error::ApiError;
 use crate::exchange::{media_type, unreadable};
+use crate::readable::Readable;
+
+/// The formats that patches of custom kinds are read in.
+const CUSTOM_FORMATS: &[&str] =
+    &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
 /// A change of an object.
 pub(crate) enum Patch {
@@ -39,16 +43,19 @@ impl Patch {
     }
 
     /// Applies it to an object of a kind. What comes out is an object of that kind again.
-    pub(crate) fn apply(&self, kind: &Kind, object: &Value) -> Result<Decoded, ApiError> {
-        let schema = Schema::builtin();
+    pub(crate) fn apply(&self, kind: &impl Readable, object: &Value) -> Result<Decoded, ApiError> {
         let patched = match self {
             Self::Json(patch) => patch::json::apply(object.clone(), patch.clone())
                 .map_err(|error| refused(error.status(), &error))?,
             Self::Merge(patch) => patch::merge(object.clone(), patch.clone()),
-            Self::Strategic(patch) => patch::strategic::apply(schema, kind, object.clone(), patch.clone())
-                .map_err(|error| refused(error.status(), &error))?,
+            Self::Strategic(patch) => {
+                // What was defined later has no merge keys.
+                let kind = kind.builtin().ok_or_else(|| ApiError::unsupported_media_type(CUSTOM_FORMATS))?;
+                patch::strategic::apply(Schema::builtin(), kind, object.clone(), patch.clone())
+                    .map_err(|error| refused(error.status(), &error))?
+            }
         };
-        json::decode_value(schema, kind, patched).map_err(|error| unreadable(kind, error))
+        kind.decode_value(patched).map_err(|error| unreadable(kind, error))
     }
 }
 

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::conversion::Shown;
+use crate::custom::{self, presented};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::kinds::Row;
@@ -137,7 +138,10 @@ impl View {
         };
         let now = self.server.now();
         let (group, kind) = self.other.unwrap_or((self.row.group(), self.row.kind()));
-        let mut table = table::table(group, kind, objects, included, now, columns);
+        let mut table = match self.row.custom().filter(|_| self.other.is_none()) {
+            Some(custom) => custom::table(&custom.version, objects, included, now, columns),
+            None => table::table(group, kind, objects, included, now, columns),
+        };
         table["apiVersion"] = json!(self.accepted.meta_version);
         table["metadata"] = metadata;
         table
@@ -211,10 +215,11 @@ fn line(kind: &str, object: &[u8]) -> Bytes {
 
 /// Answers with a stored object.
 pub(crate) fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>, ApiError> {
+    let bytes = presented(&call.row, bytes);
     if call.accepted.form == Form::Whole && call.served.is_none() {
-        return Ok(answer(status, bytes.clone()));
+        return Ok(answer(status, bytes));
     }
-    show_value(call, status, decode(bytes)?)
+    show_value(call, status, decode(&bytes)?)
 }
 
 /// Answers with an object that was not stored.
@@ -259,7 +264,11 @@ pub(crate) fn show_list(
     objects: &[&Bytes],
     metadata: &ListMetadata,
 ) -> Result<Response<Body>, ApiError> {
-    Ok(answer(StatusCode::OK, View::of(call)?.list(objects, metadata)?))
+    if call.row.custom().is_none() {
+        return Ok(answer(StatusCode::OK, View::of(call)?.list(objects, metadata)?));
+    }
+    let shown: Vec<Bytes> = objects.iter().map(|bytes| presented(&call.row, bytes)).collect();
+    Ok(answer(StatusCode::OK, View::of(call)?.list(&shown.iter().collect::<Vec<_>>(), metadata)?))
 }
 
 /// A list made of encoded objects, which are copied and not read.
@@ -274,6 +283,11 @@ fn encode_list(row: &Row, objects: &[&Bytes], metadata: &Value) -> Bytes {
     for (i, bytes) in objects.iter().enumerate() {
         if i > 0 {
             out.put_u8(b',');
+        }
+        if row.custom().is_some() {
+            // Items of custom kinds say what they are.
+            out.put_slice(bytes);
+            continue;
         }
         let (open, rest) = as_item(row, bytes);
         out.put_slice(open);

@@ -45,7 +45,12 @@ impl Selection {
         let labels = LabelSelector::parse(call.query.get("labelSelector").unwrap_or_default())?;
         let served = call.served.as_ref();
         let row = served.map_or(&call.row, |served| &served.row);
-        let supported = supported_fields(row.group(), row.kind());
+        let own = supported_fields(row.group(), row.kind());
+        let custom = call.row.custom();
+        let defined = |field: &str| {
+            custom.is_some_and(|custom| custom.version.selectable.iter().any(|(own, _)| own == field))
+        };
+        let supported = |field: &str| own(field) || defined(field);
         let mut text = call.query.get("fieldSelector").unwrap_or_default().to_owned();
         if let Some(name) = &call.target.name {
             text = format!("{text},metadata.name={name}");

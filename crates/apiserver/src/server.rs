@@ -14,7 +14,6 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use jiff::Timestamp;
 use plumb_apischema::json::Decoded;
-use plumb_apischema::schema::Kind;
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
 use serde_json::{Value, json};
@@ -27,6 +26,7 @@ use crate::authn::{Authenticator, User, impersonate};
 use crate::authz::{self, About, Ask, Authorizer, Selectors};
 use crate::body::Body;
 use crate::conversion::Shown;
+use crate::custom::{self, Definitions};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
 use crate::kinds::{Kinds, Row};
@@ -94,6 +94,7 @@ struct Shared {
     config: Config,
     /// Replaced as a whole when a kind comes or goes.
     kinds: ArcSwap<Kinds>,
+    definitions: Definitions,
     admission: Chain,
     authorizer: Authorizer,
     documents: Documents,
@@ -136,6 +137,7 @@ impl ApiServer {
             authorizer: Authorizer::new(&config.store),
             config,
             kinds: ArcSwap::from_pointee(Kinds::builtin()),
+            definitions: Definitions::default(),
             admission: Chain::new(),
             documents: Documents::default(),
             arrivals: Arrivals::new(limits.bodies, limits.body),
@@ -146,6 +148,7 @@ impl ApiServer {
         let server = Self { shared: Arc::new(shared) };
         write::make_first_namespaces(&server)?;
         authz::defaults::ensure(&server)?;
+        server.load_definitions()?;
         Ok(server)
     }
 
@@ -160,6 +163,15 @@ impl ApiServer {
     /// The kinds as they are served now.
     pub(crate) fn kinds(&self) -> Guard<Arc<Kinds>> {
         self.shared.kinds.load()
+    }
+
+    /// Puts another table in the place of the kinds.
+    pub(crate) fn set_kinds(&self, kinds: Kinds) {
+        self.shared.kinds.store(Arc::new(kinds));
+    }
+
+    pub(crate) fn definitions(&self) -> &Definitions {
+        &self.shared.definitions
     }
 
     pub(crate) fn admission(&self) -> &Chain {
@@ -259,7 +271,7 @@ impl ApiServer {
         let (door, warnings) = (self.clone(), Warnings::default());
         let call =
             Call { server: door, row, served, accepted, target, verb, query, user, head, body, warnings };
-        let mut response = call.answer().await.unwrap_or_else(|error| match &call.served {
+        let mut response = call.answer_and_follow().await.unwrap_or_else(|error| match &call.served {
             Some(served) => refuse(&served.refusal(&call.row, error)),
             None => refuse(&error),
         });
@@ -361,7 +373,26 @@ fn version() -> Value {
 }
 
 impl Call {
+    /// Answers; and if a definition was written, or an object that kept one from going, the kinds follow first.
+    async fn answer_and_follow(&self) -> Result<Response<Body>, ApiError> {
+        let writes = !matches!(self.verb, Verb::Get | Verb::List | Verb::Watch);
+        let terminating = self.row.custom().is_some_and(|custom| custom.terminating);
+        if !writes || !(self.row.is_definition() || terminating) {
+            return self.answer().await;
+        }
+        let _alone = self.server.definitions().writing.lock().await;
+        let response = self.answer().await?;
+        custom::follow(&self.server).await?;
+        Ok(response)
+    }
+
     async fn answer(&self) -> Result<Response<Body>, ApiError> {
+        if let Some(custom) = self.row.custom() {
+            self.warn(custom.version.deprecation.iter().cloned().collect());
+            if custom.terminating && self.verb == Verb::Create {
+                return Err(ApiError::not_supported_while_terminating(&self.row));
+            }
+        }
         if self.target.subresource.is_some() {
             return subresource::answer(self).await;
         }
@@ -390,8 +421,8 @@ impl Call {
     }
 
     /// The kind that bodies of this request are of.
-    pub(crate) fn body_kind(&self) -> &'static Kind {
-        self.served.as_ref().map_or(self.row.body, |served| served.row.body)
+    pub(crate) fn body_kind(&self) -> &Row {
+        self.served.as_ref().map_or(&self.row, |served| &served.row)
     }
 
     /// Reads the object in the body.

@@ -6,9 +6,10 @@ use plumb_resize::field::FieldError;
 use plumb_resize::qos::QosClass;
 use serde_json::{Value, json};
 
+use crate::custom;
 use crate::defaults;
 use crate::error::ApiError;
-use crate::kinds::Row;
+use crate::kinds::{Form, Row};
 use crate::object::{meta, metadata};
 use crate::pods;
 use crate::server::ApiServer;
@@ -28,12 +29,16 @@ pub(crate) fn prepare_create(row: &Row, new: &mut Value, server: &ApiServer) -> 
         ("", "Pod") => pods::prepare_create(new, server)?,
         ("batch", "Job") => select_own_pods(new),
         ("", "Service") => list_addresses(new),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => custom::prepare_create(new, server)?,
         ("", "Namespace") => {
             new["spec"] = json!({ "finalizers": ["kubernetes"] });
             new["status"] = json!({ "phase": "Active" });
             label_with_name(new);
         }
         _ => {}
+    }
+    if row.custom().is_some() {
+        metadata(new).insert("generation".into(), json!(1));
     }
     if has_generation(new) && !matches!((row.group(), row.kind()), ("", "Namespace" | "Node" | "Service")) {
         metadata(new).insert("generation".into(), json!(1));
@@ -44,7 +49,11 @@ pub(crate) fn prepare_create(row: &Row, new: &mut Value, server: &ApiServer) -> 
 /// Gives a new object the status of one that nobody has said anything about: some of its fields are always there.
 fn reset_status(row: &Row, new: &mut Value) {
     let Some(object) = new.as_object_mut() else { return };
-    match apply::empty(Schema::builtin(), row.body).get_mut("status") {
+    let Form::Builtin(kind) = &row.body else {
+        object.remove("status");
+        return;
+    };
+    match apply::empty(Schema::builtin(), kind).get_mut("status") {
         Some(status) => object.insert("status".to_owned(), status.take()),
         None => object.remove("status"),
     };
@@ -84,6 +93,7 @@ pub(crate) fn prepare_update(
         ("", "Pod") => return pods::prepare_update(old, new, server),
         ("", "Namespace") => new["spec"] = old["spec"].clone(),
         ("", "Service") => list_addresses(new),
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => return custom::prepare_update(new, server),
         _ => {}
     }
     Ok(())
@@ -93,6 +103,9 @@ pub(crate) fn prepare_update(
 pub(crate) fn complete(row: &Row, old: &Value, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
     if !old.is_null() && (row.group(), row.kind()) == ("", "Pod") {
         return pods::complete(old, new, server.rules());
+    }
+    if let Some(custom) = row.custom() {
+        custom.version.complete(new);
     }
     defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
     if (row.group(), row.kind()) == ("", "Namespace") {
@@ -119,13 +132,17 @@ fn label_with_name(namespace: &mut Value) {
 }
 
 /// Adds one to the generation when what is desired has changed.
-pub(crate) fn count_generation(old: &Value, new: &mut Value) {
+pub(crate) fn count_generation(row: &Row, old: &Value, new: &mut Value) {
     let Some(generation) = old.pointer("/metadata/generation").and_then(Value::as_i64) else { return };
+    // The status of a custom kind is desired too, unless it has an address of its own.
+    let counts_status = row.custom().is_some() && !row.has("status");
     let desired = |object: &Value| {
         let mut rest = object.clone();
         if let Some(fields) = rest.as_object_mut() {
             fields.remove("metadata");
-            fields.remove("status");
+            if !counts_status {
+                fields.remove("status");
+            }
         }
         rest
     };
@@ -136,7 +153,16 @@ pub(crate) fn count_generation(old: &Value, new: &mut Value) {
 
 /// Holds a new object to the rules.
 pub(crate) fn validate_create(row: &Row, new: &Value, server: &ApiServer) -> Result<(), ApiError> {
-    judge(row, new, &validation::create((&row.resource).into(), new, server.rules()))
+    if let Some(custom) = row.custom() {
+        let mut errors = validation::create_custom((&row.resource).into(), new);
+        errors.extend(custom.version.create(new));
+        return judge(row, new, &errors);
+    }
+    let mut errors = validation::create((&row.resource).into(), new, server.rules());
+    if row.is_definition() {
+        errors.extend(plumb_crd::definition::create(new));
+    }
+    judge(row, new, &errors)
 }
 
 /// Holds an update to the rules.
@@ -146,7 +172,16 @@ pub(crate) fn validate_update(
     new: &Value,
     server: &ApiServer,
 ) -> Result<(), ApiError> {
-    judge(row, new, &validation::update((&row.resource).into(), old, new, server.rules()))
+    if let Some(custom) = row.custom() {
+        let mut errors = validation::update_custom((&row.resource).into(), old, new);
+        errors.extend(custom.version.update(old, new).0);
+        return judge(row, new, &errors);
+    }
+    let mut errors = validation::update((&row.resource).into(), old, new, server.rules());
+    if row.is_definition() {
+        errors.extend(plumb_crd::definition::update(old, new));
+    }
+    judge(row, new, &errors)
 }
 
 /// Holds a status to the rules.
@@ -156,6 +191,11 @@ pub(crate) fn validate_status(
     new: &Value,
     server: &ApiServer,
 ) -> Result<(), ApiError> {
+    if let Some(custom) = row.custom() {
+        let mut errors = validation::update_custom((&row.resource).into(), old, new);
+        errors.extend(custom.version.update_status(old, new).0);
+        return judge(row, new, &errors);
+    }
     judge(row, new, &validation::update_status((&row.resource).into(), old, new, server.rules()))
 }
 

@@ -215,6 +215,20 @@ pub fn create(kind: Kind<'_>, object: &Value, rules: &Rules) -> Vec<FieldError> 
     errors
 }
 
+/// Checks the metadata of a new object of a custom kind; the rest its definition asks for.
+pub(crate) fn create_custom(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    metadata::check_common(&kind, Name::Subdomain, object, &mut errors);
+    errors
+}
+
+/// The same for one that changes.
+pub(crate) fn update_custom(kind: Kind<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    every_update(&kind, old, new, &mut errors);
+    errors
+}
+
 /// Checks how an object changes. Where an update names no resource version and need not, the stored one has
 /// been put in.
 pub fn update(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {

@@ -15,6 +15,7 @@ use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::body::Body;
+use crate::custom::{Custom, presented};
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::metrics::Watched;
@@ -74,6 +75,7 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         told: from,
         watch,
         shutdown: call.head.extensions.get::<Shutdown>().cloned(),
+        life: call.row.custom().map(|custom| custom.life.clone()),
         deadline: Box::pin(sleep_until(
             Instant::now() + seconds.map_or(DEFAULT_TIMEOUT, Duration::from_secs).min(LONGEST_TIMEOUT),
         )),
@@ -118,6 +120,8 @@ struct Follower {
     watch: Watch,
     /// Says when the server ends, to a client that came through a socket.
     shutdown: Option<Shutdown>,
+    /// Ends with the definition of a custom kind.
+    life: Option<tokio::sync::watch::Receiver<()>>,
     deadline: Pin<Box<Sleep>>,
     quiet: Pin<Box<Sleep>>,
 }
@@ -130,6 +134,7 @@ impl Follower {
                 biased;
                 () = &mut self.deadline => return None,
                 () = ending(&mut self.shutdown) => return None,
+                () = Custom::ended(&mut self.life) => return None,
                 event = self.watch.next() => match event {
                     Ok(event) => {
                         self.told = event.revision;
@@ -166,7 +171,7 @@ impl Follower {
             (Some(before), None) => {
                 // What left the selection is told as it is now; what is gone, as it was, with the revision of its end.
                 let last = event.current().unwrap_or(&before);
-                let bytes = restamp(&self.row, &last.value, event.revision);
+                let bytes = restamp(&self.row, &presented(&self.row, &last.value), event.revision);
                 self.line("DELETED", &bytes)
             }
             (None, None) => None,
@@ -174,6 +179,7 @@ impl Follower {
     }
 
     fn line(&mut self, kind: &str, bytes: &Bytes) -> Option<Bytes> {
+        let bytes = &presented(&self.row, bytes);
         let line = self.view.line(kind, bytes, !std::mem::replace(&mut self.sent_columns, true))?;
         self.watched.told(line.len());
         Some(line)

@@ -20,11 +20,12 @@ pub(crate) use part::Part;
 use crate::admission::{Attributes, Operation};
 use crate::authz::{Ask, Selectors};
 use crate::body::Body;
+use crate::custom::presented_value;
 use crate::error::ApiError;
 use crate::exchange::FieldValidation;
 use crate::kinds::Row;
 use crate::managers::{self, Wanted};
-use crate::object::{decode, encode, finalizers, is_deleting, meta, metadata, moment};
+use crate::object::{encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
 use crate::present::{show, show_value};
 use crate::server::{ApiServer, Call};
@@ -194,7 +195,7 @@ async fn try_change(
     attempts: &mut Attempts<'_>,
 ) -> Result<Changed, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
-    let mut old = decode(&current.value)?;
+    let mut old = presented_value(&call.row, &current.value)?;
     strategy::complete_stored(&call.row, &mut old, &call.server);
     let mut new = asked.apply(call, &old)?;
     let revision = current.mod_revision.to_string();
@@ -326,6 +327,10 @@ fn same_object(call: &Call, old: &Value, new: &mut Value, revision: &str) -> Res
     let given = meta(new, "resourceVersion");
     if !given.is_empty() && given != revision {
         return Err(row.modified(name));
+    }
+    if given.is_empty() && call.verb == Verb::Update && (row.custom().is_some() || row.is_definition()) {
+        let unseen = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+        return Err(ApiError::invalid(row.group(), row.plural(), name, &[unseen]));
     }
     let (uid, own) = (meta(new, "uid"), meta(old, "uid"));
     if !uid.is_empty() && uid != own && call.verb == Verb::Patch {

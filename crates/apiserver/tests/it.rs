@@ -9,6 +9,7 @@ mod it {
     mod authn;
     mod backward;
     mod clients;
+    mod custom;
     mod defaults;
     mod door;
     mod ephemeral;

@@ -2,6 +2,7 @@
 
 mod conformance {
     mod apply;
+    mod custom;
 }
 
 use std::collections::BTreeSet;

@@ -1,5 +1,4 @@
 use bytes::Bytes;
-use plumb_apischema::Schema;
 use plumb_apischema::apply::{ApplyError, Tracker, conflict_message};
 use plumb_apischema::json;
 use plumb_resize::rules::Rules;
@@ -9,6 +8,7 @@ use super::{manager, with_tracker};
 use crate::alpha;
 use crate::error::{ApiError, Cause};
 use crate::exchange::{FieldValidation, media_type, unreadable};
+use crate::readable::Readable as _;
 use crate::server::Call;
 use crate::yaml;
 
@@ -44,7 +44,7 @@ impl Wanted {
         let applied = with_tracker(call, |tracker| self.decide(tracker, live.as_deref()))?;
         self.judge(call)?;
         let kind = call.body_kind();
-        let decoded = json::decode_value(Schema::builtin(), kind, applied);
+        let decoded = kind.decode_value(applied);
         Ok(call.to_stored(decoded.map_err(|error| unreadable(kind, error))?.value))
     }
 

@@ -7,10 +7,11 @@ use serde_json::{Value, json};
 
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
+use crate::custom::{self, presented_value};
 use crate::error::ApiError;
 use crate::exchange::object as read_object;
 use crate::managers::{self, Scaling, Wanted};
-use crate::object::{decode, meta};
+use crate::object::meta;
 use crate::patching::Patch;
 use crate::present::show_other;
 use crate::server::Call;
@@ -26,12 +27,12 @@ fn kind() -> Result<&'static Kind, ApiError> {
 pub(super) fn get(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
     let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
-    show(call, &decode(&stored.value)?)
+    show(call, &presented_value(&call.row, &stored.value)?)
 }
 
 /// Answers with the scale of an object.
 fn show(call: &Call, object: &Value) -> Result<Response<Body>, ApiError> {
-    show_other(call, ("autoscaling", "Scale"), StatusCode::OK, scale_of(object))
+    show_other(call, ("autoscaling", "Scale"), StatusCode::OK, found(call, object)?)
 }
 
 /// Changes how many there are to be.
@@ -51,9 +52,9 @@ pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
 /// The object with its new scale, unless somebody came between.
 async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<Value>, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
-    let old = decode(&current.value)?;
+    let old = presented_value(&call.row, &current.value)?;
     let scaling = Scaling::new(call, kind()?);
-    let mut old_scale = scale_of(&old);
+    let mut old_scale = found(call, &old)?;
     scaling.begin(&old, &mut old_scale)?;
     let mut scale = asked(call, &scaling, &old_scale)?;
     let given = meta(&scale, "resourceVersion");
@@ -63,10 +64,14 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     let (chain, attributes) = (call.server.admission(), Attributes::of(call, Operation::Update, &old_scale)?);
     chain.mutate(&attributes, &mut scale).await?;
     let mut new = old.clone();
-    new["spec"]["replicas"] = scale.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
+    let replicas = scale.pointer("/spec/replicas").cloned().unwrap_or(json!(0));
+    match call.row.custom().and_then(|custom| custom.version.scale.as_ref()) {
+        Some(paths) => custom::set_replicas(&mut new, paths, replicas),
+        None => new["spec"]["replicas"] = replicas,
+    }
     scaling.end(&scale, &mut new)?;
     managers::settle(&old, &mut new);
-    strategy::count_generation(&old, &mut new);
+    strategy::count_generation(&call.row, &old, &mut new);
     strategy::validate_update(&call.row, &old, &new, &call.server)?;
     chain.validate(&attributes, &scale).await?;
     if new == old || attributes.dry_run {
@@ -75,7 +80,7 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     let charge = || chain.charge(&attributes, &scale);
     match attempts.commit(Some(&current), Some(&new), charge).await? {
         None => Ok(None),
-        Some(event) => event.current().map(|object| decode(&object.value)).transpose(),
+        Some(event) => event.current().map(|object| presented_value(&call.row, &object.value)).transpose(),
     }
 }
 
@@ -95,6 +100,14 @@ fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, A
     };
     scaling.track(current, &mut decoded.value);
     Ok(decoded.value)
+}
+
+/// The scale of an object, whatever its kind says of where it stands.
+fn found(call: &Call, object: &Value) -> Result<Value, ApiError> {
+    match call.row.custom().and_then(|custom| custom.version.scale.as_ref()) {
+        Some(paths) => custom::scale_of(object, paths),
+        None => Ok(scale_of(object)),
+    }
 }
 
 /// The scale of an object.

@@ -30,6 +30,9 @@ impl Part {
             Self::Main | Self::Resize | Self::EphemeralContainers => {
                 strategy::complete(&call.row, old, new, &call.server)
             }
+            Self::Status if call.row.custom().is_some() => {
+                strategy::complete(&call.row, old, new, &call.server)
+            }
             Self::Status | Self::Finalize => Ok(()),
         }
     }
@@ -42,6 +45,19 @@ impl Part {
                     restore(old, new, "status");
                 }
                 strategy::prepare_update(&call.row, old, new, &call.server)?;
+            }
+            Self::Status if call.row.custom().is_some() => {
+                // Only the status, and who manages it; of the rest everything stays.
+                let managers = new["metadata"].get("managedFields").cloned();
+                restore(old, new, "metadata");
+                if let (Some(managers), Some(fields)) = (managers, new["metadata"].as_object_mut()) {
+                    fields.insert("managedFields".to_owned(), managers);
+                }
+                for field in fields(old, new) {
+                    if !matches!(field.as_str(), "kind" | "apiVersion" | "metadata" | "status") {
+                        restore(old, new, &field);
+                    }
+                }
             }
             Self::Status => {
                 for field in fields(old, new) {
@@ -93,7 +109,7 @@ impl Part {
             }
         }
         if matches!(self, Self::Main | Self::Resize | Self::EphemeralContainers) {
-            strategy::count_generation(old, new);
+            strategy::count_generation(&call.row, old, new);
         }
         Ok(())
     }

@@ -1,0 +1,109 @@
+//! Kinds that were defined later: how their objects are read, stored and shown.
+//!
+//! ```text
+//!   definition written ──▶ definitions: names settled, rows made ──▶ kinds (the next request sees them)
+//!                                                                     │
+//!   object ──▶ decode ▸ prune ▸ default ▸ judge ──▶ stored in the storage version
+//!   stored bytes ──▶ copied, if they are of the version that is asked for and were written under its schema;
+//!                    else read, completed and written anew
+//! ```
+
+mod definitions;
+mod openapi;
+mod scale;
+mod show;
+mod table;
+
+pub(crate) use definitions::{Definitions, follow, prepare_create, prepare_update, release};
+pub(crate) use openapi::{document, documents};
+pub(crate) use scale::{scale_of, set_replicas};
+pub(crate) use show::{presented, presented_value};
+pub(crate) use table::table;
+
+use plumb_apischema::Schema;
+use plumb_apischema::apply::Types;
+use plumb_apischema::json::{DecodeError, Decoded, StrictError};
+use plumb_crd::Version;
+use plumb_store::Revision;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use tokio::sync::watch;
+
+use crate::readable::Readable as _;
+
+/// The finalizer that keeps a definition until its objects are gone.
+pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
+
+/// What was defined of a kind in one version.
+#[derive(Clone, Debug)]
+pub struct Custom {
+    /// The version, ready for objects.
+    pub(crate) version: Arc<Version>,
+    /// What server-side apply has to know of its objects.
+    pub(crate) types: Arc<Types>,
+    /// `example.com/v1`: what objects are stored as.
+    pub(crate) stored: String,
+    /// The revision of the definition: what was written later was written under this schema.
+    pub(crate) since: Revision,
+    /// Whether all versions have the same schema, so that it does not matter which one an object was written in.
+    pub(crate) alike: bool,
+    /// Whether the definition is on its way out.
+    pub(crate) terminating: bool,
+    /// Closed when the definition has changed or is gone.
+    pub(crate) life: watch::Receiver<()>,
+}
+
+impl Custom {
+    /// Reads an object: metadata as all metadata is read, the rest as the schema has it.
+    pub(crate) fn decode(&self, value: Value) -> Result<Decoded, DecodeError> {
+        let Value::Object(mut object) = value else {
+            return Err(DecodeError::Type("json: cannot unmarshal into an object".to_owned()));
+        };
+        let mut strict = Vec::new();
+        if let Some(metadata) = object.remove("metadata") {
+            let decoded = decode_metadata(metadata)?;
+            strict = decoded.strict;
+            object.insert("metadata".to_owned(), decoded.value["metadata"].clone());
+        }
+        for field in ["apiVersion", "kind"] {
+            if object.get(field).is_some_and(|value| !value.is_string()) {
+                let why = format!("json: cannot unmarshal {field} into Go value of type string");
+                return Err(DecodeError::Type(why));
+            }
+        }
+        let mut value = Value::Object(object);
+        let dropped = self.version.prune(&mut value);
+        strict.extend(dropped.into_iter().map(StrictError::Unknown));
+        Ok(Decoded { value, strict })
+    }
+
+    /// Waits for the definition to change or to go.
+    pub(crate) async fn ended(life: &mut Option<watch::Receiver<()>>) {
+        match life {
+            Some(life) => while life.changed().await.is_ok() {},
+            None => std::future::pending().await,
+        }
+    }
+}
+
+fn decode_metadata(metadata: Value) -> Result<Decoded, DecodeError> {
+    let Some(kind) = Schema::builtin().kind("meta.k8s.io", "v1", "PartialObjectMetadata") else {
+        return Ok(Decoded { value: json!({ "metadata": metadata }), strict: Vec::new() });
+    };
+    kind.decode_value(Value::Object(Map::from_iter([("metadata".to_owned(), metadata)])))
+}
+
+/// Numbers without a fraction are stored as whole ones, however they were written.
+pub(crate) fn whole_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_f64() => {
+            let whole = number.as_f64().filter(|own| own.fract() == 0.0 && own.abs() < 9e15);
+            if let Some(whole) = whole.and_then(|own| format!("{own:.0}").parse::<i64>().ok()) {
+                *value = json!(whole);
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(whole_numbers),
+        Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}

@@ -1,0 +1,295 @@
+//! Two kinds that people define: one shaped like the autoscaler's, one like a set of clones.
+
+use http::Method;
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::super::door::Door;
+use super::{DEFINITIONS, definition, version};
+
+/// A kind with the fields of the autoscaler's.
+fn vertical_autoscaler() -> Value {
+    let amounts = json!({
+        "type": "object",
+        "additionalProperties": {
+            "anyOf": [{ "type": "integer" }, { "type": "string" }], "x-kubernetes-int-or-string": true,
+            "pattern": "^(\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\\+|-)?(([0-9]+(\\.[0-9]*)?)|(\\.[0-9]+))))?$",
+        },
+    });
+    let policy = json!({
+        "type": "object",
+        "properties": {
+            "containerName": { "type": "string" },
+            "mode": { "type": "string", "enum": ["Auto", "Off"] },
+            "minAllowed": amounts, "maxAllowed": amounts,
+            "controlledResources": { "type": "array", "items": { "type": "string" } },
+            "controlledValues": { "type": "string", "enum": ["RequestsAndLimits", "RequestsOnly"] },
+        },
+    });
+    let spec = json!({
+        "type": "object",
+        "required": ["targetRef"],
+        "properties": {
+            "targetRef": {
+                "type": "object", "required": ["kind", "name"], "x-kubernetes-map-type": "atomic",
+                "properties": {
+                    "apiVersion": { "type": "string" }, "kind": { "type": "string" }, "name": { "type": "string" },
+                },
+            },
+            "updatePolicy": {
+                "type": "object",
+                "properties": {
+                    "updateMode": {
+                        "type": "string", "default": "Recreate",
+                        "enum": ["Off", "Initial", "Recreate", "InPlaceOrRecreate", "InPlace", "Auto"],
+                    },
+                    "minReplicas": { "type": "integer", "format": "int32" },
+                },
+            },
+            "resourcePolicy": {
+                "type": "object",
+                "properties": { "containerPolicies": { "type": "array", "items": policy } },
+            },
+        },
+    });
+    let status = json!({
+        "type": "object",
+        "properties": {
+            "recommendation": {
+                "type": "object",
+                "properties": { "containerRecommendations": { "type": "array", "items": {
+                    "type": "object", "required": ["target"],
+                    "properties": {
+                        "containerName": { "type": "string" }, "target": amounts, "lowerBound": amounts,
+                        "upperBound": amounts, "uncappedTarget": amounts,
+                    },
+                }}},
+            },
+            "conditions": { "type": "array", "items": {
+                "type": "object", "required": ["type", "status"],
+                "properties": {
+                    "type": { "type": "string" }, "status": { "type": "string" },
+                    "lastTransitionTime": { "type": "string", "format": "date-time" },
+                    "message": { "type": "string" }, "reason": { "type": "string" },
+                },
+            }},
+        },
+    });
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": {
+            "name": "verticalpodautoscalers.autoscaling.k8s.io",
+            "annotations": { "api-approved.kubernetes.io": "https://github.com/kubernetes/kubernetes/pull/63797" },
+        },
+        "spec": {
+            "group": "autoscaling.k8s.io", "scope": "Namespaced",
+            "names": {
+                "plural": "verticalpodautoscalers", "singular": "verticalpodautoscaler",
+                "kind": "VerticalPodAutoscaler", "shortNames": ["vpa"],
+            },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true, "subresources": { "status": {} },
+                "additionalPrinterColumns": [
+                    { "name": "Mode", "type": "string", "jsonPath": ".spec.updatePolicy.updateMode" },
+                    { "name": "CPU", "type": "string",
+                      "jsonPath": ".status.recommendation.containerRecommendations[0].target.cpu" },
+                    { "name": "Provided", "type": "string",
+                      "jsonPath": ".status.conditions[?(@.type=='RecommendationProvided')].status" },
+                    { "name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp" },
+                ],
+                "schema": { "openAPIV3Schema": {
+                    "type": "object", "required": ["spec"], "properties": { "spec": spec, "status": status },
+                }},
+            }],
+        },
+    })
+}
+
+#[tokio::test]
+async fn the_autoscalers_kind_can_be_defined_and_used() {
+    let door = Door::open(Rules::kep());
+    door.post(DEFINITIONS, &vertical_autoscaler()).await.ok();
+    let path = "/apis/autoscaling.k8s.io/v1/namespaces/default/verticalpodautoscalers";
+    let vpa = json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "web" },
+        "spec": {
+            "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+            "updatePolicy": {},
+            "resourcePolicy": { "containerPolicies": [{
+                "containerName": "*", "minAllowed": { "cpu": "50m", "memory": 1_048_576 }, "unknown": 1,
+            }]},
+        },
+    });
+    let made = door.post(path, &vpa).await;
+    assert_eq!(
+        made.warnings,
+        [r#"299 - "unknown field \"spec.resourcePolicy.containerPolicies[0].unknown\"""#]
+    );
+    let made = made.ok();
+    assert_eq!(made["spec"]["updatePolicy"]["updateMode"], "Recreate");
+    assert_eq!(made["metadata"]["generation"], 1);
+    let status = json!({ "status": {
+        "recommendation": { "containerRecommendations": [{ "containerName": "main", "target": { "cpu": "2" } }] },
+        "conditions": [{ "type": "RecommendationProvided", "status": "True" }],
+    }});
+    let media = "application/merge-patch+json";
+    door.ask(Method::PATCH, &format!("{path}/web/status"), media, status.to_string()).await.ok();
+    let (code, _, message) = door
+        .merge(&format!("{path}/web"), &json!({"spec": {"updatePolicy": {"updateMode": "Sometimes"}}}))
+        .await
+        .refused();
+    assert_eq!(code, 422);
+    assert!(message.contains(
+        "spec.updatePolicy.updateMode: Unsupported value: \"Sometimes\": supported values: \"Off\", \"Initial\", \"Recreate\""
+    ), "{message}");
+    let table = door.table(path).await.ok();
+    let names: Vec<&str> = table["columnDefinitions"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|own| own["name"].as_str().unwrap())
+        .collect();
+    assert_eq!(names, ["Name", "Mode", "CPU", "Provided", "Age"]);
+    assert_eq!(table["rows"][0]["cells"], json!(["web", "Recreate", "2", "True", "0s"]));
+}
+
+/// A kind with the fields of a set of clones: a template, a scale, keyed lists, rules.
+fn clones() -> Value {
+    let mut one = version(
+        "v1alpha1",
+        json!({
+            "type": "object",
+            "required": ["replicas", "selector", "template"],
+            "properties": {
+                "replicas": { "type": "integer", "format": "int32", "minimum": 0, "default": 1 },
+                "selector": {
+                    "type": "object", "x-kubernetes-map-type": "atomic",
+                    "properties": { "matchLabels": { "type": "object", "additionalProperties": { "type": "string" } } },
+                },
+                "template": { "type": "object", "x-kubernetes-preserve-unknown-fields": true },
+                "updateStrategy": {
+                    "type": "object", "default": { "type": "InPlaceIfPossible" },
+                    "properties": {
+                        "type": { "type": "string", "enum": ["ReCreate", "InPlaceIfPossible", "InPlaceOnly"] },
+                        "maxUnavailable": {
+                            "x-kubernetes-int-or-string": true, "anyOf": [{ "type": "integer" }, { "type": "string" }],
+                            "default": "20%",
+                            "x-kubernetes-validations": [{
+                                "rule": "type(self) == int ? self >= 0 : self.matches('^[0-9]+%$')",
+                                "message": "is a number or a percentage",
+                            }],
+                        },
+                    },
+                },
+                "scaleStrategy": {
+                    "type": "object",
+                    "properties": { "podsToDelete": {
+                        "type": "array", "maxItems": 50, "x-kubernetes-list-type": "set",
+                        "items": { "type": "string", "maxLength": 253 },
+                    }},
+                },
+            },
+            "x-kubernetes-validations": [{
+                "rule": "self.selector == oldSelf.selector", "message": "selector is immutable", "fieldPath": ".selector",
+            }],
+        }),
+    );
+    one["schema"]["openAPIV3Schema"]["properties"]["status"] = json!({
+        "type": "object",
+        "properties": {
+            "replicas": { "type": "integer" }, "labelSelector": { "type": "string" },
+            "readyReplicas": { "type": "integer" },
+        },
+    });
+    one["subresources"] = json!({ "status": {}, "scale": {
+        "specReplicasPath": ".spec.replicas", "statusReplicasPath": ".status.replicas",
+        "labelSelectorPath": ".status.labelSelector",
+    }});
+    let mut set = definition("clonesets", "CloneSet", json!([one]));
+    set["spec"]["names"]["shortNames"] = json!(["clone"]);
+    set["spec"]["names"]["categories"] = json!(["all"]);
+    set
+}
+
+const CLONES: &str = "/apis/example.com/v1alpha1/namespaces/default/clonesets";
+
+fn set(name: &str) -> Value {
+    json!({
+        "apiVersion": "example.com/v1alpha1", "kind": "CloneSet", "metadata": { "name": name },
+        "spec": {
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": { "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "a" }] } },
+            "updateStrategy": {},
+        },
+    })
+}
+
+#[tokio::test]
+async fn clones_are_made_scaled_and_held_to_their_rules() {
+    let door = Door::open(Rules::kep());
+    door.post(DEFINITIONS, &clones()).await.ok();
+    let made = door.post(CLONES, &set("web")).await.ok();
+    assert_eq!(made["spec"]["replicas"], 1);
+    assert_eq!(made["spec"]["updateStrategy"]["maxUnavailable"], "20%");
+    assert_eq!(made["spec"]["template"]["spec"]["containers"][0]["name"], "a");
+
+    let scale = format!("{CLONES}/web/scale");
+    let scaled = door.merge(&scale, &json!({"spec": {"replicas": 5}})).await.ok();
+    assert_eq!(scaled["spec"]["replicas"], 5);
+    door.merge(
+        &format!("{CLONES}/web/status"),
+        &json!({"status": {"replicas": 4, "labelSelector": "app=web"}}),
+    )
+    .await
+    .ok();
+    let read = door.get(&scale).await.ok();
+    assert_eq!(read["status"], json!({ "replicas": 4, "selector": "app=web" }));
+    assert_eq!(door.get(&format!("{CLONES}/web")).await.ok()["metadata"]["generation"], 2);
+
+    let table = [
+        (
+            json!({"spec": {"selector": {"matchLabels": {"app": "other"}}}}),
+            "spec.selector: Invalid value: selector is immutable",
+        ),
+        (
+            json!({"spec": {"updateStrategy": {"maxUnavailable": "half"}}}),
+            "spec.updateStrategy.maxUnavailable: Invalid value: \"half\": is a number or a percentage",
+        ),
+        (
+            json!({"spec": {"scaleStrategy": {"podsToDelete": ["a", "a"]}}}),
+            "spec.scaleStrategy.podsToDelete[1]: Duplicate value: \"a\"",
+        ),
+        (json!({"spec": {"replicas": -1}}), "spec.replicas in body should be greater than or equal to 0"),
+    ];
+    for (patch, part) in table {
+        let (code, _, message) = door.merge(&format!("{CLONES}/web"), &patch).await.refused();
+        assert_eq!(code, 422);
+        assert!(message.contains(part), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn what_was_wrong_before_a_rule_came_stays_until_it_is_touched() {
+    let door = Door::open(Rules::kep());
+    let loose = json!({ "type": "object", "properties": {
+        "name": { "type": "string", "maxLength": 20 }, "other": { "type": "string", "maxLength": 20 },
+    }});
+    let first = definition("things", "Thing", json!([version("v1", loose.clone())]));
+    door.post(DEFINITIONS, &first).await.ok();
+    let path = "/apis/example.com/v1/namespaces/default/things";
+    let thing = json!({
+        "apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": "t"}, "spec": {"name": "UPPER"},
+    });
+    door.post(path, &thing).await.ok();
+    let mut strict = loose;
+    strict["properties"]["name"]["pattern"] = json!("^[a-z]+$");
+    strict["properties"]["name"]["x-kubernetes-validations"] = json!([{ "rule": "self != 'UPPER'" }]);
+    strict["properties"]["other"]["default"] = json!("filled");
+    let patch = json!({ "spec": { "versions": [version("v1", strict)] } });
+    door.merge(&format!("{DEFINITIONS}/things.example.com"), &patch).await.ok();
+    let read = door.get(&format!("{path}/t")).await.ok();
+    assert_eq!(read["spec"], json!({ "name": "UPPER", "other": "filled" }), "defaults come when it is read");
+    door.merge(&format!("{path}/t"), &json!({"spec": {"other": "changed"}})).await.ok();
+    let (code, _, _) = door.merge(&format!("{path}/t"), &json!({"spec": {"name": "LOUD"}})).await.refused();
+    assert_eq!(code, 422);
+}

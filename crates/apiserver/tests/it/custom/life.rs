@@ -1,0 +1,155 @@
+//! How definitions come and go.
+
+use futures_util::StreamExt as _;
+use http::{Method, Request};
+use http_body_util::{BodyExt as _, Full};
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::super::door::{Door, admin};
+use super::{DEFINITIONS, definition, version};
+
+const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+
+fn things() -> Value {
+    let spec = json!({ "type": "object", "properties": { "a": { "type": "string" } } });
+    let mut definition = definition("things", "Thing", json!([version("v1", spec)]));
+    definition["spec"]["names"]["shortNames"] = json!(["th"]);
+    definition
+}
+
+fn thing(name: &str) -> Value {
+    json!({ "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": name }, "spec": { "a": "b" } })
+}
+
+#[tokio::test]
+async fn the_next_request_finds_what_was_defined() {
+    let door = Door::open(Rules::kep());
+    assert_eq!(door.get(THINGS).await.status.as_u16(), 404);
+    let made = door.post(DEFINITIONS, &things()).await.ok();
+    assert_eq!(made["status"]["conditions"][1]["type"], "Established");
+    assert_eq!(made["status"]["storedVersions"], json!(["v1"]));
+    door.post(THINGS, &thing("one")).await.ok();
+    let listed = door.get(THINGS).await.ok();
+    assert_eq!((&listed["kind"], &listed["items"][0]["kind"]), (&json!("ThingList"), &json!("Thing")));
+    let resources = door.get("/apis/example.com/v1").await.ok();
+    assert_eq!(resources["resources"][0]["shortNames"], json!(["th"]));
+    assert!(door.get("/apis").await.ok()["groups"].to_string().contains("example.com"));
+    let index = door.get("/openapi/v3").await.ok();
+    assert!(index["paths"]["apis/example.com/v1"]["serverRelativeURL"].is_string());
+    let document = door.get("/openapi/v3/apis/example.com/v1").await.ok();
+    let schema = &document["components"]["schemas"]["com.example.v1.Thing"];
+    assert_eq!(schema["properties"]["spec"]["properties"]["a"]["type"], "string");
+    let patch = &document["paths"]["/apis/example.com/v1/namespaces/{namespace}/things/{name}"]["patch"];
+    assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Thing");
+}
+
+#[tokio::test]
+async fn a_definition_goes_after_its_objects_and_can_come_back_different() {
+    let door = Door::open(Rules::kep());
+    door.post(DEFINITIONS, &things()).await.ok();
+    door.post(THINGS, &thing("free")).await.ok();
+    let mut held = thing("held");
+    held["metadata"]["finalizers"] = json!(["example.com/wait"]);
+    door.post(THINGS, &held).await.ok();
+
+    let own = format!("{DEFINITIONS}/things.example.com");
+    door.delete(&own, &Value::Null).await.ok();
+    let waiting = door.get(&own).await.ok();
+    assert_eq!(waiting["metadata"]["finalizers"], json!(["customresourcecleanup.apiextensions.k8s.io"]));
+    let terminating = waiting["status"]["conditions"].as_array().unwrap().last().unwrap().clone();
+    assert_eq!((&terminating["type"], &terminating["status"]), (&json!("Terminating"), &json!("True")));
+    assert_eq!(door.get(&format!("{THINGS}/free")).await.status.as_u16(), 404);
+    let (code, reason, message) = door.post(THINGS, &thing("late")).await.refused();
+    assert_eq!((code, reason.as_str()), (405, "MethodNotAllowed"));
+    assert!(message.starts_with("create not allowed while custom resource definition is terminating"));
+
+    door.merge(&format!("{THINGS}/held"), &json!({"metadata": {"finalizers": null}})).await.ok();
+    assert_eq!(door.get(&own).await.status.as_u16(), 404);
+    assert_eq!(door.get(THINGS).await.status.as_u16(), 404);
+
+    let mut other = things();
+    other["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]["properties"] =
+        json!({ "b": { "type": "integer", "default": 4 } });
+    door.post(DEFINITIONS, &other).await.ok();
+    assert!(door.get(THINGS).await.ok()["items"].as_array().unwrap().is_empty());
+    assert_eq!(door.post(THINGS, &thing("new")).await.ok()["spec"], json!({ "b": 4 }));
+}
+
+#[tokio::test]
+async fn a_watch_ends_with_the_definition() {
+    let door = Door::open(Rules::kep());
+    door.post(DEFINITIONS, &things()).await.ok();
+    let request = Request::get(format!("{THINGS}?watch=1")).extension(admin()).body(Full::default()).unwrap();
+    let mut stream = door.server.handle(request).await.into_body().into_data_stream();
+    door.post(THINGS, &thing("one")).await.ok();
+    let event: Value = serde_json::from_slice(&stream.next().await.unwrap().unwrap()).unwrap();
+    assert_eq!((&event["type"], &event["object"]["spec"]["a"]), (&json!("ADDED"), &json!("b")));
+    door.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
+    while let Some(line) = stream.next().await {
+        let event: Value = serde_json::from_slice(&line.unwrap()).unwrap();
+        assert_eq!(event["type"], "DELETED");
+    }
+}
+
+#[tokio::test]
+async fn a_name_that_is_taken_waits_until_it_is_free() {
+    let door = Door::open(Rules::kep());
+    door.post(DEFINITIONS, &things()).await.ok();
+    let spec = json!({ "type": "object" });
+    let mut second = definition("others", "Other", json!([version("v1", spec)]));
+    second["spec"]["names"]["shortNames"] = json!(["th"]);
+    let made = door.post(DEFINITIONS, &second).await.ok();
+    let condition = |object: &Value, place: usize| object["status"]["conditions"][place].clone();
+    assert_eq!(condition(&made, 0)["reason"], "ShortNamesConflict");
+    assert_eq!(condition(&made, 0)["message"], "\"th\" is already in use");
+    assert_eq!(condition(&made, 1)["reason"], "NotAccepted");
+    assert_eq!(door.get("/apis/example.com/v1/others").await.status.as_u16(), 404);
+    door.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
+    let now = door.get(&format!("{DEFINITIONS}/others.example.com")).await.ok();
+    assert_eq!(
+        (&condition(&now, 0)["reason"], &condition(&now, 1)["status"]),
+        (&json!("NoConflicts"), &json!("True"))
+    );
+    door.get("/apis/example.com/v1/others").await.ok();
+}
+
+#[tokio::test]
+async fn an_object_is_shown_in_every_version_that_is_served() {
+    let door = Door::open(Rules::kep());
+    let spec = |field: &str| {
+        json!({ "type": "object", "properties": { "a": {"type": "string"}, field: {
+            "type": "string", "default": field,
+        }}})
+    };
+    let mut old = version("v1beta1", spec("old"));
+    old["storage"] = json!(false);
+    old["deprecated"] = json!(true);
+    let both = definition("things", "Thing", json!([old, version("v1", spec("new"))]));
+    door.post(DEFINITIONS, &both).await.ok();
+    let beta = "/apis/example.com/v1beta1/namespaces/default/things";
+    let mut first = thing("one");
+    first["apiVersion"] = json!("example.com/v1beta1");
+    let made = door.post(beta, &first).await;
+    assert_eq!(made.warnings, ["299 - \"example.com/v1beta1 Thing is deprecated\""]);
+    let made = made.ok();
+    assert_eq!(
+        (&made["apiVersion"], &made["spec"]),
+        (&json!("example.com/v1beta1"), &json!({"a": "b", "old": "old"}))
+    );
+    let stable = door.get(&format!("{THINGS}/one")).await.ok();
+    assert_eq!(
+        (&stable["apiVersion"], &stable["spec"]),
+        (&json!("example.com/v1"), &json!({"a": "b", "new": "new"}))
+    );
+    let listed = door.get(beta).await.ok();
+    assert_eq!(listed["items"][0]["apiVersion"], "example.com/v1beta1");
+    let group = door.get("/apis/example.com").await.ok();
+    assert_eq!(group["preferredVersion"]["version"], "v1");
+    let patched = door
+        .ask(Method::PATCH, &format!("{beta}/one"), "application/merge-patch+json", r#"{"spec":{"a":"c"}}"#)
+        .await
+        .ok();
+    assert_eq!(patched["apiVersion"], "example.com/v1beta1");
+    assert_eq!(door.get(&format!("{THINGS}/one")).await.ok()["spec"]["a"], "c");
+}
