@@ -264,7 +264,7 @@ fn kubectl_says_who_one_is_and_what_one_may() {
     );
     run(&["create", "role", "resizer", "--verb=patch", "--resource=pods/resize"]);
     run(&["create", "rolebinding", "tuner", "--role=resizer", "--serviceaccount=default:tuner"]);
-    assert_eq!(run(&["auth", "can-i", "patch", "pods/resize", tuner]).trim(), "yes");
+    assert_eq!(run(&["auth", "can-i", "patch", "pods", "--subresource=resize", tuner]).trim(), "yes");
     assert!(run(&["auth", "can-i", "--list", tuner]).contains("pods/resize"));
     assert!(run(&["auth", "whoami", tuner]).contains("system:serviceaccounts:default"));
     run(&["create", "serviceaccount", "tuner"]);
