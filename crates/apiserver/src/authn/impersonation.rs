@@ -107,7 +107,7 @@ impl Mode {
                 may(Objects { group, resource: "nodes", name, ..Objects::default() })?;
             }
             (None, None) => {
-                may(Objects { group, resource: "users", name: &wanted.name, ..Objects::default() })?
+                may(Objects { group, resource: "users", name: &wanted.name, ..Objects::default() })?;
             }
         }
         if !wanted.uid.is_empty() {

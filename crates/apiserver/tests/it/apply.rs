@@ -59,6 +59,7 @@ impl Teller {
             clock: Arc::new(move || begin + SignedDuration::from_secs(passed.load(Ordering::Relaxed))),
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+            nodes: None,
         };
         Self { server: ApiServer::new(config).unwrap(), seconds, _folder: folder }
     }

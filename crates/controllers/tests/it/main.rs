@@ -78,7 +78,7 @@ async fn until<K: follow::Followed>(api: &Api<K>, name: &str, wanted: impl Fn(&K
             }
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), watching).await.unwrap()
+    tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap()
 }
 
 #[tokio::test]

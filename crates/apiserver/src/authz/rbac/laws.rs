@@ -40,10 +40,8 @@ fn step() -> impl Strategy<Value = Step> {
     let subjects = prop::collection::vec(subject, 0..3);
     let binding = (any::<bool>(), any::<bool>(), namespace, name.clone(), name, subjects, any::<bool>())
         .prop_map(|(cluster, to_cluster, namespace, name, role, subjects, there)| {
-            let key = match cluster {
-                true => format!("clusterrolebindings/{name}"),
-                false => format!("rolebindings/{namespace}/{name}"),
-            };
+            let local = || format!("rolebindings/{namespace}/{name}");
+            let key = if cluster { format!("clusterrolebindings/{name}") } else { local() };
             let kind = if cluster || to_cluster { "ClusterRole" } else { "Role" };
             (key, there.then(|| json!({ "roleRef": { "kind": kind, "name": role }, "subjects": subjects })))
         });

@@ -66,8 +66,8 @@ async fn no_default_role_gives_a_resize() {
     let cluster = Cluster::start();
     let roles = cluster.get(&admin(), &format!("{RBAC}/clusterroles")).await.ok();
     for role in roles["items"].as_array().unwrap() {
-        let rules = role["rules"].to_string();
-        assert!(!rules.contains("pods/resize"), "{}", role["metadata"]["name"]);
+        let given = role["rules"].to_string();
+        assert!(!given.contains("pods/resize"), "{}", role["metadata"]["name"]);
     }
 }
 
@@ -100,10 +100,10 @@ async fn at_a_start_what_is_missing_comes_back_and_what_was_added_stays() {
     drop(server);
     let server = Cluster::open(&place, &pki, super::Settings::at("https://127.0.0.1:6443"));
     cluster = Cluster { place, pki, server, admin_token };
-    let rules = cluster.get(&root, &basic).await.ok();
-    assert_eq!(rules["rules"].as_array().unwrap().len(), 4, "{}", rules["rules"]);
-    assert_eq!(rules["rules"][0], added[0]);
-    assert_eq!(rules["metadata"]["labels"]["own"], "yes");
+    let mended = cluster.get(&root, &basic).await.ok();
+    assert_eq!(mended["rules"].as_array().unwrap().len(), 4, "{}", mended["rules"]);
+    assert_eq!(mended["rules"][0], added[0]);
+    assert_eq!(mended["metadata"]["labels"]["own"], "yes");
     assert_eq!(cluster.get(&root, &discovery).await.ok()["rules"], Value::Null);
     assert!(cluster.get(&root, &view).await.ok()["rules"].as_array().unwrap().len() > 5);
     let subjects = cluster.get(&root, &binding).await.ok();
