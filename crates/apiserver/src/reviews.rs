@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::error::ApiError;
-use crate::exchange::{FieldValidation, answer_value, object};
+use crate::exchange::{FieldValidation, answer_value};
 use crate::kinds::Row;
 use crate::object::metadata;
 use crate::server::Call;
@@ -37,8 +37,8 @@ pub(crate) fn question(row: &Row) -> Option<Question> {
 
 /// Reads a question, and answers it.
 pub(crate) fn answer(call: &Call, question: Question) -> Result<Response<Body>, ApiError> {
-    let decoded = object(&call.head.headers, &call.body, call.row.body, call.server.rules())?;
-    call.warn(FieldValidation::of(&call.query)?.judge(call.row.body, &decoded.strict)?);
+    let decoded = call.read_object()?;
+    call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
     let mut asked = decoded.value;
     asked["kind"] = json!(call.row.kind());
     asked["apiVersion"] = json!(call.row.api_version());
