@@ -279,12 +279,16 @@ impl fmt::Display for Quoted<'_> {
 
 /// Renders errors as Kubernetes aggregates them: one as it is, several as `[a, b]`, each once.
 pub fn aggregate_message(errors: &[FieldError]) -> String {
+    aggregate_texts(&errors.iter().map(FieldError::to_string).collect::<Vec<_>>())
+}
+
+/// Renders texts as Kubernetes aggregates errors: one as it is, several as `[a, b]`, each once.
+pub fn aggregate_texts(texts: &[String]) -> String {
     let mut seen = HashSet::new();
-    let texts = errors.iter().map(FieldError::to_string);
-    let texts: Vec<String> = texts.filter(|text| seen.insert(text.clone())).collect();
+    let texts: Vec<&str> = texts.iter().map(String::as_str).filter(|text| seen.insert(*text)).collect();
     match texts.as_slice() {
         [] => String::new(),
-        [only] => only.clone(),
+        [only] => (*only).to_owned(),
         several => format!("[{}]", several.join(", ")),
     }
 }

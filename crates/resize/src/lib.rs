@@ -20,7 +20,7 @@
 //! | what does a pod ask for, and what class is it? | [`pod`], [`qos`], [`aggregate`] |
 //! | what does it count for while it changes? | [`accounting`] |
 //! | what does the API server fill in? | [`defaulting`], [`alpha`] |
-//! | may it change so? | [`validate`], with [`field`] errors; [`limit_range`] |
+//! | may it change so? | [`validate`], with [`field`] errors; [`limit_range`], [`quota`] |
 //! | does the node take it? | [`admission`], and in which order: [`queue`] |
 //! | in which steps? | [`plan`], and for memory: [`memory`] |
 //! | what is written to the kernel, and what does the kernel's answer mean? | [`cgroup`], [`oom`] |
@@ -46,6 +46,7 @@ pub mod pod;
 pub mod qos;
 pub mod quantity;
 pub mod queue;
+pub mod quota;
 pub mod resource;
 pub mod rules;
 pub mod status;

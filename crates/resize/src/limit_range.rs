@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{LimitRangeItem, LimitRangeSpec, PodSpec, Resour
 
 use crate::accounting::{container_sum, replace_pod_level};
 use crate::aggregate::Role;
-use crate::list::{BadQuantity, ResourceList};
+use crate::list::{BadQuantity, ResourceList, WireList};
 use crate::pod::containers;
 use crate::quantity::Quantity;
 
@@ -49,9 +49,35 @@ pub fn violations(spec: &PodSpec, range: &LimitRangeSpec) -> Result<Vec<String>,
                 }
                 bounds.check(&requests, &limits, &mut found);
             }
-            // Claims to storage have limit ranges too.
             _ => {}
         }
+    }
+    Ok(found)
+}
+
+/// Everything that a limit range has against what a claim to storage requests. Its limits mean nothing.
+pub fn claim_violations(
+    requests: Option<&WireList>,
+    range: &LimitRangeSpec,
+) -> Result<Vec<String>, BadQuantity> {
+    let requests = ResourceList::read(requests)?;
+    let mut found = Vec::new();
+    for item in range.limits.iter().filter(|item| item.type_ == "PersistentVolumeClaim") {
+        let bounds = Bounds::read(item)?;
+        found.extend(
+            bounds
+                .min
+                .iter()
+                .filter_map(|(name, bound)| bounds.below(name, bound, (requests.get(name), None))),
+        );
+        found.extend(bounds.max.iter().filter_map(|(name, bound)| {
+            let rule = format!("maximum {name} usage per {} is {bound}", bounds.per);
+            match requests.get(name) {
+                None => Some(format!("{rule}.  No request is specified")),
+                Some(request) if request > bound => Some(format!("{rule}, but request is {request}")),
+                Some(_) => None,
+            }
+        }));
     }
     Ok(found)
 }

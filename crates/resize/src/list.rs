@@ -71,6 +71,23 @@ impl ResourceList {
         self.combine(other, Ord::max);
     }
 
+    /// Only the resources whose names are wanted.
+    #[must_use]
+    pub fn only(&self, mut wanted: impl FnMut(&str) -> bool) -> Self {
+        Self(self.0.iter().filter(|(name, _)| wanted(name)).cloned().collect())
+    }
+
+    /// What is left after taking `other` away, name by name, but never less than nothing.
+    #[must_use]
+    pub fn less(&self, other: &Self) -> Self {
+        let left = |name: &str, quantity: Quantity| {
+            let taken = other.get(name).map_or(Ok(quantity), |taken| quantity.checked_sub(taken));
+            // What is too far apart for arithmetic was charged in full.
+            taken.unwrap_or(quantity).max(Quantity::ZERO)
+        };
+        Self(self.iter().map(|(name, quantity)| (name.to_owned(), left(name, quantity))).collect())
+    }
+
     /// The list as the API carries it, in canonical form.
     pub fn to_wire(&self) -> WireList {
         self.0.iter().map(|(name, quantity)| (name.clone(), WireQuantity(quantity.to_string()))).collect()

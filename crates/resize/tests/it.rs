@@ -19,6 +19,7 @@ mod it {
     mod prepare;
     mod qos;
     mod quantity;
+    mod quota;
     mod seed;
     mod sizes;
     mod status;

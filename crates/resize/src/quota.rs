@@ -1,0 +1,149 @@
+//! What a namespace may hold: the rules of a resource quota.
+//!
+//! The same rules count twice. When something is written, [`admit`] says whether it fits, and what the quota has
+//! given out then: of a change only what it adds. And whoever keeps the books counts everything there is with
+//! [`measure`], which is when something that shrank or went is given back.
+
+mod counted;
+mod scope;
+
+use k8s_openapi::api::core::v1::{ResourceQuota, ScopedResourceSelectorRequirement};
+
+pub use counted::{Counted, Item};
+
+use crate::list::{BadQuantity, ResourceList};
+use crate::quantity::Quantity;
+
+/// Why a quota does not admit something, in the words of kube-apiserver.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// It asks for more than is left.
+    #[error("exceeded quota: {quota}, requested: {requested}, used: {used}, limited: {limited}")]
+    Exceeded {
+        /// The quota.
+        quota: String,
+        /// What is asked for and not there.
+        requested: String,
+        /// What was given out of it.
+        used: String,
+        /// What there is of it.
+        limited: String,
+    },
+    /// It does not say how much of something it wants that is counted.
+    #[error("failed quota: {quota}: must specify {missing}")]
+    Unspecified {
+        /// The quota.
+        quota: String,
+        /// What is not said, and by whom.
+        missing: String,
+    },
+    /// Nobody has counted yet what there is.
+    #[error("status unknown for quota: {quota}, resources: {resources}")]
+    Unknown {
+        /// The quota.
+        quota: String,
+        /// What was not counted.
+        resources: String,
+    },
+    /// It would give something back by asking for less than nothing.
+    #[error("quota usage is negative for resource(s): {0}")]
+    Negative(String),
+    /// A quantity cannot be read.
+    #[error(transparent)]
+    Unreadable(#[from] BadQuantity),
+}
+
+/// What a quota has given out once something is admitted: nothing to be changed if it does not count there.
+///
+/// `old` is what stands in its stead now. What is only reported, as a status is, is counted but never refused.
+pub fn admit(
+    quota: &ResourceQuota,
+    new: &Counted<'_>,
+    old: Option<&Counted<'_>>,
+    reported: bool,
+) -> Result<Option<ResourceList>, Refusal> {
+    let name = || quota.metadata.name.clone().unwrap_or_default();
+    let status = quota.status.clone().unwrap_or_default();
+    let hard = ResourceList::read(status.hard.as_ref())?;
+    let counted = hard.only(|name| new.counts_for(name));
+    if counted.is_empty() || !scopes(quota).iter().all(|scope| scope::holds(scope, new)) {
+        return Ok(None);
+    }
+    let missing = new.unspecified(&counted)?;
+    if !missing.is_empty() {
+        return Err(Refusal::Unspecified { quota: name(), missing });
+    }
+    let used = ResourceList::read(status.used.as_ref())?;
+    if counted.iter().any(|(name, _)| used.get(name).is_none()) {
+        let names: Vec<&str> = counted.iter().map(|(name, _)| name).collect();
+        return Err(Refusal::Unknown { quota: name(), resources: names.join(",") });
+    }
+    let usage = new.usage()?;
+    let negative: Vec<&str> =
+        usage.iter().filter(|(_, amount)| amount.is_negative()).map(|(name, _)| name).collect();
+    if !negative.is_empty() {
+        return Err(Refusal::Negative(negative.join(",")));
+    }
+    let before = old.filter(|old| scopes(quota).iter().all(|scope| scope::holds(scope, old)));
+    let added = match before {
+        Some(before) => usage.less(&before.usage()?),
+        None => usage,
+    };
+    let added = added.only(|name| hard.get(name).is_some());
+    if added.iter().all(|(_, amount)| amount.is_zero()) {
+        return Ok(None);
+    }
+    let mut total = used.clone();
+    total.add(&added);
+    let exceeded = |name: &str| {
+        let more = added.get(name).is_some_and(|amount| !amount.is_zero());
+        more && matches!((total.get(name), hard.get(name)), (Some(total), Some(hard)) if total > hard)
+    };
+    let beyond = hard.only(exceeded);
+    if !reported && !beyond.is_empty() {
+        let of = |list: &ResourceList| pretty(&list.only(exceeded));
+        return Err(Refusal::Exceeded {
+            quota: name(),
+            requested: of(&added),
+            used: of(&used),
+            limited: of(&hard),
+        });
+    }
+    Ok(Some(total))
+}
+
+/// What a quota's namespace holds of what the quota counts.
+pub fn measure<'a>(
+    quota: &ResourceQuota,
+    items: impl IntoIterator<Item = Counted<'a>>,
+) -> Result<ResourceList, BadQuantity> {
+    let hard = ResourceList::read(quota.spec.as_ref().and_then(|spec| spec.hard.as_ref()))?;
+    let scopes = scopes(quota);
+    let mut used = ResourceList::default();
+    for (name, _) in hard.iter() {
+        used.set(name, Quantity::ZERO);
+    }
+    for item in items {
+        let concerned = hard.iter().any(|(name, _)| item.counts_for(name));
+        if concerned && scopes.iter().all(|scope| scope::holds(scope, &item)) {
+            used.add(&item.usage()?.only(|name| hard.get(name).is_some() && item.counts_for(name)));
+        }
+    }
+    Ok(used)
+}
+
+/// The scopes of a quota, short and long form alike.
+fn scopes(quota: &ResourceQuota) -> Vec<ScopedResourceSelectorRequirement> {
+    let Some(spec) = &quota.spec else { return Vec::new() };
+    let short = spec.scopes.iter().flatten().map(|scope| ScopedResourceSelectorRequirement {
+        scope_name: scope.clone(),
+        operator: "Exists".to_owned(),
+        values: None,
+    });
+    let long = spec.scope_selector.iter().flat_map(|selector| selector.match_expressions.iter().flatten());
+    short.chain(long.cloned()).collect()
+}
+
+fn pretty(list: &ResourceList) -> String {
+    list.iter().map(|(name, amount)| format!("{name}={amount}")).collect::<Vec<_>>().join(",")
+}
