@@ -8,7 +8,7 @@ use std::{
     task::{Context, Waker},
 };
 
-use plumb_store::{Conflict, Edit, Options, Store, Ticket, UpdateError, WatchEnd, Write, WriteError};
+use plumb_store::{Conflict, Edit, Expect, Options, Store, Ticket, UpdateError, WatchEnd, Write, WriteError};
 use proptest::prelude::*;
 
 use crate::{
@@ -55,6 +55,31 @@ fn nobody_learns_of_a_write_before_it_is_durable_and_nobody_waits_to_read() {
     assert!(matches!(refused.wait(), Err(UpdateError::Refused("seen 2"))));
     assert_eq!(texts(&store, ""), [("a".into(), "2+1".into())]);
     assert_eq!((watch.wait_next().unwrap().revision, watch.wait_next().unwrap().revision), (2, 3));
+}
+
+#[test]
+fn a_writer_that_takes_its_time_sees_what_was_accepted_and_hears_of_a_lost_race_at_once() {
+    let disk = SimDisk::default();
+    let store = open(&disk, small());
+    put(&store, "a", "1");
+    let seen = store.newest(&key("a")).unwrap();
+    disk.hold_syncs();
+    let mut other = store.write(Write::put(key("a"), "2"));
+    disk.wait_for_held_sync();
+    let mine = |seen: u64| Write::put(key("a"), "mine").expect(Expect::Revision(seen));
+    // The race is lost, and nothing of the transaction happened.
+    let lost = store.attempt(vec![mine(seen.mod_revision), Write::create(key("b"), "beside")]);
+    assert_eq!(lost.unwrap_err().key, key("a"));
+    let newest = store.newest(&key("a")).unwrap();
+    assert_eq!((text(&newest), store.newest(&key("b"))), ("2".into(), None));
+    let mut settled = store.settled();
+    let mut won = store.attempt(vec![mine(newest.mod_revision), Write::create(key("b"), "beside")]).unwrap();
+    assert!(is_pending(&mut other) && is_pending(&mut settled) && is_pending(&mut won));
+    disk.let_syncs_go();
+    settled.wait().unwrap();
+    let events = won.wait().unwrap();
+    assert_eq!(events.iter().map(|event| event.revision).collect::<Vec<_>>(), [3, 4]);
+    assert_eq!(texts(&store, ""), [("a".into(), "mine".into()), ("b".into(), "beside".into())]);
 }
 
 #[test]
