@@ -24,11 +24,27 @@
 //! A plugin may be asked about the same write again, if somebody came between; it has no effects of its own. What
 //! is to be written beside the object is a charge.
 
+mod claim_resize;
+pub(crate) mod condition;
+mod defaults;
+mod limit_ranger;
 mod namespace_lifecycle;
 mod no_escalation;
 mod node_restriction;
+mod plugins;
 mod pod_resize;
+mod priority;
+mod resource_quota;
+mod runtime_class;
+mod service_account;
+mod stored;
+mod webhook;
 
+pub use plugins::{Plugins, UnknownPlugin};
+pub(crate) use priority::system_classes;
+
+use plumb_apischema::Schema;
+use plumb_apischema::schema::Kind;
 use plumb_store::Write;
 use serde_json::{Value, json};
 
@@ -37,6 +53,7 @@ use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::server::{ApiServer, Call};
 use crate::target::{Query, Verb};
+use webhook::Webhooks;
 
 /// What a write does to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -162,6 +179,31 @@ impl<'a> Attributes<'a> {
         (self.row.group(), self.row.plural()) == (group, plural)
     }
 
+    /// Whether old and new are objects of the kind that the address names.
+    pub(crate) fn is_whole(&self) -> bool {
+        matches!(
+            self.subresource,
+            None | Some("status" | "resize" | "ephemeralcontainers" | "finalize" | "approval")
+        )
+    }
+
+    /// Group, version and kind of old and new.
+    pub(crate) fn kind(&self) -> (&str, &str, &str) {
+        match self.subresource {
+            Some("binding") => ("", "v1", "Binding"),
+            Some("eviction") => ("policy", "v1", "Eviction"),
+            Some("scale") => ("autoscaling", "v1", "Scale"),
+            Some("token") => ("authentication.k8s.io", "v1", "TokenRequest"),
+            _ => (self.row.group(), self.row.version(), self.row.kind()),
+        }
+    }
+
+    /// The fields of old and new, if they are of a kind of Kubernetes itself.
+    pub(crate) fn body(&self) -> Option<&'static Kind> {
+        let (group, version, kind) = self.kind();
+        Schema::builtin().kind(group, version, kind)
+    }
+
     /// The refusal of this write.
     pub(crate) fn forbidden(&self, why: &str) -> ApiError {
         let name = match (self.name, self.generate_name) {
@@ -214,19 +256,31 @@ pub(crate) trait Plugin: Send + Sync {
 /// All who have a say, in order.
 pub(crate) struct Chain {
     plugins: Vec<Box<dyn Plugin>>,
+    webhooks: Webhooks,
+    quota: bool,
 }
 
 impl Chain {
     /// The plugins that are on, in the order of kube-apiserver.
-    pub(crate) fn new() -> Self {
-        Self {
-            plugins: vec![
-                Box::new(no_escalation::NoEscalation),
-                Box::new(namespace_lifecycle::NamespaceLifecycle),
-                Box::new(node_restriction::NodeRestriction),
-                Box::new(pod_resize::PodResize),
-            ],
-        }
+    pub(crate) fn new(on: &Plugins) -> Self {
+        let all: [Box<dyn Plugin>; 14] = [
+            Box::new(no_escalation::NoEscalation),
+            Box::new(namespace_lifecycle::NamespaceLifecycle),
+            Box::new(limit_ranger::LimitRanger),
+            Box::new(service_account::ServiceAccount),
+            Box::new(node_restriction::NodeRestriction),
+            Box::new(defaults::TaintNodesByCondition),
+            Box::new(priority::Priority),
+            Box::new(defaults::DefaultTolerationSeconds),
+            Box::new(defaults::DefaultStorageClass),
+            Box::new(defaults::StorageObjectInUseProtection),
+            Box::new(claim_resize::PersistentVolumeClaimResize),
+            Box::new(runtime_class::RuntimeClass),
+            Box::new(defaults::DefaultIngressClass),
+            Box::new(pod_resize::PodResize),
+        ];
+        let plugins = all.into_iter().filter(|plugin| on.is_on(plugin.name())).collect();
+        Self { plugins, webhooks: Webhooks::new(on), quota: on.is_on(resource_quota::NAME) }
     }
 
     fn concerned<'a>(&'a self, attributes: &'a Attributes<'a>) -> impl Iterator<Item = &'a dyn Plugin> {
@@ -234,28 +288,34 @@ impl Chain {
     }
 
     /// Has everyone change what is to be written.
-    #[expect(clippy::unused_async, reason = "webhooks are called here")]
     pub(crate) async fn mutate(&self, attributes: &Attributes<'_>, new: &mut Value) -> Result<(), ApiError> {
         for plugin in self.concerned(attributes) {
             plugin.mutate(attributes, new)?;
+        }
+        let Some(mut round) = self.webhooks.round(attributes)? else { return Ok(()) };
+        self.webhooks.mutate(&mut round, attributes, new).await?;
+        if round.is_needed() {
+            // What a webhook changed may be news to the plugins, and to the webhooks before it.
+            for plugin in self.concerned(attributes) {
+                plugin.mutate(attributes, new)?;
+            }
+            self.webhooks.mutate(&mut round, attributes, new).await?;
         }
         Ok(())
     }
 
     /// Has everyone judge what is to be written.
-    #[expect(clippy::unused_async, reason = "webhooks are called here")]
     pub(crate) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
         for plugin in self.concerned(attributes) {
             plugin.validate(attributes, new)?;
         }
-        Ok(())
+        self.webhooks.validate(attributes, new).await
     }
 
     /// What has to be written together with the object: nothing, unless a quota counts it.
     ///
     /// Each write expects what was seen, so that whoever counts at the same time counts again.
-    #[expect(clippy::unnecessary_wraps, clippy::unused_self, reason = "quotas refuse here")]
-    pub(crate) fn charge(&self, _: &Attributes<'_>, _: &Value) -> Result<Vec<Write>, ApiError> {
-        Ok(Vec::new())
+    pub(crate) fn charge(&self, attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Write>, ApiError> {
+        if self.quota { resource_quota::charge(attributes, new) } else { Ok(Vec::new()) }
     }
 }

@@ -20,12 +20,12 @@ use crate::write::Attempts;
 
 /// How an object is to be deleted.
 #[derive(Clone, Debug, Default)]
-struct Options {
+pub(crate) struct Options {
     grace: Option<i64>,
     uid: Option<String>,
     revision: Option<String>,
     propagation: Option<String>,
-    dry_run: bool,
+    pub(crate) dry_run: bool,
     /// All of them, as they were given.
     body: Value,
 }
@@ -40,6 +40,11 @@ impl Options {
             }
             _ => Value::Null,
         };
+        Self::read(call, body)
+    }
+
+    /// Reads a body that is known already, or else the query of a request.
+    pub(crate) fn read(call: &Call, body: Value) -> Result<Self, ApiError> {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
         let grace = match body["gracePeriodSeconds"].as_i64() {
             Some(grace) => Some(grace),
@@ -69,7 +74,7 @@ impl Options {
 }
 
 /// What becomes of an object that is to go.
-enum Fate {
+pub(crate) enum Fate {
     /// It is gone.
     Gone,
     /// It is marked, and goes when its node is done with it and nothing holds it.
@@ -163,7 +168,8 @@ async fn try_remove(
     }))
 }
 
-fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
+/// What becomes of an object that is deleted.
+pub(crate) fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
     let mut object = old.clone();
     hold_for_dependents(options, &mut object);
     if call.row.is_definition() {
@@ -219,7 +225,13 @@ fn hold_for_dependents(options: &Options, object: &mut Value) {
     }
 }
 
-fn preconditions(call: &Call, options: &Options, object: &Value, stored: &Object) -> Result<(), ApiError> {
+/// Refuses to delete another object, or another version, than the client means.
+pub(crate) fn preconditions(
+    call: &Call,
+    options: &Options,
+    object: &Value,
+    stored: &Object,
+) -> Result<(), ApiError> {
     let refuse = |what: &str, wanted: &str, found: &str| {
         let why =
             format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");

@@ -17,6 +17,8 @@ pub struct ApiError {
     pub message: String,
     /// What it is about.
     pub details: Option<Box<Details>>,
+    /// The `Status` that somebody else refuses with.
+    given: Option<Box<Value>>,
 }
 
 /// What a refusal is about.
@@ -52,7 +54,7 @@ fn qualified(group: &str, resource: &str) -> String {
 
 impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, given: None }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
@@ -60,6 +62,11 @@ impl ApiError {
             Details { name: name.into(), group: group.into(), kind: kind.into(), ..Details::default() };
         self.details = Some(Box::new(details));
         self
+    }
+
+    /// A refusal as somebody else put it, in a `Status` of theirs.
+    pub(crate) fn given(code: StatusCode, message: impl Into<String>, status: Value) -> Self {
+        Self { given: Some(Box::new(status)), ..Self::new(code, "", message) }
     }
 
     /// The request makes no sense.
@@ -270,6 +277,9 @@ impl ApiError {
 
     /// The `Status` object.
     pub fn to_status(&self) -> Value {
+        if let Some(status) = &self.given {
+            return (**status).clone();
+        }
         let mut status = json!({
             "kind": "Status",
             "apiVersion": "v1",

@@ -12,8 +12,7 @@
 //! which are `plumb-resize`'s, see them as types.
 
 pub mod accounts;
-#[expect(dead_code, reason = "webhooks and the switches of plugins read the rest")]
-mod admission;
+pub mod admission;
 mod alpha;
 mod arrival;
 pub mod authn;

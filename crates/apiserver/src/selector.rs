@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use crate::error::ApiError;
 
 /// A label selector: every requirement must hold.
@@ -33,6 +35,31 @@ impl LabelSelector {
             .map(|part| Requirement::parse(part).ok_or_else(|| unparsable(text, part)))
             .collect::<Result<_, _>>()
             .map(Self)
+    }
+
+    /// Reads a selector as objects carry it: `matchLabels` and `matchExpressions`. None selects everything; one
+    /// that makes no sense, nothing.
+    pub fn of(selector: &Value) -> Self {
+        let labels =
+            selector["matchLabels"].as_object().into_iter().flatten().map(|(key, value)| Requirement {
+                key: key.clone(),
+                operator: Operator::In(vec![value.as_str().unwrap_or_default().to_owned()]),
+            });
+        let expressions = selector["matchExpressions"].as_array().into_iter().flatten().map(|expression| {
+            let values = expression["values"].as_array().into_iter().flatten();
+            let values = values.filter_map(|value| value.as_str().map(str::to_owned)).collect();
+            Requirement {
+                key: expression["key"].as_str().unwrap_or_default().to_owned(),
+                operator: match expression["operator"].as_str() {
+                    Some("NotIn") => Operator::NotIn(values),
+                    Some("Exists") => Operator::Exists,
+                    Some("DoesNotExist") => Operator::DoesNotExist,
+                    Some("In") => Operator::In(values),
+                    _ => Operator::In(Vec::new()),
+                },
+            }
+        });
+        Self(labels.chain(expressions).collect())
     }
 
     /// Whether it selects everything.

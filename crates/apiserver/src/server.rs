@@ -20,7 +20,7 @@ use serde_json::{Value, json};
 use tokio::sync::Semaphore;
 
 use crate::accounts::Accounts;
-use crate::admission::{Chain, Warnings};
+use crate::admission::{Chain, Plugins, Warnings};
 use crate::arrival::Arrivals;
 use crate::authn::{Authenticator, User, impersonate};
 use crate::authz::{self, About, Ask, Authorizer, Selectors};
@@ -56,6 +56,8 @@ pub struct Config {
     pub authenticator: Authenticator,
     /// The way to the nodes, for logs; without one they are not to be had.
     pub nodes: Option<NodeLink>,
+    /// Who has a say in writes.
+    pub plugins: Plugins,
 }
 
 /// How much may be asked at once; watches and logs don't count as requests under way. As upstream's defaults, where
@@ -133,12 +135,13 @@ impl ApiServer {
     /// An API server over a store. What every cluster has from the start is made if it is not there.
     pub fn new(config: Config) -> Result<Self, ApiError> {
         let limits = config.limits;
+        let chain = Chain::new(&config.plugins);
         let shared = Shared {
             authorizer: Authorizer::new(&config.store),
             config,
             kinds: ArcSwap::from_pointee(Kinds::builtin()),
             definitions: Definitions::default(),
-            admission: Chain::new(),
+            admission: chain,
             documents: Documents::default(),
             arrivals: Arrivals::new(limits.bodies, limits.body),
             reading: Semaphore::new(limits.reading),
@@ -146,7 +149,7 @@ impl ApiServer {
             metrics: Metrics::default(),
         };
         let server = Self { shared: Arc::new(shared) };
-        write::make_first_namespaces(&server)?;
+        write::make_first_objects(&server)?;
         authz::defaults::ensure(&server)?;
         server.load_definitions()?;
         Ok(server)

@@ -1,5 +1,6 @@
 //! What hangs below an object: its status, its scale, a resize, a binding.
 
+mod eviction;
 mod scale;
 
 use http::{Response, StatusCode};
@@ -41,6 +42,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         }
         ("log", Verb::Get) if is_pod => nodes::log::answer(call).await,
         ("proxy", _) if is_node => nodes::proxy::answer(call).await,
+        ("eviction", Verb::Create) if is_pod => eviction::evict(call).await,
         ("scale", Verb::Get) => scale::get(call),
         ("scale", Verb::Update | Verb::Patch) => scale::change(call).await,
         _ => Err(ApiError::no_such_path()),

@@ -29,6 +29,7 @@ mod resource_name;
 mod service;
 mod storage;
 mod template;
+mod webhook;
 
 use plumb_apischema::schema::Scope;
 use plumb_resize::field::FieldError;
@@ -170,6 +171,10 @@ const ROWS: &[Row] = &[
         .checked(policy::disruption_budget, policy::disruption_budget_update),
     Row::new("scheduling.k8s.io", "PriorityClass")
         .checked(policy::priority_class, policy::priority_class_update),
+    Row::new("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
+        .checked(webhook::create, webhook::update),
+    Row::new("admissionregistration.k8s.io", "ValidatingWebhookConfiguration")
+        .checked(webhook::create, webhook::update),
     Row::new("coordination.k8s.io", "Lease").checked(policy::lease, policy::lease_update),
     Row::new("coordination.k8s.io", "LeaseCandidate").named(Name::Key),
     Row::new(RBAC, "Role").named(Name::Segment).metadata_again().checked(rbac::role, rbac::role_update),

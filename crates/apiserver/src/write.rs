@@ -17,7 +17,7 @@ use uuid::Uuid;
 pub(crate) use attempt::Attempts;
 pub(crate) use part::Part;
 
-use crate::admission::{Attributes, Operation};
+use crate::admission::{Attributes, Operation, system_classes};
 use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::custom::presented_value;
@@ -68,6 +68,8 @@ async fn admit_new(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiE
         attributes.namespace = Some(&name);
     }
     call.server.admission().mutate(&attributes, &mut asked).await?;
+    // Nobody moves it elsewhere on the way.
+    set_namespace(call, &mut asked)?;
     let generates = meta(&asked, "name").is_empty() && !meta(&asked, "generateName").is_empty();
     for _ in 1..NAMES {
         if !generates {
@@ -98,16 +100,17 @@ async fn try_make(
     chain.validate(&attributes, &new).await?;
     let key = call.row.key(call.namespace(), &name)?;
     let mut attempts = Attempts::new(server, &call.row, key);
-    let found = attempts.begin()?;
-    if found.is_some() {
-        return attempts.settled(Ok(None)).await;
-    }
-    if attributes.dry_run {
-        chain.charge(&attributes, &new)?;
-        return attempts.settled(show_value(call, StatusCode::CREATED, new).map(Some)).await;
-    }
-    let Some(event) = attempts.commit(None, Some(&new), || chain.charge(&attributes, &new)).await? else {
-        return attempts.settled(Ok(None)).await;
+    let charge = || chain.charge(&attributes, &new);
+    let done = match attempts.begin()? {
+        Some(_) => Ok(None),
+        None if attributes.dry_run => {
+            let tried = charge().and_then(|_| show_value(call, StatusCode::CREATED, new.clone()).map(Some));
+            return attempts.settled(tried).await;
+        }
+        None => attempts.commit(None, Some(&new), charge).await,
+    };
+    let Ok(Some(event)) = done else {
+        return attempts.settled(done.map(|_| None)).await;
     };
     let stored = event.current().ok_or_else(|| ApiError::internal("a create stored nothing"))?;
     show(call, StatusCode::CREATED, &stored.value).map(Some)
@@ -206,6 +209,8 @@ async fn try_change(
     }
     let (chain, attributes) = (call.server.admission(), Attributes::of(call, Operation::Update, &old)?);
     chain.mutate(&attributes, &mut new).await?;
+    // Nobody makes it another object on the way.
+    same_object(call, &old, &mut new, &revision)?;
     let kept = managers::take(&mut new);
     part.prepare_update(call, &old, &mut new)?;
     managers::put(&mut new, kept);
@@ -285,17 +290,16 @@ pub(crate) fn begin(server: &ApiServer, row: &Row, new: &mut Value) {
     let prefix = fields.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
     let named = fields.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
     if !named && !prefix.is_empty() {
-        fields.insert("name".into(), json!(generate_name(&prefix)));
+        fields.insert("name".into(), json!(generate_name(&prefix, Uuid::new_v4())));
     }
     fields.insert("uid".into(), json!(Uuid::new_v4().to_string()));
     fields.insert("creationTimestamp".into(), json!(now));
 }
 
 /// A name that nobody has, as likely as not, after a prefix: five letters that make no words.
-fn generate_name(prefix: &str) -> String {
+pub(crate) fn generate_name(prefix: &str, random: Uuid) -> String {
     const LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
     const LONGEST_PREFIX: usize = 63 - 5;
-    let random = Uuid::new_v4();
     let suffix =
         random.as_bytes()[..5].iter().map(|byte| char::from(LETTERS[usize::from(*byte) % LETTERS.len()]));
     prefix.chars().take(LONGEST_PREFIX).chain(suffix).collect()
@@ -397,23 +401,30 @@ pub(crate) fn store_failed(error: &WriteError) -> ApiError {
     }
 }
 
-/// Makes the namespaces that every cluster has.
-pub(crate) fn make_first_namespaces(server: &ApiServer) -> Result<(), ApiError> {
-    let Some(row) = server.kinds().find("", "namespaces") else { return Ok(()) };
-    for name in ["default", "kube-system", "kube-public", "kube-node-lease"] {
-        let key: Key = row.key(None, name)?;
-        if server.store().get(&key).is_some() {
-            continue;
-        }
-        let mut namespace = json!({ "metadata": { "name": name } });
-        begin(server, &row, &mut namespace);
-        strategy::complete(&row, &Value::Null, &mut namespace, server)?;
-        strategy::prepare_create(&row, &mut namespace, server)?;
-        let write = Write::create(key, encode(&row, &namespace)?);
-        match server.store().write(write).wait() {
-            Ok(_) | Err(WriteError::Conflict(_)) => {}
-            Err(error) => return Err(store_failed(&error)),
-        }
+/// Makes the objects that every cluster has.
+pub(crate) fn make_first_objects(server: &ApiServer) -> Result<(), ApiError> {
+    let namespaces = ["default", "kube-system", "kube-public", "kube-node-lease"];
+    for name in namespaces {
+        make_first(server, ("", "namespaces"), json!({ "metadata": { "name": name } }))?;
+    }
+    for class in system_classes() {
+        make_first(server, ("scheduling.k8s.io", "priorityclasses"), class)?;
     }
     Ok(())
+}
+
+/// Makes an object without a namespace, unless it is there.
+fn make_first(server: &ApiServer, (group, plural): (&str, &str), mut object: Value) -> Result<(), ApiError> {
+    let Some(row) = server.kinds().find(group, plural) else { return Ok(()) };
+    let key: Key = row.key(None, meta(&object, "name"))?;
+    if server.store().get(&key).is_some() {
+        return Ok(());
+    }
+    begin(server, &row, &mut object);
+    strategy::complete(&row, &Value::Null, &mut object, server)?;
+    strategy::prepare_create(&row, &mut object, server)?;
+    match server.store().write(Write::create(key, encode(&row, &object)?)).wait() {
+        Ok(_) | Err(WriteError::Conflict(_)) => Ok(()),
+        Err(error) => Err(store_failed(&error)),
+    }
 }

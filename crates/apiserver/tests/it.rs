@@ -5,6 +5,7 @@
 mod it {
     mod absurd;
     mod access;
+    mod admission;
     mod apply;
     mod authn;
     mod backward;
@@ -13,17 +14,20 @@ mod it {
     mod defaults;
     mod door;
     mod ephemeral;
+    mod evictions;
     mod formats;
     mod logs;
     mod objects;
     mod observed;
     mod pki;
+    mod quotas;
     mod resizes;
     mod serve;
     mod shared_storage;
     mod tables;
     mod validation;
     mod watches;
+    mod webhooks;
 
     use serde_json::Value;
 

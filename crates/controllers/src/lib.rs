@@ -6,7 +6,7 @@
 //!      └──────────────────────── the API ◀────────────────────────────────┘
 //! ```
 //!
-//! A controller is a pure decision over what is there ([`accounts`], [`root_ca`], [`aggregation`]) and a thin loop
+//! A controller is a pure decision over what is there ([`accounts`], [`root_ca`], [`aggregation`], [`quota`]) and a thin loop
 //! ([`follow`]) that follows the API and does what was decided. It reaches the cluster only through
 //! [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers see by the eyes of one user, and each
 //! writes as its own, which the default roles know. What they do is idempotent: a lost race or a lost watch costs
@@ -15,6 +15,7 @@
 pub mod accounts;
 pub mod aggregation;
 pub mod follow;
+pub mod quota;
 pub mod root_ca;
 
 use kube::Client;

@@ -53,6 +53,13 @@ pub(crate) struct Up {
     /// Feature gates, such as `InPlacePodVerticalScaling=false`.
     #[arg(long, default_value = "", value_name = "A=true,B=false", hide_default_value = true)]
     pub(crate) feature_gates: Gates,
+    /// Admission plugins to run besides the usual ones, by the names of kube-apiserver. `ServiceAccount` is off as
+    /// long as nothing here makes service accounts.
+    #[arg(long, default_value = "", value_name = "A,B", hide_default_value = true)]
+    pub(crate) enable_admission_plugins: String,
+    /// Admission plugins not to run, such as `LimitRanger,ResourceQuota`.
+    #[arg(long, default_value = "", value_name = "A,B", hide_default_value = true)]
+    pub(crate) disable_admission_plugins: String,
     /// Which parts to run.
     #[arg(
         long,

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 use jiff::Timestamp;
 use plumb_apiserver::accounts::{Accounts, Settings};
+use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
@@ -55,13 +56,15 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let accounts = Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings)
         .context("the key of service accounts is of another kind")?;
 
+    let rules = Rules::new(args.resize_dialect, args.feature_gates.clone());
     let server = ApiServer::new(Config {
         store: store.clone(),
-        rules: Rules::new(args.resize_dialect, args.feature_gates),
+        rules: rules.clone(),
         clock: Arc::new(Timestamp::now),
         limits: Limits::default(),
         authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
         nodes: Some(NodeLink::new(&pki)?),
+        plugins: plugins(&args)?,
     })
     .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
@@ -83,7 +86,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let tls = serve::tls(&pki)?;
     let listener = listener.counting(server.failed_handshakes());
     let controllers = args.components.contains(&Component::Controllers);
-    let controllers = controllers.then(|| controllers::start(&server, authority));
+    let controllers = controllers.then(|| controllers::start(&server, authority, rules));
     let serving = tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), server, shutdown));
 
     println!("plumb is ready at {url}; export KUBECONFIG={}", kubeconfig.display());
@@ -98,6 +101,16 @@ async fn up(args: Up) -> anyhow::Result<()> {
     drop(controllers);
     store.close();
     Ok(())
+}
+
+/// Who has a say in writes. Pods are asked for a service account only if somebody makes service accounts, or if it
+/// is asked for.
+fn plugins(args: &Up) -> anyhow::Result<Plugins> {
+    let (enable, mut disable) = (&args.enable_admission_plugins, args.disable_admission_plugins.clone());
+    if !enable.split(',').any(|name| name.trim() == "ServiceAccount") {
+        disable.push_str(",ServiceAccount");
+    }
+    Ok(Plugins::new(enable, &disable)?)
 }
 
 /// Writes the administrator's kubeconfig. A file of somebody else's is added to, and its context is kept.

@@ -108,6 +108,7 @@ impl Cluster {
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
             nodes: None,
+            plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
         };
         ApiServer::new(config).unwrap()
     }

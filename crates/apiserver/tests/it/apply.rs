@@ -60,6 +60,7 @@ impl Teller {
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
             nodes: None,
+            plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
         };
         Self { server: ApiServer::new(config).unwrap(), seconds, _folder: folder }
     }

@@ -6,6 +6,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
+use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
@@ -49,12 +50,22 @@ impl Answer {
 pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
 impl Door {
+    /// Nobody makes service accounts here, so pods are not asked for one.
     pub(crate) fn open(rules: Rules) -> Self {
-        Self::with_nodes(rules, None)
+        Self::with(rules, None, Plugins::new("", "ServiceAccount").unwrap())
     }
 
     /// The same with a way to nodes.
     pub(crate) fn with_nodes(rules: Rules, nodes: Option<NodeLink>) -> Self {
+        Self::with(rules, nodes, Plugins::new("", "ServiceAccount").unwrap())
+    }
+
+    /// The same with other plugins.
+    pub(crate) fn open_with(rules: Rules, plugins: Plugins) -> Self {
+        Self::with(rules, None, plugins)
+    }
+
+    fn with(rules: Rules, nodes: Option<NodeLink>, plugins: Plugins) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
         let now: Timestamp = NOW.parse().unwrap();
@@ -66,6 +77,7 @@ impl Door {
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
             nodes,
+            plugins,
         };
         Self { server: ApiServer::new(config).unwrap(), store, _folder: folder }
     }

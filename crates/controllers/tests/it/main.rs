@@ -2,6 +2,8 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod quotas;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +13,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRole;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
+use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::{ApiServer, Config, Limits};
@@ -40,6 +43,7 @@ impl Cluster {
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
             nodes: None,
+            plugins: Plugins::default(),
         })
         .unwrap();
         let client = |user: User| Client::new(server.inside(user), "default");

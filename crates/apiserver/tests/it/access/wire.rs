@@ -43,6 +43,7 @@ impl Served {
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, clock),
             nodes: None,
+            plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
         };
         let (trigger, shutdown) = serve::shutdown();
         let (url, tls) = (listener.url(), serve::tls(&pki).unwrap());

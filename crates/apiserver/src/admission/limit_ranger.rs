@@ -1,0 +1,130 @@
+//! Limit ranges: what pods and claims get that say nothing, and what they may ask for.
+
+use k8s_openapi::api::core::v1::{LimitRange, LimitRangeSpec, PersistentVolumeClaim};
+use plumb_resize::field::aggregate_texts;
+use plumb_resize::limit_range::{claim_violations, violations};
+use serde::Deserialize as _;
+use serde_json::{Map, Value, json};
+
+use super::{Attributes, Operation, Plugin, stored};
+use crate::error::ApiError;
+use crate::object::{is_deleting, metadata};
+use crate::pods::typed;
+
+/// Holds pods, when they come to be and when they are resized, and claims to the limit ranges of their namespace.
+pub(super) struct LimitRanger;
+
+impl Plugin for LimitRanger {
+    fn name(&self) -> &'static str {
+        "LimitRanger"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        let resize = attributes.subresource == Some("resize")
+            || (attributes.subresource.is_none() && attributes.server.rules().main_door);
+        match attributes.operation {
+            Operation::Create => attributes.is("", "pods") || attributes.is("", "persistentvolumeclaims"),
+            Operation::Update => {
+                (resize && attributes.is_below("", "pods")) || attributes.is("", "persistentvolumeclaims")
+            }
+            Operation::Delete => false,
+        }
+    }
+
+    fn mutate(&self, attributes: &Attributes<'_>, new: &mut Value) -> Result<(), ApiError> {
+        if !attributes.is_below("", "pods") || !concerns(attributes, new) {
+            return Ok(());
+        }
+        for range in ranges(attributes)? {
+            fill_in(new, &range);
+        }
+        Ok(())
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
+        if !concerns(attributes, new) {
+            return Ok(());
+        }
+        for range in ranges(attributes)? {
+            let against = if attributes.is_below("", "pods") {
+                violations(&typed(new)?.spec.unwrap_or_default(), &range)
+            } else {
+                let claim = PersistentVolumeClaim::deserialize(new)
+                    .map_err(|error| ApiError::bad_request(format!("not a claim: {error}")))?;
+                let resources = claim.spec.and_then(|spec| spec.resources);
+                claim_violations(resources.and_then(|resources| resources.requests).as_ref(), &range)
+            };
+            let against = against.map_err(|error| ApiError::bad_request(error.to_string()))?;
+            if !against.is_empty() {
+                return Err(attributes.forbidden(&aggregate_texts(&against)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether resources are at stake. A pod that changes otherwise keeps what it was admitted with, and so does what
+/// is on its way out.
+fn concerns(attributes: &Attributes<'_>, new: &Value) -> bool {
+    let old = attributes.old;
+    if old.is_null() {
+        return true;
+    }
+    !is_deleting(old)
+        && (attributes.subresource.is_some()
+            || !attributes.is("", "pods")
+            || resources(old).ne(resources(new)))
+}
+
+/// What each container of a pod asks for, and the pod as a whole.
+fn resources(pod: &Value) -> impl Iterator<Item = Option<&Value>> {
+    let lists = ["containers", "initContainers"].map(|list| pod["spec"][list].as_array());
+    let each = lists.into_iter().flatten().flatten().map(|container| container.get("resources"));
+    each.chain([pod["spec"].get("resources")])
+}
+
+fn ranges(attributes: &Attributes<'_>) -> Result<Vec<LimitRangeSpec>, ApiError> {
+    let found: Vec<LimitRange> = stored::all(attributes.server, ("", "limitranges"), attributes.namespace)?;
+    Ok(found.into_iter().filter_map(|range| range.spec).collect())
+}
+
+/// Gives containers what a limit range has for those that say nothing, and notes on the pod what that was.
+fn fill_in(pod: &mut Value, range: &LimitRangeSpec) {
+    let (mut requests, mut limits) = (Map::new(), Map::new());
+    for item in range.limits.iter().filter(|item| item.type_ == "Container") {
+        let take = |from: &Option<std::collections::BTreeMap<_, _>>, to: &mut Map<String, Value>| {
+            to.extend(
+                from.iter().flatten().map(|(name, quantity): (&String, &_)| (name.clone(), json!(quantity))),
+            );
+        };
+        take(&item.default_request, &mut requests);
+        take(&item.default, &mut limits);
+    }
+    let mut notes = Vec::new();
+    for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
+        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+            let name = container["name"].as_str().unwrap_or_default().to_owned();
+            let limited = merge(container, "limits", &limits);
+            for (given, kind) in [(merge(container, "requests", &requests), "request"), (limited, "limit")] {
+                if !given.is_empty() {
+                    notes.push(format!("{} {kind} for {what} {name}", given.join(", ")));
+                }
+            }
+        }
+    }
+    if !notes.is_empty() {
+        let note = format!("LimitRanger plugin set: {}", notes.join("; "));
+        let annotations = metadata(pod).entry("annotations").or_insert_with(|| json!({}));
+        annotations["kubernetes.io/limit-ranger"] = json!(note);
+    }
+}
+
+/// Sets what a list of a container's resources leaves out; answers with what that was.
+fn merge(container: &mut Value, list: &str, given: &Map<String, Value>) -> Vec<String> {
+    let missing = |name: &&String| container["resources"][list].get(name.as_str()).is_none();
+    let names: Vec<String> = given.keys().filter(missing).cloned().collect();
+    for name in &names {
+        container["resources"][list][name] = given[name].clone();
+    }
+    names
+}

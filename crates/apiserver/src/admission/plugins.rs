@@ -1,0 +1,86 @@
+//! Which plugins are on: names as on the command line of kube-apiserver.
+
+/// The plugins that there are, and whether each is on unless somebody says otherwise.
+const KNOWN: [(&str, bool); 16] = [
+    ("NamespaceLifecycle", true),
+    ("LimitRanger", true),
+    ("ServiceAccount", true),
+    ("NodeRestriction", true),
+    ("TaintNodesByCondition", true),
+    ("Priority", true),
+    ("DefaultTolerationSeconds", true),
+    ("DefaultStorageClass", true),
+    ("StorageObjectInUseProtection", true),
+    ("PersistentVolumeClaimResize", true),
+    ("RuntimeClass", true),
+    ("DefaultIngressClass", true),
+    ("PodResizeValidator", true),
+    ("MutatingAdmissionWebhook", true),
+    ("ValidatingAdmissionWebhook", true),
+    ("ResourceQuota", true),
+];
+
+/// The plugins that are on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plugins {
+    off: Vec<&'static str>,
+}
+
+impl Default for Plugins {
+    fn default() -> Self {
+        Self { off: KNOWN.iter().filter(|(_, on)| !on).map(|(name, _)| *name).collect() }
+    }
+}
+
+/// A name that no plugin here has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnknownPlugin {
+    /// There is none of that name.
+    #[error("no admission plugin is called {0:?}: there are {all}", all = names().join(", "))]
+    Name(String),
+    /// It is to be on and off.
+    #[error("admission plugin {0:?} cannot be both on and off")]
+    Both(String),
+}
+
+fn names() -> Vec<&'static str> {
+    KNOWN.iter().map(|(name, _)| *name).collect()
+}
+
+impl Plugins {
+    /// The usual ones, with these on and those off; each a list of names between commas.
+    pub fn new(enable: &str, disable: &str) -> Result<Self, UnknownPlugin> {
+        let (enable, disable) = (read(enable)?, read(disable)?);
+        if let Some(both) = enable.iter().find(|name| disable.contains(name)) {
+            return Err(UnknownPlugin::Both((*both).to_owned()));
+        }
+        let mut off = Self::default().off;
+        off.retain(|name| !enable.contains(name));
+        off.extend(disable);
+        Ok(Self { off })
+    }
+
+    /// Whether a plugin is on.
+    pub fn is_on(&self, name: &str) -> bool {
+        !self.off.contains(&name)
+    }
+}
+
+fn read(list: &str) -> Result<Vec<&'static str>, UnknownPlugin> {
+    let given = list.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let known = |name: &str| names().into_iter().find(|known| *known == name);
+    given.map(|name| known(name).ok_or_else(|| UnknownPlugin::Name(name.to_owned()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plugins_are_switched_by_the_names_of_kube_apiserver() {
+        let plugins = Plugins::new("", "ServiceAccount, ResourceQuota").unwrap();
+        assert!(plugins.is_on("LimitRanger") && !plugins.is_on("ServiceAccount"));
+        assert_eq!(Plugins::new("AlwaysDeny", ""), Err(UnknownPlugin::Name("AlwaysDeny".into())));
+        assert_eq!(Plugins::new("Priority", "Priority"), Err(UnknownPlugin::Both("Priority".into())));
+    }
+}

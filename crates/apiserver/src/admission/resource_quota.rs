@@ -1,0 +1,118 @@
+//! Quotas: what a namespace may hold.
+//!
+//! The rules are `plumb-resize`'s. Here they meet the stored quotas: what a write adds is added to the status of
+//! every quota that counts it, in one transaction with the write itself. So no number of writers at once exceeds a
+//! quota, and a write that fails charges nothing. What goes or shrinks is given back by the controller that counts.
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
+use plumb_resize::quota::{Counted, Item, Refusal, admit};
+use plumb_store::{Expect, Write};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use super::{Attributes, Operation, stored};
+use crate::error::ApiError;
+use crate::kinds::Row;
+use crate::object::{decode, encode};
+use crate::write::attributes as index;
+
+/// The name on the command line.
+pub(super) const NAME: &str = "ResourceQuota";
+
+/// An object that quotas may count, in the form that the rules read.
+enum Thing {
+    Pod(Box<Pod>),
+    Claim(Box<PersistentVolumeClaim>),
+    Service(Box<Service>),
+    Other,
+}
+
+impl Thing {
+    fn read(row: &Row, object: &Value) -> Result<Self, ApiError> {
+        let bad = |error: serde_json::Error| ApiError::bad_request(error.to_string());
+        Ok(match (row.group(), row.plural()) {
+            ("", "pods") => Self::Pod(Box::new(Pod::deserialize(object).map_err(bad)?)),
+            ("", "persistentvolumeclaims") => {
+                Self::Claim(Box::new(PersistentVolumeClaim::deserialize(object).map_err(bad)?))
+            }
+            ("", "services") => Self::Service(Box::new(Service::deserialize(object).map_err(bad)?)),
+            _ => Self::Other,
+        })
+    }
+
+    fn counted<'a>(&'a self, attributes: &Attributes<'a>) -> Counted<'a> {
+        Counted {
+            group: attributes.row.group(),
+            plural: attributes.row.plural(),
+            item: match self {
+                Self::Pod(pod) => Item::Pod(pod),
+                Self::Claim(claim) => Item::Claim(claim),
+                Self::Service(service) => Item::Service(service),
+                Self::Other => Item::Other,
+            },
+            now: attributes.server.now(),
+            rules: attributes.server.rules(),
+        }
+    }
+}
+
+/// Whether a write can change what something counts for.
+fn handles(attributes: &Attributes<'_>) -> bool {
+    if !attributes.row.is_namespaced() || attributes.row.plural() == "events" {
+        return false;
+    }
+    match (attributes.operation, attributes.subresource) {
+        (Operation::Create, None) => true,
+        (Operation::Update, None) => {
+            attributes.row.group().is_empty()
+                && matches!(attributes.row.plural(), "pods" | "services" | "persistentvolumeclaims")
+        }
+        (Operation::Update, Some("resize")) => attributes.is_below("", "pods"),
+        (Operation::Update, Some("status")) => attributes.is_below("", "persistentvolumeclaims"),
+        _ => false,
+    }
+}
+
+/// What is to be written to the quotas that count a write, or the refusal of the first that has not enough left.
+pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Write>, ApiError> {
+    if !handles(attributes) {
+        return Ok(Vec::new());
+    }
+    let quotas = stored::raw(attributes.server, ("", "resourcequotas"), attributes.namespace)?;
+    if quotas.is_empty() {
+        return Ok(Vec::new());
+    }
+    let new = Thing::read(attributes.row, new)?;
+    let new = new.counted(attributes);
+    let old = match attributes.old {
+        Value::Null => None,
+        old => Some(Thing::read(attributes.row, old)?),
+    };
+    let old = old.as_ref().map(|old| old.counted(attributes));
+    if old.as_ref().is_some_and(|old| !new.is_recounted(old)) {
+        return Ok(Vec::new());
+    }
+    let Some(row) = attributes.server.kinds().find("", "resourcequotas") else { return Ok(Vec::new()) };
+    let mut writes = Vec::new();
+    for key in quotas.into_iter().map(|quota| quota.key.clone()) {
+        // What others have charged meanwhile counts, durable or not.
+        let Some(current) = attributes.server.store().newest(&key) else { continue };
+        let quota: ResourceQuota = stored::typed(&current.value)?;
+        let used = admit(&quota, &new, old.as_ref(), attributes.subresource == Some("status"));
+        let Some(used) = used.map_err(|refusal| refuse(attributes, &refusal))? else { continue };
+        let mut object = decode(&current.value)?;
+        object["status"]["used"] = json!(used.to_wire());
+        let write = Write::put(key, encode(&row, &object)?)
+            .attributes(index(&row, &object))
+            .expect(Expect::Revision(current.mod_revision));
+        writes.push(write);
+    }
+    Ok(writes)
+}
+
+fn refuse(attributes: &Attributes<'_>, refusal: &Refusal) -> ApiError {
+    match refusal {
+        Refusal::Unreadable(error) => ApiError::bad_request(error.to_string()),
+        refusal => attributes.forbidden(&refusal.to_string()),
+    }
+}

@@ -1,0 +1,295 @@
+//! Webhooks: servers of others that have a say in writes.
+//!
+//! ```text
+//!   configurations in the store ──▶ compiled once per change ──▶ hooks, in the order of their names
+//!                                                                   │ operation, rules, scope, selectors, conditions
+//!   write ──────────────────────────────────────────────────────────┤
+//!                                                                   ▼
+//!                              mutating: one after the other, each sees what those before it made of the object;
+//!                                        again for those that asked, if others changed it after them
+//!                              validating: all at once; the first refusal in order is told
+//! ```
+//!
+//! What is compiled is current by construction: every write compares how many configurations there are and when
+//! the last of them changed with what was compiled, which costs two look-ups where there are none.
+
+mod call;
+mod configuration;
+mod matching;
+mod place;
+mod review;
+
+use std::sync::{Arc, OnceLock};
+
+use futures_util::future::join_all;
+use parking_lot::RwLock;
+use plumb_apischema::{Schema, json as schema_json, patch};
+use plumb_store::Prefix;
+use serde_json::Value;
+
+use super::{Attributes, Operation, Plugins};
+use crate::error::{ApiError, Cause};
+use crate::strategy;
+use call::Connections;
+use configuration::{Hook, Stamp};
+use review::Verdict;
+
+/// Every webhook there is, ready to be called.
+pub(super) struct Webhooks {
+    mutating: Option<Compiled>,
+    validating: Option<Compiled>,
+    connections: Arc<Connections>,
+}
+
+/// What one kind of configuration came to.
+struct Compiled {
+    plural: &'static str,
+    /// Where the configurations are, once that was asked for.
+    place: OnceLock<Prefix>,
+    current: RwLock<(Stamp, Arc<[Hook]>)>,
+}
+
+/// Why a webhook did not let a write pass.
+enum Failure {
+    /// It said no, or the write can never be put to it.
+    Refused(ApiError),
+    /// It could not be asked, or its answer makes no sense.
+    Unreachable(String),
+}
+
+impl Webhooks {
+    pub(super) fn new(on: &Plugins) -> Self {
+        let compiled = |name: &str, plural| on.is_on(name).then(|| Compiled::new(plural));
+        Self {
+            mutating: compiled("MutatingAdmissionWebhook", "mutatingwebhookconfigurations"),
+            validating: compiled("ValidatingAdmissionWebhook", "validatingwebhookconfigurations"),
+            connections: Arc::new(Connections::default()),
+        }
+    }
+
+    /// The calls to mutating webhooks that a write may need, if any.
+    pub(super) fn round(&self, attributes: &Attributes<'_>) -> Result<Option<Round>, ApiError> {
+        let hooks = self.hooks(self.mutating.as_ref(), attributes)?;
+        Ok((!hooks.is_empty()).then(|| Round::new(hooks)))
+    }
+
+    /// The hooks that a write may concern; none if it is about hooks itself, so that a broken one can always be
+    /// mended.
+    fn hooks(&self, of: Option<&Compiled>, attributes: &Attributes<'_>) -> Result<Arc<[Hook]>, ApiError> {
+        match of {
+            Some(compiled) if attributes.row.group() != "admissionregistration.k8s.io" => {
+                compiled.current(attributes, &self.connections)
+            }
+            _ => Ok(Arc::default()),
+        }
+    }
+
+    /// Has mutating webhooks change what is to be written.
+    pub(super) async fn mutate(
+        &self,
+        round: &mut Round,
+        attributes: &Attributes<'_>,
+        new: &mut Value,
+    ) -> Result<(), ApiError> {
+        let again = round.number > 0;
+        if again && round.left.as_ref() != Some(&*new) {
+            // Others changed it after the last webhook.
+            round.call_again();
+        }
+        let hooks = round.hooks.clone();
+        for (index, hook) in hooks.iter().enumerate() {
+            let Some(invocation) = matching::invocation(hook, attributes, new)? else { continue };
+            if again && !round.again.contains(&index) {
+                continue;
+            }
+            let changed = match self.ask(hook, &invocation, attributes, new, true).await {
+                Ok(verdict) => {
+                    let changed =
+                        verdict.patch.map(|patch| apply(hook, attributes, new, patch)).transpose()?;
+                    changed.unwrap_or_default()
+                }
+                Err(failure) => hook.forgive(failure).map(|()| false)?,
+            };
+            if changed {
+                round.call_again();
+                round.needed = true;
+            }
+            if hook.reinvoked {
+                round.called.push(index);
+            }
+        }
+        round.left = Some(new.clone());
+        round.number += 1;
+        Ok(())
+    }
+
+    /// Has validating webhooks judge what is to be written, all at once.
+    pub(super) async fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
+        let hooks = self.hooks(self.validating.as_ref(), attributes)?;
+        let mut asked = Vec::new();
+        for hook in hooks.iter() {
+            if let Some(invocation) = matching::invocation(hook, attributes, new)? {
+                asked.push(async move {
+                    match self.ask(hook, &invocation, attributes, new, false).await {
+                        Ok(_) => Ok(()),
+                        Err(failure) => hook.forgive(failure),
+                    }
+                });
+            }
+        }
+        if asked.is_empty() {
+            return Ok(());
+        }
+        join_all(asked).await.into_iter().collect()
+    }
+
+    /// Puts a write to a webhook.
+    async fn ask(
+        &self,
+        hook: &Hook,
+        invocation: &matching::Invocation,
+        attributes: &Attributes<'_>,
+        new: &Value,
+        mutating: bool,
+    ) -> Result<Verdict, Failure> {
+        if attributes.dry_run && !hook.dry_run {
+            let why = format!("admission webhook {:?} does not support dry run", hook.name);
+            return Err(Failure::Refused(ApiError::bad_request(why)));
+        }
+        if !hook.reviews_v1 {
+            let why = "could not create admission objects: webhook does not accept known AdmissionReview \
+                       versions (v1)";
+            return Err(Failure::Unreachable(why.to_owned()));
+        }
+        // Nobody learns of a write before it is durable, and the old version may be one that is not yet.
+        let settled = attributes.server.store().settled().await;
+        settled.map_err(|error| Failure::Refused(crate::write::store_failed(&error)))?;
+        let uid = uuid::Uuid::new_v4().to_string();
+        let body = review::request(&uid, invocation, attributes, new).to_string();
+        let answer = self
+            .connections
+            .post(hook, attributes.server, body)
+            .await
+            .map_err(|why| Failure::Unreachable(format!("failed to call webhook: {why}")))?;
+        let verdict = review::verdict(&uid, mutating, &answer)
+            .map_err(|why| Failure::Unreachable(format!("received invalid webhook response: {why}")))?;
+        verdict.warnings.iter().for_each(|warning| attributes.warnings.add(warning));
+        if verdict.allowed {
+            Ok(verdict)
+        } else {
+            Err(Failure::Refused(review::refusal(&hook.name, &verdict)))
+        }
+    }
+}
+
+/// What is remembered while mutating webhooks are called, perhaps twice.
+pub(super) struct Round {
+    hooks: Arc<[Hook]>,
+    number: usize,
+    /// Those that asked to be called again, since the last change.
+    called: Vec<usize>,
+    /// Those to be called again.
+    again: Vec<usize>,
+    /// Whether there has to be another round.
+    needed: bool,
+    /// What the last round left.
+    left: Option<Value>,
+}
+
+impl Round {
+    fn new(hooks: Arc<[Hook]>) -> Self {
+        Self { hooks, number: 0, called: Vec::new(), again: Vec::new(), needed: false, left: None }
+    }
+
+    /// Whether everything is to be asked once more. There are never more than two rounds.
+    pub(super) fn is_needed(&self) -> bool {
+        self.needed && self.number == 1
+    }
+
+    fn call_again(&mut self) {
+        self.again.append(&mut self.called);
+    }
+}
+
+impl Compiled {
+    fn new(plural: &'static str) -> Self {
+        Self { plural, place: OnceLock::new(), current: RwLock::new((Stamp::default(), Arc::default())) }
+    }
+
+    /// The hooks as they are configured now.
+    fn current(
+        &self,
+        attributes: &Attributes<'_>,
+        connections: &Connections,
+    ) -> Result<Arc<[Hook]>, ApiError> {
+        let server = attributes.server;
+        let place = if let Some(place) = self.place.get() {
+            place
+        } else {
+            let kinds = server.kinds();
+            let row = kinds.find("admissionregistration.k8s.io", self.plural);
+            let place = row.ok_or_else(ApiError::no_such_path)?.prefix(None)?;
+            self.place.get_or_init(|| place)
+        };
+        let snapshot = server.store().snapshot();
+        let stamp = Stamp::of(snapshot.iter(place));
+        if self.current.read().0 == stamp {
+            return Ok(self.current.read().1.clone());
+        }
+        let hooks: Arc<[Hook]> = configuration::compile(snapshot.iter(place), connections)?.into();
+        *self.current.write() = (stamp, hooks.clone());
+        Ok(hooks)
+    }
+}
+
+impl Hook {
+    /// What a failure means by the hook's failure policy.
+    fn forgive(&self, failure: Failure) -> Result<(), ApiError> {
+        match failure {
+            Failure::Refused(error) => Err(error),
+            Failure::Unreachable(why) if self.ignores_failure => {
+                tracing::warn!(webhook = self.name, why, "an admission webhook failed, and is passed over");
+                Ok(())
+            }
+            Failure::Unreachable(why) => {
+                let message = format!("failed calling webhook {:?}: {why}", self.name);
+                tracing::warn!(webhook = self.name, why, "an admission webhook failed");
+                Err(ApiError::internal(message.clone()).because(Cause { message, ..Cause::default() }))
+            }
+        }
+    }
+}
+
+/// Changes an object as a webhook wants it; answers whether it is another one then.
+fn apply(
+    hook: &Hook,
+    attributes: &Attributes<'_>,
+    new: &mut Value,
+    operations: Value,
+) -> Result<bool, ApiError> {
+    if operations.as_array().is_some_and(Vec::is_empty) {
+        return Ok(false);
+    }
+    if attributes.operation == Operation::Delete {
+        return Err(ApiError::internal(format!(
+            "admission webhook {:?} attempted to modify the object, which is not supported for this operation",
+            hook.name
+        )));
+    }
+    let patched =
+        patch::json::apply(new.clone(), operations).map_err(|error| ApiError::internal(error.to_string()))?;
+    let mut patched = match attributes.body() {
+        Some(kind) => {
+            schema_json::decode_value(Schema::builtin(), kind, patched)
+                .map_err(|error| ApiError::internal(error.to_string()))?
+                .value
+        }
+        None => patched,
+    };
+    if attributes.is_whole() {
+        strategy::complete(attributes.row, attributes.old, &mut patched, attributes.server)?;
+    }
+    let changed = patched != *new;
+    *new = patched;
+    Ok(changed)
+}

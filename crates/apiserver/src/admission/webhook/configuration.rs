@@ -1,0 +1,147 @@
+//! Configurations of webhooks, compiled.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use plumb_store::{Object, Revision};
+use serde_json::Value;
+
+use super::super::condition::Condition;
+use super::call::{Backend, Connections};
+use crate::error::ApiError;
+use crate::object::decode;
+use crate::selector::LabelSelector;
+
+/// What tells one state of the configurations from every other: how many there are, and when the last changed.
+///
+/// Whoever joins or changes is newer than all before, and whoever goes is missing in the count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Stamp {
+    count: usize,
+    newest: Revision,
+}
+
+impl Stamp {
+    pub(super) fn of<'a>(objects: impl Iterator<Item = &'a Arc<Object>>) -> Self {
+        objects.fold(Self::default(), |stamp, object| Self {
+            count: stamp.count + 1,
+            newest: stamp.newest.max(object.mod_revision),
+        })
+    }
+}
+
+/// A webhook.
+#[derive(Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the configuration")]
+pub(super) struct Hook {
+    pub(super) name: String,
+    pub(super) rules: Vec<Rule>,
+    /// Whether other versions of what the rules name are meant too.
+    pub(super) equivalent: bool,
+    pub(super) namespaces: LabelSelector,
+    pub(super) objects: LabelSelector,
+    /// Which writes it wants to see, or why that cannot be said.
+    pub(super) conditions: Result<Vec<Condition>, String>,
+    /// Whether writes pass that could not be put to it.
+    pub(super) ignores_failure: bool,
+    /// Whether it does nothing but answer when a write is only tried.
+    pub(super) dry_run: bool,
+    /// Whether it reads reviews of the version that is sent.
+    pub(super) reviews_v1: bool,
+    /// Whether it wants to be called again if others changed the object after it.
+    pub(super) reinvoked: bool,
+    pub(super) timeout: Duration,
+    /// Where it is, or why nobody knows.
+    pub(super) backend: Result<Arc<Backend>, String>,
+}
+
+/// Which writes a webhook has a say in.
+#[derive(Debug)]
+pub(super) struct Rule {
+    pub(super) operations: Vec<String>,
+    pub(super) groups: Vec<String>,
+    pub(super) versions: Vec<String>,
+    /// `pods`, `pods/resize`, `*/scale`, `*/*`.
+    pub(super) resources: Vec<String>,
+    pub(super) scope: Scope,
+}
+
+/// Whether a rule is about what lives in namespaces.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Scope {
+    /// About everything.
+    All,
+    /// About what does.
+    Namespaced,
+    /// About what does not.
+    Cluster,
+}
+
+/// Compiles configurations, which come in the order of their names.
+pub(super) fn compile<'a>(
+    objects: impl Iterator<Item = &'a Arc<Object>>,
+    connections: &Connections,
+) -> Result<Vec<Hook>, ApiError> {
+    let mut hooks = Vec::new();
+    for object in objects {
+        let configuration = decode(&object.value)?;
+        for webhook in configuration["webhooks"].as_array().into_iter().flatten() {
+            hooks.push(hook(webhook, connections));
+        }
+    }
+    Ok(hooks)
+}
+
+fn hook(webhook: &Value, connections: &Connections) -> Hook {
+    let text = |field: &str| webhook[field].as_str().unwrap_or_default();
+    let conditions = webhook["matchConditions"]
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|condition| Condition::compile(condition["expression"].as_str().unwrap_or_default().trim()));
+    let seconds = webhook["timeoutSeconds"].as_u64().unwrap_or(10);
+    Hook {
+        name: text("name").to_owned(),
+        rules: webhook["rules"].as_array().into_iter().flatten().map(rule).collect(),
+        equivalent: text("matchPolicy") != "Exact",
+        namespaces: LabelSelector::of(&webhook["namespaceSelector"]),
+        objects: LabelSelector::of(&webhook["objectSelector"]),
+        conditions: conditions.collect(),
+        ignores_failure: text("failurePolicy") == "Ignore",
+        dry_run: matches!(text("sideEffects"), "None" | "NoneOnDryRun"),
+        reviews_v1: texts(&webhook["admissionReviewVersions"]).iter().any(|version| version == "v1"),
+        reinvoked: text("reinvocationPolicy") == "IfNeeded",
+        timeout: Duration::from_secs(seconds),
+        backend: backend(&webhook["clientConfig"], connections),
+    }
+}
+
+fn backend(config: &Value, connections: &Connections) -> Result<Arc<Backend>, String> {
+    let bundle = match config["caBundle"].as_str().filter(|bundle| !bundle.is_empty()) {
+        Some(bundle) => {
+            Some(STANDARD.decode(bundle).map_err(|error| format!("unreadable caBundle: {error}"))?)
+        }
+        None => None,
+    };
+    connections.backend(config, bundle.as_deref())
+}
+
+fn rule(rule: &Value) -> Rule {
+    Rule {
+        operations: texts(&rule["operations"]),
+        groups: texts(&rule["apiGroups"]),
+        versions: texts(&rule["apiVersions"]),
+        resources: texts(&rule["resources"]),
+        scope: match rule["scope"].as_str() {
+            Some("Namespaced") => Scope::Namespaced,
+            Some("Cluster") => Scope::Cluster,
+            _ => Scope::All,
+        },
+    }
+}
+
+fn texts(list: &Value) -> Vec<String> {
+    list.as_array().into_iter().flatten().filter_map(|text| text.as_str().map(str::to_owned)).collect()
+}

@@ -1,0 +1,189 @@
+//! Where a webhook is: an address, or a service whose endpoints are looked up for every call.
+//!
+//! There may be nobody here who routes the addresses of services, so a service is found by its endpoint slices: a
+//! port of the service is named or numbered there, and any endpoint that is ready will do. Only a service without
+//! slices is called at its own address.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
+use serde::Deserialize as _;
+use serde_json::Value;
+
+use super::super::stored;
+use crate::server::ApiServer;
+
+/// Where a webhook is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// At an address.
+    Url {
+        /// Host and port as they were given.
+        authority: String,
+        /// Host and port as they are called.
+        dialed: String,
+        /// The path.
+        path: String,
+    },
+    /// Behind a service.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name.
+        name: String,
+        /// Its port.
+        port: u16,
+        /// The path.
+        path: String,
+    },
+}
+
+impl Place {
+    /// Reads the configuration of a client.
+    pub(super) fn read(config: &Value) -> Result<Self, String> {
+        if let Some(service) = config.get("service").filter(|service| service.is_object()) {
+            let text = |field: &str| service[field].as_str().unwrap_or_default().to_owned();
+            let port = service["port"].as_u64().and_then(|port| u16::try_from(port).ok()).unwrap_or(443);
+            let path = format!("/{}", text("path").trim_start_matches('/'));
+            return Ok(Self::Service { namespace: text("namespace"), name: text("name"), port, path });
+        }
+        let url = config["url"].as_str().unwrap_or_default();
+        if url.is_empty() {
+            return Err("webhook configuration must have either service or URL".to_owned());
+        }
+        let uri: http::Uri = url.parse().map_err(|error| format!("Unparsable URL: {error}"))?;
+        let authority = uri.authority().ok_or("Unparsable URL: no host")?;
+        let dialed = match authority.port() {
+            Some(_) => authority.to_string(),
+            None => format!("{authority}:443"),
+        };
+        let path = if uri.path().is_empty() { "/" } else { uri.path() };
+        Ok(Self::Url { authority: authority.to_string(), dialed, path: path.to_owned() })
+    }
+
+    /// Host and port as a person would write them.
+    pub(super) fn authority(&self) -> String {
+        match self {
+            Self::Url { authority, .. } => authority.clone(),
+            Self::Service { namespace, name, port, .. } => format!("{name}.{namespace}.svc:{port}"),
+        }
+    }
+
+    /// The name that its certificate has to be for, if that is not the host that is called.
+    pub(super) fn server_name(&self) -> Option<String> {
+        match self {
+            Self::Url { .. } => None,
+            Self::Service { namespace, name, .. } => Some(format!("{name}.{namespace}.svc")),
+        }
+    }
+
+    /// The path.
+    pub(super) fn path(&self) -> &str {
+        match self {
+            Self::Url { path, .. } | Self::Service { path, .. } => path,
+        }
+    }
+
+    /// Host and port to call now. The number picks among several.
+    pub(super) fn dialed(&self, server: &ApiServer, pick: usize) -> Result<String, String> {
+        let (namespace, name, port) = match self {
+            Self::Url { dialed, .. } => return Ok(dialed.clone()),
+            Self::Service { namespace, name, port, .. } => (namespace, name, *port),
+        };
+        let unreadable = |error: crate::ApiError| error.message;
+        let service = stored::one(server, ("", "services"), Some(namespace), name).map_err(unreadable)?;
+        let service = service.ok_or_else(|| format!("service {name:?} not found"))?;
+        let service = Service::deserialize(service).map_err(|error| error.to_string())?;
+        let slices: Vec<EndpointSlice> =
+            stored::all(server, ("discovery.k8s.io", "endpointslices"), Some(namespace))
+                .map_err(unreadable)?;
+        let label = "kubernetes.io/service-name";
+        let own = |slice: &EndpointSlice| {
+            slice.metadata.labels.as_ref().and_then(|labels| labels.get(label)).is_some_and(|of| of == name)
+        };
+        let slices: Vec<EndpointSlice> = slices.into_iter().filter(own).collect();
+        endpoint(name, port, &service, &slices, pick)
+    }
+}
+
+/// The endpoint of a service to call.
+fn endpoint(
+    name: &str,
+    port: u16,
+    service: &Service,
+    slices: &[EndpointSlice],
+    pick: usize,
+) -> Result<String, String> {
+    let none = k8s_openapi::api::core::v1::ServiceSpec::default();
+    let spec = service.spec.as_ref().unwrap_or(&none);
+    if spec.type_.as_deref() == Some("ExternalName") {
+        return Ok(authority(spec.external_name.as_deref().unwrap_or_default(), port));
+    }
+    let found = spec.ports.iter().flatten().find(|own: &&ServicePort| own.port == i32::from(port));
+    let found = found.ok_or_else(|| format!("no service port {port} found for service {name:?}"))?;
+    let mut endpoints = Vec::new();
+    for slice in slices {
+        let same =
+            |named: Option<&str>| named.unwrap_or_default() == found.name.as_deref().unwrap_or_default();
+        let target =
+            slice.ports.iter().flatten().find(|port| same(port.name.as_deref())).and_then(|port| port.port);
+        let Some(target) = target.and_then(|target| u16::try_from(target).ok()) else { continue };
+        let ready = slice.endpoints.iter().flatten().filter(|endpoint| {
+            endpoint.conditions.as_ref().and_then(|conditions| conditions.ready).unwrap_or(true)
+        });
+        endpoints
+            .extend(ready.flat_map(|endpoint| &endpoint.addresses).map(|address| authority(address, target)));
+    }
+    match endpoints.len() {
+        0 => {}
+        count => return Ok(endpoints.swap_remove(pick % count)),
+    }
+    match spec.cluster_ip.as_deref() {
+        Some(address) if slices.is_empty() && !matches!(address, "" | "None") => Ok(authority(address, port)),
+        _ => Err(format!("no endpoints available for service {name:?}")),
+    }
+}
+
+fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_service_is_found_by_its_ready_endpoints() {
+        let service: Service = serde_json::from_value(json!({ "spec": {
+            "clusterIP": "10.0.0.1", "ports": [{ "name": "https", "port": 443, "targetPort": 9443 }],
+        } }))
+        .unwrap();
+        let slice = |ready: bool| -> EndpointSlice {
+            serde_json::from_value(json!({
+                "addressType": "IPv4", "ports": [{ "name": "https", "port": 9443 }],
+                "endpoints": [
+                    { "addresses": ["10.1.0.1"], "conditions": { "ready": false } },
+                    { "addresses": ["10.1.0.2"], "conditions": { "ready": ready } },
+                ],
+            }))
+            .unwrap()
+        };
+        assert_eq!(endpoint("s", 443, &service, &[slice(true)], 7), Ok("10.1.0.2:9443".into()));
+        assert_eq!(
+            endpoint("s", 443, &service, &[slice(false)], 0),
+            Err("no endpoints available for service \"s\"".into())
+        );
+        assert_eq!(endpoint("s", 443, &service, &[], 0), Ok("10.0.0.1:443".into()));
+        assert_eq!(
+            endpoint("s", 80, &service, &[], 0),
+            Err("no service port 80 found for service \"s\"".into())
+        );
+    }
+
+    #[test]
+    fn an_address_without_a_port_is_that_of_https() {
+        let place = Place::read(&json!({ "url": "https://hooks.example.com/mutate" })).unwrap();
+        assert_eq!(place.authority(), "hooks.example.com");
+        assert!(matches!(place, Place::Url { dialed, .. } if dialed == "hooks.example.com:443"));
+    }
+}

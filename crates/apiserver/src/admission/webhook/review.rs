@@ -1,0 +1,222 @@
+//! Reviews: what is sent to a webhook, and what its answer means.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use http::StatusCode;
+use serde_json::{Value, json};
+
+use super::super::Attributes;
+use super::matching::{Invocation, name};
+use crate::error::ApiError;
+
+/// The answer of a webhook.
+#[derive(Debug, Default, PartialEq)]
+pub(super) struct Verdict {
+    pub(super) allowed: bool,
+    /// Operations of a JSON patch.
+    pub(super) patch: Option<Value>,
+    /// The `Status` that it explains itself with.
+    pub(super) status: Option<Value>,
+    pub(super) warnings: Vec<String>,
+}
+
+/// The review of a write.
+pub(super) fn request(uid: &str, invocation: &Invocation, attributes: &Attributes<'_>, new: &Value) -> Value {
+    let row = attributes.row;
+    let asked = attributes.kind();
+    let version = invocation.version.as_deref().unwrap_or(row.version());
+    // Below an object other kinds have versions of their own.
+    let of_kind = |version: &str| {
+        let version = if attributes.is_whole() { version } else { asked.1 };
+        json!({ "group": asked.0, "version": version, "kind": asked.2 })
+    };
+    let of_resource =
+        |version: &str| json!({ "group": row.group(), "version": version, "resource": row.plural() });
+    let object = |object: &Value| match (&invocation.version, attributes.is_whole() && object.is_object()) {
+        (Some(version), true) => {
+            let mut converted = object.clone();
+            converted["apiVersion"] = match row.group() {
+                "" => json!(version),
+                group => json!(format!("{group}/{version}")),
+            };
+            converted
+        }
+        _ => object.clone(),
+    };
+    let user = attributes.user;
+    let mut request = json!({
+        "uid": uid,
+        "kind": of_kind(version),
+        "resource": of_resource(version),
+        "requestKind": of_kind(row.version()),
+        "requestResource": of_resource(row.version()),
+        "operation": attributes.operation.name(),
+        "userInfo": { "username": user.name(), "groups": user.groups() },
+        "object": object(new),
+        "oldObject": object(attributes.old),
+        "dryRun": attributes.dry_run,
+        "options": attributes.options.to_value(),
+    });
+    let texts = [
+        ("name", name(attributes, new)),
+        ("namespace", attributes.namespace.unwrap_or_default()),
+        ("subResource", attributes.subresource.unwrap_or_default()),
+        ("requestSubResource", attributes.subresource.unwrap_or_default()),
+    ];
+    for (field, text) in texts.into_iter().filter(|(_, text)| !text.is_empty()) {
+        request[field] = json!(text);
+    }
+    if !user.uid().is_empty() {
+        request["userInfo"]["uid"] = json!(user.uid());
+    }
+    json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request })
+}
+
+/// Reads the answer to a review.
+pub(super) fn verdict(uid: &str, mutating: bool, answer: &Value) -> Result<Verdict, String> {
+    let response = match answer.get("response") {
+        Some(response) if response.is_object() => response,
+        _ => return Err("webhook response was absent".to_owned()),
+    };
+    let text = |field: &str| response[field].as_str().unwrap_or_default();
+    if text("uid") != uid {
+        return Err(format!("expected response.uid={uid:?}, got {:?}", text("uid")));
+    }
+    let (version, kind) =
+        (answer["apiVersion"].as_str().unwrap_or_default(), answer["kind"].as_str().unwrap_or_default());
+    if (version, kind) != ("admission.k8s.io/v1", "AdmissionReview") {
+        return Err(format!(
+            "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got {}, Kind={kind}",
+            if version.is_empty() { "/" } else { version }
+        ));
+    }
+    let (patch, patch_type) = (text("patch"), response.get("patchType").filter(|given| !given.is_null()));
+    match (patch.is_empty(), patch_type) {
+        (false, _) if !mutating => return Err("validating webhook may not return response.patch".to_owned()),
+        (_, Some(_)) if !mutating => {
+            return Err("validating webhook may not return response.patchType".to_owned());
+        }
+        (false, None) => return Err("webhook returned response.patch but not response.patchType".to_owned()),
+        (true, Some(_)) => {
+            return Err("webhook returned response.patchType but not response.patch".to_owned());
+        }
+        (false, Some(given)) if given == "" => {
+            return Err("webhook returned invalid response.patchType of \"\"".to_owned());
+        }
+        (false, Some(given)) if given != "JSONPatch" => {
+            return Err(format!("unsupported patch type {given}"));
+        }
+        (true, None) | (false, Some(_)) => {}
+    }
+    let undecodable = |why: String| format!("received undecodable patch in webhook response: {why}");
+    let patch = match patch {
+        "" => None,
+        patch => {
+            let bytes = STANDARD.decode(patch).map_err(|error| undecodable(error.to_string()))?;
+            Some(serde_json::from_slice(&bytes).map_err(|error| undecodable(error.to_string()))?)
+        }
+    };
+    let warnings = response["warnings"].as_array().into_iter().flatten();
+    Ok(Verdict {
+        allowed: response["allowed"] == true,
+        patch,
+        status: response.get("status").filter(|status| status.is_object()).cloned(),
+        warnings: warnings.filter_map(|warning| warning.as_str().map(str::to_owned)).collect(),
+    })
+}
+
+/// The refusal that a webhook asked for, in its own words.
+pub(super) fn refusal(hook: &str, verdict: &Verdict) -> ApiError {
+    let mut status = verdict.status.clone().unwrap_or_else(|| json!({}));
+    let denied = format!("admission webhook {hook:?} denied the request");
+    let word = |field: &str| status[field].as_str().unwrap_or_default().to_owned();
+    let message = match (word("message"), word("reason")) {
+        (message, _) if !message.is_empty() => format!("{denied}: {message}"),
+        (_, reason) if !reason.is_empty() => format!("{denied}: {reason}"),
+        _ => format!("{denied} without explanation"),
+    };
+    let code = status["code"].as_u64().and_then(|code| u16::try_from(code).ok());
+    let code = code.filter(|code| (400..600).contains(code)).unwrap_or(400);
+    status["kind"] = json!("Status");
+    status["apiVersion"] = json!("v1");
+    status["metadata"] = json!({});
+    status["status"] = json!("Failure");
+    status["message"] = json!(message);
+    status["code"] = json!(code);
+    ApiError::given(StatusCode::from_u16(code).unwrap_or(StatusCode::BAD_REQUEST), message, status)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn answer(response: Value) -> Value {
+        json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response })
+    }
+
+    #[test]
+    fn an_answer_that_makes_no_sense_is_told_in_the_words_of_kube_apiserver() {
+        let patch = STANDARD.encode("[]");
+        let table = [
+            (true, json!({}), "webhook response was absent"),
+            (true, answer(json!({ "uid": "b" })), "expected response.uid=\"a\", got \"b\""),
+            (
+                true,
+                json!({ "response": { "uid": "a" } }),
+                "expected webhook response of admission.k8s.io/v1, Kind=AdmissionReview, got /, Kind=",
+            ),
+            (
+                true,
+                answer(json!({ "uid": "a", "patch": patch })),
+                "webhook returned response.patch but not response.patchType",
+            ),
+            (
+                true,
+                answer(json!({ "uid": "a", "patchType": "JSONPatch" })),
+                "webhook returned response.patchType but not response.patch",
+            ),
+            (
+                false,
+                answer(json!({ "uid": "a", "patch": patch, "patchType": "JSONPatch" })),
+                "validating webhook may not return response.patch",
+            ),
+            (
+                false,
+                answer(json!({ "uid": "a", "patchType": "JSONPatch" })),
+                "validating webhook may not return response.patchType",
+            ),
+        ];
+        for (mutating, answer, expected) in table {
+            assert_eq!(verdict("a", mutating, &answer).unwrap_err(), expected, "{answer}");
+        }
+        let fine = answer(json!({ "uid": "a", "allowed": true, "patch": patch, "patchType": "JSONPatch" }));
+        assert_eq!(verdict("a", true, &fine).unwrap().patch, Some(json!([])));
+    }
+
+    #[test]
+    fn a_refusal_carries_what_the_webhook_said() {
+        let table = [
+            (None, 400, "admission webhook \"x\" denied the request without explanation"),
+            (
+                Some(json!({ "code": 200 })),
+                400,
+                "admission webhook \"x\" denied the request without explanation",
+            ),
+            (
+                Some(json!({ "message": "no", "code": 403 })),
+                403,
+                "admission webhook \"x\" denied the request: no",
+            ),
+            (
+                Some(json!({ "reason": "Because" })),
+                400,
+                "admission webhook \"x\" denied the request: Because",
+            ),
+        ];
+        for (status, code, message) in table {
+            let error = refusal("x", &Verdict { status, ..Verdict::default() });
+            assert_eq!((error.code.as_u16(), error.message.as_str()), (code, message));
+            assert_eq!(error.to_status()["message"], message);
+        }
+    }
+}

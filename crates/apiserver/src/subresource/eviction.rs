@@ -1,0 +1,240 @@
+//! Evictions: a pod goes, if the budget of those like it allows one more to be missing.
+//!
+//! The budget is charged in one transaction with the pod's deletion, so that no number of evictions at once takes
+//! more than it has.
+
+use std::collections::BTreeMap;
+
+use http::{Response, StatusCode};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use plumb_apischema::Schema;
+use plumb_store::{Expect, Key, List, Write};
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::admission::{Attributes, Operation};
+use crate::body::Body;
+use crate::delete::{Fate, Options, fate, preconditions};
+use crate::error::{ApiError, Cause, Details};
+use crate::exchange::{answer_value, object};
+use crate::object::{decode, encode, is_deleting, meta, moment};
+use crate::selector::LabelSelector;
+use crate::server::Call;
+use crate::write::Attempts;
+
+/// How many evicted pods a budget remembers before its controller has seen them go.
+const MOST_DISRUPTED: usize = 2_000;
+const TOO_MANY: &str = "Cannot evict pod as it would violate the pod's disruption budget.";
+
+/// Evicts a pod.
+pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
+    let kind = Schema::builtin().kind("policy", "v1", "Eviction").ok_or_else(ApiError::no_such_path)?;
+    let mut eviction = object(&call.head.headers, &call.body, kind, call.server.rules())?.value;
+    if meta(&eviction, "name") != call.name() {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
+    let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
+    call.server.admission().mutate(&attributes, &mut eviction).await?;
+    let options = Options::read(call, eviction.get("deleteOptions").cloned().unwrap_or_default())?;
+    let attributes = Attributes { dry_run: options.dry_run, ..attributes };
+    call.server.admission().validate(&attributes, &eviction).await?;
+    let key = call.row.key(call.namespace(), call.name())?;
+    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    loop {
+        match try_evict(call, &options, &mut attempts).await {
+            Ok(false) => {}
+            Ok(true) => {
+                let mut done = super::success();
+                done["code"] = json!(201);
+                return attempts.settled(Ok(answer_value(StatusCode::CREATED, &done))).await;
+            }
+            Err(error) => return attempts.settled(Err(error)).await,
+        }
+    }
+}
+
+/// Whether the pod is gone or going, or would be.
+async fn try_evict(call: &Call, options: &Options, attempts: &mut Attempts<'_>) -> Result<bool, ApiError> {
+    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
+    let pod = decode(&current.value)?;
+    preconditions(call, options, &pod, &current)?;
+    let budget = if counts(&pod) { budget_of(call, &pod)? } else { None };
+    let spend = || match &budget {
+        Some(key) => spend(call, key, &pod).map(|write| write.into_iter().collect()),
+        None => Ok(Vec::new()),
+    };
+    if options.dry_run {
+        spend()?;
+        return Ok(true);
+    }
+    let mut marked = pod.clone();
+    mark(&mut marked, &moment(call.server.now()));
+    let left = match fate(call, options, &marked) {
+        Fate::Gone => None,
+        Fate::Marked(object) => Some(object),
+        Fate::Same => Some(marked),
+    };
+    Ok(attempts.commit(Some(&current), left.as_ref(), spend).await?.is_some())
+}
+
+/// Whether a budget has to be asked about a pod: not if it has ended, never began, or is on its way out.
+fn counts(pod: &Value) -> bool {
+    !matches!(pod["status"]["phase"].as_str(), Some("Succeeded" | "Failed" | "Pending")) && !is_deleting(pod)
+}
+
+fn is_ready(pod: &Value) -> bool {
+    let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.into_iter().any(|condition| condition["type"] == "Ready" && condition["status"] == "True")
+}
+
+/// Says on the pod why it goes.
+fn mark(pod: &mut Value, now: &str) {
+    let conditions = pod["status"]["conditions"].take();
+    let mut conditions = conditions.as_array().cloned().unwrap_or_default();
+    let earlier = conditions.iter().position(|condition| condition["type"] == "DisruptionTarget");
+    let earlier = earlier.map(|at| conditions.remove(at));
+    let since = earlier.filter(|earlier| earlier["status"] == "True");
+    let since = since.and_then(|earlier| earlier["lastTransitionTime"].as_str().map(str::to_owned));
+    conditions.push(json!({
+        "type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI",
+        "message": "Eviction API: evicting", "lastProbeTime": null,
+        "lastTransitionTime": since.as_deref().unwrap_or(now),
+    }));
+    pod["status"]["conditions"] = json!(conditions);
+}
+
+/// The budget that a pod counts in.
+fn budget_of(call: &Call, pod: &Value) -> Result<Option<Key>, ApiError> {
+    let kinds = call.server.kinds();
+    let Some(row) = kinds.find("policy", "poddisruptionbudgets") else { return Ok(None) };
+    let labels = pod.pointer("/metadata/labels").and_then(Value::as_object).into_iter().flatten();
+    let labels: BTreeMap<&str, &str> =
+        labels.filter_map(|(key, value)| Some((key.as_str(), value.as_str()?))).collect();
+    let list = List::all(row.prefix(call.namespace())?);
+    let page = call.server.store().list(&list).map_err(crate::read::gone)?;
+    let mut found = Vec::new();
+    for object in page.objects {
+        let budget = decode(&object.value)?;
+        let selector = &budget["spec"]["selector"];
+        // None selects nothing; an empty one, everything.
+        if selector.is_object() && LabelSelector::of(selector).matches(&labels) {
+            found.push(object.key.clone());
+        }
+    }
+    match found.len() {
+        0 | 1 => Ok(found.pop()),
+        _ => {
+            let why = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support.";
+            let status = json!({
+                "kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure", "message": why, "code": 500,
+            });
+            Err(ApiError::given(StatusCode::INTERNAL_SERVER_ERROR, why, status))
+        }
+    }
+}
+
+/// Takes one disruption from a budget, unless the pod does not count as healthy anyway.
+fn spend(call: &Call, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError> {
+    // What others have spent meanwhile counts, durable or not. A budget that is gone allows everything.
+    let Some(current) = call.server.store().newest(key) else { return Ok(None) };
+    let kinds = call.server.kinds();
+    let Some(row) = kinds.find("policy", "poddisruptionbudgets") else { return Ok(None) };
+    let mut object = decode(&current.value)?;
+    let budget = PodDisruptionBudget::deserialize(&object)
+        .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))?;
+    if !is_ready(pod) && lets_unhealthy_go(&budget) {
+        return Ok(None);
+    }
+    allows(&budget)?;
+    let now = moment(call.server.now());
+    take(&mut object, meta(pod, "name"), &now);
+    let write =
+        Write::put(key.clone(), encode(&row, &object)?).expect(Expect::Revision(current.mod_revision));
+    Ok(Some(write))
+}
+
+/// Whether a pod that is not healthy goes without asking: its going takes nothing away.
+fn lets_unhealthy_go(budget: &PodDisruptionBudget) -> bool {
+    let policy = budget.spec.as_ref().and_then(|spec| spec.unhealthy_pod_eviction_policy.as_deref());
+    let (current, desired) = healthy(budget);
+    policy == Some("AlwaysAllow") || (current >= desired && desired > 0)
+}
+
+fn healthy(budget: &PodDisruptionBudget) -> (i32, i32) {
+    let status = budget.status.as_ref();
+    let count = |of: Option<i32>| of.unwrap_or(0);
+    status.map(|status| (count(status.current_healthy), count(status.desired_healthy))).unwrap_or_default()
+}
+
+/// Refuses an eviction that a budget has nothing left for.
+fn allows(budget: &PodDisruptionBudget) -> Result<(), ApiError> {
+    let name = budget.metadata.name.as_deref().unwrap_or_default();
+    let status = budget.status.clone().unwrap_or_default();
+    if status.observed_generation.unwrap_or(0) < budget.metadata.generation.unwrap_or(0) {
+        let why = format!("The disruption budget {name} is still being processed by the server.");
+        return Err(disrupts(why, Some(10)));
+    }
+    let forbidden = |why: &str| Err(ApiError::forbidden("policy", "poddisruptionbudget", name, why));
+    let allowed = status.disruptions_allowed.unwrap_or(0);
+    if allowed < 0 {
+        return forbidden("pdb disruptions allowed is negative");
+    }
+    if status.disrupted_pods.as_ref().is_some_and(|pods| pods.len() > MOST_DISRUPTED) {
+        return forbidden("DisruptedPods map too big - too many evictions not confirmed by PDB controller");
+    }
+    if allowed > 0 {
+        return Ok(());
+    }
+    let condition =
+        status.conditions.iter().flatten().find(|condition| condition.type_ == "DisruptionAllowed");
+    let condition =
+        condition.filter(|condition| condition.status == "False" && !condition.message.is_empty());
+    let (current, desired) = healthy(budget);
+    let why = match condition {
+        Some(condition) if condition.reason == "SyncFailed" => format!(
+            "The disruption budget {name} does not allow evicting pods currently because it failed sync: {}",
+            condition.message
+        ),
+        _ if current <= desired => {
+            format!("The disruption budget {name} needs {desired} healthy pods and has {current} currently")
+        }
+        Some(condition) => format!(
+            "The disruption budget {name} does not allow evicting pods currently ({}): {}",
+            condition.reason, condition.message
+        ),
+        None => format!("The disruption budget {name} does not allow evicting pods currently"),
+    };
+    Err(disrupts(why, None))
+}
+
+fn disrupts(why: String, retry_after: Option<u32>) -> ApiError {
+    let cause = Cause { reason: "DisruptionBudget".into(), message: why, field: String::new() };
+    let details = Details { causes: vec![cause], retry_after, ..Details::default() };
+    let mut error = ApiError::too_many_requests();
+    TOO_MANY.clone_into(&mut error.message);
+    error.details = Some(Box::new(details));
+    error
+}
+
+/// Notes in a budget that a pod goes: it is not to be counted on from now.
+fn take(budget: &mut Value, pod: &str, now: &str) {
+    let status = &mut budget["status"];
+    let left = status["disruptionsAllowed"].as_i64().unwrap_or(0) - 1;
+    status["disruptionsAllowed"] = json!(left);
+    status["disruptedPods"][pod] = json!(now);
+    if left > 0 {
+        return;
+    }
+    let observed = status["observedGeneration"].clone();
+    let conditions = status["conditions"].as_array_mut();
+    for condition in
+        conditions.into_iter().flatten().filter(|condition| condition["type"] == "DisruptionAllowed")
+    {
+        if condition["status"] != "False" {
+            condition["lastTransitionTime"] = json!(now);
+        }
+        condition["status"] = json!("False");
+        condition["reason"] = json!("InsufficientPods");
+        condition["observedGeneration"] = observed.clone();
+    }
+}

@@ -1,0 +1,276 @@
+//! Configurations of webhooks.
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::json::{int, list, text, texts};
+use super::path::Path;
+use super::{Errors, complain, format, labels, typed};
+use crate::admission::condition;
+
+/// The most conditions that a webhook has.
+const MOST_CONDITIONS: usize = 64;
+const FORM: &str = "; desired format: https://host[/path]";
+/// The one version of a review that is sent. Kubernetes knows an older one too.
+const REVIEW: &str = "v1";
+
+/// A new configuration, of either kind.
+pub(super) fn create(configuration: &Value, _rules: &Rules, errors: &mut Errors) {
+    let mut names = BTreeSet::new();
+    let root = Path::root("webhooks");
+    for (index, webhook) in list(configuration, "webhooks").iter().enumerate() {
+        let path = root.index(index);
+        check(webhook, &path, errors);
+        review_versions(webhook, &path.child("admissionReviewVersions"), errors);
+        let name = text(webhook, "name");
+        if !name.is_empty() && !names.insert(name) {
+            errors.push(FieldError::duplicate(path.child("name"), name));
+        }
+    }
+}
+
+pub(super) fn update(_old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    create(new, rules, errors);
+}
+
+fn shown(list: &[&str]) -> BadValue {
+    BadValue::Bare(serde_json::json!(list).to_string())
+}
+
+fn check(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
+    qualified(text(webhook, "name"), &path.child("name"), errors);
+    let rules = path.child("rules");
+    for (index, one) in list(webhook, "rules").iter().enumerate() {
+        rule(one, &rules.index(index), errors);
+    }
+    for (field, words) in [
+        ("failurePolicy", ["Fail", "Ignore"]),
+        ("matchPolicy", ["Equivalent", "Exact"]),
+        ("reinvocationPolicy", ["IfNeeded", "Never"]),
+    ] {
+        if let Some(word) = webhook[field].as_str().filter(|word| !words.contains(word)) {
+            errors.push(FieldError::not_supported(path.child(field), word, &words));
+        }
+    }
+    let harmless = ["None", "NoneOnDryRun"];
+    match webhook["sideEffects"].as_str() {
+        None => {
+            let rule = format!("must specify one of {}", harmless.join(", "));
+            errors.push(FieldError::required(path.child("sideEffects"), rule));
+        }
+        Some(word) if harmless.contains(&word) => {}
+        Some(word) => errors.push(FieldError::not_supported(path.child("sideEffects"), word, &harmless)),
+    }
+    if let Some(seconds) = int(webhook, "timeoutSeconds").filter(|seconds| !(1..=30).contains(seconds)) {
+        let rule = "the timeout value must be between 1 and 30 seconds";
+        errors.push(FieldError::invalid(path.child("timeoutSeconds"), seconds, rule));
+    }
+    for field in ["namespaceSelector", "objectSelector"] {
+        if let Some(selector) = webhook.get(field).filter(|selector| selector.is_object())
+            && let Some(selector) = typed::<LabelSelector>(selector, errors)
+        {
+            labels::selector(&selector, &path.child(field), errors);
+        }
+    }
+    client(&webhook["clientConfig"], &path.child("clientConfig"), errors);
+    conditions(webhook, &path.child("matchConditions"), errors);
+}
+
+fn qualified(name: &str, path: &Path<'_>, errors: &mut Errors) {
+    if name.is_empty() {
+        errors.push(FieldError::required(path, ""));
+        return;
+    }
+    let complaints = format::dns_subdomain(name);
+    if !complaints.is_empty() {
+        complain(errors, path, name, complaints);
+    } else if name.split('.').count() < 3 {
+        let rule = "should be a domain with at least three segments separated by dots";
+        errors.push(FieldError::invalid(path, name, rule));
+    }
+}
+
+fn rule(rule: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let alone = |list: &[&str], field: &str, what: &str, errors: &mut Errors| {
+        if list.is_empty() {
+            errors.push(FieldError::required(path.child(field), ""));
+        }
+        if list.len() > 1 && list.contains(&"*") {
+            let rule = format!("if '*' is present, must not specify other {what}");
+            errors.push(FieldError::invalid(path.child(field), shown(list), rule));
+        }
+    };
+    let operations: Vec<&str> = texts(rule, "operations").collect();
+    alone(&operations, "operations", "operations", errors);
+    let known = ["*", "CONNECT", "CREATE", "DELETE", "UPDATE"];
+    for (index, operation) in
+        operations.iter().enumerate().filter(|(_, operation)| !known.contains(operation))
+    {
+        errors.push(FieldError::not_supported(path.child("operations").index(index), *operation, &known));
+    }
+    alone(&texts(rule, "apiGroups").collect::<Vec<_>>(), "apiGroups", "API groups", errors);
+    let versions: Vec<&str> = texts(rule, "apiVersions").collect();
+    alone(&versions, "apiVersions", "API versions", errors);
+    for (index, _) in versions.iter().enumerate().filter(|(_, version)| version.is_empty()) {
+        errors.push(FieldError::required(path.child("apiVersions").index(index), ""));
+    }
+    resources(&texts(rule, "resources").collect::<Vec<_>>(), &path.child("resources"), errors);
+    let scopes = ["*", "Cluster", "Namespaced"];
+    if let Some(scope) = rule["scope"].as_str().filter(|scope| !scopes.contains(scope)) {
+        errors.push(FieldError::not_supported(path.child("scope"), scope, &scopes));
+    }
+}
+
+fn resources(resources: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if resources.is_empty() {
+        errors.push(FieldError::required(path, ""));
+    }
+    let (mut whole, mut anywhere) = (BTreeSet::new(), BTreeSet::new());
+    let mut plain = false;
+    for (index, given) in resources.iter().enumerate() {
+        if given.is_empty() {
+            errors.push(FieldError::required(path.index(index), ""));
+            continue;
+        }
+        let Some((resource, sub)) = given.split_once('/') else {
+            plain = *given != "*";
+            continue;
+        };
+        let mut clash = |other: String| {
+            let rule = format!("if '{other}' is present, must not specify {given}");
+            errors.push(FieldError::invalid(path.index(index), *given, rule));
+        };
+        if whole.contains(resource) {
+            clash(format!("{resource}/*"));
+        }
+        if anywhere.contains(sub) {
+            clash(format!("*/{sub}"));
+        }
+        if sub == "*" {
+            whole.insert(resource);
+        }
+        if resource == "*" {
+            anywhere.insert(sub);
+        }
+    }
+    if resources.len() > 1 && resources.contains(&"*/*") {
+        let rule = "if '*/*' is present, must not specify other resources";
+        errors.push(FieldError::invalid(path, shown(resources), rule));
+    }
+    if resources.contains(&"*") && plain {
+        let rule = "if '*' is present, must not specify other resources without subresources";
+        errors.push(FieldError::invalid(path, shown(resources), rule));
+    }
+}
+
+fn client(config: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let (url, service) =
+        (config["url"].as_str(), config.get("service").filter(|service| service.is_object()));
+    match (url, service) {
+        (Some(url), None) => address(url, &path.child("url"), errors),
+        (None, Some(service)) => behind(service, &path.child("service"), errors),
+        _ => errors.push(FieldError::required(path, "exactly one of url or service is required")),
+    }
+}
+
+fn address(url: &str, path: &Path<'_>, errors: &mut Errors) {
+    let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+    let (rest, fragment) = rest.split_once('#').unwrap_or((rest, ""));
+    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
+    let authority = rest.split('/').next().unwrap_or_default();
+    let (user, host) =
+        authority.rsplit_once('@').map_or((None, authority), |(user, host)| (Some(user), host));
+    if scheme != "https" {
+        let rule = format!("'https' is the only allowed URL scheme{FORM}");
+        errors.push(FieldError::invalid(path, scheme, rule));
+    }
+    if host.is_empty() || scheme.is_empty() {
+        errors.push(FieldError::invalid(path, "", format!("host must be specified{FORM}")));
+    }
+    if let Some(user) = user {
+        errors.push(FieldError::invalid(path, user, "user information is not permitted in the URL"));
+    }
+    if !fragment.is_empty() {
+        errors.push(FieldError::invalid(path, fragment, "fragments are not permitted in the URL"));
+    }
+    if !query.is_empty() {
+        errors.push(FieldError::invalid(path, query, "query parameters are not permitted in the URL"));
+    }
+}
+
+fn behind(service: &Value, path: &Path<'_>, errors: &mut Errors) {
+    for field in ["name", "namespace"] {
+        if text(service, field).is_empty() {
+            errors.push(FieldError::required(path.child(field), ""));
+        }
+    }
+    let port = int(service, "port").unwrap_or(443);
+    if !(1..=65_535).contains(&port) {
+        let rule = "port is not valid: must be between 1 and 65535, inclusive";
+        errors.push(FieldError::invalid(path.child("port"), port, rule));
+    }
+    let (given, path) = (text(service, "path"), path.child("path"));
+    if matches!(given, "" | "/") {
+        return;
+    }
+    if !given.starts_with('/') {
+        errors.push(FieldError::invalid(path, given, "must start with a '/'"));
+    }
+    let mut steps = given.chars();
+    steps.next();
+    let steps = steps.as_str();
+    for (index, step) in steps.strip_suffix('/').unwrap_or(steps).split('/').enumerate() {
+        if step.is_empty() {
+            errors.push(FieldError::invalid(path, given, format!("segment[{index}] may not be empty")));
+        }
+        for complaint in format::dns_subdomain(step).into_iter().filter(|_| !step.is_empty()) {
+            errors.push(FieldError::invalid(path, given, format!("segment[{index}]: {complaint}")));
+        }
+    }
+}
+
+fn conditions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let count = list(webhook, "matchConditions").len();
+    if count > MOST_CONDITIONS {
+        errors.push(FieldError::too_many(path, count, MOST_CONDITIONS));
+    }
+    let mut names = BTreeSet::new();
+    for (index, one) in list(webhook, "matchConditions").iter().enumerate() {
+        let (path, name, expression) = (path.index(index), text(one, "name"), text(one, "expression").trim());
+        if expression.is_empty() {
+            errors.push(FieldError::required(path.child("expression"), ""));
+        } else if let Err(why) = condition::Condition::compile(expression) {
+            errors.push(FieldError::invalid(path.child("expression"), expression, why));
+        }
+        if name.is_empty() {
+            errors.push(FieldError::required(path.child("name"), ""));
+        } else {
+            complain(errors, &path.child("name"), name, format::qualified_name(name));
+            if !names.insert(name) {
+                errors.push(FieldError::duplicate(path.child("name"), name));
+            }
+        }
+    }
+}
+
+fn review_versions(webhook: &Value, path: &Path<'_>, errors: &mut Errors) {
+    let versions: Vec<&str> = texts(webhook, "admissionReviewVersions").collect();
+    if versions.is_empty() {
+        errors.push(FieldError::required(path, format!("must specify one of {REVIEW}")));
+        return;
+    }
+    let mut seen = BTreeSet::new();
+    for (index, version) in versions.iter().enumerate() {
+        if !seen.insert(version) {
+            errors.push(FieldError::invalid(path.index(index), *version, "duplicate version"));
+        }
+    }
+    if !versions.contains(&REVIEW) {
+        let rule = format!("must include at least one of {REVIEW}");
+        errors.push(FieldError::invalid(path, shown(&versions), rule));
+    }
+}

@@ -1,0 +1,253 @@
+//! What the plugins of the admission chain do to objects, seen by a client.
+
+use plumb_apiserver::admission::Plugins;
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::door::{Door, pod};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+#[tokio::test]
+async fn some_namespaces_never_go_and_one_that_goes_takes_nothing_new() {
+    let door = Door::open(Rules::v1_36());
+    for name in ["default", "kube-system", "kube-public"] {
+        assert_eq!(
+            door.delete(&format!("/api/v1/namespaces/{name}"), &Value::Null).await.refused(),
+            (
+                403,
+                "Forbidden".into(),
+                format!("namespaces \"{name}\" is forbidden: this namespace may not be deleted")
+            )
+        );
+    }
+    door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "short" } })).await.ok();
+    door.delete("/api/v1/namespaces/short", &Value::Null).await.ok();
+    let maps = "/api/v1/namespaces/short/configmaps";
+    let answer = door.post(maps, &json!({ "metadata": { "name": "a" } })).await;
+    assert_eq!(answer.body["details"]["causes"][0]["reason"], "NamespaceTerminating");
+    assert_eq!(
+        answer.refused().2,
+        "configmaps \"a\" is forbidden: unable to create new content in namespace short because it is being terminated"
+    );
+    let nowhere =
+        door.post("/api/v1/namespaces/nowhere/configmaps", &json!({ "metadata": { "name": "a" } })).await;
+    assert_eq!(nowhere.refused().2, "namespaces \"nowhere\" not found");
+}
+
+#[tokio::test]
+async fn a_pod_gets_the_priority_of_its_class() {
+    let door = Door::open(Rules::v1_36());
+    let classes = "/apis/scheduling.k8s.io/v1/priorityclasses";
+    let made = door.post(PODS, &pod("plain", "1m", "1Mi")).await.ok();
+    assert_eq!(
+        (&made["spec"]["priority"], &made["spec"]["preemptionPolicy"]),
+        (&json!(0), &json!("PreemptLowerPriority"))
+    );
+    let mut critical = pod("critical", "1m", "1Mi");
+    critical["spec"]["priorityClassName"] = json!("system-node-critical");
+    assert_eq!(door.post(PODS, &critical).await.ok()["spec"]["priority"], 2_000_001_000);
+    let mut lost = pod("lost", "1m", "1Mi");
+    lost["spec"]["priorityClassName"] = json!("nope");
+    assert_eq!(
+        door.post(PODS, &lost).await.refused().2,
+        "pods \"lost\" is forbidden: no PriorityClass with name nope was found"
+    );
+    let class = |name: &str| json!({ "metadata": { "name": name }, "value": 7, "globalDefault": true });
+    door.post(classes, &class("usual")).await.ok();
+    assert_eq!(
+        door.post(classes, &class("second")).await.refused().2,
+        "priorityclasses.scheduling.k8s.io \"second\" is forbidden: PriorityClass usual is already marked as \
+         default. Only one default can exist"
+    );
+    let made = door.post(PODS, &pod("next", "1m", "1Mi")).await.ok();
+    assert_eq!((&made["spec"]["priorityClassName"], &made["spec"]["priority"]), (&json!("usual"), &json!(7)));
+}
+
+#[tokio::test]
+async fn a_pod_runs_as_a_service_account_and_finds_its_token() {
+    let door = Door::open_with(Rules::v1_36(), Plugins::default());
+    assert_eq!(
+        door.post(PODS, &pod("web", "1m", "1Mi")).await.refused(),
+        (
+            403,
+            "Forbidden".into(),
+            "pods \"web\" is forbidden: error looking up service account default/default: serviceaccount \
+             \"default\" not found"
+                .into()
+        )
+    );
+    let account = json!({ "metadata": { "name": "default" }, "imagePullSecrets": [{ "name": "registry" }] });
+    door.post("/api/v1/namespaces/default/serviceaccounts", &account).await.ok();
+    let made = door.post(PODS, &pod("web", "1m", "1Mi")).await.ok();
+    let spec = &made["spec"];
+    assert_eq!(spec["serviceAccountName"], "default");
+    assert_eq!(spec["imagePullSecrets"], json!([{ "name": "registry" }]));
+    let volume = spec["volumes"][0]["name"].as_str().unwrap();
+    assert!(volume.starts_with("kube-api-access-"), "{volume}");
+    assert_eq!(spec["containers"][0]["volumeMounts"][0]["name"], volume);
+    let mut bare = pod("bare", "1m", "1Mi");
+    bare["spec"]["automountServiceAccountToken"] = json!(false);
+    assert!(door.post(PODS, &bare).await.ok()["spec"].get("volumes").is_none());
+}
+
+#[tokio::test]
+async fn objects_get_what_clusters_give_them() {
+    let door = Door::open(Rules::v1_36());
+    let node = door.post("/api/v1/nodes", &json!({ "metadata": { "name": "n" } })).await.ok();
+    assert_eq!(
+        node["spec"]["taints"],
+        json!([{ "key": "node.kubernetes.io/not-ready", "effect": "NoSchedule" }])
+    );
+    let made = door.post(PODS, &pod("web", "1m", "1Mi")).await.ok();
+    let keys: Vec<&str> = made["spec"]["tolerations"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| one["key"].as_str().unwrap())
+        .collect();
+    assert_eq!(keys, ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"]);
+    assert_eq!(made["spec"]["tolerations"][0]["tolerationSeconds"], 300);
+    let class = json!({
+        "metadata": { "name": "gold", "annotations": { "storageclass.kubernetes.io/is-default-class": "true" } },
+        "provisioner": "example.com/disk",
+    });
+    door.post("/apis/storage.k8s.io/v1/storageclasses", &class).await.ok();
+    let claim = json!({ "metadata": { "name": "c" }, "spec": {
+        "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } },
+    } });
+    let claim = door.post("/api/v1/namespaces/default/persistentvolumeclaims", &claim).await.ok();
+    assert_eq!(claim["spec"]["storageClassName"], "gold");
+}
+
+#[tokio::test]
+async fn a_runtime_class_says_what_its_pods_cost() {
+    let door = Door::open(Rules::v1_36());
+    let class = json!({
+        "metadata": { "name": "box" }, "handler": "box", "overhead": { "podFixed": { "cpu": "250m" } },
+        "scheduling": { "nodeSelector": { "kind": "box" } },
+    });
+    door.post("/apis/node.k8s.io/v1/runtimeclasses", &class).await.ok();
+    let with = |name: &str, class: Option<&str>, overhead: Option<&str>| {
+        let mut pod = pod(name, "1m", "1Mi");
+        if let Some(class) = class {
+            pod["spec"]["runtimeClassName"] = json!(class);
+        }
+        if let Some(cpu) = overhead {
+            pod["spec"]["overhead"] = json!({ "cpu": cpu });
+        }
+        pod
+    };
+    let made = door.post(PODS, &with("a", Some("box"), None)).await.ok();
+    assert_eq!(made["spec"]["overhead"], json!({ "cpu": "250m" }));
+    assert_eq!(made["spec"]["nodeSelector"], json!({ "kind": "box" }));
+    door.post(PODS, &with("b", Some("box"), Some("0.25"))).await.ok();
+    let table = [
+        (with("c", Some("none"), None), "pod rejected: RuntimeClass \"none\" not found"),
+        (
+            with("c", Some("box"), Some("1")),
+            "pod rejected: Pod's Overhead doesn't match RuntimeClass's defined Overhead",
+        ),
+        (
+            with("c", None, Some("1")),
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+        ),
+    ];
+    for (pod, why) in table {
+        assert_eq!(door.post(PODS, &pod).await.refused().2, format!("pods \"c\" is forbidden: {why}"));
+    }
+}
+
+/// One thing that is asked, and what has to be answered.
+#[derive(serde::Deserialize)]
+struct Step {
+    method: String,
+    path: String,
+    body: Value,
+    code: u16,
+    message: Option<String>,
+}
+
+/// Steps in a namespace of their own.
+#[derive(serde::Deserialize)]
+struct Scenario {
+    name: String,
+    steps: Vec<Step>,
+}
+
+fn scenarios() -> Vec<Scenario> {
+    serde_json::from_str(include_str!("admission.json")).unwrap()
+}
+
+impl Step {
+    fn request(&self, namespace: &str) -> http::Request<Vec<u8>> {
+        let (method, media) = match self.method.as_str() {
+            "STRATEGIC" => ("PATCH", "application/strategic-merge-patch+json"),
+            "MERGE" => ("PATCH", "application/merge-patch+json"),
+            method => (method, "application/json"),
+        };
+        let body = if self.body.is_null() { String::new() } else { self.body.to_string() };
+        http::Request::builder()
+            .method(method)
+            .uri(self.path.replace("{ns}", namespace))
+            .header("content-type", media)
+            .body(body.replace("{ns}", namespace).into_bytes())
+            .unwrap()
+    }
+
+    /// What is wrong with an answer.
+    fn judge(&self, namespace: &str, code: u16, body: &Value) -> Option<String> {
+        let message = self.message.as_ref().map(|message| message.replace("{ns}", namespace));
+        let told = body["message"].as_str().unwrap_or_default();
+        let right = code == self.code && message.is_none_or(|message| message == told);
+        (!right).then(|| format!("{} {}: {code}: {told}", self.method, self.path))
+    }
+}
+
+#[tokio::test]
+async fn the_chain_answers_in_the_words_of_kube_apiserver() {
+    let door = Door::open_with(Rules::v1_36(), Plugins::default());
+    for (number, scenario) in scenarios().iter().enumerate() {
+        let namespace = format!("s{number}");
+        door.post("/api/v1/namespaces", &json!({ "metadata": { "name": namespace } })).await.ok();
+        let account = json!({ "metadata": { "name": "default" } });
+        door.post(&format!("/api/v1/namespaces/{namespace}/serviceaccounts"), &account).await.ok();
+        for step in &scenario.steps {
+            let (head, body) = step.request(&namespace).into_parts();
+            let media = head.headers["content-type"].to_str().unwrap().to_owned();
+            let answer = door.ask(head.method, &head.uri.to_string(), &media, body).await;
+            let wrong = step.judge(&namespace, answer.status.as_u16(), &answer.body);
+            assert_eq!(wrong, None, "{}", scenario.name);
+        }
+    }
+}
+
+#[tokio::test]
+#[ignore = "needs a kube-apiserver 1.36 without kube-controller-manager: KUBECONFIG=… (`testbed up --control-plane-only`)"]
+async fn kube_apiserver_says_what_the_table_says() {
+    plumb_apiserver::serve::install_crypto();
+    let mut config = kube::Config::infer().await.unwrap();
+    // A budget that says no is an answer.
+    config.default_retry = false;
+    let client = kube::Client::try_from(config).unwrap();
+    let mut wrong = Vec::new();
+    for (number, scenario) in scenarios().iter().enumerate() {
+        let namespace = format!("differential-{}-{number}", std::process::id());
+        let make = |path: String, name: &str| {
+            let body = json!({ "metadata": { "name": name } }).to_string().into_bytes();
+            http::Request::post(path).header("content-type", "application/json").body(body).unwrap()
+        };
+        let _ = client.request_text(make("/api/v1/namespaces".into(), &namespace)).await.unwrap();
+        let accounts = format!("/api/v1/namespaces/{namespace}/serviceaccounts");
+        let _ = client.request_text(make(accounts, "default")).await.unwrap();
+        for step in &scenario.steps {
+            let (code, body) = match client.request_text(step.request(&namespace)).await {
+                Ok(_) => (step.code.min(299), Value::Null),
+                Err(kube::Error::Api(status)) => (status.code, json!({ "message": status.message })),
+                Err(error) => panic!("{error}"),
+            };
+            wrong.extend(step.judge(&namespace, code, &body).map(|why| format!("{}: {why}", scenario.name)));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}

@@ -1,0 +1,370 @@
+//! Webhooks: real servers that patch, refuse, hang, talk nonsense, or are gone.
+
+use std::sync::Arc;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use bytes::Bytes;
+use http::{Request, Response};
+use http_body_util::{BodyExt as _, Full};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::TokioIo;
+use parking_lot::Mutex;
+use plumb_apiserver::serve::install_crypto;
+use plumb_resize::rules::Rules;
+use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+use tokio_rustls::TlsAcceptor;
+
+use super::door::{Door, pod};
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+
+/// What a webhook does with a review.
+#[derive(Clone)]
+enum Does {
+    /// Answers with this, as the response to the request.
+    Answers(fn(&Value) -> Value),
+    /// Answers with these bytes.
+    Says(u16, &'static str),
+    /// Never answers.
+    Hangs,
+}
+
+/// A webhook on this machine, with an authority of its own.
+struct Webhook {
+    port: u16,
+    bundle: String,
+    seen: Arc<Mutex<Vec<Value>>>,
+}
+
+impl Webhook {
+    async fn start(does: Does) -> Self {
+        install_crypto();
+        let key = rcgen::KeyPair::generate().unwrap();
+        let mut authority = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
+        authority.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
+        let certificate = authority.self_signed(&key).unwrap();
+        let issuer = rcgen::Issuer::new(authority, key);
+        let own_key = rcgen::KeyPair::generate().unwrap();
+        let names = ["127.0.0.1".to_owned(), "hook.default.svc".to_owned()];
+        let own = rcgen::CertificateParams::new(names).unwrap().signed_by(&own_key, &issuer).unwrap();
+        let key = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(own_key.serialize_der()));
+        let config = rustls::ServerConfig::builder().with_no_client_auth();
+        let config = config.with_single_cert(vec![own.der().clone()], key).unwrap();
+        let acceptor = TlsAcceptor::from(Arc::new(config));
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let log = seen.clone();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let (acceptor, does, log) = (acceptor.clone(), does.clone(), log.clone());
+                tokio::spawn(async move {
+                    let Ok(stream) = acceptor.accept(stream).await else { return };
+                    let service = service_fn(move |request| answer(request, does.clone(), log.clone()));
+                    let _ = hyper::server::conn::http1::Builder::new()
+                        .serve_connection(TokioIo::new(stream), service)
+                        .await;
+                });
+            }
+        });
+        Self { port, bundle: STANDARD.encode(certificate.pem()), seen }
+    }
+
+    /// How to reach it.
+    fn client(&self) -> Value {
+        json!({ "url": format!("https://127.0.0.1:{}/hook", self.port), "caBundle": self.bundle })
+    }
+
+    fn seen(&self) -> Vec<Value> {
+        self.seen.lock().clone()
+    }
+}
+
+async fn answer(
+    request: Request<Incoming>,
+    does: Does,
+    log: Arc<Mutex<Vec<Value>>>,
+) -> Result<Response<Full<Bytes>>, hyper::Error> {
+    let body = request.into_body().collect().await?.to_bytes();
+    let review: Value = serde_json::from_slice(&body).unwrap();
+    log.lock().push(review["request"].clone());
+    let body = match does {
+        Does::Hangs => std::future::pending().await,
+        Does::Says(code, text) => {
+            let mut response = Response::new(Full::from(text));
+            *response.status_mut() = code.try_into().unwrap();
+            return Ok(response);
+        }
+        Does::Answers(answer) => {
+            let mut response = answer(&review["request"]);
+            response["uid"] = review["request"]["uid"].clone();
+            json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response })
+        }
+    };
+    Ok(Response::new(Full::from(body.to_string())))
+}
+
+fn patch(operations: Value) -> Value {
+    json!({ "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string()) })
+}
+
+fn label(name: &str) -> Value {
+    patch(json!([{ "op": "add", "path": "/metadata/labels", "value": { name: "yes" } }]))
+}
+
+/// A webhook's entry in a configuration, for writes of a resource.
+fn entry(client: Value, operations: Value, resource: &str) -> Value {
+    json!({
+        "name": "x.example.com", "clientConfig": client, "sideEffects": "None", "admissionReviewVersions": ["v1"],
+        "rules": [{ "operations": operations, "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource] }],
+    })
+}
+
+async fn configure(door: &Door, kind: &str, name: &str, webhooks: Value) {
+    let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations");
+    door.post(&path, &json!({ "metadata": { "name": name }, "webhooks": webhooks })).await.ok();
+}
+
+fn map(name: &str) -> Value {
+    json!({ "metadata": { "name": name } })
+}
+
+#[tokio::test]
+async fn a_webhook_sees_the_write_and_patches_it() {
+    let hook = Webhook::start(Does::Answers(|request| {
+        let mut answer = label("patched");
+        answer["warnings"] = json!([format!("seen {}", request["name"].as_str().unwrap())]);
+        answer
+    }))
+    .await;
+    let door = Door::open(Rules::v1_36());
+    configure(&door, "mutating", "m", json!([entry(hook.client(), json!(["CREATE"]), "configmaps")])).await;
+    let answer = door.post(MAPS, &map("a")).await;
+    assert_eq!(answer.warnings, ["299 - \"seen a\""]);
+    assert_eq!(answer.ok()["metadata"]["labels"], json!({ "patched": "yes" }));
+    assert_eq!(door.get(&format!("{MAPS}/a")).await.ok()["metadata"]["labels"], json!({ "patched": "yes" }));
+    // Not asked about: another operation, another kind.
+    door.merge(&format!("{MAPS}/a"), &json!({ "data": { "k": "v" } })).await.ok();
+    door.post("/api/v1/namespaces/default/secrets", &map("a")).await.ok();
+    let seen = hook.seen();
+    assert_eq!(seen.len(), 1);
+    let request = &seen[0];
+    assert_eq!(request["kind"], json!({ "group": "", "version": "v1", "kind": "ConfigMap" }));
+    assert_eq!(request["resource"], json!({ "group": "", "version": "v1", "resource": "configmaps" }));
+    assert_eq!((&request["operation"], &request["namespace"]), (&json!("CREATE"), &json!("default")));
+    assert_eq!((&request["oldObject"], &request["dryRun"]), (&Value::Null, &json!(false)));
+    assert_eq!(request["options"]["kind"], "CreateOptions");
+    assert_eq!(request["userInfo"]["username"], "kubernetes-admin");
+    assert_eq!(request["object"]["metadata"]["name"], "a");
+}
+
+#[tokio::test]
+async fn a_resize_is_put_to_webhooks_as_a_subresource_through_its_own_door() {
+    let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
+    let door = Door::open(Rules::kep());
+    configure(&door, "validating", "v", json!([entry(hook.client(), json!(["UPDATE"]), "pods/resize")]))
+        .await;
+    door.post(PODS, &pod("web", "100m", "10Mi")).await.ok();
+    let amounts = json!({ "cpu": "200m" });
+    let resize = json!({ "spec": { "containers": [{ "name": "main", "resources": { "requests": amounts, "limits": amounts } }] } });
+    door.strategic(&format!("{PODS}/web/resize"), &resize).await.ok();
+    door.merge(&format!("{PODS}/web"), &json!({ "metadata": { "labels": { "a": "b" } } })).await.ok();
+    let seen = hook.seen();
+    assert_eq!(seen.len(), 1);
+    assert_eq!((&seen[0]["subResource"], &seen[0]["kind"]["kind"]), (&json!("resize"), &json!("Pod")));
+    let cpu = |object: &Value| object["spec"]["containers"][0]["resources"]["requests"]["cpu"].clone();
+    assert_eq!((cpu(&seen[0]["oldObject"]), cpu(&seen[0]["object"])), (json!("100m"), json!("200m")));
+}
+
+#[tokio::test]
+async fn a_refusal_carries_the_words_of_the_webhook() {
+    let hook = Webhook::start(Does::Answers(
+        |_| json!({ "allowed": false, "status": { "code": 418, "reason": "Teapot", "message": "not here" } }),
+    ))
+    .await;
+    let door = Door::open(Rules::v1_36());
+    configure(&door, "validating", "v", json!([entry(hook.client(), json!(["*"]), "configmaps")])).await;
+    let answer = door.post(MAPS, &map("a")).await;
+    assert_eq!(answer.status, 418);
+    assert_eq!(answer.refused().2, "admission webhook \"x.example.com\" denied the request: not here");
+    assert_eq!(door.get(&format!("{MAPS}/a")).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_webhook_has_a_say_in_deletions() {
+    let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": false }))).await;
+    let door = Door::open(Rules::v1_36());
+    door.post(MAPS, &map("a")).await.ok();
+    configure(&door, "validating", "v", json!([entry(hook.client(), json!(["DELETE"]), "configmaps")])).await;
+    for path in [format!("{MAPS}/a"), MAPS.to_owned()] {
+        assert_eq!(
+            door.delete(&path, &Value::Null).await.refused().2,
+            "admission webhook \"x.example.com\" denied the request without explanation"
+        );
+    }
+    let seen = hook.seen();
+    assert_eq!((&seen[0]["object"], &seen[0]["oldObject"]["metadata"]["name"]), (&Value::Null, &json!("a")));
+    assert_eq!((&seen[1]["name"], &seen[0]["options"]["kind"]), (&json!("a"), &json!("DeleteOptions")));
+}
+
+#[tokio::test]
+async fn whoever_cannot_be_asked_fails_the_write_or_is_passed_over() {
+    let garbage = Webhook::start(Does::Says(200, "what?")).await;
+    let broken = Webhook::start(Does::Says(500, "on fire")).await;
+    let other = Webhook::start(Does::Says(200, "{\"response\":{\"uid\":\"other\"}}")).await;
+    let hangs = Webhook::start(Does::Hangs).await;
+    let gone = { TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().port() };
+    let strange =
+        json!({ "url": format!("https://127.0.0.1:{}/hook", garbage.port), "caBundle": broken.bundle });
+    let gone_client = json!({ "url": format!("https://127.0.0.1:{gone}/"), "caBundle": broken.bundle });
+    let service =
+        json!({ "service": { "namespace": "default", "name": "nobody" }, "caBundle": broken.bundle });
+    let post = |port: u16, path: &str| format!("Post \"https://127.0.0.1:{port}{path}?timeout=1s\": ");
+    let table = [
+        (garbage.client(), "couldn't get version/kind; json parse error".to_owned()),
+        (
+            broken.client(),
+            "an error on the server (\"on fire\") has prevented the request from succeeding".to_owned(),
+        ),
+        (other.client(), "received invalid webhook response: expected response.uid=".to_owned()),
+        (hangs.client(), format!("{}context deadline exceeded", post(hangs.port, "/hook"))),
+        (gone_client, format!("{}dial tcp 127.0.0.1:{gone}: connect: connection refused", post(gone, "/"))),
+        (
+            strange,
+            format!(
+                "{}tls: failed to verify certificate: x509: certificate signed by unknown authority",
+                post(garbage.port, "/hook")
+            ),
+        ),
+        (
+            service,
+            "Post \"https://nobody.default.svc:443/?timeout=1s\": service \"nobody\" not found".to_owned(),
+        ),
+    ];
+    for kind in ["mutating", "validating"] {
+        for (client, why) in &table {
+            let door = Door::open(Rules::v1_36());
+            let mut webhook = entry(client.clone(), json!(["CREATE"]), "configmaps");
+            webhook["timeoutSeconds"] = json!(1);
+            configure(&door, kind, "c", json!([webhook.clone()])).await;
+            let (code, reason, message) = door.post(MAPS, &map("a")).await.refused();
+            assert_eq!((code, reason.as_str()), (500, "InternalError"), "{message}");
+            let start = "Internal error occurred: failed calling webhook \"x.example.com\": ";
+            assert!(message.starts_with(start) && message.contains(why.as_str()), "{kind}: {message}");
+            webhook["failurePolicy"] = json!("Ignore");
+            let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations/c");
+            door.merge(&path, &json!({ "webhooks": [webhook] })).await.ok();
+            assert_eq!(door.post(MAPS, &map("a")).await.status, 201, "{kind}: {why}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn selectors_decide_who_is_asked() {
+    let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
+    let door = Door::open(Rules::v1_36());
+    let mut webhook = entry(hook.client(), json!(["CREATE"]), "configmaps");
+    webhook["namespaceSelector"] = json!({ "matchLabels": { "watched": "yes" } });
+    webhook["objectSelector"] =
+        json!({ "matchExpressions": [{ "key": "quiet", "operator": "DoesNotExist" }] });
+    configure(&door, "validating", "v", json!([webhook])).await;
+    let namespace = json!({ "metadata": { "name": "seen", "labels": { "watched": "yes" } } });
+    door.post("/api/v1/namespaces", &namespace).await.ok();
+    door.post(MAPS, &map("a")).await.ok();
+    let seen = "/api/v1/namespaces/seen/configmaps";
+    door.post(seen, &map("b")).await.ok();
+    door.post(seen, &json!({ "metadata": { "name": "c", "labels": { "quiet": "please" } } })).await.ok();
+    let names: Vec<Value> = hook.seen().iter().map(|request| request["name"].clone()).collect();
+    assert_eq!(names, [json!("b")]);
+}
+
+#[tokio::test]
+async fn conditions_decide_who_is_asked() {
+    let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
+    let door = Door::open(Rules::v1_36());
+    let mut webhook = entry(hook.client(), json!(["CREATE", "UPDATE"]), "configmaps");
+    webhook["matchConditions"] = json!([
+        { "name": "mine", "expression": "object.metadata.name.startsWith('my-')" },
+        { "name": "changed", "expression": "request.operation == 'CREATE' || object.data.k != oldObject.data.k" },
+    ]);
+    configure(&door, "validating", "v", json!([webhook])).await;
+    door.post(MAPS, &map("other")).await.ok();
+    door.post(MAPS, &map("my-map")).await.ok();
+    let labels = json!({ "metadata": { "labels": { "a": "b" } } });
+    // No data on either side: the condition fails, and so does the write.
+    let (code, _, message) = door.merge(&format!("{MAPS}/my-map"), &labels).await.refused();
+    assert_eq!(code, 403);
+    assert!(message.contains("resulted in error: no such key: data"), "{message}");
+    assert_eq!(hook.seen().len(), 1);
+}
+
+#[tokio::test]
+async fn whoever_asks_for_it_is_called_again_when_others_changed_the_object_after() {
+    let first = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
+    let never = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
+    let second = Webhook::start(Does::Answers(|_| label("changed"))).await;
+    let door = Door::open(Rules::v1_36());
+    let mut again = entry(first.client(), json!(["CREATE"]), "configmaps");
+    again["reinvocationPolicy"] = json!("IfNeeded");
+    let mut once = entry(never.client(), json!(["CREATE"]), "configmaps");
+    once["name"] = json!("once.example.com");
+    configure(&door, "mutating", "a", json!([again, once])).await;
+    configure(&door, "mutating", "b", json!([entry(second.client(), json!(["CREATE"]), "configmaps")])).await;
+    door.post(MAPS, &map("a")).await.ok();
+    assert_eq!((first.seen().len(), never.seen().len(), second.seen().len()), (2, 1, 1));
+    assert_eq!(first.seen()[1]["object"]["metadata"]["labels"], json!({ "changed": "yes" }));
+}
+
+#[tokio::test]
+async fn a_dry_run_is_put_only_to_those_without_side_effects() {
+    let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
+    let door = Door::open(Rules::v1_36());
+    configure(&door, "validating", "v", json!([entry(hook.client(), json!(["CREATE"]), "configmaps")])).await;
+    door.post(&format!("{MAPS}?dryRun=All"), &map("a")).await.ok();
+    assert_eq!(hook.seen()[0]["dryRun"], true);
+    assert_eq!(hook.seen()[0]["options"]["dryRun"], json!(["All"]));
+}
+
+#[tokio::test]
+async fn a_webhook_behind_a_service_is_found_by_its_endpoints() {
+    let hook = Webhook::start(Does::Answers(|_| label("served"))).await;
+    let door = Door::open(Rules::v1_36());
+    let service = json!({ "metadata": { "name": "hook" }, "spec": { "ports": [{ "port": 443, "targetPort": hook.port }] } });
+    door.post("/api/v1/namespaces/default/services", &service).await.ok();
+    let slice = json!({
+        "metadata": { "name": "hook-1", "labels": { "kubernetes.io/service-name": "hook" } },
+        "addressType": "IPv4", "ports": [{ "name": "", "port": hook.port }],
+        "endpoints": [{ "addresses": ["127.0.0.1"], "conditions": { "ready": true } }],
+    });
+    door.post("/apis/discovery.k8s.io/v1/namespaces/default/endpointslices", &slice).await.ok();
+    let client = json!({
+        "service": { "namespace": "default", "name": "hook", "path": "/mutate" }, "caBundle": hook.bundle,
+    });
+    configure(&door, "mutating", "m", json!([entry(client, json!(["CREATE"]), "configmaps")])).await;
+    assert_eq!(door.post(MAPS, &map("a")).await.ok()["metadata"]["labels"], json!({ "served": "yes" }));
+}
+
+#[tokio::test]
+async fn a_patch_does_not_make_it_another_object_nor_past_the_rules() {
+    let hook = Webhook::start(Does::Answers(|request| {
+        patch(match request["operation"].as_str() {
+            Some("UPDATE") => json!([
+                { "op": "replace", "path": "/metadata/uid", "value": "mine" },
+                { "op": "add", "path": "/data", "value": { "not a key": "x" } },
+            ]),
+            _ => json!([{ "op": "remove", "path": "/no/such/place" }]),
+        })
+    }))
+    .await;
+    let door = Door::open(Rules::v1_36());
+    door.post(MAPS, &map("a")).await.ok();
+    configure(&door, "mutating", "m", json!([entry(hook.client(), json!(["*"]), "configmaps")])).await;
+    let labels = json!({ "metadata": { "labels": { "a": "b" } } });
+    assert_eq!(door.merge(&format!("{MAPS}/a"), &labels).await.status, 409);
+    assert_eq!(door.post(MAPS, &map("b")).await.refused().0, 500);
+}

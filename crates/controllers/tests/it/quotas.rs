@@ -1,0 +1,153 @@
+//! The books of quotas, as clients see them.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, Client};
+use plumb_apiserver::admission::Plugins;
+use plumb_apiserver::authn::{Authenticator, Tokens, User};
+use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_controllers::{Clients, quota};
+use plumb_resize::rules::Rules;
+use plumb_store::{Options, Store};
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+struct Cluster {
+    client: Client,
+    _running: JoinSet<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let server = ApiServer::new(Config {
+            store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
+            rules: Rules::v1_36(),
+            clock: Arc::new(Timestamp::now),
+            limits: Limits::default(),
+            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+            nodes: None,
+            plugins: Plugins::new("", "ServiceAccount").unwrap(),
+        })
+        .unwrap();
+        let client = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
+        let mut running = JoinSet::new();
+        let config = quota::Config { rules: Rules::v1_36(), clock: Arc::new(Timestamp::now) };
+        let clients = Clients { watch: client.clone(), write: client.clone() };
+        running.spawn(quota::run(clients, config));
+        Self { client, _running: running, _folder: folder }
+    }
+
+    async fn quota(&self, hard: Value) {
+        let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": hard } });
+        let quota: ResourceQuota = serde_json::from_value(quota).unwrap();
+        self.quotas().create(&PostParams::default(), &quota).await.unwrap();
+    }
+
+    fn quotas(&self) -> Api<ResourceQuota> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    fn pods(&self) -> Api<Pod> {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    /// Waits until the books say this.
+    async fn used(&self, wanted: Value) {
+        let watching = async {
+            let one = WatchParams::default().fields("metadata.name=q");
+            loop {
+                let mut events = self.quotas().watch(&one, "0").await.unwrap().boxed();
+                while let Some(Ok(event)) = events.next().await {
+                    if let WatchEvent::Added(quota) | WatchEvent::Modified(quota) = event
+                        && json!(quota.status.unwrap_or_default().used) == wanted
+                    {
+                        return;
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), watching).await.unwrap();
+    }
+}
+
+fn pod(name: &str, cpu: &str) -> Pod {
+    let amounts = json!({ "cpu": cpu });
+    serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": { "containers": [{ "name": "c", "image": "x", "resources": { "requests": amounts, "limits": amounts } }] },
+    }))
+    .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_there_is_counted_and_what_goes_is_given_back() {
+    let cluster = Cluster::start();
+    cluster.pods().create(&PostParams::default(), &pod("old", "1")).await.unwrap();
+    cluster.quota(json!({ "pods": "2", "requests.cpu": "4", "count/configmaps": "9" })).await;
+    cluster.used(json!({ "pods": "1", "requests.cpu": "1", "count/configmaps": "0" })).await;
+    cluster.pods().create(&PostParams::default(), &pod("new", "2")).await.unwrap();
+    cluster.used(json!({ "pods": "2", "requests.cpu": "3", "count/configmaps": "0" })).await;
+    assert!(cluster.pods().create(&PostParams::default(), &pod("more", "1m")).await.is_err());
+    cluster.pods().delete("old", &DeleteParams::default()).await.unwrap();
+    cluster.used(json!({ "pods": "1", "requests.cpu": "2", "count/configmaps": "0" })).await;
+    cluster.pods().create(&PostParams::default(), &pod("more", "1m")).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_shrink_is_given_back_when_the_node_reports_it() {
+    let cluster = Cluster::start();
+    cluster.quota(json!({ "requests.cpu": "4" })).await;
+    cluster.used(json!({ "requests.cpu": "0" })).await;
+    cluster.pods().create(&PostParams::default(), &pod("web", "2")).await.unwrap();
+    let report = |cpu: &str| {
+        let resources = json!({ "requests": { "cpu": cpu }, "limits": { "cpu": cpu } });
+        json!({ "status": { "containerStatuses": [{
+            "name": "c", "image": "x", "imageID": "", "ready": true, "restartCount": 0, "resources": resources,
+        }] } })
+    };
+    let pods = cluster.pods();
+    let merge = |body: Value| Patch::Merge(body);
+    pods.patch_status("web", &PatchParams::default(), &merge(report("2"))).await.unwrap();
+    let amounts = json!({ "cpu": "1" });
+    let resize = json!({ "spec": { "containers": [{ "name": "c", "resources": { "requests": amounts, "limits": amounts } }] } });
+    pods.patch_subresource("resize", "web", &PatchParams::default(), &Patch::Strategic(resize))
+        .await
+        .unwrap();
+    let held = cluster.quotas().get("q").await.unwrap().status.unwrap().used;
+    assert_eq!(json!(held), json!({ "requests.cpu": "2" }));
+    pods.patch_status("web", &PatchParams::default(), &merge(report("1"))).await.unwrap();
+    cluster.used(json!({ "requests.cpu": "1" })).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_books_never_forget_an_admission_that_is_under_way() {
+    let cluster = Cluster::start();
+    cluster.quota(json!({ "pods": "5" })).await;
+    cluster.used(json!({ "pods": "0" })).await;
+    for round in 0..10 {
+        let names: Vec<String> = (0..10).map(|number| format!("p{round}-{number}")).collect();
+        let made = join_all(names.iter().map(|name| {
+            let pods = cluster.pods();
+            async move { pods.create(&PostParams::default(), &pod(name, "1m")).await.is_ok() }
+        }))
+        .await;
+        let there = cluster.pods().list(&kube::api::ListParams::default()).await.unwrap().items;
+        assert!(there.len() <= 5, "{} pods in round {round}", there.len());
+        assert!(made.iter().any(|made| *made), "nothing was admitted in round {round}");
+        for pod in there {
+            let name = pod.metadata.name.unwrap();
+            cluster.pods().delete(&name, &DeleteParams::default()).await.unwrap();
+        }
+        cluster.used(json!({ "pods": "0" })).await;
+    }
+}
