@@ -26,11 +26,12 @@ mod state;
 mod statistics;
 
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::cgroup::Layout;
-use crate::image::{Images, Load};
+use crate::error::{Error, Result};
+use crate::image::{ImageError, Images, Load};
 use state::State;
 
 /// Where a built-in runtime works, and with what.
@@ -47,6 +48,34 @@ pub struct Config {
     pub pod_network: Option<(Ipv4Addr, u8)>,
     /// The program that is made into an image.
     pub load: Option<Load>,
+}
+
+/// The folder that a built-in runtime has in a data directory.
+const FOLDER: &str = "runtime";
+/// The folder of images in it.
+const IMAGES: &str = "images";
+
+/// The images of a data directory, whether or not its runtime is open.
+pub fn images_of(data_dir: &Path) -> Result<Images, ImageError> {
+    Images::open(data_dir.join(FOLDER).join(IMAGES))
+}
+
+/// Removes an image of a data directory by name or id, whether or not its runtime is open. Answers whether there
+/// was one; one that containers use, or that is part of Plumb, is [`Error::FailedPrecondition`].
+pub fn remove_image(data_dir: &Path, name: &str) -> Result<bool> {
+    let images = images_of(data_dir)?;
+    let Some(found) = images.find(name)? else { return Ok(false) };
+    let containers = data_dir.join(FOLDER).join(container::FOLDER);
+    let entries = std::fs::read_dir(&containers).into_iter().flatten().flatten();
+    let records = entries.filter_map(|entry| {
+        crate::shim::load::<state::ContainerRecord>(&entry.path().join(container::RECORD)).ok()
+    });
+    if found.pinned || records.into_iter().any(|record| record.image_id == found.id) {
+        let why = if found.pinned { "is part of plumb" } else { "is used by containers" };
+        return Err(Error::FailedPrecondition(format!("image {name} {why}")));
+    }
+    images.remove(name)?;
+    Ok(true)
 }
 
 /// Containers without a daemon, on this machine. Clones are the same runtime.

@@ -22,6 +22,8 @@ pub mod shape;
 pub mod shim;
 mod sys;
 pub mod types;
+mod r#virtual;
 
 pub use error::{Error, Result};
 pub use runtime::{Events, Runtime};
+pub use r#virtual::{MODEL, Virtual, VirtualConfig};

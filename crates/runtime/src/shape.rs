@@ -35,6 +35,32 @@ impl Shape {
         }
     }
 
+    /// When, at `from` or later, it is first at this level or above.
+    pub fn reaches(self, level: f64, from: Duration, period: Duration) -> Option<Duration> {
+        if self.level(from, period) >= level {
+            return Some(from);
+        }
+        if period.is_zero() {
+            return None;
+        }
+        let periods = from.as_secs_f64() / period.as_secs_f64();
+        let at = match self {
+            Self::Constant => return None,
+            Self::Ramp | Self::Spike | Self::Sine if level > 1.0 => return None,
+            Self::Ramp | Self::Leak => level,
+            Self::Spike => periods.floor() + 1.0,
+            Self::Sine => {
+                // On its way up it is there once in a period, at this part of it.
+                let part = (1.0 - 2.0 * level).acos() / std::f64::consts::TAU;
+                let same = periods.floor() + part;
+                if same >= periods { same } else { same + 1.0 }
+            }
+        };
+        // A nanosecond late rather than early: then it is there.
+        let at = Duration::try_from_secs_f64(at * period.as_secs_f64()).ok()?;
+        Some(at.max(from) + Duration::from_nanos(1))
+    }
+
     /// What is used after this time, between `base` and `peak`.
     #[expect(
         clippy::cast_precision_loss,
@@ -99,6 +125,30 @@ mod tests {
         for (shape, at, usage) in table {
             assert_eq!(shape.usage(100, 300, s(at), s(10)), usage, "{shape:?} at {at}");
         }
+    }
+
+    #[test]
+    fn levels_are_reached_when_they_are() {
+        let s = Duration::from_secs;
+        for shape in [Shape::Sine, Shape::Ramp, Shape::Spike, Shape::Leak] {
+            for from in [0, 3, 7, 12, 25] {
+                for tenth in 1..=10 {
+                    let level = f64::from(tenth) / 10.0 - 0.001;
+                    let Some(at) = shape.reaches(level, s(from), s(10)) else { continue };
+                    assert!(shape.level(at, s(10)) >= level - 1e-6, "{shape:?} {from} {level}: {at:?}");
+                    let mut before = s(from);
+                    while before + Duration::from_millis(10) < at {
+                        assert!(
+                            shape.level(before, s(10)) < level,
+                            "{shape:?} {from} {level}: {before:?} < {at:?}"
+                        );
+                        before += Duration::from_millis(7);
+                    }
+                }
+            }
+        }
+        assert_eq!(Shape::Constant.reaches(0.5, s(0), s(10)), None);
+        assert_eq!(Shape::Sine.reaches(1.5, s(0), s(10)), None);
     }
 
     #[test]

@@ -24,7 +24,7 @@ use super::network::{Addresses, Wire};
 use super::state::{
     ContainerEntry, ContainerRecord, EVENTS, NoticedContainer, Pods, SandboxEntry, SandboxRecord, State,
 };
-use super::{Builtin, Config, namespaces, sandbox};
+use super::{Builtin, Config, FOLDER, IMAGES, namespaces, sandbox};
 use crate::cgroup::{Notice, Notices, Tree};
 use crate::error::{Error, Result};
 use crate::image::Images;
@@ -72,7 +72,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     };
     fs::create_dir_all(&config.data_dir).map_err(doing(&config.data_dir))?;
     let data_dir = fs::canonicalize(&config.data_dir).map_err(doing(&config.data_dir))?;
-    let folder = data_dir.join("runtime");
+    let folder = data_dir.join(FOLDER);
     for part in [sandbox::FOLDER, container::FOLDER] {
         fs::create_dir_all(folder.join(part)).map_err(doing(&folder))?;
     }
@@ -82,7 +82,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     let naming = Naming::of(&data_dir);
     let tree = Tree::new(config.cgroups, naming.cgroup());
     tree.create()?;
-    let images = Images::open(folder.join("images"))?;
+    let images = Images::open(folder.join(IMAGES))?;
     if let Some(load) = &config.load {
         images.make_load(load)?;
     }
@@ -199,7 +199,19 @@ impl State {
             self.unmake_sandbox(&entry)?;
         }
         self.sweep_groups()?;
+        self.sweep_images()?;
         Ok(running)
+    }
+
+    /// Removes what Plumb made an image of before an upgrade, unless a container still uses it.
+    fn sweep_images(&self) -> Result<()> {
+        for image in self.images.list()? {
+            let used = self.pods.lock().containers.values().any(|entry| entry.record.image_id == image.id);
+            if image.pinned && image.tags.is_empty() && !used {
+                self.images.remove(&image.id)?;
+            }
+        }
+        Ok(())
     }
 
     fn adopt(&self, folder: PathBuf, record: ContainerRecord, sandbox: &SandboxEntry) -> ContainerEntry {

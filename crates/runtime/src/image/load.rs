@@ -86,13 +86,8 @@ impl Images {
             imported_at: Timestamp::now(),
             pinned: true,
         };
-        let old = self.find(&load.name)?;
+        // That of the program as it was before an upgrade loses its name, and stays for whom it is in use by.
         self.put(&turn, &record)?;
-        drop(turn);
-        // That of the program as it was before an upgrade; running containers keep what they have open.
-        if let Some(old) = old.filter(|old| old.tags.len() <= 1) {
-            self.remove(&old.id)?;
-        }
         Ok(record)
     }
 

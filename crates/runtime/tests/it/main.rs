@@ -11,3 +11,4 @@ mod leaks;
 mod machine;
 mod node;
 mod restarts;
+mod virtuals;
