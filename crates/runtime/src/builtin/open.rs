@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
+use nix::unistd::Pid;
 use parking_lot::Mutex;
 use plumb_resize::cgroup::WeightScale;
 use plumb_resize::qos::QosClass;
@@ -153,14 +154,16 @@ impl State {
             match load::<SandboxRecord>(&folder.join(sandbox::RECORD)) {
                 Ok(mut record) => {
                     let group = self.tree.pod(record.config.class, &record.config.meta.uid);
-                    if record.complete
-                        && record.state == SandboxState::Ready
-                        && !namespaces::are_held(&folder, &record.config)
-                    {
-                        // The machine was restarted.
+                    if record.complete && !namespaces::are_held(&folder, &record.config) {
+                        // It was stopped, or the machine was restarted; then somebody else may have its address.
+                        record.state = SandboxState::NotReady;
+                        record.address = None;
+                    }
+                    let gone = |(pid, start)| crate::shim::start_of(Pid::from_raw(pid)) != Some(start);
+                    if record.pause.is_some_and(gone) {
                         record.state = SandboxState::NotReady;
                     }
-                    if let Some(address) = record.address.filter(|_| record.state == SandboxState::Ready) {
+                    if let Some(address) = record.address {
                         self.addresses.lock().keep(address);
                     }
                     let (id, complete) = (record.id.clone(), record.complete);

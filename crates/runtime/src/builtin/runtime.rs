@@ -197,8 +197,9 @@ impl Runtime for Builtin {
             message: exit.map(|exit| exit.message.clone()).unwrap_or_default(),
             log_path: entry.record.log_path.clone(),
             resources: match exit {
-                Some(_) => None,
-                None => Some(Resources::Linux(entry.group.read()?)),
+                // After a restart of the machine, one that was only made has no group either.
+                None if entry.group.exists() => Some(Resources::Linux(entry.group.read()?)),
+                _ => None,
             },
             mounts: entry.record.config.mounts.clone(),
             user: started.and_then(|started| started.user.clone()),

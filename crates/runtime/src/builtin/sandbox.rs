@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::thread;
 
 use jiff::Timestamp;
 use nix::sys::signal::{Signal, kill};
@@ -68,6 +69,8 @@ impl State {
         }
         let made = self.fill_sandbox(&entry, own_network);
         if let Err(error) = made {
+            // Somebody may have removed the bridge: the next pod looks for itself.
+            *self.bridge.lock() = None;
             // What is left over after a failure would be in the way of the next attempt.
             if let Err(also) = self.unmake_sandbox(&entry) {
                 tracing::warn!(sandbox = %id, error = %also, "what is left of a sandbox could not be removed");
@@ -166,14 +169,10 @@ impl State {
         {
             let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
         }
-        if address.is_some() {
-            let cable = self.naming.cable(id.as_str());
-            let removed = Wire::open().and_then(|wire| wire.remove(&cable));
-            removed.map_err(|error| Error::io(format!("removing the interface {cable}"), &error))?;
-        }
         namespaces::unmake(&entry.folder)
             .map_err(|error| Error::io("letting the sandbox's namespaces go", &error))?;
         if let Some(address) = address {
+            remove_cable(self.naming.cable(id.as_str()));
             self.addresses.lock().give_back(address);
         }
         Ok(())
@@ -201,6 +200,20 @@ impl State {
             }
             _ => Ok(()),
         }
+    }
+}
+
+/// The kernel takes its time to remove an interface, and nobody has to wait for it: the namespace that it leads into
+/// is let go, and takes it along unless somebody still is in there.
+fn remove_cable(cable: String) {
+    let remove = move || {
+        if let Err(error) = Wire::open().and_then(|wire| wire.remove(&cable)) {
+            tracing::warn!(%error, interface = cable, "a pod's interface could not be removed");
+        }
+    };
+    let thread = thread::Builder::new().name("cable".into()).stack_size(256 << 10);
+    if let Err(error) = thread.spawn(remove) {
+        tracing::warn!(%error, "a pod's interface is left to the kernel");
     }
 }
 

@@ -150,3 +150,33 @@ fn parent_of(pid: Pid) -> Pid {
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:")).unwrap();
     Pid::from_raw(line.trim().parse().unwrap())
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pod_that_a_restart_of_the_machine_ended_is_not_ready() {
+    let Some(node) = Node::new("a_pod_that_a_restart_of_the_machine_ended_is_not_ready").await else {
+        return;
+    };
+    let sandbox = node.sandbox("rebooted").await;
+    let id = node.start(&sandbox, Node::shell("c", "echo up; exec sleep 1000")).await;
+    node.says(&id, "up").await;
+    node.runtime.stop_container(&id, Duration::ZERO).await.unwrap();
+    let folder = node.folder.clone();
+    drop(node);
+    // What a restart takes away.
+    let held = folder.path().join("data/runtime/sandboxes").join(sandbox.as_str());
+    for name in ["net", "uts", "ipc", "shm"] {
+        nix::mount::umount2(&held.join(name), nix::mount::MntFlags::MNT_DETACH).unwrap();
+    }
+    let node = Node::again(folder).await;
+    let status = node.runtime.sandbox_status(&sandbox).await.unwrap();
+    assert_eq!((status.sandbox.state, status.ips.len()), (SandboxState::NotReady, 0));
+    // The next attempt has a place, and the first one goes without a trace of the second.
+    let mut config = node.sandbox_config("rebooted");
+    config.meta.attempt = 1;
+    let next = node.runtime.run_sandbox(config).await.unwrap();
+    node.runtime.remove_sandbox(&sandbox).await.unwrap();
+    let again = node.start(&next, Node::shell("c", "echo up; exec sleep 1000")).await;
+    node.says(&again, "up").await;
+    assert_eq!(node.runtime.sandbox_status(&next).await.unwrap().ips.len(), 1);
+    node.end().await;
+}
