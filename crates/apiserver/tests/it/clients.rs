@@ -1,6 +1,7 @@
 //! Real clients of this process: kube-rs on the API without a socket.
 
 use futures_util::StreamExt as _;
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
@@ -38,6 +39,64 @@ async fn kube_creates_resizes_watches_and_deletes_pods() {
     pods.delete("web", &DeleteParams::default()).await.unwrap();
     assert!(matches!(events.next().await, Some(Ok(WatchEvent::Deleted(_)))));
     assert_eq!(pods.list(&ListParams::default()).await.unwrap().items.len(), 0);
+}
+
+#[tokio::test]
+async fn kube_uses_every_verb_patch_and_subresource() {
+    let door = Door::open(Rules::v1_36());
+    let maps: Api<ConfigMap> = Api::default_namespaced(admin(&door));
+    let mut map: ConfigMap =
+        serde_json::from_value(json!({ "metadata": { "name": "m" }, "data": { "a": "1" } })).unwrap();
+    map = maps.create(&PostParams::default(), &map).await.unwrap();
+    map.data.as_mut().unwrap().insert("b".into(), "1".into());
+    let replaced = maps.replace("m", &PostParams::default(), &map).await.unwrap();
+    assert_eq!(replaced.data.unwrap().len(), 2);
+    let stale = maps.replace("m", &PostParams::default(), &map).await;
+    assert!(matches!(stale, Err(kube::Error::Api(status)) if status.reason == "Conflict"));
+
+    let patches: [(Patch<serde_json::Value>, serde_json::Value); 2] = [
+        (Patch::Merge(json!({ "data": { "b": null } })), json!({ "a": "1" })),
+        (Patch::Strategic(json!({ "data": { "$patch": "replace", "c": "3" } })), json!({ "c": "3" })),
+    ];
+    for (patch, expected) in patches {
+        let patched = maps.patch("m", &PatchParams::default(), &patch).await.unwrap();
+        assert_eq!(json!(patched.data), expected, "{patch:?}");
+    }
+    let tried = maps.delete("m", &DeleteParams { dry_run: true, ..DeleteParams::default() }).await;
+    assert!(tried.is_ok() && maps.get_opt("m").await.unwrap().is_some());
+    assert_eq!(maps.get_metadata("m").await.unwrap().metadata.name.as_deref(), Some("m"));
+
+    for i in 0..7 {
+        let more = json!({ "metadata": { "name": format!("page-{i}"), "labels": { "pages": "yes" } } });
+        maps.create(&PostParams::default(), &serde_json::from_value(more).unwrap()).await.unwrap();
+    }
+    let mut pages = ListParams::default().labels("pages=yes").limit(3);
+    let mut names = Vec::new();
+    loop {
+        let page = maps.list(&pages).await.unwrap();
+        names.extend(page.items.into_iter().filter_map(|map| map.metadata.name));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => pages = pages.continue_token(&token),
+            None => break,
+        }
+    }
+    assert_eq!(names, (0..7).map(|i| format!("page-{i}")).collect::<Vec<_>>());
+    maps.delete_collection(&DeleteParams::default(), &ListParams::default().labels("pages=yes"))
+        .await
+        .unwrap();
+    assert_eq!(maps.list_metadata(&ListParams::default()).await.unwrap().items.len(), 1);
+
+    let deployments: Api<Deployment> = Api::default_namespaced(admin(&door));
+    let deployment = json!({ "metadata": { "name": "web" }, "spec": {
+        "selector": { "matchLabels": { "app": "web" } },
+        "template": { "metadata": { "labels": { "app": "web" } }, "spec": pod("x", "1", "1Gi")["spec"] } } });
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+    let scale = Patch::Merge(json!({ "spec": { "replicas": 4 } }));
+    deployments.patch_scale("web", &PatchParams::default(), &scale).await.unwrap();
+    assert_eq!(deployments.get_scale("web").await.unwrap().spec.unwrap().replicas, Some(4));
+    let status = Patch::Merge(json!({ "status": { "replicas": 4 } }));
+    let told = deployments.patch_status("web", &PatchParams::default(), &status).await.unwrap();
+    assert_eq!((told.status.unwrap().replicas, told.metadata.generation), (Some(4), Some(2)));
 }
 
 #[tokio::test]
