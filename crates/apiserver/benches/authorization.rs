@@ -9,6 +9,7 @@ use bytes::Bytes;
 use divan::Bencher;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
+use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::{ApiServer, Config, Limits};
@@ -37,6 +38,8 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         limits: Limits::default(),
         authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
         nodes: None,
+        // Pods are made here without anybody who would make their accounts.
+        plugins: Plugins::new("", "ServiceAccount").unwrap(),
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
