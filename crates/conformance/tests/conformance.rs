@@ -1,5 +1,6 @@
 //! The case table: that it is sound, and that it holds on the real Kubernetes.
 
+#[cfg(test)]
 mod conformance {
     mod apply;
     mod custom;

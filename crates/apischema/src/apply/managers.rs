@@ -113,7 +113,9 @@ impl<'a> Manager<'a> {
         let mut field = |name: &str, value: &str| {
             if !value.is_empty() {
                 let comma = if entry.len() > 1 { "," } else { "" };
-                entry.push_str(&format!("{comma}\"{name}\":{}", Value::from(value)));
+                for part in [comma, "\"", name, "\":", &Value::from(value).to_string()] {
+                    entry.push_str(part);
+                }
             }
         };
         field("manager", &self.name);

@@ -22,7 +22,7 @@ pub(super) struct Node<'a> {
     pub(super) inner: FieldSet<'a>,
 }
 
-impl<'a> Node<'a> {
+impl Node<'_> {
     fn is_empty(&self) -> bool {
         !self.member && self.inner.is_empty()
     }

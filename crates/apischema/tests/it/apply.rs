@@ -202,7 +202,8 @@ fn a_custom_kind_is_known_by_its_schema() {
     assert_eq!(twice.to_string(), ".spec.tags: duplicate entries for key [=\"a\"]");
     // Of a kind without a schema, objects are made of their fields, and lists are one value.
     let deduced = Types::deduced();
-    let set = apply::fields(deduced.root(), &json!({ "a": { "b": [1, 2] } })).unwrap();
+    let object = json!({ "a": { "b": [1, 2] } });
+    let set = apply::fields(deduced.root(), &object).unwrap();
     assert_eq!(set.to_text(), r#"{"f:a":{".":{},"f:b":{}}}"#);
 }
 

@@ -1,3 +1,5 @@
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use plumb_apischema::apply::{ApplyError, Tracker, conflict_message};
 use plumb_apischema::json;
@@ -50,15 +52,8 @@ impl Wanted {
 
     /// Applies it by a tracker.
     pub(crate) fn decide(&self, tracker: &Tracker<'_>, live: Option<&Value>) -> Result<Value, ApiError> {
-        let empty;
-        let live = match live {
-            Some(live) => live,
-            None => {
-                empty = tracker.versions.empty();
-                &empty
-            }
-        };
-        tracker.apply(live, &self.object, &self.manager, self.force).map_err(refused)
+        let live = live.map_or_else(|| Cow::Owned(tracker.versions.empty()), Cow::Borrowed);
+        tracker.apply(&live, &self.object, &self.manager, self.force).map_err(refused)
     }
 
     /// Tells of fields that come twice, or refuses them.

@@ -106,7 +106,8 @@ async fn kube_apiserver_answers_an_apply_as_it_is_written_down() {
     for line in written.lines() {
         let mut story: Value = serde_json::from_str(line).expect("a story");
         wrong.extend(tell(&client, &mut story).await);
-        anew.push_str(&format!("{story}\n"));
+        anew.push_str(&story.to_string());
+        anew.push('\n');
     }
     cluster.stop().await.expect("it is gone");
     if std::env::var_os("PLUMB_UPDATE").is_some() {

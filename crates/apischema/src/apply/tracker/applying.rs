@@ -144,7 +144,7 @@ impl Tracker<'_> {
                 managers.0.remove(place);
             }
         }
-        let list = managers.to_value();
+        let entries = managers.to_value();
         let mut object = if same { live.clone() } else { pruned };
         if !object.is_object() {
             let sort = go_type(&object);
@@ -152,7 +152,7 @@ impl Tracker<'_> {
                 "failed to convert value to unstructured for type {sort}"
             )));
         }
-        put_managed(&mut object, list);
+        put_managed(&mut object, entries);
         Ok(object)
     }
 

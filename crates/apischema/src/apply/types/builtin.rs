@@ -165,12 +165,11 @@ fn identity(field: &schema::Field) -> Identity {
         Some(ListType::Map) => {
             Identity::Keys(field.list_keys.iter().map(|key| Cow::Borrowed(*key)).collect())
         }
-        Some(ListType::Atomic | ListType::Granular) => Identity::Atomic,
         None if field.patch.merge => match field.patch.merge_key {
             Some(key) => Identity::Keys(vec![Cow::Borrowed(key)]),
             None => Identity::Set,
         },
-        None => Identity::Atomic,
+        _ => Identity::Atomic,
     }
 }
 
