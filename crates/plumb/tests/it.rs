@@ -4,6 +4,7 @@
 
 mod it {
     mod cluster;
+    mod differential;
     mod gates;
     mod hostile;
     mod kills;

@@ -6,12 +6,12 @@ use kube::Client;
 use kube::client::Body;
 use serde_json::{Value, json};
 
-use crate::error::{Error, api};
+use crate::error::Error;
 
 /// An answer, as far as clients act on it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer {
-    /// The HTTP status.
+    /// The HTTP status; zero if there was no answer.
     pub code: u16,
     /// The warnings, in order.
     pub warnings: Vec<String>,
@@ -52,8 +52,18 @@ pub(super) async fn ask(
         .header("content-type", media_type)
         .body(Body::from(bytes))
         .map_err(|source| Error::Request { path: path.to_owned(), source })?;
-    let (head, body) = client.send(request).await.map_err(api("ask a server"))?.into_parts();
-    let bytes = body.collect().await.map_err(api("read an answer"))?.to_bytes();
+    let answered = async {
+        let (head, body) = client.send(request).await?.into_parts();
+        Ok::<_, kube::Error>((head, body.collect().await?.to_bytes()))
+    };
+    let (head, bytes) = match answered.await {
+        Ok(answered) => answered,
+        // A server that falls over a request closes the connection without a word.
+        Err(error) => {
+            let body = json!({"message": error.to_string()});
+            return Ok(Answer { code: 0, warnings: Vec::new(), body });
+        }
+    };
     let warnings = head.headers.get_all("warning").iter().filter_map(|value| value.to_str().ok());
     Ok(Answer {
         code: head.status.as_u16(),

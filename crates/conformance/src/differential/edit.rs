@@ -28,8 +28,8 @@ pub(super) fn edit(random: &mut Random, body: StructId, object: &mut Value, unde
     // What a server says of an object is nobody's to change, and what kind it is is decided by the address.
     let untouched = ["/metadata/managedFields", "/metadata/creationTimestamp", "/apiVersion", "/kind"];
     places.retain(|place| {
-        place.pointer.starts_with(under)
-            && !(untouched.iter().any(|prefix| place.pointer.starts_with(prefix)) && !random.percent(5))
+        let shielded = untouched.iter().any(|prefix| place.pointer.starts_with(prefix));
+        place.pointer.starts_with(under) && (!shielded || random.percent(5))
     });
     let Some(place) = random.pick(&places) else { return };
     change(random, object, place);

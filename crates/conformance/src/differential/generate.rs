@@ -30,7 +30,7 @@ impl Made {
     pub(super) fn new(seed: u64, number: u64, only: Option<&str>) -> Option<Self> {
         let mut random = Random::of(seed, number);
         let kinds: Vec<&'static Kind> =
-            kinds::all().iter().filter(|kind| only.is_none_or(|only| kind.kind.contains(only))).collect();
+            kinds::all().iter().filter(|kind| only.is_none_or(|only| kind.address.contains(only))).collect();
         let mut chosen = random.below(kinds.iter().map(|kind| kind.weight).sum());
         let kind = kinds.into_iter().find(|kind| {
             let found = chosen < kind.weight;
@@ -45,7 +45,7 @@ impl Made {
 
     /// What it is about.
     pub(super) fn kind(&self) -> &'static str {
-        &self.kind.kind
+        &self.kind.address
     }
 
     fn create(&mut self) -> Step {
@@ -78,13 +78,21 @@ impl Made {
             Value::String(text) if text == "$address" => json!(format!("10.96.0.{}", 10 + self.number % 200)),
             Value::String(text) if text == "$port" => json!(30000 + self.number % 80),
             Value::Array(list) => list.iter().map(|value| self.own(value)).collect(),
-            Value::Object(map) => map.iter().map(|(key, value)| (key.clone(), self.own(value))).collect(),
+            Value::Object(map) => {
+                // Who changed what is every server's own to say.
+                let fields = map.iter().filter(|(key, _)| *key != "managedFields");
+                fields.map(|(key, value)| (key.clone(), self.own(value))).collect()
+            }
             other => other.clone(),
         }
     }
 
     fn change(&mut self, current: &Value) -> Step {
         let random = &mut self.random;
+        let mut current = current.clone();
+        // Who changed what is every server's own to say.
+        super::edit::remove(&mut current, "/metadata/managedFields");
+        let current = &current;
         let parts: Vec<&str> = self
             .resource
             .subresources
@@ -166,7 +174,7 @@ fn query(random: &mut Random) -> String {
     let validation = ["", "", "fieldValidation=Strict", "fieldValidation=Warn", "fieldValidation=Ignore"];
     let mut query = validation[random.below(validation.len())].to_owned();
     if random.percent(4) {
-        query = format!("{query}&dryRun=All").trim_start_matches('&').to_owned();
+        format!("{query}&dryRun=All").trim_start_matches('&').clone_into(&mut query);
     }
     query
 }

@@ -27,6 +27,9 @@ pub struct Listed {
     /// The steps it is seen in, as a pattern: `create`, `* status`.
     #[serde(default = "anything")]
     pub step: String,
+    /// What the case sends, as a pattern.
+    #[serde(default = "anything")]
+    pub sent: String,
     /// What differs, each as a pattern.
     pub differs: Vec<Pattern>,
     /// A case that shows it.
@@ -58,11 +61,12 @@ impl Kept {
     }
 
     /// The entry that a difference falls under.
-    pub fn find(&self, kind: &str, step: &Step, difference: &Difference) -> Option<&Listed> {
+    pub fn find(&self, kind: &str, step: &Step, sent: &str, difference: &Difference) -> Option<&Listed> {
         let label = step.label();
         self.0.iter().find(|listed| {
             matches(&listed.kind, kind)
                 && matches(&listed.step, &label)
+                && matches(&listed.sent, sent)
                 && listed.differs.iter().any(|pattern| pattern.covers(difference))
         })
     }

@@ -12,7 +12,8 @@ use serde_json::Value;
 #[serde(deny_unknown_fields, rename_all = "camelCase")]
 pub(super) struct Kind {
     /// Its address: `v1/pods`, `apps/v1/deployments`.
-    pub(super) kind: String,
+    #[serde(rename = "kind")]
+    pub(super) address: String,
     /// How often it is chosen, compared with the others.
     pub(super) weight: usize,
     /// A valid object, without a name.
@@ -59,7 +60,7 @@ pub(super) fn common() -> &'static [Value] {
 impl Kind {
     /// What the schema says of it.
     pub(super) fn schema(&self) -> Option<&'static schema::Resource> {
-        resource(&self.kind)
+        resource(&self.address)
     }
 }
 
@@ -116,8 +117,8 @@ mod tests {
     fn every_kind_is_one_that_the_schema_knows_and_the_tables_can_be_read() {
         assert!(!common().is_empty());
         for kind in all() {
-            assert!(kind.schema().is_some(), "{}", kind.kind);
-            assert!(kind.weight > 0, "{}", kind.kind);
+            assert!(kind.schema().is_some(), "{}", kind.address);
+            assert!(kind.weight > 0, "{}", kind.address);
         }
     }
 }

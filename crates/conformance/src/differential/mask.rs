@@ -4,8 +4,17 @@ use serde_json::Value;
 
 /// How many letters a name gets that a server makes up.
 const SUFFIX: usize = 5;
+/// How much of what was asked for such a name keeps.
+const LONGEST_PREFIX: usize = 63 - SUFFIX;
+/// The ports that servers give out by themselves.
+const PORTS: std::ops::RangeInclusive<u16> = 30086..=32767;
 /// The lengths of the parts of a uid.
 const ID: [usize; 5] = [8, 4, 4, 4, 12];
+
+/// Whether a text is a moment, to the second.
+fn is_moment(text: &str) -> bool {
+    text.len() == 20 && text.starts_with("20") && text.as_bytes()[10] == b'T' && text.ends_with('Z')
+}
 
 /// A text with every uid of random digits masked: of what is refused nobody learns the uid.
 fn without_ids(text: &str) -> String {
@@ -35,6 +44,7 @@ fn without_ids(text: &str) -> String {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mask {
     prefix: String,
+    said: String,
     texts: Vec<(String, &'static str)>,
     ports: Vec<i64>,
 }
@@ -42,9 +52,10 @@ pub(super) struct Mask {
 impl Mask {
     /// Learns from an object that was stored. What the client itself has said is no choice of the server's.
     pub(super) fn learn(&mut self, object: &Value, said: &str) {
+        said.clone_into(&mut self.said);
         let metadata = &object["metadata"];
         for (field, shown) in
-            [("uid", "<uid>"), ("creationTimestamp", "<created>"), ("deletionTimestamp", "<deleted>")]
+            [("uid", "<uid>"), ("creationTimestamp", "<time>"), ("deletionTimestamp", "<time>")]
         {
             self.hide(metadata[field].as_str(), shown, said);
         }
@@ -73,13 +84,52 @@ impl Mask {
     pub(super) fn expect(&mut self, object: &Value) {
         let metadata = &object["metadata"];
         let named = metadata["name"].as_str().is_some_and(|name| !name.is_empty());
-        self.prefix = metadata["generateName"].as_str().filter(|_| !named).unwrap_or_default().to_owned();
+        let prefix = metadata["generateName"].as_str().filter(|_| !named).unwrap_or_default();
+        self.prefix = prefix.chars().take(LONGEST_PREFIX).collect();
+        self.said = object.to_string();
+    }
+
+    /// What is sent to another server: what one chose is replaced with what the other chose in its place.
+    pub(super) fn translate(&self, other: &Self, body: &Value) -> Value {
+        match body {
+            Value::String(text) => {
+                let pairs = self.texts.iter().zip(&other.texts).filter(|(one, other)| one.1 == other.1);
+                Value::String(pairs.fold(text.clone(), |text, (one, other)| text.replace(&one.0, &other.0)))
+            }
+            Value::Number(number) => {
+                let place = self.ports.iter().position(|port| number.as_i64() == Some(*port));
+                place
+                    .and_then(|place| other.ports.get(place))
+                    .map_or_else(|| body.clone(), |port| (*port).into())
+            }
+            Value::Array(list) => list.iter().map(|value| self.translate(other, value)).collect(),
+            Value::Object(map) => {
+                map.iter().map(|(key, value)| (key.clone(), self.translate(other, value))).collect()
+            }
+            Value::Null | Value::Bool(_) => body.clone(),
+        }
     }
 
     /// A text without the server's own words.
     pub(super) fn text(&self, text: &str) -> String {
         let text = self.texts.iter().fold(text.to_owned(), |text, (word, shown)| text.replace(word, shown));
-        without_ids(&self.without_made_up(&text))
+        self.without_ports(&without_ids(&self.without_made_up(&text)))
+    }
+
+    /// A text with every port masked that only the server can have named: of what is refused nobody learns them.
+    fn without_ports(&self, text: &str) -> String {
+        let mut shown = String::with_capacity(text.len());
+        for part in text.split_inclusive(|letter: char| !letter.is_ascii_digit()) {
+            let digits = part.trim_end_matches(|letter: char| !letter.is_ascii_digit());
+            let port = digits.parse::<u16>().is_ok_and(|port| PORTS.contains(&port));
+            if port && !self.said.contains(digits) {
+                shown.push_str("<port>");
+                shown.push_str(&part[digits.len()..]);
+            } else {
+                shown.push_str(part);
+            }
+        }
+        shown
     }
 
     fn without_made_up(&self, text: &str) -> String {
@@ -89,10 +139,9 @@ impl Mask {
         }
         let mut shown = parts.next().unwrap_or_default().to_owned();
         for part in parts {
-            shown.push_str(&self.prefix);
-            let made_up = part.chars().take_while(char::is_ascii_alphanumeric).count();
-            shown.push_str(if made_up == SUFFIX { "<name>" } else { "" });
-            shown.push_str(if made_up == SUFFIX { &part[SUFFIX..] } else { part });
+            let made_up = part.chars().take_while(char::is_ascii_alphanumeric).count() == SUFFIX;
+            shown.push_str(if made_up { "<name>" } else { &self.prefix });
+            shown.push_str(if made_up { &part[SUFFIX..] } else { part });
         }
         shown
     }
@@ -100,6 +149,9 @@ impl Mask {
     /// A value without the server's own words.
     pub(super) fn value(&self, value: &Value) -> Value {
         match value {
+            Value::String(text) if is_moment(text) && !self.said.contains(text) => {
+                Value::String("<time>".to_owned())
+            }
             Value::String(text) => Value::String(self.text(text)),
             Value::Number(number) if number.as_i64().is_some_and(|port| self.ports.contains(&port)) => {
                 Value::String("<port>".to_owned())

@@ -53,13 +53,14 @@ pub(super) fn apply(object: &Value, operations: &Value) -> Option<Value> {
                 super::edit::remove(&mut object, path);
             }
             "replace" => *object.pointer_mut(path)? = value()?,
-            "add" => match path.strip_suffix("/-") {
-                Some(list) => object.pointer_mut(list)?.as_array_mut()?.push(value()?),
-                None => {
+            "add" => {
+                if let Some(list) = path.strip_suffix("/-") {
+                    object.pointer_mut(list)?.as_array_mut()?.push(value()?);
+                } else {
                     object.pointer(path.rsplit_once('/')?.0)?.as_object()?;
                     super::edit::set(&mut object, path, value()?);
                 }
-            },
+            }
             _ => return None,
         }
     }

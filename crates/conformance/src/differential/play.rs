@@ -169,10 +169,14 @@ impl Servers {
         let mut steps: Vec<Step> = Vec::new();
         while let Some(step) = script.next(sides[0].current.as_ref()) {
             steps.push(step.clone());
-            let requests = [0, 1].map(|side| self.request(kind, &step, &sides[side]));
+            let body = sides[0].mask.translate(&sides[1].mask, &step.body);
+            let translated = Step { body, ..step.clone() };
+            let requests = [self.request(kind, &step, &sides[0]), self.request(kind, &translated, &sides[1])];
             let [Some(one), Some(other)] = requests else { return Ok(()) };
             if step.verb == Verb::Create {
-                sides.iter_mut().for_each(|side| side.mask.expect(&step.body));
+                for side in sides.iter_mut() {
+                    side.mask.expect(&step.body);
+                }
             }
             let (reference, subject) =
                 future::try_join(sides[0].ask(&step, &one), sides[1].ask(&step, &other)).await?;
@@ -193,7 +197,7 @@ impl Servers {
                 }
             }
             let all = found.len();
-            found.retain(|difference| match kept.find(kind, &step, difference) {
+            found.retain(|difference| match kept.find(kind, &step, &said, difference) {
                 Some(listed) => {
                     played.kept.push(listed.name.clone());
                     false
@@ -212,7 +216,12 @@ impl Servers {
             }
             // After a difference, kept or not, the two no longer have the same object.
             let refused = step.verb == Verb::Create && !reference.is_success();
-            if all > 0 || refused || sides[0].current.is_none() || reference.code >= 500 {
+            if all > 0
+                || refused
+                || sides[0].current.is_none()
+                || reference.code >= 500
+                || reference.code == 0
+            {
                 return Ok(());
             }
         }

@@ -1,0 +1,48 @@
+//! The same questions to kube-apiserver and to `plumb up`, and the same answers.
+
+use std::time::Duration;
+
+use plumb_conformance::differential::{Kept, Options, Servers, run};
+use plumb_testbed::{Config, Parts};
+
+use super::cluster::Cluster;
+
+/// The admission plugins of kube-apiserver that would change or refuse objects where nothing here does.
+const WITHOUT: &str = "--disable-admission-plugins=DefaultTolerationSeconds,Priority,TaintNodesByCondition,\
+                       StorageObjectInUseProtection,LimitRanger,ResourceQuota,RuntimeClass,PodTopologyLabels,\
+                       DefaultStorageClass,DefaultIngressClass,PersistentVolumeClaimResize";
+/// The network of services that is built in here.
+const NETWORK: &str = "--service-cluster-ip-range=10.96.0.0/12";
+/// Without a number of cases, as many are played as this leaves time for.
+const TIME: Duration = Duration::from_mins(3);
+
+fn number(name: &str) -> Option<u64> {
+    std::env::var(name).ok()?.parse().ok()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
+async fn plumb_answers_as_kube_apiserver_does() {
+    let mut config = Config::of(Parts::ApiServer);
+    config.apiserver_flags = vec![WITHOUT.to_owned(), NETWORK.to_owned()];
+    let reference = plumb_testbed::Cluster::start(config).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let subject = Cluster::start_with(folder.path(), &["--resize-dialect", "v1.36"]);
+    let servers = Servers {
+        reference: reference.client().await.unwrap(),
+        subject: subject.client().await,
+        namespace: "differential".to_owned(),
+    };
+    let cases = number("PLUMB_DIFFERENTIAL_CASES");
+    let options = Options {
+        cases: cases.unwrap_or(1_000_000),
+        time: cases.is_none().then_some(TIME),
+        seed: number("PLUMB_DIFFERENTIAL_SEED").unwrap_or(1),
+        ..Options::default()
+    };
+    let outcome = run(&servers, &Kept::read().unwrap(), &options).await.unwrap();
+    println!("{outcome}");
+    assert!(outcome.is_clean(), "see above");
+    subject.stop();
+    reference.stop().await.unwrap();
+}
