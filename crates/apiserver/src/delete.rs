@@ -12,7 +12,7 @@ use crate::custom::{self, presented_value};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::present::{ListMetadata, show, show_list};
+use crate::present::{ListMetadata, show, show_list, show_value};
 use crate::read::{Selection, gone};
 use crate::server::Call;
 use crate::subresource::success;
@@ -83,6 +83,28 @@ pub(crate) enum Fate {
     Same,
 }
 
+/// The kinds of which the deleted object is shown; of the others only its name.
+const SHOWN: &[(&str, &str)] = &[
+    ("", "Namespace"),
+    ("", "PersistentVolume"),
+    ("", "PersistentVolumeClaim"),
+    ("", "Pod"),
+    ("", "PodTemplate"),
+    ("", "ResourceQuota"),
+    ("", "Service"),
+    ("", "ServiceAccount"),
+    ("resource.k8s.io", "DeviceClass"),
+    ("resource.k8s.io", "DeviceTaintRule"),
+    ("resource.k8s.io", "ResourceClaim"),
+    ("resource.k8s.io", "ResourceClaimTemplate"),
+    ("resource.k8s.io", "ResourceSlice"),
+    ("storage.k8s.io", "CSIDriver"),
+    ("storage.k8s.io", "CSINode"),
+    ("storage.k8s.io", "StorageClass"),
+    ("storage.k8s.io", "VolumeAttachment"),
+    ("storage.k8s.io", "VolumeAttributesClass"),
+];
+
 /// Deletes one object.
 pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = Options::of(call)?;
@@ -92,8 +114,12 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
         return show(call, StatusCode::OK, &bytes);
     }
     let object = decode(&bytes)?;
-    if (call.row.group(), call.row.kind()) == ("", "Pod") {
-        return show(call, StatusCode::OK, &bytes);
+    if SHOWN.contains(&(call.row.group(), call.row.kind())) {
+        let mut object = object;
+        if call.row.kind() == "Pod" && !is_deleting(&object) {
+            mark(&mut object, call, 0);
+        }
+        return show_value(call, StatusCode::OK, object);
     }
     let mut details = json!({ "name": call.name(), "kind": call.row.plural(), "uid": meta(&object, "uid") });
     if !call.row.group().is_empty() {
@@ -155,7 +181,10 @@ async fn try_remove(
     chain.mutate(&attributes, &mut nothing).await?;
     chain.validate(&attributes, &nothing).await?;
     let left = match fate(call, options, &old) {
-        _ if options.dry_run => return Ok(Some((current.value.clone(), false))),
+        Fate::Marked(object) if options.dry_run => {
+            return Ok(Some((object.to_string().into(), false)));
+        }
+        _ if options.dry_run => return Ok(Some((current.value.clone(), true))),
         Fate::Same => return Ok(Some((current.value.clone(), false))),
         Fate::Gone => None,
         Fate::Marked(object) => Some(object),
@@ -184,20 +213,25 @@ pub(crate) fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
     }
     let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     if !is_deleting(&object) || earlier.is_some_and(|earlier| grace < earlier) {
-        // Beyond the last moment that can be written there is none.
-        let wait = jiff::SignedDuration::from_secs(grace);
-        let at = call.server.now().checked_add(wait).unwrap_or(jiff::Timestamp::MAX);
-        let fields = metadata(&mut object);
-        fields.insert("deletionTimestamp".into(), json!(moment(at)));
-        fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
-        if let Some(generation) = fields.get("generation").and_then(Value::as_i64) {
-            fields.insert("generation".into(), json!(generation.saturating_add(1)));
-        }
+        mark(&mut object, call, grace);
     }
     if (call.row.group(), call.row.kind()) == ("", "Namespace") {
         object["status"]["phase"] = json!("Terminating");
     }
     if object == *old { Fate::Same } else { Fate::Marked(object) }
+}
+
+/// Says of an object when it goes.
+fn mark(object: &mut Value, call: &Call, grace: i64) {
+    // Beyond the last moment that can be written there is none.
+    let wait = jiff::SignedDuration::from_secs(grace);
+    let at = call.server.now().checked_add(wait).unwrap_or(jiff::Timestamp::MAX);
+    let fields = metadata(object);
+    fields.insert("deletionTimestamp".into(), json!(moment(at)));
+    fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
+    if let Some(generation) = fields.get("generation").and_then(Value::as_i64) {
+        fields.insert("generation".into(), json!(generation.saturating_add(1)));
+    }
 }
 
 /// How long the object's node gets to end it. Only pods end gracefully, and only where they run.
@@ -208,7 +242,10 @@ fn grace(call: &Call, options: &Options, object: &Value) -> i64 {
         return 0;
     }
     let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
-    options.grace.unwrap_or(own).max(0)
+    match options.grace.unwrap_or(own) {
+        negative if negative < 0 => 1,
+        grace => grace,
+    }
 }
 
 fn hold_for_dependents(options: &Options, object: &mut Value) {

@@ -263,6 +263,11 @@ impl ApiError {
         self.about(group, kind, name)
     }
 
+    /// Something went wrong that upstream has no word for.
+    pub fn unexplained(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
+    }
+
     /// The server cannot do it now.
     pub fn unavailable(message: impl Into<String>) -> Self {
         Self::new(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)

@@ -138,9 +138,11 @@ pub(crate) fn object(
             decoded.strict.extend(parsed.strict);
             decoded
         }
-        "" | "application/json" | "text/plain" => {
-            kind.decode(body).map_err(|error| unreadable(kind, error))?
-        }
+        "" | "application/json" | "text/plain" => kind.decode(body).map_err(|error| {
+            let parsed = json::parse(body).map(|parsed| parsed.value);
+            let other = parsed.ok().and_then(|value| of_another_kind(kind, &value));
+            other.unwrap_or_else(|| unreadable(kind, error))
+        })?,
         "application/yaml" => {
             let mut parsed = yaml::parse(body).map_err(|error| unrecognized(kind, body, error))?;
             alpha::translate(&mut parsed.value, rules);
@@ -156,21 +158,30 @@ pub(crate) fn object(
         _ if kind.builtin().is_none() => return Err(ApiError::unsupported_media_type(CUSTOM_FORMATS)),
         _ => return Err(ApiError::unsupported_media_type(OBJECT_FORMATS)),
     };
-    for (field, expected) in [("apiVersion", kind.api_version()), ("kind", kind.name().to_owned())] {
-        let given = decoded.value[field].as_str().unwrap_or_default();
-        if !given.is_empty() && given != expected {
-            if field == "kind" && kind.builtin().is_none() {
-                let version = kind.api_version();
-                let group = version.split_once('/').map_or("", |(group, _)| group);
-                let name = crate::object::meta(&decoded.value, "name");
-                let wrong = FieldError::invalid("kind", given, format!("must be {expected}"));
-                return Err(ApiError::invalid(group, given, name, &[wrong]));
-            }
-            let what = if field == "kind" { "kind" } else { "API version" };
-            return Err(ApiError::bad_request(format!(
-                "the {what} in the data ({given}) does not match the expected {what} ({expected})"
-            )));
-        }
+    match of_another_kind(kind, &decoded.value) {
+        Some(refusal) => Err(refusal),
+        None => Ok(decoded),
     }
-    Ok(decoded)
+}
+
+/// The refusal of an object of another kind or version than the address is about.
+pub(crate) fn of_another_kind(kind: &impl Readable, object: &Value) -> Option<ApiError> {
+    for (field, expected) in [("apiVersion", kind.api_version()), ("kind", kind.name().to_owned())] {
+        let given = object[field].as_str().unwrap_or_default();
+        if given.is_empty() || given == expected {
+            continue;
+        }
+        if field == "kind" && kind.builtin().is_none() {
+            let version = kind.api_version();
+            let group = version.split_once('/').map_or("", |(group, _)| group);
+            let name = crate::object::meta(object, "name");
+            let wrong = FieldError::invalid("kind", given, format!("must be {expected}"));
+            return Some(ApiError::invalid(group, given, name, &[wrong]));
+        }
+        let what = if field == "kind" { "kind" } else { "API version" };
+        return Some(ApiError::bad_request(format!(
+            "the {what} in the data ({given}) does not match the expected {what} ({expected})"
+        )));
+    }
+    None
 }

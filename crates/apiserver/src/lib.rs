@@ -13,6 +13,7 @@
 
 pub mod accounts;
 pub mod admission;
+mod allocation;
 mod alpha;
 mod arrival;
 pub mod authn;
@@ -25,6 +26,7 @@ mod delete;
 mod discovery;
 pub mod error;
 mod exchange;
+mod go;
 mod health;
 mod inside;
 pub mod kinds;
@@ -51,6 +53,7 @@ mod subresource;
 pub mod table;
 pub mod target;
 pub mod validation;
+mod warnings;
 mod watch;
 mod write;
 mod yaml;

@@ -1,15 +1,19 @@
 //! Patches: changes of an object that do not name all of it.
 
+use std::fmt::Display;
+
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use plumb_apischema::json::{self, Decoded};
 use plumb_apischema::{Schema, patch};
+use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use crate::alpha;
 use crate::error::ApiError;
-use crate::exchange::{media_type, unreadable};
+use crate::exchange::{media_type, of_another_kind, unreadable};
+use crate::go;
 use crate::readable::Readable;
 
 /// The formats that patches of custom kinds are read in.
@@ -55,17 +59,40 @@ impl Patch {
                     .map_err(|error| refused(error.status(), &error))?
             }
         };
-        kind.decode_value(patched).map_err(|error| unreadable(kind, error))
+        if kind.builtin().is_none() {
+            return kind.decode_value(patched).map_err(|error| unreadable(kind, error));
+        }
+        let shown = patched.to_string();
+        if !matches!(self, Self::Strategic(_))
+            && let Some(refusal) = of_another_kind(kind, &patched)
+        {
+            return Err(self.refuse_shown(shown, &refusal.message));
+        }
+        kind.decode_value(patched).map_err(|error| self.refuse_shown(shown, &error))
+    }
+
+    /// The refusal of a patch that makes no object of its kind of one.
+    pub(crate) fn refuse(&self, patched: &Value, why: &dyn Display) -> ApiError {
+        self.refuse_shown(patched.to_string(), why)
+    }
+
+    /// What is shown is what upstream shows: the patch, or what came of it.
+    fn refuse_shown(&self, patched: String, why: &dyn Display) -> ApiError {
+        let shown = match self {
+            Self::Strategic(patch) => go::shown(patch),
+            _ => patched,
+        };
+        ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, why.to_string())])
     }
 }
 
 /// The refusal of a patch, with the code that upstream answers with.
-fn refused(status: u16, error: &dyn std::fmt::Display) -> ApiError {
+fn refused(status: u16, error: &dyn Display) -> ApiError {
     let mut refusal = ApiError::bad_request(error.to_string());
     (refusal.code, refusal.reason) = match status {
         413 => (StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge"),
         422 => (StatusCode::UNPROCESSABLE_ENTITY, "Invalid"),
-        500 => (StatusCode::INTERNAL_SERVER_ERROR, "InternalError"),
+        500 => (StatusCode::INTERNAL_SERVER_ERROR, ""),
         _ => (refusal.code, refusal.reason),
     };
     refusal

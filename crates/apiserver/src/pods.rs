@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use crate::authz::node_of;
 use crate::defaults;
 use crate::error::ApiError;
-use crate::object::meta;
+use crate::object::{meta, metadata};
 use crate::server::{ApiServer, Call};
 use crate::strategy::{self, judge, qos_class};
 use crate::validation;
@@ -27,12 +27,23 @@ pub(crate) fn typed(object: &Value) -> Result<Pod, ApiError> {
 }
 
 /// Puts what the rules made of a pod back, and leaves the rest as it was written.
-fn put_back(object: &mut Value, pod: &Pod) -> Result<(), ApiError> {
-    let mut made = serde_json::to_value(pod).map_err(|error| ApiError::internal(error.to_string()))?;
-    for field in ["spec", "status"] {
-        if let Some(value) = made.get_mut(field) {
-            object[field] = value.take();
+fn put_back(object: &mut Value, before: &Pod, pod: &Pod) -> Result<(), ApiError> {
+    let json = |value: Result<Value, serde_json::Error>| {
+        value.map_err(|error| ApiError::internal(error.to_string()))
+    };
+    if let Some(spec) = pod.spec.as_ref().filter(|_| before.spec != pod.spec) {
+        object["spec"] = json(serde_json::to_value(spec))?;
+    }
+    if let Some(status) = pod.status.as_ref().filter(|_| before.status != pod.status) {
+        let mut status = json(serde_json::to_value(status))?;
+        // The API writes these even when nobody said when.
+        let conditions = status.get_mut("conditions").and_then(Value::as_array_mut);
+        for condition in conditions.into_iter().flatten().filter_map(Value::as_object_mut) {
+            for field in ["lastProbeTime", "lastTransitionTime"] {
+                condition.entry(field).or_insert(Value::Null);
+            }
         }
+        object["status"] = status;
     }
     Ok(())
 }
@@ -44,7 +55,8 @@ fn unreadable(error: BadQuantity) -> ApiError {
 /// Makes a new pod, which has its defaults, what it has to be.
 pub(crate) fn prepare_create(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
     let rules = server.rules();
-    let mut pod = typed(new)?;
+    let before = typed(new)?;
+    let mut pod = before.clone();
     drop_disabled(None, &mut pod, rules);
     let none = PodSpec::default();
     let class = qos_class(pod.spec.as_ref().unwrap_or(&none))?;
@@ -52,17 +64,18 @@ pub(crate) fn prepare_create(new: &mut Value, server: &ApiServer) -> Result<(), 
     status.phase = Some("Pending".to_owned());
     status.qos_class = Some(class.name().to_owned());
     allocate_at_creation(&mut pod, rules);
-    put_back(new, &pod)
+    put_back(new, &before, &pod)
 }
 
 /// Makes an update through the main door what it has to be.
 pub(crate) fn prepare_update(old: &Value, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
     let rules = server.rules();
     let stored = typed(old)?;
-    let mut pod = typed(new)?;
+    let before = typed(new)?;
+    let mut pod = before.clone();
     drop_disabled(Some(&stored), &mut pod, rules);
     propose(&stored, &mut pod, rules).map_err(unreadable)?;
-    put_back(new, &pod)
+    put_back(new, &before, &pod)
 }
 
 /// Makes a resize what it has to be: the stored pod with other resources.
@@ -71,8 +84,17 @@ pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Resul
     let stored = typed(old)?;
     let mut pod = validate::prepare_resize(&stored, typed(new)?, rules);
     propose(&stored, &mut pod, rules).map_err(unreadable)?;
+    // Who the pod is said to be is kept, so that the rules can complain of it.
+    let said = ["uid", "generateName"].map(|field| (field, new["metadata"].get(field).cloned()));
     *new = old.clone();
-    put_back(new, &pod)
+    for (field, value) in said {
+        let fields = metadata(new);
+        match value {
+            Some(value) => fields.insert(field.to_owned(), value),
+            None => fields.remove(field),
+        };
+    }
+    put_back(new, &stored, &pod)
 }
 
 /// Makes a status what it has to be: with what an old client did not know of, and without what is switched off.
@@ -80,19 +102,21 @@ pub(crate) fn prepare_status(old: &Value, new: &mut Value, rules: &Rules) -> Res
     if rules.resize && !rules.copy_back {
         return Ok(());
     }
-    let (stored, mut pod) = (typed(old)?, typed(new)?);
+    let (stored, before) = (typed(old)?, typed(new)?);
+    let mut pod = before.clone();
     copy_back(&stored, &mut pod, rules);
     drop_disabled(Some(&stored), &mut pod, rules);
-    put_back(new, &pod)
+    put_back(new, &before, &pod)
 }
 
 /// Fills in what a changed pod leaves out: what an old client did not know of comes back first, so that it is
 /// not taken for something to be filled in.
 pub(crate) fn complete(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
     if rules.copy_back {
-        let mut pod = typed(new)?;
+        let before = typed(new)?;
+        let mut pod = before.clone();
         copy_back(&typed(old)?, &mut pod, rules);
-        put_back(new, &pod)?;
+        put_back(new, &before, &pod)?;
     }
     defaults::apply("", "v1", "Pod", new, rules);
     Ok(())

@@ -21,6 +21,7 @@ use tokio::sync::Semaphore;
 
 use crate::accounts::Accounts;
 use crate::admission::{Chain, Plugins, Warnings};
+use crate::allocation::{self, Allocations};
 use crate::arrival::Arrivals;
 use crate::authn::{Authenticator, User, impersonate};
 use crate::authz::{self, About, Ask, Authorizer, Selectors};
@@ -98,6 +99,7 @@ struct Shared {
     kinds: ArcSwap<Kinds>,
     definitions: Definitions,
     admission: Chain,
+    allocations: Allocations,
     authorizer: Authorizer,
     documents: Documents,
     arrivals: Arrivals,
@@ -142,6 +144,7 @@ impl ApiServer {
             kinds: ArcSwap::from_pointee(Kinds::builtin()),
             definitions: Definitions::default(),
             admission: chain,
+            allocations: Allocations::default(),
             documents: Documents::default(),
             arrivals: Arrivals::new(limits.bodies, limits.body),
             reading: Semaphore::new(limits.reading),
@@ -152,6 +155,7 @@ impl ApiServer {
         write::make_first_objects(&server)?;
         authz::defaults::ensure(&server)?;
         server.load_definitions()?;
+        allocation::load(&server)?;
         Ok(server)
     }
 
@@ -179,6 +183,10 @@ impl ApiServer {
 
     pub(crate) fn admission(&self) -> &Chain {
         &self.shared.admission
+    }
+
+    pub(crate) fn allocations(&self) -> &Allocations {
+        &self.shared.allocations
     }
 
     pub(crate) fn authenticator(&self) -> &Authenticator {

@@ -1,11 +1,17 @@
 //! What is special about a kind when it is written: what a new object gets, what an update keeps, what is
 //! refused.
 
+mod claim;
+mod gated;
+mod pod;
+mod service;
+
 use plumb_apischema::{Schema, apply};
 use plumb_resize::field::FieldError;
 use plumb_resize::qos::QosClass;
 use serde_json::{Value, json};
 
+use crate::allocation::Taken;
 use crate::custom;
 use crate::defaults;
 use crate::error::ApiError;
@@ -15,35 +21,135 @@ use crate::pods;
 use crate::server::ApiServer;
 use crate::validation;
 
-/// The kinds whose objects have a generation: those with a spec that somebody carries out.
-fn has_generation(object: &Value) -> bool {
-    object.get("spec").is_some()
+pub(crate) use pod::profile as apparmor_profile;
+
+/// The kinds whose objects count the changes of what is desired.
+const COUNTED: &[(&str, &str)] = &[
+    ("", "Pod"),
+    ("", "PodTemplate"),
+    ("", "ReplicationController"),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicy"),
+    ("admissionregistration.k8s.io", "MutatingAdmissionPolicyBinding"),
+    ("admissionregistration.k8s.io", "MutatingWebhookConfiguration"),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy"),
+    ("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding"),
+    ("admissionregistration.k8s.io", "ValidatingWebhookConfiguration"),
+    ("apiextensions.k8s.io", "CustomResourceDefinition"),
+    ("apps", "DaemonSet"),
+    ("apps", "Deployment"),
+    ("apps", "ReplicaSet"),
+    ("apps", "StatefulSet"),
+    ("batch", "CronJob"),
+    ("batch", "Job"),
+    ("discovery.k8s.io", "EndpointSlice"),
+    ("flowcontrol.apiserver.k8s.io", "FlowSchema"),
+    ("flowcontrol.apiserver.k8s.io", "PriorityLevelConfiguration"),
+    ("networking.k8s.io", "Ingress"),
+    ("networking.k8s.io", "IngressClass"),
+    ("networking.k8s.io", "NetworkPolicy"),
+    ("policy", "PodDisruptionBudget"),
+    ("resource.k8s.io", "DeviceClass"),
+    ("resource.k8s.io", "DeviceTaintRule"),
+    ("resource.k8s.io", "ResourceSlice"),
+    ("scheduling.k8s.io", "PriorityClass"),
+];
+
+/// Where a kind has a pod's template.
+fn template_of(row: &Row) -> Option<&'static str> {
+    match (row.group(), row.kind()) {
+        ("apps", "DaemonSet" | "Deployment" | "ReplicaSet" | "StatefulSet")
+        | ("batch", "Job")
+        | ("", "ReplicationController") => Some("/spec/template"),
+        ("batch", "CronJob") => Some("/spec/jobTemplate/spec/template"),
+        ("", "PodTemplate") => Some("/template"),
+        _ => None,
+    }
 }
 
-/// Makes a new object what it has to be; it has its defaults.
-pub(crate) fn prepare_create(row: &Row, new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
-    if row.has("status") {
+/// Makes a new object what it has to be. Answers with what its author is warned of.
+pub(crate) fn prepare_create(
+    row: &Row,
+    new: &mut Value,
+    server: &ApiServer,
+) -> Result<Vec<String>, ApiError> {
+    let mut warnings = Vec::new();
+    // Only nodes bring a status of their own.
+    if row.has("status") && (row.group(), row.kind()) != ("", "Node") {
         reset_status(row, new);
     }
+    drop_gated(row, None, new);
     match (row.group(), row.kind()) {
-        ("", "Pod") => pods::prepare_create(new, server)?,
-        ("batch", "Job") => select_own_pods(new),
-        ("", "Service") => list_addresses(new),
-        ("apiextensions.k8s.io", "CustomResourceDefinition") => custom::prepare_create(new, server)?,
+        ("", "Pod") => {
+            pods::prepare_create(new, server)?;
+            warnings = pod::begin(new, server.now());
+        }
+        ("batch", "Job") => {
+            let template = &new["spec"]["template"];
+            let labels = &new["metadata"]["labels"];
+            let same =
+                has_labels(template) && (!has_labels(new) || *labels == template["metadata"]["labels"]);
+            select_own_pods(new);
+            if same {
+                metadata(new).remove("labels");
+                label_as_template(new);
+            }
+        }
+        ("apps", "DaemonSet") => count_template(None, new),
         ("", "Namespace") => {
             new["spec"] = json!({ "finalizers": ["kubernetes"] });
             new["status"] = json!({ "phase": "Active" });
             label_with_name(new);
         }
+        ("apiextensions.k8s.io", "CustomResourceDefinition") => custom::prepare_create(new, server)?,
+        ("", "PersistentVolumeClaim") => {
+            claim::prepare(None, &mut new["spec"]);
+            new["status"] = json!({ "phase": "Pending" });
+        }
+        ("", "LimitRange") if meta(new, "name").is_empty() => {
+            metadata(new).insert("name".into(), json!(uuid::Uuid::new_v4().to_string()));
+        }
+        ("", "ServiceAccount") => only_names(new),
         _ => {}
     }
-    if row.custom().is_some() {
+    if row.custom().is_some() || COUNTED.contains(&(row.group(), row.kind())) {
         metadata(new).insert("generation".into(), json!(1));
     }
-    if has_generation(new) && !matches!((row.group(), row.kind()), ("", "Namespace" | "Node" | "Service")) {
-        metadata(new).insert("generation".into(), json!(1));
+    Ok(warnings)
+}
+
+/// Leaves out the owners that an object names twice. Answers with what its author is warned of.
+pub(crate) fn single_owners(object: &mut Value, when: &str) -> Option<String> {
+    let owners = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut)?;
+    let mut single: Vec<Value> = Vec::new();
+    let mut twice: Vec<String> = Vec::new();
+    for owner in owners.drain(..) {
+        if single.contains(&owner) {
+            twice.push(owner["uid"].as_str().unwrap_or_default().to_owned());
+        } else {
+            single.push(owner);
+        }
     }
-    Ok(())
+    *owners = single;
+    let uids = twice.join(", ");
+    (!twice.is_empty()).then(|| {
+        format!(
+            ".metadata.ownerReferences contains duplicate entries{when}; API server dedups owner references in 1.20+, \
+             and may reject such requests as early as 1.24; please fix your requests; duplicate UID(s) observed: {uids}"
+        )
+    })
+}
+
+/// Takes the addresses and ports that a service needs.
+pub(crate) fn allocate(
+    row: &Row,
+    old: Option<&Value>,
+    new: &mut Value,
+    server: &ApiServer,
+) -> Result<Taken, ApiError> {
+    if (row.group(), row.kind()) == ("", "Service") {
+        return service::allocate(server, old, new);
+    }
+    Ok(Taken::nothing(server))
 }
 
 /// Gives a new object the status of one that nobody has said anything about: some of its fields are always there.
@@ -59,12 +165,76 @@ fn reset_status(row: &Row, new: &mut Value) {
     };
 }
 
-/// The addresses of a service begin with the one address that old clients know.
-fn list_addresses(service: &mut Value) {
-    let spec = &mut service["spec"];
-    let (one, all) = (spec["clusterIP"].clone(), spec.get("clusterIPs"));
-    if one.as_str().is_some_and(|address| !address.is_empty()) && all.is_none_or(Value::is_null) {
-        spec["clusterIPs"] = json!([one]);
+/// Drops the fields of features that are off.
+fn drop_gated(row: &Row, old: Option<&Value>, new: &mut Value) {
+    if row.kind() == "Node" {
+        let old = old.map(|old| &old["spec"]);
+        new.get_mut("spec").map(|spec| gated::drop_unless_used(old, spec, &["configSource"]));
+        return;
+    }
+    if row.kind() == "Lease" {
+        let fields = ["strategy", "preferredHolder"];
+        gated::drop_unless_used(old.map(|old| &old["spec"]), &mut new["spec"], &fields);
+        return;
+    }
+    if (row.group(), row.kind()) == ("apps", "StatefulSet") {
+        let pointer = "/spec/updateStrategy/rollingUpdate";
+        if let Some(update) = new.pointer_mut(pointer) {
+            gated::drop_unless_used(old.and_then(|old| old.pointer(pointer)), update, &["maxUnavailable"]);
+        }
+    }
+    let pointer = match (template_of(row), row.kind()) {
+        (Some(template), _) => format!("{template}/spec"),
+        (None, "Pod") => "/spec".to_owned(),
+        _ => return,
+    };
+    if let Some(spec) = new.pointer_mut(&pointer) {
+        gated::drop_from_pod_spec(old.and_then(|old| old.pointer(&pointer)), spec);
+    }
+}
+
+fn has_labels(object: &Value) -> bool {
+    object["metadata"]["labels"].as_object().is_some_and(|labels| !labels.is_empty())
+}
+
+/// A Job without labels has those of its pods.
+fn label_as_template(job: &mut Value) {
+    let template = &job["spec"]["template"];
+    if !has_labels(job) && has_labels(template) {
+        let labels = template["metadata"]["labels"].clone();
+        metadata(job).insert("labels".into(), labels);
+    }
+}
+
+/// Completes a new object that the rules have found sound, where upstream does so only when it reads it again.
+pub(crate) fn settle(row: &Row, new: &mut Value) {
+    if (row.group(), row.kind()) == ("batch", "Job") {
+        label_as_template(new);
+    }
+}
+
+/// Counts the templates of a `DaemonSet` in an annotation, which is where the counter of old API versions went.
+fn count_template(old: Option<&Value>, new: &mut Value) {
+    const KEY: &str = "deprecated.daemonset.template.generation";
+    let count =
+        |set: &Value| set["metadata"]["annotations"][KEY].as_str().and_then(|text| text.parse::<i64>().ok());
+    let count = match old {
+        None => count(new).unwrap_or(1).max(1),
+        Some(old) => {
+            let changed = old["spec"]["template"] != new["spec"]["template"];
+            count(old).unwrap_or(0) + i64::from(changed)
+        }
+    };
+    let annotations = metadata(new).entry("annotations").or_insert_with(|| json!({}));
+    annotations[KEY] = json!(count.to_string());
+}
+
+/// A service account refers to secrets of its own namespace, by their names.
+fn only_names(account: &mut Value) {
+    for secret in account.get_mut("secrets").and_then(Value::as_array_mut).into_iter().flatten() {
+        if let Some(secret) = secret.as_object_mut() {
+            secret.retain(|field, _| field == "name");
+        }
     }
 }
 
@@ -74,11 +244,17 @@ fn select_own_pods(job: &mut Value) {
         return;
     }
     let (uid, name) = (meta(job, "uid").to_owned(), meta(job, "name").to_owned());
-    job["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"] = json!(uid);
+    // What is there already is left: if it is wrong, the rules say so.
+    let put = |holder: &mut Value, key: String, value: &str| {
+        if holder.get(&key).is_none() {
+            holder[key] = json!(value);
+        }
+    };
+    put(&mut job["spec"]["selector"]["matchLabels"], "batch.kubernetes.io/controller-uid".to_owned(), &uid);
     let labels = metadata(&mut job["spec"]["template"]).entry("labels").or_insert_with(|| json!({}));
     for prefix in ["", "batch.kubernetes.io/"] {
-        labels[format!("{prefix}controller-uid")] = json!(uid);
-        labels[format!("{prefix}job-name")] = json!(name);
+        put(labels, format!("{prefix}controller-uid"), &uid);
+        put(labels, format!("{prefix}job-name"), &name);
     }
 }
 
@@ -89,14 +265,55 @@ pub(crate) fn prepare_update(
     new: &mut Value,
     server: &ApiServer,
 ) -> Result<(), ApiError> {
+    drop_gated(row, Some(old), new);
     match (row.group(), row.kind()) {
         ("", "Pod") => return pods::prepare_update(old, new, server),
         ("", "Namespace") => new["spec"] = old["spec"].clone(),
-        ("", "Service") => list_addresses(new),
         ("apiextensions.k8s.io", "CustomResourceDefinition") => return custom::prepare_update(new, server),
+        ("batch", "Job") => label_as_template(new),
+        ("apps", "DaemonSet") => count_template(Some(old), new),
+        ("", "PersistentVolumeClaim") => claim::prepare(Some(&old["spec"]), &mut new["spec"]),
+        ("", "ServiceAccount") => only_names(new),
         _ => {}
     }
     Ok(())
+}
+
+/// Whether whoever replaces an object of a kind has to say which version was seen.
+pub(crate) fn needs_version(row: &Row) -> bool {
+    row.custom().is_some()
+        || row.is_definition()
+        || matches!(
+            (row.group(), row.kind()),
+            ("admissionregistration.k8s.io" | "coordination.k8s.io" | "storagemigration.k8s.io", _)
+                | ("certificates.k8s.io", "ClusterTrustBundle" | "PodCertificateRequest")
+                | ("node.k8s.io", "RuntimeClass")
+                | ("policy", "PodDisruptionBudget")
+                | ("storage.k8s.io", "CSIDriver" | "CSINode" | "CSIStorageCapacity" | "VolumeAttachment")
+        )
+}
+
+/// What of its metadata a write to the status of a kind can't change.
+pub(crate) fn kept_by_status(row: &Row) -> &'static [&'static str] {
+    const ALL: &[&str] = &["labels", "annotations", "finalizers", "ownerReferences", "managedFields"];
+    match (row.group(), row.kind()) {
+        ("", "Pod") => &["ownerReferences", "managedFields"],
+        ("apps", "Deployment") => &["labels", "managedFields"],
+        ("admissionregistration.k8s.io", "ValidatingAdmissionPolicy")
+        | ("networking.k8s.io", "ServiceCIDR")
+        | ("resource.k8s.io", "ResourceClaim" | "DeviceTaintRule")
+        | ("storage.k8s.io", "VolumeAttachment") => ALL,
+        _ => &["managedFields"],
+    }
+}
+
+/// Makes a status what it has to be.
+pub(crate) fn prepare_status(row: &Row, old: &Value, new: &mut Value) {
+    match (row.group(), row.kind()) {
+        ("", "Pod") => pod::keep_in_status(old, new),
+        ("apps", "DaemonSet") => count_template(Some(old), new),
+        _ => {}
+    }
 }
 
 /// Fills in what an object leaves out. The old one is null if it is new.
@@ -146,7 +363,9 @@ pub(crate) fn count_generation(row: &Row, old: &Value, new: &mut Value) {
         }
         rest
     };
-    if desired(old) != desired(new) {
+    let noted = |object: &Value| object["metadata"].get("annotations").cloned();
+    let renoted = (row.group(), row.kind()) == ("apps", "Deployment") && noted(old) != noted(new);
+    if renoted || desired(old) != desired(new) {
         metadata(new).insert("generation".into(), json!(generation.saturating_add(1)));
     }
 }

@@ -75,6 +75,8 @@ enum Metadata {
     Change,
     /// How it changes, and what is asked of a new one.
     ChangeAndWhole,
+    /// What is asked of a new one.
+    Whole,
 }
 
 /// What is asked of the objects of a kind, beside what is asked of all.
@@ -114,6 +116,10 @@ impl Row {
         Self { metadata: Metadata::Nothing, ..self }
     }
 
+    const fn metadata_whole(self) -> Self {
+        Self { metadata: Metadata::Whole, ..self }
+    }
+
     const fn checked(self, create: Create, update: Update) -> Self {
         Self { create, update, ..self }
     }
@@ -130,7 +136,10 @@ const ROWS: &[Row] = &[
     Row::new("", "Pod").metadata_again().checked(pod::create, pod::update).status(pod::update_status),
     Row::new("", "PodTemplate").checked(template::create, template::update),
     Row::new("", "ReplicationController").checked(template::controller, template::controller_update),
-    Row::new("", "Service").named(Name::Label).checked(service::create, service::update),
+    Row::new("", "Service")
+        .named(Name::Label)
+        .checked(service::create, service::update)
+        .status(service::update_status),
     Row::new("", "ConfigMap").metadata_again().checked(config::map, config::map_update),
     Row::new("", "Secret").metadata_again().checked(config::secret, config::secret_update),
     Row::new("", "ServiceAccount").metadata_again(),
@@ -140,7 +149,7 @@ const ROWS: &[Row] = &[
         .checked(namespace::create, |_, _, _, _| {})
         .status(namespace::status),
     Row::new("", "Node").metadata_again().checked(node::create, node::update).status(node::update_status),
-    Row::new("", "LimitRange").checked(quota::limit_range, quota::limit_range_update),
+    Row::new("", "LimitRange").metadata_whole().checked(quota::limit_range, quota::limit_range_update),
     Row::new("", "ResourceQuota").checked(quota::create, quota::update).status(quota::status),
     Row::new("", "PersistentVolumeClaim").metadata_again().checked(storage::claim, storage::claim_update),
     Row::new("", "Event").named(Name::Segment).no_metadata().checked(event::create, event::update),
@@ -215,6 +224,14 @@ fn row(kind: &Kind<'_>) -> &'static Row {
 pub fn create(kind: Kind<'_>, object: &Value, rules: &Rules) -> Vec<FieldError> {
     let mut errors = Errors::new();
     let row = row(&kind);
+    if row.metadata == Metadata::Nothing {
+        // The rules of the kind don't look at its metadata; what is asked of all comes only after them.
+        (row.create)(object, rules, &mut errors);
+        if errors.is_empty() {
+            metadata::check_common(&kind, Name::Segment, object, &mut errors);
+        }
+        return errors;
+    }
     metadata::check(&kind, row.name, object, &mut errors);
     (row.create)(object, rules, &mut errors);
     errors
@@ -240,10 +257,10 @@ pub fn update(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<Fi
     let mut errors = Errors::new();
     let row = row(&kind);
     every_update(&kind, old, new, &mut errors);
-    if row.metadata != Metadata::Nothing {
+    if matches!(row.metadata, Metadata::Change | Metadata::ChangeAndWhole) {
         metadata::check_update(&kind, old, new, &mut errors);
     }
-    if row.metadata == Metadata::ChangeAndWhole {
+    if matches!(row.metadata, Metadata::ChangeAndWhole | Metadata::Whole) {
         metadata::check(&kind, row.name, new, &mut errors);
     }
     (row.update)(old, new, rules, &mut errors);
@@ -254,8 +271,17 @@ pub fn update(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<Fi
 pub fn update_status(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     let mut errors = Errors::new();
     every_update(&kind, old, new, &mut errors);
-    metadata::check_update(&kind, old, new, &mut errors);
-    (row(&kind).status)(old, new, rules, &mut errors);
+    // SPEC: one kind looks at its metadata last, and one not at all.
+    let last = (kind.group, kind.kind) == ("apps", "StatefulSet");
+    if last {
+        (row(&kind).status)(old, new, rules, &mut errors);
+    }
+    if (kind.group, kind.kind) != ("batch", "CronJob") {
+        metadata::check_update(&kind, old, new, &mut errors);
+    }
+    if !last {
+        (row(&kind).status)(old, new, rules, &mut errors);
+    }
     errors
 }
 
@@ -265,9 +291,12 @@ pub fn resize(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     let kind = Kind { group: "", kind: "Pod", namespaced: true };
     let mut errors = Errors::new();
     every_update(&kind, old, new, &mut errors);
-    metadata::check_update(&kind, old, new, &mut errors);
-    metadata::check(&kind, Name::Subdomain, new, &mut errors);
-    pod::resize(old, new, rules, &mut errors);
+    // A pod that can never be resized is told so instead of all this.
+    let mut own = Errors::new();
+    metadata::check_update(&kind, old, new, &mut own);
+    metadata::check(&kind, Name::Subdomain, new, &mut own);
+    pod::resize(old, new, rules, &mut own);
+    errors.extend(own);
     errors
 }
 
@@ -287,6 +316,23 @@ pub fn ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> {
 fn every_update(kind: &Kind<'_>, old: &Value, new: &Value, errors: &mut Errors) {
     metadata::check_common(kind, Name::Segment, new, errors);
     metadata::check_update_common(old, new, errors);
+}
+
+/// What is wrong with the addresses of a service, before any is allocated.
+pub(crate) fn service_addresses(old: Option<&Value>, new: &Value) -> Vec<FieldError> {
+    let mut errors = Errors::new();
+    service::cluster_addresses(&new["spec"], old, &mut errors);
+    errors
+}
+
+/// What keeps a name from being a label of the DNS.
+pub(crate) fn dns_label_complaints(name: &str) -> Vec<String> {
+    format::dns_label(name)
+}
+
+/// What keeps a text from being the value of a label.
+pub(crate) fn label_value_complaints(value: &str) -> Vec<String> {
+    format::label_value(value)
 }
 
 /// Adds what is wrong with the form of a text.

@@ -8,6 +8,7 @@ mod attempt;
 mod part;
 
 use http::{Response, StatusCode};
+use plumb_apischema::json::strict_error;
 use plumb_resize::field::FieldError;
 use plumb_store::{Event, Key, Object, Write, WriteError};
 use serde_json::{Value, json};
@@ -18,6 +19,7 @@ pub(crate) use attempt::Attempts;
 pub(crate) use part::Part;
 
 use crate::admission::{Attributes, Operation, system_classes};
+use crate::allocation::Taken;
 use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::custom::presented_value;
@@ -31,6 +33,7 @@ use crate::present::{show, show_value};
 use crate::server::{ApiServer, Call};
 use crate::strategy;
 use crate::target::Verb;
+use crate::warnings;
 
 /// How many names are generated for one object before it is given up.
 const NAMES: usize = 8;
@@ -45,9 +48,28 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
 
 /// Stores what a client asks for as a new object.
 pub(crate) async fn make(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
+    call.warn(strategy::single_owners(&mut asked, "").into_iter().collect());
+    let versioned = !matches!(meta(&asked, "resourceVersion"), "" | "0");
     complete_new(call, &mut asked)?;
     managers::track_new(call, &mut asked);
-    admit_new(call, asked).await
+    if versioned {
+        // The rules of the object come first; only what could be stored is told this.
+        refuse_versioned(call, asked).await
+    } else {
+        admit_new(call, asked).await
+    }
+}
+
+/// The refusal of a new object that says which version it is.
+async fn refuse_versioned(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
+    let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
+    call.server.admission().mutate(&attributes, &mut asked).await?;
+    begin(&call.server, &call.row, &mut asked);
+    call.warn(strategy::prepare_create(&call.row, &mut asked, &call.server)?);
+    let _taken = strategy::allocate(&call.row, None, &mut asked, &call.server)?;
+    let (judged, shown) = call.judged(&asked);
+    strategy::validate_create(judged, &shown, &call.server)?;
+    Err(ApiError::unexplained("resourceVersion should not be set on objects to be created"))
 }
 
 /// Gives a new object what its client leaves out, and takes from it what is not a client's to say.
@@ -92,14 +114,17 @@ async fn try_make(
 ) -> Result<Option<Response<Body>>, ApiError> {
     let (server, chain) = (&call.server, call.server.admission());
     begin(server, &call.row, &mut new);
-    strategy::prepare_create(&call.row, &mut new, server)?;
+    call.warn(strategy::prepare_create(&call.row, &mut new, server)?);
+    let taken = strategy::allocate(&call.row, None, &mut new, server)?;
     let (judged, shown) = call.judged(&new);
     strategy::validate_create(judged, &shown, server)?;
+    call.warn(warnings::on_create(&call.row, &new));
+    strategy::settle(&call.row, &mut new);
     let name = meta(&new, "name").to_owned();
     let attributes = Attributes { name: &name, ..*attributes };
     chain.validate(&attributes, &new).await?;
     let key = call.row.key(call.namespace(), &name)?;
-    let mut attempts = Attempts::new(server, &call.row, key);
+    let mut attempts = Attempts::new(server, &call.row, key.clone());
     let charge = || chain.charge(&attributes, &new);
     let done = match attempts.begin()? {
         Some(_) => Ok(None),
@@ -112,6 +137,7 @@ async fn try_make(
     let Ok(Some(event)) = done else {
         return attempts.settled(done.map(|_| None)).await;
     };
+    taken.keep(&key);
     let stored = event.current().ok_or_else(|| ApiError::internal("a create stored nothing"))?;
     show(call, StatusCode::CREATED, &stored.value).map(Some)
 }
@@ -130,9 +156,9 @@ pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, Ap
             answer => return answer,
         }
     }
-    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    let mut attempts = Attempts::new(&call.server, &call.row, key.clone());
     loop {
-        match try_change(call, part, &asked, &mut attempts).await {
+        match try_change(call, part, &asked, &key, &mut attempts).await {
             Ok(Changed::Stored(event)) => {
                 let shown = event.current().or_else(|| event.previous());
                 let shown = shown.ok_or_else(|| call.row.not_found(call.name()))?;
@@ -195,12 +221,16 @@ async fn try_change(
     call: &Call,
     part: Part,
     asked: &Asked,
+    key: &Key,
     attempts: &mut Attempts<'_>,
 ) -> Result<Changed, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
     let mut old = presented_value(&call.row, &current.value)?;
     strategy::complete_stored(&call.row, &mut old, &call.server);
     let mut new = asked.apply(call, &old)?;
+    // SPEC: a patch is looked at when nothing can be added to it any more, and upstream says so.
+    let when = if call.verb == Verb::Update { "" } else { " after mutating admission happens" };
+    call.warn(strategy::single_owners(&mut new, when).into_iter().collect());
     let revision = current.mod_revision.to_string();
     same_object(call, &old, &mut new, &revision)?;
     part.complete(call, &old, &mut new)?;
@@ -213,9 +243,15 @@ async fn try_change(
     same_object(call, &old, &mut new, &revision)?;
     let kept = managers::take(&mut new);
     part.prepare_update(call, &old, &mut new)?;
+    let taken = match part {
+        Part::Main => strategy::allocate(&call.row, Some(&old), &mut new, &call.server)?,
+        _ => Taken::nothing(&call.server),
+    };
+    part.count_generation(call, &old, &mut new);
     managers::put(&mut new, kept);
     managers::settle(&old, &mut new);
     part.validate_update(call, &old, &new)?;
+    call.warn(part.warnings(call, &old, &new));
     chain.validate(&attributes, &new).await?;
     if attributes.dry_run {
         chain.charge(&attributes, &new)?;
@@ -227,6 +263,9 @@ async fn try_change(
     }
     let stored = (!released(&new)).then_some(&new);
     let done = attempts.commit(Some(&current), stored, || chain.charge(&attributes, &new)).await?;
+    if done.is_some() {
+        taken.keep(key);
+    }
     Ok(done.map_or(Changed::Again, Changed::Stored))
 }
 
@@ -259,6 +298,11 @@ impl Asked {
             Self::Applied(wanted) => wanted.apply(call, Some(old)),
             Self::Patched(patch) => {
                 let decoded = patch.apply(call.body_kind(), &call.as_served(old))?;
+                let validation = FieldValidation::of(&call.query)?;
+                let builtin = call.body_kind().custom().is_none();
+                if validation == FieldValidation::Strict && builtin && !decoded.strict.is_empty() {
+                    return Err(patch.refuse(&decoded.value, &strict_error(&decoded.strict)));
+                }
                 call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
                 Ok(call.to_stored(decoded.value))
             }
@@ -328,40 +372,45 @@ fn set_namespace(call: &Call, new: &mut Value) -> Result<(), ApiError> {
 /// changes stays.
 fn same_object(call: &Call, old: &Value, new: &mut Value, revision: &str) -> Result<(), ApiError> {
     let (row, name) = (&call.row, call.name());
-    let given = meta(new, "resourceVersion");
-    if !given.is_empty() && given != revision {
-        return Err(row.modified(name));
+    set_namespace(call, new)?;
+    if meta(new, "name").is_empty() {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
+        )));
     }
-    if given.is_empty() && call.verb == Verb::Update && (row.custom().is_some() || row.is_definition()) {
-        let unseen = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
-        return Err(ApiError::invalid(row.group(), row.plural(), name, &[unseen]));
-    }
+    has_name(call, new)?;
     let (uid, own) = (meta(new, "uid"), meta(old, "uid"));
-    if !uid.is_empty() && uid != own && call.verb == Verb::Patch {
-        // A patch has no preconditions; the two rules that forbid it are told both.
-        let wrong = FieldError::invalid("metadata.uid", uid, "field is immutable");
-        return Err(ApiError::invalid(row.group(), row.kind(), name, &[wrong.clone(), wrong]));
-    }
-    if !uid.is_empty() && uid != own {
+    // Of a patch, the rules complain about another uid themselves.
+    if call.verb == Verb::Update && !uid.is_empty() && uid != own {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: {own}");
         return Err(ApiError::conflict(row.group(), row.plural(), name, &why));
     }
-    has_name(call, new)?;
-    set_namespace(call, new)?;
+    let given = meta(new, "resourceVersion");
+    if !given.is_empty() && given.parse::<u64>().is_err() {
+        return Err(ApiError::unexplained(format!("strconv.ParseUint: parsing {given:?}: invalid syntax")));
+    }
+    if matches!(given, "" | "0") && strategy::needs_version(row) {
+        let unseen = FieldError::invalid("metadata.resourceVersion", 0, "must be specified for an update");
+        return Err(ApiError::invalid(row.group(), row.plural(), name, &[unseen]));
+    }
+    // A version of zero is any version.
+    if !matches!(given, "" | "0") && given != revision {
+        return Err(row.modified(name));
+    }
     new["kind"] = json!(row.kind());
     new["apiVersion"] = json!(row.api_version());
     let kept = old["metadata"].clone();
     let fields = metadata(new);
-    for field in [
-        "name",
-        "uid",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "deletionGracePeriodSeconds",
-        "generation",
-        "generateName",
-        "resourceVersion",
-    ] {
+    if fields.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {
+        fields.insert("uid".to_owned(), kept["uid"].clone());
+    }
+    // When an object goes is not said by changing it; whoever tries is told so by the rules.
+    for field in ["deletionTimestamp", "deletionGracePeriodSeconds"] {
+        if let Some(value) = kept.get(field) {
+            fields.insert(field.to_owned(), value.clone());
+        }
+    }
+    for field in ["creationTimestamp", "generation", "resourceVersion"] {
         match kept.get(field) {
             Some(value) => fields.insert(field.to_owned(), value.clone()),
             None => fields.remove(field),

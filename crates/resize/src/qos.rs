@@ -39,8 +39,9 @@ impl QosClass {
     pub fn of_spec(spec: &PodSpec) -> Result<Self, BadQuantity> {
         let mut sum = Sum::default();
         match &spec.resources {
-            Some(pod_level) if declares_anything(pod_level) => sum.count(pod_level)?,
-            _ => {
+            // Even an empty one speaks for the whole pod.
+            Some(pod_level) => sum.count(pod_level)?,
+            None => {
                 for container in spec.init_containers.iter().flatten().chain(&spec.containers) {
                     let none = ResourceRequirements::default();
                     sum.count(container.resources.as_ref().unwrap_or(&none))?;
@@ -65,10 +66,6 @@ impl fmt::Display for QosClass {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.name())
     }
-}
-
-fn declares_anything(resources: &ResourceRequirements) -> bool {
-    [&resources.requests, &resources.limits].into_iter().flatten().any(|list| !list.is_empty())
 }
 
 /// Requests and limits of cpu and memory over all containers.

@@ -20,7 +20,7 @@ mod values;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 
-pub use names::qualified_name_errors;
+pub use names::{label_errors, qualified_name_errors};
 pub use pod::{pod, spec};
 pub use prepare::prepare_resize;
 pub use update::update;
@@ -34,6 +34,8 @@ use crate::rules::Rules;
 use changes::{container_changes, other_resources_differ, resources_differ, spec_changes};
 
 const MIRROR_ANNOTATION: &str = "kubernetes.io/config.mirror";
+/// How kube-apiserver writes the path of what is wrong with a pod as a whole.
+const NOWHERE: &str = "[]";
 const ONLY_CPU_AND_MEMORY: &str = "only cpu and memory resources are mutable";
 
 /// Checks a resize that came through `/resize`, after [`prepare_resize`]. No errors: it may be stored.
@@ -69,7 +71,11 @@ pub fn resize(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
             errors.extend(refused_init_change(&path, new, rules));
         }
     }
-    if errors.is_empty() && !spec_changes(old_spec, new_spec, &[]).is_empty() {
+    // An empty set of resources for the pod is not the same as none.
+    let came_or_went = !declares_pod_level(old_spec)
+        && !declares_pod_level(new_spec)
+        && old_spec.resources.is_some() != new_spec.resources.is_some();
+    if errors.is_empty() && (came_or_went || !spec_changes(old_spec, new_spec, &[]).is_empty()) {
         errors.push(FieldError::forbidden("spec", ONLY_CPU_AND_MEMORY));
     }
     errors
@@ -79,10 +85,11 @@ pub fn resize(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
 fn never_resizable(stored: &Pod, spec: &PodSpec, rules: &Rules) -> Option<FieldError> {
     let annotations = stored.metadata.annotations.as_ref();
     if annotations.is_some_and(|annotations| annotations.contains_key(MIRROR_ANNOTATION)) {
-        return Some(FieldError::forbidden("", "static pods cannot be resized"));
+        return Some(FieldError::forbidden(NOWHERE, "static pods cannot be resized"));
     }
     let windows = spec.os.as_ref().is_some_and(|os| os.name == "windows");
-    (windows && !rules.resize_windows).then(|| FieldError::forbidden("", "windows pods cannot be resized"))
+    (windows && !rules.resize_windows)
+        .then(|| FieldError::forbidden(NOWHERE, "windows pods cannot be resized"))
 }
 
 /// The rules that both doors share. Answers whether the containers still correspond, so that the caller can
@@ -101,7 +108,7 @@ fn resource_rules(
     if declares_pod_level(old) || declares_pod_level(new) {
         if !rules.resize_pod_level {
             errors.push(FieldError::forbidden(
-                "",
+                NOWHERE,
                 "resize of pods with pod-level resources is forbidden when \
                  InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled",
             ));

@@ -22,6 +22,8 @@ pub(super) const ROWS: &[Row] = &[
     ),
     (APPS, "ReplicaSetSpec", &[Set("replicas", Int(1))]),
     (APPS, "DaemonSetSpec", &[Do(daemon_set_strategy), Set("revisionHistoryLimit", Int(10))]),
+    // What the strategy does not fill in is zero.
+    (APPS, "RollingUpdateDaemonSet", &[Set("maxUnavailable", Int(0)), Set("maxSurge", Int(0))]),
     (
         APPS,
         "StatefulSetSpec",

@@ -28,7 +28,9 @@ fn is_name(name: &str) -> bool {
     };
     let is_identifier =
         name.len() == 64 && name.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-    name.len() <= 255
+    // On the default registry, a name without a directory gets one.
+    let directory = if domain.is_none() && !path.contains('/') { "library/" } else { "" };
+    directory.len() + path.len() <= 255
         && !is_identifier
         && domain.is_none_or(is_domain)
         && path.split('/').all(is_path_component)

@@ -54,6 +54,9 @@ fn pod(pod: &mut Object, rules: &Rules) {
     resources::complete(pod, rules);
     let Some(spec) = super::child(pod, "spec") else { return };
     fill(spec, "enableServiceLinks", true);
+    if spec.get("terminationGracePeriodSeconds").and_then(Value::as_i64).is_some_and(|seconds| seconds < 0) {
+        spec.insert("terminationGracePeriodSeconds".to_owned(), 1.into());
+    }
     if spec.get("hostNetwork") == Some(&Value::Bool(true)) {
         host_ports(spec);
     }

@@ -161,7 +161,10 @@ fn stateful(spec: &Value, new: bool, with_template: bool, errors: &mut Errors) {
 fn add_claimed_volumes(spec: &Value, template: &mut PodTemplateSpec) {
     let claims =
         list(spec, "volumeClaimTemplates").iter().map(|claim| text(&claim["metadata"], "name").to_owned());
-    let claims: Vec<String> = claims.collect();
+    let mut claims: Vec<String> = claims.collect();
+    // The last of a name is the one that counts.
+    let mut seen = std::collections::BTreeSet::new();
+    claims.retain(|claim| seen.insert(claim.clone()));
     let Some(pod) = &mut template.spec else { return };
     // The set gives its pods names of their own.
     pod.subdomain = None;

@@ -77,7 +77,7 @@ fn target(target: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Err
         return;
     }
     let version = text(target, "apiVersion");
-    let rule = match version.split('/').count() {
+    let rule = match version.trim_start_matches('/').split('/').count() {
         3.. => format!("unexpected GroupVersion string: {version}"),
         // Of the core group, only controllers of the first generation can be scaled.
         1 if text(target, "kind") != "ReplicationController" => {

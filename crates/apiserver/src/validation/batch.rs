@@ -68,7 +68,9 @@ fn generated_selector(object: &Value, prefixed: bool, errors: &mut Errors) {
             Some(_) => {}
         }
     }
-    let Some(selector) = typed::<LabelSelector>(&spec["selector"], errors) else { return };
+    let nothing = serde_json::json!({});
+    let selector = spec.get("selector").filter(|selector| !selector.is_null()).unwrap_or(&nothing);
+    let Some(selector) = typed::<LabelSelector>(selector, errors) else { return };
     if labels::is_sound(&selector) && !labels::matches(&selector, Some(&expected)) {
         let rule = "`selector` not auto-generated";
         errors.push(FieldError::invalid(SPEC.child("selector"), labels::shown(&selector), rule));

@@ -7,7 +7,6 @@ use std::net::{IpAddr, Ipv4Addr};
 /// What is wrong with a value, sentence by sentence.
 pub(super) type Complaints = Vec<String>;
 
-const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
 const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
 const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
                               '-' or '.', and must start and end with an alphanumeric character";
@@ -15,17 +14,7 @@ const KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
 
 /// A label of the DNS: the names of containers, volumes, namespaces.
 pub(super) fn dns_label(value: &str) -> Complaints {
-    let mut complaints = longer_than(value, 63, "characters");
-    if !is_label(value) {
-        complaints.push(if is_subdomain(value) {
-            "must not contain dots".to_owned()
-        } else {
-            let rule = "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and \
-                        must start and end with an alphanumeric character";
-            form(rule, LABEL, &["my-name", "123-abc"])
-        });
-    }
-    complaints
+    plumb_resize::validate::label_errors(value)
 }
 
 /// A name of the DNS: the names of most objects.

@@ -10,6 +10,7 @@ mod network;
 pub(super) mod ports;
 mod probe;
 mod projected;
+mod remote;
 mod resources;
 pub(super) mod scheduling;
 mod security;
@@ -99,8 +100,11 @@ pub(super) fn resize(old: &Value, new: &Value, rules: &Rules, errors: &mut Error
     let (Some(old), Some(new)) = (typed::<Pod>(old, errors), typed::<Pod>(new, errors)) else { return };
     whole(&new, Some(&old), errors);
     let refusals = validate::resize(&old, &new, rules);
-    // A pod that can never be resized is told that and nothing else: such a refusal has no field.
-    if refusals.len() == 1 && refusals[0].path.is_empty() {
+    // A pod that can never be resized is told that and nothing else.
+    if refusals.len() == 1
+        && refusals[0].path == "[]"
+        && refusals[0].detail.ends_with("pods cannot be resized")
+    {
         *errors = refusals;
         return;
     }

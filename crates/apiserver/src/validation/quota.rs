@@ -3,12 +3,12 @@
 use std::collections::BTreeSet;
 
 use plumb_resize::Quantity;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate::resource_names::overcommit_allowed;
 use serde_json::Value;
 
-use super::json::{entries, is_empty, list, map, shown, text, texts};
+use super::json::{entries, internal, is_empty, list, map, raw, raw_list, shown, text, texts};
 use super::path::Path;
 use super::{Errors, complain, format, resource_name};
 
@@ -100,6 +100,18 @@ fn misapplied<'a>(spec: &'a Value, scope: &'a str) -> impl Iterator<Item = &'a S
     names.filter(move |name| resource_name::is_standard_quota(name) && !fits(name))
 }
 
+/// A selector of scopes as kube-apiserver shows its own type.
+fn shown_selector(requirements: &[Value]) -> BadValue {
+    let shown = requirements.iter().map(|requirement| {
+        internal(&[
+            ("ScopeName", raw(&text(requirement, "scopeName"))),
+            ("Operator", raw(&text(requirement, "operator"))),
+            ("Values", raw(&requirement.get("values"))),
+        ])
+    });
+    BadValue::Bare(internal(&[("MatchExpressions", raw_list(Some(shown.collect())))]))
+}
+
 fn selector(spec: &Value, errors: &mut Errors) {
     let selector = SPEC.child("scopeSelector");
     let path = selector.child("matchExpressions");
@@ -111,7 +123,7 @@ fn selector(spec: &Value, errors: &mut Errors) {
         }
         for _ in misapplied(spec, scope) {
             let rule = "unsupported scope applied to resource";
-            errors.push(FieldError::invalid(path, shown(spec.get("scopeSelector")), rule));
+            errors.push(FieldError::invalid(path, shown_selector(requirements), rule));
         }
         if SCOPES.contains(&scope)
             && !["PriorityClass", "VolumeAttributesClass"].contains(&scope)

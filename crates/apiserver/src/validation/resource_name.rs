@@ -68,7 +68,7 @@ pub(super) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Err
     if quantity.is_negative() {
         errors.push(FieldError::invalid(path, quantity.to_string(), "must be greater than or equal to 0"));
     }
-    let is_whole = quantity.milli().is_ok_and(|milli| milli % 1000 == 0);
+    let is_whole = quantity.units().is_ok_and(|units| Quantity::from_units(units) == quantity);
     if (COUNTED.contains(&name) || is_extended(name)) && !is_whole {
         errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
     }

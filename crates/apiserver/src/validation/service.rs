@@ -30,6 +30,46 @@ pub(super) fn update(old: &Value, new: &Value, _rules: &Rules, errors: &mut Erro
     check(new, Some(old), errors);
 }
 
+/// What a balancer says of a Service.
+pub(super) fn update_status(_old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+    let path = Path::root("status.loadBalancer.ingress");
+    let ingress = list(&new["status"]["loadBalancer"], "ingress");
+    if text(&new["spec"], "type") != "LoadBalancer" && !ingress.is_empty() {
+        errors.push(FieldError::forbidden(path, "may only be used when `spec.type` is 'LoadBalancer'"));
+        return;
+    }
+    for (i, one) in ingress.iter().enumerate() {
+        let path = path.index(i);
+        let (address, name) = (text(one, "ip"), text(one, "hostname"));
+        if !address.is_empty() {
+            complain(errors, &path.child("ip"), address, format::address(address));
+        }
+        let mode = one.get("ipMode").and_then(Value::as_str);
+        match (address.is_empty(), mode) {
+            (false, None) => {
+                errors.push(FieldError::required(path.child("ipMode"), "must be specified when `ip` is set"));
+            }
+            (true, Some(_)) => {
+                errors.push(FieldError::forbidden(
+                    path.child("ipMode"),
+                    "may not be specified when `ip` is not set",
+                ));
+            }
+            (false, Some(mode)) if !["Proxy", "VIP"].contains(&mode) => {
+                errors.push(FieldError::not_supported(path.child("ipMode"), mode, &["Proxy", "VIP"]));
+            }
+            _ => {}
+        }
+        if !name.is_empty() {
+            complain(errors, &path.child("hostname"), name, format::dns_subdomain(name));
+            if name.parse::<IpAddr>().is_ok() {
+                let rule = "must be a DNS name, not an IP address";
+                errors.push(FieldError::invalid(path.child("hostname"), name, rule));
+            }
+        }
+    }
+}
+
 /// The addresses of a service are not changed under its clients, but a second one can come and go.
 fn address_changes(before: &Value, after: &Value, errors: &mut Errors) {
     let external = |spec: &Value| text(spec, "type") == "ExternalName";
@@ -84,6 +124,7 @@ fn check(service: &Value, old: Option<&Value>, errors: &mut Errors) {
     one_of(Some(kind), &kinds, &SPEC.child("type"), errors);
     unique_ports(spec, kind, errors);
     balancer(spec, kind, errors);
+    balancer_class(spec, old, errors);
     traffic(spec, kind, errors);
 }
 
@@ -170,7 +211,7 @@ fn affinity(spec: &Value, errors: &mut Errors) {
     }
 }
 
-fn cluster_addresses(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
+pub(super) fn cluster_addresses(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
     let path = SPEC.child("clusterIPs");
     let one = text(spec, "clusterIP");
     let all: Vec<&str> = texts(spec, "clusterIPs").collect();
@@ -298,6 +339,29 @@ fn balancer(spec: &Value, kind: &str, errors: &mut Errors) {
         (_, Some(_)) => {
             errors.push(FieldError::forbidden(SPEC.child("allocateLoadBalancerNodePorts"), only));
         }
+    }
+}
+
+fn balancer_class(spec: &Value, old: Option<&Value>, errors: &mut Errors) {
+    let path = SPEC.child("loadBalancerClass");
+    let class = spec.get("loadBalancerClass").and_then(Value::as_str);
+    let is_balanced = |spec: &Value| text(spec, "type") == "LoadBalancer";
+    if let Some(before) =
+        old.map(|old| &old["spec"]).filter(|before| is_balanced(before) && is_balanced(spec))
+        && before["loadBalancerClass"].as_str() != class
+    {
+        errors.push(FieldError::invalid(
+            path,
+            shown(spec.get("loadBalancerClass")),
+            "may not change once set",
+        ));
+    }
+    if !is_balanced(spec) && class.is_some() {
+        let rule = "may only be used when `type` is 'LoadBalancer'";
+        errors.push(FieldError::forbidden(path, rule));
+    }
+    if let Some(class) = class.filter(|_| is_balanced(spec)) {
+        complain(errors, &path, class, format::qualified_name(class));
     }
 }
 

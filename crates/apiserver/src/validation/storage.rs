@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use plumb_resize::Quantity;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{BadValue, FieldError};
 use plumb_resize::rules::Rules;
 use serde_json::{Map, Value};
 
@@ -65,9 +65,10 @@ pub(super) fn claim_update(old: &Value, new: &Value, rules: &Rules, errors: &mut
         claim.pointer(pointer).and_then(Value::as_str).and_then(|text| text.parse::<Quantity>().ok())
     };
     let storage = "/spec/resources/requests/storage";
-    if let (Some(before), Some(after)) = (size(old, storage), size(new, storage))
+    let after = size(new, storage).unwrap_or_else(|| Quantity::from_units(0));
+    if let Some(before) = size(old, storage)
         && after < before
-        && size(old, "/status/capacity/storage").is_none_or(|capacity| after <= capacity)
+        && size(old, "/status/capacity/storage").map_or(!after.is_positive(), |capacity| after <= capacity)
     {
         let rule = "field can not be less than status.capacity";
         errors.push(FieldError::forbidden("spec.resources.requests.storage", rule));
@@ -139,6 +140,19 @@ fn sources(spec: &PersistentVolumeClaimSpec, path: &Path<'_>, errors: &mut Error
         if !group.is_empty() {
             complain(errors, &path.child("apiGroup"), group, format::dns_subdomain(group));
         }
+    }
+    let elsewhere = spec.data_source_ref.as_ref().and_then(|source| source.namespace.as_deref());
+    if let Some(namespace) = elsewhere.filter(|namespace| !namespace.is_empty()) {
+        let path = path.child("dataSourceRef");
+        complain(errors, &path.child("namespace"), namespace, format::dns_label(namespace));
+    }
+    if let (Some((_, name, kind, group)), Some(other)) = (source, reference)
+        && (name, kind, group.as_deref().unwrap_or_default())
+            != (other.1, other.2, other.3.as_deref().unwrap_or_default())
+    {
+        // SPEC: kube-apiserver shows the path where the value should be, and has nothing to show of it.
+        let nothing = BadValue::Bare("{}".to_owned());
+        errors.push(FieldError::invalid(path, nothing, "must match dataSourceRef"));
     }
 }
 

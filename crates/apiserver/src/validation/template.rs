@@ -95,8 +95,11 @@ pub(super) fn selector(
 pub(super) fn same_selector(old: &Value, new: &Value, errors: &mut Errors) {
     let (old, new) = (&old["spec"]["selector"], &new["spec"]["selector"]);
     if old != new {
-        let shown = typed::<LabelSelector>(new, errors).map_or(BadValue::Omitted, |new| labels::shown(&new));
-        let shown = if new.is_null() { BadValue::Bare("null".to_owned()) } else { shown };
+        let shown = if new.is_null() {
+            BadValue::Bare("null".to_owned())
+        } else {
+            typed::<LabelSelector>(new, errors).map_or(BadValue::Omitted, |new| labels::shown(&new))
+        };
         errors.push(FieldError::invalid(SPEC.child("selector"), shown, "field is immutable"));
     }
 }

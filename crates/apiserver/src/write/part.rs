@@ -7,6 +7,7 @@ use crate::pods;
 use crate::server::Call;
 use crate::strategy;
 use crate::validation;
+use crate::warnings;
 
 /// What a write is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,10 +31,8 @@ impl Part {
             Self::Main | Self::Resize | Self::EphemeralContainers => {
                 strategy::complete(&call.row, old, new, &call.server)
             }
-            Self::Status if call.row.custom().is_some() => {
-                strategy::complete(&call.row, old, new, &call.server)
-            }
-            Self::Status | Self::Finalize => Ok(()),
+            Self::Status => strategy::complete(&call.row, old, new, &call.server),
+            Self::Finalize => Ok(()),
         }
     }
 
@@ -65,15 +64,13 @@ impl Part {
                         restore(old, new, &field);
                     }
                 }
-                for field in ["ownerReferences", "finalizers"] {
+                for field in strategy::kept_by_status(&call.row) {
                     restore_meta(old, new, field);
                 }
                 if (call.row.group(), call.row.kind()) == ("", "Pod") {
                     pods::prepare_status(old, new, call.server.rules())?;
                 }
-                if (call.row.group(), call.row.kind()) == ("apps", "Deployment") {
-                    restore_meta(old, new, "labels");
-                }
+                strategy::prepare_status(&call.row, old, new);
             }
             Self::Resize => pods::prepare_resize(call, old, new)?,
             Self::EphemeralContainers => {
@@ -108,10 +105,23 @@ impl Part {
                 }
             }
         }
+        Ok(())
+    }
+
+    /// Counts a change of what is desired.
+    pub(crate) fn count_generation(self, call: &Call, old: &Value, new: &mut Value) {
         if matches!(self, Self::Main | Self::Resize | Self::EphemeralContainers) {
             strategy::count_generation(&call.row, old, new);
         }
-        Ok(())
+    }
+
+    /// What is allowed, but to be told.
+    pub(crate) fn warnings(self, call: &Call, old: &Value, new: &Value) -> Vec<String> {
+        match self {
+            Self::Main => warnings::on_update(&call.row, old, new),
+            Self::Status => warnings::on_status(&call.row, new),
+            Self::Resize | Self::EphemeralContainers | Self::Finalize => Vec::new(),
+        }
     }
 
     /// Holds the new version to the rules.

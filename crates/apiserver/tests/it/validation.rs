@@ -178,7 +178,7 @@ fn a_mirror_pod_is_told_only_that_it_cannot_be_resized() {
     defaults::apply("", "v1", "Pod", &mut pod, &Rules::v1_36());
     let errors = validation::resize(&pod, &pod, &Rules::v1_36());
     let errors: Vec<String> = errors.iter().map(ToString::to_string).collect();
-    assert_eq!(errors, [": Forbidden: static pods cannot be resized"]);
+    assert_eq!(errors, ["[]: Forbidden: static pods cannot be resized"]);
 }
 
 /// Every place in a value, as a JSON pointer.

@@ -46,10 +46,11 @@ pub fn qualified_name_errors(text: &str) -> Vec<String> {
 }
 
 /// What is wrong with a label of the domain name system: `my-name`.
-pub(super) fn label_errors(text: &str) -> Vec<String> {
+pub fn label_errors(text: &str) -> Vec<String> {
     let mut errors = Vec::new();
     if text.len() > LABEL_LENGTH {
-        errors.push(too_long(LABEL_LENGTH));
+        // SPEC: of names as a whole kube-apiserver counts characters, of their parts bytes; both are bytes.
+        errors.push(format!("must be no more than {LABEL_LENGTH} characters"));
     }
     if !is_label(text) {
         let dotted = text.split('.').all(is_label);

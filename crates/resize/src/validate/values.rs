@@ -115,13 +115,26 @@ impl<'a> ValueRules<'a> {
     }
 }
 
+/// The names of the API's own resources that come in whole numbers, wherever they stand.
+const COUNTED: [&str; 9] = [
+    "pods",
+    "replicationcontrollers",
+    "resourcequotas",
+    "services",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
 fn value(name: &str, quantity: Quantity, path: &str, errors: &mut Vec<FieldError>) {
     let before = errors.len();
     if quantity.is_negative() {
         let rule = "must be greater than or equal to 0";
         errors.push(FieldError::invalid(path, quantity.to_string(), rule));
     }
-    if is_extended(name) && !is_whole(quantity) {
+    if (is_extended(name) || COUNTED.contains(&name)) && !is_whole(quantity) {
         errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
     }
     if let Err(error) = in_range(name, quantity)

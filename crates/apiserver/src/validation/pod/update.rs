@@ -15,14 +15,18 @@ use super::{SPEC, add_new, container, scheduling};
 /// Checks what an update of a pod changes. The new pod has been checked for itself.
 pub(super) fn check(old: &Pod, new: &Pod, rules: &Rules, errors: &mut Errors) {
     let (Some(before), Some(after)) = (&old.spec, &new.spec) else { return };
-    let counts = |spec: &PodSpec| (spec.containers.len(), init(spec).len());
-    if counts(before) != counts(after) {
-        // Which of the lists differ is said by the rule that compares whole specs.
-        add_new(validate::update(old, new, rules), errors);
-        return;
+    let lists = [
+        ("containers", before.containers.as_slice(), after.containers.as_slice()),
+        ("initContainers", init(before), init(after)),
+    ];
+    for (list, before, after) in lists {
+        if before.len() != after.len() {
+            // Which of the lists differ is said by the rule that compares whole specs.
+            add_new(validate::update(old, new, rules), errors);
+            return;
+        }
+        images(after, list, errors);
     }
-    images(&after.containers, "containers", errors);
-    images(init(after), "initContainers", errors);
     if !deadline(before, after, errors) {
         return;
     }

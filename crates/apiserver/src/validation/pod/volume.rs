@@ -9,7 +9,7 @@ use plumb_resize::field::FieldError;
 use super::super::path::Path;
 use super::super::{Errors, complain, format, storage};
 use super::container::{VolumeKind, Volumes, pull_policy};
-use super::{Scope, files, projected};
+use super::{Scope, files, projected, remote};
 
 const HOST_PATHS: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
@@ -156,7 +156,9 @@ fn source(volume: &Volume, scope: &Scope<'_>, pod: Option<&str>, path: &Path<'_>
                 pull_policy(image.pull_policy.as_deref(), &own.child("pullPolicy"), errors);
             }
         }
-        _ => {}
+        // SPEC: kube-apiserver has another name for this one.
+        "gcePersistentDisk" => remote::check(volume, first, &path.child("persistentDisk"), errors),
+        other => remote::check(volume, other, &own, errors),
     }
     for other in sources {
         errors.push(FieldError::forbidden(path.child(other), "may not specify more than 1 volume type"));

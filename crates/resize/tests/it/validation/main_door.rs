@@ -176,7 +176,7 @@ fn the_rules_of_a_resize_hold_at_this_door_too() {
             name: "a static pod",
             stored: mirror(),
             change: grow,
-            kep: errors(&[": Forbidden: static pods cannot be resized"]),
+            kep: errors(&["[]: Forbidden: static pods cannot be resized"]),
             v1_36: closed,
         },
         Case {

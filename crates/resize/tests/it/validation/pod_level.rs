@@ -160,7 +160,7 @@ fn the_class_of_a_whole_never_changes() {
 
 #[test]
 fn the_gate_decides_about_wholes() {
-    const CLOSED: &str = ": Forbidden: resize of pods with pod-level resources is forbidden when \
+    const CLOSED: &str = "[]: Forbidden: resize of pods with pod-level resources is forbidden when \
                           InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
     let off = "InPlacePodLevelResourcesVerticalScaling=false".parse().unwrap();
     for dialect in ["kep", "v1.36"] {

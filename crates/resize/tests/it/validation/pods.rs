@@ -80,7 +80,7 @@ fn pods_that_cannot() {
         status.node_allocatable_resource_claim_statuses = Some(vec![claim]);
     });
     check([
-        Case::same("a static pod", mirror(), grow, &[": Forbidden: static pods cannot be resized"]),
+        Case::same("a static pod", mirror(), grow, &["[]: Forbidden: static pods cannot be resized"]),
         Case::same(
             "a static pod, whatever else is wrong",
             mirror(),
@@ -88,21 +88,21 @@ fn pods_that_cannot() {
                 set(&mut spec.containers[0], "cpu=-1", "");
                 spec.containers.clear();
             },
-            &[": Forbidden: static pods cannot be resized"],
+            &["[]: Forbidden: static pods cannot be resized"],
         ),
         Case {
             name: "a windows pod",
             stored: windows(),
             change: grow,
             kep: &[],
-            v1_36: &[": Forbidden: windows pods cannot be resized"],
+            v1_36: &["[]: Forbidden: windows pods cannot be resized"],
         },
         Case {
             name: "a windows pod, though nothing changes",
             stored: windows(),
             change: |_| {},
             kep: &[],
-            v1_36: &[": Forbidden: windows pods cannot be resized"],
+            v1_36: &["[]: Forbidden: windows pods cannot be resized"],
         },
         Case::same(
             "one whose node does not report resources",

@@ -1,0 +1,36 @@
+//! Claims of volumes: the two ways to say what a new volume is filled from.
+
+use serde_json::{Value, json};
+
+/// Brings the sources of a claim's spec into agreement.
+pub(super) fn prepare(old: Option<&Value>, spec: &mut Value) {
+    let in_use = |field: &str| old.is_some_and(|old| old.get(field).is_some());
+    // Other namespaces are a feature that is off.
+    let elsewhere = spec.pointer("/dataSourceRef/namespace").and_then(Value::as_str);
+    if elsewhere.is_some_and(|namespace| !namespace.is_empty()) && !in_use("dataSourceRef") {
+        spec.as_object_mut().map(|spec| spec.remove("dataSourceRef"));
+    }
+    let known = |source: &Value| {
+        let group = source["apiGroup"].as_str().unwrap_or_default();
+        let kind = source["kind"].as_str().unwrap_or_default();
+        matches!((group, kind), ("", "PersistentVolumeClaim") | ("snapshot.storage.k8s.io", "VolumeSnapshot"))
+    };
+    // The old field holds what it always could; anything else is dropped from it as it always was.
+    if !in_use("dataSource")
+        && !in_use("dataSourceRef")
+        && spec.get("dataSourceRef").is_none()
+        && spec.get("dataSource").is_some_and(|source| !known(source))
+    {
+        spec.as_object_mut().map(|spec| spec.remove("dataSource"));
+    }
+    for (from, to) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
+        let Some(source) = spec.get(from) else { continue };
+        let elsewhere = source["namespace"].as_str().is_some_and(|namespace| !namespace.is_empty());
+        if spec.get(to).is_none() && !elsewhere {
+            let mut copy = json!({"kind": source["kind"], "name": source["name"]});
+            // SPEC: a group that is not said is told as none in either field.
+            copy["apiGroup"] = source.get("apiGroup").cloned().unwrap_or_default();
+            spec[to] = copy;
+        }
+    }
+}
