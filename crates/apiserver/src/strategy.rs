@@ -169,7 +169,9 @@ fn reset_status(row: &Row, new: &mut Value) {
 fn drop_gated(row: &Row, old: Option<&Value>, new: &mut Value) {
     if row.kind() == "Node" {
         let old = old.map(|old| &old["spec"]);
-        new.get_mut("spec").map(|spec| gated::drop_unless_used(old, spec, &["configSource"]));
+        if let Some(spec) = new.get_mut("spec") {
+            gated::drop_unless_used(old, spec, &["configSource"]);
+        }
         return;
     }
     if row.kind() == "Lease" {

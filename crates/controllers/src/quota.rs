@@ -284,7 +284,6 @@ async fn list(
 
 #[cfg(test)]
 mod tests {
-    #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
     use super::*;
 

@@ -117,7 +117,7 @@ pub(crate) async fn follow(server: &ApiServer) -> Result<(), ApiError> {
 /// Serves the kinds as they are defined now.
 fn serve(server: &ApiServer) -> Result<(), ApiError> {
     let definitions = server.definitions();
-    let mut served = definitions.served.lock();
+    let mut known = definitions.served.lock();
     let mut next = BTreeMap::new();
     for (object, definition) in all(server)? {
         let name = meta(&definition, "name").to_owned();
@@ -129,7 +129,7 @@ fn serve(server: &ApiServer) -> Result<(), ApiError> {
             is_deleting(&definition),
         ])
         .to_string();
-        let entry = match served.remove(&name) {
+        let entry = match known.remove(&name) {
             Some(entry) if entry.made_of == made_of => entry,
             _ => {
                 let (sender, life) = watch::channel(());
@@ -139,8 +139,8 @@ fn serve(server: &ApiServer) -> Result<(), ApiError> {
         };
         next.insert(name, entry);
     }
-    *served = next;
-    let rows = served.values().flat_map(|entry| entry.rows.iter().cloned());
+    *known = next;
+    let rows = known.values().flat_map(|entry| entry.rows.iter().cloned());
     server.set_kinds(server.kinds().with_custom(rows));
     Ok(())
 }

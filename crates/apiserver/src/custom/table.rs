@@ -44,7 +44,9 @@ pub(crate) fn table(
 fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
     let Some(value) = column.path.first(object) else { return Value::Null };
     match (column.ty.as_str(), value) {
-        ("string", Value::String(_)) => value.clone(),
+        ("string", Value::String(_)) | ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => {
+            value.clone()
+        }
         ("string", Value::Null) => Value::Null,
         ("string", other) => json!(other.to_string()),
         ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
@@ -53,7 +55,6 @@ fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
             (None, Some(double)) => json!(double as i64),
             _ => Value::Null,
         },
-        ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => value.clone(),
         ("date", Value::String(text)) => match text.parse::<Timestamp>() {
             Ok(time) => json!(human_duration(now.duration_since(time).as_secs())),
             Err(_) => json!("<invalid>"),
