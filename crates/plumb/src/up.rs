@@ -56,7 +56,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let accounts = Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings)
         .context("the key of service accounts is of another kind")?;
 
-    let rules = Rules::new(args.resize_dialect, args.feature_gates.clone());
+    let rules = Rules::new(args.resize_dialect, args.feature_gates);
     let server = ApiServer::new(Config {
         store: store.clone(),
         rules: rules.clone(),
