@@ -1,5 +1,6 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -31,6 +32,52 @@ pub(crate) enum Command {
     Backup(Backup),
     /// Make a data directory from a copy that `plumb backup` wrote.
     Restore(Restore),
+    /// Import, list and remove images of the built-in runtime.
+    Image(Image),
+    /// Use cpu and memory as told, in shapes; `plumb load --help` says how.
+    #[command(disable_help_flag = true)]
+    Load {
+        /// What to use.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
+    /// Stand beside a container. The node starts it.
+    #[command(hide = true, disable_help_flag = true)]
+    Shim {
+        /// Which container.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
+        options: Vec<OsString>,
+    },
+}
+
+/// What to do with images.
+#[derive(Debug, Args)]
+pub(crate) struct Image {
+    /// The data directory of the cluster; it may be running.
+    #[arg(long, global = true, default_value = "./plumb-data", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    #[command(subcommand)]
+    pub(crate) command: ImageCommand,
+}
+
+/// What to do with images.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImageCommand {
+    /// Import an OCI layout (a folder or a tar file) or what `docker save` writes.
+    Import {
+        /// The archive.
+        file: PathBuf,
+        /// A further name for it.
+        #[arg(long = "name", value_name = "NAME")]
+        names: Vec<String>,
+    },
+    /// List what is there.
+    Ls,
+    /// Remove a name, and with its last name the image.
+    Rm {
+        /// The name, or the image's id.
+        name: String,
+    },
 }
 
 /// What `plumb up` runs, and where.

@@ -3,6 +3,7 @@
 mod backup;
 mod cli;
 mod controllers;
+mod image;
 mod up;
 
 use clap::Parser as _;
@@ -11,6 +12,15 @@ use std::process::ExitCode;
 use cli::{Cli, Command};
 
 fn main() -> ExitCode {
+    // Before anything else is read or started: a shim has one thread and little memory, and there are many of
+    // them; a load is to be as large as it is told.
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    if arguments.next_if(|argument| argument == "shim").is_some() {
+        return plumb_runtime::shim::main(arguments);
+    }
+    if arguments.next_if(|argument| argument == "load").is_some() {
+        return plumb_runtime::load::main(arguments);
+    }
     let cli = Cli::parse();
     tracing_subscriber::fmt()
         .with_env_filter(
@@ -22,6 +32,9 @@ fn main() -> ExitCode {
         Command::Up(up) => up::run(up),
         Command::Backup(backup) => backup::backup(&backup),
         Command::Restore(restore) => backup::restore(&restore),
+        Command::Image(image) => image::run(image),
+        // Both were dealt with before; they are here to be seen, or not, in the list of commands.
+        Command::Load { .. } | Command::Shim { .. } => Ok(()),
     };
     match done {
         Ok(()) => ExitCode::SUCCESS,

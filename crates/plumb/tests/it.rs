@@ -7,6 +7,7 @@ mod it {
     mod differential;
     mod gates;
     mod hostile;
+    mod images;
     mod kills;
     mod kubectl;
     mod kubectl_apply;

@@ -56,8 +56,8 @@ impl Run {
     /// What a patch of a pod, or of a part of it, is told.
     async fn patch(&self, below: &str, patch: &Value) -> (u16, Value) {
         let media = "application/strategic-merge-patch+json";
-        let path = format!("{PODS}/{below}");
-        soon(self.connection.ask(Method::PATCH, &path, media, patch.to_string())).await.unwrap()
+        let address = format!("{PODS}/{below}");
+        soon(self.connection.ask(Method::PATCH, &address, media, patch.to_string())).await.unwrap()
     }
 }
 
