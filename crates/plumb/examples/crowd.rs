@@ -171,7 +171,8 @@ async fn watch(server: &Server, watchers: usize, events: usize) {
                 while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
                     let line: Vec<u8> = rest.drain(..=end).collect();
                     // Each watcher tells once that it has seen all that was there, and then of every change.
-                    let bookmark = line.starts_with(br#"{"type":"BOOKMARK""#);
+                    let word = br#""type":"BOOKMARK""#;
+                    let bookmark = line.windows(word.len()).any(|part| part == word);
                     let tells = if bookmark { !std::mem::replace(&mut began, true) } else { began };
                     if tells && waited.fetch_sub(1, Ordering::AcqRel) == 1 {
                         let _ = reached.send(Instant::now());
