@@ -76,7 +76,7 @@ impl Cluster {
                 }
             }
         };
-        tokio::time::timeout(Duration::from_secs(60), watching).await.unwrap();
+        tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap();
     }
 }
 
