@@ -11,7 +11,7 @@ use super::types::{Type, Types};
 use crate::schema::{Kind, Schema};
 
 /// The versions of a kind: what its objects look like in each.
-pub trait Versions {
+pub trait Versions: Sync {
     /// An object in another version, and its type there; nothing, if there is no such version.
     fn in_version<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<(Type<'v>, Cow<'v, Value>)>;
 

@@ -219,14 +219,14 @@ async fn a_node_makes_only_pods_that_stand_for_its_own() {
         ),
         (
             mirror(&|pod| {
-                pod["spec"]["volumes"] = json!([{ "name": "v", "secret": { "secretName": "unrelated" } }])
+                pod["spec"]["volumes"] = json!([{ "name": "v", "secret": { "secretName": "unrelated" } }]);
             }),
             "node \"n1\" can not create pods that reference secrets",
         ),
         (
             mirror(&|pod| {
                 pod["spec"]["volumes"] =
-                    json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }])
+                    json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "c" } }]);
             }),
             "node \"n1\" can not create pods that reference persistentvolumeclaims",
         ),

@@ -8,6 +8,9 @@ use super::{As, Cluster, admin, node, person, user};
 const AUTHORIZATION: &str = "/apis/authorization.k8s.io/v1";
 const AUTHENTICATION: &str = "/apis/authentication.k8s.io/v1";
 
+/// Headers of a request.
+type Headers<'a> = &'a [(&'a str, &'a str)];
+
 async fn cluster() -> Cluster {
     let cluster = Cluster::start();
     let rules = json!([{ "apiGroups": [""], "resources": ["pods"], "verbs": ["get"] }]);
@@ -151,7 +154,7 @@ async fn whoever_may_impersonate_is_taken_for_somebody_else() {
     let ask = async |who: &As, headers: &[(&str, &str)]| {
         cluster.ask_with(who, Method::POST, &whoami, &json!({}), headers).await
     };
-    let table: [(&As, &[(&str, &str)], Value); 5] = [
+    let table: [(&As, Headers<'_>, Value); 5] = [
         (
             &actor,
             &[("Impersonate-User", "jane")],
@@ -195,7 +198,7 @@ async fn whoever_may_impersonate_is_taken_for_somebody_else() {
         )
     };
     let nobody = "requested &user.DefaultInfo{Name:\"\", UID:\"\", Groups:[]string{\"staff\"}, Extra:map[string][]string(nil)} without impersonating a user name";
-    let refusals: [(&[(&str, &str)], u16, String); 6] = [
+    let refusals: [(Headers<'_>, u16, String); 6] = [
         (&[("Impersonate-User", "root")], 403, on("user-info")),
         (&[("Impersonate-User", "jane"), ("Impersonate-Group", "system:masters")], 403, on("user-info")),
         (&[("Impersonate-User", "jane"), ("Impersonate-Extra-Other", "a")], 403, on("user-info")),

@@ -23,7 +23,9 @@ fn read(text: &str) -> Value {
 /// An answer without what differs from run to run.
 fn masked(mut object: Value) -> Value {
     if let Some(items) = object.get_mut("items").and_then(Value::as_array_mut) {
-        items.iter_mut().for_each(|item| *item = masked(item.take()));
+        for item in items {
+            *item = masked(item.take());
+        }
         object.as_object_mut().unwrap().remove("metadata");
         return object;
     }
@@ -66,7 +68,7 @@ fn same(ours: &Value, theirs: &Value) -> bool {
         let opening = |part: &mut String| {
             if let Some((before, after)) = part.clone().split_once(" is invalid: ") {
                 let after = after.trim_start_matches('[');
-                *part = after.to_owned();
+                after.clone_into(part);
                 return Some(before.to_owned());
             }
             None
