@@ -44,17 +44,17 @@ pub(crate) fn table(
 fn cell(column: &Column, object: &Value, now: Timestamp) -> Value {
     let Some(value) = column.path.first(object) else { return Value::Null };
     match (column.ty.as_str(), value) {
-        ("string", Value::String(_)) | ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => {
-            value.clone()
-        }
         ("string", Value::Null) => Value::Null,
-        ("string", other) => json!(other.to_string()),
         ("integer", Value::Number(number)) => match (number.as_i64(), number.as_f64()) {
             (Some(whole), _) => json!(whole),
             #[expect(clippy::cast_possible_truncation, reason = "the whole part is what the column shows")]
             (None, Some(double)) => json!(double as i64),
             _ => Value::Null,
         },
+        ("string", Value::String(_)) | ("number", Value::Number(_)) | ("boolean", Value::Bool(_)) => {
+            value.clone()
+        }
+        ("string", other) => json!(other.to_string()),
         ("date", Value::String(text)) => match text.parse::<Timestamp>() {
             Ok(time) => json!(human_duration(now.duration_since(time).as_secs())),
             Err(_) => json!("<invalid>"),

@@ -153,3 +153,22 @@ async fn an_object_is_shown_in_every_version_that_is_served() {
     assert_eq!(patched["apiVersion"], "example.com/v1beta1");
     assert_eq!(door.get(&format!("{THINGS}/one")).await.ok()["spec"]["a"], "c");
 }
+
+#[tokio::test]
+async fn fields_are_applied_to_custom_objects_and_conflicts_are_told() {
+    let door = Door::open(Rules::kep());
+    door.post(DEFINITIONS, &things()).await.ok();
+    let apply = |manager: &str, value: &str| {
+        let mut body = thing("one");
+        body["spec"]["a"] = json!(value);
+        let path = format!("{THINGS}/one?fieldManager={manager}");
+        let door = &door;
+        async move { door.ask(Method::PATCH, &path, "application/apply-patch+yaml", body.to_string()).await }
+    };
+    let made = apply("first", "b").await.ok();
+    assert_eq!(made["metadata"]["managedFields"][0]["manager"], "first");
+    assert_eq!(made["metadata"]["managedFields"][0]["fieldsV1"]["f:spec"]["f:a"], json!({}));
+    let (code, reason, message) = apply("second", "c").await.refused();
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    assert!(message.contains("conflict with \"first\": .spec.a"), "{message}");
+}
