@@ -26,6 +26,8 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
+/// A namespace with nothing in it but what is watched.
+const WATCHED: &str = "/api/v1/namespaces/crowd/configmaps";
 
 #[derive(Parser)]
 struct Cli {
@@ -148,9 +150,15 @@ async fn main() {
 async fn watch(server: &Server, watchers: usize, events: usize) {
     let connections = server.connect_all().await;
     let writer = server.connect().await;
-    let body = json!({ "metadata": { "name": "watched" }, "data": { "k": "0" } }).to_string();
-    // It may be there from an earlier round.
-    drop(writer.send(Method::POST, MAPS, "application/json", body).await);
+    let object = |kind: &str, name: &str| {
+        json!({ "apiVersion": "v1", "kind": kind, "metadata": { "name": name } }).to_string()
+    };
+    for (path, body) in
+        [("/api/v1/namespaces", object("Namespace", "crowd")), (WATCHED, object("ConfigMap", "one"))]
+    {
+        // It may be there from an earlier round.
+        drop(writer.send(Method::POST, path, "application/json", body).await);
+    }
 
     let waited = Arc::new(AtomicUsize::new(watchers));
     let (reached, mut all) = mpsc::unbounded_channel::<Instant>();
@@ -158,23 +166,17 @@ async fn watch(server: &Server, watchers: usize, events: usize) {
         let connection = connections[watcher % connections.len()].clone();
         let (waited, reached) = (waited.clone(), reached.clone());
         tokio::spawn(async move {
-            let path = format!(
-                "{MAPS}?watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&allowWatchBookmarks=true"
-            );
+            let path = format!("{WATCHED}?watch=1&resourceVersion=0");
             let response = connection.send(Method::GET, &path, "", String::new()).await;
             assert!(response.status().is_success(), "{}", response.status());
             let mut body = response.into_body();
             let mut rest: Vec<u8> = Vec::new();
-            let mut began = false;
             while let Some(Ok(frame)) = body.frame().await {
                 rest.extend_from_slice(frame.data_ref().map_or(&[][..], |data| data));
                 while let Some(end) = rest.iter().position(|byte| *byte == b'\n') {
-                    let line: Vec<u8> = rest.drain(..=end).collect();
-                    // Each watcher tells once that it has seen all that was there, and then of every change.
-                    let word = br#""type":"BOOKMARK""#;
-                    let bookmark = line.windows(word.len()).any(|part| part == word);
-                    let tells = if bookmark { !std::mem::replace(&mut began, true) } else { began };
-                    if tells && waited.fetch_sub(1, Ordering::AcqRel) == 1 {
+                    rest.drain(..=end);
+                    // The first line is the object as it is; each one after that is a change.
+                    if waited.fetch_sub(1, Ordering::AcqRel) == 1 {
                         let _ = reached.send(Instant::now());
                     }
                 }
@@ -188,7 +190,7 @@ async fn watch(server: &Server, watchers: usize, events: usize) {
         waited.store(watchers, Ordering::Release);
         let patch = json!({ "data": { "k": event.to_string() } }).to_string();
         let asked = Instant::now();
-        writer.ask(Method::PATCH, &format!("{MAPS}/watched"), "application/merge-patch+json", patch).await;
+        writer.ask(Method::PATCH, &format!("{WATCHED}/one"), "application/merge-patch+json", patch).await;
         let answered = Instant::now();
         let last = tokio::time::timeout(Duration::from_mins(1), all.recv()).await;
         let last = last.expect("every watcher is told").unwrap();
