@@ -34,7 +34,8 @@ async fn ask(client: &Client, method: &str, path: &str, media: &str, body: &Valu
 /// The parts of a message, in any order: upstream lists them as they come out of Go's maps.
 fn parts(message: &Value) -> BTreeSet<String> {
     let text = message.as_str().unwrap_or_default();
-    text.split(", ").map(|part| part.replace(['[', ']'], "")).collect()
+    let (about, rest) = text.split_once(" is invalid: ").unwrap_or(("", text));
+    rest.split(", ").chain([about]).map(|part| part.replace(['[', ']'], "")).collect()
 }
 
 #[tokio::test]
