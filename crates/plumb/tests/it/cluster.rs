@@ -52,6 +52,11 @@ impl Cluster {
         Self::start_with(data, &[])
     }
 
+    /// Starts the API server without controllers, so that nobody but the test writes.
+    pub(crate) fn start_alone(data: &Path) -> Self {
+        Self::start_with(data, &["--components", "apiserver"])
+    }
+
     /// Starts it with further flags and waits until it is ready.
     pub(crate) fn start_with(data: &Path, flags: &[&str]) -> Self {
         let mut command = up(data);

@@ -51,7 +51,7 @@ async fn kills_in_the_midst_of_a_thousand_writes_lose_nothing_that_was_acknowled
     let mut writers: Vec<Writer> = (0..WRITERS).map(Writer::new).collect();
     let mut dice = Dice::new(1);
 
-    let cluster = Cluster::start(&data);
+    let cluster = Cluster::start_alone(&data);
     let connection = cluster.wire().connect(Speech::Http2).await;
     for shared in 0..SHARED {
         let body = map(&writer::shared(shared), &json!({})).to_string();
@@ -78,7 +78,7 @@ async fn kills_in_the_midst_of_a_thousand_writes_lose_nothing_that_was_acknowled
             start.wait().unwrap();
         }
 
-        standing = Cluster::start(&data);
+        standing = Cluster::start_alone(&data);
         let found = list(&standing.wire().connect(Speech::Http2).await, &ledger).await;
         // Nothing that was ever told lies beyond what is there now.
         let told = ledger.newest();

@@ -265,17 +265,25 @@ fn bad_patches() -> Vec<Bad> {
         invalid(patch("a patch that digs", JSON_PATCH, digging), "exceeded max depth"),
         invalid(patch("an operation that is none", JSON_PATCH, r#"[{"op":"burn","path":"/"}]"#), "burn"),
         patch("no list of operations", JSON_PATCH, "{}"),
-        patch("a list to merge", MERGE, "[]"),
+        patch("a list to merge", MERGE, "[]").told(422, "Invalid", "cannot unmarshal array"),
         patch("nesting to merge", MERGE, "{\"a\":".repeat(10_000)),
         // Upstream counts this one as its own mistake.
         patch("a directive that is none", STRATEGIC, r#"{"data":{"$patch":"burn"}}"#).told(
             500,
-            "InternalError",
+            "",
             "unknown patch type: burn",
         ),
-        patch("a list where none is", STRATEGIC, r#"{"data":["a"]}"#),
+        patch("a list where none is", STRATEGIC, r#"{"data":["a"]}"#).told(
+            422,
+            "Invalid",
+            "cannot unmarshal array",
+        ),
         patch("a patch that is not UTF-8", MERGE, &b"{\"data\":{\"a\":\"\xff\"}}"[..]),
-        patch("an object for a patch", JSON, "{}").told(415, "UnsupportedMediaType", "unknown format"),
+        patch("an object for a patch", JSON, "{}").told(
+            415,
+            "UnsupportedMediaType",
+            "Unsupported Media Type",
+        ),
     ]
 }
 
@@ -336,12 +344,10 @@ fn bad_addresses() -> Vec<Bad> {
         "longer than",
     ));
     for query in ["dryRun=Some", "fieldValidation=Loose"] {
-        all.push(post(
-            "an option that is none",
-            &format!("{MAPS}?{query}"),
-            JSON,
-            r#"{"metadata":{"name":"n"}}"#,
-        ));
+        all.push(
+            post("an option that is none", &format!("{MAPS}?{query}"), JSON, r#"{"metadata":{"name":"n"}}"#)
+                .told(422, "Invalid", "supported values"),
+        );
     }
     for query in ["propagationPolicy=Sideways", "gracePeriodSeconds=soon"] {
         let path = format!("{MAPS}/target?{query}");
