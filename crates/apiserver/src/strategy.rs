@@ -352,6 +352,9 @@ fn label_with_name(namespace: &mut Value) {
 
 /// Adds one to the generation when what is desired has changed.
 pub(crate) fn count_generation(row: &Row, old: &Value, new: &mut Value) {
+    if row.custom().is_none() && !COUNTED.contains(&(row.group(), row.kind())) {
+        return;
+    }
     let Some(generation) = old.pointer("/metadata/generation").and_then(Value::as_i64) else { return };
     // The status of a custom kind is desired too, unless it has an address of its own.
     let counts_status = row.custom().is_some() && !row.has("status");

@@ -49,7 +49,7 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
 /// Stores what a client asks for as a new object.
 pub(crate) async fn make(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
     call.warn(strategy::single_owners(&mut asked, "").into_iter().collect());
-    let versioned = !matches!(meta(&asked, "resourceVersion"), "" | "0");
+    let versioned = meta(&asked, "resourceVersion").parse::<u64>().is_ok_and(|version| version != 0);
     complete_new(call, &mut asked)?;
     managers::track_new(call, &mut asked);
     if versioned {

@@ -25,7 +25,11 @@ impl Plugin for PodResize {
         attributes.operation == Operation::Update
             && attributes.server.rules().refuse_over_capacity
             && attributes.is_below("", "pods")
-            && matches!(attributes.subresource, None | Some("resize"))
+            && match attributes.subresource {
+                // Where resources change through the pod itself, that door is watched too.
+                None => attributes.server.rules().main_door,
+                below => below == Some("resize"),
+            }
     }
 
     fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {

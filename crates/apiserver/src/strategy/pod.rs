@@ -151,6 +151,10 @@ pub(super) fn keep_in_status(old: &Value, new: &mut Value) {
         }
     }
     first_address(after);
+    if before.get("nodeAllocatableResourceClaimStatuses").is_none() {
+        // A feature that is off.
+        after.remove("nodeAllocatableResourceClaimStatuses");
+    }
     for list in ["initContainerStatuses", "containerStatuses", "ephemeralContainerStatuses"] {
         let statuses = after.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
         let mounts = statuses.filter_map(|status| status.get_mut("volumeMounts")?.as_array_mut()).flatten();

@@ -7,10 +7,11 @@ use plumb_testbed::{Config, Parts};
 
 use super::cluster::Cluster;
 
-/// The admission plugins of kube-apiserver that would change or refuse objects where nothing here does.
-const WITHOUT: &str = "--disable-admission-plugins=DefaultTolerationSeconds,Priority,TaintNodesByCondition,\
-                       StorageObjectInUseProtection,LimitRanger,ResourceQuota,RuntimeClass,PodTopologyLabels,\
-                       DefaultStorageClass,DefaultIngressClass,PersistentVolumeClaimResize";
+/// Cases share a namespace, and nobody is to be refused for what another made: no limits, no quotas, and no accounts,
+/// which a controller makes and there is none.
+const WITHOUT: &str = "--disable-admission-plugins=LimitRanger,ResourceQuota,ServiceAccount";
+/// A plugin that only kube-apiserver has.
+const NOT_HERE: &str = "--disable-admission-plugins=PodTopologyLabels";
 /// The network of services that is built in here.
 const NETWORK: &str = "--service-cluster-ip-range=10.96.0.0/12";
 /// Without a number of cases, as many are played as this leaves time for.
@@ -24,10 +25,11 @@ fn number(name: &str) -> Option<u64> {
 #[ignore = "needs the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
 async fn plumb_answers_as_kube_apiserver_does() {
     let mut config = Config::of(Parts::ApiServer);
-    config.apiserver_flags = vec![WITHOUT.to_owned(), NETWORK.to_owned()];
+    config.apiserver_flags = [WITHOUT, NOT_HERE, NETWORK].map(str::to_owned).to_vec();
     let reference = plumb_testbed::Cluster::start(config).await.unwrap();
     let folder = tempfile::tempdir().unwrap();
-    let subject = Cluster::start_with(folder.path(), &["--resize-dialect", "v1.36"]);
+    let flags = ["--resize-dialect", "v1.36", "--components", "apiserver", WITHOUT];
+    let subject = Cluster::start_with(folder.path(), &flags);
     let servers = Servers {
         reference: reference.client().await.unwrap(),
         subject: subject.client().await,
