@@ -12,7 +12,7 @@ async fn a_service_shows_where_it_can_be_reached() {
         let mut service = service(
             name,
             json!({
-                "type": "LoadBalancer", "clusterIP": "10.0.0.20", "clusterIPs": ["10.0.0.20"],
+                "type": "LoadBalancer", "clusterIP": "10.96.0.20", "clusterIPs": ["10.96.0.20"],
                 "ports": [{ "port": 80, "protocol": "TCP", "nodePort": 30080 }],
                 "selector": { "app": "a" },
             }),
@@ -36,7 +36,7 @@ async fn a_service_shows_where_it_can_be_reached() {
             service(
                 "outside",
                 json!({
-                    "clusterIP": "10.0.0.11", "clusterIPs": ["10.0.0.11"], "externalIPs": ["1.2.3.4", "1.2.3.5"],
+                    "clusterIP": "10.96.0.11", "clusterIPs": ["10.96.0.11"], "externalIPs": ["1.2.3.4", "1.2.3.5"],
                     "ports": [{ "name": "a", "port": 80 }, { "name": "b", "port": 443 }],
                     "selector": { "b": "2", "a": "1" },
                 }),
@@ -44,7 +44,7 @@ async fn a_service_shows_where_it_can_be_reached() {
             json!([
                 "outside",
                 "ClusterIP",
-                "10.0.0.11",
+                "10.96.0.11",
                 "1.2.3.4,1.2.3.5",
                 "80/TCP,443/TCP",
                 "0s",
@@ -56,11 +56,11 @@ async fn a_service_shows_where_it_can_be_reached() {
             service(
                 "nodes",
                 json!({
-                    "type": "NodePort", "clusterIP": "10.0.0.12", "clusterIPs": ["10.0.0.12"],
+                    "type": "NodePort", "clusterIP": "10.96.0.12", "clusterIPs": ["10.96.0.12"],
                     "ports": [{ "port": 80, "nodePort": 30081 }],
                 }),
             ),
-            json!(["nodes", "NodePort", "10.0.0.12", "<none>", "80:30081/TCP", "0s", "<none>"]),
+            json!(["nodes", "NodePort", "10.96.0.12", "<none>", "80:30081/TCP", "0s", "<none>"]),
         ),
         case(
             path,
@@ -70,21 +70,21 @@ async fn a_service_shows_where_it_can_be_reached() {
         case(
             path,
             balanced("pending", json!({})),
-            json!(["pending", "LoadBalancer", "10.0.0.20", "<pending>", "80:30080/TCP", "0s", "app=a"]),
+            json!(["pending", "LoadBalancer", "10.96.0.20", "<pending>", "80:30080/TCP", "0s", "app=a"]),
         ),
         case(
             path,
             balanced(
                 "balanced",
                 json!({
-                    "clusterIP": "10.0.0.21", "clusterIPs": ["10.0.0.21"], "externalIPs": ["1.1.1.1"],
+                    "clusterIP": "10.96.0.21", "clusterIPs": ["10.96.0.21"], "externalIPs": ["1.1.1.1"],
                     "ports": [{ "port": 80, "protocol": "TCP", "nodePort": 30082 }],
                 }),
             ),
             json!([
                 "balanced",
                 "LoadBalancer",
-                "10.0.0.21",
+                "10.96.0.21",
                 "9.9.9.9,a-long-name.example.com,1.1.1.1",
                 "80:30082/TCP",
                 "0s",
