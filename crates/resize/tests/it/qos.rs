@@ -58,8 +58,7 @@ fn the_class_of_a_spec() {
             pod([full("a")]).whole("hugepages-2Mi=2Mi", "hugepages-2Mi=2Mi"),
             BestEffort,
         ),
-        // SPEC: kube-apiserver calls this BestEffort, for the sake of an empty field.
-        ("an empty whole", pod([full("a")]).whole("", ""), Guaranteed),
+        ("an empty whole, which speaks for the pod", pod([full("a")]).whole("", ""), BestEffort),
     ];
     for (name, pod, class) in table {
         assert_eq!(QosClass::of_spec(pod.spec_of()), Ok(class), "{name}");

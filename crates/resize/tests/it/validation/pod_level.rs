@@ -79,6 +79,7 @@ fn what_a_pod_declares_stays_declared() {
             whole(),
             |spec| set_whole(spec, "", ""),
             &[
+                "spec: Invalid value: \"\": Pod QOS Class may not change as a result of resizing",
                 "spec.resources.requests: Forbidden: pod-level resource requests cannot be removed",
                 "spec.resources.limits: Forbidden: pod-level resource limits cannot be removed",
             ],
