@@ -75,7 +75,8 @@ fn undecided(row: &Row, subresource: &str) -> &'static Ignored {
         | ("status", "networking.k8s.io", "ServiceCIDR")
         | ("status", "storage.k8s.io", "VolumeAttachment") => &all.spec_and_metadata,
         ("status", ..) => &all.spec,
-        ("finalize", ..) => &all.status,
+        // A resize says nothing of the status either, which the rules of the KEP have the server write.
+        ("finalize" | "resize", ..) => &all.status,
         ("", ..) if row.has("status") => &all.status,
         _ => &Ignored::Nothing,
     }

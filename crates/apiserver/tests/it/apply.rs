@@ -21,7 +21,7 @@ use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
 
-use super::door::{Door, NOW, admin};
+use super::door::{Door, NOW, admin, pod};
 
 const STORIES: &str = include_str!("apply/kubernetes.jsonl");
 
@@ -206,4 +206,29 @@ async fn kube_applies() {
     let forced = PatchParams::apply("two").force();
     let taken = maps.patch("a", &forced, &Patch::Apply(wanted("2"))).await.unwrap();
     assert_eq!(taken.data.unwrap()["x"], "2");
+}
+
+#[tokio::test]
+async fn a_resize_that_changes_nothing_leaves_no_trace() {
+    for rules in [Rules::kep(), Rules::v1_36()] {
+        let both_doors = rules.copy_back;
+        let door = Door::open(rules);
+        let pods = "/api/v1/namespaces/default/pods";
+        door.post(pods, &pod("a", "500m", "500Mi")).await.ok();
+        let amounts = json!({ "cpu": "650m" });
+        let patch = json!({ "spec": { "containers": [
+            { "name": "main", "resources": { "requests": amounts, "limits": amounts } }] } });
+        let (main, resize) = (format!("{pods}/a"), format!("{pods}/a/resize"));
+        let first = door.strategic(if both_doors { &main } else { &resize }, &patch).await.ok();
+        let again = door.strategic(&resize, &patch).await.ok();
+        let told = super::difference(&again, &first, "");
+        assert_eq!(told, "");
+        // And who labels a pod manages the label, nothing else.
+        let label = json!({ "metadata": { "labels": { "a": "1" } } });
+        let path = format!("{main}?fieldManager=labeller");
+        let labelled = door.merge(&path, &label).await.ok();
+        let managers = labelled["metadata"]["managedFields"].as_array().unwrap();
+        let own = managers.iter().find(|entry| entry["manager"] == "labeller").unwrap();
+        assert_eq!(own["fieldsV1"], json!({ "f:metadata": { "f:labels": { ".": {}, "f:a": {} } } }));
+    }
 }

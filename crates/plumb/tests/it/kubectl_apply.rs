@@ -48,7 +48,11 @@ fn kubectl_applies_at_the_server_conflicts_forces_and_compares() {
         "{refused}"
     );
 
-    let (code, difference) = said(&cluster, &["diff", "--server-side", "--force-conflicts", "-f", "-"], MORE);
+    let (code, difference) = said(
+        &cluster,
+        &["diff", "--server-side", "--force-conflicts", "--field-manager=hpa", "-f", "-"],
+        MORE,
+    );
     assert_eq!(code, Some(1), "{difference}");
     assert!(difference.contains("+  replicas: 3"), "{difference}");
 
