@@ -10,14 +10,14 @@
 //! ```
 //!
 //! Every write passes here, whatever its door: create, update, patch, apply, delete, collections, and the
-//! subresources that write. [`Attributes`] say what is written and by whom. The new version is not among them:
-//! [`Plugin::mutate`] gets it to change, [`Plugin::validate`] to judge; it is null when an object is deleted.
+//! subresources that write. `Attributes` say what is written and by whom. The new version is not among them:
+//! `Plugin::mutate` gets it to change, `Plugin::validate` to judge; it is null when an object is deleted.
 //!
 //! # How a plugin is made
 //!
-//! One file below `admission/`, named as the plugin: a pure decision over values, and a [`Plugin`] that reads what
-//! the decision needs from the store and says [`Plugin::handles`] cheaply, by kind and operation, since everything
-//! is asked of every write. It joins [`Chain::new`] at its place in the order of kube-apiserver. Plugins are
+//! One file below `admission/`, named as the plugin: a pure decision over values, and a `Plugin` that reads what
+//! the decision needs from the store and says `Plugin::handles` cheaply, by kind and operation, since everything
+//! is asked of every write. It joins `Chain::new` at its place in the order of kube-apiserver. Plugins are
 //! synchronous: what they ask is in memory. Only webhooks wait for others, and nothing waits if none is
 //! concerned.
 //!
