@@ -1,6 +1,7 @@
 //! The agent dies and comes back; containers run on.
 
 use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
@@ -36,7 +37,8 @@ async fn what_runs_is_taken_up_again() {
     // While nobody is there, one of them ends.
     let folder = node.folder.clone();
     drop(node);
-    fs::write(format!("/proc/{pid}/root/dev/shm/go"), "").unwrap();
+    let inside = Path::new("/proc").join(pid.to_string()).join("root");
+    fs::write(inside.join("dev/shm/go"), "").unwrap();
     let exit = fs::read_dir(folder.path().join("data/runtime/containers")).unwrap();
     let exits: Vec<_> = exit.map(|entry| entry.unwrap().path().join("exit.json")).collect();
     while !exits.iter().any(|path| path.exists()) {
