@@ -19,7 +19,6 @@ mod labels;
 mod metadata;
 mod namespace;
 mod node;
-mod path;
 mod percent;
 mod pod;
 mod policy;
@@ -32,7 +31,7 @@ mod template;
 mod webhook;
 
 use plumb_apischema::schema::Scope;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -40,7 +39,6 @@ use serde_json::Value;
 use crate::kinds::Resource;
 use format::Complaints;
 use metadata::Name;
-use path::Path;
 
 /// Everything wrong with an object, in the order in which it was found.
 type Errors = Vec<FieldError>;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::parse::RESERVED;
 use crate::types::Type;
 
 /// A type of data, with bounds.
@@ -124,30 +125,6 @@ impl Decl {
     }
 }
 
-/// The words that expressions cannot name a field by.
-const WORDS: [&str; 20] = [
-    "true",
-    "false",
-    "null",
-    "in",
-    "as",
-    "break",
-    "const",
-    "continue",
-    "else",
-    "for",
-    "function",
-    "if",
-    "import",
-    "let",
-    "loop",
-    "package",
-    "namespace",
-    "return",
-    "var",
-    "void",
-];
-
 /// The name by which expressions know a field: a word of the language stands between underscores, and signs
 /// that no name has are written out. Nothing if the name cannot be written.
 ///
@@ -158,7 +135,7 @@ const WORDS: [&str; 20] = [
 /// assert_eq!(plumb_cel::escape("a b"), None);
 /// ```
 pub fn escape(name: &str) -> Option<String> {
-    if WORDS.contains(&name) || name == "while" {
+    if RESERVED.contains(&name) || matches!(name, "true" | "false" | "null" | "in") {
         return Some(format!("__{name}__"));
     }
     let mut out = String::new();

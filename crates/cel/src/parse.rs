@@ -12,7 +12,8 @@ const MAX_DEPTH: usize = 256;
 /// How long an expression may be, in characters.
 const MAX_LENGTH: usize = 100_000;
 
-const RESERVED: [&str; 17] = [
+/// The words that the language keeps for itself.
+pub(crate) const RESERVED: [&str; 17] = [
     "as",
     "break",
     "const",

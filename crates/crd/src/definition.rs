@@ -9,11 +9,10 @@ mod defaults;
 mod schema;
 mod structural;
 
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use serde_json::{Value, json};
 
 use crate::names::{dns_1035_label, dns_1123_subdomain, holds};
-use crate::path::Path;
 use crate::rules::field_path;
 use crate::schema::Schema;
 

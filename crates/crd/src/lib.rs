@@ -18,7 +18,6 @@ pub mod definition;
 pub mod format;
 pub mod names;
 pub mod object;
-mod path;
 pub mod rules;
 pub mod schema;
 mod version;

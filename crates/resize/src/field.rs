@@ -1,7 +1,11 @@
 //! Field errors: what is wrong with an object, where, in the words of the Kubernetes API.
 
+mod path;
+
 use std::collections::HashSet;
 use std::fmt;
+
+pub use path::Path;
 
 /// What kind of mistake a field has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -1,12 +1,11 @@
 //! Deployments, `ReplicaSets`, `StatefulSets`, `DaemonSets`.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{int, internal, list, map, raw, shown, text};
-use super::path::Path;
 use super::template::Selection;
 use super::{Errors, all_nonnegative, complain, format, percent, pod, storage, template, typed};
 

@@ -1,12 +1,11 @@
 //! Horizontal pod autoscalers.
 
 use plumb_resize::Quantity;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{int, list, text};
-use super::path::Path;
 use super::{Errors, all_nonnegative, complain, format};
 
 const SPEC: Path<'_> = Path::root("spec");

@@ -7,12 +7,11 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{int, shown, text, truth};
-use super::path::Path;
 use super::template::Selection;
 use super::{
     Errors, all_nonnegative, complain, cron, format, immutable, labels, one_of, pod, template, typed,

@@ -1,12 +1,11 @@
 //! `ConfigMaps` and Secrets.
 
 use base64::Engine as _;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::{Map, Value};
 
 use super::json::{entries, map as object, text, truth};
-use super::path::Path;
 use super::{Errors, complain, format, immutable};
 
 /// The most that all values weigh together, in bytes.

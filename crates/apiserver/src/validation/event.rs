@@ -1,11 +1,10 @@
 //! Events, old and new.
 
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{int, text};
-use super::path::Path;
 use super::{Errors, complain, format, immutable};
 
 /// Lengths of the parts of an event, in bytes.

@@ -1,11 +1,10 @@
 //! The metadata that every object has.
 
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::format::{self, Complaints};
 use super::json::{int, internal, list, pairs, raw, raw_list, shown, text, texts};
-use super::path::Path;
 use super::{Errors, Kind, complain, immutable, labels, nonnegative};
 
 const METADATA: Path<'_> = Path::root("metadata");

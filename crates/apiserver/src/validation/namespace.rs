@@ -1,11 +1,10 @@
 //! Namespaces.
 
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{text, texts};
-use super::path::Path;
 use super::{Errors, complain, format};
 
 const SPEC: Path<'_> = Path::root("spec");

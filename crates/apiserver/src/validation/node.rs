@@ -1,11 +1,10 @@
 //! Nodes.
 
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{entries, internal, list, raw, shown, text, texts};
-use super::path::Path;
 use super::pod::scheduling::EFFECTS;
 use super::{Errors, complain, format, resource_name};
 

@@ -1,10 +1,9 @@
 //! Numbers that may be given in per cent.
 
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::json::shown;
-use super::path::Path;
 use super::{Errors, format, nonnegative};
 
 /// A number, or a share.

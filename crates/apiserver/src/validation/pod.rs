@@ -22,12 +22,11 @@ mod volume;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate;
 use serde_json::Value;
 
-use super::path::Path;
 use super::{Errors, labels, typed};
 
 const SPEC: Path<'_> = Path::root("spec");

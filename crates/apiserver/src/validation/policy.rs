@@ -1,12 +1,11 @@
 //! Disruption budgets, priority classes, leases.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{int, internal, raw, text, truth};
-use super::path::Path;
 use super::{Errors, complain, format, immutable, labels, one_of, percent, typed};
 
 const SPEC: Path<'_> = Path::root("spec");

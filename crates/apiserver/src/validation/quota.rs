@@ -3,13 +3,12 @@
 use std::collections::BTreeSet;
 
 use plumb_resize::Quantity;
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate::resource_names::overcommit_allowed;
 use serde_json::Value;
 
 use super::json::{entries, internal, is_empty, list, map, raw, raw_list, shown, text, texts};
-use super::path::Path;
 use super::{Errors, complain, format, resource_name};
 
 const SPEC: Path<'_> = Path::root("spec");

@@ -1,12 +1,11 @@
 //! Roles and bindings.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{is_empty, list, shown, text};
-use super::path::Path;
 use super::{Errors, RBAC, complain, format, labels, typed};
 
 /// A new Role.

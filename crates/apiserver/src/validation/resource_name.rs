@@ -1,12 +1,11 @@
 //! The names of resources, and which may stand where.
 
 use plumb_resize::Quantity;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::resource::is_huge_pages;
-use plumb_resize::validate::resource_names::{self, is_extended};
+use plumb_resize::validate::resource_names::{self, comes_whole};
 
 use super::Errors;
-use super::path::Path;
 
 /// Those that a quota can be about.
 const OF_QUOTAS: [&str; 19] = [
@@ -27,19 +26,6 @@ const OF_QUOTAS: [&str; 19] = [
     "secrets",
     "persistentvolumeclaims",
     "configmaps",
-    "services.nodeports",
-    "services.loadbalancers",
-];
-
-/// Those that are counted in whole numbers.
-const COUNTED: [&str; 9] = [
-    "pods",
-    "resourcequotas",
-    "services",
-    "replicationcontrollers",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
     "services.nodeports",
     "services.loadbalancers",
 ];
@@ -69,7 +55,7 @@ pub(super) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Err
         errors.push(FieldError::invalid(path, quantity.to_string(), "must be greater than or equal to 0"));
     }
     let is_whole = quantity.units().is_ok_and(|units| Quantity::from_units(units) == quantity);
-    if (COUNTED.contains(&name) || is_extended(name)) && !is_whole {
+    if comes_whole(name) && !is_whole {
         errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
     }
 }

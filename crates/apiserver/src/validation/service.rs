@@ -3,12 +3,11 @@
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{int, is_empty, list, pairs, shown, text, texts};
-use super::path::Path;
 use super::{Errors, complain, format, labels, one_of, pod::ports, typed};
 
 const SPEC: Path<'_> = Path::root("spec");

@@ -2,12 +2,11 @@
 
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use plumb_resize::Quantity;
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::{Map, Value};
 
 use super::json::{map, text};
-use super::path::Path;
 use super::{Errors, complain, format, immutable, labels, typed};
 
 const SPEC: Path<'_> = Path::root("spec");

@@ -3,12 +3,11 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{int, list, text, texts};
-use super::path::Path;
 use super::{Errors, complain, format, labels, typed};
 use crate::admission::condition;
 

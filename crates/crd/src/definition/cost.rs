@@ -1,9 +1,8 @@
 //! What the rules of a schema can cost together.
 
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::Errors;
-use crate::path::Path;
 use crate::schema::Schema;
 
 /// What one rule may cost at worst, and what all may together.

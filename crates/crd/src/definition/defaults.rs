@@ -1,10 +1,9 @@
 //! Whether the defaults of a schema are values of it.
 
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::Errors;
 use crate::object::{Patterns, prune, shown, types};
-use crate::path::Path;
 use crate::rules::Rules;
 use crate::schema::Schema;
 

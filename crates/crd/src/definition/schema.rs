@@ -1,11 +1,10 @@
 //! Whether the schema of a version may be stored.
 
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::cost::{RULE_LIMIT, Total, elements, exceeds};
 use super::{Errors, defaults, structural};
-use crate::path::Path;
 use crate::rules::{self, MAX_REQUEST, declare, field_path};
 use crate::schema::{Additional, Rule, Schema};
 

@@ -1,10 +1,9 @@
 //! Whether a schema is structural: its shape stands apart from what is asked of values.
 
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::Errors;
 use crate::object::compile_pattern;
-use crate::path::Path;
 use crate::schema::Schema;
 
 #[derive(Clone, Copy, PartialEq)]

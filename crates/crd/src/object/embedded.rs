@@ -1,11 +1,10 @@
 //! Objects of the API inside objects.
 
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::shown;
 use crate::names::dns_1035_label;
-use crate::path::Path;
 use crate::schema::Schema;
 
 /// What is wrong with the kinds and versions of objects inside an object. Their metadata has been decoded as all

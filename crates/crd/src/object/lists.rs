@@ -2,11 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use serde_json::{Map, Value};
 
 use super::shown;
-use crate::path::Path;
 use crate::schema::Schema;
 
 /// What stands twice in the sets and the keyed lists of an object.

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plumb_cel::{Bindings, Budget, Decl, EvalError, Program, Value as Cel};
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::{CALL_BUDGET, Compiled, OBJECT_BUDGET, Wrong, compile, declare, field_path};
 use crate::object::{counterpart, shown};
-use crate::path::Path;
 use crate::schema::{Rule, Schema};
 
 /// How long a message may be that an expression made.

@@ -29,6 +29,19 @@ const STANDARD: [&str; 20] = [
     "services.loadbalancers",
 ];
 
+/// The names of the API's own resources that come in whole numbers, wherever they stand.
+const COUNTED: [&str; 9] = [
+    "pods",
+    "replicationcontrollers",
+    "resourcequotas",
+    "services",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
 /// What is wrong with the name of a resource that a container asks for.
 pub fn container_resource(name: &str, path: &str) -> Vec<FieldError> {
     let mut errors = resource(name, path);
@@ -82,4 +95,9 @@ pub fn is_extended(name: &str) -> bool {
 
 fn is_native(name: &str) -> bool {
     !name.contains('/') || name.contains("kubernetes.io/")
+}
+
+/// Whether there is no half of a resource: so for what the API counts, and for extended resources.
+pub fn comes_whole(name: &str) -> bool {
+    is_extended(name) || COUNTED.contains(&name)
 }

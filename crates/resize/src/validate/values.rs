@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 
 use super::bad_quantity;
 use super::claims::ClaimNames;
-use super::resource_names::{container_resource, is_extended, overcommit_allowed, pod_resource};
+use super::resource_names::{comes_whole, container_resource, overcommit_allowed, pod_resource};
 use crate::accounting::container_sum;
 use crate::field::FieldError;
 use crate::list::{ResourceList, WireList, amount_of, read_quantity};
@@ -115,26 +115,13 @@ impl<'a> ValueRules<'a> {
     }
 }
 
-/// The names of the API's own resources that come in whole numbers, wherever they stand.
-const COUNTED: [&str; 9] = [
-    "pods",
-    "replicationcontrollers",
-    "resourcequotas",
-    "services",
-    "secrets",
-    "configmaps",
-    "persistentvolumeclaims",
-    "services.nodeports",
-    "services.loadbalancers",
-];
-
 fn value(name: &str, quantity: Quantity, path: &str, errors: &mut Vec<FieldError>) {
     let before = errors.len();
     if quantity.is_negative() {
         let rule = "must be greater than or equal to 0";
         errors.push(FieldError::invalid(path, quantity.to_string(), rule));
     }
-    if (is_extended(name) || COUNTED.contains(&name)) && !is_whole(quantity) {
+    if comes_whole(name) && !is_whole(quantity) {
         errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
     }
     if let Err(error) = in_range(name, quantity)

@@ -1,11 +1,10 @@
 //! The policies of a Job: what counts as failure, what as success.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::super::json::{int, internal, is_empty, list, raw, raw_list, text};
-use super::super::path::Path;
 use super::super::{Errors, all_nonnegative, complain, format};
 use super::is_indexed;
 

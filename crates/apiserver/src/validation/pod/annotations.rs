@@ -4,10 +4,9 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::super::Errors;
-use super::super::path::Path;
 use super::{container, files};
 
 const MIRROR: &str = "kubernetes.io/config.mirror";

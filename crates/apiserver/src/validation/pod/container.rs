@@ -3,11 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, PodSpec};
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use serde::Deserialize;
 
 use super::super::format;
-use super::super::path::Path;
 use super::super::{Errors, complain, one_of};
 use super::{environment, mounts, ports, probe, security};
 

@@ -4,10 +4,9 @@ use k8s_openapi::api::core::v1::{
     Container, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec, ResourceFieldSelector,
 };
 use plumb_resize::Quantity;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::super::format;
-use super::super::path::Path;
 use super::super::{Errors, complain};
 use super::{container, files};
 

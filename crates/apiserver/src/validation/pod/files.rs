@@ -1,10 +1,9 @@
 //! Paths of files, as far as a pod may name them.
 
 use k8s_openapi::api::core::v1::KeyToPath;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::super::Errors;
-use super::super::path::Path;
 
 /// The mode of a file: nine bits.
 pub(super) fn mode(mode: Option<i32>, path: &Path<'_>, errors: &mut Errors) {

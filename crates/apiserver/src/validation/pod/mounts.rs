@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, VolumeMount};
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::super::Errors;
-use super::super::path::Path;
 use super::container::{VolumeKind, Volumes};
 use super::files;
 

@@ -4,10 +4,9 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::super::format;
-use super::super::path::Path;
 use super::super::{Errors, complain, one_of};
 
 /// The ports of one container.

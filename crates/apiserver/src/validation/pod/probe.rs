@@ -5,10 +5,9 @@ use k8s_openapi::api::core::v1::{
     TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::super::format;
-use super::super::path::Path;
 use super::super::{Errors, complain, nonnegative};
 use super::ports;
 

@@ -5,10 +5,9 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{
     DownwardAPIVolumeFile, KeyToPath, ProjectedVolumeSource, ServiceAccountTokenProjection, VolumeProjection,
 };
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::super::Errors;
-use super::super::path::Path;
 use super::{Scope, environment, files};
 
 const TWICE: &str = "conflicting duplicate paths";

@@ -2,11 +2,10 @@
 //! that write them are told of their mistakes.
 
 use k8s_openapi::api::core::v1::Volume;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::super::json::{int, list, pairs, raw, text, truth};
-use super::super::path::Path;
 use super::super::{Errors, complain, format};
 
 /// The texts and lists that a source has to have, by the name of the source.

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::PodResourceClaim;
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 
 use super::super::json::{internal, raw};
-use super::super::path::Path;
 use super::super::{Errors, complain, format};
 
 /// The claims of a pod.

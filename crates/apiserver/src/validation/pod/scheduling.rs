@@ -5,9 +5,8 @@ use k8s_openapi::api::core::v1::{
     Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
-use super::super::path::Path;
 use super::super::{Errors, complain, format, labels};
 use super::Scope;
 

@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Sysctl,
 };
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 
 use super::super::Errors;
 use super::super::format;
 use super::super::json::{internal, raw};
-use super::super::path::Path;
 use super::{Scope, container, files};
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];

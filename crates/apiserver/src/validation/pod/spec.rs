@@ -1,10 +1,9 @@
 //! The spec of a pod or of a template.
 
 use k8s_openapi::api::core::v1::PodSpec;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 use plumb_resize::validate;
 
-use super::super::path::Path;
 use super::super::{Errors, complain, format, labels, one_of};
 use super::{Scope, container, environment, network, ports, resources, scheduling, security, system, volume};
 

@@ -3,10 +3,9 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_resize::field::{BadValue, FieldError, Path};
 
 use super::super::json::{internal, raw, raw_list};
-use super::super::path::Path;
 use super::super::{Errors, complain, format};
 
 const STATUS: Path<'_> = Path::root("status");

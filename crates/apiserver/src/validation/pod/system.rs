@@ -1,10 +1,9 @@
 //! The operating system a pod is for, and what of the other one it must not ask for.
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec, SecurityContext};
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
 use super::super::Errors;
-use super::super::path::Path;
 use super::container;
 
 /// The system, and what goes with it.

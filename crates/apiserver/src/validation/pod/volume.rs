@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, KeyToPath, PodSpec, Volume};
 use plumb_resize::Quantity;
-use plumb_resize::field::FieldError;
+use plumb_resize::field::{FieldError, Path};
 
-use super::super::path::Path;
 use super::super::{Errors, complain, format, storage};
 use super::container::{VolumeKind, Volumes, pull_policy};
 use super::{Scope, files, projected, remote};

@@ -2,9 +2,19 @@
 
 use std::fmt;
 
-/// The way to a field. Costs nothing until it is written out.
+/// The way to a field: `spec.containers[0].ports`. Costs nothing until it is written out, which only a mistake
+/// makes necessary.
+///
+/// ```
+/// use plumb_resize::field::Path;
+///
+/// let spec = Path::root("spec");
+/// assert_eq!(spec.child("containers").index(0).child("ports").to_string(), "spec.containers[0].ports");
+/// assert_eq!(Path::NOWHERE.child("data").key("a").to_string(), "data[a]");
+/// assert_eq!(Path::NOWHERE.to_string(), "<nil>");
+/// ```
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Path<'a> {
+pub struct Path<'a> {
     parent: Option<&'a Path<'a>>,
     step: Step<'a>,
 }
@@ -20,21 +30,25 @@ enum Step<'a> {
 
 impl<'a> Path<'a> {
     /// The object itself, which has no name.
-    pub(crate) const NOWHERE: Path<'static> = Path { parent: None, step: Step::Nowhere };
+    pub const NOWHERE: Path<'static> = Path { parent: None, step: Step::Nowhere };
 
-    pub(crate) const fn root(field: &'a str) -> Self {
+    /// A field of the object itself.
+    pub const fn root(field: &'a str) -> Self {
         Self { parent: None, step: Step::Field(field) }
     }
 
-    pub(crate) const fn child<'b>(&'b self, field: &'b str) -> Path<'b> {
+    /// A field below this one.
+    pub const fn child<'b>(&'b self, field: &'b str) -> Path<'b> {
         Path { parent: Some(self), step: Step::Field(field) }
     }
 
-    pub(crate) const fn index(&self, index: usize) -> Path<'_> {
+    /// An element of this list.
+    pub const fn index(&self, index: usize) -> Path<'_> {
         Path { parent: Some(self), step: Step::Index(index) }
     }
 
-    pub(crate) const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
+    /// An entry of this map.
+    pub const fn key<'b>(&'b self, key: &'b str) -> Path<'b> {
         Path { parent: Some(self), step: Step::Key(key) }
     }
 
