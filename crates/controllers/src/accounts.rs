@@ -8,7 +8,7 @@ use kube::{Api, Client, Resource as _};
 use tokio::sync::mpsc;
 
 use crate::Clients;
-use crate::follow::{Backoff, Known, Place, follow, is_settled};
+use plumb_follow::{Backoff, Known, Place, follow, is_settled};
 
 /// The name of this controller's user.
 pub const NAME: &str = "service-account-controller";

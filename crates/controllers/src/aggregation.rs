@@ -9,7 +9,7 @@ use kube::api::PostParams;
 use tokio::sync::mpsc;
 
 use crate::Clients;
-use crate::follow::{Backoff, Known, follow, is_settled};
+use plumb_follow::{Backoff, Known, follow, is_settled};
 
 /// The name of this controller's user.
 pub const NAME: &str = "clusterrole-aggregation-controller";

@@ -8,7 +8,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::Clients;
 use crate::accounts::is_active;
-use crate::follow::{Backoff, Known, follow, is_settled};
+use plumb_follow::{Backoff, Known, follow, is_settled};
 
 /// The name of this controller's user.
 pub const NAME: &str = "root-ca-cert-publisher";

@@ -17,7 +17,7 @@ use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::{ApiServer, Config, Limits};
-use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, follow, root_ca, user_of};
+use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, root_ca, user_of};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::json;
@@ -68,7 +68,7 @@ impl Cluster {
 }
 
 /// Waits until an object is as it should be.
-async fn until<K: follow::Followed>(api: &Api<K>, name: &str, wanted: impl Fn(&K) -> bool) -> K {
+async fn until<K: plumb_follow::Followed>(api: &Api<K>, name: &str, wanted: impl Fn(&K) -> bool) -> K {
     let watching = async {
         let one = WatchParams::default().fields(&format!("metadata.name={name}"));
         loop {

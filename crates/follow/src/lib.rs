@@ -105,7 +105,7 @@ impl Backoff {
 /// Follows the objects that a selection wants, and tells of them until nobody listens any more.
 ///
 /// A watch that ends is taken up where it ended; if that is too long ago, everything is told anew.
-pub async fn follow<K: Followed>(api: Api<K>, fields: Option<&'static str>, tell: mpsc::Sender<Told<K>>) {
+pub async fn follow<K: Followed>(api: Api<K>, fields: Option<&str>, tell: mpsc::Sender<Told<K>>) {
     let mut backoff = Backoff::default();
     let listed = || match fields {
         Some(fields) => ListParams::default().fields(fields),
