@@ -6,12 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Shortage, admit, admit_new};
+use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Shortage, Verdict, admit, admit_new};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_resize::list::BadQuantity;
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::queue::Waiting;
 use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Allocation, Outcome, Refusal};
+use plumb_resize::status::{Outcome, Refusal};
 
 use crate::journal::Entry;
 
@@ -65,6 +67,24 @@ pub struct Answer {
     pub outcome: Outcome,
     /// What is kept of the pod; it must be durable before anything is done about it.
     pub entry: Entry,
+    /// What was said to what is wanted, if it is not what is promised already.
+    pub verdict: Option<Verdict>,
+}
+
+impl Guest {
+    /// What a pod is to its node.
+    pub fn of(pod: &Pod) -> Result<Self, BadQuantity> {
+        let none = PodSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&none);
+        Ok(Self {
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            shape: PodShape::of(pod)?,
+            priority: spec.priority.unwrap_or(0),
+            desired: PodResources::desired(spec)?,
+            generation: pod.metadata.generation.unwrap_or(0),
+        })
+    }
 }
 
 /// One pod in the book.
@@ -122,13 +142,7 @@ impl Book {
             return Err(Turned::Pods { used: self.pods.len(), capacity: self.max_pods });
         }
         admit_new(uid, guest.shape.requests(&guest.desired), &self.ledger).map_err(Turned::Shortage)?;
-        let entry = Entry {
-            namespace: guest.namespace.clone(),
-            name: guest.name.clone(),
-            allocation: Allocation::new(guest.desired.clone(), guest.generation),
-            since: None,
-            restarting: Vec::new(),
-        };
+        let entry = Entry::new(&guest, guest.desired.clone());
         let actual = guest.desired.clone();
         self.put(uid, Page { guest, entry: entry.clone(), actual });
         Ok(entry)
@@ -200,11 +214,13 @@ impl Book {
         let page = pods.get_mut(uid)?;
         let Guest { shape, desired, generation, .. } = &page.guest;
         let since = page.entry.since;
+        let mut said = None;
         let outcome = page.entry.allocation.decide(desired, *generation, |allocated| {
-            admit(Request { pod: uid, shape, allocated, desired }, *facts, ledger, rules)
+            let verdict = admit(Request { pod: uid, shape, allocated, desired }, *facts, ledger, rules);
+            said.insert(verdict).clone()
         });
         page.entry.since = page.entry.allocation.pending.as_ref().map(|_| since.unwrap_or(now));
-        let answer = Answer { outcome, entry: page.entry.clone() };
+        let answer = Answer { outcome, entry: page.entry.clone(), verdict: said };
         self.hold(uid);
         self.queue(uid);
         Some(answer)

@@ -10,9 +10,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use plumb_resize::pod::PodResources;
 use plumb_resize::status::Allocation;
 use plumb_store::{Event, Key, KeyError, OpenError, Options, Prefix, Store, Ticket, Write, WriteError};
 use serde::{Deserialize, Serialize};
+
+use crate::book::Guest;
 
 /// What is kept of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -30,6 +33,19 @@ pub struct Entry {
     /// Containers that were stopped for a resize and are to be started again, whatever their exit says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarting: Vec<String>,
+}
+
+impl Entry {
+    /// What is kept of a pod that is promised this.
+    pub fn new(guest: &Guest, promised: PodResources) -> Self {
+        Self {
+            namespace: guest.namespace.clone(),
+            name: guest.name.clone(),
+            allocation: Allocation::new(promised, guest.generation),
+            since: None,
+            restarting: Vec::new(),
+        }
+    }
 }
 
 /// Why a journal could not be used.

@@ -1,0 +1,120 @@
+//! What is shown of a pod, from what is known of it: pure.
+
+mod conditions;
+mod container;
+
+use std::net::IpAddr;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{HostIP, Pod, PodIP, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plumb_resize::aggregate::Role;
+use plumb_resize::pod::{PodResources, PodShape};
+use plumb_resize::rules::Rules;
+use plumb_resize::status::{Allocation, project};
+
+use crate::lifecycle::{Health, Phase, Seen, State};
+pub(crate) use container::Waiting;
+
+/// All that is known of a pod when its status is written.
+#[derive(Clone, Copy)]
+pub(crate) struct Known<'a> {
+    pub(crate) pod: &'a Pod,
+    pub(crate) shape: &'a PodShape,
+    pub(crate) seen: &'a Seen,
+    /// What the probes say, by position.
+    pub(crate) health: &'a [Health],
+    /// Why containers do not run yet, by position.
+    pub(crate) waiting: &'a [Option<Waiting>],
+    pub(crate) phase: Phase,
+    /// Why the pod as a whole ended, if it was not its containers: a word and a sentence.
+    pub(crate) because: Option<(&'a str, &'a str)>,
+    pub(crate) desired: &'a PodResources,
+    pub(crate) allocation: &'a Allocation,
+    /// What is in force.
+    pub(crate) actual: &'a PodResources,
+    pub(crate) rules: &'a Rules,
+    pub(crate) host: &'a [IpAddr],
+    /// The runtime's name, which ids of containers begin with.
+    pub(crate) runtime: &'a str,
+    pub(crate) now: Timestamp,
+}
+
+impl Known<'_> {
+    fn health(&self, position: usize) -> Health {
+        self.health.get(position).copied().unwrap_or_default()
+    }
+
+    /// Whether a container can be asked things now.
+    fn is_ready(&self, position: usize) -> bool {
+        let runs = self.seen.containers.get(position).and_then(Option::as_ref).is_some_and(|seen| seen.runs());
+        let health = self.health(position);
+        runs && health.ready && health.startup == crate::lifecycle::Startup::Over
+    }
+
+    /// The generation that is answered.
+    fn generation(&self) -> i64 {
+        self.pod.metadata.generation.unwrap_or(0)
+    }
+}
+
+/// The status of a pod. What others wrote into it stays.
+pub(crate) fn compose(known: Known<'_>) -> PodStatus {
+    let none = PodStatus::default();
+    let old = known.pod.status.as_ref().unwrap_or(&none);
+    let mut status = old.clone();
+    let now = Time(known.now);
+    status.phase = Some(known.phase.name().to_owned());
+    (status.reason, status.message) = match known.because {
+        Some((reason, message)) => (Some(reason.to_owned()), Some(message.to_owned())),
+        None => (old.reason.clone(), old.message.clone()),
+    };
+    status.start_time = old.start_time.clone().or_else(|| Some(now.clone()));
+    status.qos_class = Some(known.shape.qos.name().to_owned());
+    addresses(&known, &mut status);
+    container::publish(&known, old, &mut status);
+    let spec = known.pod.spec.as_ref();
+    let projection = project(known.allocation, known.desired, known.generation(), known.actual, known.rules);
+    if let Some(spec) = spec {
+        projection.publish(spec, &mut status, &now);
+    }
+    // When a condition was last looked at says nothing that its generation does not; it would only make every
+    // status differ from the one before.
+    for condition in status.conditions.iter_mut().flatten() {
+        condition.last_probe_time = None;
+    }
+    conditions::publish(&known, old, &mut status);
+    status
+}
+
+fn addresses(known: &Known<'_>, status: &mut PodStatus) {
+    let host = |ip: &IpAddr| ip.to_string();
+    status.host_ip = known.host.first().map(host);
+    status.host_ips = (!known.host.is_empty())
+        .then(|| known.host.iter().map(|ip| HostIP { ip: host(ip) }).collect());
+    let on_host = known.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
+    let Some(sandbox) = &known.seen.sandbox else { return };
+    let ips = if on_host { known.host } else { &sandbox.ips };
+    if !ips.is_empty() && (sandbox.ready || on_host) {
+        status.pod_ip = ips.first().map(host);
+        status.pod_ips = Some(ips.iter().map(|ip| PodIP { ip: host(ip) }).collect());
+    }
+}
+
+/// Whether every init container has ended well and every sidecar has started.
+fn is_initialized(known: &Known<'_>) -> bool {
+    if known.seen.has_run(known.shape) {
+        return true;
+    }
+    known.shape.containers.iter().enumerate().all(|(position, part)| {
+        let seen = known.seen.containers.get(position).and_then(Option::as_ref);
+        match part.role {
+            Role::Main => true,
+            Role::Init => seen.is_some_and(|seen| matches!(seen.state, State::Exited { code: 0, .. })),
+            Role::Sidecar => {
+                seen.is_some_and(|seen| seen.runs())
+                    && known.health(position).startup == crate::lifecycle::Startup::Over
+            }
+        }
+    })
+}

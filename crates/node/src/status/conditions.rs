@@ -1,0 +1,145 @@
+//! The conditions of a pod that its node answers for, in the kubelet's words.
+
+use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plumb_resize::aggregate::Role;
+
+use super::{Known, is_initialized};
+use crate::lifecycle::Phase;
+
+/// Whether something holds, and if not, why.
+struct Verdict {
+    holds: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Verdict {
+    fn yes() -> Self {
+        Self { holds: true, reason: "", message: String::new() }
+    }
+
+    fn no(reason: &'static str, message: impl Into<String>) -> Self {
+        Self { holds: false, reason, message: message.into() }
+    }
+}
+
+/// Writes the conditions; those of others stay.
+pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus) {
+    let containers = containers_ready(known);
+    let ready = ready(known, &containers, status);
+    let sandbox = known.seen.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
+    let networked = if sandbox { Verdict::yes() } else { Verdict { holds: false, ..Verdict::yes() } };
+    let all = [
+        ("PodReadyToStartContainers", networked),
+        ("Initialized", initialized(known)),
+        ("Ready", ready),
+        ("ContainersReady", containers),
+        ("PodScheduled", Verdict::yes()),
+    ];
+    let conditions = status.conditions.get_or_insert_default();
+    for (type_, verdict) in all {
+        let before = old.conditions.iter().flatten().find(|condition| condition.type_ == type_);
+        let new = condition(type_, verdict, before, known);
+        match conditions.iter_mut().find(|condition| condition.type_ == type_) {
+            Some(slot) => *slot = new,
+            None => conditions.push(new),
+        }
+    }
+}
+
+fn condition(
+    type_: &str,
+    verdict: Verdict,
+    before: Option<&PodCondition>,
+    known: &Known<'_>,
+) -> PodCondition {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let state = if verdict.holds { "True" } else { "False" };
+    let since = before.filter(|before| before.status == state).and_then(|before| {
+        before.last_transition_time.clone()
+    });
+    PodCondition {
+        type_: type_.to_owned(),
+        status: state.to_owned(),
+        reason: text(verdict.reason),
+        message: text(&verdict.message),
+        last_transition_time: Some(since.unwrap_or(Time(known.now))),
+        observed_generation: Some(known.generation()),
+        ..PodCondition::default()
+    }
+}
+
+fn initialized(known: &Known<'_>) -> Verdict {
+    if known.phase == Phase::Succeeded {
+        return Verdict { reason: "PodCompleted", ..Verdict::yes() };
+    }
+    if is_initialized(known) {
+        return Verdict::yes();
+    }
+    let inits = || known.shape.containers.iter().enumerate().filter(|(_, part)| part.role != Role::Main);
+    let incomplete: Vec<&str> = inits()
+        .filter(|(position, part)| {
+            let seen = known.seen.containers.get(*position).and_then(Option::as_ref);
+            match part.role {
+                Role::Sidecar => !known.is_ready(*position),
+                _ => seen.and_then(crate::lifecycle::ContainerSeen::exit_code) != Some(0),
+            }
+        })
+        .map(|(_, part)| part.name.as_str())
+        .collect();
+    Verdict::no(
+        "ContainersNotInitialized",
+        format!("containers with incomplete status: [{}]", incomplete.join(" ")),
+    )
+}
+
+fn containers_ready(known: &Known<'_>) -> Verdict {
+    match known.phase {
+        Phase::Succeeded => return Verdict::no("PodCompleted", ""),
+        Phase::Failed => return Verdict::no("PodFailed", ""),
+        _ => {}
+    }
+    let (mut unready, mut unknown) = (Vec::new(), Vec::new());
+    for (position, part) in known.shape.containers.iter().enumerate() {
+        if part.role == Role::Init || known.is_ready(position) {
+            continue;
+        }
+        let seen = known.seen.containers.get(position).is_some_and(Option::is_some);
+        if seen || part.role == Role::Main { &mut unready } else { &mut unknown }.push(part.name.as_str());
+    }
+    if unready.is_empty() && unknown.is_empty() {
+        return Verdict::yes();
+    }
+    let mut parts = Vec::new();
+    if !unknown.is_empty() {
+        parts.push(format!("containers with unknown status: [{}]", unknown.join(" ")));
+    }
+    if !unready.is_empty() {
+        parts.push(format!("containers with unready status: [{}]", unready.join(" ")));
+    }
+    Verdict::no("ContainersNotReady", parts.join(", "))
+}
+
+/// A pod is ready when its containers are, and everybody says so whom its readiness gates name.
+fn ready(known: &Known<'_>, containers: &Verdict, status: &PodStatus) -> Verdict {
+    if !containers.holds {
+        return Verdict::no(containers.reason, containers.message.clone());
+    }
+    let gates = known.pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    let messages: Vec<String> = gates
+        .filter_map(|gate| {
+            let type_ = &gate.condition_type;
+            let found = status.conditions.iter().flatten().find(|condition| condition.type_ == *type_);
+            match found {
+                None => Some(format!("corresponding condition of pod readiness gate \"{type_}\" does not exist.")),
+                Some(condition) if condition.status != "True" => Some(format!(
+                    "the status of pod readiness gate \"{type_}\" is not \"True\", but {}",
+                    condition.status
+                )),
+                Some(_) => None,
+            }
+        })
+        .collect();
+    if messages.is_empty() { Verdict::yes() } else { Verdict::no("ReadinessGatesNotReady", messages.join(", ")) }
+}

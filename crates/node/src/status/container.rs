@@ -1,0 +1,136 @@
+//! The statuses of a pod's containers.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    Container, ContainerState as Shown, ContainerStateRunning, ContainerStateTerminated,
+    ContainerStateWaiting, ContainerStatus, PodStatus,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plumb_resize::aggregate::Role;
+
+use super::Known;
+use crate::lifecycle::{ContainerSeen, Startup, State, containers};
+
+/// Why a container does not run: a word, and more about it for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Waiting {
+    pub(crate) reason: String,
+    pub(crate) message: String,
+}
+
+/// Writes the statuses of all containers.
+pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus) {
+    let Some(spec) = &known.pod.spec else { return };
+    let (mut init, mut main) = (Vec::new(), Vec::new());
+    for (position, (container, part)) in containers(spec).zip(&known.shape.containers).enumerate() {
+        let (before, to) = match part.role {
+            Role::Main => (&old.container_statuses, &mut main),
+            Role::Init | Role::Sidecar => (&old.init_container_statuses, &mut init),
+        };
+        let before = before.iter().flatten().find(|before| before.name == container.name);
+        to.push(of(known, position, part.role, container, before));
+    }
+    status.container_statuses = (!main.is_empty()).then_some(main);
+    status.init_container_statuses = (!init.is_empty()).then_some(init);
+}
+
+fn of(
+    known: &Known<'_>,
+    position: usize,
+    role: Role,
+    container: &Container,
+    before: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let seen = known.seen.containers.get(position).and_then(Option::as_ref);
+    let previous = known.seen.previous.get(position).and_then(Option::as_ref);
+    let waiting = known.waiting.get(position).and_then(Option::as_ref);
+    let health = known.health(position);
+    let runs = seen.is_some_and(ContainerSeen::runs);
+    let mut status = ContainerStatus {
+        name: container.name.clone(),
+        image: seen
+            .map(|seen| seen.image.clone())
+            .or_else(|| container.image.clone())
+            .unwrap_or_default(),
+        image_id: seen.map(|seen| seen.image_id.clone()).unwrap_or_default(),
+        container_id: seen.map(|seen| id(known, seen)),
+        restart_count: seen.map_or(0, |seen| i32::try_from(seen.attempt).unwrap_or(i32::MAX)),
+        started: Some(runs && health.startup == Startup::Over),
+        ready: match role {
+            Role::Init => seen.is_some_and(|seen| matches!(seen.state, State::Exited { code: 0, .. })),
+            Role::Sidecar | Role::Main => known.is_ready(position),
+        },
+        ..ContainerStatus::default()
+    };
+    // What nobody has seen run is as it was told before: a restarted agent whose runtime lost it must not say
+    // that it never ran.
+    if let (None, Some(before)) = (seen, before) {
+        status.restart_count = before.restart_count;
+        status.last_state.clone_from(&before.last_state);
+        status.image_id.clone_from(&before.image_id);
+        status.container_id.clone_from(&before.container_id);
+    }
+    match (seen, waiting) {
+        (Some(ContainerSeen { state: State::Running { since }, .. }), _) => {
+            status.state = Some(running(*since));
+            status.last_state = previous.and_then(|seen| ended(known, seen));
+        }
+        (Some(seen), Some(waiting)) => {
+            // It has ended, and will be started again.
+            status.state = Some(waits(waiting));
+            status.last_state = ended(known, seen).or_else(|| previous.and_then(|seen| ended(known, seen)));
+        }
+        (Some(seen), None) => match ended(known, seen) {
+            Some(state) => {
+                status.state = Some(state);
+                status.last_state = previous.and_then(|seen| ended(known, seen));
+            }
+            None => {
+                status.state = Some(waits(&not_yet(known)));
+                status.last_state = previous.and_then(|seen| ended(known, seen));
+            }
+        },
+        (None, Some(waiting)) => status.state = Some(waits(waiting)),
+        (None, None) => status.state = Some(waits(&not_yet(known))),
+    }
+    if status.last_state.is_none() {
+        status.last_state = Some(Shown::default());
+    }
+    status
+}
+
+/// A container's id as the API spells it.
+fn id(known: &Known<'_>, seen: &ContainerSeen) -> String {
+    format!("{}://{}", known.runtime, seen.id)
+}
+
+/// Why a container that nothing is known of does not run.
+fn not_yet(known: &Known<'_>) -> Waiting {
+    let reason = if super::is_initialized(known) { "ContainerCreating" } else { "PodInitializing" };
+    Waiting { reason: reason.to_owned(), message: String::new() }
+}
+
+fn waits(waiting: &Waiting) -> Shown {
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let state = ContainerStateWaiting { reason: text(&waiting.reason), message: text(&waiting.message) };
+    Shown { waiting: Some(state), ..Shown::default() }
+}
+
+fn running(since: Timestamp) -> Shown {
+    Shown { running: Some(ContainerStateRunning { started_at: Some(Time(since)) }), ..Shown::default() }
+}
+
+fn ended(known: &Known<'_>, seen: &ContainerSeen) -> Option<Shown> {
+    let State::Exited { code, started, finished, reason, message } = &seen.state else { return None };
+    let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let state = ContainerStateTerminated {
+        exit_code: *code,
+        started_at: started.map(Time),
+        finished_at: Some(Time(*finished)),
+        reason: text(reason),
+        message: text(message),
+        container_id: Some(id(known, seen)),
+        ..ContainerStateTerminated::default()
+    };
+    Some(Shown { terminated: Some(state), ..Shown::default() })
+}
