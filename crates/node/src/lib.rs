@@ -13,3 +13,4 @@ pub mod book;
 pub mod journal;
 pub mod lifecycle;
 pub mod readback;
+pub mod specify;

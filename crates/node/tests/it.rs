@@ -5,4 +5,5 @@ mod it {
     mod book;
     mod journal;
     mod lifecycle;
+    mod specify;
 }

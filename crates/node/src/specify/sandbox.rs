@@ -1,0 +1,140 @@
+//! What the containers of a pod share.
+
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{ContainerPort, Pod, PodSpec};
+use plumb_runtime::types::{
+    Dns, LinuxResources, NamespaceMode, Namespaces, PodMeta, PortMapping, Protocol, QosClass, SandboxConfig,
+};
+
+use super::dns::{ClusterDns, dns};
+use super::{ConfigError, identity, on_host_network, pod_labels};
+
+/// What the kernel takes as a host name.
+const LONGEST_HOST_NAME: usize = 63;
+const LONGEST_FULL_NAME: usize = 64;
+
+/// Where pods are made.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Place {
+    /// The folder for the logs of all pods.
+    pub log_root: PathBuf,
+    /// The cluster's own name service, if it has one.
+    pub cluster_dns: Option<ClusterDns>,
+    /// What the machine's `/etc/resolv.conf` says: see [`resolv_conf`](super::resolv_conf).
+    pub machine_dns: Dns,
+}
+
+/// How to make a pod's sandbox. `attempt` is how many it had before.
+pub fn sandbox(
+    pod: &Pod,
+    class: QosClass,
+    attempt: u32,
+    resources: LinuxResources,
+    place: &Place,
+) -> Result<SandboxConfig, ConfigError> {
+    let none = PodSpec::default();
+    let spec = pod.spec.as_ref().unwrap_or(&none);
+    if spec.host_users == Some(false) {
+        let message = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
+        return Err(ConfigError::Sandbox(message.to_owned()));
+    }
+    let (namespace, name, uid) = identity(pod);
+    let meta =
+        PodMeta { name: name.to_owned(), namespace: namespace.to_owned(), uid: uid.to_owned(), attempt };
+    let on_host = on_host_network(spec);
+    let mut labels = pod.metadata.labels.clone().unwrap_or_default();
+    labels.extend(pod_labels(pod));
+    let security = spec.security_context.as_ref();
+    let sysctls = security.and_then(|security| security.sysctls.as_ref()).into_iter().flatten();
+    let aliases = spec.host_aliases.iter().flatten();
+    Ok(SandboxConfig {
+        meta,
+        class,
+        hostname: if on_host { String::new() } else { kernel_name(pod, spec, place)? },
+        log_directory: Some(log_folder(&place.log_root, pod)),
+        dns: dns(spec, namespace, place.cluster_dns.as_ref(), &place.machine_dns),
+        host_aliases: aliases
+            .filter_map(|alias| Some((alias.ip.parse().ok()?, alias.hostnames.clone()?)))
+            .collect(),
+        port_mappings: if on_host { Vec::new() } else { port_mappings(spec) },
+        namespaces: namespaces(spec),
+        sysctls: sysctls.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect(),
+        resources,
+        labels,
+        annotations: pod.metadata.annotations.clone().unwrap_or_default(),
+    })
+}
+
+/// The folder for a pod's logs.
+pub fn log_folder(root: &Path, pod: &Pod) -> PathBuf {
+    let (namespace, name, uid) = identity(pod);
+    root.join(format!("{namespace}_{name}_{uid}"))
+}
+
+/// What a pod calls itself, without a domain.
+pub fn host_name(pod: &Pod) -> String {
+    let spec = pod.spec.as_ref();
+    let named = |name: &'_ Option<String>| name.clone().filter(|name| !name.is_empty());
+    let name = spec
+        .and_then(|spec| named(&spec.hostname_override).or_else(|| named(&spec.hostname)))
+        .unwrap_or_else(|| identity(pod).1.to_owned());
+    let end = name.char_indices().map(|(at, char)| at + char.len_utf8());
+    let end = end.take_while(|end| *end <= LONGEST_HOST_NAME).last().unwrap_or_default();
+    let cut = &name[..end];
+    if cut.len() < name.len() { cut.trim_end_matches(['-', '.']).to_owned() } else { name }
+}
+
+/// What the kernel is told that the pod is called: with the domain if it is to be.
+fn kernel_name(pod: &Pod, spec: &PodSpec, place: &Place) -> Result<String, ConfigError> {
+    let name = host_name(pod);
+    let subdomain = spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
+    let Some(subdomain) =
+        subdomain.filter(|_| spec.set_hostname_as_fqdn == Some(true) && spec.hostname_override.is_none())
+    else {
+        return Ok(name);
+    };
+    let domain = place.cluster_dns.as_ref().map_or("", |dns| &dns.domain);
+    let full = format!("{name}.{subdomain}.{}.svc.{domain}", identity(pod).0);
+    if full.len() > LONGEST_FULL_NAME {
+        return Err(ConfigError::Sandbox(format!(
+            "failed to construct FQDN from pod hostname and cluster domain, FQDN {full} is too long \
+             ({LONGEST_FULL_NAME} characters is the max, {} characters requested)",
+            full.len()
+        )));
+    }
+    Ok(full)
+}
+
+fn namespaces(spec: &PodSpec) -> Namespaces {
+    let whose = |of_machine: Option<bool>, otherwise: NamespaceMode| {
+        if of_machine == Some(true) { NamespaceMode::Node } else { otherwise }
+    };
+    let shared = spec.share_process_namespace == Some(true);
+    Namespaces {
+        network: whose(spec.host_network, NamespaceMode::Pod),
+        pid: whose(spec.host_pid, if shared { NamespaceMode::Pod } else { NamespaceMode::Container }),
+        ipc: whose(spec.host_ipc, NamespaceMode::Pod),
+    }
+}
+
+fn port_mappings(spec: &PodSpec) -> Vec<PortMapping> {
+    let ports = spec.containers.iter().flat_map(|container| container.ports.iter().flatten());
+    ports.filter_map(port_mapping).collect()
+}
+
+/// The mapping that a port asks for, if it asks for one of the machine's.
+fn port_mapping(port: &ContainerPort) -> Option<PortMapping> {
+    let host_port = u16::try_from(port.host_port?).ok().filter(|port| *port > 0)?;
+    let protocol = match port.protocol.as_deref() {
+        Some("UDP") => Protocol::Udp,
+        Some("SCTP") => Protocol::Sctp,
+        _ => Protocol::Tcp,
+    };
+    Some(PortMapping {
+        protocol,
+        container_port: u16::try_from(port.container_port).ok()?,
+        host_port,
+        host_ip: port.host_ip.as_deref().and_then(|address| address.parse().ok()),
+    })
+}
