@@ -6,8 +6,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Shortage, Verdict, admit, admit_new};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Shortage, Verdict, admit, admit_new};
 use plumb_resize::list::BadQuantity;
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::queue::Waiting;
@@ -52,10 +52,11 @@ pub enum Turned {
 
 impl Turned {
     /// The word for `status.reason`.
-    pub fn reason(&self) -> String {
+    pub fn reason(&self) -> &'static str {
         match self {
-            Self::Shortage(shortage) => format!("OutOf{}", shortage.resource),
-            Self::Pods { .. } => "OutOfpods".to_owned(),
+            Self::Shortage(Shortage { resource: Resource::Cpu, .. }) => "OutOfcpu",
+            Self::Shortage(Shortage { resource: Resource::Memory, .. }) => "OutOfmemory",
+            Self::Pods { .. } => "OutOfpods",
         }
     }
 }

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 use plumb_resize::pod::PodResources;
-use plumb_resize::status::Outcome;
 use plumb_store::{Event, Ticket};
 use tokio::sync::mpsc;
 
@@ -89,6 +88,13 @@ impl Desk {
         };
         self.await_disk(uid, ticket).await?;
         Ok(Ok(entry))
+    }
+
+    /// Takes back what was promised to a pod that is asked about anew: the journal has not kept it.
+    pub(crate) fn forget(&self, uid: &str) {
+        let mut pages = self.pages.lock();
+        pages.unwritten.remove(uid);
+        pages.book.release(uid);
     }
 
     /// Takes a pod in that ran here before, at what it was promised then.
@@ -203,9 +209,4 @@ impl Desk {
             }
         }
     }
-}
-
-/// Whether a wish was taken just now.
-pub(crate) fn is_news(answer: &Answer) -> bool {
-    answer.outcome != Outcome::Unchanged
 }

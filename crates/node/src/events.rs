@@ -71,8 +71,8 @@ impl Recorder {
         message: impl Into<String>,
     ) {
         let spec = pod.spec.as_ref();
-        let is_init = spec
-            .is_some_and(|spec| spec.init_containers.iter().flatten().any(|init| init.name == container));
+        let is_init =
+            spec.is_some_and(|spec| spec.init_containers.iter().flatten().any(|init| init.name == container));
         let list = if is_init { "initContainers" } else { "containers" };
         self.record(pod, Some(format!("spec.{list}{{{container}}}")), kind, reason, message.into());
     }

@@ -9,8 +9,27 @@
 //! what was seen ([`lifecycle`] and `plumb_resize::plan`), so that an agent that died at any instruction goes
 //! on from what it finds.
 
+mod agent;
 pub mod book;
+mod desk;
+mod events;
+mod hook;
 pub mod journal;
 pub mod lifecycle;
+mod look;
+mod node;
+mod publish;
 pub mod readback;
+mod resized;
 pub mod specify;
+mod status;
+mod worker;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+pub use agent::{Agent, Config, StartError};
+
+/// What time it is.
+pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;

@@ -93,6 +93,10 @@ pub enum Stopping {
     NotStarted,
     /// It is to run another image.
     Changed,
+    /// What it wanted done after its start went wrong.
+    HookFailed,
+    /// It wants to be restarted for what changes of its resources.
+    Resized,
 }
 
 /// What is to be done, and when to look again if nothing happens before.

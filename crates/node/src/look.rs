@@ -50,8 +50,7 @@ pub(crate) async fn look(
     pod: PodCgroup,
 ) -> Result<Looked, Error> {
     let labels = [(POD_UID.to_owned(), uid.to_owned())].into();
-    let mut sandboxes =
-        runtime.list_sandboxes(&SandboxFilter { labels, ..SandboxFilter::default() }).await?;
+    let mut sandboxes = runtime.list_sandboxes(&SandboxFilter { labels, ..SandboxFilter::default() }).await?;
     sandboxes.sort_by_key(|sandbox| sandbox.meta.attempt);
     let mut looked = Looked { seen: empty(shape), ..Looked::default() };
     let mut newest: BTreeMap<String, Vec<Container>> = BTreeMap::new();
@@ -83,8 +82,7 @@ pub(crate) async fn look(
     looked.seen.stale.extend(newest.into_values().flatten().map(|container| container.id));
     if let Some(sandbox) = sandboxes.pop() {
         let status = runtime.sandbox_status(&sandbox.id).await?;
-        looked.pod =
-            status.resources.as_ref().map(|read| pod_in_force(read, &written.pod.unwrap_or(pod)));
+        looked.pod = status.resources.as_ref().map(|read| pod_in_force(read, &written.pod.unwrap_or(pod)));
         looked.seen.sandbox = Some(SandboxSeen {
             id: sandbox.id,
             attempt: sandbox.meta.attempt,

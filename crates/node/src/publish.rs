@@ -37,7 +37,8 @@ pub(crate) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Option<Value>
     let new = object(new);
     let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
     let put = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
-    let changes: Map<String, Value> = put.map(|(key, value)| (key.clone(), value.clone())).chain(gone).collect();
+    let changes: Map<String, Value> =
+        put.map(|(key, value)| (key.clone(), value.clone())).chain(gone).collect();
     (!changes.is_empty()).then_some(Value::Object(changes))
 }
 

@@ -47,7 +47,8 @@ impl Known<'_> {
 
     /// Whether a container can be asked things now.
     fn is_ready(&self, position: usize) -> bool {
-        let runs = self.seen.containers.get(position).and_then(Option::as_ref).is_some_and(|seen| seen.runs());
+        let runs =
+            self.seen.containers.get(position).and_then(Option::as_ref).is_some_and(|seen| seen.runs());
         let health = self.health(position);
         runs && health.ready && health.startup == crate::lifecycle::Startup::Over
     }
@@ -90,8 +91,8 @@ pub(crate) fn compose(known: Known<'_>) -> PodStatus {
 fn addresses(known: &Known<'_>, status: &mut PodStatus) {
     let host = |ip: &IpAddr| ip.to_string();
     status.host_ip = known.host.first().map(host);
-    status.host_ips = (!known.host.is_empty())
-        .then(|| known.host.iter().map(|ip| HostIP { ip: host(ip) }).collect());
+    status.host_ips =
+        (!known.host.is_empty()).then(|| known.host.iter().map(|ip| HostIP { ip: host(ip) }).collect());
     let on_host = known.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
     let Some(sandbox) = &known.seen.sandbox else { return };
     let ips = if on_host { known.host } else { &sandbox.ips };

@@ -116,6 +116,15 @@ pub(crate) struct Up {
         value_name = "PARTS"
     )]
     pub(crate) components: Vec<Component>,
+    /// What runs containers on the nodes.
+    #[arg(long, value_enum, default_value = "auto", value_name = "RUNTIME")]
+    pub(crate) runtime: RuntimeKind,
+    /// How many nodes there are. More than one are possible with the virtual runtime.
+    #[arg(long, default_value = "1", value_name = "N")]
+    pub(crate) nodes: u16,
+    /// What the node is called; several are called NAME-0, NAME-1 and so on.
+    #[arg(long, default_value = "plumb", value_name = "NAME")]
+    pub(crate) node_name: String,
 }
 
 /// A part of a cluster.
@@ -125,6 +134,19 @@ pub(crate) enum Component {
     Apiserver,
     /// What keeps a cluster as it should be: the accounts and the authority of namespaces, roles that gather others.
     Controllers,
+    /// The nodes: what runs pods.
+    Node,
+}
+
+/// What runs containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RuntimeKind {
+    /// `builtin` where this user may create cgroups, else `virtual`.
+    Auto,
+    /// Containers in cgroups and namespaces of this machine, without a daemon.
+    Builtin,
+    /// No processes: what pods use follows a model in their annotations.
+    Virtual,
 }
 
 /// What to copy where.

@@ -4,6 +4,7 @@ mod backup;
 mod cli;
 mod controllers;
 mod image;
+mod nodes;
 mod up;
 
 use clap::Parser as _;

@@ -18,7 +18,7 @@ use plumb_store::{Options, Store};
 use tokio::sync::watch;
 
 use crate::cli::{Component, Up};
-use crate::controllers;
+use crate::{controllers, nodes};
 
 /// What the cluster is called in a kubeconfig.
 const CLUSTER: &str = "plumb";
@@ -86,7 +86,11 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let tls = serve::tls(&pki)?;
     let listener = listener.counting(server.failed_handshakes());
     let controllers = args.components.contains(&Component::Controllers);
-    let controllers = controllers.then(|| controllers::start(&server, authority, rules));
+    let controllers = controllers.then(|| controllers::start(&server, authority, rules.clone()));
+    let nodes = match args.components.contains(&Component::Node) {
+        true => Some(nodes::start(&server, &args, &rules).await?),
+        false => None,
+    };
     let serving = tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), server, shutdown));
 
     println!("plumb is ready at {url}; export KUBECONFIG={}", kubeconfig.display());
@@ -98,7 +102,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut that did not end in time");
     }
-    drop(controllers);
+    drop((controllers, nodes));
     store.close();
     Ok(())
 }

@@ -41,7 +41,9 @@ fn initialize(view: View<'_>, decision: &mut Decision, position: usize) -> bool 
 fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
     let Some(container) = view.container(position) else { return };
     let Some(seen) = view.seen(position) else {
-        start(view, decision, position, 0);
+        if is_due(view, decision, position) {
+            start(view, decision, position, 0);
+        }
         return;
     };
     if view.is_stopping(seen) {
@@ -49,7 +51,7 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
     }
     match &seen.state {
         State::Created => {
-            if may_start(view, position) {
+            if is_due(view, decision, position) && may_start(view, position) {
                 decision.act(Action::Resume { container: position });
             }
         }
@@ -70,12 +72,22 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
             if !changed && !view.is_restarting(position) && !restarts_after(view.spec, container, *code) {
                 return;
             }
-            let not_before = view.not_before.get(position).copied().flatten();
-            match not_before.filter(|at| *at > view.now && !changed && !view.is_restarting(position)) {
-                Some(at) => decision.wake_at(at),
-                None => start(view, decision, position, seen.attempt + 1),
+            // What ended because it was asked to is not left alone for it.
+            if changed || view.is_restarting(position) || is_due(view, decision, position) {
+                start(view, decision, position, seen.attempt + 1);
             }
         }
+    }
+}
+
+/// Whether a container may be started by now; if not, it is looked at again when it may.
+fn is_due(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
+    match view.not_before.get(position).copied().flatten().filter(|at| *at > view.now) {
+        Some(at) => {
+            decision.wake_at(at);
+            false
+        }
+        None => true,
     }
 }
 

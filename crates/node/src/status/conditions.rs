@@ -56,9 +56,8 @@ fn condition(
 ) -> PodCondition {
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let state = if verdict.holds { "True" } else { "False" };
-    let since = before.filter(|before| before.status == state).and_then(|before| {
-        before.last_transition_time.clone()
-    });
+    let since =
+        before.filter(|before| before.status == state).and_then(|before| before.last_transition_time.clone());
     PodCondition {
         type_: type_.to_owned(),
         status: state.to_owned(),
@@ -132,7 +131,9 @@ fn ready(known: &Known<'_>, containers: &Verdict, status: &PodStatus) -> Verdict
             let type_ = &gate.condition_type;
             let found = status.conditions.iter().flatten().find(|condition| condition.type_ == *type_);
             match found {
-                None => Some(format!("corresponding condition of pod readiness gate \"{type_}\" does not exist.")),
+                None => {
+                    Some(format!("corresponding condition of pod readiness gate \"{type_}\" does not exist."))
+                }
                 Some(condition) if condition.status != "True" => Some(format!(
                     "the status of pod readiness gate \"{type_}\" is not \"True\", but {}",
                     condition.status
@@ -141,5 +142,9 @@ fn ready(known: &Known<'_>, containers: &Verdict, status: &PodStatus) -> Verdict
             }
         })
         .collect();
-    if messages.is_empty() { Verdict::yes() } else { Verdict::no("ReadinessGatesNotReady", messages.join(", ")) }
+    if messages.is_empty() {
+        Verdict::yes()
+    } else {
+        Verdict::no("ReadinessGatesNotReady", messages.join(", "))
+    }
 }

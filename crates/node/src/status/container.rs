@@ -48,10 +48,7 @@ fn of(
     let runs = seen.is_some_and(ContainerSeen::runs);
     let mut status = ContainerStatus {
         name: container.name.clone(),
-        image: seen
-            .map(|seen| seen.image.clone())
-            .or_else(|| container.image.clone())
-            .unwrap_or_default(),
+        image: seen.map(|seen| seen.image.clone()).or_else(|| container.image.clone()).unwrap_or_default(),
         image_id: seen.map(|seen| seen.image_id.clone()).unwrap_or_default(),
         container_id: seen.map(|seen| id(known, seen)),
         restart_count: seen.map_or(0, |seen| i32::try_from(seen.attempt).unwrap_or(i32::MAX)),

@@ -1,0 +1,164 @@
+//! Taking up what an agent before this one left.
+//!
+//! Pods that were promised something are taken in first, at what they were promised, so that nobody new gets their
+//! room. A promise that was lost is made anew from what the runtime says is in force, and said so. What runs for
+//! pods that are no more is ended.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use plumb_follow::place;
+use plumb_resize::plan::InForce;
+use plumb_resize::plan::inherited;
+use plumb_runtime::types::{Sandbox, SandboxFilter};
+
+use super::Agent;
+use crate::book::Guest;
+use crate::events::Kind;
+use crate::journal::Entry;
+use crate::look::{Written, look};
+use crate::worker::{Message, error_chain, is_over};
+
+impl Agent {
+    /// Takes all pods as they are; what was known before and is not among them is gone.
+    pub(super) async fn take_all(&mut self, pods: Vec<Pod>) {
+        let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
+        let uids: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
+        let places: BTreeMap<_, _> =
+            pods.iter().map(|pod| (place(&**pod), pod.metadata.uid.clone())).collect();
+        for (at, uid) in &self.places {
+            if !uids.contains(uid.as_str()) || !places.contains_key(at) {
+                self.node.workers.tell(uid, Message::Deleted);
+            }
+        }
+        self.places.retain(|at, _| places.contains_key(at));
+        if self.listed {
+            pods.into_iter().for_each(|pod| self.take(pod));
+            return;
+        }
+        let sandboxes = self.sandboxes().await;
+        let (known, new): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            !is_over(pod) && (self.entries.contains_key(uid) || sandboxes.contains_key(uid))
+        });
+        let mut back = Vec::new();
+        for pod in known {
+            back.extend(self.readmit(pod).await);
+        }
+        let uids: BTreeSet<String> = back.iter().map(|(uid, ..)| uid.clone()).collect();
+        let over: BTreeSet<String> =
+            new.iter().filter_map(|pod| pod.metadata.uid.clone()).filter(|uid| !uids.contains(uid)).collect();
+        // Now that everybody has their room back, work may begin.
+        for (uid, pod, entry) in back {
+            self.places.insert(place(&*pod), uid.clone());
+            self.employ(uid, pod, Some(entry));
+        }
+        new.into_iter().for_each(|pod| self.take(pod));
+        for (uid, left) in sandboxes {
+            if !uids.contains(&uid) && !over.contains(&uid) {
+                self.end_orphan(uid, left);
+            }
+        }
+        for uid in std::mem::take(&mut self.entries).into_keys().filter(|uid| !uids.contains(uid)) {
+            self.node.desk.release(&uid, crate::desk::Trigger::PodsRemoved).await;
+        }
+        self.listed = true;
+    }
+
+    /// The sandboxes of the runtime by the uids of their pods. It is asked until it answers: without it nobody
+    /// knows what runs.
+    async fn sandboxes(&self) -> BTreeMap<String, Vec<Sandbox>> {
+        let mut wait = Duration::from_millis(100);
+        loop {
+            match self.node.runtime.list_sandboxes(&SandboxFilter::default()).await {
+                Ok(list) => {
+                    let mut of: BTreeMap<String, Vec<Sandbox>> = BTreeMap::new();
+                    for sandbox in list {
+                        of.entry(sandbox.meta.uid.clone()).or_default().push(sandbox);
+                    }
+                    return of;
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the runtime does not say what runs, will ask again");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(Duration::from_secs(10));
+                }
+            }
+        }
+    }
+
+    /// Takes a pod in again.
+    async fn readmit(&mut self, pod: Arc<Pod>) -> Option<(String, Arc<Pod>, Entry)> {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let guest = match Guest::of(&pod) {
+            Ok(guest) => guest,
+            Err(error) => {
+                tracing::error!(uid, %error, "a pod cannot be read");
+                return None;
+            }
+        };
+        let parts = guest.shape.containers.len();
+        let kept =
+            self.entries.get(&uid).filter(|entry| entry.allocation.allocated.containers.len() == parts);
+        let entry = match kept {
+            Some(entry) => entry.clone(),
+            None => self.rebuild(&pod, &uid, &guest).await,
+        };
+        self.node.desk.readmit(&uid, guest, entry.clone());
+        if kept.is_none()
+            && let Err(error) = self.node.desk.write(&uid).await
+        {
+            tracing::error!(uid, error = error_chain(&error), "a promise that was made anew is not kept");
+        }
+        Some((uid, pod, entry))
+    }
+
+    /// Makes a promise anew from what is in force, and says so.
+    async fn rebuild(&self, pod: &Pod, uid: &str, guest: &Guest) -> Entry {
+        let promised: Vec<_> = inherited(&guest.desired).collect();
+        let cgroup = guest.shape.cgroup(&guest.desired);
+        let written = Written::default();
+        let looked = look(&*self.node.runtime, uid, &guest.shape, &written, &promised, cgroup).await;
+        let allocated = match looked {
+            Ok(looked) => {
+                let containers = looked.seen.containers.iter();
+                let containers =
+                    containers.map(|seen| seen.as_ref().and_then(|seen| seen.in_force)).collect();
+                let in_force = InForce { containers, pod: looked.pod.unwrap_or(cgroup) };
+                in_force.resources(&guest.shape, &guest.desired)
+            }
+            Err(error) => {
+                tracing::error!(uid, %error, "the runtime does not say what is in force; taking what is asked for");
+                guest.desired.clone()
+            }
+        };
+        let why = match self.damage.as_slice() {
+            [] => "it was not in the journal".to_owned(),
+            damage => damage.join("; "),
+        };
+        let message = format!(
+            "The node's record of what this pod is promised was lost ({why}); it was made anew from what is in force"
+        );
+        tracing::warn!(uid, why, "a promise was made anew from what is in force");
+        self.node.events.pod(pod, Kind::Warning, "AllocationRebuilt", message);
+        Entry::new(guest, allocated)
+    }
+
+    /// Ends what runs for a pod that is no more.
+    fn end_orphan(&mut self, uid: String, sandboxes: Vec<Sandbox>) {
+        let runtime = self.node.runtime.clone();
+        self.workers.spawn(async move {
+            for sandbox in sandboxes {
+                tracing::info!(uid, sandbox = %sandbox.id, "ending what runs for a pod that is no more");
+                let mut wait = Duration::from_millis(100);
+                while let Err(error) = runtime.remove_sandbox(&sandbox.id).await {
+                    tracing::warn!(uid, %error, "it does not end, will try again");
+                    tokio::time::sleep(wait).await;
+                    wait = (wait * 2).min(Duration::from_secs(10));
+                }
+            }
+        });
+    }
+}

@@ -1,0 +1,91 @@
+//! What all pods of a node share.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
+use parking_lot::Mutex;
+use plumb_resize::rules::Rules;
+use plumb_runtime::Runtime;
+use tokio::sync::mpsc;
+
+use crate::Clock;
+use crate::desk::Desk;
+use crate::events::Recorder;
+use crate::specify::Place;
+use crate::worker::Message;
+
+/// What all pods of a node share.
+pub(crate) struct Node {
+    pub(crate) name: String,
+    pub(crate) client: Client,
+    pub(crate) runtime: Arc<dyn Runtime>,
+    /// The runtime's name, which ids of containers begin with.
+    pub(crate) runtime_name: String,
+    pub(crate) rules: Rules,
+    pub(crate) clock: Clock,
+    pub(crate) desk: Desk,
+    pub(crate) events: Recorder,
+    pub(crate) place: Place,
+    /// The node's addresses.
+    pub(crate) host: Vec<IpAddr>,
+    /// What memory the machine has, which scores of the out-of-memory killer are relative to.
+    pub(crate) memory: i64,
+    pub(crate) workers: Workers,
+}
+
+impl Node {
+    /// Where the logs of a pod are.
+    pub(crate) fn logs(&self, pod: &Pod) -> PathBuf {
+        crate::specify::log_folder(&self.place.log_root, pod)
+    }
+}
+
+/// The pods of a node that somebody works for, by uid.
+#[derive(Default)]
+pub(crate) struct Workers(Mutex<HashMap<String, Employed>>);
+
+struct Employed {
+    tell: mpsc::UnboundedSender<Message>,
+    pod: Arc<Pod>,
+}
+
+impl Workers {
+    /// Notes who works for a pod.
+    pub(crate) fn employ(&self, uid: &str, pod: Arc<Pod>, tell: mpsc::UnboundedSender<Message>) {
+        self.0.lock().insert(uid.to_owned(), Employed { tell, pod });
+    }
+
+    /// Tells whoever works for a pod; whether there is anybody.
+    pub(crate) fn tell(&self, uid: &str, message: Message) -> bool {
+        self.0.lock().get(uid).is_some_and(|employed| employed.tell.send(message).is_ok())
+    }
+
+    /// Tells everybody.
+    pub(crate) fn tell_all(&self, message: impl Fn() -> Message) {
+        for employed in self.0.lock().values() {
+            // One that has ended need not know.
+            let _ = employed.tell.send(message());
+        }
+    }
+
+    /// Notes how a pod is now.
+    pub(crate) fn show(&self, uid: &str, pod: Arc<Pod>) {
+        if let Some(employed) = self.0.lock().get_mut(uid) {
+            employed.pod = pod;
+        }
+    }
+
+    /// Notes that nobody works for a pod any more.
+    pub(crate) fn dismiss(&self, uid: &str) {
+        self.0.lock().remove(uid);
+    }
+
+    /// The pods, as they were last known.
+    pub(crate) fn pods(&self) -> Vec<Arc<Pod>> {
+        self.0.lock().values().map(|employed| employed.pod.clone()).collect()
+    }
+}

@@ -1,0 +1,105 @@
+//! Events about resizes, in the kubelet's words.
+
+use k8s_openapi::api::core::v1::{Pod, ResourceRequirements};
+use plumb_resize::admission::Verdict;
+use plumb_resize::aggregate::Role;
+use plumb_resize::list::quantity_of;
+use plumb_resize::pod::{PodResources, PodShape};
+use plumb_resize::resource::{Declared, Requirements, Resource};
+use plumb_resize::status::{Allocation, Outcome, Refusal};
+use serde::Serialize;
+
+use crate::book::{Answer, Guest};
+use crate::events::{Kind, Recorder};
+
+/// What the message of such an event carries.
+#[derive(Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Resize<'a> {
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    init_containers: Vec<Sized<'a>>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    containers: Vec<Sized<'a>>,
+    generation: i64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    error: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct Sized<'a> {
+    name: &'a str,
+    resources: ResourceRequirements,
+}
+
+impl<'a> Resize<'a> {
+    fn new(shape: &'a PodShape, resources: &PodResources, generation: i64) -> Self {
+        let sized = |wanted: fn(Role) -> bool| {
+            let all = shape.containers.iter().zip(&resources.containers);
+            all.filter(|(part, _)| wanted(part.role))
+                .map(|(part, size)| Sized { name: &part.name, resources: requirements(size) })
+                .collect()
+        };
+        Self {
+            init_containers: sized(|role| role != Role::Main),
+            containers: sized(|role| role == Role::Main),
+            generation,
+            error: None,
+        }
+    }
+
+    fn text(&self) -> String {
+        // Plain data with string keys always has a JSON form.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+}
+
+fn requirements(size: &Requirements) -> ResourceRequirements {
+    let list = |declared: &Declared| {
+        let amounts = Resource::ALL.into_iter().filter_map(|resource| {
+            let amount = declared[resource]?;
+            Some((resource.name().to_owned(), quantity_of(resource, amount).into()))
+        });
+        let amounts: std::collections::BTreeMap<_, _> = amounts.collect();
+        (!amounts.is_empty()).then_some(amounts)
+    };
+    ResourceRequirements { claims: None, limits: list(&size.limits), requests: list(&size.requests) }
+}
+
+/// Tells what was answered to a wish, if it is news.
+pub(crate) fn tell_answer(events: &Recorder, pod: &Pod, answer: &Answer) {
+    // What cannot be read is not answered.
+    let Ok(guest) = Guest::of(pod) else { return };
+    let wanted = Resize::new(&guest.shape, &guest.desired, guest.generation);
+    match answer.outcome {
+        Outcome::Started => {
+            events.pod(pod, Kind::Normal, "ResizeStarted", format!("Pod resize started: {}", wanted.text()));
+        }
+        Outcome::Refused(refusal) => {
+            let word = match (&answer.verdict, refusal) {
+                (Some(Verdict::Deferred(why)), _) => why.reason(),
+                _ => refusal.name().to_owned(),
+            };
+            let pending = answer.entry.allocation.pending.as_ref();
+            let wanted = Resize { error: pending.map(|pending| pending.message.as_str()), ..wanted };
+            let reason = match refusal {
+                Refusal::Deferred => "ResizeDeferred",
+                Refusal::Infeasible => "ResizeInfeasible",
+            };
+            events.pod(pod, Kind::Warning, reason, format!("Pod resize {word}: {}", wanted.text()));
+        }
+        Outcome::Withdrawn | Outcome::Unchanged => {}
+    }
+}
+
+/// Tells that a resize is in force.
+pub(crate) fn tell_completed(events: &Recorder, pod: &Pod, shape: &PodShape, allocation: &Allocation) {
+    let resize = Resize::new(shape, &allocation.allocated, allocation.generation);
+    events.pod(pod, Kind::Normal, "ResizeCompleted", format!("Pod resize completed: {}", resize.text()));
+}
+
+/// Tells what went wrong with carrying a resize out.
+pub(crate) fn tell_failed(events: &Recorder, pod: &Pod, shape: &PodShape, allocation: &Allocation) {
+    let resize = Resize::new(shape, &allocation.allocated, allocation.generation);
+    let resize = Resize { error: allocation.error.as_deref(), ..resize };
+    events.pod(pod, Kind::Warning, "ResizeError", format!("Pod resize error: {}", resize.text()));
+}

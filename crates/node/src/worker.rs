@@ -1,0 +1,516 @@
+//! One pod: asks for what it wants, looks at what is there, does what is decided, and tells the API.
+//!
+//! ```text
+//!   message ▸ ask ▸ look ▸ decide ▸ tell ▸ act ▸ look again, until nothing is left to do
+//! ```
+//!
+//! A worker remembers nothing that it could not do without: what is promised is in the journal, what runs is the
+//! runtime's to say. Whatever takes long (ending a container, fetching an image, telling the API) is done beside
+//! it and comes back as a [`Message`], so that news is never kept waiting.
+
+mod act;
+mod bury;
+mod hold;
+mod report;
+mod resize;
+mod stop;
+mod watch_over;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_resize::plan::{InForce, inherited, start_is_safe};
+use plumb_resize::pod::PodResources;
+use plumb_resize::resource::{PerResource, Requirements};
+use plumb_resize::status::Outcome;
+use plumb_runtime::types::ContainerId;
+use tokio::sync::mpsc;
+
+use crate::book::{Answer, Guest};
+use crate::desk::Trigger;
+use crate::journal::Entry;
+use crate::lifecycle::{Decision, Health, Phase, State, View, decide, phase};
+use crate::look::{self, Looked, Written, look};
+use crate::node::Node;
+use crate::publish::Told;
+use crate::resized;
+use crate::status::Known;
+use act::Fetch;
+use hold::Hold;
+use report::Report;
+use watch_over::Watched;
+
+/// How many times a worker acts before it looks at its messages again.
+const TURNS: usize = 64;
+/// How long it waits after something failed: twice as long each time, up to a bound.
+const FIRST_WAIT: Duration = Duration::from_millis(100);
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// What a worker is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// The pod as the API has it.
+    Pod(Arc<Pod>),
+    /// The API has it no more.
+    Deleted,
+    /// Something happened to its containers.
+    Happened,
+    /// One of its containers ran out of memory, though it may run on.
+    OutOfMemory(ContainerId),
+    /// There is a new answer to what it wants.
+    Answer(Box<Answer>, Trigger),
+    /// What could not be done may be tried again.
+    Again,
+    /// A container that was asked to end has ended.
+    Stopped(ContainerId),
+    /// An image was fetched, or this went wrong.
+    Pulled(String, Option<String>),
+    /// What was to be done after a container's start went wrong.
+    HookFailed(ContainerId, String),
+    /// What a container's probes say.
+    Health(ContainerId, Health),
+    /// What became of what was told to the API.
+    Told(Told),
+}
+
+/// What a worker does after a turn.
+enum Turn {
+    /// Look again at once.
+    Again,
+    /// Wait for a message, or for this long.
+    Wait(Option<Duration>),
+    /// Nothing is left of the pod.
+    Gone,
+}
+
+/// Whoever works for one pod.
+pub(crate) struct Worker {
+    node: Arc<Node>,
+    /// To itself, from what is done beside it.
+    tell: mpsc::UnboundedSender<Message>,
+    uid: String,
+    pod: Arc<Pod>,
+    guest: Guest,
+    entry: Entry,
+    /// Whether the desk has answered the spec as it is.
+    asked: bool,
+    looked: Looked,
+    written: Written,
+    watched: Vec<Watched>,
+    holds: Vec<Hold>,
+    stopping: BTreeSet<ContainerId>,
+    images: BTreeMap<String, Fetch>,
+    report: Report,
+    /// Why the pod as a whole is over, if its containers are not why.
+    because: Option<(String, String)>,
+    /// The pod is over: nothing of it is started again, and it holds no room.
+    over: bool,
+    /// It is to end: since when, and how long it has.
+    ends: Option<(Timestamp, Duration)>,
+    /// The API has it no more.
+    deleted: bool,
+    /// Nothing is left of it on this node.
+    buried: bool,
+    /// A resize is being carried out, of this generation.
+    resizing: Option<i64>,
+    /// How many attempts in a row have not brought a memory limit down.
+    stalled: u32,
+    /// How often in a row something failed.
+    failures: u32,
+}
+
+impl Worker {
+    /// Whoever works for a pod that is promised what `entry` says.
+    pub(crate) fn new(
+        node: Arc<Node>,
+        tell: mpsc::UnboundedSender<Message>,
+        pod: Arc<Pod>,
+        guest: Guest,
+        entry: Entry,
+    ) -> Self {
+        let count = guest.shape.containers.len();
+        let seen = look::empty(&guest.shape);
+        Self {
+            uid: pod.metadata.uid.clone().unwrap_or_default(),
+            node,
+            tell,
+            asked: false,
+            looked: Looked { seen, ..Looked::default() },
+            written: Written::default(),
+            watched: (0..count).map(|_| Watched::default()).collect(),
+            holds: vec![Hold::default(); count],
+            stopping: BTreeSet::new(),
+            images: BTreeMap::new(),
+            report: Report::default(),
+            because: None,
+            over: is_over(&pod),
+            ends: None,
+            deleted: false,
+            buried: false,
+            resizing: None,
+            stalled: 0,
+            failures: 0,
+            pod,
+            guest,
+            entry,
+        }
+    }
+
+    /// The same, for a pod that is not taken in.
+    pub(crate) fn turned_away(mut self, reason: String, message: String) -> Self {
+        self.because = Some((reason, message));
+        self.over = true;
+        self
+    }
+
+    /// Works until nothing is left of the pod.
+    pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
+        self.take_ending();
+        'work: loop {
+            // What a pass needs in memory is given back while nothing happens.
+            let wait = Box::pin(self.pass()).await;
+            let message = match wait {
+                Turn::Gone => break,
+                Turn::Again => inbox.try_recv().ok(),
+                Turn::Wait(None) => match inbox.recv().await {
+                    Some(message) => Some(message),
+                    None => break 'work,
+                },
+                Turn::Wait(Some(wait)) => match tokio::time::timeout(wait, inbox.recv()).await {
+                    Ok(Some(message)) => Some(message),
+                    Ok(None) => break 'work,
+                    Err(_) => None,
+                },
+            };
+            let mut next = message;
+            while let Some(message) = next {
+                self.take(message);
+                next = inbox.try_recv().ok();
+            }
+        }
+        self.node.workers.dismiss(&self.uid);
+    }
+
+    /// Takes a message in.
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Pod(pod) => self.take_pod(pod),
+            Message::Deleted => {
+                self.deleted = true;
+                self.take_ending();
+            }
+            Message::Happened => {}
+            Message::OutOfMemory(id) => self.tell_out_of_memory(&id),
+            Message::Answer(answer, trigger) => self.answered(*answer, Some(trigger)),
+            Message::Again => self.asked = false,
+            Message::Stopped(id) => {
+                self.stopping.remove(&id);
+            }
+            Message::Pulled(image, error) => self.take_image(&image, error),
+            Message::HookFailed(id, message) => self.take_failed_hook(&id, &message),
+            Message::Health(id, health) => self.take_health(&id, health),
+            Message::Told(told) => self.take_told(told),
+        }
+    }
+
+    /// Takes the pod as it is now, if that is news.
+    fn take_pod(&mut self, pod: Arc<Pod>) {
+        if !is_newer(&pod, &self.pod) {
+            return;
+        }
+        match Guest::of(&pod) {
+            Ok(guest) => {
+                if guest.desired != self.guest.desired || guest.generation != self.guest.generation {
+                    self.asked = false;
+                }
+                self.guest = guest;
+            }
+            // What was admitted once stays as it was.
+            Err(error) => tracing::warn!(%error, uid = self.uid, "a pod cannot be read any more"),
+        }
+        self.pod = pod;
+        self.node.workers.show(&self.uid, self.pod.clone());
+        self.take_ending();
+    }
+
+    /// Notes that the pod is to end, and how long it has.
+    fn take_ending(&mut self) {
+        let meta = &self.pod.metadata;
+        let spec_grace = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
+        let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
+        if let Some(deletion) = meta.deletion_timestamp.as_ref().map(|time| time.0) {
+            let grace = meta.deletion_grace_period_seconds.or(spec_grace).unwrap_or(30);
+            // The time of deletion is when the grace will have run out.
+            let since = deletion.saturating_sub(SignedDuration::from_secs(grace)).unwrap_or(deletion);
+            self.ends = Some((since, seconds(grace)));
+        } else if self.deleted && self.ends.is_none() {
+            self.ends = Some(((self.node.clock)(), seconds(spec_grace.unwrap_or(30))));
+        }
+    }
+
+    /// Does all there is to do now.
+    async fn pass(&mut self) -> Turn {
+        for _ in 0..TURNS {
+            match self.turn().await {
+                Ok(Turn::Again) => {}
+                Ok(turn) => {
+                    self.failures = 0;
+                    return turn;
+                }
+                Err(error) => {
+                    self.failures = self.failures.saturating_add(1);
+                    let wait = FIRST_WAIT
+                        .saturating_mul(1 << self.failures.saturating_sub(1).min(10))
+                        .min(LONGEST_WAIT);
+                    tracing::warn!(uid = self.uid, pod = self.guest.name, error, ?wait, "will try again");
+                    return Turn::Wait(Some(wait));
+                }
+            }
+        }
+        Turn::Again
+    }
+
+    async fn turn(&mut self) -> Result<Turn, String> {
+        if self.buried {
+            return Ok(if self.deleted { Turn::Gone } else { self.let_go().await? });
+        }
+        self.ask().await?;
+        self.look().await?;
+        self.enforce_deadline();
+        let in_force = self.in_force();
+        let actual = in_force.resources(&self.guest.shape, &self.entry.allocation.allocated);
+        if !self.over {
+            self.node.desk.report(&self.uid, actual.clone()).await;
+        }
+        self.watch_over();
+        let decision = self.decide(&in_force);
+        let phase = self.phase();
+        self.explain(&decision);
+        self.publish(phase, &actual);
+        if phase.is_final() && !self.over && !self.runs() {
+            self.over = true;
+            self.node.desk.release(&self.uid, Trigger::PodTerminated).await;
+        }
+        if !decision.actions.is_empty() {
+            return self.act(&decision).await.map(|()| Turn::Again);
+        }
+        if self.ends.is_some() && !self.runs() && self.stopping.is_empty() {
+            return self.bury().await;
+        }
+        let wake = self.wake(decision.wake);
+        if self.ends.is_none() && !self.over && self.node.rules.resize {
+            return self.resize(in_force, wake).await;
+        }
+        Ok(Turn::Wait(wake))
+    }
+
+    /// Asks the desk about the spec, if it has not answered it yet.
+    async fn ask(&mut self) -> Result<(), String> {
+        if self.asked || self.over || self.ends.is_some() {
+            return Ok(());
+        }
+        let Guest { desired, generation, .. } = &self.guest;
+        let answer = self.node.desk.ask(&self.uid, desired.clone(), *generation).await;
+        match answer.map_err(|error| error_chain(&error))? {
+            Some(answer) => self.answered(answer, None),
+            None => tracing::debug!(uid = self.uid, "the desk does not know this pod"),
+        }
+        self.asked = true;
+        Ok(())
+    }
+
+    /// Takes an answer of the desk.
+    fn answered(&mut self, answer: Answer, trigger: Option<Trigger>) {
+        resized::tell_answer(&self.node.events, &self.pod, &answer);
+        if let Some(trigger) = trigger {
+            tracing::debug!(uid = self.uid, trigger = trigger.name(), "a resize that waited was answered");
+        }
+        if answer.outcome == Outcome::Started {
+            self.resizing = Some(answer.entry.allocation.generation);
+            self.stalled = 0;
+        }
+        self.entry = answer.entry;
+    }
+
+    /// Looks at what the runtime has of the pod.
+    async fn look(&mut self) -> Result<(), String> {
+        let allocated = &self.entry.allocation.allocated;
+        let promised: Vec<Requirements> = inherited(allocated).collect();
+        let pod = self.guest.shape.cgroup(allocated);
+        let Self { node, uid, guest, written, .. } = self;
+        let looked = look(&*node.runtime, uid, &guest.shape, written, &promised, pod).await;
+        self.looked = looked.map_err(|error| format!("looking at the containers: {error}"))?;
+        Ok(())
+    }
+
+    /// What is in force.
+    fn in_force(&self) -> InForce {
+        let containers = self.looked.seen.containers.iter();
+        let containers = containers.map(|seen| seen.as_ref().and_then(|seen| seen.in_force)).collect();
+        let pod =
+            self.looked.pod.unwrap_or_else(|| self.guest.shape.cgroup(&self.entry.allocation.allocated));
+        InForce { containers, pod }
+    }
+
+    /// Ends a pod that has been active for longer than it may.
+    fn enforce_deadline(&mut self) {
+        let Some(deadline) = self.deadline().filter(|_| !self.over && self.ends.is_none()) else { return };
+        if (self.node.clock)() < deadline || self.because.is_some() {
+            return;
+        }
+        let message = "Pod was active on the node longer than the specified deadline";
+        self.because = Some(("DeadlineExceeded".to_owned(), message.to_owned()));
+        self.node.events.pod(&self.pod, crate::events::Kind::Normal, "DeadlineExceeded", message);
+    }
+
+    /// When the pod has to be over.
+    fn deadline(&self) -> Option<Timestamp> {
+        let seconds = self.pod.spec.as_ref()?.active_deadline_seconds?;
+        let since = self.pod.status.as_ref()?.start_time.as_ref()?.0;
+        since.checked_add(SignedDuration::from_secs(seconds)).ok()
+    }
+
+    fn decide(&self, in_force: &InForce) -> Decision {
+        let none = PodSpec::default();
+        let now = (self.node.clock)();
+        let may_start = self.may_start(in_force);
+        decide(View {
+            spec: self.pod.spec.as_ref().unwrap_or(&none),
+            shape: &self.guest.shape,
+            seen: &self.looked.seen,
+            health: &self.health(),
+            stopping: &self.stopping,
+            restarting: &self.entry.restarting,
+            not_before: &self.not_before(),
+            may_start: &may_start,
+            ends: self.ends.is_some() || self.over || self.because.is_some(),
+            now,
+        })
+    }
+
+    /// Whether there is room for each container within the pod now.
+    fn may_start(&self, in_force: &InForce) -> Vec<bool> {
+        let allocated = &self.entry.allocation.allocated;
+        let declared = declared_by_pod(allocated);
+        let starts = inherited(allocated).enumerate();
+        starts.map(|(container, to)| start_is_safe(in_force, container, to, declared)).collect()
+    }
+
+    /// Where the pod is in its life.
+    fn phase(&self) -> Phase {
+        if self.because.is_some() && !self.runs() {
+            return Phase::Failed;
+        }
+        if let Some(phase) = final_phase(&self.pod) {
+            return phase;
+        }
+        let none = PodSpec::default();
+        let spec = self.pod.spec.as_ref().unwrap_or(&none);
+        let seen = phase(spec, &self.guest.shape, &self.looked.seen, &self.entry.restarting);
+        if self.runs() {
+            // It is over when nothing of it runs any more, sidecars included.
+            return if seen.is_final() { Phase::Running } else { seen };
+        }
+        if self.ends.is_none() || seen.is_final() {
+            return seen;
+        }
+        // Asked to end, and has: nothing is started again, whatever its policy says.
+        let codes = self.looked.seen.containers.iter().flatten().map(|seen| seen.exit_code());
+        let codes: Vec<Option<i32>> = codes.collect();
+        match () {
+            () if codes.is_empty() => seen,
+            () if codes.iter().all(|code| *code == Some(0)) => Phase::Succeeded,
+            () => Phase::Failed,
+        }
+    }
+
+    /// Whether anything of the pod runs, or may be about to.
+    fn runs(&self) -> bool {
+        let containers = self.looked.seen.containers.iter().flatten();
+        containers.into_iter().any(|seen| !matches!(seen.state, State::Exited { .. }))
+            || self.looked.seen.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready)
+    }
+
+    fn known<'a>(&'a self, parts: Parts<'a>) -> Known<'a> {
+        Known {
+            pod: &self.pod,
+            shape: &self.guest.shape,
+            seen: &self.looked.seen,
+            health: parts.health,
+            waiting: parts.waiting,
+            phase: parts.phase,
+            because: self.because.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str())),
+            desired: &self.guest.desired,
+            allocation: &self.entry.allocation,
+            actual: parts.actual,
+            rules: &self.node.rules,
+            host: &self.node.host,
+            runtime: &self.node.runtime_name,
+            now: (self.node.clock)(),
+        }
+    }
+
+    /// How long to wait for whatever comes first: what is due in the pod's life, its deadline, another attempt to
+    /// tell the API.
+    fn wake(&self, due: Option<Timestamp>) -> Option<Duration> {
+        let now = (self.node.clock)();
+        let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
+        let deadline = self.deadline().filter(|_| !self.over && self.because.is_none());
+        let holds = self.holds.iter().filter_map(|hold| hold.due()).filter(|at| *at > now);
+        let at = due.into_iter().chain(deadline).chain(holds).min().map(until);
+        at.into_iter().chain(self.report.retry_after()).min()
+    }
+}
+
+/// What of [`Known`] is worked out for the occasion.
+#[derive(Clone, Copy)]
+struct Parts<'a> {
+    health: &'a [Health],
+    waiting: &'a [Option<crate::status::Waiting>],
+    phase: Phase,
+    actual: &'a PodResources,
+}
+
+/// Which limits the pod declares as a whole, so that its containers share them.
+fn declared_by_pod(resources: &PodResources) -> PerResource<bool> {
+    PerResource::of(|r| resources.pod.is_some_and(|pod| pod.limits[r].is_some_and(|limit| limit > 0)))
+}
+
+/// The phase of a pod of which the API says that it is over.
+fn final_phase(pod: &Pod) -> Option<Phase> {
+    match pod.status.as_ref()?.phase.as_deref()? {
+        "Succeeded" => Some(Phase::Succeeded),
+        "Failed" => Some(Phase::Failed),
+        _ => None,
+    }
+}
+
+/// Whether the API says that a pod is over. What is over stays over.
+pub(crate) fn is_over(pod: &Pod) -> bool {
+    final_phase(pod).is_some()
+}
+
+/// Whether one is a later state of a pod than the other. Resource versions are compared as the numbers they are;
+/// where they are not, what comes later is later.
+fn is_newer(new: &Pod, old: &Pod) -> bool {
+    let version = |pod: &Pod| pod.metadata.resource_version.as_ref()?.parse::<u64>().ok();
+    match (version(new), version(old)) {
+        (Some(new), Some(old)) => new > old,
+        _ => true,
+    }
+}
+
+/// An error with what caused it.
+pub(crate) fn error_chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(": ");
+        text.push_str(&error.to_string());
+        cause = error.source();
+    }
+    text
+}

@@ -1,0 +1,349 @@
+//! Doing what was decided about a pod's life.
+
+use k8s_openapi::api::core::v1::Container;
+use plumb_resize::plan::inherited;
+use plumb_resize::resource::Requirements;
+use plumb_runtime::Error;
+use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
+
+use super::{Message, Worker, error_chain};
+use crate::events::Kind;
+use crate::lifecycle::{Action, ContainerSeen, Decision, State, containers};
+use crate::look::MADE_WITH;
+use crate::readback;
+use crate::specify;
+use crate::status::Waiting;
+
+/// How fetching an image goes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Fetch {
+    /// It is being fetched.
+    UnderWay,
+    /// It was, for a start that is yet to come.
+    Here,
+}
+
+/// A container could not be started: one word for its status and its event, and more for people.
+pub(super) struct NotStarted {
+    reason: &'static str,
+    event: &'static str,
+    message: String,
+    /// What it is called while the next attempt is waited for.
+    later: Option<&'static str>,
+}
+
+impl NotStarted {
+    fn new(reason: &'static str, message: impl ToString) -> Self {
+        Self { reason, event: "Failed", message: message.to_string(), later: None }
+    }
+}
+
+impl Worker {
+    /// Does what was decided, in its order; the first failure ends it.
+    pub(super) async fn act(&mut self, decision: &Decision) -> Result<(), String> {
+        for action in &decision.actions {
+            match *action {
+                Action::MakeSandbox { attempt } => self.make_sandbox(attempt).await?,
+                Action::Start { container, attempt } => self.start(container, attempt).await?,
+                Action::Resume { container } => self.resume(container).await?,
+                Action::Stop { container, why } => self.stop(container, why),
+                Action::StopSandbox => self.stop_sandbox().await?,
+            }
+        }
+        Ok(())
+    }
+
+    async fn make_sandbox(&mut self, attempt: u32) -> Result<(), String> {
+        let class = self.guest.shape.qos;
+        let cgroup = self.guest.shape.cgroup(&self.entry.allocation.allocated);
+        let config = specify::sandbox(&self.pod, class, attempt, readback::of_pod(&cgroup), &self.node.place);
+        let made = match config {
+            Ok(config) => self.node.runtime.run_sandbox(config).await.map_err(|error| error.to_string()),
+            Err(error) => Err(error.to_string()),
+        };
+        match made {
+            Ok(_) => {
+                self.written.pod = Some(cgroup);
+                self.clear_old_sandboxes().await;
+                Ok(())
+            }
+            Err(error) => {
+                let message = format!("Failed to create pod sandbox: {error}");
+                self.node.events.pod(&self.pod, Kind::Warning, "FailedCreatePodSandBox", message);
+                Err(format!("making a sandbox: {error}"))
+            }
+        }
+    }
+
+    /// Removes the sandboxes before the newest; what ran in them has ended with them.
+    async fn clear_old_sandboxes(&self) {
+        for id in &self.looked.old_sandboxes {
+            if let Err(error) = self.node.runtime.remove_sandbox(id).await {
+                tracing::warn!(uid = self.uid, %error, "an old sandbox stays");
+            }
+        }
+    }
+
+    async fn stop_sandbox(&mut self) -> Result<(), String> {
+        let Some(sandbox) = &self.looked.seen.sandbox else { return Ok(()) };
+        let stopped = self.node.runtime.stop_sandbox(&sandbox.id).await;
+        stopped.map_err(|error| format!("stopping the sandbox: {error}"))
+    }
+
+    /// Makes and starts a container.
+    async fn start(&mut self, position: usize, attempt: u32) -> Result<(), String> {
+        let Some(container) = self.container(position).cloned() else { return Ok(()) };
+        let Some(sandbox) = self.looked.seen.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
+            return Ok(());
+        };
+        let image = match self.image(&container).await {
+            Ok(Some(image)) => image,
+            // It is being fetched; whoever does says when it is here.
+            Ok(None) => return Ok(()),
+            Err(failed) => return Ok(self.not_started(position, failed)),
+        };
+        let to = self.promised(position);
+        let made = self.make(&sandbox, &container, position, attempt, to, &image).await;
+        match made {
+            Ok(id) => {
+                self.written.containers.insert(id.clone(), to);
+                self.set_going(position, attempt, &id).await
+            }
+            Err(failed) => Ok(self.not_started(position, failed)),
+        }
+    }
+
+    /// What a container is promised, as its cgroup gets it.
+    fn promised(&self, position: usize) -> Requirements {
+        inherited(&self.entry.allocation.allocated).nth(position).unwrap_or_default()
+    }
+
+    fn container(&self, position: usize) -> Option<&Container> {
+        self.pod.spec.as_ref().and_then(|spec| containers(spec).nth(position))
+    }
+
+    /// Makes a container, with all that it needs.
+    async fn make(
+        &self,
+        sandbox: &SandboxId,
+        container: &Container,
+        position: usize,
+        attempt: u32,
+        to: Requirements,
+        image: &Image,
+    ) -> Result<ContainerId, NotStarted> {
+        let config = self.specify(container, position, attempt, to, image).await;
+        let config = config.map_err(|error| NotStarted::new("CreateContainerConfigError", error))?;
+        match self.node.runtime.create_container(sandbox, config).await {
+            Ok(id) => {
+                let message = format!("Container created: {}", container.name);
+                self.node.events.container(&self.pod, &container.name, Kind::Normal, "Created", message);
+                Ok(id)
+            }
+            // An attempt before this one got that far and was not told.
+            Err(Error::AlreadyExists { id, .. }) => Ok(id.into()),
+            Err(error) => Err(NotStarted::new("CreateContainerError", error)),
+        }
+    }
+
+    async fn specify(
+        &self,
+        container: &Container,
+        position: usize,
+        attempt: u32,
+        to: Requirements,
+        image: &Image,
+    ) -> Result<ContainerConfig, String> {
+        let mut resources = readback::of_container(&to);
+        let allocated = &self.entry.allocation.allocated;
+        let score =
+            specify::oom_score_adj(&self.pod, &self.guest.shape, allocated, position, self.node.memory);
+        resources.oom_score_adj = Some(score);
+        let (env, mounts) = (Vec::new(), Vec::new());
+        let config = specify::container(&self.pod, container, attempt, resources, image, env, mounts);
+        let mut config = config.map_err(|error| error_chain(&error))?;
+        // Plain data of our own types always has a JSON form.
+        let made_with = serde_json::to_string(&to).unwrap_or_default();
+        config.annotations.insert(MADE_WITH.to_owned(), made_with);
+        Ok(config)
+    }
+
+    /// Starts a container that is made.
+    async fn resume(&mut self, position: usize) -> Result<(), String> {
+        let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
+        let Some((id, attempt)) = seen.map(|seen| (seen.id.clone(), seen.attempt)) else { return Ok(()) };
+        self.set_going(position, attempt, &id).await
+    }
+
+    async fn set_going(&mut self, position: usize, attempt: u32, id: &ContainerId) -> Result<(), String> {
+        if let Err(error) = self.node.runtime.start_container(id).await {
+            self.not_started(position, NotStarted::new("RunContainerError", error));
+            // What was made and does not start is no use; the next attempt makes another.
+            let removed = self.node.runtime.remove_container(id).await;
+            return removed.map_err(|error| format!("removing a container that did not start: {error}"));
+        }
+        let name = self.name_of(position).to_owned();
+        let message = format!("Container started: {name}");
+        self.node.events.container(&self.pod, &name, Kind::Normal, "Started", message);
+        let asked_to = self.entry.restarting.contains(&name);
+        let ran = self.looked.seen.containers.get(position).and_then(Option::as_ref).and_then(ran);
+        if let Some(hold) = self.holds.get_mut(position) {
+            hold.started(ran.filter(|_| attempt > 0 && !asked_to));
+        }
+        if asked_to {
+            let noted =
+                self.node.desk.note(&self.uid, |entry| entry.restarting.retain(|other| *other != name));
+            if let Some(entry) = noted.await.map_err(|error| error_chain(&error))? {
+                self.entry = entry;
+            }
+        }
+        self.after_start(position, id);
+        self.clear_stale().await;
+        Ok(())
+    }
+
+    /// Does what a container wants done after its start, beside everything else.
+    fn after_start(&self, position: usize, id: &ContainerId) {
+        let hook = self
+            .container(position)
+            .and_then(|container| container.lifecycle.as_ref())
+            .and_then(|lifecycle| lifecycle.post_start.clone());
+        let Some(hook) = hook else { return };
+        let (runtime, id, tell) = (self.node.runtime.clone(), id.clone(), self.tell.clone());
+        tokio::spawn(async move {
+            if let Some(error) = crate::hook::run(&*runtime, &id, &hook).await {
+                // A worker that has ended need not know.
+                let _ = tell.send(Message::HookFailed(id, error));
+            }
+        });
+    }
+
+    /// A container whose hook failed is ended, and started again as its policy says.
+    pub(super) fn take_failed_hook(&mut self, id: &ContainerId, message: &str) {
+        let seen = self
+            .looked
+            .seen
+            .containers
+            .iter()
+            .position(|seen| seen.as_ref().is_some_and(|seen| seen.id == *id && seen.runs()));
+        let Some(position) = seen else { return };
+        let name = self.name_of(position).to_owned();
+        self.node.events.container(&self.pod, &name, Kind::Warning, "FailedPostStartHook", message);
+        self.stop(position, crate::lifecycle::Stopping::HookFailed);
+    }
+
+    /// Removes containers that nobody needs any more.
+    async fn clear_stale(&self) {
+        for id in &self.looked.seen.stale {
+            if let Err(error) = self.node.runtime.remove_container(id).await {
+                tracing::warn!(uid = self.uid, container = %id, %error, "an old container stays");
+            }
+        }
+    }
+
+    /// The image of a container, if it is here by now.
+    async fn image(&mut self, container: &Container) -> Result<Option<Image>, NotStarted> {
+        let name = container.image.clone().unwrap_or_default();
+        let runtime = self.node.runtime.clone();
+        let inspect = |error: Error| NotStarted::new("ImageInspectError", error);
+        let found = runtime.image_status(&name).await.map_err(inspect)?;
+        let policy = container.image_pull_policy.as_deref();
+        match (found, policy) {
+            (Some(image), policy) if policy != Some("Always") || image.pinned || self.pulled(&name) => {
+                Ok(Some(image))
+            }
+            (None, Some("Never")) => Err(NotStarted {
+                event: "ErrImageNeverPull",
+                ..NotStarted::new(
+                    "ErrImageNeverPull",
+                    format!("Container image {name:?} is not present with pull policy of Never"),
+                )
+            }),
+            _ => {
+                self.pull(name);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Whether an image was fetched for this start.
+    fn pulled(&mut self, name: &str) -> bool {
+        let here = self.images.get(name) == Some(&Fetch::Here);
+        if here {
+            self.images.remove(name);
+        }
+        here
+    }
+
+    /// Fetches an image, beside everything else.
+    fn pull(&mut self, name: String) {
+        if self.images.insert(name.clone(), Fetch::UnderWay) == Some(Fetch::UnderWay) {
+            return;
+        }
+        self.node.events.pod(&self.pod, Kind::Normal, "Pulling", format!("Pulling image {name:?}"));
+        let (runtime, tell) = (self.node.runtime.clone(), self.tell.clone());
+        tokio::spawn(async move {
+            let error = runtime.pull_image(&name).await.err().map(|error| error.to_string());
+            // A worker that has ended need not know.
+            let _ = tell.send(Message::Pulled(name, error));
+        });
+    }
+
+    /// Takes what became of an image that was to be fetched.
+    pub(super) fn take_image(&mut self, image: &str, error: Option<String>) {
+        self.images.remove(image);
+        let Some(error) = error else {
+            self.images.insert(image.to_owned(), Fetch::Here);
+            self.node.events.pod(
+                &self.pod,
+                Kind::Normal,
+                "Pulled",
+                format!("Successfully pulled image {image:?}"),
+            );
+            return;
+        };
+        let wants = |container: &Container| container.image.as_deref() == Some(image);
+        let spec = self.pod.spec.as_ref();
+        let positions: Vec<usize> = spec
+            .map(|spec| containers(spec).enumerate().filter(|(_, c)| wants(c)).map(|(at, _)| at).collect())
+            .unwrap_or_default();
+        for position in positions {
+            let runs = self.looked.seen.containers.get(position).and_then(Option::as_ref);
+            if !runs.is_some_and(ContainerSeen::runs) {
+                let message = format!("Failed to pull image {image:?}: {error}");
+                let failed = NotStarted {
+                    later: Some("ImagePullBackOff"),
+                    ..NotStarted::new("ErrImagePull", message)
+                };
+                self.not_started(position, failed);
+            }
+        }
+    }
+
+    /// Notes that a container could not be started.
+    fn not_started(&mut self, position: usize, failed: NotStarted) {
+        let NotStarted { reason, event, message, later } = failed;
+        let name = self.name_of(position).to_owned();
+        let text = if event == "Failed" { format!("Error: {message}") } else { message.clone() };
+        self.node.events.container(&self.pod, &name, Kind::Warning, event, text);
+        let later = later.map(|reason| Waiting {
+            reason: reason.to_owned(),
+            message: format!("Back-off pulling image: {message}"),
+        });
+        let waiting = Waiting { reason: reason.to_owned(), message };
+        let now = (self.node.clock)();
+        if let Some(hold) = self.holds.get_mut(position) {
+            hold.failed(waiting, later, now);
+        }
+    }
+}
+
+/// How long a container ran that has ended.
+fn ran(seen: &ContainerSeen) -> Option<jiff::SignedDuration> {
+    match &seen.state {
+        State::Exited { started, finished, .. } => {
+            Some(started.map_or(jiff::SignedDuration::ZERO, |started| finished.duration_since(started)))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,141 @@
+//! Containers that are left alone for a while: they keep ending, or could not be started.
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::Worker;
+use crate::events::Kind;
+use crate::lifecycle::{Backoff, Decision, State, containers, restarts_after};
+use crate::specify::pod_name;
+use crate::status::Waiting;
+
+/// Why and until when a container is left alone.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Hold {
+    /// How long it is left alone after it has ended.
+    backoff: Backoff,
+    /// It could not be started.
+    failure: Option<Failure>,
+    /// The attempt of which it was said that it is left alone.
+    told: Option<u32>,
+}
+
+#[derive(Clone, Debug)]
+struct Failure {
+    waiting: Waiting,
+    until: Timestamp,
+    backoff: Backoff,
+}
+
+impl Hold {
+    /// When something is due.
+    pub(super) fn due(&self) -> Option<Timestamp> {
+        self.failure.as_ref().map(|failure| failure.until)
+    }
+
+    /// It was started, after it had run for this long before.
+    pub(super) fn started(&mut self, ran: Option<SignedDuration>) {
+        self.failure = None;
+        if let Some(ran) = ran {
+            self.backoff = self.backoff.restarted(ran);
+        }
+    }
+
+    /// It could not be started, and is left alone for a while. `later` is what it is called when that happens again.
+    pub(super) fn failed(&mut self, waiting: Waiting, later: Option<Waiting>, now: Timestamp) {
+        let before = self.failure.take();
+        let backoff = before.as_ref().map(|failure| failure.backoff).unwrap_or_default();
+        let backoff = backoff.restarted(SignedDuration::ZERO);
+        let waiting = if before.is_some() { later.unwrap_or(waiting) } else { waiting };
+        self.failure = Some(Failure { waiting, until: backoff.until(now), backoff });
+    }
+}
+
+impl Worker {
+    /// Before when each container is not started.
+    pub(super) fn not_before(&self) -> Vec<Option<Timestamp>> {
+        let seen = self.looked.seen.containers.iter().map(Option::as_ref);
+        seen.zip(&self.holds)
+            .map(|(seen, hold)| {
+                if let Some(failure) = &hold.failure {
+                    return Some(failure.until);
+                }
+                match &seen?.state {
+                    State::Exited { finished, .. } if hold.backoff.waits() => {
+                        Some(hold.backoff.until(*finished))
+                    }
+                    _ => None,
+                }
+            })
+            .collect()
+    }
+
+    /// Why containers do not run that will.
+    pub(super) fn waiting(&self) -> Vec<Option<Waiting>> {
+        let now = (self.node.clock)();
+        let not_before = self.not_before();
+        (0..self.holds.len())
+            .map(|position| {
+                if let Some(failure) = self.holds.get(position).and_then(|hold| hold.failure.as_ref()) {
+                    return Some(failure.waiting.clone());
+                }
+                let at = not_before.get(position).copied().flatten().filter(|at| *at > now);
+                at.filter(|_| self.comes_back(position)).map(|_| self.crash_loop(position))
+            })
+            .collect()
+    }
+
+    /// Whether a container has ended and will be started again.
+    fn comes_back(&self, position: usize) -> bool {
+        let Some(spec) = self.pod.spec.as_ref().filter(|_| self.ends.is_none() && !self.over) else {
+            return false;
+        };
+        let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
+        let code = seen.and_then(crate::lifecycle::ContainerSeen::exit_code);
+        let container = containers(spec).nth(position);
+        container.zip(code).is_some_and(|(container, code)| restarts_after(spec, container, code))
+    }
+
+    fn crash_loop(&self, position: usize) -> Waiting {
+        let wait = self.holds.get(position).map_or(0, |hold| hold.backoff.wait().as_secs());
+        let name = self.name_of(position);
+        let message = format!(
+            "back-off {} restarting failed container={name} pod={}",
+            go_duration(wait),
+            pod_name(&self.pod)
+        );
+        Waiting { reason: "CrashLoopBackOff".to_owned(), message }
+    }
+
+    pub(super) fn name_of(&self, position: usize) -> &str {
+        self.guest.shape.containers.get(position).map(|part| part.name.as_str()).unwrap_or_default()
+    }
+
+    /// Says of containers that they are left alone, once for each time.
+    pub(super) fn explain(&mut self, decision: &Decision) {
+        if decision.wake.is_none() {
+            return;
+        }
+        let now = (self.node.clock)();
+        let not_before = self.not_before();
+        for (position, at) in not_before.into_iter().enumerate() {
+            if at.is_none_or(|at| at <= now) || !self.comes_back(position) {
+                continue;
+            }
+            let attempt = self.looked.seen.containers.get(position).and_then(Option::as_ref);
+            let attempt = attempt.map(|seen| seen.attempt);
+            let name = self.name_of(position).to_owned();
+            let Some(hold) = self.holds.get_mut(position).filter(|hold| hold.told != attempt) else {
+                continue;
+            };
+            hold.told = attempt;
+            let message =
+                format!("Back-off restarting failed container {name} in pod {}", pod_name(&self.pod));
+            self.node.events.container(&self.pod, &name, Kind::Warning, "BackOff", message);
+        }
+    }
+}
+
+/// A number of seconds as Go prints it: `10s`, `1m20s`, `5m0s`.
+fn go_duration(seconds: i64) -> String {
+    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
+}

@@ -1,0 +1,312 @@
+//! Carrying out what was promised: the plan, step by step.
+//!
+//! Every turn plans anew from what is in force, so a plan that was broken off, by a failure, a crash or another
+//! wish, needs no undoing. Memory is lowered as far as it is safe, and the rest of the way once memory is given up;
+//! cpu does not wait for that.
+
+use std::time::Duration;
+
+use plumb_resize::memory::{Lowering, Next};
+use plumb_resize::plan::{InForce, Step, plan};
+use plumb_resize::pod::{PodCgroup, PodResources};
+use plumb_resize::resource::{Requirements, Resource};
+use plumb_runtime::Error;
+use plumb_runtime::types::{ContainerId, LinuxResources, Resources};
+
+use super::{Turn, Worker, error_chain};
+use crate::lifecycle::Stopping;
+use crate::{readback, resized};
+
+/// How long memory of a whole pod, which cannot be reclaimed by itself, is waited for.
+const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
+
+/// How far steps were carried out.
+enum Carried {
+    /// All of them, or as far as they go until something else has happened.
+    Out,
+    /// Memory is in use that is to be given up; look again after this long.
+    WaitsForMemory { after: Duration, why: String },
+}
+
+/// What is to be done about a limit that goes down.
+enum Lower {
+    /// Set it to this, which is as low as it is to be.
+    To(Option<i64>),
+    /// Set it to this, which is as low as is safe.
+    Towards(i64),
+    /// Have memory given back first.
+    Reclaim,
+    /// Leave it for now.
+    Wait(Duration),
+}
+
+impl Worker {
+    /// Carries out what was promised and is not in force.
+    pub(super) async fn resize(&mut self, now: InForce, wake: Option<Duration>) -> Result<Turn, String> {
+        let allocated = self.entry.allocation.allocated.clone();
+        let steps = plan(&self.guest.shape, &now, &allocated);
+        if steps.is_empty() {
+            self.completed().await?;
+            return Ok(Turn::Wait(wake));
+        }
+        self.resizing.get_or_insert(self.entry.allocation.generation);
+        let mut then = now;
+        let wait = match self.carry_out(&steps, &mut then).await {
+            Ok(Carried::Out) => None,
+            Ok(Carried::WaitsForMemory { after, why }) => {
+                let cpu = with_memory_as_it_is(&allocated, &then);
+                let steps = plan(&self.guest.shape, &then, &cpu);
+                let steps: Vec<Step> = steps.into_iter().filter_map(|step| cpu_of(step, &then)).collect();
+                self.carry_out(&steps, &mut then).await.map_err(|error| self.gave_way(error))?;
+                // What is about to be tried is not yet worth telling.
+                if !after.is_zero() {
+                    self.failed(why).await?;
+                }
+                Some(after)
+            }
+            Err(error @ (Error::FailedPrecondition(_) | Error::NotFound { .. })) => {
+                // Its containers are not what they were a moment ago.
+                return Err(self.gave_way(error));
+            }
+            Err(error) => {
+                let text = self.gave_way(error);
+                self.failed(text.clone()).await?;
+                return Err(text);
+            }
+        };
+        Ok(match wait {
+            _ if !self.stopping.is_empty() => Turn::Wait(wait.into_iter().chain(wake).min()),
+            Some(wait) => Turn::Wait(Some(wake.map_or(wait, |wake| wake.min(wait)))),
+            None => Turn::Again,
+        })
+    }
+
+    fn gave_way(&self, error: Error) -> String {
+        format!("resizing pod {}: {error}", self.guest.name)
+    }
+
+    /// Notes what went wrong; it is told once.
+    async fn failed(&mut self, message: String) -> Result<(), String> {
+        // How much is in use changes all the time; that it is too much is what counts.
+        let gist = |text: &str| text.split(" below current usage").next().unwrap_or_default().to_owned();
+        let known = self.entry.allocation.error.as_deref().map(gist);
+        if known == Some(gist(&message)) {
+            return Ok(());
+        }
+        let noted = self.node.desk.note(&self.uid, |entry| entry.allocation.failed(message)).await;
+        if let Some(entry) = noted.map_err(|error| error_chain(&error))? {
+            self.entry = entry;
+            resized::tell_failed(&self.node.events, &self.pod, &self.guest.shape, &self.entry.allocation);
+        }
+        Ok(())
+    }
+
+    /// Notes that everything that is promised is in force.
+    async fn completed(&mut self) -> Result<(), String> {
+        let settled: Vec<String> =
+            self.entry.restarting.iter().filter(|name| self.is_up(name)).cloned().collect();
+        if self.entry.allocation.error.is_some() || !settled.is_empty() {
+            let noted = self.node.desk.note(&self.uid, |entry| {
+                entry.allocation.carried_out();
+                entry.restarting.retain(|name| !settled.contains(name));
+            });
+            if let Some(entry) = noted.await.map_err(|error| error_chain(&error))? {
+                self.entry = entry;
+            }
+        }
+        // A container that was stopped for it is yet to be started.
+        if self.entry.restarting.is_empty() && self.resizing.take().is_some() {
+            self.stalled = 0;
+            resized::tell_completed(&self.node.events, &self.pod, &self.guest.shape, &self.entry.allocation);
+        }
+        Ok(())
+    }
+
+    /// Whether a container runs, and is not being ended.
+    fn is_up(&self, name: &str) -> bool {
+        let position = self.guest.shape.position(name);
+        let seen = position.and_then(|position| self.looked.seen.containers.get(position)?.as_ref());
+        seen.is_some_and(|seen| seen.runs() && !self.is_stopping(seen))
+    }
+
+    async fn carry_out(&mut self, steps: &[Step], now: &mut InForce) -> Result<Carried, Error> {
+        let mut stopped = false;
+        for step in steps {
+            match *step {
+                Step::Stop { container } => {
+                    self.stop_for_restart(container).await?;
+                    stopped = true;
+                }
+                // Those that were stopped first have to end; then it is a container's life that starts it.
+                _ if stopped => return Ok(Carried::Out),
+                Step::Start { .. } => return Ok(Carried::Out),
+                Step::Pod(to) => {
+                    if let Some(waits) = self.set_pod(now, to).await? {
+                        return Ok(waits);
+                    }
+                }
+                Step::Update { container, to } => {
+                    if let Some(waits) = self.set_container(now, container, to).await? {
+                        return Ok(waits);
+                    }
+                }
+            }
+        }
+        Ok(Carried::Out)
+    }
+
+    /// Ends a container that is started again with what it is promised; that is noted first.
+    async fn stop_for_restart(&mut self, position: usize) -> Result<(), Error> {
+        let name = self.name_of(position).to_owned();
+        if !self.entry.restarting.contains(&name) {
+            let noted = self.node.desk.note(&self.uid, |entry| entry.restarting.push(name)).await;
+            if let Some(entry) =
+                noted.map_err(|error| Error::failed("noting a restart", error_chain(&error)))?
+            {
+                self.entry = entry;
+            }
+        }
+        self.stop(position, Stopping::Resized);
+        Ok(())
+    }
+
+    async fn set_pod(&mut self, now: &mut InForce, to: PodCgroup) -> Result<Option<Carried>, Error> {
+        let Some(id) = self.looked.seen.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
+            return Ok(None);
+        };
+        let runtime = self.node.runtime.clone();
+        let mut set = to;
+        let mut waits = None;
+        if goes_down(now.pod.limits.memory, to.limits.memory) {
+            let usage = runtime.sandbox_stats(&id).await?.memory.working_set;
+            let (limit, why) = match self.lower(now.pod.limits.memory, to.limits.memory, usage) {
+                Lower::To(limit) => (limit, None),
+                Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
+                Lower::Reclaim => (now.pod.limits.memory, Some(POD_MEMORY_WAIT)),
+                Lower::Wait(after) => (now.pod.limits.memory, Some(after)),
+            };
+            set.limits.memory = limit;
+            waits = why.map(|after| {
+                let target = to.limits.memory.unwrap_or_default();
+                let why =
+                    format!("attempting to set pod memory limit ({target}) below current usage ({usage})");
+                Carried::WaitsForMemory { after, why: format!("cannot decrease memory limits: {why}") }
+            });
+        }
+        if set != now.pod {
+            runtime.update_sandbox_resources(&id, &readback::of_pod(&set)).await?;
+            self.written.pod = Some(set);
+            now.pod = set;
+        }
+        Ok(waits)
+    }
+
+    async fn set_container(
+        &mut self,
+        now: &mut InForce,
+        position: usize,
+        to: Requirements,
+    ) -> Result<Option<Carried>, Error> {
+        let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
+        let Some(id) = seen.map(|seen| seen.id.clone()) else { return Ok(None) };
+        let from = now.containers.get(position).copied().flatten().unwrap_or_default();
+        let mut set = to;
+        let mut waits = None;
+        if goes_down(from.limits.memory, to.limits.memory) {
+            let usage = self.node.runtime.container_stats(&id).await?.memory.working_set;
+            let (limit, why) = match self.lower(from.limits.memory, to.limits.memory, usage) {
+                Lower::To(limit) => (limit, None),
+                Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
+                Lower::Reclaim => {
+                    let surplus = usage.saturating_sub(to.limits.memory.unwrap_or(0).unsigned_abs());
+                    self.reclaim(&id, surplus).await;
+                    (from.limits.memory, Some(Duration::ZERO))
+                }
+                Lower::Wait(after) => (from.limits.memory, Some(after)),
+            };
+            set.limits.memory = limit;
+            waits = why.map(|after| {
+                let (name, target) = (self.name_of(position), to.limits.memory.unwrap_or_default());
+                let why = format!(
+                    "attempting to set container {name:?} memory limit ({target}) below current usage ({usage})"
+                );
+                Carried::WaitsForMemory { after, why: format!("cannot decrease memory limits: {why}") }
+            });
+            if waits.is_some() {
+                set.requests.memory = from.requests.memory;
+            }
+        }
+        if set != from {
+            self.update(&id, readback::of_container(&set)).await?;
+            self.written.containers.insert(id, set);
+            now.apply(&Step::Update { container: position, to: set });
+        }
+        Ok(waits)
+    }
+
+    async fn update(&self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
+        self.node.runtime.update_container_resources(id, &Resources::Linux(to)).await?;
+        Ok(())
+    }
+
+    /// Asks the kernel for memory back; what comes of it is seen at the next look.
+    async fn reclaim(&self, id: &ContainerId, bytes: u64) {
+        match self.node.runtime.reclaim_memory(id, bytes).await {
+            Ok(_) | Err(Error::Unsupported(_)) => {}
+            Err(error) => tracing::debug!(container = %id, %error, "memory was not reclaimed"),
+        }
+    }
+
+    /// Decides how far a limit goes down now.
+    fn lower(&mut self, from: Option<i64>, to: Option<i64>, usage: u64) -> Lower {
+        let Some(target) = to.filter(|limit| *limit > 0) else { return Lower::To(to) };
+        let usage = i64::try_from(usage).unwrap_or(i64::MAX);
+        let limit = from.filter(|limit| *limit > 0);
+        let next = Lowering { limit, target, usage, stalled: self.stalled }.next();
+        match next {
+            Next::Done => Lower::To(to),
+            Next::Set(limit) if limit == target => Lower::To(to),
+            Next::Set(limit) => {
+                self.stalled = 0;
+                Lower::Towards(limit)
+            }
+            Next::Reclaim(_) => {
+                self.stalled = self.stalled.saturating_add(1);
+                Lower::Reclaim
+            }
+            Next::Wait(after) => {
+                self.stalled = self.stalled.saturating_add(1);
+                Lower::Wait(after)
+            }
+        }
+    }
+}
+
+/// Whether a limit goes down; none is infinite.
+fn goes_down(from: Option<i64>, to: Option<i64>) -> bool {
+    let bound = |limit: Option<i64>| limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX);
+    bound(to) < bound(from)
+}
+
+/// What is promised, but with the memory that is in force.
+fn with_memory_as_it_is(promised: &PodResources, now: &InForce) -> PodResources {
+    let mut resources = promised.clone();
+    for (container, now) in resources.containers.iter_mut().zip(&now.containers) {
+        if let Some(now) = now {
+            *container = container.with(Resource::Memory, *now);
+        }
+    }
+    resources
+}
+
+/// A step without what it does to the pod's memory; nothing is restarted for cpu alone while memory is on its way.
+fn cpu_of(step: Step, now: &InForce) -> Option<Step> {
+    match step {
+        Step::Pod(mut to) => {
+            to.limits.memory = now.pod.limits.memory;
+            (to != now.pod).then_some(Step::Pod(to))
+        }
+        Step::Update { .. } => Some(step),
+        Step::Stop { .. } | Step::Start { .. } => None,
+    }
+}

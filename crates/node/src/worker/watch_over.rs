@@ -1,0 +1,92 @@
+//! How the pod's containers are, by their probes.
+
+use k8s_openapi::api::core::v1::{Container, ContainerStatus};
+use plumb_resize::aggregate::Role;
+use plumb_runtime::types::ContainerId;
+
+use super::Worker;
+use crate::events::Kind;
+use crate::lifecycle::{Health, Startup, containers};
+
+/// A container that is watched over while it runs.
+#[derive(Default)]
+pub(super) struct Watched {
+    id: Option<ContainerId>,
+    health: Health,
+}
+
+impl Worker {
+    /// What the probes say, by position.
+    pub(super) fn health(&self) -> Vec<Health> {
+        self.watched.iter().map(|watched| watched.health).collect()
+    }
+
+    /// Begins to probe what has begun to run, and ends with what has ended.
+    pub(super) fn watch_over(&mut self) {
+        let Some(spec) = self.pod.spec.clone() else { return };
+        for (position, container) in containers(&spec).enumerate() {
+            let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
+            let id = seen.filter(|seen| seen.runs()).map(|seen| seen.id.clone());
+            let before = self.watched.get(position).and_then(|watched| watched.id.clone());
+            if id == before {
+                continue;
+            }
+            let watched = match id {
+                Some(id) => self.begin(position, container, id),
+                None => Watched::default(),
+            };
+            if let Some(slot) = self.watched.get_mut(position) {
+                *slot = watched;
+            }
+        }
+    }
+
+    fn begin(&self, position: usize, container: &Container, id: ContainerId) -> Watched {
+        let health = self.told_health(position, &id).unwrap_or(Health {
+            startup: if container.startup_probe.is_some() { Startup::UnderWay } else { Startup::Over },
+            live: true,
+            ready: container.readiness_probe.is_none(),
+        });
+        Watched { id: Some(id), health }
+    }
+
+    /// What the API was told of a container that ran already when this agent was started.
+    fn told_health(&self, position: usize, id: &ContainerId) -> Option<Health> {
+        let status = self.pod.status.as_ref()?;
+        let part = self.guest.shape.containers.get(position)?;
+        let statuses = match part.role {
+            Role::Main => &status.container_statuses,
+            Role::Init | Role::Sidecar => &status.init_container_statuses,
+        };
+        let is_it = |told: &&ContainerStatus| {
+            told.name == part.name
+                && told.container_id.as_deref().and_then(|id| id.split_once("://")).map(|(_, id)| id)
+                    == Some(id.as_str())
+        };
+        let told = statuses.iter().flatten().find(is_it)?;
+        told.state.as_ref().and_then(|state| state.running.as_ref())?;
+        let startup = if told.started == Some(true) { Startup::Over } else { Startup::UnderWay };
+        Some(Health { startup, live: true, ready: told.ready })
+    }
+
+    /// Takes what the probes of a container say.
+    pub(super) fn take_health(&mut self, id: &ContainerId, health: Health) {
+        if let Some(watched) = self.watched.iter_mut().find(|watched| watched.id.as_ref() == Some(id)) {
+            watched.health = health;
+        }
+    }
+
+    /// Says that something in a container was killed for want of memory.
+    pub(super) fn tell_out_of_memory(&self, id: &ContainerId) {
+        let position = self
+            .looked
+            .seen
+            .containers
+            .iter()
+            .position(|seen| seen.as_ref().is_some_and(|seen| seen.id == *id));
+        let Some(position) = position else { return };
+        let name = self.name_of(position).to_owned();
+        let message = format!("A process of container {name} was killed because it ran out of memory");
+        self.node.events.container(&self.pod, &name, Kind::Warning, "OOMKilling", message);
+    }
+}
