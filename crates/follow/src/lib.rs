@@ -1,4 +1,10 @@
 //! Following the objects of a kind: what is there, and then what happens to it.
+//!
+//! ```text
+//!   list ──▶ Told::All ──▶ watch ──▶ Told::Put, Told::Gone ──▶ … (list again if history does not reach back)
+//! ```
+//!
+//! Everybody who watches the API does it with [`follow`]; what was told is kept in a [`Known`], or not at all.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;

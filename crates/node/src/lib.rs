@@ -12,12 +12,15 @@
 mod agent;
 pub mod book;
 mod desk;
+pub(crate) mod downward;
+pub mod env;
 mod events;
 mod hook;
 pub mod journal;
 pub mod lifecycle;
 mod look;
 mod node;
+pub mod objects;
 mod publish;
 pub mod readback;
 mod resized;

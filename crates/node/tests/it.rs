@@ -3,7 +3,10 @@
 
 mod it {
     mod book;
+    mod cluster;
+    mod env;
     mod journal;
     mod lifecycle;
+    mod objects;
     mod specify;
 }

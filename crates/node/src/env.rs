@@ -1,0 +1,203 @@
+//! A container's environment: what its spec says, with everything looked up that it refers to.
+
+use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
+use plumb_runtime::types::Env;
+
+use crate::downward::{self, Amounts};
+use crate::objects::{Content, Objects, Reference};
+use crate::specify::{ConfigError, expand, identity};
+
+/// What whoever runs a pod knows of it.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EnvFacts {
+    /// The pod's addresses, the first one its own.
+    pub pod_ips: Vec<IpAddr>,
+    /// The node's.
+    pub host_ips: Vec<IpAddr>,
+    /// What the node has to give to pods.
+    pub allocatable: Amounts,
+    /// Where pods reach the API server: host and port.
+    pub api_server: Option<(String, u16)>,
+}
+
+/// The variables of a container: those of whole objects, then its own in their order, then those that everybody
+/// has. Each name comes once; the last one counts.
+pub async fn environment(
+    objects: &Objects,
+    pod: &Pod,
+    container: &Container,
+    facts: &EnvFacts,
+) -> Result<Vec<Env>, ConfigError> {
+    let mut source = Source { objects, pod, container, facts, read: BTreeMap::new() };
+    let everybodys = api_server(facts);
+    let mut variables = Variables::default();
+    for whole in container.env_from.iter().flatten() {
+        let prefix = whole.prefix.as_deref().unwrap_or_default();
+        let named = [
+            whole.config_map_ref.as_ref().map(|map| (source.config_map(&map.name), map.optional)),
+            whole.secret_ref.as_ref().map(|secret| (source.secret(&secret.name), secret.optional)),
+        ];
+        for (reference, optional) in named.into_iter().flatten() {
+            let Some(content) = source.content(reference, optional).await? else { continue };
+            for (key, value) in &content.data {
+                variables.set(format!("{prefix}{key}"), text(key, value)?);
+            }
+        }
+    }
+    for variable in container.env.iter().flatten() {
+        let known = |name: &str| variables.get(name).or_else(|| everybodys.get(name).map(String::as_str));
+        let value = match variable {
+            EnvVar { value: Some(value), .. } if !value.is_empty() => Some(expand(value, known)),
+            EnvVar { value_from: Some(from), .. } => source.value(from).await?,
+            _ => Some(String::new()),
+        };
+        if let Some(value) = value {
+            variables.set(variable.name.clone(), value);
+        }
+    }
+    for (name, value) in &everybodys {
+        if variables.get(name).is_none() {
+            variables.set(name.clone(), value.clone());
+        }
+    }
+    Ok(variables.0)
+}
+
+/// Variables in the order in which they were first set.
+#[derive(Default)]
+struct Variables(Vec<Env>);
+
+impl Variables {
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0.iter().find(|env| env.name == name).map(|env| env.value.as_str())
+    }
+
+    fn set(&mut self, name: String, value: String) {
+        match self.0.iter_mut().find(|env| env.name == name) {
+            Some(env) => env.value = value,
+            None => self.0.push(Env { name, value }),
+        }
+    }
+}
+
+/// Where values come from.
+struct Source<'a> {
+    objects: &'a Objects,
+    pod: &'a Pod,
+    container: &'a Container,
+    facts: &'a EnvFacts,
+    /// What was read already, so that all variables of one object are of one moment.
+    read: BTreeMap<Reference, Arc<Content>>,
+}
+
+impl Source<'_> {
+    fn config_map(&self, name: &str) -> Reference {
+        Reference::config_map(identity(self.pod).0, name)
+    }
+
+    fn secret(&self, name: &str) -> Reference {
+        Reference::secret(identity(self.pod).0, name)
+    }
+
+    async fn content(
+        &mut self,
+        reference: Reference,
+        optional: Option<bool>,
+    ) -> Result<Option<Arc<Content>>, ConfigError> {
+        if let Some(content) = self.read.get(&reference) {
+            return Ok(Some(content.clone()));
+        }
+        match self.objects.read(&reference).await {
+            Ok(content) => {
+                self.read.insert(reference, content.clone());
+                Ok(Some(content))
+            }
+            Err(error) if error.is_not_found() && optional == Some(true) => Ok(None),
+            Err(error) => Err(ConfigError::Container(error.to_string())),
+        }
+    }
+
+    /// The value of a variable that comes from somewhere else; `None` if it may be missing and is.
+    async fn value(&mut self, from: &EnvVarSource) -> Result<Option<String>, ConfigError> {
+        if let Some(field) = &from.field_ref {
+            return self.field(field).map(Some).map_err(ConfigError::Container);
+        }
+        if let Some(resource) = &from.resource_field_ref {
+            let value = downward::resource(self.pod, Some(self.container), resource, &self.facts.allocatable);
+            return value.map(Some).map_err(ConfigError::Container);
+        }
+        let (reference, key, optional, kind) = match from {
+            EnvVarSource { config_map_key_ref: Some(map), .. } => {
+                (self.config_map(&map.name), &map.key, map.optional, "ConfigMap")
+            }
+            EnvVarSource { secret_key_ref: Some(secret), .. } => {
+                (self.secret(&secret.name), &secret.key, secret.optional, "Secret")
+            }
+            _ => return Err(ConfigError::Container("this source of a variable is not supported".to_owned())),
+        };
+        let place = format!("{}/{}", reference.namespace, reference.name);
+        let Some(content) = self.content(reference, optional).await? else { return Ok(None) };
+        match content.data.get(key) {
+            Some(value) => Ok(Some(text(key, value)?)),
+            None if optional == Some(true) => Ok(None),
+            None => Err(ConfigError::Container(format!("couldn't find key {key} in {kind} {place}"))),
+        }
+    }
+
+    fn field(&self, field: &ObjectFieldSelector) -> Result<String, String> {
+        let version = field.api_version.as_deref().filter(|version| !version.is_empty()).unwrap_or("v1");
+        if version != "v1" {
+            return Err(format!("unsupported pod version: {version}"));
+        }
+        let spec = self.pod.spec.as_ref();
+        let of_spec = |text: Option<&Option<String>>| text.cloned().flatten().unwrap_or_default();
+        let first = |addresses: &[IpAddr]| addresses.first().map(IpAddr::to_string).unwrap_or_default();
+        let all =
+            |addresses: &[IpAddr]| addresses.iter().map(IpAddr::to_string).collect::<Vec<_>>().join(",");
+        Ok(match field.field_path.as_str() {
+            "spec.nodeName" | "spec.host" => of_spec(spec.map(|spec| &spec.node_name)),
+            "spec.serviceAccountName" => of_spec(spec.map(|spec| &spec.service_account_name)),
+            "status.podIP" => first(&self.facts.pod_ips),
+            "status.podIPs" => all(&self.facts.pod_ips),
+            "status.hostIP" => first(&self.facts.host_ips),
+            "status.hostIPs" => all(&self.facts.host_ips),
+            path => {
+                return downward::metadata(self.pod, path)
+                    .unwrap_or_else(|| Err(format!("field label not supported: {path}")));
+            }
+        })
+    }
+}
+
+/// A value as text. The environment that the runtime takes is text, so nothing else can be had.
+fn text(key: &str, value: &[u8]) -> Result<String, ConfigError> {
+    let text = std::str::from_utf8(value);
+    let text = text.map_err(|_| ConfigError::Container(format!("the value of key {key} is not text")))?;
+    Ok(text.to_owned())
+}
+
+/// Where the API server is, in the words of the service `kubernetes`. Programs in pods find it by them.
+fn api_server(facts: &EnvFacts) -> BTreeMap<String, String> {
+    let Some((host, port)) = &facts.api_server else { return BTreeMap::new() };
+    let (address, tcp) = if host.contains(':') {
+        (host.clone(), format!("tcp://[{host}]:{port}"))
+    } else {
+        (host.clone(), format!("tcp://{host}:{port}"))
+    };
+    let port = port.to_string();
+    let variables = [
+        ("SERVICE_HOST".to_owned(), address.clone()),
+        ("SERVICE_PORT".to_owned(), port.clone()),
+        ("SERVICE_PORT_HTTPS".to_owned(), port.clone()),
+        ("PORT".to_owned(), tcp.clone()),
+        (format!("PORT_{port}_TCP"), tcp),
+        (format!("PORT_{port}_TCP_PROTO"), "tcp".to_owned()),
+        (format!("PORT_{port}_TCP_PORT"), port.clone()),
+        (format!("PORT_{port}_TCP_ADDR"), address),
+    ];
+    variables.into_iter().map(|(name, value)| (format!("KUBERNETES_{name}"), value)).collect()
+}

@@ -1,0 +1,184 @@
+//! A container's environment.
+
+use k8s_openapi::api::core::v1::Pod;
+use plumb_node::env::{EnvFacts, environment};
+use plumb_node::objects::Objects;
+use plumb_node::specify::ConfigError;
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, NODE};
+
+fn facts() -> EnvFacts {
+    EnvFacts {
+        pod_ips: vec!["10.0.0.5".parse().unwrap(), "fd00::5".parse().unwrap()],
+        host_ips: vec!["192.168.1.1".parse().unwrap()],
+        allocatable: serde_json::from_value(json!({ "cpu": "3500m", "memory": "4Gi" })).unwrap(),
+        api_server: None,
+    }
+}
+
+/// The variables of the first container of a pod.
+async fn variables(cluster: &Cluster, pod: &Pod) -> Result<Vec<(String, String)>, ConfigError> {
+    let objects = Objects::new(cluster.node());
+    let container = &pod.spec.as_ref().unwrap().containers[0];
+    let env = environment(&objects, pod, container, &facts()).await?;
+    Ok(env.into_iter().map(|env| (env.name, env.value)).collect())
+}
+
+/// A pod whose first container has these variables, bound to the node.
+async fn pod(cluster: &Cluster, container: Value) -> Pod {
+    let mut container = container;
+    (container["name"], container["image"]) = (json!("c"), json!("i"));
+    cluster
+        .pod(json!({ "serviceAccountName": "robot", "containers": [container, {
+        "name": "other", "image": "i", "resources": { "requests": { "memory": "100Mi" } },
+    }] }))
+        .await
+}
+
+fn pairs(expected: &[(&str, &str)]) -> Vec<(String, String)> {
+    expected.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
+}
+
+#[tokio::test]
+async fn variables_come_from_objects_and_from_each_other() {
+    let cluster = Cluster::start();
+    cluster.config_map("settings", json!({ "A": "1", "B": "2" })).await;
+    cluster.secret("keys", json!({ "token": "t" })).await;
+    let pod = pod(&cluster, json!({
+        "envFrom": [
+            { "configMapRef": { "name": "settings" }, "prefix": "CFG_" },
+            { "secretRef": { "name": "missing", "optional": true } },
+        ],
+        "env": [
+            { "name": "CFG_B", "value": "own" },
+            { "name": "TOKEN", "valueFrom": { "secretKeyRef": { "name": "keys", "key": "token" } } },
+            { "name": "NONE", "valueFrom": { "configMapKeyRef": { "name": "settings", "key": "x", "optional": true } } },
+            { "name": "URL", "value": "$(CFG_A)-$(TOKEN)-$(LATER)-$$(CFG_A)" },
+            { "name": "LATER", "value": "l" },
+            { "name": "EMPTY" },
+        ],
+    })).await;
+    let expected = [
+        ("CFG_A", "1"),
+        ("CFG_B", "own"),
+        ("TOKEN", "t"),
+        ("URL", "1-t-$(LATER)-$(CFG_A)"),
+        ("LATER", "l"),
+        ("EMPTY", ""),
+    ];
+    assert_eq!(variables(&cluster, &pod).await.unwrap(), pairs(&expected));
+}
+
+#[tokio::test]
+async fn a_pod_is_told_about_itself() {
+    let cluster = Cluster::start();
+    let fields = [
+        ("NAME", "metadata.name"),
+        ("NAMESPACE", "metadata.namespace"),
+        ("LABEL", "metadata.labels['app']"),
+        ("NO_LABEL", "metadata.labels['none']"),
+        ("NODE", "spec.nodeName"),
+        ("ACCOUNT", "spec.serviceAccountName"),
+        ("IP", "status.podIP"),
+        ("IPS", "status.podIPs"),
+        ("HOST", "status.hostIP"),
+    ];
+    let fields = fields
+        .map(|(name, path)| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } }));
+    let pod = pod(&cluster, json!({ "env": fields })).await;
+    let name = pod.metadata.name.clone().unwrap();
+    let expected = [
+        ("NAME", name.as_str()),
+        ("NAMESPACE", "default"),
+        ("LABEL", "web"),
+        ("NO_LABEL", ""),
+        ("NODE", NODE),
+        ("ACCOUNT", "robot"),
+        ("IP", "10.0.0.5"),
+        ("IPS", "10.0.0.5,fd00::5"),
+        ("HOST", "192.168.1.1"),
+    ];
+    assert_eq!(variables(&cluster, &pod).await.unwrap(), pairs(&expected));
+}
+
+#[tokio::test]
+async fn resources_are_counted_in_the_divisor_and_default_to_what_the_node_has() {
+    let cluster = Cluster::start();
+    let table = [
+        ("limits.cpu", None, None, "2"),
+        ("limits.cpu", None, Some("1m"), "1500"),
+        ("requests.cpu", None, Some("1m"), "250"),
+        ("limits.memory", None, Some("1Mi"), "4096"),
+        ("requests.memory", None, None, "0"),
+        ("requests.memory", Some("other"), Some("1Mi"), "100"),
+        ("limits.cpu", Some("other"), Some("1m"), "3500"),
+    ];
+    let refs: Vec<Value> = table
+        .iter()
+        .enumerate()
+        .map(|(number, (resource, container, divisor, _))| {
+            let mut source = json!({ "resource": resource });
+            if let Some(container) = container {
+                source["containerName"] = json!(container);
+            }
+            if let Some(divisor) = divisor {
+                source["divisor"] = json!(divisor);
+            }
+            json!({ "name": format!("R{number}"), "valueFrom": { "resourceFieldRef": source } })
+        })
+        .collect();
+    let pod = pod(
+        &cluster,
+        json!({
+            "env": refs, "resources": { "requests": { "cpu": "250m" }, "limits": { "cpu": "1500m" } },
+        }),
+    )
+    .await;
+    let found: Vec<String> =
+        variables(&cluster, &pod).await.unwrap().into_iter().map(|(_, value)| value).collect();
+    assert_eq!(found, table.map(|(.., expected)| expected));
+}
+
+#[tokio::test]
+async fn what_is_missing_is_said_in_the_kubelets_words() {
+    let cluster = Cluster::start();
+    cluster.config_map("settings", json!({ "A": "1" })).await;
+    cluster.secret("keys", json!({ "token": "t" })).await;
+    let one = |source: Value| json!({ "env": [{ "name": "X", "valueFrom": source }] });
+    let table = [
+        (json!({ "envFrom": [{ "configMapRef": { "name": "gone" } }] }), r#"configmap "gone" not found"#),
+        (
+            one(json!({ "configMapKeyRef": { "name": "settings", "key": "x" } })),
+            "couldn't find key x in ConfigMap default/settings",
+        ),
+        (
+            one(json!({ "secretKeyRef": { "name": "keys", "key": "x" } })),
+            "couldn't find key x in Secret default/keys",
+        ),
+        (one(json!({ "secretKeyRef": { "name": "gone", "key": "x" } })), r#"secret "gone" not found"#),
+    ];
+    for (container, expected) in table {
+        let pod = pod(&cluster, container.clone()).await;
+        let refused = variables(&cluster, &pod).await.unwrap_err();
+        assert_eq!(refused, ConfigError::Container(expected.to_owned()), "{container}");
+    }
+}
+
+#[tokio::test]
+async fn programs_find_the_api_server_unless_told_otherwise() {
+    let cluster = Cluster::start();
+    let own = json!({ "env": [
+        { "name": "KUBERNETES_SERVICE_PORT", "value": "1" },
+        { "name": "URL", "value": "https://$(KUBERNETES_SERVICE_HOST)" },
+    ]});
+    let pod = pod(&cluster, own).await;
+    let objects = Objects::new(cluster.node());
+    let facts = EnvFacts { api_server: Some(("10.1.1.1".into(), 6443)), ..facts() };
+    let container = &pod.spec.as_ref().unwrap().containers[0];
+    let env = environment(&objects, &pod, container, &facts).await.unwrap();
+    let value = |name: &str| env.iter().find(|env| env.name == name).map(|env| env.value.as_str());
+    assert_eq!(value("URL"), Some("https://10.1.1.1"));
+    assert_eq!(value("KUBERNETES_SERVICE_PORT"), Some("1"));
+    assert_eq!(value("KUBERNETES_PORT_6443_TCP"), Some("tcp://10.1.1.1:6443"));
+}

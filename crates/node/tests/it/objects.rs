@@ -1,0 +1,58 @@
+//! What pods name, as a node may read it.
+
+use plumb_node::objects::{Objects, ReadError, Reference};
+use serde_json::json;
+
+use super::cluster::{Cluster, soon};
+
+#[tokio::test]
+async fn an_object_is_read_as_it_is_now() {
+    let cluster = Cluster::start();
+    cluster.config_map("settings", json!({ "mode": "old" })).await;
+    cluster.pod(json!({
+        "containers": [{ "name": "c", "image": "i", "envFrom": [{ "configMapRef": { "name": "settings" } }] }],
+    })).await;
+    let objects = Objects::new(cluster.node());
+    let settings = Reference::config_map("default", "settings");
+    assert_eq!(objects.read(&settings).await.unwrap().get("mode"), Some(&b"old"[..]));
+    cluster.config_map("settings", json!({ "mode": "new" })).await;
+    assert_eq!(objects.read(&settings).await.unwrap().get("mode"), Some(&b"new"[..]));
+}
+
+#[tokio::test]
+async fn what_is_missing_is_named_as_the_kubelet_names_it() {
+    let cluster = Cluster::start();
+    cluster
+        .pod(json!({
+            "containers": [{ "name": "c", "image": "i", "envFrom": [{ "secretRef": { "name": "gone" } }] }],
+        }))
+        .await;
+    let objects = Objects::new(cluster.node());
+    let missing = objects.read(&Reference::secret("default", "gone")).await.unwrap_err();
+    assert!(matches!(missing, ReadError::NotFound { .. }));
+    assert_eq!(missing.to_string(), r#"secret "gone" not found"#);
+}
+
+#[tokio::test]
+async fn one_watch_serves_all_followers_and_ends_with_the_last() {
+    let cluster = Cluster::start();
+    cluster.config_map("settings", json!({ "mode": "old" })).await;
+    cluster.pod(json!({
+        "containers": [{ "name": "c", "image": "i", "envFrom": [{ "configMapRef": { "name": "settings" } }] }],
+    })).await;
+    let objects = Objects::new(cluster.node());
+    let settings = Reference::config_map("default", "settings");
+    let (mut one, mut other) = (objects.follow(&settings), objects.follow(&settings));
+    assert_eq!(objects.followed(), std::slice::from_ref(&settings));
+    soon(async { tokio::join!(one.changed(), other.changed()) }).await;
+    cluster.config_map("settings", json!({ "mode": "new" })).await;
+    soon(async { tokio::join!(one.changed(), other.changed()) }).await;
+
+    cluster.set_away(true);
+    assert_eq!(objects.read(&settings).await.unwrap().get("mode"), Some(&b"new"[..]), "as last told");
+    drop(one);
+    assert_eq!(objects.followed().len(), 1);
+    drop(other);
+    assert!(objects.followed().is_empty());
+    assert!(objects.read(&settings).await.is_err());
+}
