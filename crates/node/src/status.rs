@@ -13,7 +13,7 @@ use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{Allocation, project};
 
-use crate::lifecycle::{Health, Phase, Seen, State};
+use crate::lifecycle::{ContainerSeen, Health, Phase, Seen, Startup, State};
 pub(crate) use container::Waiting;
 
 /// All that is known of a pod when its status is written.
@@ -48,9 +48,9 @@ impl Known<'_> {
     /// Whether a container can be asked things now.
     fn is_ready(&self, position: usize) -> bool {
         let runs =
-            self.seen.containers.get(position).and_then(Option::as_ref).is_some_and(|seen| seen.runs());
+            self.seen.containers.get(position).and_then(Option::as_ref).is_some_and(ContainerSeen::runs);
         let health = self.health(position);
-        runs && health.ready && health.startup == crate::lifecycle::Startup::Over
+        runs && health.ready && health.startup == Startup::Over
     }
 
     /// The generation that is answered.
@@ -113,8 +113,8 @@ fn is_initialized(known: &Known<'_>) -> bool {
             Role::Main => true,
             Role::Init => seen.is_some_and(|seen| matches!(seen.state, State::Exited { code: 0, .. })),
             Role::Sidecar => {
-                seen.is_some_and(|seen| seen.runs())
-                    && known.health(position).startup == crate::lifecycle::Startup::Over
+                seen.is_some_and(ContainerSeen::runs)
+                    && known.health(position).startup == Startup::Over
             }
         }
     })

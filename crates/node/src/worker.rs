@@ -32,7 +32,7 @@ use tokio::sync::mpsc;
 use crate::book::{Answer, Guest};
 use crate::desk::Trigger;
 use crate::journal::Entry;
-use crate::lifecycle::{Decision, Health, Phase, State, View, decide, phase};
+use crate::lifecycle::{ContainerSeen, Decision, Health, Phase, State, View, decide, phase};
 use crate::look::{self, Looked, Written, look};
 use crate::node::Node;
 use crate::publish::Told;
@@ -87,6 +87,7 @@ enum Turn {
 }
 
 /// Whoever works for one pod.
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the pod")]
 pub(crate) struct Worker {
     node: Arc<Node>,
     /// To itself, from what is done beside it.
@@ -314,9 +315,8 @@ impl Worker {
         }
         let Guest { desired, generation, .. } = &self.guest;
         let answer = self.node.desk.ask(&self.uid, desired.clone(), *generation).await;
-        match answer.map_err(|error| error_chain(&error))? {
-            Some(answer) => self.answered(answer, None),
-            None => tracing::debug!(uid = self.uid, "the desk does not know this pod"),
+        if let Some(answer) = answer.map_err(|error| error_chain(&error))? {
+            self.answered(answer, None);
         }
         self.asked = true;
         Ok(())
@@ -418,7 +418,7 @@ impl Worker {
             return seen;
         }
         // Asked to end, and has: nothing is started again, whatever its policy says.
-        let codes = self.looked.seen.containers.iter().flatten().map(|seen| seen.exit_code());
+        let codes = self.looked.seen.containers.iter().flatten().map(ContainerSeen::exit_code);
         let codes: Vec<Option<i32>> = codes.collect();
         match () {
             () if codes.is_empty() => seen,
@@ -459,7 +459,7 @@ impl Worker {
         let now = (self.node.clock)();
         let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
         let deadline = self.deadline().filter(|_| !self.over && self.because.is_none());
-        let holds = self.holds.iter().filter_map(|hold| hold.due()).filter(|at| *at > now);
+        let holds = self.holds.iter().filter_map(Hold::due).filter(|at| *at > now);
         let at = due.into_iter().chain(deadline).chain(holds).min().map(until);
         at.into_iter().chain(self.report.retry_after()).min()
     }

@@ -35,7 +35,9 @@ impl Agent {
         }
         self.places.retain(|at, _| places.contains_key(at));
         if self.listed {
-            pods.into_iter().for_each(|pod| self.take(pod));
+            for pod in pods {
+                self.take(pod);
+            }
             return;
         }
         let sandboxes = self.sandboxes().await;
@@ -55,7 +57,9 @@ impl Agent {
             self.places.insert(place(&*pod), uid.clone());
             self.employ(uid, pod, Some(entry));
         }
-        new.into_iter().for_each(|pod| self.take(pod));
+        for pod in new {
+            self.take(pod);
+        }
         for (uid, left) in sandboxes {
             if !uids.contains(&uid) && !over.contains(&uid) {
                 self.end_orphan(uid, left);

@@ -77,16 +77,10 @@ fn of(
             status.state = Some(waits(waiting));
             status.last_state = ended(known, seen).or_else(|| previous.and_then(|seen| ended(known, seen)));
         }
-        (Some(seen), None) => match ended(known, seen) {
-            Some(state) => {
-                status.state = Some(state);
-                status.last_state = previous.and_then(|seen| ended(known, seen));
-            }
-            None => {
-                status.state = Some(waits(&not_yet(known)));
-                status.last_state = previous.and_then(|seen| ended(known, seen));
-            }
-        },
+        (Some(seen), None) => {
+            status.state = ended(known, seen).or_else(|| Some(waits(&not_yet(known))));
+            status.last_state = previous.and_then(|seen| ended(known, seen));
+        }
         (None, Some(waiting)) => status.state = Some(waits(waiting)),
         (None, None) => status.state = Some(waits(&not_yet(known))),
     }

@@ -100,7 +100,10 @@ impl Worker {
             Ok(Some(image)) => image,
             // It is being fetched; whoever does says when it is here.
             Ok(None) => return Ok(()),
-            Err(failed) => return Ok(self.not_started(position, failed)),
+            Err(failed) => {
+                self.not_started(position, failed);
+                return Ok(());
+            }
         };
         let to = self.promised(position);
         let made = self.make(&sandbox, &container, position, attempt, to, &image).await;
@@ -109,7 +112,10 @@ impl Worker {
                 self.written.containers.insert(id.clone(), to);
                 self.set_going(position, attempt, &id).await
             }
-            Err(failed) => Ok(self.not_started(position, failed)),
+            Err(failed) => {
+                self.not_started(position, failed);
+                Ok(())
+            }
         }
     }
 
