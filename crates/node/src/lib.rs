@@ -17,7 +17,9 @@ pub mod env;
 mod events;
 mod hook;
 pub mod journal;
+pub mod last_words;
 pub mod lifecycle;
+pub(crate) mod log_line;
 mod look;
 mod node;
 pub mod objects;
@@ -25,14 +27,12 @@ mod publish;
 pub mod readback;
 mod resized;
 pub mod specify;
-mod status;
-mod worker;
-
-use std::sync::Arc;
-
-use jiff::Timestamp;
-
-pub use agent::{Agent, Config, StartError};
 
 /// What time it is.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
+pub use agent::{Agent, Config, StartError};
+mod status;
+use jiff::Timestamp;
+use std::sync::Arc;
+pub mod volumes;
+mod worker;

@@ -6,7 +6,9 @@ mod it {
     mod cluster;
     mod env;
     mod journal;
+    mod last_words;
     mod lifecycle;
     mod objects;
     mod specify;
+    mod volumes;
 }

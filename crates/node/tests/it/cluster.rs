@@ -108,3 +108,13 @@ impl Cluster {
 pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(1), what).await.unwrap()
 }
+
+/// Waits until something holds that nobody tells of.
+pub(super) async fn until(mut holds: impl FnMut() -> bool) {
+    soon(async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    })
+    .await;
+}

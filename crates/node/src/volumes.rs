@@ -1,0 +1,218 @@
+//! The volumes of pods.
+//!
+//! ```text
+//!   <root>/<uid>/volumes/kubernetes.io~configmap/<name>/…   files of the API, changed all at once
+//!               /volumes/kubernetes.io~empty-dir/<name>/…   what containers write
+//!               /volume-subpaths/<volume>/<container>/<n>   parts of volumes, pinned
+//!               /containers/<name>/<attempt>                what a container says last
+//! ```
+//!
+//! Everything is found again by an agent that comes after: making a volume ready is idempotent, and what is to
+//! go is known from the folders alone. Files of the API follow their objects for as long as the pod is here.
+
+mod empty_dir;
+mod files;
+mod following;
+mod host_path;
+mod mounted;
+mod nested;
+mod owner;
+mod prepared;
+mod projection;
+mod sub_path;
+mod token;
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, Volume};
+use kube::Client;
+use parking_lot::Mutex;
+
+use crate::downward::Amounts;
+use crate::objects::Objects;
+use crate::specify::{ConfigError, identity};
+use following::Following;
+use owner::Owner;
+use prepared::Ready;
+use projection::Projection;
+
+pub use prepared::Prepared;
+
+/// Where volumes are made, and of what.
+#[derive(Clone, Debug)]
+pub struct VolumesConfig {
+    /// The folder for those of all pods.
+    pub root: PathBuf,
+    /// The config maps and secrets that they show.
+    pub objects: Objects,
+    /// What the node has to give to pods.
+    pub allocatable: BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>,
+}
+
+/// The volumes of all pods of a node.
+#[derive(Clone)]
+pub struct Volumes {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    root: PathBuf,
+    objects: Objects,
+    client: Client,
+    allocatable: Amounts,
+    pods: Mutex<HashMap<String, Arc<Kept>>>,
+}
+
+/// A pod whose volumes are ready.
+struct Kept {
+    ready: BTreeMap<String, Ready>,
+    following: Option<Following>,
+}
+
+impl fmt::Debug for Volumes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Volumes").field("root", &self.shared.root).finish_non_exhaustive()
+    }
+}
+
+impl Volumes {
+    /// Those under a folder. Tokens are asked for with this client.
+    pub fn new(config: VolumesConfig, client: Client) -> Self {
+        let VolumesConfig { root, objects, allocatable } = config;
+        Self { shared: Arc::new(Shared { root, objects, client, allocatable, pods: Mutex::default() }) }
+    }
+
+    /// Makes a pod's volumes ready. If they are already, they are as good as new: what they show is kept up to
+    /// date anyway.
+    pub async fn prepare(&self, pod: &Pod) -> Result<Prepared, ConfigError> {
+        let uid = identity(pod).2;
+        let folder = self.folder(uid).map_err(|error| failed("", error))?;
+        let known = self.shared.pods.lock().get(uid).cloned();
+        let kept = if let Some(kept) = known {
+            kept
+        } else {
+            let kept = Arc::new(self.make(pod, &folder).await?);
+            self.shared.pods.lock().insert(uid.to_owned(), kept.clone());
+            kept
+        };
+        Ok(Prepared::new(folder, kept))
+    }
+
+    /// Tells of a pod that has changed, for volumes that show something of it.
+    pub fn refresh(&self, pod: &Pod) {
+        let kept = self.shared.pods.lock().get(identity(pod).2).cloned();
+        if let Some(following) = kept.as_ref().and_then(|kept| kept.following.as_ref()) {
+            following.refresh(pod);
+        }
+    }
+
+    /// Removes everything of a pod. Idempotent.
+    pub async fn clear(&self, uid: &str) -> io::Result<()> {
+        let folder = self.folder(uid)?;
+        let kept = self.shared.pods.lock().remove(uid);
+        let gate = kept.as_ref().and_then(|kept| kept.following.as_ref()).map(Following::end);
+        drop(kept);
+        blocking(move || {
+            // So that nothing is written any more where everything is removed.
+            if let Some(gate) = gate {
+                *gate.lock() = true;
+            }
+            clear(&folder)
+        })
+        .await
+    }
+
+    /// The pods that there is something of, whoever made it.
+    pub fn known(&self) -> io::Result<Vec<String>> {
+        let entries = match std::fs::read_dir(&self.shared.root) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+            Err(error) => return Err(error),
+        };
+        entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
+    }
+
+    /// The folder of a pod. Its uid comes from the API, so it is looked at before it is a path.
+    fn folder(&self, uid: &str) -> io::Result<PathBuf> {
+        let plain = !uid.is_empty() && !uid.starts_with('.') && !uid.contains(['/', '\0']);
+        if plain { Ok(self.shared.root.join(uid)) } else { Err(io::ErrorKind::InvalidInput.into()) }
+    }
+
+    async fn make(&self, pod: &Pod, folder: &Path) -> Result<Kept, ConfigError> {
+        let (namespace, ..) = identity(pod);
+        let owner = Owner::new(projection::group(pod));
+        let volumes = folder.join("volumes");
+        let mut ready = BTreeMap::new();
+        let mut projections = Vec::new();
+        for volume in pod.spec.iter().flat_map(|spec| spec.volumes.iter().flatten()) {
+            let name = volume.name.as_str();
+            if let Some(projection) = Projection::of(volume, namespace) {
+                let path = volumes.join(projection.plugin).join(name);
+                ready.insert(name.to_owned(), Ready { path: path.clone(), read_only: true });
+                projections.push((name.to_owned(), path, projection));
+            } else if let Some(source) = &volume.host_path {
+                let path = host_path::ready(source).map_err(|error| failed(name, error))?;
+                ready.insert(name.to_owned(), Ready { path, read_only: false });
+            } else if has_no_source(volume) {
+                let path = volumes.join("kubernetes.io~empty-dir").join(name);
+                let plan = empty_dir::Plan::of(volume, pod, &self.shared.allocatable);
+                let plan = plan.map_err(|error| failed(name, error))?;
+                let made = path.clone();
+                let made = blocking(move || plan.make(&made, owner)).await;
+                made.map_err(|error| failed(name, error))?;
+                ready.insert(name.to_owned(), Ready { path, read_only: false });
+            } else {
+                return Err(failed(name, "no volume plugin matched"));
+            }
+        }
+        let following = if projections.is_empty() {
+            None
+        } else {
+            Some(Following::begin(self.shared.clone(), pod, owner, projections).await?)
+        };
+        Ok(Kept { ready, following })
+    }
+}
+
+/// Whether a volume is an empty folder, which it also is if it is said to be nothing.
+fn has_no_source(volume: &Volume) -> bool {
+    let named = Volume { name: volume.name.clone(), ..Volume::default() };
+    volume.empty_dir.is_some() || *volume == named
+}
+
+fn failed(volume: &str, error: impl fmt::Display) -> ConfigError {
+    ConfigError::Volume { volume: volume.to_owned(), message: error.to_string() }
+}
+
+/// Does something to files without holding up others.
+async fn blocking<T: Send + 'static>(work: impl FnOnce() -> io::Result<T> + Send + 'static) -> io::Result<T> {
+    tokio::task::spawn_blocking(work).await.unwrap_or_else(|error| Err(io::Error::other(error)))
+}
+
+/// Takes everything of a pod away: what is mounted, then what is there.
+fn clear(folder: &Path) -> io::Result<()> {
+    let entries = |folder: &Path| -> io::Result<Vec<PathBuf>> {
+        match std::fs::read_dir(folder) {
+            Ok(entries) => entries.map(|entry| Ok(entry?.path())).collect(),
+            Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+                Ok(Vec::new())
+            }
+            Err(error) => Err(error),
+        }
+    };
+    for volume in entries(&folder.join("volume-subpaths"))? {
+        for container in entries(&volume)? {
+            for part in entries(&container)? {
+                mounted::release(&part)?;
+            }
+        }
+    }
+    for volume in entries(&folder.join("volumes/kubernetes.io~empty-dir"))? {
+        mounted::release(&volume)?;
+    }
+    mounted::remove(folder)
+}

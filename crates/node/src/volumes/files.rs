@@ -1,0 +1,245 @@
+//! Files that change all at once, or not at all.
+//!
+//! ```text
+//!   volume/
+//!     ..files.0/          the files as they are
+//!     ..data -> ..files.0
+//!     name -> ..data/name
+//! ```
+//!
+//! New files go into a new folder, and `..data` is turned to it by a rename. Whoever opened a folder of the old
+//! files goes on seeing those; nobody sees some of both.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown, lchown, symlink,
+};
+use std::path::{Component, Path, PathBuf};
+
+use super::owner::{Owner, READ_ONLY};
+
+const DATA: &str = "..data";
+const NEXT: &str = "..data_tmp";
+
+/// What a file is to hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct File {
+    pub(super) data: Vec<u8>,
+    pub(super) mode: u32,
+    pub(super) user: Option<u32>,
+}
+
+/// Files by their path in the volume.
+pub(super) type Files = BTreeMap<PathBuf, File>;
+
+/// A path that stays in the volume and does not collide with how the volume is made.
+pub(super) fn checked(path: &str) -> Result<PathBuf, String> {
+    if path.is_empty() {
+        return Err("invalid path: must not be empty: \"\"".to_owned());
+    }
+    if path.starts_with('/') {
+        return Err(format!("invalid path: must be relative path: {path}"));
+    }
+    if path.split('/').any(|part| part == "..") {
+        return Err(format!("invalid path: must not contain '..': {path}"));
+    }
+    if path.starts_with("..") {
+        return Err(format!("invalid path: must not start with '..': {path}"));
+    }
+    let parts = Path::new(path).components().filter(|part| matches!(part, Component::Normal(_)));
+    let clean: PathBuf = parts.collect();
+    if clean.as_os_str().is_empty() {
+        return Err(format!("invalid path: must not be empty: {path:?}"));
+    }
+    Ok(clean)
+}
+
+/// Makes a volume hold these files. Nothing is touched if it does already.
+pub(super) fn write(volume: &Path, files: &Files, owner: Owner) -> io::Result<()> {
+    let old = match fs::read_link(volume.join(DATA)) {
+        Ok(old) => Some(volume.join(old)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    if !old.as_ref().is_some_and(|old| holds(old, files)) {
+        let fresh = fresh_folder(volume)?;
+        let filled = fill(&fresh, files, owner).and_then(|()| turn_to(volume, &fresh));
+        if let Err(error) = filled {
+            // What was there stays in force.
+            let _ = fs::remove_dir_all(&fresh);
+            return Err(error);
+        }
+    }
+    link(volume, files, owner)?;
+    let current = fs::read_link(volume.join(DATA))?;
+    forget_others(volume, current.as_os_str())
+}
+
+/// Whether a folder holds these files and no others. What cannot be read is taken to differ.
+fn holds(folder: &Path, files: &Files) -> bool {
+    let mut found = BTreeSet::new();
+    let all_same = files.iter().all(|(path, file)| {
+        found.insert(path.clone());
+        let path = folder.join(path);
+        fs::read(&path).is_ok_and(|data| data == file.data)
+    });
+    all_same && list(folder, Path::new("")).is_ok_and(|paths| paths == found)
+}
+
+/// The files below a folder.
+fn list(folder: &Path, below: &Path) -> io::Result<BTreeSet<PathBuf>> {
+    let mut found = BTreeSet::new();
+    for entry in fs::read_dir(folder.join(below))? {
+        let entry = entry?;
+        let path = below.join(entry.file_name());
+        if entry.file_type()?.is_dir() {
+            found.append(&mut list(folder, &path)?);
+        } else {
+            found.insert(path);
+        }
+    }
+    Ok(found)
+}
+
+/// A new folder, whatever is there already.
+fn fresh_folder(volume: &Path) -> io::Result<PathBuf> {
+    for number in 0..=u32::from(u16::MAX) {
+        let folder = volume.join(format!("..files.{number}"));
+        match DirBuilder::new().mode(0o755).create(&folder) {
+            Ok(()) => {
+                // The process's umask has no say.
+                fs::set_permissions(&folder, Permissions::from_mode(0o755))?;
+                return Ok(folder);
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::AlreadyExists.into())
+}
+
+fn fill(folder: &Path, files: &Files, owner: Owner) -> io::Result<()> {
+    for (path, file) in files {
+        let path = folder.join(path);
+        if let Some(parent) = path.parent() {
+            fs::create_dir_all(parent)?;
+        }
+        let mut open = OpenOptions::new();
+        open.write(true).create_new(true).mode(0o600).open(&path)?.write_all(&file.data)?;
+        fs::set_permissions(&path, Permissions::from_mode(file.mode & 0o777))?;
+        if file.user.is_some() {
+            chown(&path, file.user, None)?;
+        }
+    }
+    owner.take(folder, READ_ONLY)
+}
+
+fn turn_to(volume: &Path, folder: &Path) -> io::Result<()> {
+    let next = volume.join(NEXT);
+    match fs::remove_file(&next) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    symlink(folder.file_name().unwrap_or_default(), &next)?;
+    fs::rename(&next, volume.join(DATA))
+}
+
+/// Links to what can be seen, and none to what cannot.
+fn link(volume: &Path, files: &Files, owner: Owner) -> io::Result<()> {
+    let wanted: BTreeSet<OsString> =
+        files.keys().filter_map(|path| Some(path.components().next()?.as_os_str().to_owned())).collect();
+    for name in &wanted {
+        let link = volume.join(name);
+        match symlink(Path::new(DATA).join(name), &link) {
+            Ok(()) => owner.group().map_or(Ok(()), |group| lchown(&link, None, Some(group)))?,
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            Err(error) => return Err(error),
+        }
+    }
+    for entry in fs::read_dir(volume)? {
+        let entry = entry?;
+        let ours = fs::read_link(entry.path()).is_ok_and(|to| to.starts_with(DATA));
+        if ours && !wanted.contains(&entry.file_name()) {
+            fs::remove_file(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes folders of files that are no longer in force, also those that were never finished.
+fn forget_others(volume: &Path, current: &std::ffi::OsStr) -> io::Result<()> {
+    for entry in fs::read_dir(volume)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let old = name.as_encoded_bytes().starts_with(b"..") && name != current;
+        if old && entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn files(all: &[(&str, &str)]) -> Files {
+        let file = |data: &str| File { data: data.into(), mode: 0o644, user: None };
+        all.iter().map(|(path, data)| (PathBuf::from(path), file(data))).collect()
+    }
+
+    fn seen(volume: &Path) -> Vec<String> {
+        let mut names: Vec<String> = fs::read_dir(volume)
+            .unwrap()
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .filter(|name| !name.starts_with(".."))
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn what_is_seen_is_what_was_written_last() {
+        let volume = tempfile::tempdir().unwrap();
+        let volume = volume.path();
+        write(volume, &files(&[("a", "1"), ("d/b", "2"), ("d/c", "3")]), Owner::default()).unwrap();
+        assert_eq!(seen(volume), ["a", "d"]);
+        assert_eq!(fs::read_to_string(volume.join("d/c")).unwrap(), "3");
+        let first = fs::read_link(volume.join(DATA)).unwrap();
+
+        write(volume, &files(&[("a", "1"), ("d/b", "2"), ("d/c", "3")]), Owner::default()).unwrap();
+        assert_eq!(fs::read_link(volume.join(DATA)).unwrap(), first, "nothing changed");
+
+        write(volume, &files(&[("a", "9"), ("e", "4")]), Owner::default()).unwrap();
+        assert_eq!(seen(volume), ["a", "e"]);
+        assert_eq!(fs::read_to_string(volume.join("a")).unwrap(), "9");
+        assert!(!volume.join(first).exists());
+
+        write(volume, &Files::new(), Owner::default()).unwrap();
+        assert!(seen(volume).is_empty());
+    }
+
+    #[test]
+    fn what_somebody_left_unfinished_is_cleared() {
+        let volume = tempfile::tempdir().unwrap();
+        let volume = volume.path();
+        fs::create_dir(volume.join("..files.0")).unwrap();
+        symlink("..nowhere", volume.join(NEXT)).unwrap();
+        fs::create_dir(volume.join("nested")).unwrap();
+        write(volume, &files(&[("a", "1")]), Owner::default()).unwrap();
+        assert_eq!(seen(volume), ["a", "nested"]);
+        assert!(!volume.join("..files.0").exists());
+        assert!(fs::symlink_metadata(volume.join(NEXT)).is_err());
+    }
+
+    #[test]
+    fn paths_stay_in_the_volume() {
+        assert_eq!(checked("a//b/./c").unwrap(), Path::new("a/b/c"));
+        for path in ["", "/a", "a/../b", "..", "../a", "..a", "./", "a/.."] {
+            assert!(checked(path).is_err(), "{path}");
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Keeps files of the API as the API says, for one pod.
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use futures_util::future::select_all;
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use plumb_follow::Backoff;
+use tokio::sync::watch;
+use tokio::task::AbortHandle;
+use tokio::time::sleep_until;
+
+use super::files::{self, Files};
+use super::owner::Owner;
+use super::projection::{AsOf, Ground, Projection, only_user};
+use super::token::Tokens;
+use super::{Shared, blocking, failed, nested};
+use crate::objects::{Follower, Reference};
+use crate::specify::ConfigError;
+
+/// The volumes of one pod whose files come from the API. They are kept up to date until this is dropped.
+#[derive(Debug)]
+pub(super) struct Following {
+    pod: watch::Sender<Arc<Pod>>,
+    shows_pod: bool,
+    task: AbortHandle,
+    gate: Gate,
+}
+
+/// Held while files are written; true once none are to be any more.
+pub(super) type Gate = Arc<Mutex<bool>>;
+
+/// One of them.
+struct Shown {
+    name: String,
+    path: PathBuf,
+    projection: Projection,
+    /// What was last written, so that nothing is read to see that nothing changed.
+    written: Option<u64>,
+}
+
+struct Keeper {
+    shared: Arc<Shared>,
+    owner: Owner,
+    shown: Vec<Shown>,
+    tokens: Tokens,
+    gate: Gate,
+}
+
+impl Following {
+    /// Writes all files for the first time, and goes on from there.
+    pub(super) async fn begin(
+        shared: Arc<Shared>,
+        pod: &Pod,
+        owner: Owner,
+        projections: Vec<(String, PathBuf, Projection)>,
+    ) -> Result<Self, ConfigError> {
+        let shows_pod = projections.iter().any(|(.., projection)| projection.shows_pod());
+        let shown: Vec<Shown> = projections
+            .into_iter()
+            .map(|(name, path, projection)| Shown { name, path, projection, written: None })
+            .collect();
+        let references: BTreeSet<&Reference> =
+            shown.iter().flat_map(|shown| shown.projection.references()).collect();
+        // Before anything is read, so that no change falls between.
+        let followers: Vec<Follower> =
+            references.into_iter().map(|reference| shared.objects.follow(reference)).collect();
+        let tokens = Tokens::new(shared.client.clone());
+        let gate = Gate::default();
+        let mut keeper = Keeper { shared, owner, shown, tokens, gate: gate.clone() };
+        keeper.write(pod, AsOf::Now).await?;
+        let (pod, changed) = watch::channel(Arc::new(pod.clone()));
+        let task = tokio::spawn(keep(keeper, followers, changed)).abort_handle();
+        Ok(Self { pod, shows_pod, task, gate })
+    }
+
+    /// Tells that the pod has changed.
+    pub(super) fn refresh(&self, pod: &Pod) {
+        if self.shows_pod {
+            self.pod.send_replace(Arc::new(pod.clone()));
+        }
+    }
+
+    /// Ends it. Once the gate is shut, nothing is written any more.
+    pub(super) fn end(&self) -> Gate {
+        self.task.abort();
+        self.gate.clone()
+    }
+}
+
+impl Drop for Following {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+async fn keep(mut keeper: Keeper, mut followers: Vec<Follower>, mut pod: watch::Receiver<Arc<Pod>>) {
+    let mut backoff = Backoff::default();
+    let mut again = false;
+    loop {
+        let due = keeper.tokens.due();
+        let objects = async {
+            if followers.is_empty() {
+                return std::future::pending().await;
+            }
+            select_all(followers.iter_mut().map(|follower| Box::pin(follower.changed()))).await;
+        };
+        let renewal = async {
+            match due {
+                Some(due) => sleep_until(due).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = objects => {}
+            changed = pod.changed() => if changed.is_err() { return },
+            () = renewal, if !again => {}
+            () = backoff.wait(), if again => {}
+        }
+        let current = pod.borrow_and_update().clone();
+        match keeper.write(&current, AsOf::Told).await {
+            Ok(()) => {
+                again = false;
+                backoff.reset();
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a volume could not be brought up to date, will try again");
+                again = true;
+            }
+        }
+    }
+}
+
+impl Keeper {
+    /// Writes the files that are not as they should be.
+    async fn write(&mut self, pod: &Pod, as_of: AsOf) -> Result<(), ConfigError> {
+        let ground = Ground {
+            pod,
+            allocatable: &self.shared.allocatable,
+            user: only_user(pod),
+            has_group: self.owner.group().is_some(),
+        };
+        for shown in &mut self.shown {
+            let fail = |error: String| failed(&shown.name, error);
+            let projection = &shown.projection;
+            let made = projection.files(&ground, &self.shared.objects, &mut self.tokens, as_of).await;
+            let made = made.map_err(fail)?;
+            let digest = digest(&made);
+            if shown.written == Some(digest) {
+                continue;
+            }
+            let nested = nested::mount_points(pod, &shown.name);
+            let (path, owner) = (shown.path.clone(), self.owner);
+            let gate = self.gate.clone();
+            let written = blocking(move || {
+                let ended = gate.lock();
+                if *ended {
+                    return Ok(());
+                }
+                std::fs::create_dir_all(&path)?;
+                owner.take_one(&path, super::owner::READ_ONLY)?;
+                for folder in nested {
+                    std::fs::create_dir_all(path.join(folder))?;
+                }
+                files::write(&path, &made, owner)
+            });
+            written.await.map_err(|error| failed(&shown.name, error))?;
+            shown.written = Some(digest);
+        }
+        Ok(())
+    }
+}
+
+fn digest(files: &Files) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    files.hash(&mut hasher);
+    hasher.finish()
+}

@@ -1,0 +1,84 @@
+//! What volumes mount, and taking it away again.
+
+use std::ffi::CString;
+use std::fs;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount, move_mount, open_tree, unmount,
+};
+
+/// Mounts memory of this size at a folder, unless it is there already.
+pub(super) fn memory(at: &Path, bytes: Option<u64>) -> io::Result<()> {
+    if is_mount(at)? {
+        return Ok(());
+    }
+    let size = bytes.map_or_else(String::new, |bytes| format!(",size={bytes}"));
+    let options = CString::new(format!("mode=0777{size}")).map_err(io::Error::other)?;
+    let flags = MountFlags::NOSUID | MountFlags::NODEV;
+    mount("tmpfs", at, "tmpfs", flags, options.as_c_str()).map_err(Into::into)
+}
+
+/// Has what is open be seen at a path too, in the place of what was seen there before. Whatever happens to the
+/// names that led to it, it stays this.
+pub(super) fn pin(open: &OwnedFd, at: &Path) -> io::Result<()> {
+    release(at)?;
+    let flags = OpenTreeFlags::OPEN_TREE_CLONE
+        | OpenTreeFlags::OPEN_TREE_CLOEXEC
+        | OpenTreeFlags::AT_RECURSIVE
+        | OpenTreeFlags::AT_EMPTY_PATH;
+    let tree = open_tree(open, "", flags)?;
+    move_mount(&tree, "", CWD, at, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH).map_err(Into::into)
+}
+
+/// Unmounts whatever is mounted at a path, however often.
+pub(super) fn release(at: &Path) -> io::Result<()> {
+    loop {
+        match unmount(at, UnmountFlags::DETACH | UnmountFlags::NOFOLLOW) {
+            Ok(()) => {}
+            // Nothing is mounted there, or nothing is there.
+            Err(Errno::INVAL | Errno::NOENT) => return Ok(()),
+            // Who may not unmount has not mounted either.
+            Err(Errno::PERM) if !is_mount(at)? => return Ok(()),
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+}
+
+/// Whether something is mounted at a path.
+fn is_mount(at: &Path) -> io::Result<bool> {
+    let found = statx(CWD, at, AtFlags::SYMLINK_NOFOLLOW, StatxFlags::empty())?;
+    Ok(found.stx_attributes.contains(StatxAttributes::MOUNT_ROOT))
+}
+
+/// Removes a folder with everything in it, but never anything that is mounted there.
+pub(super) fn remove(folder: &Path) -> io::Result<()> {
+    let removed = check(folder).and_then(|()| fs::remove_dir_all(folder));
+    match removed {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// Refuses if something is mounted below.
+fn check(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if is_mount(&entry.path())? {
+            return Err(io::Error::other(format!("{} is still mounted", entry.path().display())));
+        }
+        if entry.file_type()?.is_dir() {
+            check(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Removes a place to mount something at: an empty folder or file.
+pub(super) fn remove_place(at: &Path) -> io::Result<()> {
+    if fs::symlink_metadata(at)?.is_dir() { fs::remove_dir(at) } else { fs::remove_file(at) }
+}

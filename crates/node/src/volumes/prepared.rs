@@ -1,0 +1,190 @@
+//! Volumes that are ready, as the containers of their pod see them.
+
+use std::fs::{self, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Container, VolumeMount};
+use plumb_runtime::types::{Env, Mount, Propagation};
+
+use super::{Kept, mounted, sub_path};
+use crate::specify::{ConfigError, expand};
+
+/// A volume that is ready.
+#[derive(Clone, Debug)]
+pub(super) struct Ready {
+    pub(super) path: PathBuf,
+    /// Nobody may write to it, whatever its mounts say.
+    pub(super) read_only: bool,
+}
+
+/// The volumes of a pod, ready. They stay so until they are cleared, whether this is kept or not.
+#[derive(Clone)]
+pub struct Prepared {
+    folder: PathBuf,
+    kept: Arc<Kept>,
+}
+
+impl std::fmt::Debug for Prepared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Prepared").field("volumes", &self.kept.ready).finish_non_exhaustive()
+    }
+}
+
+impl Prepared {
+    pub(super) fn new(folder: PathBuf, kept: Arc<Kept>) -> Self {
+        Self { folder, kept }
+    }
+
+    /// What a container sees of them, and where it writes what it says last. `attempt` is how many times it was
+    /// restarted before, `env` what its paths may refer to.
+    pub fn mounts(
+        &self,
+        container: &Container,
+        attempt: u32,
+        env: &[Env],
+    ) -> Result<Vec<Mount>, ConfigError> {
+        let wanted = container.volume_mounts.iter().flatten().enumerate();
+        let mut mounts: Vec<Mount> = wanted
+            .map(|(index, mount)| self.mount(container, index, mount, env))
+            .collect::<Result<_, _>>()?;
+        if let Some(path) = container.termination_message_path.as_ref().filter(|path| !path.is_empty()) {
+            let file = self.folder.join("containers").join(&container.name).join(attempt.to_string());
+            empty_file(&file).map_err(|error| {
+                ConfigError::Container(format!(
+                    "error on creating termination-log file {}: {error}",
+                    file.display()
+                ))
+            })?;
+            mounts.push(Mount { container_path: absolute(path), host_path: file, ..Mount::default() });
+        }
+        Ok(mounts)
+    }
+
+    fn mount(
+        &self,
+        container: &Container,
+        index: usize,
+        mount: &VolumeMount,
+        env: &[Env],
+    ) -> Result<Mount, ConfigError> {
+        let refuse = ConfigError::Container;
+        let ready = self.kept.ready.get(&mount.name).ok_or_else(|| {
+            let (volume, name) = (&mount.name, &container.name);
+            refuse(format!("cannot find volume {volume:?} to mount into container {name:?}"))
+        })?;
+        let host_path = match part_of(mount, env).map_err(refuse)? {
+            None => ready.path.clone(),
+            Some(part) => {
+                let pinned = self.pin(&container.name, index, mount, ready, &part);
+                pinned.map_err(|error| {
+                    // More would tell whoever reads it about the machine's files.
+                    tracing::warn!(%error, volume = mount.name, container = container.name, "no such part of a volume");
+                    refuse(format!(
+                        "failed to prepare subPath for volumeMount {:?} of container {:?}",
+                        mount.name, container.name
+                    ))
+                })?
+            }
+        };
+        let propagation = match mount.mount_propagation.as_deref() {
+            None | Some("None") => Propagation::Private,
+            Some("HostToContainer") => Propagation::HostToContainer,
+            Some("Bidirectional") => Propagation::Bidirectional,
+            Some(other) => return Err(refuse(format!("invalid MountPropagation mode: {other:?}"))),
+        };
+        let read_only = mount.read_only.unwrap_or(false);
+        Ok(Mount {
+            container_path: absolute(&mount.mount_path),
+            host_path,
+            readonly: read_only || ready.read_only,
+            recursive_readonly: recursive(mount, read_only, propagation).map_err(refuse)?,
+            propagation,
+        })
+    }
+
+    /// Has a part of a volume be seen at a path of its own.
+    fn pin(
+        &self,
+        container: &str,
+        index: usize,
+        mount: &VolumeMount,
+        ready: &Ready,
+        part: &Path,
+    ) -> io::Result<PathBuf> {
+        let found = sub_path::find(&ready.path, part)?;
+        let folder = self.folder.join("volume-subpaths").join(&mount.name).join(container);
+        fs::create_dir_all(&folder)?;
+        let at = folder.join(index.to_string());
+        mounted::release(&at)?;
+        let is_folder = rustix::fs::fstat(&found)
+            .map(|found| rustix::fs::FileType::from_raw_mode(found.st_mode).is_dir())?;
+        // It may have been of the other kind before.
+        match fs::symlink_metadata(&at) {
+            Ok(old) if old.is_dir() != is_folder => mounted::remove_place(&at)?,
+            _ => {}
+        }
+        if is_folder {
+            fs::create_dir_all(&at)?;
+        } else {
+            OpenOptions::new().create(true).append(true).open(&at)?;
+        }
+        mounted::pin(&found, &at)?;
+        Ok(at)
+    }
+}
+
+/// The part of the volume that a mount is of, if not of all.
+fn part_of(mount: &VolumeMount, env: &[Env]) -> Result<Option<PathBuf>, String> {
+    let expression = mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty());
+    let part = match (expression, mount.sub_path.as_deref()) {
+        (Some(expression), _) => {
+            let value = |name: &str| env.iter().find(|env| env.name == name).map(|env| env.value.as_str());
+            let part = expand(expression, value);
+            if part.contains("$(") {
+                return Err(format!("missing value for {expression:?}"));
+            }
+            part
+        }
+        (None, Some(part)) if !part.is_empty() => part.to_owned(),
+        _ => return Ok(None),
+    };
+    if part.starts_with('/') {
+        return Err(format!("error SubPath `{part}` must not be an absolute path"));
+    }
+    if part.split('/').any(|name| name == "..") {
+        return Err(format!("unable to provision SubPath `{part}`: must not contain '..'"));
+    }
+    Ok(Some(PathBuf::from(part)))
+}
+
+fn recursive(mount: &VolumeMount, read_only: bool, propagation: Propagation) -> Result<bool, String> {
+    let name = &mount.name;
+    match mount.recursive_read_only.as_deref() {
+        None | Some("Disabled") => Ok(false),
+        Some(_) if !read_only => {
+            Err(format!("volume {name:?} requested recursive read-only mode, but it is not read-only"))
+        }
+        Some(_) if propagation != Propagation::Private => Err(format!(
+            "volume {name:?} requested recursive read-only mode, but it is not compatible with propagation {:?}",
+            mount.mount_propagation.as_deref().unwrap_or_default()
+        )),
+        Some("Enabled" | "IfPossible") => Ok(true),
+        Some(other) => Err(format!("unknown recursive read-only mode {other:?}")),
+    }
+}
+
+fn absolute(path: &str) -> String {
+    if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
+}
+
+/// An empty file that everybody may write, whoever the container runs as.
+fn empty_file(path: &Path) -> io::Result<()> {
+    if let Some(folder) = path.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    fs::set_permissions(path, Permissions::from_mode(0o666))
+}

@@ -1,0 +1,256 @@
+//! Volumes whose files come from the API: config maps, secrets, what a pod is told about itself, tokens.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{
+    ConfigMapProjection, DownwardAPIVolumeFile, KeyToPath, Pod, SecretProjection, Volume, VolumeProjection,
+};
+
+use super::files::{File, Files, checked};
+use super::token::{Tokens, Wanted};
+use crate::downward::{self, Amounts};
+use crate::objects::{Content, Kind, Objects, Reference};
+use crate::specify::identity;
+
+/// The mode of files of which nothing is said.
+const USUAL_MODE: i32 = 0o644;
+/// The mode of a token that is for one user or group only.
+const PRIVATE: u32 = 0o600;
+
+/// What the files of a volume come from.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Projection {
+    /// The folder for volumes of this kind, as the kubelet calls it.
+    pub(super) plugin: &'static str,
+    mode: i32,
+    parts: Vec<Part>,
+}
+
+#[derive(Clone, Debug, PartialEq)]
+enum Part {
+    Object {
+        reference: Reference,
+        items: Vec<KeyToPath>,
+        optional: bool,
+    },
+    Downward(Vec<DownwardAPIVolumeFile>),
+    Token(Wanted),
+    /// Something that is not offered here.
+    Unknown(&'static str),
+}
+
+/// What files are made of, besides objects.
+pub(super) struct Ground<'a> {
+    pub(super) pod: &'a Pod,
+    pub(super) allocatable: &'a Amounts,
+    /// The user that all containers run as, if it is one.
+    pub(super) user: Option<u32>,
+    /// Whether the pod's volumes belong to a group.
+    pub(super) has_group: bool,
+}
+
+/// Which state of an object counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AsOf {
+    /// What the API says now.
+    Now,
+    /// What was last told, if anything was.
+    Told,
+}
+
+impl Projection {
+    /// What a volume's files come from, if they come from the API.
+    pub(super) fn of(volume: &Volume, namespace: &str) -> Option<Self> {
+        if let Some(map) = &volume.config_map {
+            let part = Part::Object {
+                reference: Reference::config_map(namespace, &map.name),
+                items: map.items.clone().unwrap_or_default(),
+                optional: map.optional.unwrap_or(false),
+            };
+            return Some(Self::new("kubernetes.io~configmap", map.default_mode, vec![part]));
+        }
+        if let Some(secret) = &volume.secret {
+            let part = Part::Object {
+                reference: Reference::secret(namespace, secret.secret_name.clone().unwrap_or_default()),
+                items: secret.items.clone().unwrap_or_default(),
+                optional: secret.optional.unwrap_or(false),
+            };
+            return Some(Self::new("kubernetes.io~secret", secret.default_mode, vec![part]));
+        }
+        if let Some(downward) = &volume.downward_api {
+            let part = Part::Downward(downward.items.clone().unwrap_or_default());
+            return Some(Self::new("kubernetes.io~downward-api", downward.default_mode, vec![part]));
+        }
+        let projected = volume.projected.as_ref()?;
+        let parts = projected.sources.iter().flatten().map(|source| Part::of(source, namespace)).collect();
+        Some(Self::new("kubernetes.io~projected", projected.default_mode, parts))
+    }
+
+    fn new(plugin: &'static str, mode: Option<i32>, parts: Vec<Part>) -> Self {
+        Self { plugin, mode: mode.unwrap_or(USUAL_MODE), parts }
+    }
+
+    /// The objects that it shows.
+    pub(super) fn references(&self) -> impl Iterator<Item = &Reference> {
+        self.parts.iter().filter_map(|part| match part {
+            Part::Object { reference, .. } => Some(reference),
+            _ => None,
+        })
+    }
+
+    /// Whether it shows something of the pod itself, which may change.
+    pub(super) fn shows_pod(&self) -> bool {
+        self.parts.iter().any(|part| matches!(part, Part::Downward(_)))
+    }
+
+    /// The files as they are to be. Of two for one path the last one counts.
+    pub(super) async fn files(
+        &self,
+        ground: &Ground<'_>,
+        objects: &Objects,
+        tokens: &mut Tokens,
+        as_of: AsOf,
+    ) -> Result<Files, String> {
+        let mut files = Files::new();
+        for part in &self.parts {
+            match part {
+                Part::Object { reference, items, optional } => {
+                    let read = match as_of {
+                        AsOf::Now => objects.read(reference).await,
+                        AsOf::Told => objects.told_or_read(reference).await,
+                    };
+                    let content = match read {
+                        Ok(content) => content,
+                        Err(error) if error.is_not_found() && *optional => Arc::default(),
+                        Err(error) => return Err(error.to_string()),
+                    };
+                    self.object(&mut files, reference.kind, &content, items, *optional)?;
+                }
+                Part::Downward(items) => self.downward(&mut files, ground, items)?,
+                Part::Token(wanted) => {
+                    let token = tokens.get(ground.pod, wanted).await?;
+                    let private = ground.user.is_some() || ground.has_group;
+                    let mode = if private { PRIVATE } else { mode(self.mode) };
+                    let file = File { data: token.into_bytes(), mode, user: ground.user };
+                    files.insert(checked(&wanted.path)?, file);
+                }
+                Part::Unknown(what) => return Err(format!("a volume of {what} is not supported")),
+            }
+        }
+        Ok(files)
+    }
+
+    fn object(
+        &self,
+        files: &mut Files,
+        kind: Kind,
+        content: &Content,
+        items: &[KeyToPath],
+        optional: bool,
+    ) -> Result<(), String> {
+        let file = |data: &[u8], own: Option<i32>| File {
+            data: data.to_vec(),
+            mode: mode(own.unwrap_or(self.mode)),
+            user: None,
+        };
+        if items.is_empty() {
+            for (key, data) in content.iter() {
+                files.insert(checked(key)?, file(data, None));
+            }
+        }
+        for item in items {
+            match content.get(&item.key) {
+                Some(data) => {
+                    files.insert(checked(&item.path)?, file(data, item.mode));
+                }
+                None if optional => {}
+                None => {
+                    let key = &item.key;
+                    return Err(match kind {
+                        Kind::ConfigMap => format!("configmap references non-existent config key: {key}"),
+                        Kind::Secret => format!("references non-existent secret key: {key}"),
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn downward(
+        &self,
+        files: &mut Files,
+        ground: &Ground<'_>,
+        items: &[DownwardAPIVolumeFile],
+    ) -> Result<(), String> {
+        for item in items {
+            let text = match (&item.field_ref, &item.resource_field_ref) {
+                (Some(field), _) => downward::metadata(ground.pod, &field.field_path)
+                    .unwrap_or_else(|| Err(format!("unsupported fieldPath: {}", field.field_path)))?,
+                (None, Some(resource)) => downward::resource(ground.pod, None, resource, ground.allocatable)?,
+                (None, None) => String::new(),
+            };
+            let mode = mode(item.mode.unwrap_or(self.mode));
+            files.insert(checked(&item.path)?, File { data: text.into_bytes(), mode, user: None });
+        }
+        Ok(())
+    }
+}
+
+impl Part {
+    fn of(source: &VolumeProjection, namespace: &str) -> Self {
+        match source {
+            VolumeProjection { secret: Some(SecretProjection { items, name, optional }), .. } => {
+                Self::Object {
+                    reference: Reference::secret(namespace, name),
+                    items: items.clone().unwrap_or_default(),
+                    optional: optional.unwrap_or(false),
+                }
+            }
+            VolumeProjection { config_map: Some(ConfigMapProjection { items, name, optional }), .. } => {
+                Self::Object {
+                    reference: Reference::config_map(namespace, name),
+                    items: items.clone().unwrap_or_default(),
+                    optional: optional.unwrap_or(false),
+                }
+            }
+            VolumeProjection { downward_api: Some(downward), .. } => {
+                Self::Downward(downward.items.clone().unwrap_or_default())
+            }
+            VolumeProjection { service_account_token: Some(token), .. } => Self::Token(Wanted {
+                path: token.path.clone(),
+                audience: token.audience.clone().filter(|audience| !audience.is_empty()),
+                seconds: token.expiration_seconds,
+            }),
+            VolumeProjection { cluster_trust_bundle: Some(_), .. } => Self::Unknown("trust bundles"),
+            VolumeProjection { pod_certificate: Some(_), .. } => Self::Unknown("pod certificates"),
+            _ => Self::Downward(Vec::new()),
+        }
+    }
+}
+
+fn mode(mode: i32) -> u32 {
+    u32::try_from(mode).unwrap_or(0o644) & 0o777
+}
+
+/// The user that all containers of a pod run as, if they all say the same.
+pub(super) fn only_user(pod: &Pod) -> Option<u32> {
+    let spec = pod.spec.as_ref()?;
+    let of_pod = spec.security_context.as_ref().and_then(|security| security.run_as_user);
+    let mut users = crate::lifecycle::containers(spec).map(|container| {
+        container.security_context.as_ref().and_then(|security| security.run_as_user).or(of_pod)
+    });
+    let first = users.next()??;
+    users.all(|user| user == Some(first)).then(|| u32::try_from(first).ok()).flatten()
+}
+
+/// The group that a pod's volumes belong to.
+pub(super) fn group(pod: &Pod) -> Option<u32> {
+    let security = pod.spec.as_ref()?.security_context.as_ref()?;
+    u32::try_from(security.fs_group?).ok()
+}
+
+/// Whose token a pod has.
+pub(super) fn account(pod: &Pod) -> (&str, &str) {
+    let named = pod.spec.as_ref().and_then(|spec| spec.service_account_name.as_deref());
+    (identity(pod).0, named.filter(|name| !name.is_empty()).unwrap_or("default"))
+}

@@ -1,0 +1,129 @@
+//! Tokens of service accounts, for one pod and as long as it lives.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::time::Duration;
+
+use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::api::PostParams;
+use kube::{Api, Client};
+use tokio::time::Instant;
+
+use super::projection::account;
+use crate::specify::identity;
+
+/// No token is kept for longer.
+const LONGEST: Duration = Duration::from_hours(24);
+/// Pods of one moment don't all come back at one moment.
+const SPREAD_MILLIS: u32 = 10_000;
+
+/// A token that a volume is to hold.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Wanted {
+    /// Under this path.
+    pub(super) path: String,
+    /// For whom; `None` is the API server.
+    pub(super) audience: Option<String>,
+    /// For how long.
+    pub(super) seconds: Option<i64>,
+}
+
+/// The tokens of one pod.
+pub(super) struct Tokens {
+    client: Client,
+    held: HashMap<Wanted, Token>,
+}
+
+struct Token {
+    text: String,
+    renew: Instant,
+    ends: Instant,
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Tokens").field("held", &self.held.len()).finish_non_exhaustive()
+    }
+}
+
+impl Tokens {
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, held: HashMap::new() }
+    }
+
+    /// When the first of them is to be renewed.
+    pub(super) fn due(&self) -> Option<Instant> {
+        self.held.values().map(|token| token.renew).min()
+    }
+
+    /// A token: the one that is held until it is time to ask for another one. If there is none to be had, the old
+    /// one will do as long as it is good.
+    pub(super) async fn get(&mut self, pod: &Pod, wanted: &Wanted) -> Result<String, String> {
+        let now = Instant::now();
+        if let Some(held) = self.held.get(wanted).filter(|held| now < held.renew) {
+            return Ok(held.text.clone());
+        }
+        match self.request(pod, wanted).await {
+            Ok(token) => {
+                let text = token.text.clone();
+                self.held.insert(wanted.clone(), token);
+                Ok(text)
+            }
+            Err(error) => match self.held.get(wanted) {
+                Some(held) if Instant::now() < held.ends => {
+                    tracing::warn!(%error, pod = identity(pod).1, "a token could not be renewed yet");
+                    Ok(held.text.clone())
+                }
+                Some(_) => Err(format!("token expired and refresh failed: {error}")),
+                None => Err(format!("failed to fetch token: {error}")),
+            },
+        }
+    }
+
+    async fn request(&self, pod: &Pod, wanted: &Wanted) -> Result<Token, kube::Error> {
+        let (_, name, uid) = identity(pod);
+        let (namespace, account) = account(pod);
+        let request = TokenRequest {
+            spec: Some(TokenRequestSpec {
+                audiences: Some(wanted.audience.iter().cloned().collect()),
+                expiration_seconds: wanted.seconds,
+                bound_object_ref: Some(BoundObjectReference {
+                    api_version: Some("v1".to_owned()),
+                    kind: Some("Pod".to_owned()),
+                    name: Some(name.to_owned()),
+                    uid: Some(uid.to_owned()),
+                }),
+            }),
+            ..TokenRequest::default()
+        };
+        let accounts = Api::<ServiceAccount>::namespaced(self.client.clone(), namespace);
+        let asked = Instant::now();
+        let answer = accounts.create_token_request(account, &PostParams::default(), &request).await?;
+        // Counted from when it was asked for, so that no two clocks need agree.
+        let seconds = answer.spec.and_then(|spec| spec.expiration_seconds).or(wanted.seconds).unwrap_or(3600);
+        let life = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
+        let text = answer.status.and_then(|status| status.token).unwrap_or_default();
+        Ok(Token { text, renew: asked + patience(life, uid), ends: asked + life })
+    }
+}
+
+/// How long a token is kept before another one is asked for: four fifths of its life, a little less.
+fn patience(life: Duration, uid: &str) -> Duration {
+    let spread = Duration::from_millis(u64::from(crc32c::crc32c(uid.as_bytes()) % SPREAD_MILLIS));
+    (life * 4 / 5).min(LONGEST).saturating_sub(spread.min(life / 20))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_are_renewed_well_before_they_end() {
+        for (seconds, least, most) in [(600, 450, 480), (3607, 2870, 2886), (1_000_000, 86_000, 86_400)] {
+            let kept = patience(Duration::from_secs(seconds), "some-uid").as_secs();
+            assert!((least..=most).contains(&kept), "{seconds}: {kept}");
+        }
+        assert_eq!(patience(Duration::ZERO, "u"), Duration::ZERO);
+    }
+}

@@ -1,0 +1,83 @@
+//! What a container says last.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use jiff::Timestamp;
+use plumb_node::last_words::last_words;
+use plumb_runtime::types::{Container, ContainerMeta, ContainerState, ContainerStatus, Mount};
+
+/// A container that has ended with this code, in this folder.
+fn ended(folder: &Path, policy: &str, code: i32) -> ContainerStatus {
+    let annotations = [
+        ("io.kubernetes.container.terminationMessagePath", "/dev/termination-log"),
+        ("io.kubernetes.container.terminationMessagePolicy", policy),
+    ];
+    let container = Container {
+        id: "c".into(),
+        sandbox: "s".into(),
+        meta: ContainerMeta::default(),
+        image: String::new(),
+        image_id: String::new(),
+        state: ContainerState::Exited,
+        created_at: Timestamp::UNIX_EPOCH,
+        labels: BTreeMap::new(),
+        annotations: annotations.map(|(name, value)| (name.to_owned(), value.to_owned())).into(),
+    };
+    let mount = Mount {
+        container_path: "/dev/termination-log".into(),
+        host_path: folder.join("words"),
+        ..Mount::default()
+    };
+    ContainerStatus {
+        container,
+        pid: None,
+        started_at: Some(Timestamp::UNIX_EPOCH),
+        finished_at: Some(Timestamp::UNIX_EPOCH),
+        exit_code: Some(code),
+        reason: "Error".into(),
+        message: String::new(),
+        log_path: Some(folder.join("0.log")),
+        resources: None,
+        mounts: vec![mount],
+        user: None,
+        stop_signal: "SIGTERM".into(),
+    }
+}
+
+fn log(folder: &Path, lines: usize) {
+    let lines: Vec<String> = (0..lines).map(|number| format!("t stdout F line {number}\n")).collect();
+    fs::write(folder.join("0.log"), lines.concat()).unwrap();
+}
+
+#[test]
+fn the_file_speaks_for_the_container() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    log(folder, 3);
+    fs::write(folder.join("words"), format!("{}done", "x".repeat(5000))).unwrap();
+    let mut status = ended(folder, "FallbackToLogsOnError", 1);
+    let said = last_words(&status);
+    assert_eq!((said.len(), said.ends_with("done")), (4096, true));
+    fs::write(folder.join("words"), "done").unwrap();
+    status.message = "out of memory".into();
+    assert_eq!(last_words(&status), "out of memory: done");
+}
+
+#[test]
+fn the_log_speaks_for_one_that_failed_without_a_word() {
+    let folder = tempfile::tempdir().unwrap();
+    let folder = folder.path();
+    fs::write(folder.join("words"), "").unwrap();
+    log(folder, 3);
+    assert_eq!(last_words(&ended(folder, "FallbackToLogsOnError", 1)), "line 0\nline 1\nline 2\n");
+    assert_eq!(last_words(&ended(folder, "FallbackToLogsOnError", 0)), "", "it ended well");
+    assert_eq!(last_words(&ended(folder, "File", 1)), "");
+    log(folder, 200);
+    let said = last_words(&ended(folder, "FallbackToLogsOnError", 1));
+    assert!(said.starts_with("line 120\n") && said.ends_with("line 199\n"), "{said}");
+    fs::remove_file(folder.join("words")).unwrap();
+    log(folder, 1);
+    assert_eq!(last_words(&ended(folder, "FallbackToLogsOnError", 1)), "line 0\n");
+}

@@ -1,0 +1,334 @@
+//! Volumes, on this machine's file system and with an API server behind them.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::Api;
+use kube::api::PostParams;
+use plumb_node::objects::Objects;
+use plumb_node::specify::ConfigError;
+use plumb_node::volumes::{Prepared, Volumes, VolumesConfig};
+use plumb_runtime::types::{Env, Mount};
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, until};
+
+struct Node {
+    cluster: Cluster,
+    volumes: Volumes,
+    objects: Objects,
+    folder: tempfile::TempDir,
+}
+
+impl Node {
+    fn start() -> Self {
+        let cluster = Cluster::start();
+        let folder = tempfile::tempdir().unwrap();
+        let objects = Objects::new(cluster.node());
+        let volumes = volumes(&cluster, folder.path(), &objects);
+        Self { cluster, volumes, objects, folder }
+    }
+
+    /// A pod with these volumes, each mounted at `/<its name>`.
+    async fn pod(&self, all: Value, rest: Value) -> Pod {
+        let mounts: Vec<Value> = all
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|volume| json!({ "name": volume["name"], "mountPath": format!("/{}", volume["name"].as_str().unwrap()) }))
+            .collect();
+        let mut spec =
+            json!({ "volumes": all, "containers": [{ "name": "c", "image": "i", "volumeMounts": mounts }] });
+        for (field, value) in rest.as_object().unwrap() {
+            spec[field] = value.clone();
+        }
+        self.cluster.pod(spec).await
+    }
+
+    async fn prepare(&self, pod: &Pod) -> Prepared {
+        self.volumes.prepare(pod).await.unwrap()
+    }
+}
+
+fn volumes(cluster: &Cluster, folder: &Path, objects: &Objects) -> Volumes {
+    let config = VolumesConfig {
+        root: folder.join("pods"),
+        objects: objects.clone(),
+        allocatable: serde_json::from_value(json!({ "cpu": "4", "memory": "1Gi" })).unwrap(),
+    };
+    Volumes::new(config, cluster.node())
+}
+
+fn uid(pod: &Pod) -> &str {
+    pod.metadata.uid.as_deref().unwrap()
+}
+
+fn mounts(prepared: &Prepared, pod: &Pod) -> Vec<Mount> {
+    prepared.mounts(&pod.spec.as_ref().unwrap().containers[0], 0, &[]).unwrap()
+}
+
+/// What of the machine is seen at a path of the container.
+fn at(prepared: &Prepared, pod: &Pod, path: &str) -> PathBuf {
+    let mounts = mounts(prepared, pod);
+    mounts.into_iter().find(|mount| mount.container_path == path).unwrap().host_path
+}
+
+fn text(path: impl AsRef<Path>) -> String {
+    fs::read_to_string(path).unwrap_or_default()
+}
+
+fn mode(path: impl AsRef<Path>) -> u32 {
+    fs::metadata(path).unwrap().mode() & 0o7777
+}
+
+/// Whether this test may mount things; if not it says that it is skipped.
+fn may_mount() -> bool {
+    let may = rustix::process::geteuid().is_root();
+    if !may {
+        eprintln!("skipped: only root can mount");
+    }
+    may
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_follow_their_objects_without_a_restart() {
+    let node = Node::start();
+    node.cluster.config_map("settings", json!({ "a": "1", "b": "2" })).await;
+    node.cluster.secret("keys", json!({ "token": "t" })).await;
+    let pod = node.pod(json!([
+        { "name": "cfg", "configMap": { "name": "settings" } },
+        { "name": "some", "configMap": { "name": "settings", "items": [{ "key": "a", "path": "deep/x", "mode": 0o400 }] } },
+        { "name": "sec", "secret": { "secretName": "keys", "defaultMode": 0o440 } },
+        { "name": "none", "configMap": { "name": "later", "optional": true } },
+    ]), json!({})).await;
+    let prepared = node.prepare(&pod).await;
+    let see = |volume: &str, file: &str| text(at(&prepared, &pod, volume).join(file));
+    assert_eq!(
+        (see("/cfg", "a"), see("/cfg", "b"), see("/some", "deep/x")),
+        ("1".into(), "2".into(), "1".into())
+    );
+    assert_eq!(see("/sec", "token"), "t");
+    assert_eq!(mode(at(&prepared, &pod, "/some").join("deep/x")), 0o400);
+    assert_eq!(mode(at(&prepared, &pod, "/sec").join("token")), 0o440);
+    assert!(
+        mounts(&prepared, &pod)
+            .iter()
+            .filter(|mount| mount.container_path != "/dev/termination-log")
+            .all(|mount| mount.readonly)
+    );
+
+    node.cluster.config_map("settings", json!({ "a": "9" })).await;
+    until(|| see("/cfg", "a") == "9" && see("/some", "deep/x") == "9").await;
+    assert!(!at(&prepared, &pod, "/cfg").join("b").exists());
+    node.cluster.config_map("later", json!({ "new": "n" })).await;
+    until(|| see("/none", "new") == "n").await;
+
+    assert_eq!(node.objects.followed().len(), 3);
+    node.volumes.clear(uid(&pod)).await.unwrap();
+    until(|| node.objects.followed().is_empty()).await;
+    assert_eq!(node.volumes.known().unwrap(), Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_shows_what_becomes_of_its_pod() {
+    let node = Node::start();
+    let pod = node.pod(
+        json!([{ "name": "me", "downwardAPI": { "items": [
+            { "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } },
+            { "path": "notes", "fieldRef": { "fieldPath": "metadata.annotations" } },
+            { "path": "cpu", "resourceFieldRef": { "containerName": "c", "resource": "limits.cpu", "divisor": "1m" } },
+        ]}}]),
+        json!({}),
+    )
+    .await;
+    let prepared = node.prepare(&pod).await;
+    let see = |file: &str| text(at(&prepared, &pod, "/me").join(file));
+    assert_eq!(see("labels"), "app=\"web\"");
+    assert_eq!(see("notes"), "note=\"a \\\"b\\\"\\n\"");
+    assert_eq!(see("cpu"), "4000");
+    let mut resized = pod.clone();
+    resized.spec.as_mut().unwrap().containers[0].resources =
+        serde_json::from_value(json!({ "limits": { "cpu": "1500m" } })).unwrap();
+    node.volumes.refresh(&resized);
+    until(|| see("cpu") == "1500").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_gets_a_token_of_its_own() {
+    let node = Node::start();
+    let account: ServiceAccount = serde_json::from_value(json!({ "metadata": { "name": "robot" } })).unwrap();
+    let accounts = Api::default_namespaced(node.cluster.admin());
+    accounts.create(&PostParams::default(), &account).await.unwrap();
+    node.cluster.config_map("ca", json!({ "ca.crt": "authority" })).await;
+    let sources = json!([
+        { "serviceAccountToken": { "path": "token", "expirationSeconds": 3607 } },
+        { "configMap": { "name": "ca", "items": [{ "key": "ca.crt", "path": "ca.crt" }] } },
+        { "downwardAPI": { "items": [{ "path": "namespace", "fieldRef": { "fieldPath": "metadata.namespace" } }] } },
+    ]);
+    let volumes = json!([{ "name": "access", "projected": { "sources": sources } }]);
+    let pod = node.pod(volumes, json!({ "serviceAccountName": "robot" })).await;
+    let prepared = node.prepare(&pod).await;
+    let folder = at(&prepared, &pod, "/access");
+    assert_eq!(text(folder.join("token")).split('.').count(), 3);
+    assert_eq!(
+        (text(folder.join("ca.crt")), text(folder.join("namespace"))),
+        ("authority".into(), "default".into())
+    );
+    assert_eq!(mode(folder.join("token")), 0o644);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_missing_is_said_with_the_volumes_name() {
+    let node = Node::start();
+    node.cluster.config_map("settings", json!({ "a": "1" })).await;
+    let table = [
+        (json!({ "configMap": { "name": "gone" } }), r#"configmap "gone" not found"#),
+        (json!({ "secret": { "secretName": "gone" } }), r#"secret "gone" not found"#),
+        (
+            json!({ "configMap": { "name": "settings", "items": [{ "key": "x", "path": "x" }] } }),
+            "configmap references non-existent config key: x",
+        ),
+        (
+            json!({ "hostPath": { "path": "/proc/self/nothing", "type": "Directory" } }),
+            "hostPath type check failed: /proc/self/nothing is not a directory",
+        ),
+    ];
+    for (source, expected) in table {
+        let mut volume = source.clone();
+        volume["name"] = json!("v");
+        let pod = node.pod(json!([volume]), json!({})).await;
+        let refused = node.volumes.prepare(&pod).await.unwrap_err();
+        assert_eq!(refused.to_string(), format!("MountVolume.SetUp failed for volume \"v\" : {expected}"));
+        assert_eq!(refused.event_reason(), "FailedMount");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_containers_wrote_is_there_for_an_agent_that_comes_after() {
+    let node = Node::start();
+    let pod = node.pod(json!([{ "name": "data", "emptyDir": {} }]), json!({})).await;
+    let path = at(&node.prepare(&pod).await, &pod, "/data");
+    assert_eq!(mode(&path), 0o777);
+    fs::write(path.join("file"), "kept").unwrap();
+    let after = volumes(&node.cluster, node.folder.path(), &node.objects);
+    assert_eq!(at(&after.prepare(&pod).await.unwrap(), &pod, "/data"), path);
+    assert_eq!(text(path.join("file")), "kept");
+    assert_eq!(after.known().unwrap(), [uid(&pod)]);
+    after.clear(uid(&pod)).await.unwrap();
+    after.clear(uid(&pod)).await.unwrap();
+    assert!(!path.exists());
+    assert!(after.clear("../x").await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn volumes_belong_to_the_pods_group() {
+    if !may_mount() {
+        return;
+    }
+    let node = Node::start();
+    node.cluster.config_map("settings", json!({ "a": "1" })).await;
+    let all = json!([
+        { "name": "data", "emptyDir": {} },
+        { "name": "cfg", "configMap": { "name": "settings", "defaultMode": 0o400 } },
+    ]);
+    let pod = node.pod(all, json!({ "securityContext": { "fsGroup": 1234 } })).await;
+    let prepared = node.prepare(&pod).await;
+    let (data, file) = (at(&prepared, &pod, "/data"), at(&prepared, &pod, "/cfg").join("a"));
+    assert_eq!((fs::metadata(&data).unwrap().gid(), mode(&data)), (1234, 0o2777));
+    assert_eq!((fs::metadata(&file).unwrap().gid(), mode(&file)), (1234, 0o440));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_folder_in_memory_has_its_size_and_goes_with_its_pod() {
+    if !may_mount() {
+        return;
+    }
+    let node = Node::start();
+    let all = json!([{ "name": "shm", "emptyDir": { "medium": "Memory", "sizeLimit": "1Mi" } }]);
+    let pod = node.pod(all, json!({})).await;
+    let path = at(&node.prepare(&pod).await, &pod, "/shm");
+    let mounts = || text("/proc/self/mounts");
+    assert!(
+        mounts().lines().any(|line| line.contains(path.to_str().unwrap()) && line.contains("size=1024k"))
+    );
+    fs::write(path.join("x"), "y").unwrap();
+    node.volumes.clear(uid(&pod)).await.unwrap();
+    assert!(!mounts().contains(path.to_str().unwrap()) && !path.exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_part_of_a_volume_stays_what_it_was_when_it_was_looked_up() {
+    if !may_mount() {
+        return;
+    }
+    let node = Node::start();
+    let mounts = json!([
+        { "name": "data", "mountPath": "/data" },
+        { "name": "data", "mountPath": "/part", "subPath": "a/b" },
+        { "name": "data", "mountPath": "/named", "subPathExpr": "of-$(NAME)" },
+    ]);
+    let container = json!({ "name": "c", "image": "i", "volumeMounts": mounts,
+        "env": [{ "name": "NAME", "value": "x" }] });
+    let pod =
+        node.pod(json!([{ "name": "data", "emptyDir": {} }]), json!({ "containers": [container] })).await;
+    let prepared = node.prepare(&pod).await;
+    let container = &pod.spec.as_ref().unwrap().containers[0];
+    let env = [Env { name: "NAME".into(), value: "x".into() }];
+    let seen = prepared.mounts(container, 0, &env).unwrap();
+    let find = |path: &str| seen.iter().find(|mount| mount.container_path == path).unwrap().host_path.clone();
+    let (data, part) = (find("/data"), find("/part"));
+    fs::write(part.join("file"), "1").unwrap();
+    assert_eq!(text(data.join("a/b/file")), "1");
+    assert_eq!(mode(data.join("of-x")), 0o777);
+
+    // Another container turns the name into a link that leads out; what is mounted stays.
+    fs::rename(data.join("a"), data.join("moved")).unwrap();
+    symlink("/", data.join("a")).unwrap();
+    assert_eq!(text(part.join("file")), "1");
+    let refused = prepared.mounts(container, 1, &env).unwrap_err();
+    let expected = r#"failed to prepare subPath for volumeMount "data" of container "c""#;
+    assert_eq!(refused, ConfigError::Container(expected.into()));
+    node.volumes.clear(uid(&pod)).await.unwrap();
+    assert!(!text("/proc/self/mounts").contains(node.folder.path().to_str().unwrap()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn paths_of_the_machine_are_never_removed() {
+    let node = Node::start();
+    let outside = node.folder.path().join("outside");
+    let source = |kind: &str, name: &str| json!({ "path": outside.join(name), "type": kind });
+    let pod = node
+        .pod(
+            json!([
+                { "name": "made", "hostPath": source("DirectoryOrCreate", "made") },
+                { "name": "file", "hostPath": source("FileOrCreate", "file") },
+            ]),
+            json!({}),
+        )
+        .await;
+    let prepared = node.prepare(&pod).await;
+    assert_eq!(at(&prepared, &pod, "/made"), outside.join("made"));
+    fs::write(outside.join("made/x"), "y").unwrap();
+    node.volumes.clear(uid(&pod)).await.unwrap();
+    assert_eq!(text(outside.join("made/x")), "y");
+    assert!(outside.join("file").is_file());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_run_of_a_container_has_its_own_last_words() {
+    let node = Node::start();
+    let pod = node.pod(json!([]), json!({})).await;
+    let prepared = node.prepare(&pod).await;
+    let container = &pod.spec.as_ref().unwrap().containers[0];
+    let file = |attempt: u32| {
+        let mounts = prepared.mounts(container, attempt, &[]).unwrap();
+        let [mount] = mounts.as_slice() else { panic!("{mounts:?}") };
+        assert_eq!((mount.container_path.as_str(), mount.readonly), ("/dev/termination-log", false));
+        mount.host_path.clone()
+    };
+    let (first, second) = (file(0), file(1));
+    assert_ne!(first, second);
+    assert_eq!((mode(&first), text(&second)), (0o666, String::new()));
+}
