@@ -3,7 +3,7 @@
 mod adopt;
 
 use std::collections::{BTreeMap, HashMap};
-use std::net::IpAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
@@ -21,10 +21,13 @@ use tokio::task::JoinSet;
 use crate::Clock;
 use crate::book::{Book, Guest};
 use crate::desk::Desk;
+use crate::env::EnvFacts;
 use crate::events::{Kind, Recorder};
 use crate::journal::{Entry, Journal, JournalError};
 use crate::node::{Node, Workers};
+use crate::objects::Objects;
 use crate::specify;
+use crate::volumes::{Volumes, VolumesConfig};
 use crate::worker::{Message, Worker, error_chain, is_over};
 
 /// What an agent is made of.
@@ -49,8 +52,10 @@ pub struct Config {
     pub facts: NodeFacts,
     /// What memory the machine has.
     pub memory: i64,
-    /// The node's addresses.
-    pub addresses: Vec<IpAddr>,
+    /// What containers may know of the node: its addresses, where the API is, what there is to use.
+    pub known: EnvFacts,
+    /// Where volumes are made.
+    pub volumes: PathBuf,
     /// Where pods' logs are, and how they look up names.
     pub place: specify::Place,
     /// What time it is.
@@ -90,18 +95,28 @@ impl Agent {
         let Config { name, client, runtime, journal, rules, clock, .. } = config;
         let version = runtime.version().await?;
         let found = journal.read()?;
+        let objects = Objects::new(client.clone());
         let book = Book::new(config.allocatable, config.max_pods, config.facts, rules.clone());
         let node = Node {
             desk: Desk::new(book, journal, clock.clone()),
             events: Recorder::start(client.clone(), &name, clock.clone()),
             name,
-            client,
             runtime,
             runtime_name: version.runtime_name,
             rules,
             clock,
             place: config.place,
-            host: config.addresses,
+            volumes: Volumes::new(
+                VolumesConfig {
+                    root: config.volumes,
+                    objects: objects.clone(),
+                    allocatable: config.known.allocatable.clone(),
+                },
+                client.clone(),
+            ),
+            objects,
+            facts: config.known,
+            client,
             memory: config.memory,
             workers: Workers::default(),
         };

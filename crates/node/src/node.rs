@@ -1,7 +1,6 @@
 //! What all pods of a node share.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -14,8 +13,11 @@ use tokio::sync::mpsc;
 
 use crate::Clock;
 use crate::desk::Desk;
+use crate::env::EnvFacts;
 use crate::events::Recorder;
+use crate::objects::Objects;
 use crate::specify::Place;
+use crate::volumes::Volumes;
 use crate::worker::Message;
 
 /// What all pods of a node share.
@@ -30,8 +32,10 @@ pub(crate) struct Node {
     pub(crate) desk: Desk,
     pub(crate) events: Recorder,
     pub(crate) place: Place,
-    /// The node's addresses.
-    pub(crate) host: Vec<IpAddr>,
+    pub(crate) objects: Objects,
+    pub(crate) volumes: Volumes,
+    /// What containers may know of their node.
+    pub(crate) facts: EnvFacts,
     /// What memory the machine has, which scores of the out-of-memory killer are relative to.
     pub(crate) memory: i64,
     pub(crate) workers: Workers,

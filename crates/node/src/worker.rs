@@ -233,6 +233,7 @@ impl Worker {
             Err(error) => tracing::warn!(%error, uid = self.uid, "a pod cannot be read any more"),
         }
         self.pod = pod;
+        self.node.volumes.refresh(&self.pod);
         self.node.workers.show(&self.uid, self.pod.clone());
         self.take_ending();
     }
@@ -447,7 +448,7 @@ impl Worker {
             allocation: &self.entry.allocation,
             actual: parts.actual,
             rules: &self.node.rules,
-            host: &self.node.host,
+            host: &self.node.facts.host_ips,
             runtime: &self.node.runtime_name,
             now: (self.node.clock)(),
         }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
+use plumb_node::env::EnvFacts;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::specify::Place;
 use plumb_node::{Agent, Clock};
@@ -62,7 +63,11 @@ pub(crate) async fn start(server: &ApiServer, args: &Up, rules: &Rules) -> anyho
             max_pods: 110,
             facts: NodeFacts::default(),
             memory: 8 << 30,
-            addresses: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+            known: EnvFacts {
+                host_ips: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
+                ..EnvFacts::default()
+            },
+            volumes: data.join("volumes"),
             place: Place {
                 log_root: data.join("logs"),
                 cluster_dns: None,

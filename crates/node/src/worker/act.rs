@@ -1,5 +1,7 @@
 //! Doing what was decided about a pod's life.
 
+use std::net::IpAddr;
+
 use k8s_openapi::api::core::v1::Container;
 use plumb_resize::plan::inherited;
 use plumb_resize::resource::Requirements;
@@ -7,11 +9,12 @@ use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
 use super::{Message, Worker, error_chain};
+use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
 use crate::lifecycle::{Action, ContainerSeen, Decision, State, containers};
 use crate::look::MADE_WITH;
 use crate::readback;
-use crate::specify;
+use crate::specify::{self, ConfigError};
 use crate::status::Waiting;
 
 /// How fetching an image goes.
@@ -54,6 +57,10 @@ impl Worker {
     }
 
     async fn make_sandbox(&mut self, attempt: u32) -> Result<(), String> {
+        if let Err(error) = self.node.volumes.prepare(&self.pod).await {
+            self.node.events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
+            return Err(format!("making the volumes ready: {error}"));
+        }
         let class = self.guest.shape.qos;
         let cgroup = self.guest.shape.cgroup(&self.entry.allocation.allocated);
         let config = specify::sandbox(&self.pod, class, attempt, readback::of_pod(&cgroup), &self.node.place);
@@ -165,13 +172,26 @@ impl Worker {
         let score =
             specify::oom_score_adj(&self.pod, &self.guest.shape, allocated, position, self.node.memory);
         resources.oom_score_adj = Some(score);
-        let (env, mounts) = (Vec::new(), Vec::new());
+        let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
+        let text = |error: ConfigError| error_chain(&error);
+        let env = environment(&self.node.objects, &self.pod, container, &facts).await.map_err(text)?;
+        let volumes = self.node.volumes.prepare(&self.pod).await.map_err(text)?;
+        let mounts = volumes.mounts(container, attempt, &env).map_err(text)?;
         let config = specify::container(&self.pod, container, attempt, resources, image, env, mounts);
         let mut config = config.map_err(|error| error_chain(&error))?;
         // Plain data of our own types always has a JSON form.
         let made_with = serde_json::to_string(&to).unwrap_or_default();
         config.annotations.insert(MADE_WITH.to_owned(), made_with);
         Ok(config)
+    }
+
+    /// The pod's addresses.
+    fn addresses(&self) -> Vec<IpAddr> {
+        let on_host = self.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
+        match &self.looked.seen.sandbox {
+            Some(sandbox) if !on_host => sandbox.ips.clone(),
+            _ => self.node.facts.host_ips.clone(),
+        }
     }
 
     /// Starts a container that is made.
