@@ -18,12 +18,13 @@
 //! One file below `admission/`, named as the plugin: a pure decision over values, and a `Plugin` that reads what
 //! the decision needs from the store and says `Plugin::handles` cheaply, by kind and operation, since everything
 //! is asked of every write. It joins `Chain::new` at its place in the order of kube-apiserver. Plugins are
-//! synchronous: what they ask is in memory. Only webhooks wait for others, and nothing waits if none is
-//! concerned.
+//! synchronous: what they ask is in memory. What somebody else is about to write is named by `Plugin::awaits`, and
+//! the chain waits for it. Else only webhooks wait for others, and nothing waits if none is concerned.
 //!
 //! A plugin may be asked about the same write again, if somebody came between; it has no effects of its own. What
 //! is to be written beside the object is a charge.
 
+mod awaited;
 mod claim_resize;
 pub(crate) mod condition;
 mod defaults;
@@ -53,6 +54,7 @@ use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::server::{ApiServer, Call};
 use crate::target::{Query, Verb};
+use awaited::Awaited;
 use webhook::Webhooks;
 
 /// What a write does to an object.
@@ -242,6 +244,11 @@ pub(crate) trait Plugin: Send + Sync {
     /// Whether it has anything to say about writes like this.
     fn handles(&self, attributes: &Attributes<'_>) -> bool;
 
+    /// What has to be there before this write is judged, if somebody is likely to be making it just now.
+    fn awaits(&self, _: &Attributes<'_>, _: &Value) -> Option<Awaited> {
+        None
+    }
+
     /// Changes what is to be written, or refuses it.
     fn mutate(&self, _: &Attributes<'_>, _: &mut Value) -> Result<(), ApiError> {
         Ok(())
@@ -289,17 +296,27 @@ impl Chain {
 
     /// Has everyone change what is to be written.
     pub(crate) async fn mutate(&self, attributes: &Attributes<'_>, new: &mut Value) -> Result<(), ApiError> {
-        for plugin in self.concerned(attributes) {
-            plugin.mutate(attributes, new)?;
-        }
+        self.have_plugins_mutate(attributes, new).await?;
         let Some(mut round) = self.webhooks.round(attributes)? else { return Ok(()) };
         self.webhooks.mutate(&mut round, attributes, new).await?;
         if round.is_needed() {
             // What a webhook changed may be news to the plugins, and to the webhooks before it.
-            for plugin in self.concerned(attributes) {
-                plugin.mutate(attributes, new)?;
-            }
+            self.have_plugins_mutate(attributes, new).await?;
             self.webhooks.mutate(&mut round, attributes, new).await?;
+        }
+        Ok(())
+    }
+
+    async fn have_plugins_mutate(
+        &self,
+        attributes: &Attributes<'_>,
+        new: &mut Value,
+    ) -> Result<(), ApiError> {
+        for plugin in self.concerned(attributes) {
+            if let Some(awaited) = plugin.awaits(attributes, new) {
+                awaited.come(attributes.server).await;
+            }
+            plugin.mutate(attributes, new)?;
         }
         Ok(())
     }

@@ -24,6 +24,8 @@ mod resources;
 mod storage;
 mod volume;
 
+pub(crate) use pod::service_account;
+
 use plumb_apischema::Schema;
 use plumb_resize::rules::Rules;
 use serde_json::{Map, Value};

@@ -100,8 +100,8 @@ pub(crate) struct Up {
     /// Feature gates, such as `InPlacePodVerticalScaling=false`.
     #[arg(long, default_value = "", value_name = "A=true,B=false", hide_default_value = true)]
     pub(crate) feature_gates: Gates,
-    /// Admission plugins to run besides the usual ones, by the names of kube-apiserver. `ServiceAccount` is off as
-    /// long as nothing here makes service accounts.
+    /// Admission plugins to run besides the usual ones, by the names of kube-apiserver. `ServiceAccount` is
+    /// one of the usual ones only where the controllers run, who make the accounts.
     #[arg(long, default_value = "", value_name = "A,B", hide_default_value = true)]
     pub(crate) enable_admission_plugins: String,
     /// Admission plugins not to run, such as `LimitRanger,ResourceQuota`.

@@ -107,11 +107,12 @@ async fn up(args: Up) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Who has a say in writes. Pods are asked for a service account only if somebody makes service accounts, or if it
-/// is asked for.
+/// Who has a say in writes. Pods are asked for a service account only if the controllers run, who make the accounts,
+/// or if it is asked for.
 fn plugins(args: &Up) -> anyhow::Result<Plugins> {
     let (enable, mut disable) = (&args.enable_admission_plugins, args.disable_admission_plugins.clone());
-    if !enable.split(',').any(|name| name.trim() == "ServiceAccount") {
+    let named = enable.split(',').any(|name| name.trim() == "ServiceAccount");
+    if !named && !args.components.contains(&Component::Controllers) {
         disable.push_str(",ServiceAccount");
     }
     Ok(Plugins::new(enable, &disable)?)

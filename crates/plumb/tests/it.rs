@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
 mod it {
+    mod accounts;
     mod cluster;
     mod differential;
     mod gates;

@@ -1,9 +1,11 @@
 //! Who a pod is: it runs as a service account of its namespace, and finds that account's token in a volume.
 
+use std::time::Duration;
+
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::{Attributes, Operation, Plugin, stored};
+use super::{Attributes, Awaited, Operation, Plugin, stored};
 use crate::error::ApiError;
 use crate::object::meta;
 use crate::write::generate_name;
@@ -15,6 +17,10 @@ const MOUNT: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 /// How long a token is good for, in seconds: an hour, and the seven by which Kubernetes knows the tokens that it
 /// mounted itself, whose late use is only worth a warning.
 const EXPIRES: i64 = 60 * 60 + 7;
+/// The account that every namespace has, a moment after it was made.
+const DEFAULT: &str = "default";
+/// How long a pod of a new namespace waits for that account: about as long as upstream goes on looking for it.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Gives pods their service account.
 pub(super) struct ServiceAccount;
@@ -28,12 +34,21 @@ impl Plugin for ServiceAccount {
         attributes.operation == Operation::Create && attributes.is("", "pods")
     }
 
+    fn awaits(&self, attributes: &Attributes<'_>, new: &Value) -> Option<Awaited> {
+        if is_mirror(new) || !matches!(account_name(new), "" | DEFAULT) {
+            return None;
+        }
+        let row = attributes.server.kinds().find("", "serviceaccounts")?;
+        let key = row.key(attributes.namespace, DEFAULT).ok()?;
+        Some(Awaited { key, patience: PATIENCE })
+    }
+
     fn mutate(&self, attributes: &Attributes<'_>, new: &mut Value) -> Result<(), ApiError> {
         if is_mirror(new) {
             return Ok(());
         }
         if account_name(new).is_empty() {
-            new["spec"]["serviceAccountName"] = json!("default");
+            new["spec"]["serviceAccountName"] = json!(DEFAULT);
         }
         let account = account(attributes, new)?;
         if automounts(&account, new) {

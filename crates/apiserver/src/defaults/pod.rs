@@ -78,7 +78,7 @@ fn host_ports(spec: &mut Object) {
 }
 
 /// The account has an old name and a new one, and both are always written.
-fn service_account(spec: &mut Object) {
+pub(crate) fn service_account(spec: &mut Object) {
     for (from, to) in [("serviceAccountName", "serviceAccount"), ("serviceAccount", "serviceAccountName")] {
         let name = text(spec, from).to_owned();
         if !name.is_empty() {

