@@ -40,6 +40,7 @@ static WORLD: LazyLock<World> = LazyLock::new(|| {
         nodes: None,
         // Pods are made here without anybody who would make their accounts.
         plugins: Plugins::new("", "ServiceAccount").unwrap(),
+        usage: None,
     })
     .unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -22,6 +22,7 @@ use crate::custom::Custom;
 use crate::error::ApiError;
 use crate::reviews;
 use crate::target::Target;
+use crate::usage;
 
 /// A kind as it is served and stored. Clones are the same row.
 #[derive(Clone, Debug)]
@@ -161,14 +162,14 @@ pub struct Kinds {
 }
 
 impl Kinds {
-    /// The stable kinds of Kubernetes that are stored, and the questions (kinds that can only be created, such as
-    /// access reviews) that are answered.
+    /// The stable kinds of Kubernetes that are stored, the questions (kinds that can only be created, such as access
+    /// reviews) that are answered, and what is measured and never was called stable.
     pub fn builtin() -> Self {
         let schema = Schema::builtin();
         let rows = schema
             .resources()
             .iter()
-            .filter(|resource| is_stable(resource.version))
+            .filter(|resource| is_stable(resource.version) || resource.group == usage::GROUP)
             .filter_map(|resource| {
                 let body = schema.kind(resource.group, resource.version, resource.kind)?;
                 let key = (resource.group, resource.version, resource.plural);

@@ -52,6 +52,7 @@ mod strategy;
 mod subresource;
 pub mod table;
 pub mod target;
+pub mod usage;
 pub mod validation;
 mod warnings;
 mod watch;

@@ -156,7 +156,7 @@ impl Metrics {
 fn count(present: &Present<'_>) -> Vec<(String, String, usize)> {
     let snapshot = present.store.snapshot();
     let mut counts: Vec<(String, String, usize)> = Vec::new();
-    for row in present.kinds.iter().filter(|row| row.stored_as.is_none()) {
+    for row in present.kinds.iter().filter(|row| row.stored_as.is_none() && row.resource.allows("watch")) {
         let known =
             |(group, plural, _): &(String, String, usize)| group == row.group() && plural == row.plural();
         if counts.iter().any(known) {

@@ -166,12 +166,15 @@ impl View {
         if self.is_plain() {
             return Ok(encode_list(&self.row, objects, &metadata.to_json()));
         }
-        let mut values =
-            objects.iter().map(|bytes| decode(bytes)).collect::<Result<Vec<Value>, ApiError>>()?;
-        let list = match self.accepted.form {
+        let values = objects.iter().map(|bytes| decode(bytes)).collect::<Result<Vec<Value>, ApiError>>()?;
+        Ok(self.list_of(values, metadata.to_json())?.to_string().into())
+    }
+
+    fn list_of(&self, values: Vec<Value>, metadata: Value) -> Result<Value, ApiError> {
+        Ok(match self.accepted.form {
             Form::Whole => {
                 let items: Vec<Value> = values
-                    .drain(..)
+                    .into_iter()
                     .map(|object| {
                         let mut item = self.convert(object);
                         if let Some(fields) = item.as_object_mut() {
@@ -183,7 +186,7 @@ impl View {
                     .collect();
                 json!({
                     "kind": self.shown().resource.list_kind, "apiVersion": self.shown().api_version(),
-                    "metadata": metadata.to_json(), "items": items,
+                    "metadata": metadata, "items": items,
                 })
             }
             Form::Metadata => {
@@ -194,12 +197,11 @@ impl View {
                 let items: Vec<Value> = values.iter().map(|object| self.metadata_only(object)).collect();
                 json!({
                     "kind": "PartialObjectMetadataList", "apiVersion": self.accepted.meta_version,
-                    "metadata": metadata.to_json(), "items": items,
+                    "metadata": metadata, "items": items,
                 })
             }
-            Form::Table => self.table(values, metadata.to_json(), true),
-        };
-        Ok(list.to_string().into())
+            Form::Table => self.table(values, metadata, true),
+        })
     }
 }
 
@@ -269,6 +271,11 @@ pub(crate) fn show_list(
     }
     let shown: Vec<Bytes> = objects.iter().map(|bytes| presented(&call.row, bytes)).collect();
     Ok(answer(StatusCode::OK, View::of(call)?.list(&shown.iter().collect::<Vec<_>>(), metadata)?))
+}
+
+/// Answers with a list of objects that are not stored, in the form that the client wants.
+pub(crate) fn show_values(call: &Call, objects: Vec<Value>) -> Result<Response<Body>, ApiError> {
+    Ok(answer_value(StatusCode::OK, &View::of(call)?.list_of(objects, json!({}))?))
 }
 
 /// A list made of encoded objects, which are copied and not read.

@@ -38,6 +38,7 @@ use crate::openapi::Documents;
 use crate::outgoing::Taste;
 use crate::serve::Shutdown;
 use crate::target::{Address, Query, Target, Verb};
+use crate::usage::{self, UsageSource};
 use crate::{defaults, delete, discovery, exchange, health, read, reviews, subresource, watch, write};
 
 /// The version that is told to clients.
@@ -59,6 +60,8 @@ pub struct Config {
     pub nodes: Option<NodeLink>,
     /// Who has a say in writes.
     pub plugins: Plugins,
+    /// What measures nodes and pods, for `metrics.k8s.io`; without it that group answers 503.
+    pub usage: Option<Arc<dyn UsageSource>>,
 }
 
 /// How much may be asked at once; watches and logs don't count as requests under way. As upstream's defaults, where
@@ -242,6 +245,12 @@ impl ApiServer {
         nodes.ok_or_else(|| ApiError::unavailable("this server has no way to its nodes"))
     }
 
+    /// What measures nodes and pods.
+    pub(crate) fn usage(&self) -> Result<&dyn UsageSource, ApiError> {
+        let source = self.shared.config.usage.as_deref();
+        source.ok_or_else(|| ApiError::unavailable("nothing here measures what nodes and pods use"))
+    }
+
     async fn respond<B>(&self, request: Request<B>, noted: &mut Noted) -> Result<Response<Body>, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
@@ -412,6 +421,9 @@ impl Call {
         }
         if let Some(question) = reviews::question(&self.row) {
             return reviews::answer(self, question);
+        }
+        if self.row.group() == usage::GROUP {
+            return usage::answer(self);
         }
         match self.verb {
             Verb::Get => read::get(self),

@@ -21,6 +21,7 @@ mod events;
 mod flowcontrol;
 mod labels;
 mod layout;
+mod metrics;
 mod networking;
 mod nodes;
 mod pods;

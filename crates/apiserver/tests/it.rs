@@ -25,6 +25,7 @@ mod it {
     mod serve;
     mod shared_storage;
     mod tables;
+    mod usage;
     mod validation;
     mod watches;
     mod webhooks;

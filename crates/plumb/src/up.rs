@@ -65,6 +65,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
         authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
         nodes: Some(NodeLink::new(&pki)?),
         plugins: plugins(&args)?,
+        usage: None,
     })
     .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 

@@ -14,5 +14,6 @@ mod it {
     mod kubectl_apply;
     mod life;
     mod secrets;
+    mod top;
     mod wire;
 }

@@ -6,10 +6,8 @@ use std::fmt::Write as _;
 use super::facts::{Facts, FieldFact, Name};
 use super::resolve::Types;
 
-/// Group versions without a resource of their own whose kinds still travel: in request bodies, in webhooks,
-/// and in what other servers answer.
-const UNSERVED: [(&str, &str); 3] =
-    [("meta.k8s.io", "v1"), ("admission.k8s.io", "v1"), ("metrics.k8s.io", "v1beta1")];
+/// Group versions without a resource of their own whose kinds still travel: in request bodies and in webhooks.
+const UNSERVED: [(&str, &str); 2] = [("meta.k8s.io", "v1"), ("admission.k8s.io", "v1")];
 
 /// Renders the whole table.
 pub(crate) fn table(facts: &Facts) -> Result<String, String> {

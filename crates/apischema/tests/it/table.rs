@@ -24,7 +24,7 @@ fn the_checked_in_table_is_what_the_generator_makes_of_the_facts() {
 #[test]
 fn every_served_kind_is_found_by_its_names() {
     let schema = Schema::builtin();
-    assert_eq!(schema.resources().len(), 95);
+    assert_eq!(schema.resources().len(), 97);
     for resource in schema.resources() {
         let kind = schema.kind(resource.group, resource.version, resource.kind).unwrap();
         assert_eq!(kind.body, resource.body);

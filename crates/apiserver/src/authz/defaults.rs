@@ -19,9 +19,11 @@ use crate::object::{decode, encode, metadata};
 use crate::server::ApiServer;
 use crate::{strategy, write};
 
-const ROLE_TABLES: [(&str, &str); 3] = [
+const ROLE_TABLES: [(&str, &str); 4] = [
     ("clusterroles", include_str!("defaults/cluster_roles.json")),
     ("clusterroles", include_str!("defaults/controller_roles.json")),
+    // What metrics-server brings with it where this group is somebody else's.
+    ("clusterroles", include_str!("defaults/metrics_roles.json")),
     ("roles", include_str!("defaults/roles.json")),
 ];
 const BINDING_TABLES: [(&str, &str); 2] = [

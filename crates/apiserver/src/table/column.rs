@@ -33,6 +33,12 @@ impl Column {
         Self::new(name, "boolean", description)
     }
 
+    /// The same column, holding what is written in a way of its own, such as `quantity`.
+    pub(super) const fn of(mut self, format: &'static str) -> Self {
+        self.format = format;
+        self
+    }
+
     /// The same column, shown only by `-o wide`.
     pub(super) const fn wide(mut self) -> Self {
         self.priority = 1;

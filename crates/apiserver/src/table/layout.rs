@@ -6,8 +6,8 @@ use super::column::{AGE, CREATED_AT, Column, NAME};
 use super::view::View;
 use super::{
     admissionregistration, apiregistration, apps, autoscaling, batch, certificates, coordination, core,
-    discovery, events, flowcontrol, networking, nodes, pods, policy, rbac, resource, scheduling, services,
-    storage, volumes,
+    discovery, events, flowcontrol, metrics, networking, nodes, pods, policy, rbac, resource, scheduling,
+    services, storage, volumes,
 };
 
 /// The table of a kind.
@@ -44,6 +44,7 @@ const LAYOUTS: &[&[Layout]] = &[
     apiregistration::LAYOUTS,
     flowcontrol::LAYOUTS,
     resource::LAYOUTS,
+    metrics::LAYOUTS,
 ];
 
 /// What a kind without a layout of its own shows.

@@ -143,8 +143,10 @@ async fn absurd_objects_of_every_kind_are_refused_or_stored_and_never_break_anyt
                 assert_ne!(answer.status, 500, "{own}: {}", answer.body);
             }
             let table = door.table(&path).await;
+            // Nobody measures here.
+            let unmeasured = resource.group == "metrics.k8s.io" && table.status == 503;
             assert!(
-                table.status.is_success() || table.status == 404 || table.status == 405,
+                table.status.is_success() || table.status == 404 || table.status == 405 || unmeasured,
                 "{path}: {}",
                 table.body
             );

@@ -109,6 +109,7 @@ impl Cluster {
             authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
             nodes: None,
             plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
+            usage: None,
         };
         ApiServer::new(config).unwrap()
     }

@@ -64,6 +64,7 @@ impl Teller {
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
             nodes: None,
             plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
+            usage: None,
         };
         Self { server: ApiServer::new(config).unwrap(), seconds, _folder: folder }
     }

@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::usage::UsageSource;
 use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
@@ -52,20 +53,30 @@ pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 impl Door {
     /// Nobody makes service accounts here, so pods are not asked for one.
     pub(crate) fn open(rules: Rules) -> Self {
-        Self::with(rules, None, Plugins::new("", "ServiceAccount").unwrap())
+        Self::with(rules, None, Plugins::new("", "ServiceAccount").unwrap(), None)
+    }
+
+    /// The same with somebody who measures.
+    pub(crate) fn measuring(rules: Rules, usage: Arc<dyn UsageSource>) -> Self {
+        Self::with(rules, None, Plugins::new("", "ServiceAccount").unwrap(), Some(usage))
     }
 
     /// The same with a way to nodes.
     pub(crate) fn with_nodes(rules: Rules, nodes: Option<NodeLink>) -> Self {
-        Self::with(rules, nodes, Plugins::new("", "ServiceAccount").unwrap())
+        Self::with(rules, nodes, Plugins::new("", "ServiceAccount").unwrap(), None)
     }
 
     /// The same with other plugins.
     pub(crate) fn open_with(rules: Rules, plugins: Plugins) -> Self {
-        Self::with(rules, None, plugins)
+        Self::with(rules, None, plugins, None)
     }
 
-    fn with(rules: Rules, nodes: Option<NodeLink>, plugins: Plugins) -> Self {
+    fn with(
+        rules: Rules,
+        nodes: Option<NodeLink>,
+        plugins: Plugins,
+        usage: Option<Arc<dyn UsageSource>>,
+    ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
         let now: Timestamp = NOW.parse().unwrap();
@@ -78,6 +89,7 @@ impl Door {
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
             nodes,
             plugins,
+            usage,
         };
         Self { server: ApiServer::new(config).unwrap(), store, _folder: folder }
     }

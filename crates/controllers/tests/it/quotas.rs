@@ -37,6 +37,7 @@ impl Cluster {
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
             nodes: None,
             plugins: Plugins::new("", "ServiceAccount").unwrap(),
+            usage: None,
         })
         .unwrap();
         let client = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");

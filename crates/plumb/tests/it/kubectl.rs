@@ -1,6 +1,7 @@
 //! Real `kubectl`, as people use it.
 
 use std::io::{BufRead as _, BufReader};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use plumb_testbed::{Assets, Cache, Parts};
@@ -24,10 +25,15 @@ spec:
 
 /// The testbed's `kubectl`, turned to a cluster.
 pub(super) fn command(cluster: &Cluster, args: &[&str]) -> Command {
+    command_with(&cluster.kubeconfig(), args)
+}
+
+/// The testbed's `kubectl`, with a kubeconfig.
+pub(super) fn command_with(kubeconfig: &Path, args: &[&str]) -> Command {
     let cache = Cache::of_user().unwrap();
     let assets = Assets::find(&cache, Parts::ApiServer).expect("`testbed obtain` was run");
     let mut command = Command::new(assets.kubectl);
-    command.args(args).env("KUBECONFIG", cluster.kubeconfig());
+    command.args(args).env("KUBECONFIG", kubeconfig);
     command
 }
 

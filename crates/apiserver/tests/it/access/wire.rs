@@ -44,6 +44,7 @@ impl Served {
             authenticator: Authenticator::new(tokens, clock),
             nodes: None,
             plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
+            usage: None,
         };
         let (trigger, shutdown) = serve::shutdown();
         let (url, tls) = (listener.url(), serve::tls(&pki).unwrap());
