@@ -111,6 +111,8 @@ pub enum Expectation {
         /// By container; those not named: never.
         restarts: &'static [(&'static str, i32)],
     },
+    /// The request is accepted, and nobody waits for what comes of it.
+    Overtaken,
     /// The request is refused, and the pod stays as it is.
     Refused(Refusal),
     /// The request is accepted, and the node says in `PodResizePending` that it won't take it.

@@ -126,7 +126,7 @@ fn pending(pod: &Pod, reason: &str) -> Result<(), Objection> {
     }
 }
 
-/// Asks for a step's resize and waits for what must come of it.
+/// Asks for a step's resize and waits for what must come of it; the pod, if all that is desired is in force then.
 pub(crate) async fn step(
     pods: &Api<Pod>,
     name: &str,
@@ -134,13 +134,16 @@ pub(crate) async fn step(
     expectation: &Expectation,
     desired: &BTreeMap<&str, Amounts>,
     patience: Duration,
-) -> Result<(), String> {
+) -> Result<Option<Pod>, String> {
     let before = pods.get(name).await.map_err(|error| error.to_string())?;
     let answer = ask(pods, name, step).await;
     match expectation {
         Expectation::Applied { restarts } => {
             answer.map_err(|error| format!("refused: {error}"))?;
-            until(pods, name, patience, |pod| applied(pod, desired, restarts)).await?;
+            return until(pods, name, patience, |pod| applied(pod, desired, restarts)).await.map(Some);
+        }
+        Expectation::Overtaken => {
+            answer.map_err(|error| format!("refused: {error}"))?;
         }
         Expectation::Pending { reason } => {
             answer.map_err(|error| format!("refused: {error}"))?;
@@ -154,7 +157,7 @@ pub(crate) async fn step(
             }
         }
     }
-    Ok(())
+    Ok(None)
 }
 
 async fn ask(pods: &Api<Pod>, name: &str, step: &Step) -> Result<Pod, kube::Error> {

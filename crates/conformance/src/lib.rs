@@ -9,13 +9,14 @@
 //! use plumb_conformance::{Dialect, Options, run, table};
 //!
 //! let options = Options { dialect: Dialect::V1_36, ..Options::default() };
-//! let summary = run(client, table::ALL, &options, |report| println!("{report}")).await?;
+//! let summary = run(client, &table::all(), &options, |report| println!("{report}")).await?;
 //! println!("{summary}");
 //! # Ok(())
 //! # }
 //! ```
 
 mod case;
+mod cgroups;
 mod check;
 pub mod cli;
 pub mod differential;
@@ -26,4 +27,5 @@ pub mod table;
 
 pub use case::{Amounts, Case, Container, Dialect, Door, Expect, Expectation, Refusal, Step};
 pub use error::Error;
-pub use runner::{Options, Report, Summary, Verdict, run};
+pub use cgroups::Cgroups;
+pub use runner::{Inspect, Options, Report, Summary, Verdict, run};

@@ -9,13 +9,15 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
 use crate::case::{Amounts, Case, Container, Step};
+use crate::runner::Options;
 
 /// The pod of a case.
-pub(crate) fn of(case: &Case, image: &str) -> Pod {
+pub(crate) fn of(case: &Case, options: &Options) -> Pod {
     let mut pod = Pod::default();
     pod.metadata.name = Some(case.name.to_owned());
     pod.spec = Some(PodSpec {
-        containers: case.containers.iter().map(|container| of_container(container, image)).collect(),
+        containers: case.containers.iter().map(|container| of_container(container, options)).collect(),
+        node_name: options.node.clone(),
         // The cases end their pods; nothing in them has anything to tidy up.
         termination_grace_period_seconds: Some(0),
         ..PodSpec::default()
@@ -23,7 +25,7 @@ pub(crate) fn of(case: &Case, image: &str) -> Pod {
     pod
 }
 
-fn of_container(container: &Container, image: &str) -> PodContainer {
+fn of_container(container: &Container, options: &Options) -> PodContainer {
     let policies = ["cpu", "memory"].map(|resource| ContainerResizePolicy {
         resource_name: resource.to_owned(),
         restart_policy: if container.restarts_on.contains(&resource) {
@@ -35,9 +37,9 @@ fn of_container(container: &Container, image: &str) -> PodContainer {
     });
     PodContainer {
         name: container.name.to_owned(),
-        image: Some(image.to_owned()),
+        image: Some(options.image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
-        command: Some(vec!["/bin/sleep".to_owned(), "100000".to_owned()]),
+        command: (!options.command.is_empty()).then(|| options.command.clone()),
         resources: Some(requirements(container.amounts)),
         resize_policy: Some(policies.into()),
         ..PodContainer::default()
@@ -46,9 +48,10 @@ fn of_container(container: &Container, image: &str) -> PodContainer {
 
 /// The amounts as the spec writes them.
 pub(crate) fn requirements(amounts: Amounts) -> ResourceRequirements {
+    let declared = |list: BTreeMap<String, Quantity>| (!list.is_empty()).then_some(list);
     ResourceRequirements {
-        requests: Some(quantities(amounts.requests())),
-        limits: Some(quantities(amounts.limits())),
+        requests: declared(quantities(amounts.requests())),
+        limits: declared(quantities(amounts.limits())),
         claims: None,
     }
 }

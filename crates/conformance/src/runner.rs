@@ -1,6 +1,7 @@
 //! Runs cases, a few at a time, in a namespace of their own.
 
 use std::fmt;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures::StreamExt as _;
@@ -16,13 +17,25 @@ use crate::{check, pod};
 /// How long a new namespace may take to get its service account.
 const NAMESPACE_PATIENCE: Duration = Duration::from_secs(30);
 
+/// Looks at pods from somewhere else than the API.
+pub trait Inspect: Send + Sync {
+    /// What speaks against a pod whose resources the API says are in force.
+    fn inspect(&self, pod: &Pod) -> Result<(), String>;
+}
+
 /// How cases are run.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Options {
     /// Whose rules bind.
     pub dialect: Dialect,
-    /// An image on every node that has `/bin/sleep`.
+    /// An image on every node.
     pub image: String,
+    /// What it is to run, for a long time; empty is what the image runs anyway.
+    pub command: Vec<String>,
+    /// The node that pods are bound to; `None` leaves it to the scheduler.
+    pub node: Option<String>,
+    /// Looks at what is really in force, besides what the API says.
+    pub inspect: Option<Arc<dyn Inspect>>,
     /// How many cases run at once.
     pub at_once: usize,
     /// How long each wait of a case may take.
@@ -34,6 +47,9 @@ impl Default for Options {
         Self {
             dialect: Dialect::default(),
             image: String::from("localhost/busybox:1"),
+            command: ["/bin/sleep", "100000"].map(str::to_owned).into(),
+            node: None,
+            inspect: None,
             at_once: 4,
             patience: Duration::from_mins(1),
         }
@@ -168,13 +184,14 @@ async fn report(pods: &Api<Pod>, case: &Case, options: &Options) -> Report {
 }
 
 async fn perform(pods: &Api<Pod>, case: &Case, options: &Options) -> Result<(), String> {
-    pods.create(&PostParams::default(), &pod::of(case, &options.image))
+    pods.create(&PostParams::default(), &pod::of(case, options))
         .await
         .map_err(|error| format!("the pod was not created: {error}"))?;
     let start = pod::desired(case, std::iter::empty());
-    check::until(pods, case.name, options.patience, |pod| check::applied(pod, &start, &[]))
+    let pod = check::until(pods, case.name, options.patience, |pod| check::applied(pod, &start, &[]))
         .await
         .map_err(|why| format!("the pod did not start as asked: {why}"))?;
+    inspect(options, Some(&pod)).map_err(|why| format!("after the start: {why}"))?;
     let mut accepted: Vec<&Step> = Vec::new();
     for (index, step) in case.steps.iter().enumerate() {
         let expectation = step.expect.under(options.dialect);
@@ -182,9 +199,17 @@ async fn perform(pods: &Api<Pod>, case: &Case, options: &Options) -> Result<(), 
             accepted.push(step);
         }
         let desired = pod::desired(case, accepted.iter().copied());
-        check::step(pods, case.name, step, expectation, &desired, options.patience)
-            .await
-            .map_err(|why| format!("step {}: {why}", index + 1))?;
+        let pod = check::step(pods, case.name, step, expectation, &desired, options.patience).await;
+        let seen = pod.and_then(|pod| inspect(options, pod.as_ref()));
+        seen.map_err(|why| format!("step {}: {why}", index + 1))?;
     }
     Ok(())
+}
+
+/// Has a pod looked at, of which the API says that what is desired is in force.
+fn inspect(options: &Options, pod: Option<&Pod>) -> Result<(), String> {
+    match (&options.inspect, pod) {
+        (Some(inspector), Some(pod)) => inspector.inspect(pod),
+        _ => Ok(()),
+    }
 }

@@ -175,7 +175,11 @@ impl Worker {
             let wait = Box::pin(self.pass()).await;
             let message = match wait {
                 Turn::Gone => break,
-                Turn::Again => inbox.try_recv().ok(),
+                Turn::Again => {
+                    // Others want to work, too.
+                    tokio::task::yield_now().await;
+                    inbox.try_recv().ok()
+                }
                 Turn::Wait(None) => match inbox.recv().await {
                     Some(message) => Some(message),
                     None => break 'work,
@@ -296,8 +300,8 @@ impl Worker {
             self.over = true;
             self.node.desk.release(&self.uid, Trigger::PodTerminated).await;
         }
-        if !decision.actions.is_empty() {
-            return self.act(&decision).await.map(|()| Turn::Again);
+        if !decision.actions.is_empty() && self.act(&decision).await? {
+            return Ok(Turn::Again);
         }
         if self.ends.is_some() && !self.runs() && self.stopping.is_empty() {
             return self.bury().await;

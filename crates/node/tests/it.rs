@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod it {
+    mod agent;
     mod book;
     mod cluster;
     mod env;
@@ -10,5 +11,6 @@ mod it {
     mod lifecycle;
     mod objects;
     mod specify;
+    mod site;
     mod volumes;
 }

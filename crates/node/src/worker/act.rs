@@ -42,18 +42,24 @@ impl NotStarted {
 }
 
 impl Worker {
-    /// Does what was decided, in its order; the first failure ends it.
-    pub(super) async fn act(&mut self, decision: &Decision) -> Result<(), String> {
+    /// Does what was decided, in its order; the first failure ends it. False if all of it has to wait for something
+    /// that is under way.
+    pub(super) async fn act(&mut self, decision: &Decision) -> Result<bool, String> {
+        let mut done = false;
         for action in &decision.actions {
             match *action {
+                Action::Start { container, attempt } => {
+                    done |= self.start(container, attempt).await?;
+                    continue;
+                }
                 Action::MakeSandbox { attempt } => self.make_sandbox(attempt).await?,
-                Action::Start { container, attempt } => self.start(container, attempt).await?,
                 Action::Resume { container } => self.resume(container).await?,
                 Action::Stop { container, why } => self.stop(container, why),
                 Action::StopSandbox => self.stop_sandbox().await?,
             }
+            done = true;
         }
-        Ok(())
+        Ok(done)
     }
 
     async fn make_sandbox(&mut self, attempt: u32) -> Result<(), String> {
@@ -97,19 +103,19 @@ impl Worker {
         stopped.map_err(|error| format!("stopping the sandbox: {error}"))
     }
 
-    /// Makes and starts a container.
-    async fn start(&mut self, position: usize, attempt: u32) -> Result<(), String> {
-        let Some(container) = self.container(position).cloned() else { return Ok(()) };
+    /// Makes and starts a container. False if its image is being fetched.
+    async fn start(&mut self, position: usize, attempt: u32) -> Result<bool, String> {
+        let Some(container) = self.container(position).cloned() else { return Ok(false) };
         let Some(sandbox) = self.looked.seen.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
-            return Ok(());
+            return Ok(false);
         };
         let image = match self.image(&container).await {
             Ok(Some(image)) => image,
-            // It is being fetched; whoever does says when it is here.
-            Ok(None) => return Ok(()),
+            // Whoever fetches it says when it is here.
+            Ok(None) => return Ok(false),
             Err(failed) => {
                 self.not_started(position, failed);
-                return Ok(());
+                return Ok(true);
             }
         };
         let to = self.promised(position);
@@ -117,13 +123,11 @@ impl Worker {
         match made {
             Ok(id) => {
                 self.written.containers.insert(id.clone(), to);
-                self.set_going(position, attempt, &id).await
+                self.set_going(position, attempt, &id).await?;
             }
-            Err(failed) => {
-                self.not_started(position, failed);
-                Ok(())
-            }
+            Err(failed) => self.not_started(position, failed),
         }
+        Ok(true)
     }
 
     /// What a container is promised, as its cgroup gets it.

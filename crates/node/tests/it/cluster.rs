@@ -30,6 +30,11 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn start() -> Self {
+        Self::start_under(Rules::v1_36())
+    }
+
+    /// One in which these rules bind.
+    pub(super) fn start_under(rules: Rules) -> Self {
         plumb_apiserver::serve::install_crypto();
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
@@ -41,11 +46,12 @@ impl Cluster {
         let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
         let server = ApiServer::new(Config {
             store,
-            rules: Rules::v1_36(),
+            rules,
             clock: Arc::new(Timestamp::now),
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
             nodes: None,
+            usage: None,
             plugins: Plugins::new("", "ServiceAccount").unwrap(),
         })
         .unwrap();

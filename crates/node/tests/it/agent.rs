@@ -1,0 +1,5 @@
+//! The agent at work on virtual pods: what comes of wishes, failures and deaths.
+
+mod crashes;
+mod lives;
+mod resizes;

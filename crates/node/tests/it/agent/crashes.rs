@@ -1,0 +1,245 @@
+//! Agents that die, and runtimes that fail, at every call that changes something.
+
+use std::time::Duration;
+
+use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_runtime::Error;
+use plumb_runtime::fault::{Call, Fault, Harm};
+use serde_json::{Value, json};
+
+use crate::it::cluster::until;
+use crate::it::site::{Site, equal, one, status};
+
+fn kep() -> Rules {
+    Rules::new(Dialect::Kep, Gates::default())
+}
+
+/// Two containers of which one grows by what the other gives up, and more; `restarts` says whether `c` wants a
+/// restart for it.
+fn two(restarts: bool) -> Value {
+    let policy = if restarts { "RestartContainer" } else { "NotRequired" };
+    let policies = json!([{ "resourceName": "memory", "restartPolicy": policy }]);
+    json!([
+        { "name": "c", "image": "plumb/load", "resizePolicy": policies, "resources": equal("100m", "64Mi") },
+        { "name": "other", "image": "plumb/load", "resources": equal("100m", "64Mi") },
+    ])
+}
+
+async fn resize_two(site: &Site) {
+    let containers = json!([
+        { "name": "c", "resources": equal("300m", "128Mi") },
+        { "name": "other", "resources": equal("50m", "32Mi") },
+    ]);
+    let patch = json!({ "spec": { "containers": containers } });
+    let params = kube::api::PatchParams::default();
+    site.pods().patch_resize("a", &params, &kube::api::Patch::Strategic(patch)).await.unwrap();
+}
+
+/// The calls that change something, in the order in which they are made when nothing goes wrong.
+async fn calls(site: &Site, act: impl AsyncFnOnce(&Site)) -> Vec<Call> {
+    site.faults.watch();
+    act(site).await;
+    let changes = |call: &Call| Call::CHANGES.contains(call) && *call != Call::UpdateClassResources;
+    site.faults.seen().into_iter().map(|asked| asked.call).filter(changes).collect()
+}
+
+/// Which of its kind each call is.
+fn numbered(calls: &[Call]) -> Vec<(Call, u64)> {
+    let count = |at: usize| calls[..=at].iter().filter(|call| **call == calls[at]).count();
+    (0..calls.len()).map(|at| (calls[at], u64::try_from(count(at)).unwrap())).collect()
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_at_any_call_of_a_resize_is_followed_by_one_that_completes_it() {
+    for restarts in [false, true] {
+        let expected = {
+            let site = Site::start(kep()).await;
+            site.pod("a", two(restarts)).await;
+            site.settled("a").await;
+            numbered(&calls(&site, async |site| { resize_two(site).await; site.settled("a").await; }).await)
+        };
+        assert!(expected.len() >= 3, "{expected:?}");
+        for (call, nth) in expected {
+            // It dies before the call is made, or after it has had its effect and before the answer.
+            for after in [false, true] {
+                let mut site = Site::start(kep()).await;
+                site.pod("a", two(restarts)).await;
+                let before = site.settled("a").await;
+                let forever = Duration::from_hours(1);
+                let harm = if after { Harm::DelayAnswer(forever) } else { Harm::Delay(forever) };
+                site.faults.watch();
+                site.faults.add(Fault::new(harm).on(call).from(nth));
+                resize_two(&site).await;
+                let mut met = 0;
+                until(|| {
+                    met += site.faults.seen().iter().filter(|asked| asked.call == call).count() as u64;
+                    met >= nth
+                })
+                .await;
+                tokio::task::yield_now().await;
+                site.kill_agent().await;
+                site.faults.clear();
+                site.start_agent().await;
+                let pod = site.settled("a").await;
+                let at = format!("{call:?} {nth} after={after} restarts={restarts}");
+                assert_eq!(status(&pod).restart_count, i32::from(restarts), "{at}");
+                if !restarts {
+                    assert_eq!(status(&pod).container_id, status(&before).container_id, "{at}");
+                }
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_at_any_call_of_a_start_is_followed_by_one_that_completes_it() {
+    let expected = {
+        let site = Site::start(kep()).await;
+        numbered(&calls(&site, async |site| { site.pod("a", two(false)).await; site.settled("a").await; }).await)
+    };
+    for (call, nth) in expected {
+        for after in [false, true] {
+            let mut site = Site::start(kep()).await;
+            let forever = Duration::from_hours(1);
+            let harm = if after { Harm::DelayAnswer(forever) } else { Harm::Delay(forever) };
+            site.faults.watch();
+            site.faults.add(Fault::new(harm).on(call).from(nth));
+            site.pod("a", two(false)).await;
+            let mut met = 0;
+            until(|| {
+                met += site.faults.seen().iter().filter(|asked| asked.call == call).count() as u64;
+                met >= nth
+            })
+            .await;
+            site.kill_agent().await;
+            site.faults.clear();
+            site.start_agent().await;
+            let pod = site.settled("a").await;
+            assert_eq!(status(&pod).restart_count, 0, "{call:?} {nth} after={after}");
+            assert_eq!(site.sandboxes().await, 1);
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_agent_that_dies_at_any_call_of_an_end_is_followed_by_one_that_completes_it() {
+    let expected = {
+        let site = Site::start(kep()).await;
+        site.pod("a", two(false)).await;
+        site.settled("a").await;
+        numbered(&calls(&site, async |site| { site.delete("a").await; site.gone("a").await; }).await)
+    };
+    for (call, nth) in expected {
+        for after in [false, true] {
+            let mut site = Site::start(kep()).await;
+            site.pod("a", two(false)).await;
+            site.settled("a").await;
+            let forever = Duration::from_hours(1);
+            let harm = if after { Harm::DelayAnswer(forever) } else { Harm::Delay(forever) };
+            site.faults.watch();
+            site.faults.add(Fault::new(harm).on(call).from(nth));
+            site.delete("a").await;
+            let mut met = 0;
+            until(|| {
+                met += site.faults.seen().iter().filter(|asked| asked.call == call).count() as u64;
+                met >= nth
+            })
+            .await;
+            site.kill_agent().await;
+            site.faults.clear();
+            site.start_agent().await;
+            site.gone("a").await;
+            assert_eq!(site.sandboxes().await, 0, "{call:?} {nth} after={after}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_runtime_that_fails_any_call_of_a_resize_is_tried_again_and_told_of() {
+    let expected = {
+        let site = Site::start(kep()).await;
+        site.pod("a", two(true)).await;
+        site.settled("a").await;
+        numbered(&calls(&site, async |site| { resize_two(site).await; site.settled("a").await; }).await)
+    };
+    for (call, nth) in expected {
+        for lost in [false, true] {
+            let site = Site::start(kep()).await;
+            site.pod("a", two(true)).await;
+            site.settled("a").await;
+            let error = Error::Unavailable("the runtime went away".into());
+            let harm = if lost { Harm::LoseAnswer(error) } else { Harm::Fail(error) };
+            site.faults.add(Fault::new(harm).on(call).from(nth).times(1));
+            resize_two(&site).await;
+            let pod = site.settled("a").await;
+            let restarts = status(&pod).restart_count;
+            assert!((1..=2).contains(&restarts), "{call:?} {nth} lost={lost}: {restarts}");
+            if call == Call::UpdateContainerResources && !lost {
+                assert!(site.event("a", "ResizeError").await.contains("the runtime went away"));
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_lost_journal_is_made_anew_from_what_is_in_force_and_said_so() {
+    let mut site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    site.settled("a").await;
+    site.resize("a", equal("200m", "128Mi")).await;
+    let before = site.settled("a").await;
+    site.kill_agent().await;
+    site.lose_journal().await;
+    site.start_agent_with(Some("a checksum was wrong".into())).await;
+    assert_eq!(
+        site.event("a", "AllocationRebuilt").await,
+        "The node's record of what this pod is promised was lost (a checksum was wrong); it was made anew from \
+         what is in force"
+    );
+    // It holds its room, and goes on from there.
+    site.resize("a", equal("300m", "128Mi")).await;
+    let after = site.settled("a").await;
+    assert_eq!(status(&after).container_id, status(&before).container_id);
+}
+
+#[tokio::test]
+async fn what_was_answered_and_since_when_outlives_the_agent() {
+    use crate::it::site::condition;
+    let mut site = Site::start(kep()).await;
+    for name in ["a", "b"] {
+        site.pod(name, one(equal("900m", "64Mi"))).await;
+        site.settled(name).await;
+    }
+    site.resize("a", equal("1500m", "64Mi")).await;
+    let waits = |pod: &k8s_openapi::api::core::v1::Pod| condition(pod, "PodResizePending").is_some();
+    let before = site.until("a", "deferred", waits).await;
+    site.kill_agent().await;
+    // Somebody new must not get the room that was promised.
+    site.pod("c", one(equal("300m", "64Mi"))).await;
+    site.start_agent().await;
+    site.until("c", "turned away", |pod| {
+        pod.status.as_ref().is_some_and(|status| status.reason.as_deref() == Some("OutOfcpu"))
+    })
+    .await;
+    let since = |pod: &k8s_openapi::api::core::v1::Pod| {
+        let conditions = pod.status.as_ref().unwrap().conditions.clone().unwrap();
+        conditions.into_iter().find(|c| c.type_ == "PodResizePending").unwrap().last_transition_time
+    };
+    let after = site.until("a", "deferred", waits).await;
+    assert_eq!(since(&after), since(&before));
+}
+
+#[tokio::test]
+async fn what_ran_for_a_pod_that_was_deleted_meanwhile_is_ended() {
+    let mut site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    site.settled("a").await;
+    site.kill_agent().await;
+    site.pods().delete("a", &kube::api::DeleteParams::default().grace_period(0)).await.unwrap();
+    site.gone("a").await;
+    assert_eq!(site.sandboxes().await, 1);
+    site.start_agent().await;
+    while site.sandboxes().await > 0 {
+        tokio::task::yield_now().await;
+    }
+}

@@ -1,0 +1,156 @@
+//! Resizes: taken, put off, refused, gone back on.
+
+use plumb_resize::rules::{Dialect, Gates, Rules};
+use serde_json::json;
+
+use crate::it::site::{Site, condition, equal, is_settled, one, status};
+
+fn kep() -> Rules {
+    Rules::new(Dialect::Kep, Gates::default())
+}
+
+#[tokio::test]
+async fn a_resize_is_in_force_and_told_without_a_restart() {
+    let site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    let before = site.settled("a").await;
+    site.resize("a", equal("200m", "128Mi")).await;
+    let after = site.settled("a").await;
+    assert_eq!(status(&after).container_id, status(&before).container_id);
+    assert_eq!(status(&after).restart_count, 0);
+    assert_eq!(
+        site.event("a", "ResizeStarted").await,
+        r#"Pod resize started: {"containers":[{"name":"c","resources":{"limits":{"cpu":"200m","memory":"128Mi"},"requests":{"cpu":"200m","memory":"128Mi"}}}],"generation":2}"#
+    );
+    assert!(site.event("a", "ResizeCompleted").await.starts_with("Pod resize completed: {"));
+}
+
+#[tokio::test]
+async fn a_resize_that_finds_no_room_waits_and_is_taken_when_a_pod_goes() {
+    let site = Site::start(kep()).await;
+    for name in ["a", "b"] {
+        site.pod(name, one(equal("900m", "64Mi"))).await;
+        site.settled(name).await;
+    }
+    site.resize("a", equal("1500m", "64Mi")).await;
+    let waits = site.until("a", "deferred", |pod| condition(pod, "PodResizePending").is_some()).await;
+    let (reason, message) = condition(&waits, "PodResizePending").unwrap();
+    assert_eq!(reason, "Deferred");
+    assert_eq!(message, "Node didn't have enough resource: cpu, requested: 1500, used: 900, capacity: 2000");
+    assert_eq!(waits.status.as_ref().unwrap().resize.as_deref(), Some("Deferred"));
+    assert!(site.event("a", "ResizeDeferred").await.starts_with("Pod resize OutOfcpu: {"));
+    site.delete("b").await;
+    site.settled("a").await;
+}
+
+#[tokio::test]
+async fn a_resize_that_waits_is_taken_when_another_pod_shrinks() {
+    let site = Site::start(kep()).await;
+    for name in ["a", "b"] {
+        site.pod(name, one(equal("900m", "64Mi"))).await;
+        site.settled(name).await;
+    }
+    site.resize("a", equal("1500m", "64Mi")).await;
+    site.until("a", "deferred", |pod| condition(pod, "PodResizePending").is_some()).await;
+    site.resize("b", equal("500m", "64Mi")).await;
+    site.settled("b").await;
+    site.settled("a").await;
+}
+
+#[tokio::test]
+async fn what_can_never_fit_is_answered_as_the_dialect_says() {
+    for (rules, reason) in [(kep(), "Infeasible"), (Rules::v1_36(), "Deferred")] {
+        // The API server of 1.36 would refuse it if it knew the node.
+        let site = Site::start(rules).await;
+        site.pod("a", one(equal("100m", "64Mi"))).await;
+        site.settled("a").await;
+        site.resize("a", equal("3", "64Mi")).await;
+        let pod = site.until("a", "refused", |pod| condition(pod, "PodResizePending").is_some()).await;
+        assert_eq!(condition(&pod, "PodResizePending").unwrap().0, reason);
+        assert_eq!(status(&pod).resources.unwrap().requests.unwrap()["cpu"].0, "100m");
+        // Taking the wish back clears it.
+        site.resize("a", equal("100m", "64Mi")).await;
+        site.settled("a").await;
+    }
+}
+
+#[tokio::test]
+async fn going_back_before_it_is_done_ends_where_it_began() {
+    let site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    site.settled("a").await;
+    for _ in 0..20 {
+        site.resize("a", equal("200m", "128Mi")).await;
+        site.resize("a", equal("100m", "64Mi")).await;
+    }
+    let pod = site.settled("a").await;
+    assert_eq!(status(&pod).resources.unwrap().limits.unwrap()["memory"].0, "64Mi");
+    assert_eq!(status(&pod).restart_count, 0);
+}
+
+#[tokio::test]
+async fn a_container_that_wants_it_is_restarted_alone_and_once() {
+    let site = Site::start(kep()).await;
+    let policy = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+    let container = |name: &str, policy: &serde_json::Value| {
+        json!({ "name": name, "image": "plumb/load", "resizePolicy": policy, "resources": equal("100m", "64Mi") })
+    };
+    site.pod("a", json!([container("c", &policy), container("other", &json!([]))])).await;
+    site.settled("a").await;
+    site.resize("a", equal("200m", "64Mi")).await;
+    let pod = site.settled("a").await;
+    assert_eq!(status(&pod).restart_count, 0, "cpu alone restarts nothing");
+    site.resize("a", equal("200m", "128Mi")).await;
+    let pod = site.settled("a").await;
+    let restarts: Vec<i32> =
+        pod.status.unwrap().container_statuses.unwrap().iter().map(|status| status.restart_count).collect();
+    assert_eq!(restarts, [1, 0]);
+}
+
+#[tokio::test]
+async fn a_memory_limit_is_not_lowered_below_what_is_used_and_completes_once_it_is_given_up() {
+    let site = Site::start(kep()).await;
+    // Its memory is 100 MiB for a while, then 10: a spike that passes.
+    let pod = json!({ "containers": one(json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "256Mi" } })) });
+    let mut spec = pod;
+    spec["containers"][0]["args"] =
+        json!(["--memory", "10Mi", "--memory-peak", "100Mi", "--shape", "spike", "--period", "3s"]);
+    site.pod_of("a", spec).await;
+    site.settled("a").await;
+    site.resize("a", json!({ "limits": { "memory": "64Mi" } })).await;
+    let pod = site.settled("a").await;
+    assert_eq!(status(&pod).restart_count, 0, "nobody was killed");
+}
+
+#[tokio::test]
+async fn a_container_that_ends_while_its_resize_waits_comes_back_at_what_it_was_promised() {
+    let site = Site::start(kep()).await;
+    let mut containers = one(equal("100m", "64Mi"));
+    containers[0]["args"] = json!(["--duration", "1s", "--exit-code", "1"]);
+    site.pod("a", containers).await;
+    site.until("a", "running", is_settled).await;
+    site.resize("a", equal("3", "64Mi")).await;
+    let pod = site.until("a", "restarted", |pod| status(pod).restart_count > 0 && status(pod).ready).await;
+    assert_eq!(condition(&pod, "PodResizePending").unwrap().0, "Infeasible");
+    assert_eq!(status(&pod).resources.unwrap().limits.unwrap()["cpu"].0, "100m");
+}
+
+#[tokio::test]
+async fn a_resize_is_carried_out_while_the_api_is_away_and_told_later() {
+    let site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    site.settled("a").await;
+    // The wish gets through, the answer does not.
+    site.faults.watch();
+    site.resize("a", equal("200m", "64Mi")).await;
+    crate::it::cluster::until(|| {
+        let updated = |asked: &plumb_runtime::fault::Asked| {
+            asked.call == plumb_runtime::fault::Call::UpdateContainerResources
+        };
+        site.faults.seen().iter().any(updated)
+    })
+    .await;
+    site.cluster.set_away(true);
+    site.cluster.set_away(false);
+    site.settled("a").await;
+}
