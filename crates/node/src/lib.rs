@@ -25,6 +25,7 @@ mod node;
 pub mod objects;
 mod publish;
 pub mod readback;
+pub mod register;
 mod resized;
 pub mod specify;
 

@@ -113,8 +113,7 @@ fn is_initialized(known: &Known<'_>) -> bool {
             Role::Main => true,
             Role::Init => seen.is_some_and(|seen| matches!(seen.state, State::Exited { code: 0, .. })),
             Role::Sidecar => {
-                seen.is_some_and(ContainerSeen::runs)
-                    && known.health(position).startup == Startup::Over
+                seen.is_some_and(ContainerSeen::runs) && known.health(position).startup == Startup::Over
             }
         }
     })

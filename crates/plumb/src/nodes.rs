@@ -63,10 +63,7 @@ pub(crate) async fn start(server: &ApiServer, args: &Up, rules: &Rules) -> anyho
             max_pods: 110,
             facts: NodeFacts::default(),
             memory: 8 << 30,
-            known: EnvFacts {
-                host_ips: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)],
-                ..EnvFacts::default()
-            },
+            known: EnvFacts { host_ips: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], ..EnvFacts::default() },
             volumes: data.join("volumes"),
             place: Place {
                 log_root: data.join("logs"),

@@ -1,0 +1,118 @@
+//! The Node as an object.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{
+    DaemonEndpoint, Node, NodeAddress, NodeDaemonEndpoints, NodeSpec, NodeStatus, NodeSystemInfo,
+};
+use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plumb_resize::quantity::Quantity;
+
+use super::conditions::{NodeHealth, conditions};
+use super::{Machine, Setup};
+
+/// The memory that is kept free of pods so that the node itself goes on, as the kubelet does it. Of the disk it
+/// is a tenth.
+const KEPT_FREE: i64 = 100 << 20;
+
+/// The labels that a node gives itself.
+pub(super) fn labels(setup: &Setup) -> BTreeMap<String, String> {
+    let arch = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    let own = [
+        ("kubernetes.io/hostname", setup.name.as_str()),
+        ("kubernetes.io/os", "linux"),
+        ("kubernetes.io/arch", arch),
+        ("beta.kubernetes.io/os", "linux"),
+        ("beta.kubernetes.io/arch", arch),
+    ];
+    let mut labels: BTreeMap<String, String> =
+        own.into_iter().map(|(label, value)| (label.to_owned(), value.to_owned())).collect();
+    labels.extend(setup.labels.clone());
+    labels
+}
+
+/// A new Node.
+pub(super) fn new(setup: &Setup, labels: BTreeMap<String, String>) -> Node {
+    let metadata =
+        ObjectMeta { name: Some(setup.name.clone()), labels: Some(labels), ..ObjectMeta::default() };
+    Node { metadata, spec: Some(NodeSpec::default()), status: None }
+}
+
+/// What a node has: what the machine has, unless it says otherwise.
+fn capacity(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQuantity> {
+    let bytes = |bytes: u64| Quantity::from_bytes(i64::try_from(bytes).unwrap_or(i64::MAX));
+    let mut all: BTreeMap<String, WireQuantity> = [
+        ("cpu".to_owned(), Quantity::from_units(machine.cpus.into())),
+        ("memory".to_owned(), bytes(machine.memory)),
+        ("pods".to_owned(), Quantity::from_units(setup.max_pods.into())),
+        ("ephemeral-storage".to_owned(), bytes(machine.disk)),
+    ]
+    .into_iter()
+    .filter(|(_, amount)| !amount.is_zero())
+    .map(|(name, amount)| (name, WireQuantity(amount.to_string())))
+    .collect();
+    all.extend(setup.capacity.clone());
+    all
+}
+
+/// What of a node pods can have.
+pub fn allocatable(setup: &Setup, machine: &Machine) -> BTreeMap<String, WireQuantity> {
+    let mut all = capacity(setup, machine);
+    let read = |amount: Option<&WireQuantity>| amount.and_then(|amount| amount.0.parse::<Quantity>().ok());
+    let disk = i64::try_from(machine.disk / 10).unwrap_or(i64::MAX);
+    let kept = [("memory", KEPT_FREE), ("ephemeral-storage", disk)];
+    for (name, amount) in &mut all {
+        // A node whose figures are made up keeps nothing free beyond what it says.
+        let free = kept.iter().find(|(kept, _)| kept == name && !setup.capacity.contains_key(name));
+        let free = free.map(|(_, bytes)| Quantity::from_bytes(*bytes));
+        let taken = [read(setup.reserved.get(name)), free].into_iter().flatten();
+        let Some(has) = read(Some(&*amount)) else { continue };
+        let left = taken.fold(has, |left, taken| left.checked_sub(taken).unwrap_or(Quantity::ZERO));
+        let left = if left.is_negative() { Quantity::ZERO.with_format(has.format()) } else { left };
+        *amount = WireQuantity(left.to_string());
+    }
+    all
+}
+
+/// What a node says of itself now. Of `before` only the times of conditions count.
+pub fn status(
+    setup: &Setup,
+    machine: &Machine,
+    before: Option<&NodeStatus>,
+    health: &NodeHealth,
+    now: Timestamp,
+) -> NodeStatus {
+    let address = |type_: &str, address: String| NodeAddress { type_: type_.to_owned(), address };
+    let mut addresses: Vec<NodeAddress> =
+        setup.addresses.iter().map(|ip| address("InternalIP", ip.to_string())).collect();
+    addresses.push(address("Hostname", setup.name.clone()));
+    let arch = labels(setup).remove("kubernetes.io/arch").unwrap_or_default();
+    NodeStatus {
+        addresses: Some(addresses),
+        capacity: Some(capacity(setup, machine)),
+        allocatable: Some(allocatable(setup, machine)),
+        conditions: Some(conditions(health, before, now)),
+        daemon_endpoints: Some(NodeDaemonEndpoints {
+            kubelet_endpoint: Some(DaemonEndpoint { port: setup.port.into() }),
+        }),
+        node_info: Some(NodeSystemInfo {
+            architecture: arch,
+            boot_id: machine.boot_id.clone(),
+            container_runtime_version: setup.runtime_version.clone(),
+            kernel_version: machine.kernel_version.clone(),
+            kubelet_version: setup.agent_version.clone(),
+            machine_id: machine.machine_id.clone(),
+            operating_system: "linux".to_owned(),
+            os_image: machine.os_image.clone(),
+            system_uuid: machine.system_uuid.clone(),
+            ..NodeSystemInfo::default()
+        }),
+        ..NodeStatus::default()
+    }
+}

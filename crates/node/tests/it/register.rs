@@ -1,0 +1,261 @@
+//! A node in the cluster.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, ResourceExt as _};
+use plumb_node::Clock;
+use plumb_node::register::{
+    Machine, NodeHealth, Registered, Registrar, Setup, allocatable, pressures, status,
+};
+use serde_json::json;
+use tokio::sync::watch;
+
+use super::cluster::{Cluster, NODE, soon};
+
+fn machine() -> Machine {
+    Machine {
+        cpus: 4,
+        memory: 8 << 30,
+        disk: 100 << 30,
+        boot_id: "boot".into(),
+        os_image: "Some Linux 1".into(),
+        ..Machine::default()
+    }
+}
+
+fn setup() -> Setup {
+    let mut setup = Setup::new(NODE);
+    setup.labels.insert("zone".into(), "a".into());
+    setup.reserved = serde_json::from_value(json!({ "cpu": "500m", "memory": "1Gi" })).unwrap();
+    setup.addresses = vec!["192.168.1.7".parse().unwrap()];
+    setup.port = 10251;
+    setup.agent_version = "v1.36.4".into();
+    setup.runtime_version = "plumb://1".into();
+    setup
+}
+
+fn clock() -> Clock {
+    Arc::new(Timestamp::now)
+}
+
+fn registrar(cluster: &Cluster) -> Registrar {
+    Registrar::new(cluster.node(), setup(), Arc::new(machine()), clock())
+}
+
+fn condition(node: &Node, kind: &str) -> (String, String) {
+    let conditions = node.status.as_ref().unwrap().conditions.as_ref().unwrap();
+    let found = conditions.iter().find(|condition| condition.type_ == kind).unwrap();
+    (found.status.clone(), found.message.clone().unwrap())
+}
+
+/// Waits until the Node is such.
+async fn node_that(cluster: &Cluster, holds: impl Fn(&Node) -> bool) -> Node {
+    let nodes = Api::<Node>::all(cluster.admin());
+    let fields = format!("metadata.name={NODE}");
+    soon(async {
+        loop {
+            let mut events = nodes.watch(&WatchParams::default().fields(&fields), "0").await.unwrap().boxed();
+            while let Some(Ok(event)) = events.next().await {
+                if let WatchEvent::Added(node) | WatchEvent::Modified(node) = event
+                    && holds(&node)
+                {
+                    return node;
+                }
+            }
+        }
+    })
+    .await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_new_node_says_what_it_is() {
+    let cluster = Cluster::start();
+    let node = registrar(&cluster).register(&NodeHealth::default()).await.unwrap().node;
+    assert_eq!(node.labels()["kubernetes.io/hostname"], NODE);
+    assert_eq!(node.labels()["zone"], "a");
+    let status = node.status.clone().unwrap();
+    assert_eq!(
+        json!(status.capacity),
+        json!({ "cpu": "4", "memory": "8Gi", "pods": "110", "ephemeral-storage": "100Gi" })
+    );
+    assert_eq!(
+        json!(status.allocatable),
+        json!({ "cpu": "3500m", "memory": "7068Mi", "pods": "110", "ephemeral-storage": "90Gi" })
+    );
+    let expected = json!([
+        { "type": "InternalIP", "address": "192.168.1.7" }, { "type": "Hostname", "address": NODE },
+    ]);
+    assert_eq!(json!(status.addresses), expected);
+    assert_eq!(status.daemon_endpoints.unwrap().kubelet_endpoint.unwrap().port, 10251);
+    let info = status.node_info.unwrap();
+    assert_eq!((info.boot_id.as_str(), info.os_image.as_str()), ("boot", "Some Linux 1"));
+    assert_eq!(condition(&node, "Ready"), ("True".into(), "kubelet is posting ready status".into()));
+    assert_eq!(condition(&node, "DiskPressure"), ("False".into(), "kubelet has no disk pressure".into()));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_that_is_there_is_taken_up_and_what_others_said_of_it_stays() {
+    let cluster = Cluster::start();
+    let nodes = Api::<Node>::all(cluster.admin());
+    let there = json!({
+        "metadata": { "name": NODE, "labels": { "team": "blue", "kubernetes.io/os": "other" } },
+        "spec": { "unschedulable": true, "taints": [{ "key": "k", "effect": "NoSchedule" }] },
+    });
+    nodes.create(&PostParams::default(), &serde_json::from_value(there).unwrap()).await.unwrap();
+    let network = json!({ "type": "NetworkUnavailable", "status": "False" });
+    let said = json!({ "status": { "conditions": [network], "capacity": { "example.com/gpu": "2" } } });
+    nodes.patch_status(NODE, &PatchParams::default(), &Patch::Merge(said)).await.unwrap();
+
+    let node = registrar(&cluster).register(&NodeHealth::default()).await.unwrap().node;
+    assert_eq!(
+        (node.labels()["team"].as_str(), node.labels()["kubernetes.io/os"].as_str()),
+        ("blue", "linux")
+    );
+    let spec = node.spec.clone().unwrap();
+    assert_eq!(spec.unschedulable, Some(true));
+    assert!(spec.taints.unwrap().iter().any(|taint| taint.key == "k"));
+    let status = node.status.clone().unwrap();
+    assert!(status.conditions.unwrap().iter().any(|condition| condition.type_ == "NetworkUnavailable"));
+    assert_eq!(status.capacity.unwrap()["example.com/gpu"].0, "2");
+    assert_eq!(condition(&node, "Ready").0, "True");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_is_told_at_once_and_a_node_that_was_removed_comes_back() {
+    let cluster = Cluster::start();
+    let registrar = registrar(&cluster);
+    let node = registrar.register(&NodeHealth::default()).await.unwrap();
+    let (tell, health) = watch::channel(NodeHealth::default());
+    let keeping = tokio::spawn(async move { registrar.keep(node, health).await });
+    let not_ready = NodeHealth { not_ready: Some("the runtime is away".into()), ..NodeHealth::default() };
+    tell.send_replace(not_ready.clone());
+    let node = node_that(&cluster, |node| condition(node, "Ready").0 == "False").await;
+    assert_eq!(condition(&node, "Ready").1, "the runtime is away");
+
+    Api::<Node>::all(cluster.admin()).delete(NODE, &DeleteParams::default()).await.unwrap();
+    tell.send_replace(NodeHealth { memory_pressure: true, ..NodeHealth::default() });
+    let back = node_that(&cluster, |node| {
+        node.status.as_ref().is_some_and(|status| status.conditions.is_some())
+            && condition(node, "MemoryPressure").0 == "True"
+    })
+    .await;
+    assert_ne!(back.uid(), node.uid());
+    keeping.abort();
+}
+
+/// Keeps the node as an agent would that has just started.
+fn keep(cluster: &Cluster, registered: &Registered) -> tokio::task::JoinHandle<()> {
+    let (registrar, node) = (registrar(cluster), registered.clone());
+    let health = watch::channel(NodeHealth::default()).1;
+    tokio::spawn(async move { registrar.keep(node, health).await })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_lease_belongs_to_the_node_and_is_renewed_whoever_touched_it() {
+    let cluster = Cluster::start();
+    let registered = registrar(&cluster).register(&NodeHealth::default()).await.unwrap();
+    let node = registered.node.clone();
+    let leases = Api::<Lease>::namespaced(cluster.admin(), "kube-node-lease");
+    let keeping = keep(&cluster, &registered);
+    let lease = soon(async {
+        loop {
+            let mut events = leases.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+            if let Some(Ok(WatchEvent::Added(lease))) = events.next().await {
+                return lease;
+            }
+        }
+    })
+    .await;
+    keeping.abort();
+    let spec = lease.spec.clone().unwrap();
+    assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some(NODE), Some(40)));
+    assert_eq!(lease.owner_references()[0].uid, node.uid().unwrap());
+
+    // An agent that comes after takes up the lease that is there.
+    let keeping = keep(&cluster, &registered);
+    let renewed = soon(async {
+        let mut events =
+            leases.watch(&WatchParams::default(), &lease.resource_version().unwrap()).await.unwrap().boxed();
+        loop {
+            if let Some(Ok(WatchEvent::Modified(lease))) = events.next().await {
+                return lease;
+            }
+        }
+    })
+    .await;
+    keeping.abort();
+    assert!(renewed.spec.unwrap().renew_time.unwrap().0 > spec.renew_time.unwrap().0);
+}
+
+#[test]
+fn what_has_not_changed_has_not_changed_since_then() {
+    let at = |second| Timestamp::from_second(second).unwrap();
+    let first = status(&setup(), &machine(), None, &NodeHealth::default(), at(10));
+    let short = NodeHealth { disk_pressure: true, ..NodeHealth::default() };
+    let second = status(&setup(), &machine(), Some(&first), &short, at(20));
+    let times: Vec<(String, i64, i64)> = second
+        .conditions
+        .unwrap()
+        .into_iter()
+        .map(|condition| {
+            let since = condition.last_transition_time.unwrap().0.as_second();
+            (condition.type_, since, condition.last_heartbeat_time.unwrap().0.as_second())
+        })
+        .collect();
+    let expected = [("MemoryPressure", 10), ("DiskPressure", 20), ("PIDPressure", 10), ("Ready", 10)];
+    assert_eq!(times, expected.map(|(kind, since)| (kind.to_owned(), since, 20)));
+}
+
+#[test]
+fn a_node_with_made_up_figures_gives_all_of_them() {
+    let mut setup = Setup::new("virtual");
+    setup.capacity =
+        serde_json::from_value(json!({ "cpu": "64", "memory": "256Gi", "example.com/x": "1" })).unwrap();
+    setup.max_pods = 30;
+    let given = allocatable(&setup, &Machine { disk: 0, ..machine() });
+    assert_eq!(json!(given), json!({ "cpu": "64", "memory": "256Gi", "pods": "30", "example.com/x": "1" }));
+    setup.reserved = serde_json::from_value(json!({ "memory": "300Gi" })).unwrap();
+    assert_eq!(allocatable(&setup, &machine())["memory"].0, "0");
+}
+
+fn put(root: &Path, path: &str, text: &str) {
+    let path = root.join(path);
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    fs::write(path, text).unwrap();
+}
+
+#[test]
+fn the_machine_is_read_from_the_kernels_files() {
+    let root = tempfile::tempdir().unwrap();
+    let root = root.path();
+    put(root, "proc/cpuinfo", "processor\t: 0\nmodel name\t: x\n\nprocessor\t: 1\n");
+    put(root, "proc/meminfo", "MemTotal:        2048 kB\nMemAvailable:    1024 kB\n");
+    put(root, "proc/sys/kernel/random/boot_id", "b-1\n");
+    put(root, "proc/sys/kernel/osrelease", "6.1.0\n");
+    put(root, "proc/sys/kernel/pid_max", "100\n");
+    put(root, "proc/loadavg", "0.1 0.1 0.1 2/100 7\n");
+    put(root, "etc/machine-id", "m-1\n");
+    put(root, "etc/os-release", "ID=some\nPRETTY_NAME=\"Some Linux 1\"\n");
+    let expected = Machine {
+        cpus: 2,
+        memory: 2 << 20,
+        disk: 0,
+        boot_id: "b-1".into(),
+        machine_id: "m-1".into(),
+        system_uuid: "m-1".into(),
+        os_image: "Some Linux 1".into(),
+        kernel_version: "6.1.0".into(),
+    };
+    assert_eq!(Machine::read(root).unwrap(), expected);
+    let health = pressures(root, root).unwrap();
+    assert!(health.memory_pressure && health.pid_pressure);
+    let here = Machine::read(Path::new("/")).unwrap().with_disk_of(root).unwrap();
+    assert!(here.cpus > 0 && here.memory > 0 && here.disk > 0);
+}
