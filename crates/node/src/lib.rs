@@ -23,6 +23,7 @@ pub(crate) mod log_line;
 mod look;
 mod node;
 pub mod objects;
+pub mod probe;
 mod publish;
 pub mod readback;
 pub mod register;

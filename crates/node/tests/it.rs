@@ -10,6 +10,7 @@ mod it {
     mod last_words;
     mod lifecycle;
     mod objects;
+    mod probe;
     mod register;
     mod specify;
     mod site;

@@ -1,0 +1,207 @@
+//! Probes: whether a container has started, lives, and can be asked things.
+//!
+//! ```text
+//!   startup ──succeeds──▶ liveness, readiness (side by side)
+//!      └─────gives up───▶ Failed
+//! ```
+//!
+//! One task per container that has probes, which ends when its handle is dropped. It tells of what changes in the
+//! words of [`Health`], and of every failure in the kubelet's.
+
+mod check;
+mod counter;
+mod grpc;
+mod http;
+mod target;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Probe};
+use parking_lot::Mutex;
+use plumb_runtime::types::ContainerId;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::task::AbortHandle;
+use tokio::time::{Instant, sleep_until};
+
+pub use check::Outcome;
+pub use counter::Counter;
+pub use target::Target;
+
+use crate::lifecycle::{Health, Startup};
+
+/// What a probe asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Whether it has started.
+    Startup,
+    /// Whether it lives.
+    Liveness,
+    /// Whether it can be asked things.
+    Readiness,
+}
+
+impl Kind {
+    /// The word in messages and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Startup => "Startup",
+            Self::Liveness => "Liveness",
+            Self::Readiness => "Readiness",
+        }
+    }
+
+    fn of(self, container: &Container) -> Option<&Probe> {
+        match self {
+            Self::Startup => container.startup_probe.as_ref(),
+            Self::Liveness => container.liveness_probe.as_ref(),
+            Self::Readiness => container.readiness_probe.as_ref(),
+        }
+    }
+}
+
+/// What is told of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Report {
+    /// The container.
+    pub id: ContainerId,
+    /// What is told.
+    pub told: Told,
+}
+
+/// What is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Told {
+    /// It is like this now.
+    Health(Health),
+    /// An event about it.
+    Event {
+        /// Why: `Unhealthy` or `ProbeWarning`.
+        reason: &'static str,
+        /// What happened, in the kubelet's words.
+        message: String,
+    },
+    /// What came of one check; for counting.
+    Checked {
+        /// What was asked.
+        kind: Kind,
+        /// `successful`, `failed` or `unknown`.
+        result: &'static str,
+    },
+}
+
+/// How a container is before any probe has spoken.
+pub fn at_first(container: &Container) -> Health {
+    Health {
+        startup: if container.startup_probe.is_some() { Startup::UnderWay } else { Startup::Over },
+        live: true,
+        ready: container.readiness_probe.is_none(),
+    }
+}
+
+/// Probes of a running container. They end when this is dropped.
+#[derive(Debug)]
+pub struct Prober(AbortHandle);
+
+impl Prober {
+    /// Begins to probe a container that runs. `health` is what is known of it: [`at_first`], or what was known
+    /// when an agent before this one ended. `None` if the container has no probes.
+    pub fn begin(target: Target, health: Health, report: UnboundedSender<Report>) -> Option<Self> {
+        let kinds = [Kind::Startup, Kind::Liveness, Kind::Readiness];
+        kinds.iter().find_map(|kind| kind.of(&target.container))?;
+        let began = Instant::now();
+        let probing = Probing { target: Arc::new(target), began, health: Mutex::new(health), report };
+        Some(Self(tokio::spawn(probing.run()).abort_handle()))
+    }
+}
+
+impl Drop for Prober {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Probing {
+    target: Arc<Target>,
+    began: Instant,
+    health: Mutex<Health>,
+    report: UnboundedSender<Report>,
+}
+
+impl Probing {
+    async fn run(self) {
+        if let Some(probe) = &self.target.container.startup_probe
+            && self.health().startup == Startup::UnderWay
+        {
+            let started = self.until(Kind::Startup, probe, |_| true).await;
+            let startup = if started { Startup::Over } else { Startup::Failed };
+            self.change(Health { startup, ..self.health() });
+            if !started {
+                // It will be stopped; there is nothing more to learn.
+                return;
+            }
+        }
+        let liveness = async {
+            if let Some(probe) = &self.target.container.liveness_probe {
+                let live = self.until(Kind::Liveness, probe, |live| !live).await;
+                self.change(Health { live, ..self.health() });
+            }
+        };
+        let readiness = async {
+            if let Some(probe) = &self.target.container.readiness_probe {
+                self.until(Kind::Readiness, probe, |ready| {
+                    self.change(Health { ready, ..self.health() });
+                    false
+                })
+                .await;
+            }
+        };
+        tokio::join!(liveness, readiness);
+    }
+
+    fn health(&self) -> Health {
+        *self.health.lock()
+    }
+
+    fn change(&self, health: Health) {
+        if std::mem::replace(&mut *self.health.lock(), health) != health {
+            self.tell(Told::Health(health));
+        }
+    }
+
+    fn tell(&self, told: Told) {
+        // If nobody listens any more, this is about to be dropped.
+        let _ = self.report.send(Report { id: self.target.id.clone(), told });
+    }
+
+    /// Probes until a verdict is found that is the last one; answers it.
+    async fn until(&self, kind: Kind, probe: &Probe, mut is_last: impl FnMut(bool) -> bool) -> bool {
+        let seconds = |seconds: Option<i32>, least: u64| {
+            Duration::from_secs(
+                seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or(0).max(least),
+            )
+        };
+        let usual = |given: Option<i32>, usual: i32| Some(given.filter(|given| *given > 0).unwrap_or(usual));
+        let period = seconds(usual(probe.period_seconds, 10), 1);
+        let timeout = seconds(usual(probe.timeout_seconds, 1), 1);
+        let delay = seconds(probe.initial_delay_seconds, 0).saturating_sub(self.target.running_for);
+        let mut counter = Counter::of(probe);
+        let mut next = Instant::now().max(self.began + delay);
+        loop {
+            sleep_until(next).await;
+            next += period;
+            let outcome = self.target.check(probe, timeout).await;
+            self.tell(Told::Checked { kind, result: outcome.result() });
+            if let Some((reason, message)) = outcome.event(kind) {
+                self.tell(Told::Event { reason, message });
+            }
+            if let Some(verdict) = outcome.counts().and_then(|well| counter.count(well))
+                && is_last(verdict)
+            {
+                return verdict;
+            }
+            // One that took longer than a period does not make up for it.
+            next = next.max(Instant::now());
+        }
+    }
+}

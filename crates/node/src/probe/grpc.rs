@@ -1,0 +1,129 @@
+//! Asking over gRPC: `grpc.health.v1.Health/Check`, one small message each way.
+
+use std::time::Duration;
+
+use bytes::{BufMut as _, Bytes, BytesMut};
+use http::header::{CONTENT_TYPE, TE, USER_AGENT};
+use http::{HeaderMap, Request, Version};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout_at};
+
+use super::Outcome;
+use super::target::{dialed, place};
+
+const AGENT: &str = "kube-probe/1.36";
+/// An answer is a few bytes long.
+const MOST_BODY: usize = 4 << 10;
+/// What a server says that knows no such thing.
+const UNIMPLEMENTED: &str = "12";
+/// The states that a service may be in.
+const STATES: [&str; 4] = ["UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN"];
+const SERVING: u8 = 1;
+
+/// Asks once; all of it within this time.
+pub(super) async fn check(host: &str, port: u16, service: &str, within: Duration) -> Outcome {
+    let end = Instant::now() + within;
+    let at = place(host, port);
+    let stream = match timeout_at(end, TcpStream::connect((host, port))).await {
+        Ok(Ok(stream)) => stream,
+        Ok(Err(error)) => {
+            let why = dialed(host, port, &error);
+            return Outcome::Failure(format!("error: failed to connect service at {at:?}: {why}"));
+        }
+        Err(_) => {
+            return Outcome::Failure(format!(
+                "timeout: failed to connect service {at:?} within {within:?}: context deadline exceeded"
+            ));
+        }
+    };
+    match timeout_at(end, ask(stream, &at, service)).await {
+        Ok(Ok(answer)) => answer.judge(),
+        Ok(Err(why)) => Outcome::Failure(format!("error: health rpc probe failed: {why}")),
+        Err(_) => Outcome::Failure(format!("timeout: health rpc did not complete within {within:?}")),
+    }
+}
+
+/// What came back: how the call went, and the state if it went well.
+struct Answer {
+    code: String,
+    message: String,
+    state: u8,
+}
+
+impl Answer {
+    fn judge(self) -> Outcome {
+        match self.code.as_str() {
+            "0" if self.state == SERVING => Outcome::Success,
+            "0" => {
+                let state = STATES.get(usize::from(self.state)).unwrap_or(&"UNKNOWN");
+                Outcome::Failure(format!("service unhealthy (responded with {state:?})"))
+            }
+            UNIMPLEMENTED => Outcome::Failure(format!(
+                "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
+                self.message
+            )),
+            code => Outcome::Failure(format!(
+                "error: health rpc probe failed: rpc error: code = {code} desc = {}",
+                self.message
+            )),
+        }
+    }
+}
+
+async fn ask(stream: TcpStream, at: &str, service: &str) -> Result<Answer, String> {
+    let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
+    let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
+    // It ends when whoever asks does.
+    tokio::spawn(connection);
+    let request = Request::post(format!("http://{at}/grpc.health.v1.Health/Check"))
+        .version(Version::HTTP_2)
+        .header(CONTENT_TYPE, "application/grpc")
+        .header(TE, "trailers")
+        .header(USER_AGENT, AGENT)
+        .body(Full::new(question(service)))
+        .map_err(|error| error.to_string())?;
+    let answer = sender.send_request(request).await.map_err(|error| error.to_string())?;
+    let headers = answer.headers().clone();
+    let body = Limited::new(answer.into_body(), MOST_BODY).collect().await;
+    let body = body.map_err(|error| error.to_string())?;
+    let trailers = body.trailers().cloned().unwrap_or_default();
+    let said = |name: &str| -> Option<String> {
+        let in_one = |headers: &HeaderMap| Some(headers.get(name)?.to_str().ok()?.to_owned());
+        in_one(&trailers).or_else(|| in_one(&headers))
+    };
+    let code = said("grpc-status").ok_or("the answer does not say how the call went")?;
+    let message = said("grpc-message").unwrap_or_default();
+    Ok(Answer { code, message, state: state(&body.to_bytes()) })
+}
+
+/// A frame with a message whose first field is the service's name.
+fn question(service: &str) -> Bytes {
+    let mut message = BytesMut::new();
+    if !service.is_empty() {
+        message.put_u8(0x0a);
+        let mut length = service.len();
+        while length >= 0x80 {
+            // The lowest seven bits, which fit.
+            message.put_u8(u8::try_from(length & 0x7f).unwrap_or_default() | 0x80);
+            length >>= 7;
+        }
+        message.put_u8(u8::try_from(length).unwrap_or_default());
+        message.put_slice(service.as_bytes());
+    }
+    let mut frame = BytesMut::new();
+    frame.put_u8(0);
+    frame.put_u32(u32::try_from(message.len()).unwrap_or_default());
+    frame.extend_from_slice(&message);
+    frame.freeze()
+}
+
+/// The first field of the message in a frame; it is left out if it is 0.
+fn state(frame: &[u8]) -> u8 {
+    match frame.get(5..) {
+        Some([0x08, state, ..]) => *state,
+        _ => 0,
+    }
+}

@@ -1,0 +1,277 @@
+//! Asking over HTTP.
+
+use std::fmt::Write as _;
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, HOST, LOCATION, USER_AGENT};
+use http::{HeaderMap, HeaderName, HeaderValue, Request, Response, Uri};
+use http_body_util::{BodyExt as _, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use k8s_openapi::api::core::v1::HTTPGetAction;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring};
+use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, SignatureScheme};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio_rustls::TlsConnector;
+
+use super::Outcome;
+use super::target::{dialed, place};
+
+/// How much of an answer is kept, and how many times it may send us elsewhere.
+const MOST_BODY: usize = 10 << 10;
+const MOST_REDIRECTS: usize = 10;
+/// Who asks.
+const AGENT: &str = "kube-probe/1.36";
+
+/// Asks once; all of it within this time.
+pub(super) async fn check(get: &HTTPGetAction, own: String, port: u16, within: Duration) -> Outcome {
+    let host = get.host.clone().filter(|host| !host.is_empty()).unwrap_or(own);
+    let https = get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
+    let first = Address { https, host, port, path: path(get.path.as_deref().unwrap_or_default()) };
+    let headers = match headers(get) {
+        Ok(headers) => headers,
+        Err(why) => return Outcome::Error(why),
+    };
+    let url = first.to_string();
+    match tokio::time::timeout(within, ask(first, &headers)).await {
+        Ok(outcome) => outcome,
+        Err(_) => Outcome::Failure(format!(
+            "Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
+        )),
+    }
+}
+
+/// Where to ask.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Address {
+    https: bool,
+    host: String,
+    port: u16,
+    path: String,
+}
+
+impl std::fmt::Display for Address {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let scheme = if self.https { "https" } else { "http" };
+        write!(f, "{scheme}://{}{}", place(&self.host, self.port), self.path)
+    }
+}
+
+async fn ask(first: Address, headers: &HeaderMap) -> Outcome {
+    let mut address = first.clone();
+    for _ in 0..MOST_REDIRECTS {
+        let answer = match send(&address, headers).await {
+            Ok(answer) => answer,
+            Err(why) => return Outcome::Failure(format!("Get \"{address}\": {why}")),
+        };
+        let status = answer.status();
+        if matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
+            let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok());
+            let Some(to) = to.and_then(|to| address.turned_to(to)) else {
+                return Outcome::Failure(format!(
+                    "Get \"{address}\": {} response missing Location header",
+                    status.as_u16()
+                ));
+            };
+            if to.host == first.host {
+                address = to;
+                continue;
+            }
+        }
+        return match status.as_u16() {
+            200..=299 => Outcome::Success,
+            300..=399 => {
+                Outcome::Warning(format!("Probe terminated redirects, Response body: {}", body(answer).await))
+            }
+            code => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
+        };
+    }
+    Outcome::Failure(format!("Get \"{address}\": stopped after {MOST_REDIRECTS} redirects"))
+}
+
+async fn send(address: &Address, headers: &HeaderMap) -> Result<Response<Incoming>, String> {
+    let Address { host, port, .. } = address;
+    let stream = TcpStream::connect((host.as_str(), *port)).await;
+    let stream = stream.map_err(|error| dialed(host, *port, &error))?;
+    if address.https {
+        let name = ServerName::try_from(host.clone()).map_err(|error| error.to_string())?;
+        let tls = TLS.clone().map_err(|error| error.to_string())?;
+        let stream = TlsConnector::from(tls).connect(name, stream).await;
+        converse(stream.map_err(|error| error.to_string())?, address, headers).await
+    } else {
+        converse(stream, address, headers).await
+    }
+}
+
+async fn converse(
+    stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    address: &Address,
+    headers: &HeaderMap,
+) -> Result<Response<Incoming>, String> {
+    let (mut sender, connection) =
+        http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
+    // It ends with the answer: whoever holds neither sender nor body lets it go.
+    tokio::spawn(connection);
+    let mut request = Request::new(Empty::<Bytes>::new());
+    *request.uri_mut() = address.path.parse::<Uri>().map_err(|error| error.to_string())?;
+    *request.headers_mut() = headers.clone();
+    if !request.headers().contains_key(HOST) {
+        let host = HeaderValue::from_str(&place(&address.host, address.port));
+        request.headers_mut().insert(HOST, host.map_err(|error| error.to_string())?);
+    }
+    sender.send_request(request).await.map_err(|error| error.to_string())
+}
+
+/// The beginning of an answer.
+async fn body(answer: Response<Incoming>) -> String {
+    match Limited::new(answer.into_body(), MOST_BODY).collect().await {
+        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
+        Err(_) => String::new(),
+    }
+}
+
+fn headers(get: &HTTPGetAction) -> Result<HeaderMap, String> {
+    let mut headers = HeaderMap::new();
+    for header in get.http_headers.iter().flatten() {
+        let name = HeaderName::try_from(header.name.as_str()).map_err(|error| error.to_string())?;
+        let value = HeaderValue::try_from(header.value.as_str()).map_err(|error| error.to_string())?;
+        headers.append(name, value);
+    }
+    headers.entry(USER_AGENT).or_insert(HeaderValue::from_static(AGENT));
+    // To ask for nothing in particular, say so with an empty one.
+    if headers.get(ACCEPT).is_some_and(HeaderValue::is_empty) {
+        headers.remove(ACCEPT);
+    } else {
+        headers.entry(ACCEPT).or_insert(HeaderValue::from_static("*/*"));
+    }
+    Ok(headers)
+}
+
+/// A path that can be asked for, whatever is written in it.
+fn path(written: &str) -> String {
+    let mut path = String::with_capacity(written.len() + 1);
+    if !written.starts_with('/') {
+        path.push('/');
+    }
+    for byte in written.split('#').next().unwrap_or_default().bytes() {
+        if byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte) {
+            path.push(char::from(byte));
+        } else {
+            // Writing into memory does not fail.
+            let _ = write!(path, "%{byte:02X}");
+        }
+    }
+    path
+}
+
+impl Address {
+    /// Where an answer from here sends us.
+    fn turned_to(&self, to: &str) -> Option<Self> {
+        let rest = if let Some(rest) = to.strip_prefix("//") {
+            Some((self.https, rest))
+        } else {
+            let schemes = [("http://", false), ("https://", true)];
+            schemes.into_iter().find_map(|(scheme, https)| Some((https, to.strip_prefix(scheme)?)))
+        };
+        let Some((https, rest)) = rest else {
+            let path = if to.starts_with('/') {
+                path(to)
+            } else {
+                let folder = self.path.split('?').next()?.rsplit_once('/').map_or("", |(folder, _)| folder);
+                path(&format!("{folder}/{to}"))
+            };
+            return Some(Self { path, ..self.clone() });
+        };
+        let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
+        let authority: http::uri::Authority = rest[..end].parse().ok()?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let port = authority.port_u16().unwrap_or(if https { 443 } else { 80 });
+        Some(Self { https, host, port, path: path(&rest[end..]) })
+    }
+}
+
+/// Whoever answers is believed to be who was asked: pods make up their own certificates.
+static TLS: LazyLock<Result<Arc<ClientConfig>, rustls::Error>> = LazyLock::new(|| {
+    let provider = Arc::new(ring::default_provider());
+    let config = ClientConfig::builder_with_provider(provider.clone())
+        .with_protocol_versions(rustls::ALL_VERSIONS)?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+});
+
+#[derive(Debug)]
+struct Anybody(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for Anybody {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls12_signature(message, certificate, signature, algorithms)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        let algorithms = &self.0.signature_verification_algorithms;
+        rustls::crypto::verify_tls13_signature(message, certificate, signature, algorithms)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_answer_may_send_us_elsewhere() {
+        let here = Address { https: false, host: "10.0.0.1".into(), port: 80, path: "/a/b?c".into() };
+        let table = [
+            ("/x?y", "http://10.0.0.1:80/x?y"),
+            ("x", "http://10.0.0.1:80/a/x"),
+            ("https://10.0.0.1/z", "https://10.0.0.1:443/z"),
+            ("http://other:81", "http://other:81/"),
+            ("//[fd00::1]:9/q", "http://[fd00::1]:9/q"),
+            ("https://h?a#b", "https://h:443/?a"),
+        ];
+        for (to, expected) in table {
+            assert_eq!(here.turned_to(to).unwrap().to_string(), expected, "{to}");
+        }
+        assert_eq!(here.turned_to("http://a b/"), None);
+    }
+
+    #[test]
+    fn any_path_can_be_asked_for() {
+        for (written, expected) in [("", "/"), ("healthz", "/healthz"), ("/a b?c=ü#d", "/a%20b?c=%C3%BC")] {
+            assert_eq!(path(written), expected);
+        }
+    }
+}

@@ -1,0 +1,138 @@
+//! What is probed, and how.
+
+use std::fmt;
+use std::io;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{Container, Probe, TCPSocketAction};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use plumb_runtime::types::ContainerId;
+use plumb_runtime::{Error, Runtime};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+
+use super::{Outcome, grpc, http};
+use crate::specify::expand;
+
+/// How much of what a command says is kept.
+const MOST_OUTPUT: usize = 10 << 10;
+
+/// A container that runs.
+#[derive(Clone)]
+pub struct Target {
+    /// What runs it.
+    pub runtime: Arc<dyn Runtime>,
+    /// Its id.
+    pub id: ContainerId,
+    /// Its spec.
+    pub container: Container,
+    /// Its pod's address.
+    pub pod_ip: Option<IpAddr>,
+    /// Whether that address leads anywhere. Where it does not, as in the virtual runtime, every probe asks the
+    /// runtime.
+    pub reachable: bool,
+    /// For how long it has run already.
+    pub running_for: Duration,
+}
+
+impl fmt::Debug for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Target").field("id", &self.id).finish_non_exhaustive()
+    }
+}
+
+impl Target {
+    /// Checks once.
+    pub async fn check(&self, probe: &Probe, within: Duration) -> Outcome {
+        let host = || self.pod_ip.map(|ip| ip.to_string()).unwrap_or_default();
+        if let Some(exec) = &probe.exec {
+            self.exec(exec.command.as_deref().unwrap_or_default(), within).await
+        } else if !self.reachable {
+            self.exec(&[], within).await
+        } else if let Some(get) = &probe.http_get {
+            match port(&get.port, &self.container) {
+                Ok(port) => http::check(get, host(), port, within).await,
+                Err(why) => Outcome::Error(why),
+            }
+        } else if let Some(socket) = &probe.tcp_socket {
+            self.connect(socket, host(), within).await
+        } else if let Some(grpc) = &probe.grpc {
+            match u16::try_from(grpc.port) {
+                Ok(port) => {
+                    let service = grpc.service.as_deref().unwrap_or_default();
+                    grpc::check(&host(), port, service, within).await
+                }
+                Err(_) => Outcome::Error(format!("invalid port number: {}", grpc.port)),
+            }
+        } else {
+            Outcome::Error(format!("missing probe handler for {}", self.container.name))
+        }
+    }
+
+    async fn exec(&self, command: &[String], within: Duration) -> Outcome {
+        let env = self.container.env.as_deref().unwrap_or_default();
+        let value = |name: &str| env.iter().find(|env| env.name == name).and_then(|env| env.value.as_deref());
+        let command: Vec<String> = command.iter().map(|word| expand(word, value)).collect();
+        match self.runtime.exec_sync(&self.id, &command, Some(within)).await {
+            Ok(output) if output.exit_code == 0 => Outcome::Success,
+            Ok(output) => {
+                let said: Vec<u8> =
+                    output.stdout.into_iter().chain(output.stderr).take(MOST_OUTPUT).collect();
+                Outcome::Failure(String::from_utf8_lossy(&said).into_owned())
+            }
+            Err(Error::DeadlineExceeded(why)) => Outcome::Failure(format!("command timed out: {why}")),
+            Err(error) => Outcome::Error(error.to_string()),
+        }
+    }
+
+    async fn connect(&self, socket: &TCPSocketAction, own: String, within: Duration) -> Outcome {
+        let host = socket.host.clone().filter(|host| !host.is_empty()).unwrap_or(own);
+        let port = match port(&socket.port, &self.container) {
+            Ok(port) => port,
+            Err(why) => return Outcome::Error(why),
+        };
+        match timeout(within, TcpStream::connect((host.as_str(), port))).await {
+            Ok(Ok(_)) => Outcome::Success,
+            Ok(Err(error)) => Outcome::Failure(dialed(&host, port, &error)),
+            Err(_) => Outcome::Failure(format!("dial tcp {}: i/o timeout", place(&host, port))),
+        }
+    }
+}
+
+/// An address with a port, as addresses are written.
+pub(super) fn place(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// Why there is no connection.
+pub(super) fn dialed(host: &str, port: u16, error: &io::Error) -> String {
+    let why = match error.kind() {
+        io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
+        io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),
+        io::ErrorKind::NetworkUnreachable => "connect: network is unreachable".to_owned(),
+        _ => error.to_string(),
+    };
+    format!("dial tcp {}: {why}", place(host, port))
+}
+
+/// A port by number, by the name that the container gives it, or by a number that is written as text.
+fn port(port: &IntOrString, container: &Container) -> Result<u16, String> {
+    let number = match port {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(name) => {
+            let mut ports = container.ports.iter().flatten();
+            match ports.find(|port| port.name.as_ref() == Some(name)) {
+                Some(port) => port.container_port,
+                None => {
+                    name.parse().map_err(|_| format!("strconv.Atoi: parsing {name:?}: invalid syntax"))?
+                }
+            }
+        }
+    };
+    u16::try_from(number)
+        .ok()
+        .filter(|port| *port > 0)
+        .ok_or_else(|| format!("invalid port number: {number}"))
+}
