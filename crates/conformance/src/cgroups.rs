@@ -33,11 +33,22 @@ impl Cgroups {
     }
 
     /// Compares a container's group with what its status says, and its process with the one before.
-    fn container(&self, pod: &Pod, group: &str, container: &Container, status: &ContainerStatus) -> Result<(), String> {
+    fn container(
+        &self,
+        pod: &Pod,
+        group: &str,
+        container: &Container,
+        status: &ContainerStatus,
+    ) -> Result<(), String> {
         let asked = requirements(container)?;
         let request = asked.requests.cpu.or(asked.limits.cpu).unwrap_or(0);
         expect(group, "cpu", "cpu.shares", shares(request).to_string())?;
-        expect(group, "cpu", "cpu.cfs_quota_us", quota(asked.limits.cpu, DEFAULT_PERIOD).unwrap_or(-1).to_string())?;
+        expect(
+            group,
+            "cpu",
+            "cpu.cfs_quota_us",
+            quota(asked.limits.cpu, DEFAULT_PERIOD).unwrap_or(-1).to_string(),
+        )?;
         expect_memory(group, asked.limits.memory)?;
         let procs = read(group, "memory", "cgroup.procs")?;
         let first = procs.lines().filter_map(|line| line.parse::<u32>().ok()).min();
@@ -70,7 +81,12 @@ impl Inspect for Cgroups {
         let shape = PodShape::of(pod).map_err(text)?;
         let PodCgroup { cpu_request, limits } = shape.cgroup(&PodResources::desired(spec).map_err(text)?);
         expect(&of_pod, "cpu", "cpu.shares", shares(cpu_request).to_string())?;
-        expect(&of_pod, "cpu", "cpu.cfs_quota_us", quota(limits.cpu, DEFAULT_PERIOD).unwrap_or(-1).to_string())?;
+        expect(
+            &of_pod,
+            "cpu",
+            "cpu.cfs_quota_us",
+            quota(limits.cpu, DEFAULT_PERIOD).unwrap_or(-1).to_string(),
+        )?;
         expect_memory(&of_pod, limits.memory)
     }
 }

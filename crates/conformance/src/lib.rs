@@ -26,6 +26,6 @@ mod runner;
 pub mod table;
 
 pub use case::{Amounts, Case, Container, Dialect, Door, Expect, Expectation, Refusal, Step};
-pub use error::Error;
 pub use cgroups::Cgroups;
+pub use error::Error;
 pub use runner::{Inspect, Options, Report, Summary, Verdict, run};

@@ -9,13 +9,13 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
-use plumb_follow::{Place, Told, follow, place};
+use plumb_follow::{Backoff, Place, Told, follow, place};
 use plumb_resize::admission::NodeFacts;
-use plumb_resize::resource::Amounts;
+use plumb_resize::list::BadQuantity;
 use plumb_resize::rules::Rules;
 use plumb_runtime::types::{ContainerChange, Event, SandboxFilter, SandboxId};
 use plumb_runtime::{Error, Runtime};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::Clock;
@@ -26,14 +26,19 @@ use crate::events::{Kind, Recorder};
 use crate::journal::{Entry, Journal, JournalError};
 use crate::node::{Node, Workers};
 use crate::objects::Objects;
+use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::specify;
 use crate::volumes::{Volumes, VolumesConfig};
 use crate::worker::{Message, Worker, error_chain, is_over};
 
 /// What an agent is made of.
 pub struct Config {
-    /// The node's name.
-    pub name: String,
+    /// What the node says of itself.
+    pub setup: Setup,
+    /// The machine it is on.
+    pub machine: Arc<Machine>,
+    /// How the node is.
+    pub health: watch::Receiver<NodeHealth>,
     /// How the cluster is reached, as the node's own user.
     pub client: Client,
     /// What runs pods.
@@ -44,16 +49,12 @@ pub struct Config {
     pub damage: Option<String>,
     /// Which rules bind.
     pub rules: Rules,
-    /// What the node has to give to pods.
-    pub allocatable: Amounts,
-    /// How many pods it may have.
-    pub max_pods: usize,
     /// What the node is like.
     pub facts: NodeFacts,
-    /// What memory the machine has.
-    pub memory: i64,
-    /// What containers may know of the node: its addresses, where the API is, what there is to use.
-    pub known: EnvFacts,
+    /// Where pods reach the API server: host and port.
+    pub api_server: Option<(String, u16)>,
+    /// Whether the addresses of pods lead anywhere: not where pods are virtual.
+    pub reachable: bool,
     /// Where volumes are made.
     pub volumes: PathBuf,
     /// Where pods' logs are, and how they look up names.
@@ -71,11 +72,17 @@ pub enum StartError {
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
+    /// What the node is to have, or to keep for itself, is no amount.
+    #[error("work out what the node has to give")]
+    Amount(#[from] BadQuantity),
 }
 
 /// An agent that has taken up what runs, and is about to follow the API.
 pub struct Agent {
     node: Arc<Node>,
+    registrar: Registrar,
+    registered: Option<Registered>,
+    health: watch::Receiver<NodeHealth>,
     /// What the journal held, until its pod is seen.
     entries: BTreeMap<String, Entry>,
     /// What was wrong with the journal.
@@ -92,36 +99,46 @@ pub struct Agent {
 impl Agent {
     /// Makes an agent; nothing is touched yet.
     pub async fn new(config: Config) -> Result<Self, StartError> {
-        let Config { name, client, runtime, journal, rules, clock, .. } = config;
+        let Config { mut setup, machine, client, runtime, journal, rules, clock, .. } = config;
         let version = runtime.version().await?;
+        setup.runtime_version = format!("{}://{}", version.runtime_name, version.runtime_version);
+        let allocatable = register::allocatable(&setup, &machine);
+        let room = plumb_resize::list::declared(Some(&allocatable))?.amounts();
+        let max_pods = usize::try_from(setup.max_pods).unwrap_or(usize::MAX);
+        let facts = EnvFacts {
+            pod_ips: Vec::new(),
+            host_ips: setup.addresses.clone(),
+            allocatable: allocatable.clone(),
+            api_server: config.api_server,
+        };
         let found = journal.read()?;
         let objects = Objects::new(client.clone());
-        let book = Book::new(config.allocatable, config.max_pods, config.facts, rules.clone());
+        let book = Book::new(room, max_pods, config.facts, rules.clone());
         let node = Node {
             desk: Desk::new(book, journal, clock.clone()),
-            events: Recorder::start(client.clone(), &name, clock.clone()),
-            name,
+            events: Recorder::start(client.clone(), &setup.name, clock.clone()),
+            name: setup.name.clone(),
             runtime,
             runtime_name: version.runtime_name,
             rules,
-            clock,
+            clock: clock.clone(),
             place: config.place,
             volumes: Volumes::new(
-                VolumesConfig {
-                    root: config.volumes,
-                    objects: objects.clone(),
-                    allocatable: config.known.allocatable.clone(),
-                },
+                VolumesConfig { root: config.volumes, objects: objects.clone(), allocatable },
                 client.clone(),
             ),
             objects,
-            facts: config.known,
-            client,
-            memory: config.memory,
+            facts,
+            reachable: config.reachable,
+            client: client.clone(),
+            memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
             workers: Workers::default(),
         };
         let damage = config.damage.into_iter().chain(found.damage).collect();
         Ok(Self {
+            registrar: Registrar::new(client, setup, machine, clock),
+            registered: None,
+            health: config.health,
             node: Arc::new(node),
             entries: found.entries,
             damage,
@@ -132,11 +149,34 @@ impl Agent {
         })
     }
 
+    /// Has the node in the cluster, however long that takes.
+    pub async fn register(&mut self) {
+        let mut backoff = Backoff::default();
+        while self.registered.is_none() {
+            let now = self.health.borrow().clone();
+            match Box::pin(self.registrar.register(&now)).await {
+                Ok(registered) => self.registered = Some(registered),
+                Err(error) => {
+                    tracing::warn!(%error, "the node is not in the cluster yet, will try again");
+                    backoff.wait().await;
+                }
+            }
+        }
+    }
+
     /// Works until the future is dropped. Containers run on.
     pub async fn run(mut self) {
+        self.register().await;
         let (tell, mut told) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", self.node.name);
         let pods: Api<Pod> = Api::all(self.node.client.clone());
+        let (registrar, health) = (self.registrar.clone(), self.health.clone());
+        let registered = self.registered.take();
+        let registered = async move {
+            if let Some(registered) = registered {
+                registrar.keep(registered, health).await;
+            }
+        };
         let following = follow(pods, Some(&selector), tell);
         let mut events = self.node.runtime.events();
         let work = async {
@@ -157,7 +197,7 @@ impl Agent {
                 }
             }
         };
-        tokio::join!(following, work);
+        tokio::join!(following, work, registered);
     }
 
     /// Takes a pod that is new or changed.

@@ -2,28 +2,28 @@
 
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::LifecycleHandler;
-use plumb_runtime::Runtime;
-use plumb_runtime::types::ContainerId;
+use k8s_openapi::api::core::v1::{LifecycleHandler, Probe};
+
+use crate::probe::{Outcome, Target};
+
+/// How long an answer is waited for where it is not the grace period that ends the waiting.
+const PATIENCE: Duration = Duration::from_hours(1);
 
 /// Does it; answers what went wrong.
-pub(crate) async fn run(runtime: &dyn Runtime, id: &ContainerId, hook: &LifecycleHandler) -> Option<String> {
-    if let Some(exec) = &hook.exec {
-        let command = exec.command.clone().unwrap_or_default();
-        return match runtime.exec_sync(id, &command, None).await {
-            Ok(output) if output.exit_code == 0 => None,
-            Ok(output) => Some(format!(
-                "command '{}' exited with {}: {}",
-                command.join(" "),
-                output.exit_code,
-                String::from_utf8_lossy(&output.stderr)
-            )),
-            Err(error) => Some(error.to_string()),
-        };
-    }
+pub(crate) async fn run(target: &Target, hook: &LifecycleHandler) -> Option<String> {
     if let Some(sleep) = &hook.sleep {
         tokio::time::sleep(Duration::from_secs(sleep.seconds.unsigned_abs())).await;
         return None;
     }
-    Some("invalid handler".to_owned())
+    // What is asked for is what a probe asks for, once.
+    let probe = Probe {
+        exec: hook.exec.clone(),
+        http_get: hook.http_get.clone(),
+        tcp_socket: hook.tcp_socket.clone(),
+        ..Probe::default()
+    };
+    match target.check(&probe, PATIENCE).await {
+        Outcome::Success | Outcome::Warning(_) => None,
+        Outcome::Failure(why) | Outcome::Error(why) => Some(why),
+    }
 }

@@ -29,12 +29,15 @@ pub mod readback;
 pub mod register;
 mod resized;
 pub mod specify;
+mod status;
+pub mod volumes;
+mod worker;
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+pub use agent::{Agent, Config, StartError};
 
 /// What time it is.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-pub use agent::{Agent, Config, StartError};
-mod status;
-use jiff::Timestamp;
-use std::sync::Arc;
-pub mod volumes;
-mod worker;

@@ -10,6 +10,7 @@ use plumb_runtime::types::{
 };
 use plumb_runtime::{Error, Runtime};
 
+use crate::last_words::last_words;
 use crate::lifecycle::{ContainerSeen, SandboxSeen, Seen, State};
 use crate::readback::{container_in_force, pod_in_force};
 use crate::specify::POD_UID;
@@ -122,7 +123,7 @@ fn seen(status: ContainerStatus, base: Requirements) -> ContainerSeen {
         started: status.started_at,
         finished: status.finished_at.unwrap_or(status.container.created_at),
         reason: reason.to_owned(),
-        message: status.message.clone(),
+        message: last_words(&status),
     };
     let state = match status.container.state {
         ContainerState::Created => State::Created,

@@ -36,6 +36,8 @@ pub(crate) struct Node {
     pub(crate) volumes: Volumes,
     /// What containers may know of their node.
     pub(crate) facts: EnvFacts,
+    /// Whether the addresses of pods lead anywhere.
+    pub(crate) reachable: bool,
     /// What memory the machine has, which scores of the out-of-memory killer are relative to.
     pub(crate) memory: i64,
     pub(crate) workers: Workers,

@@ -35,12 +35,13 @@ use crate::journal::Entry;
 use crate::lifecycle::{ContainerSeen, Decision, Health, Phase, State, View, decide, phase};
 use crate::look::{self, Looked, Written, look};
 use crate::node::Node;
+use crate::probe::Report;
 use crate::publish::Told;
 use crate::resized;
 use crate::status::Known;
 use act::Fetch;
 use hold::Hold;
-use report::Report;
+use report::Report as Telling;
 use watch_over::Watched;
 
 /// How many times a worker acts before it looks at its messages again.
@@ -70,8 +71,6 @@ pub(crate) enum Message {
     Pulled(String, Option<String>),
     /// What was to be done after a container's start went wrong.
     HookFailed(ContainerId, String),
-    /// What a container's probes say.
-    Health(ContainerId, Health),
     /// What became of what was told to the API.
     Told(Told),
 }
@@ -92,6 +91,9 @@ pub(crate) struct Worker {
     node: Arc<Node>,
     /// To itself, from what is done beside it.
     tell: mpsc::UnboundedSender<Message>,
+    /// From the probes of its containers.
+    probed: mpsc::UnboundedSender<Report>,
+    reports: mpsc::UnboundedReceiver<Report>,
     uid: String,
     pod: Arc<Pod>,
     guest: Guest,
@@ -104,7 +106,7 @@ pub(crate) struct Worker {
     holds: Vec<Hold>,
     stopping: BTreeSet<ContainerId>,
     images: BTreeMap<String, Fetch>,
-    report: Report,
+    report: Telling,
     /// Why the pod as a whole is over, if its containers are not why.
     because: Option<(String, String)>,
     /// The pod is over: nothing of it is started again, and it holds no room.
@@ -134,7 +136,10 @@ impl Worker {
     ) -> Self {
         let count = guest.shape.containers.len();
         let seen = look::empty(&guest.shape);
+        let (probed, reports) = mpsc::unbounded_channel();
         Self {
+            probed,
+            reports,
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             node,
             tell,
@@ -145,7 +150,7 @@ impl Worker {
             holds: vec![Hold::default(); count],
             stopping: BTreeSet::new(),
             images: BTreeMap::new(),
-            report: Report::default(),
+            report: Telling::default(),
             because: None,
             over: is_over(&pod),
             ends: None,
@@ -170,30 +175,36 @@ impl Worker {
     /// Works until nothing is left of the pod.
     pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
         self.take_ending();
-        'work: loop {
+        loop {
             // What a pass needs in memory is given back while nothing happens.
             let wait = Box::pin(self.pass()).await;
-            let message = match wait {
+            match wait {
                 Turn::Gone => break,
-                Turn::Again => {
-                    // Others want to work, too.
-                    tokio::task::yield_now().await;
-                    inbox.try_recv().ok()
+                // Others want to work, too.
+                Turn::Again => tokio::task::yield_now().await,
+                Turn::Wait(wait) => {
+                    let patience = async {
+                        match wait {
+                            Some(wait) => tokio::time::sleep(wait).await,
+                            None => std::future::pending().await,
+                        }
+                    };
+                    tokio::select! {
+                        message = inbox.recv() => match message {
+                            Some(message) => self.take(message),
+                            None => break,
+                        },
+                        // This end of it is held by the worker itself, so it never closes.
+                        Some(report) = self.reports.recv() => self.take_probed(report),
+                        () = patience => {}
+                    }
                 }
-                Turn::Wait(None) => match inbox.recv().await {
-                    Some(message) => Some(message),
-                    None => break 'work,
-                },
-                Turn::Wait(Some(wait)) => match tokio::time::timeout(wait, inbox.recv()).await {
-                    Ok(Some(message)) => Some(message),
-                    Ok(None) => break 'work,
-                    Err(_) => None,
-                },
-            };
-            let mut next = message;
-            while let Some(message) = next {
+            }
+            while let Ok(message) = inbox.try_recv() {
                 self.take(message);
-                next = inbox.try_recv().ok();
+            }
+            while let Ok(report) = self.reports.try_recv() {
+                self.take_probed(report);
             }
         }
         self.node.workers.dismiss(&self.uid);
@@ -216,7 +227,6 @@ impl Worker {
             }
             Message::Pulled(image, error) => self.take_image(&image, error),
             Message::HookFailed(id, message) => self.take_failed_hook(&id, &message),
-            Message::Health(id, health) => self.take_health(&id, health),
             Message::Told(told) => self.take_told(told),
         }
     }

@@ -12,7 +12,7 @@ mod it {
     mod objects;
     mod probe;
     mod register;
-    mod specify;
     mod site;
+    mod specify;
     mod volumes;
 }

@@ -1,10 +1,13 @@
 //! The command line.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use plumb_resize::Quantity;
 use plumb_resize::rules::{Dialect, Gates};
 
 /// In-place vertical scaling for Kubernetes: a pod's CPU and memory change while its containers run.
@@ -125,6 +128,37 @@ pub(crate) struct Up {
     /// What the node is called; several are called NAME-0, NAME-1 and so on.
     #[arg(long, default_value = "plumb", value_name = "NAME")]
     pub(crate) node_name: String,
+    /// How many cpus each node has for pods, such as 4 or 1500m. [default: those of this machine]
+    #[arg(long, value_name = "CPU")]
+    pub(crate) node_cpu: Option<Quantity>,
+    /// How much memory each node has for pods, such as 8Gi. [default: that of this machine]
+    #[arg(long, value_name = "MEMORY")]
+    pub(crate) node_memory: Option<Quantity>,
+    /// What of a node is not for pods, such as `cpu=200m,memory=512Mi`.
+    #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
+    pub(crate) system_reserved: Reserved,
+    /// How many pods a node takes.
+    #[arg(long, default_value = "110", value_name = "N")]
+    pub(crate) max_pods: u32,
+}
+
+/// Amounts by resource, as a flag spells them: `cpu=200m,memory=512Mi`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reserved(pub(crate) BTreeMap<String, Quantity>);
+
+impl FromStr for Reserved {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split(',').filter(|part| !part.trim().is_empty());
+        let amounts = parts.map(|part| {
+            let (name, amount) =
+                part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=AMOUNT"))?;
+            let amount = amount.trim().parse().map_err(|error| format!("{part:?}: {error}"))?;
+            Ok((name.trim().to_owned(), amount))
+        });
+        amounts.collect::<Result<_, String>>().map(Self)
+    }
 }
 
 /// A part of a cluster.

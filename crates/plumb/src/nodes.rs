@@ -1,82 +1,146 @@
 //! The nodes of a cluster on this machine.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::path::Path;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
-use plumb_node::env::EnvFacts;
 use plumb_node::journal::{Journal, open_store};
-use plumb_node::specify::Place;
+use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
+use plumb_node::specify::{Place, resolv_conf};
 use plumb_node::{Agent, Clock};
 use plumb_resize::admission::NodeFacts;
-use plumb_resize::resource::Amounts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::builtin::{self, Builtin, shim_of_this_program};
 use plumb_runtime::cgroup::Layout;
 use plumb_runtime::image::Load;
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cli::{RuntimeKind, Up};
 
+/// How often the machine is looked at for what it runs short of.
+const LOOK_AT_MACHINE: Duration = Duration::from_secs(10);
+/// The version of Kubernetes that the agent speaks as.
+const AGENT_VERSION: &str = "v1.36.4";
+
 /// The nodes that run. They end when this is dropped; containers of the built-in runtime run on.
 pub(crate) struct Nodes {
-    /// Which runtime they have.
-    pub(crate) runtime: &'static str,
+    /// How many there are and what runs their containers, in a few words.
+    pub(crate) what: String,
     _running: JoinSet<()>,
 }
 
-/// Starts the nodes.
-pub(crate) async fn start(server: &ApiServer, args: &Up, rules: &Rules) -> anyhow::Result<Nodes> {
+/// Starts the nodes of a cluster whose API is at `api`.
+pub(crate) async fn start(
+    server: &ApiServer,
+    args: &Up,
+    rules: &Rules,
+    api: SocketAddr,
+) -> anyhow::Result<Nodes> {
     let kind = match args.runtime {
         RuntimeKind::Auto if may_run_containers() => RuntimeKind::Builtin,
         RuntimeKind::Auto => RuntimeKind::Virtual,
         chosen => chosen,
     };
+    let is_virtual = kind == RuntimeKind::Virtual;
+    if args.nodes > 1 && !is_virtual {
+        bail!("several nodes on one machine need --runtime virtual");
+    }
     let data = std::path::absolute(&args.data_dir).context("finding the data directory")?;
+    let machine = Machine::read(Path::new("/")).and_then(|machine| machine.with_disk_of(&data));
+    let machine = Arc::new(machine.context("finding out about this machine")?);
     let (store, mut damage) = open_store(&data.join("journal"))?;
+    if let Some(damage) = &damage {
+        tracing::warn!(damage, "the journal of promises was put aside, and is made anew from what runs");
+    }
     let clock: Clock = Arc::new(Timestamp::now);
     let mut running = JoinSet::new();
+    let (tell_health, health) = watch::channel(look_at_machine(&data));
+    running.spawn(watch_machine(data.clone(), tell_health));
+    let mut agents = Vec::new();
     for index in 0..args.nodes {
-        let name =
-            if args.nodes == 1 { args.node_name.clone() } else { format!("{}-{index}", args.node_name) };
+        let setup = setup(args, index);
         let runtime: Arc<dyn Runtime> = match kind {
-            RuntimeKind::Virtual => Arc::new(Virtual::new(VirtualConfig {
-                now: Timestamp::now(),
-                pod_network: Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(index) << 8)),
-            })),
+            RuntimeKind::Virtual => {
+                let pod_network =
+                    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(index) << 8));
+                Arc::new(Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network }))
+            }
             _ => Arc::new(open_builtin(&data).await?),
         };
+        let name = setup.name.clone();
         let user = User::new(format!("system:node:{name}"), "", ["system:nodes"]);
         let agent = Agent::new(plumb_node::Config {
+            setup,
+            machine: machine.clone(),
+            health: health.clone(),
             client: Client::new(server.inside(user), "default"),
-            journal: Journal::new(store.clone(), name.clone()),
-            damage: damage.take(),
             runtime,
+            journal: Journal::new(store.clone(), name),
+            damage: damage.take(),
             rules: rules.clone(),
-            allocatable: Amounts::new(4000, 8 << 30),
-            max_pods: 110,
             facts: NodeFacts::default(),
-            memory: 8 << 30,
-            known: EnvFacts { host_ips: vec![IpAddr::V4(Ipv4Addr::LOCALHOST)], ..EnvFacts::default() },
+            api_server: Some((api.ip().to_string(), api.port())),
+            reachable: !is_virtual,
             volumes: data.join("volumes"),
             place: Place {
                 log_root: data.join("logs"),
                 cluster_dns: None,
-                machine_dns: plumb_runtime::types::Dns::default(),
+                machine_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
             },
             clock: clock.clone(),
-            name,
         });
-        running.spawn(agent.await?.run());
+        agents.push(agent.await?);
     }
-    let runtime = if kind == RuntimeKind::Virtual { "virtual" } else { "builtin" };
-    Ok(Nodes { runtime, _running: running })
+    futures_util::future::join_all(agents.iter_mut().map(Agent::register)).await;
+    for agent in agents {
+        running.spawn(agent.run());
+    }
+    let what = match (args.nodes, is_virtual) {
+        (1, false) => format!("node {} runs containers of its own", args.node_name),
+        (1, true) => format!("node {} runs virtual pods", args.node_name),
+        (n, _) => format!("{n} nodes run virtual pods"),
+    };
+    Ok(Nodes { what, _running: running })
+}
+
+/// What a node says of itself.
+fn setup(args: &Up, index: u16) -> Setup {
+    let name = &args.node_name;
+    let name = if args.nodes == 1 { name.clone() } else { format!("{name}-{index}") };
+    let mut setup = Setup::new(name);
+    let capacity = [("cpu", &args.node_cpu), ("memory", &args.node_memory)];
+    let given = capacity.into_iter().filter_map(|(resource, amount)| Some((resource, (*amount)?)));
+    setup.capacity = given.map(|(resource, amount)| (resource.to_owned(), amount.into())).collect();
+    let reserved = args.system_reserved.0.iter();
+    setup.reserved = reserved.map(|(resource, amount)| (resource.clone(), (*amount).into())).collect();
+    setup.max_pods = args.max_pods;
+    setup.addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
+    setup.agent_version = AGENT_VERSION.to_owned();
+    setup
+}
+
+fn look_at_machine(data: &Path) -> NodeHealth {
+    pressures(Path::new("/"), data).unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot find out what this machine runs short of");
+        NodeHealth::default()
+    })
+}
+
+/// Says what the machine runs short of, whenever that changes.
+async fn watch_machine(data: PathBuf, tell: watch::Sender<NodeHealth>) {
+    loop {
+        tokio::time::sleep(LOOK_AT_MACHINE).await;
+        let now = look_at_machine(&data);
+        tell.send_if_modified(|health| std::mem::replace(health, now) != *health);
+    }
 }
 
 /// Whether this user may create cgroups, and what else containers need.

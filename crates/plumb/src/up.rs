@@ -51,7 +51,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let pki = Arc::new(Pki::open(data.join("pki"), names, clock.clone())?);
     let tokens = Tokens::open(&data.join("pki").join("tokens.csv"))?;
 
-    let url = listener.url();
+    let (url, address) = (listener.url(), listener.address());
     let settings = Settings::at(url.clone());
     let accounts = Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings)
         .context("the key of service accounts is of another kind")?;
@@ -88,12 +88,16 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let listener = listener.counting(server.failed_handshakes());
     let controllers = args.components.contains(&Component::Controllers);
     let controllers = controllers.then(|| controllers::start(&server, authority, rules.clone()));
-    let nodes = match args.components.contains(&Component::Node) {
-        true => Some(nodes::start(&server, &args, &rules).await?),
-        false => None,
+    let nodes = if args.components.contains(&Component::Node) {
+        Some(nodes::start(&server, &args, &rules, address).await?)
+    } else {
+        None
     };
     let serving = tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), server, shutdown));
 
+    if let Some(nodes) = &nodes {
+        eprintln!("plumb: {}", nodes.what);
+    }
     println!("plumb is ready at {url}; export KUBECONFIG={}", kubeconfig.display());
     asked_to_stop().await?;
     eprintln!("plumb: stopping");

@@ -51,10 +51,20 @@ pub(super) const CASES: &[Case] = &[
     // Burstable, one container with both.
     walk!("burstable-cpu-request", B, b(("150m", "200m"), M), b(("50m", "200m"), M)),
     walk!("burstable-memory-request", B, b(C, ("48Mi", "64Mi")), b(C, ("16Mi", "64Mi"))),
-    walk!("burstable-both-requests", B, b(("150m", "200m"), ("48Mi", "64Mi")), b(("50m", "200m"), ("16Mi", "64Mi"))),
+    walk!(
+        "burstable-both-requests",
+        B,
+        b(("150m", "200m"), ("48Mi", "64Mi")),
+        b(("50m", "200m"), ("16Mi", "64Mi"))
+    ),
     walk!("burstable-cpu-limit", B, b(("100m", "400m"), M), b(("100m", "150m"), M)),
     walk!("burstable-memory-limit", B, b(C, ("32Mi", "128Mi")), b(C, ("32Mi", "48Mi"))),
-    walk!("burstable-both-limits", B, b(("100m", "400m"), ("32Mi", "128Mi")), b(("100m", "150m"), ("32Mi", "48Mi"))),
+    walk!(
+        "burstable-both-limits",
+        B,
+        b(("100m", "400m"), ("32Mi", "128Mi")),
+        b(("100m", "150m"), ("32Mi", "48Mi"))
+    ),
     walk!("burstable-cpu-request-and-limit", B, b(("200m", "400m"), M), b(("50m", "100m"), M)),
     walk!("burstable-memory-request-and-limit", B, b(C, ("64Mi", "128Mi")), b(C, ("16Mi", "32Mi"))),
     walk!("burstable-all", B, b(("200m", "400m"), ("64Mi", "128Mi")), b(("50m", "100m"), ("16Mi", "32Mi"))),

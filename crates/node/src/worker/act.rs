@@ -1,6 +1,7 @@
 //! Doing what was decided about a pod's life.
 
 use std::net::IpAddr;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
 use plumb_resize::plan::inherited;
@@ -190,7 +191,7 @@ impl Worker {
     }
 
     /// The pod's addresses.
-    fn addresses(&self) -> Vec<IpAddr> {
+    pub(super) fn addresses(&self) -> Vec<IpAddr> {
         let on_host = self.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
         match &self.looked.seen.sandbox {
             Some(sandbox) if !on_host => sandbox.ips.clone(),
@@ -234,16 +235,15 @@ impl Worker {
 
     /// Does what a container wants done after its start, beside everything else.
     fn after_start(&self, position: usize, id: &ContainerId) {
-        let hook = self
-            .container(position)
-            .and_then(|container| container.lifecycle.as_ref())
-            .and_then(|lifecycle| lifecycle.post_start.clone());
+        let Some(container) = self.container(position) else { return };
+        let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.clone());
         let Some(hook) = hook else { return };
-        let (runtime, id, tell) = (self.node.runtime.clone(), id.clone(), self.tell.clone());
+        let target = self.target(container, id.clone(), Duration::ZERO);
+        let tell = self.tell.clone();
         tokio::spawn(async move {
-            if let Some(error) = crate::hook::run(&*runtime, &id, &hook).await {
+            if let Some(error) = crate::hook::run(&target, &hook).await {
                 // A worker that has ended need not know.
-                let _ = tell.send(Message::HookFailed(id, error));
+                let _ = tell.send(Message::HookFailed(target.id, error));
             }
         });
     }

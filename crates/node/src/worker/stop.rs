@@ -1,15 +1,13 @@
 //! Asking a container to end: what it wants done before, its signal, and death when its time is over.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
-use plumb_runtime::Runtime;
-use plumb_runtime::types::ContainerId;
 
 use super::{FIRST_WAIT, LONGEST_WAIT, Message, Worker};
 use crate::events::Kind;
 use crate::lifecycle::{ContainerSeen, Stopping, containers};
+use crate::probe::Target;
 
 /// A container is given at least this long.
 const SHORTEST_GRACE: Duration = Duration::from_secs(2);
@@ -24,19 +22,20 @@ impl Worker {
         let name = self.name_of(position).to_owned();
         self.node.events.container(&self.pod, &name, Kind::Normal, "Killing", explain(&name, why));
         let container = self.pod.spec.as_ref().and_then(|spec| containers(spec).nth(position)).cloned();
+        let hook = container
+            .as_ref()
+            .and_then(|container| container.lifecycle.as_ref())
+            .and_then(|lifecycle| lifecycle.pre_stop.clone())
+            .filter(|_| seen.runs());
         let stop = Stop {
-            runtime: self.node.runtime.clone(),
-            id: seen.id.clone(),
             grace: self.grace(container.as_ref(), why),
-            hook: container
-                .and_then(|container| container.lifecycle)
-                .and_then(|lifecycle| lifecycle.pre_stop)
-                .filter(|_| seen.runs()),
+            target: self.target(&container.unwrap_or_default(), seen.id.clone(), Duration::ZERO),
+            hook,
         };
         let (pod, events) = (self.pod.clone(), self.node.events.clone());
         let tell = self.tell.clone();
         tokio::spawn(async move {
-            let id = stop.id.clone();
+            let id = stop.target.id.clone();
             if let Some(error) = stop.run().await {
                 events.container(&pod, &name, Kind::Warning, "FailedPreStopHook", error);
             }
@@ -73,8 +72,7 @@ impl Worker {
 }
 
 struct Stop {
-    runtime: Arc<dyn Runtime>,
-    id: ContainerId,
+    target: Target,
     grace: Duration,
     hook: Option<LifecycleHandler>,
 }
@@ -85,7 +83,7 @@ impl Stop {
         let begun = tokio::time::Instant::now();
         let failed = match &self.hook {
             Some(hook) if !self.grace.is_zero() => {
-                let run = crate::hook::run(&*self.runtime, &self.id, hook);
+                let run = crate::hook::run(&self.target, hook);
                 tokio::time::timeout(self.grace, run)
                     .await
                     .unwrap_or_else(|_| Some("the grace period was over before the hook was".to_owned()))
@@ -95,8 +93,8 @@ impl Stop {
         let left = self.grace.saturating_sub(begun.elapsed());
         let left = if self.grace.is_zero() { left } else { left.max(SHORTEST_GRACE.min(self.grace)) };
         let mut wait = FIRST_WAIT;
-        while let Err(error) = self.runtime.stop_container(&self.id, left).await {
-            tracing::warn!(container = %self.id, %error, "a container did not end, will try again");
+        while let Err(error) = self.target.runtime.stop_container(&self.target.id, left).await {
+            tracing::warn!(container = %self.target.id, %error, "a container did not end, will try again");
             tokio::time::sleep(wait).await;
             wait = (wait * 2).min(LONGEST_WAIT);
         }

@@ -1,18 +1,22 @@
 //! How the pod's containers are, by their probes.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Container, ContainerStatus};
 use plumb_resize::aggregate::Role;
 use plumb_runtime::types::ContainerId;
 
 use super::Worker;
 use crate::events::Kind;
-use crate::lifecycle::{Health, Startup, containers};
+use crate::lifecycle::{ContainerSeen, Health, Startup, State, containers};
+use crate::probe::{Prober, Report, Target, Told, at_first};
 
 /// A container that is watched over while it runs.
 #[derive(Default)]
 pub(super) struct Watched {
     id: Option<ContainerId>,
     health: Health,
+    _probes: Option<Prober>,
 }
 
 impl Worker {
@@ -26,28 +30,48 @@ impl Worker {
         let Some(spec) = self.pod.spec.clone() else { return };
         for (position, container) in containers(&spec).enumerate() {
             let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
-            let id = seen.filter(|seen| seen.runs()).map(|seen| seen.id.clone());
-            let before = self.watched.get(position).and_then(|watched| watched.id.clone());
-            if id == before {
+            let seen = seen.filter(|seen| seen.runs());
+            let before = self.watched.get(position).and_then(|watched| watched.id.as_ref());
+            if seen.map(|seen| &seen.id) == before {
                 continue;
             }
-            let watched = match id {
-                Some(id) => self.begin(position, container, id),
-                None => Watched::default(),
-            };
+            let watched = seen.map(|seen| self.begin(position, container, seen)).unwrap_or_default();
             if let Some(slot) = self.watched.get_mut(position) {
                 *slot = watched;
             }
         }
     }
 
-    fn begin(&self, position: usize, container: &Container, id: ContainerId) -> Watched {
-        let health = self.told_health(position, &id).unwrap_or(Health {
-            startup: if container.startup_probe.is_some() { Startup::UnderWay } else { Startup::Over },
-            live: true,
-            ready: container.readiness_probe.is_none(),
-        });
-        Watched { id: Some(id), health }
+    fn begin(&self, position: usize, container: &Container, seen: &ContainerSeen) -> Watched {
+        let health = self.told_health(position, &seen.id).unwrap_or_else(|| at_first(container));
+        let probes = Prober::begin(
+            self.target(container, seen.id.clone(), self.age(seen)),
+            health,
+            self.probed.clone(),
+        );
+        Watched { id: Some(seen.id.clone()), health, _probes: probes }
+    }
+
+    /// A container as it is reached by probes and hooks.
+    pub(super) fn target(&self, container: &Container, id: ContainerId, running_for: Duration) -> Target {
+        Target {
+            runtime: self.node.runtime.clone(),
+            id,
+            container: container.clone(),
+            pod_ip: self.addresses().first().copied(),
+            reachable: self.node.reachable,
+            running_for,
+        }
+    }
+
+    /// For how long a container has run.
+    fn age(&self, seen: &ContainerSeen) -> Duration {
+        match seen.state {
+            State::Running { since } => {
+                Duration::try_from((self.node.clock)().duration_since(since)).unwrap_or(Duration::ZERO)
+            }
+            _ => Duration::ZERO,
+        }
     }
 
     /// What the API was told of a container that ran already when this agent was started.
@@ -70,9 +94,20 @@ impl Worker {
     }
 
     /// Takes what the probes of a container say.
-    pub(super) fn take_health(&mut self, id: &ContainerId, health: Health) {
-        if let Some(watched) = self.watched.iter_mut().find(|watched| watched.id.as_ref() == Some(id)) {
-            watched.health = health;
+    pub(super) fn take_probed(&mut self, report: Report) {
+        let of = |watched: &Watched| watched.id.as_ref() == Some(&report.id);
+        let Some(position) = self.watched.iter().position(of) else { return };
+        match report.told {
+            Told::Health(health) => {
+                if let Some(watched) = self.watched.get_mut(position) {
+                    watched.health = health;
+                }
+            }
+            Told::Event { reason, message } => {
+                let name = self.name_of(position).to_owned();
+                self.node.events.container(&self.pod, &name, Kind::Warning, reason, message);
+            }
+            Told::Checked { .. } => {}
         }
     }
 

@@ -1,6 +1,7 @@
 //! A node with its agent, in a cluster in this process. The agent can be cut off at any instruction and another one
 //! take its place: what outlives it is the runtime, the journal and the API.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
@@ -8,18 +9,18 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
-use plumb_node::env::EnvFacts;
 use plumb_node::journal::{Journal, open_store};
+use plumb_node::register::{Machine, NodeHealth, Setup};
 use plumb_node::specify::Place;
 use plumb_node::{Agent, Config};
 use plumb_resize::admission::NodeFacts;
-use plumb_resize::resource::Amounts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Faults, Faulty};
 use plumb_runtime::types::{Dns, SandboxFilter};
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_store::Store;
 use serde_json::{Value, json};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
 use super::cluster::{Cluster, NODE, soon};
@@ -59,18 +60,19 @@ impl Site {
     }
 
     pub(super) async fn start_agent_with(&mut self, damage: Option<String>) {
+        let setup = Setup { max_pods: 20, ..Setup::new(NODE) };
         let agent = Agent::new(Config {
-            name: NODE.into(),
+            setup,
+            machine: Arc::new(Machine { cpus: 2, memory: 1 << 30, ..Machine::read(Path::new("/")).unwrap() }),
+            health: watch::channel(NodeHealth::default()).1,
             client: self.cluster.node(),
             runtime: self.runtime.clone(),
             journal: Journal::new(self.store.clone(), NODE),
             damage,
             rules: self.rules.clone(),
-            allocatable: Amounts::new(2000, 1 << 30),
-            max_pods: 20,
             facts: NodeFacts::default(),
-            memory: 1 << 30,
-            known: EnvFacts::default(),
+            api_server: None,
+            reachable: false,
             volumes: self.folder.path().join("volumes"),
             place: Place {
                 log_root: self.folder.path().join("logs"),
@@ -227,7 +229,8 @@ pub(super) fn is_settled(pod: &Pod) -> bool {
         statuses.iter().any(|status| {
             status.name == container.name
                 && status.ready
-                && status.resources.clone().unwrap_or_default() == container.resources.clone().unwrap_or_default()
+                && status.resources.clone().unwrap_or_default()
+                    == container.resources.clone().unwrap_or_default()
         })
     });
     same && told.observed_generation == pod.metadata.generation

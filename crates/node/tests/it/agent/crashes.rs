@@ -56,7 +56,13 @@ async fn an_agent_that_dies_at_any_call_of_a_resize_is_followed_by_one_that_comp
             let site = Site::start(kep()).await;
             site.pod("a", two(restarts)).await;
             site.settled("a").await;
-            numbered(&calls(&site, async |site| { resize_two(site).await; site.settled("a").await; }).await)
+            numbered(
+                &calls(&site, async |site| {
+                    resize_two(site).await;
+                    site.settled("a").await;
+                })
+                .await,
+            )
         };
         assert!(expected.len() >= 3, "{expected:?}");
         for (call, nth) in expected {
@@ -95,7 +101,13 @@ async fn an_agent_that_dies_at_any_call_of_a_resize_is_followed_by_one_that_comp
 async fn an_agent_that_dies_at_any_call_of_a_start_is_followed_by_one_that_completes_it() {
     let expected = {
         let site = Site::start(kep()).await;
-        numbered(&calls(&site, async |site| { site.pod("a", two(false)).await; site.settled("a").await; }).await)
+        numbered(
+            &calls(&site, async |site| {
+                site.pod("a", two(false)).await;
+                site.settled("a").await;
+            })
+            .await,
+        )
     };
     for (call, nth) in expected {
         for after in [false, true] {
@@ -127,7 +139,13 @@ async fn an_agent_that_dies_at_any_call_of_an_end_is_followed_by_one_that_comple
         let site = Site::start(kep()).await;
         site.pod("a", two(false)).await;
         site.settled("a").await;
-        numbered(&calls(&site, async |site| { site.delete("a").await; site.gone("a").await; }).await)
+        numbered(
+            &calls(&site, async |site| {
+                site.delete("a").await;
+                site.gone("a").await;
+            })
+            .await,
+        )
     };
     for (call, nth) in expected {
         for after in [false, true] {
@@ -160,7 +178,13 @@ async fn a_runtime_that_fails_any_call_of_a_resize_is_tried_again_and_told_of() 
         let site = Site::start(kep()).await;
         site.pod("a", two(true)).await;
         site.settled("a").await;
-        numbered(&calls(&site, async |site| { resize_two(site).await; site.settled("a").await; }).await)
+        numbered(
+            &calls(&site, async |site| {
+                resize_two(site).await;
+                site.settled("a").await;
+            })
+            .await,
+        )
     };
     for (call, nth) in expected {
         for lost in [false, true] {

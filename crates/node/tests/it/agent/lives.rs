@@ -27,13 +27,17 @@ async fn a_pod_that_does_not_fit_is_turned_away_in_the_kubelets_words() {
     site.settled("a").await;
     site.pod("b", one(equal("600m", "64Mi"))).await;
     let pod = site
-        .until("b", "turned away", |pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed")))
+        .until("b", "turned away", |pod| {
+            pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"))
+        })
         .await;
     let status = pod.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
     assert_eq!(
         status.message.as_deref(),
-        Some("Pod was rejected: Node didn't have enough resource: cpu, requested: 600, used: 1500, capacity: 2000")
+        Some(
+            "Pod was rejected: Node didn't have enough resource: cpu, requested: 600, used: 1500, capacity: 2000"
+        )
     );
     site.delete("b").await;
     site.gone("b").await;
@@ -42,7 +46,9 @@ async fn a_pod_that_does_not_fit_is_turned_away_in_the_kubelets_words() {
 #[tokio::test]
 async fn a_pod_whose_containers_end_is_over_as_its_policy_says() {
     let site = Site::start(kep()).await;
-    for (policy, code, phase) in [("Never", 0, "Succeeded"), ("Never", 3, "Failed"), ("OnFailure", 0, "Succeeded")] {
+    for (policy, code, phase) in
+        [("Never", 0, "Succeeded"), ("Never", 3, "Failed"), ("OnFailure", 0, "Succeeded")]
+    {
         let name = format!("{}-{code}", policy.to_lowercase());
         let mut containers = one(equal("100m", "64Mi"));
         containers[0]["args"] = json!(["--duration", "100ms", "--exit-code", code.to_string()]);
@@ -69,17 +75,20 @@ async fn a_container_that_keeps_ending_is_left_alone_for_a_while() {
     let reason = |pod: &k8s_openapi::api::core::v1::Pod| {
         status(pod).state.and_then(|state| state.waiting).and_then(|waiting| waiting.reason)
     };
-    let pod = site
-        .until("a", "left alone", |pod| reason(pod).as_deref() == Some("CrashLoopBackOff"))
-        .await;
+    let pod = site.until("a", "left alone", |pod| reason(pod).as_deref() == Some("CrashLoopBackOff")).await;
     assert_eq!(status(&pod).restart_count, 1, "the first restart comes at once");
-    assert!(site.event("a", "BackOff").await.starts_with("Back-off restarting failed container c in pod a_default("));
+    assert!(
+        site.event("a", "BackOff")
+            .await
+            .starts_with("Back-off restarting failed container c in pod a_default(")
+    );
 }
 
 #[tokio::test]
 async fn init_containers_run_in_turn_and_sidecars_stay() {
     let site = Site::start(kep()).await;
-    let load = |name: &str, args: serde_json::Value| json!({ "name": name, "image": "plumb/load", "args": args });
+    let load =
+        |name: &str, args: serde_json::Value| json!({ "name": name, "image": "plumb/load", "args": args });
     let mut side = load("side", json!([]));
     side["restartPolicy"] = json!("Always");
     site.pod_of(
@@ -106,7 +115,8 @@ async fn another_image_restarts_that_container_alone() {
     let params = kube::api::PatchParams::default();
     site.pods().patch("a", &params, &kube::api::Patch::Strategic(patch)).await.unwrap();
     let pod = site.until("a", "restarted", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
-    let other = pod.status.unwrap().container_statuses.unwrap().into_iter().find(|s| s.name == "other").unwrap();
+    let other =
+        pod.status.unwrap().container_statuses.unwrap().into_iter().find(|s| s.name == "other").unwrap();
     assert_eq!((other.restart_count, other.ready), (0, true));
 }
 

@@ -3,6 +3,7 @@
 use plumb_resize::rules::{Dialect, Gates, Rules};
 use serde_json::json;
 
+use crate::it::cluster::NODE;
 use crate::it::site::{Site, condition, equal, is_settled, one, status};
 
 fn kep() -> Rules {
@@ -60,10 +61,14 @@ async fn a_resize_that_waits_is_taken_when_another_pod_shrinks() {
 #[tokio::test]
 async fn what_can_never_fit_is_answered_as_the_dialect_says() {
     for (rules, reason) in [(kep(), "Infeasible"), (Rules::v1_36(), "Deferred")] {
-        // The API server of 1.36 would refuse it if it knew the node.
         let site = Site::start(rules).await;
         site.pod("a", one(equal("100m", "64Mi"))).await;
         site.settled("a").await;
+        // As when the node has become smaller since: else the API server of 1.36 refuses it before the node is asked.
+        let more = json!({ "status": { "allocatable": { "cpu": "8" } } });
+        let nodes = kube::Api::<k8s_openapi::api::core::v1::Node>::all(site.cluster.admin());
+        let params = kube::api::PatchParams::default();
+        nodes.patch_status(NODE, &params, &kube::api::Patch::Merge(more)).await.unwrap();
         site.resize("a", equal("3", "64Mi")).await;
         let pod = site.until("a", "refused", |pod| condition(pod, "PodResizePending").is_some()).await;
         assert_eq!(condition(&pod, "PodResizePending").unwrap().0, reason);
@@ -92,9 +97,7 @@ async fn going_back_before_it_is_done_ends_where_it_began() {
 async fn a_container_that_wants_it_is_restarted_alone_and_once() {
     let site = Site::start(kep()).await;
     let policy = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
-    let container = |name: &str, policy: &serde_json::Value| {
-        json!({ "name": name, "image": "plumb/load", "resizePolicy": policy, "resources": equal("100m", "64Mi") })
-    };
+    let container = |name: &str, policy: &serde_json::Value| json!({ "name": name, "image": "plumb/load", "resizePolicy": policy, "resources": equal("100m", "64Mi") });
     site.pod("a", json!([container("c", &policy), container("other", &json!([]))])).await;
     site.settled("a").await;
     site.resize("a", equal("200m", "64Mi")).await;
