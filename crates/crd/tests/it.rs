@@ -1,0 +1,5 @@
+//! Custom kinds, from outside.
+
+mod it {
+    mod laws;
+}

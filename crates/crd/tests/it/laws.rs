@@ -1,0 +1,201 @@
+//! Laws of definitions and their objects: any schema, any object, valid or not.
+
+use plumb_crd::{Version, definition};
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+/// The names that fields have: few, so that objects and schemas meet.
+const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
+
+fn name() -> impl Strategy<Value = String> {
+    proptest::sample::select(NAMES.to_vec()).prop_map(str::to_owned)
+}
+
+/// A schema, and a value that it allows; both without anything optional.
+fn leaf() -> impl Strategy<Value = (Value, Value)> {
+    prop_oneof![
+        (-9..9_i64).prop_map(|own| (json!({ "type": "integer", "minimum": -9, "maximum": 9 }), json!(own))),
+        proptest::bool::ANY.prop_map(|own| (json!({ "type": "boolean" }), json!(own))),
+        "[a-z]{0,4}".prop_map(|own| (json!({ "type": "string", "maxLength": 4 }), json!(own))),
+        name().prop_map(|own| (json!({ "type": "string", "enum": NAMES }), json!(own))),
+        (0..99_u8).prop_map(|own| (json!({ "x-kubernetes-int-or-string": true }), json!(own))),
+        any_value(2).prop_map(|own| {
+            let free = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+            (free, json!({ "free": own }))
+        }),
+    ]
+}
+
+/// A field's schema may have a default, and may allow null.
+fn field(inner: impl Strategy<Value = (Value, Value)>) -> impl Strategy<Value = (Value, Value)> {
+    (inner, proptest::bool::ANY, proptest::bool::ANY).prop_map(
+        |((mut schema, value), defaulted, nullable)| {
+            if defaulted {
+                schema["default"] = value.clone();
+            }
+            if nullable {
+                schema["nullable"] = json!(true);
+            }
+            (schema, value)
+        },
+    )
+}
+
+fn shape() -> impl Strategy<Value = (Value, Value)> {
+    leaf().prop_recursive(4, 24, 4, |inner| {
+        let fields = btree_map(name(), field(inner.clone()), 0..4);
+        let object = (fields, proptest::bool::ANY).prop_map(|(fields, partly)| {
+            let (mut properties, mut object) = (Map::new(), Map::new());
+            for (place, (name, (schema, value))) in fields.into_iter().enumerate() {
+                properties.insert(name.clone(), schema);
+                if !partly || place % 2 == 0 {
+                    object.insert(name, value);
+                }
+            }
+            (json!({ "type": "object", "properties": properties }), Value::Object(object))
+        });
+        prop_oneof![
+            object,
+            (inner.clone(), 0..3_usize).prop_map(|((items, value), many)| {
+                (json!({ "type": "array", "maxItems": 3, "items": items }), json!(vec![value; many]))
+            }),
+            (inner, vec(name(), 0..3)).prop_map(|((other, value), names)| {
+                let map: Map<String, Value> = names.into_iter().map(|name| (name, value.clone())).collect();
+                (json!({ "type": "object", "additionalProperties": other }), Value::Object(map))
+            }),
+        ]
+    })
+}
+
+/// Any JSON, with the names that schemas use.
+fn any_value(depth: u32) -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        proptest::bool::ANY.prop_map(Value::from),
+        (-99..99_i64).prop_map(Value::from),
+        "[a-z]{0,6}".prop_map(Value::from),
+    ];
+    leaf.prop_recursive(depth, 24, 4, |inner| {
+        prop_oneof![
+            vec(inner.clone(), 0..4).prop_map(Value::from),
+            btree_map(name(), inner, 0..4).prop_map(|map| Value::Object(map.into_iter().collect())),
+        ]
+    })
+}
+
+fn define(spec: &Value) -> Value {
+    json!({
+        "apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+        "metadata": { "name": "things.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList" },
+            "conversion": { "strategy": "None" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "properties": { "spec": spec } } },
+            }],
+        },
+        "status": { "storedVersions": ["v1"] },
+    })
+}
+
+fn compile(spec: &Value) -> Version {
+    let definition = define(spec);
+    Version::compile(&definition, &definition["spec"]["versions"][0])
+}
+
+fn object(spec: Value) -> Value {
+    json!({
+        "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": "a", "namespace": "default" },
+        "spec": spec,
+    })
+}
+
+fn texts(errors: &[plumb_resize::field::FieldError]) -> Vec<String> {
+    errors.iter().map(ToString::to_string).collect()
+}
+
+/// Whether everything of one value is in another, but for nulls.
+fn is_within(small: &Value, large: &Value) -> bool {
+    match (small, large) {
+        (Value::Null, _) => true,
+        (Value::Object(small), Value::Object(large)) => small.iter().all(|(name, value)| {
+            value.is_null() || large.get(name).is_some_and(|other| is_within(value, other))
+        }),
+        (Value::Array(small), Value::Array(large)) => {
+            small.len() == large.len() && small.iter().zip(large).all(|(one, other)| is_within(one, other))
+        }
+        (one, other) => one == other,
+    }
+}
+
+proptest! {
+    #[test]
+    fn a_structural_schema_is_accepted_and_so_is_what_it_allows((spec, value) in shape()) {
+        let definition = define(&spec);
+        prop_assert_eq!(texts(&definition::create(&definition)), Vec::<String>::new());
+        let version = compile(&spec);
+        let mut own = object(value);
+        prop_assert_eq!(version.prune(&mut own.clone()), Vec::<String>::new());
+        prop_assert_eq!(texts(&version.create(&own)), Vec::<String>::new());
+        version.complete(&mut own);
+        prop_assert_eq!(texts(&version.create(&own)), Vec::<String>::new());
+    }
+
+    #[test]
+    fn what_was_pruned_has_nothing_left_to_prune((spec, _) in shape(), value in any_value(4)) {
+        let version = compile(&spec);
+        let mut once = object(value);
+        version.prune(&mut once);
+        let mut twice = once.clone();
+        prop_assert_eq!(version.prune(&mut twice), Vec::<String>::new());
+        prop_assert_eq!(once, twice);
+    }
+
+    #[test]
+    fn what_was_completed_is_complete((spec, _) in shape(), value in any_value(4)) {
+        let version = compile(&spec);
+        let mut once = object(value);
+        version.complete(&mut once);
+        let mut twice = once.clone();
+        version.complete(&mut twice);
+        prop_assert_eq!(&once, &twice);
+        prop_assert_eq!(texts(&version.create(&once)), texts(&version.create(&twice)));
+    }
+
+    #[test]
+    fn completing_changes_nothing_that_is_said((spec, _) in shape(), value in any_value(4)) {
+        let version = compile(&spec);
+        let mut said = object(value);
+        version.prune(&mut said);
+        let mut completed = said.clone();
+        version.complete(&mut completed);
+        prop_assert!(is_within(&said, &completed), "{said} became {completed}");
+    }
+
+    #[test]
+    fn what_has_not_changed_is_left_alone_however_wrong_it_is((spec, _) in shape(), value in any_value(4)) {
+        let version = compile(&spec);
+        let mut own = object(value);
+        version.complete(&mut own);
+        let (errors, warnings) = version.update(&own, &own);
+        prop_assert_eq!(texts(&errors), Vec::<String>::new());
+        prop_assert_eq!(warnings, Vec::<String>::new());
+    }
+
+    #[test]
+    fn another_change_does_not_mend_what_it_breaks(
+        (spec, value) in shape(),
+        wrong in any_value(4),
+    ) {
+        let version = compile(&spec);
+        let (mut old, mut new) = (object(value), object(wrong));
+        version.complete(&mut old);
+        version.complete(&mut new);
+        // What was right before is judged as if it were new.
+        let (changed, fresh) = (version.update(&old, &new).0, version.create(&new));
+        prop_assert_eq!(changed.is_empty(), fresh.is_empty(), "{:?} {:?}", texts(&changed), texts(&fresh));
+    }
+}
