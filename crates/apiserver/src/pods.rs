@@ -142,7 +142,7 @@ pub(crate) fn validate_resize(call: &Call, old: &Value, new: &Value) -> Result<(
 
 /// Holds a status to the rules.
 pub(crate) fn validate_status(call: &Call, old: &Value, new: &Value) -> Result<(), ApiError> {
-    strategy::validate_status(&call.row, old, new, &call.server)?;
+    strategy::validate_status(&call.row, old, new, &call.server, &call.warnings)?;
     if (call.row.group(), call.row.kind()) != ("", "Pod") {
         return Ok(());
     }

@@ -11,6 +11,7 @@ use plumb_resize::field::FieldError;
 use plumb_resize::qos::QosClass;
 use serde_json::{Value, json};
 
+use crate::admission::Warnings;
 use crate::allocation::Taken;
 use crate::custom;
 use crate::defaults;
@@ -389,16 +390,21 @@ pub(crate) fn validate_create(row: &Row, new: &Value, server: &ApiServer) -> Res
     judge(row, new, &errors)
 }
 
-/// Holds an update to the rules.
+/// Holds an update to the rules. What was wrong before, and is left alone, is told.
 pub(crate) fn validate_update(
     row: &Row,
     old: &Value,
     new: &Value,
     server: &ApiServer,
+    told: &Warnings,
 ) -> Result<(), ApiError> {
     if let Some(custom) = row.custom() {
         let mut errors = validation::update_custom((&row.resource).into(), old, new);
-        errors.extend(custom.version.update(old, new).0);
+        let (wrong, warnings) = custom.version.update(old, new);
+        errors.extend(wrong);
+        for warning in warnings {
+            told.add(warning);
+        }
         return judge(row, new, &errors);
     }
     let mut errors = validation::update((&row.resource).into(), old, new, server.rules());
@@ -408,16 +414,21 @@ pub(crate) fn validate_update(
     judge(row, new, &errors)
 }
 
-/// Holds a status to the rules.
+/// Holds a status to the rules. What was wrong before, and is left alone, is told.
 pub(crate) fn validate_status(
     row: &Row,
     old: &Value,
     new: &Value,
     server: &ApiServer,
+    told: &Warnings,
 ) -> Result<(), ApiError> {
     if let Some(custom) = row.custom() {
         let mut errors = validation::update_custom((&row.resource).into(), old, new);
-        errors.extend(custom.version.update_status(old, new).0);
+        let (wrong, warnings) = custom.version.update_status(old, new);
+        errors.extend(wrong);
+        for warning in warnings {
+            told.add(warning);
+        }
         return judge(row, new, &errors);
     }
     judge(row, new, &validation::update_status((&row.resource).into(), old, new, server.rules()))

@@ -2,9 +2,11 @@
 
 mod addresses;
 mod claim;
+mod finalizer;
 mod pod;
 mod service;
 
+use plumb_crd::definition;
 use plumb_resize::Quantity;
 use serde_json::Value;
 
@@ -14,6 +16,12 @@ use crate::validation::dns_label_complaints;
 /// Warnings about a new object that is allowed.
 pub(crate) fn on_create(row: &Row, object: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
+    if row.custom().is_some() {
+        return finalizer::new_ones(&Value::Null, object);
+    }
+    if row.is_definition() {
+        return definition::warnings(object, None);
+    }
     let name = object["metadata"]["name"].as_str().unwrap_or_default();
     let surprising = |warnings: &mut Vec<String>, used_in: &str| {
         let complaints = dns_label_complaints(name);
@@ -61,6 +69,12 @@ pub(crate) fn on_create(row: &Row, object: &Value) -> Vec<String> {
 /// Warnings about a change that is allowed. Pods are changed by programs, which nobody reads.
 pub(crate) fn on_update(row: &Row, old: &Value, new: &Value) -> Vec<String> {
     let mut warnings = Vec::new();
+    if row.custom().is_some() {
+        return finalizer::new_ones(old, new);
+    }
+    if row.is_definition() {
+        return definition::warnings(new, Some(old));
+    }
     let changed = old["metadata"]["generation"] != new["metadata"]["generation"];
     match (row.group(), row.kind()) {
         ("apps", "Deployment" | "ReplicaSet" | "DaemonSet") | ("", "ReplicationController") if changed => {

@@ -47,6 +47,21 @@ pub struct Scale {
     pub status_path: String,
 }
 
+impl Scale {
+    /// What a version of a definition says of it, if it has it.
+    pub fn of(version: &Value) -> Option<Self> {
+        let scale = version["subresources"].get("scale").filter(|scale| scale.is_object())?;
+        let text = |field: &str| scale[field].as_str().unwrap_or_default();
+        Some(Self {
+            spec: steps(text("specReplicasPath")),
+            status: steps(text("statusReplicasPath")),
+            selector: Some(text("labelSelectorPath")).filter(|path| !path.is_empty()).map(steps),
+            spec_path: text("specReplicasPath").to_owned(),
+            status_path: text("statusReplicasPath").to_owned(),
+        })
+    }
+}
+
 /// A column of a table.
 #[derive(Clone, Debug)]
 pub struct Column {
@@ -80,14 +95,6 @@ impl Version {
         let schema = Schema::of_json(&json);
         let keeps_all = definition["spec"]["preserveUnknownFields"] == true;
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-        let scale =
-            version["subresources"].get("scale").filter(|scale| scale.is_object()).map(|scale| Scale {
-                spec: steps(scale["specReplicasPath"].as_str().unwrap_or_default()),
-                status: steps(scale["statusReplicasPath"].as_str().unwrap_or_default()),
-                selector: scale["labelSelectorPath"].as_str().filter(|path| !path.is_empty()).map(steps),
-                spec_path: text(&scale["specReplicasPath"]),
-                status_path: text(&scale["statusReplicasPath"]),
-            });
         let listed = version["additionalPrinterColumns"].as_array().into_iter().flatten();
         let mut columns: Vec<Column> = listed
             .filter_map(|column| {
@@ -116,11 +123,11 @@ impl Version {
         let deprecation =
             (version["deprecated"] == true).then(|| match version["deprecationWarning"].as_str() {
                 Some(own) => own.to_owned(),
-                None => format!("{group}/{name} {kind} is deprecated"),
+                None => deprecation(definition, &group, &name, &kind),
             });
         Self {
             status: version["subresources"].get("status").is_some_and(|status| !status.is_null()),
-            scale,
+            scale: Scale::of(version),
             columns,
             selectable: selectable
                 .filter_map(|field| {
@@ -254,6 +261,33 @@ impl Version {
             }
         }
     }
+}
+
+/// What clients of a deprecated version are told if the definition does not say: the newest one that they can go to.
+fn deprecation(definition: &Value, group: &str, name: &str, kind: &str) -> String {
+    let others = crate::definition::versions(definition).iter();
+    let others = others.filter(|other| other["served"] == true && other["deprecated"] != true);
+    let others = others.filter_map(|other| other["name"].as_str());
+    let newest = others.filter(|other| rank(other) > rank(name)).max_by_key(|other| rank(other));
+    let instead = newest.map(|newest| format!("; use {group}/{newest} {kind}")).unwrap_or_default();
+    format!("{group}/{name} {kind} is deprecated{instead}")
+}
+
+/// Where a version stands among others: stable ones after betas after alphas, newer after older, and before all of
+/// them those whose names say nothing, the first in the alphabet last.
+fn rank(version: &str) -> (u8, u64, u64, std::cmp::Reverse<&str>) {
+    let other = (0, 0, 0, std::cmp::Reverse(version));
+    let Some(rest) = version.strip_prefix('v') else { return other };
+    let number = |text: &str| text.parse::<u64>().ok().filter(|_| !text.starts_with(['0', '+']));
+    let known = |stage, major, minor| (stage, major, minor, std::cmp::Reverse(""));
+    for (stage, word) in [(2, "beta"), (1, "alpha")] {
+        if let Some((major, minor)) = rest.split_once(word) {
+            return number(major)
+                .zip(number(minor))
+                .map_or(other, |(major, minor)| known(stage, major, minor));
+        }
+    }
+    number(rest).map_or(other, |major| known(3, major, 0))
 }
 
 /// A value as Go prints it in passing.

@@ -72,7 +72,7 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     scaling.end(&scale, &mut new)?;
     managers::settle(&old, &mut new);
     strategy::count_generation(&call.row, &old, &mut new);
-    strategy::validate_update(&call.row, &old, &new, &call.server)?;
+    strategy::validate_update(&call.row, &old, &new, &call.server, &call.warnings)?;
     chain.validate(&attributes, &scale).await?;
     if new == old || attributes.dry_run {
         return Ok(Some(new));

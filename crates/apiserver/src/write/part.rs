@@ -129,7 +129,7 @@ impl Part {
         match self {
             Self::Main => {
                 let ((row, old), (_, new)) = (call.judged(old), call.judged(new));
-                strategy::validate_update(row, &old, &new, &call.server)
+                strategy::validate_update(row, &old, &new, &call.server, &call.warnings)
             }
             Self::Resize => pods::validate_resize(call, old, new),
             Self::EphemeralContainers => {

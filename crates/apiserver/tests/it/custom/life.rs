@@ -131,7 +131,10 @@ async fn an_object_is_shown_in_every_version_that_is_served() {
     let mut first = thing("one");
     first["apiVersion"] = json!("example.com/v1beta1");
     let made = door.post(beta, &first).await;
-    assert_eq!(made.warnings, ["299 - \"example.com/v1beta1 Thing is deprecated\""]);
+    assert_eq!(
+        made.warnings,
+        ["299 - \"example.com/v1beta1 Thing is deprecated; use example.com/v1 Thing\""]
+    );
     let made = made.ok();
     assert_eq!(
         (&made["apiVersion"], &made["spec"]),

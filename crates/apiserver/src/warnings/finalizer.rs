@@ -1,0 +1,30 @@
+//! Finalizers of custom kinds: whoever else has one of the same name would let go of what it holds.
+
+use std::collections::BTreeSet;
+
+use plumb_resize::validate::qualified_name_errors;
+use serde_json::Value;
+
+use crate::object::finalizers;
+
+/// Those that Kubernetes itself has.
+const STANDARD: [&str; 3] = ["orphan", "foregroundDeletion", "kubernetes"];
+
+/// Warnings about the finalizers that an object has and had not before.
+pub(super) fn new_ones(old: &Value, new: &Value) -> Vec<String> {
+    let known = finalizers(old);
+    let added: BTreeSet<&str> = finalizers(new).into_iter().filter(|own| !known.contains(own)).collect();
+    added.into_iter().flat_map(check).collect()
+}
+
+fn check(name: &str) -> Vec<String> {
+    let mut complaints = qualified_name_errors(name);
+    if !name.contains('/') && !STANDARD.contains(&name) {
+        let path = if name.contains('.') { " including a path (/)" } else { "" };
+        complaints.push(format!(
+            "prefer a domain-qualified finalizer name{path} to avoid accidental conflicts with other finalizer \
+             writers"
+        ));
+    }
+    complaints.into_iter().map(|why| format!("metadata.finalizers: {name:?}: {why}")).collect()
+}

@@ -1,0 +1,143 @@
+//! What people who define kinds, and those who use them, are told besides; and what is refused aloud.
+
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::super::door::{Answer, Door};
+use super::{DEFINITIONS, definition, version};
+
+const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+
+fn told(answer: &Answer) -> Vec<String> {
+    let text = |warning: &String| {
+        let quoted = warning.strip_prefix("299 - ").unwrap();
+        serde_json::from_str(quoted).unwrap()
+    };
+    answer.warnings.iter().map(text).collect()
+}
+
+fn spec(properties: Value) -> Value {
+    json!({ "type": "object", "properties": properties })
+}
+
+#[tokio::test]
+async fn clients_of_a_deprecated_version_are_told_where_to_go() {
+    let door = Door::open(Rules::kep());
+    let other = |name: &str, more: Value| {
+        let mut version = version(name, spec(json!({})));
+        version["storage"] = json!(name == "v1");
+        version.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        version
+    };
+    let versions = json!([
+        other("v1alpha1", json!({ "deprecated": true })),
+        other("v1beta1", json!({ "deprecated": true, "deprecationWarning": "this one goes" })),
+        other("v1", json!({})),
+        other("v2beta1", json!({})),
+        other("v2", json!({ "deprecated": true })),
+        other("v3", json!({ "served": false })),
+    ]);
+    door.post(DEFINITIONS, &definition("things", "Thing", versions)).await.ok();
+    for (version, warnings) in [
+        ("v1alpha1", &["example.com/v1alpha1 Thing is deprecated; use example.com/v1 Thing"][..]),
+        ("v1beta1", &["this one goes"]),
+        ("v1", &[]),
+        // There is none above it that is served.
+        ("v2", &["example.com/v2 Thing is deprecated"]),
+    ] {
+        let answer = door.get(&format!("/apis/example.com/{version}/things")).await;
+        assert_eq!(told(&answer), warnings, "{version}");
+    }
+}
+
+#[tokio::test]
+async fn a_format_that_means_nothing_is_told_once() {
+    let door = Door::open(Rules::kep());
+    let with = |formats: &[&str]| {
+        let field =
+            |(at, form): (usize, &&str)| (format!("f{at}"), json!({ "type": "string", "format": form }));
+        let properties = Value::Object(formats.iter().enumerate().map(field).collect());
+        definition("things", "Thing", json!([version("v1", spec(properties))]))
+    };
+    let made = door.post(DEFINITIONS, &with(&["date-time", "telepathy"])).await;
+    assert_eq!(told(&made), ["unrecognized format \"telepathy\""]);
+    let mut next = with(&["telepathy", "uuid", "feeling"]);
+    next["metadata"] = made.ok()["metadata"].clone();
+    let changed = door.put(&format!("{DEFINITIONS}/things.example.com"), &next).await;
+    assert_eq!(told(&changed), ["unrecognized format \"feeling\""]);
+    changed.ok();
+}
+
+#[tokio::test]
+async fn finalizers_should_say_whose_they_are() {
+    let door = Door::open(Rules::kep());
+    door.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec(json!({})))])))
+        .await
+        .ok();
+    let held = |finalizers: &[&str]| {
+        json!({
+            "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": "a", "finalizers": finalizers },
+        })
+    };
+    let made = door.post(THINGS, &held(&["mine", "example.com/b", "orphan"])).await;
+    let why = "to avoid accidental conflicts with other finalizer writers";
+    assert_eq!(
+        told(&made),
+        [format!("metadata.finalizers: \"mine\": prefer a domain-qualified finalizer name {why}")]
+    );
+    made.ok();
+    let patch = json!({ "metadata": { "finalizers": ["mine", "my.example.com"] } });
+    let changed = door.merge(&format!("{THINGS}/a"), &patch).await;
+    assert_eq!(
+        told(&changed),
+        [format!(
+            "metadata.finalizers: \"my.example.com\": prefer a domain-qualified finalizer name including a path (/) \
+             {why}"
+        )]
+    );
+}
+
+#[tokio::test]
+async fn a_rule_that_was_broken_before_is_told_and_left_alone() {
+    let door = Door::open(Rules::kep());
+    let things = |rules: Value| {
+        let mut inner = spec(json!({ "size": { "type": "integer" } }));
+        inner["x-kubernetes-validations"] = rules;
+        let outer = spec(json!({ "inner": inner, "note": { "type": "string" } }));
+        definition("things", "Thing", json!([version("v1", outer)]))
+    };
+    let first = door.post(DEFINITIONS, &things(json!([]))).await.ok();
+    let thing = json!({
+        "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": "a" },
+        "spec": { "inner": { "size": 9 }, "note": "old" },
+    });
+    door.post(THINGS, &thing).await.ok();
+    let mut next = things(json!([{ "rule": "self.size < 5", "message": "too big" }]));
+    next["metadata"] = first["metadata"].clone();
+    door.put(&format!("{DEFINITIONS}/things.example.com"), &next).await.ok();
+    let changed = door.merge(&format!("{THINGS}/a"), &json!({ "spec": { "note": "new" } })).await;
+    assert_eq!(told(&changed), ["spec.inner: Invalid value: too big"]);
+    changed.ok();
+    let worse = door.merge(&format!("{THINGS}/a"), &json!({ "spec": { "inner": { "size": 10 } } })).await;
+    assert_eq!(worse.refused().0, 422);
+}
+
+#[tokio::test]
+async fn conversion_by_webhook_is_refused_when_it_is_asked_for() {
+    let door = Door::open(Rules::kep());
+    let mut asked = definition("things", "Thing", json!([version("v1", spec(json!({})))]));
+    asked["spec"]["conversion"] = json!({ "strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"], "clientConfig": { "url": "https://example.com/convert" },
+    } });
+    let message = "CustomResourceDefinition.apiextensions.k8s.io \"things.example.com\" is invalid: \
+                   spec.conversion.strategy: Invalid value: \"Webhook\": Webhook conversion is not supported by this \
+                   server, use None";
+    assert_eq!(door.post(DEFINITIONS, &asked).await.refused(), (422, "Invalid".into(), message.into()));
+    asked["spec"]["conversion"] = json!({ "strategy": "None" });
+    door.post(DEFINITIONS, &asked).await.ok();
+    let patch = json!({ "spec": { "conversion": { "strategy": "Webhook", "webhook": {
+        "conversionReviewVersions": ["v1"], "clientConfig": { "url": "https://example.com/convert" },
+    } } } });
+    let refused = door.merge(&format!("{DEFINITIONS}/things.example.com"), &patch).await.refused();
+    assert_eq!(refused.2, message);
+}
