@@ -39,8 +39,11 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 pub struct Custom {
     /// The version, ready for objects.
     pub(crate) version: Arc<Version>,
-    /// What server-side apply has to know of its objects.
-    pub(crate) types: Arc<Types>,
+    /// What server-side apply has to know of its objects, by `group/version`, in every version of the
+    /// definition; but for this one they take fields that they do not know.
+    pub(crate) types: Arc<[(String, Arc<Types>)]>,
+    /// Where the number of copies stands, by `group/version`, in every version that has it.
+    pub(crate) replicas: Arc<[(String, Vec<String>)]>,
     /// `example.com/v1`: what objects are stored as.
     pub(crate) stored: String,
     /// The revision of the definition: what was written later was written under this schema.

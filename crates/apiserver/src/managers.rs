@@ -11,11 +11,11 @@ use std::sync::LazyLock;
 use http::header::USER_AGENT;
 use plumb_apischema::Schema;
 use plumb_apischema::apply::{
-    self, Ignored, ManagersError, OneVersion, Replicas, Scale, Tracker, Type, Types, Versions,
+    self, CustomVersions, Ignored, ManagersError, OneVersion, Replicas, Scale, Tracker, Type, Types, Versions,
 };
 use plumb_apischema::schema::Kind;
 use plumb_resize::field::{BadValue, FieldError};
-use serde_json::{Map, Value, json};
+use serde_json::{Map, Value};
 
 pub(crate) use wanted::Wanted;
 
@@ -59,6 +59,7 @@ static UNDECIDED: LazyLock<Undecided> = LazyLock::new(|| Undecided {
 fn undecided(row: &Row, subresource: &str) -> &'static Ignored {
     let all = &*UNDECIDED;
     match (subresource, row.group(), row.kind()) {
+        ("status", ..) if row.custom().is_some() => &all.spec_and_metadata,
         ("", "certificates.k8s.io", "CertificateSigningRequest") => &all.signing_request,
         ("status", "certificates.k8s.io", "CertificateSigningRequest") => &all.signing_request_status,
         ("approval", ..) => &all.signing_request_approval,
@@ -82,20 +83,22 @@ fn undecided(row: &Row, subresource: &str) -> &'static Ignored {
     }
 }
 
-/// The versions of a kind, for a request that speaks one of them.
+/// The versions of a built-in kind, for a request that speaks one of them.
 struct Spoken<'c> {
     call: &'c Call,
+    /// What it speaks, and what is stored.
+    kinds: (&'static Kind, &'static Kind),
     api_version: String,
     ignored: &'static Ignored,
 }
 
 impl Versions for Spoken<'_> {
     fn in_version<'v>(&'v self, object: &'v Value, api_version: &str) -> Option<(Type<'v>, Cow<'v, Value>)> {
-        let (own, stored) = (self.call.body_kind(), &self.call.row);
+        let (own, stored) = self.kinds;
         let is_own = object.get("apiVersion").is_none_or(|version| *version == *self.api_version);
         if api_version == self.api_version {
             let object = if is_own { Cow::Borrowed(object) } else { self.call.as_served(object) };
-            return Some((types(own), object));
+            return Some((Types::of_kind(own), object));
         }
         let served = self.call.served.as_ref().filter(|_| api_version == self.call.row.api_version())?;
         let object = if is_own {
@@ -103,7 +106,7 @@ impl Versions for Spoken<'_> {
         } else {
             Cow::Borrowed(object)
         };
-        Some((types(stored), object))
+        Some((Types::of_kind(stored), object))
     }
 
     fn ignored(&self, _: &str) -> &Ignored {
@@ -111,40 +114,31 @@ impl Versions for Spoken<'_> {
     }
 
     fn empty(&self) -> Value {
-        empty(self.call.body_kind())
-    }
-}
-
-/// What server-side apply has to know of the objects of a row.
-fn types(row: &Row) -> Type<'_> {
-    match &row.body {
-        Form::Builtin(kind) => Types::of_kind(kind),
-        Form::Custom(custom) => custom.types.root(),
-    }
-}
-
-/// An object of a row that nobody has said anything about.
-fn empty(row: &Row) -> Value {
-    match &row.body {
-        Form::Builtin(kind) => apply::empty(Schema::builtin(), kind),
-        Form::Custom(_) => json!({ "apiVersion": row.api_version(), "kind": row.kind(), "metadata": {} }),
+        apply::empty(Schema::builtin(), self.kinds.0)
     }
 }
 
 /// Does something with the tracker of the part of an object that a request is about, in the version it speaks.
 fn with_tracker<T>(call: &Call, work: impl FnOnce(&Tracker<'_>) -> T) -> T {
-    let row = call.served.as_ref().map_or(&call.row, |served| &served.row);
+    let row = call.body_kind();
     let (api_version, now) = (row.api_version(), moment(call.server.now()));
     let subresource = call.target.subresource.as_deref().unwrap_or_default();
-    let versions =
-        Spoken { call, api_version: api_version.clone(), ignored: undecided(&call.row, subresource) };
-    work(&Tracker {
-        versions: &versions,
-        api_version: &api_version,
-        kind: row.kind(),
-        subresource,
-        now: &now,
-    })
+    let ignored = undecided(&call.row, subresource);
+    let work = |versions: &dyn Versions| {
+        work(&Tracker { versions, api_version: &api_version, kind: row.kind(), subresource, now: &now })
+    };
+    match (&row.body, &call.row.body) {
+        (Form::Builtin(own), Form::Builtin(stored)) => {
+            work(&Spoken { call, kinds: (own, stored), api_version: api_version.clone(), ignored })
+        }
+        (Form::Custom(custom), _) | (_, Form::Custom(custom)) => work(&CustomVersions {
+            kind: row.kind(),
+            api_version: &api_version,
+            types: &custom.types,
+            ignored,
+            ignored_in_all: subresource == "status",
+        }),
+    }
 }
 
 /// Writes into a new object who manages its fields.
@@ -184,11 +178,11 @@ struct Counted<'a> {
 
 impl Replicas for Counted<'_> {
     fn path(&self, api_version: &str) -> Option<Vec<&str>> {
-        let scale = self.row.custom().and_then(|custom| custom.version.scale.as_ref());
-        (api_version == self.api_version).then(|| match scale {
-            Some(scale) => scale.spec.iter().map(String::as_str).collect(),
-            None => vec!["spec", "replicas"],
-        })
+        let Some(custom) = self.row.custom() else {
+            return (api_version == self.api_version).then(|| vec!["spec", "replicas"]);
+        };
+        let (_, path) = custom.replicas.iter().find(|(version, _)| version == api_version)?;
+        Some(path.iter().map(String::as_str).collect())
     }
 }
 

@@ -108,6 +108,6 @@ impl Versions for CustomVersions<'_> {
     }
 
     fn empty(&self) -> Value {
-        json!({ "apiVersion": self.api_version, "kind": self.kind })
+        json!({ "apiVersion": self.api_version, "kind": self.kind, "metadata": {} })
     }
 }

@@ -157,14 +157,24 @@ fn rows(definition: &Value, since: plumb_store::Revision, life: &watch::Receiver
     let stored = stored.and_then(|version| version["name"].as_str()).unwrap_or_default();
     let terminating = is_deleting(definition);
     let alike = versions.windows(2).all(|pair| pair[0]["schema"] == pair[1]["schema"]);
+    let keeps = spec["preserveUnknownFields"] == true;
+    let full = |version: &Value| format!("{group}/{}", version["name"].as_str().unwrap_or_default());
+    // What another version has no field for is no mistake of whoever speaks this one.
+    let types = |own: &str| -> Arc<[(String, Arc<Types>)]> {
+        let types =
+            |json: &Value| Types::of_schema(&json["schema"]["openAPIV3Schema"], keeps || json["name"] != own);
+        versions.iter().map(|json| (full(json), Arc::new(types(json)))).collect()
+    };
+    let replicas: Arc<[_]> =
+        versions.iter().filter_map(|json| Some((full(json), plumb_crd::Scale::of(json)?.spec))).collect();
     let served = versions.iter().filter(|version| version["served"] == true);
     served
         .map(|json| {
             let version = Arc::new(Version::compile(definition, json));
             let resource = resource(group, names, spec["scope"] == "Namespaced", &version, terminating);
-            let keeps = spec["preserveUnknownFields"] == true;
             let custom = Custom {
-                types: Arc::new(Types::of_schema(&version.json, keeps)),
+                types: types(&version.name),
+                replicas: replicas.clone(),
                 version,
                 stored: format!("{group}/{stored}"),
                 since,

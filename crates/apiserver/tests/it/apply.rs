@@ -21,6 +21,7 @@ use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
 
+use super::custom::{DEFINITIONS, definition, version};
 use super::door::{Door, NOW, admin, pod};
 
 const STORIES: &str = include_str!("apply/kubernetes.jsonl");
@@ -232,4 +233,34 @@ async fn a_resize_that_changes_nothing_leaves_no_trace() {
         let own = managers.iter().find(|entry| entry["manager"] == "labeller").unwrap();
         assert_eq!(own["fieldsV1"], json!({ "f:metadata": { "f:labels": { ".": {}, "f:a": {} } } }));
     }
+}
+
+#[tokio::test]
+async fn a_field_of_one_version_is_no_matter_of_managers_in_others() {
+    let door = Door::open(Rules::kep());
+    let integers = |names: &[&str]| {
+        let fields = names.iter().map(|name| ((*name).to_owned(), json!({ "type": "integer" })));
+        json!({ "type": "object", "properties": Value::Object(fields.collect()) })
+    };
+    let mut newer = version("v2", integers(&["a", "x"]));
+    newer["storage"] = json!(false);
+    let both = json!([version("v1", integers(&["a", "y"])), newer]);
+    door.post(DEFINITIONS, &definition("things", "Thing", both)).await.ok();
+    let apply = async |version: &str, manager: &str, spec: Value| {
+        let path = format!("/apis/example.com/{version}/namespaces/default/things/t?fieldManager={manager}");
+        let wanted = json!({
+            "apiVersion": format!("example.com/{version}"), "kind": "Thing", "metadata": { "name": "t" },
+            "spec": spec,
+        });
+        door.ask(Method::PATCH, &path, "application/apply-patch+yaml", wanted.to_string()).await
+    };
+    apply("v1", "one", json!({ "a": 1, "y": 1 })).await.ok();
+    let applied = apply("v2", "two", json!({ "a": 1, "x": 1 })).await.ok();
+    assert_eq!(applied["spec"], json!({ "a": 1, "x": 1 }));
+    let managers = applied["metadata"]["managedFields"].as_array().unwrap();
+    let of = |name: &str| managers.iter().find(|entry| entry["manager"] == name).unwrap();
+    assert_eq!(of("one")["fieldsV1"], json!({ "f:spec": { "f:a": {}, "f:y": {} } }));
+    assert_eq!(of("two")["fieldsV1"], json!({ "f:spec": { "f:a": {}, "f:x": {} } }));
+    let refused = apply("v2", "two", json!({ "a": 2, "x": 2 })).await.refused();
+    assert_eq!(refused.2, "Apply failed with 1 conflict: conflict with \"one\": .spec.a");
 }
