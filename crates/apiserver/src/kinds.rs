@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use plumb_apischema::Schema;
 use plumb_apischema::schema::{Kind, Scope};
+use plumb_resize::rules::Rules;
 use plumb_store::{Key, Prefix};
 
 pub use fields::{field_value, supported_fields};
@@ -178,6 +179,20 @@ impl Kinds {
             .filter(|(_, row)| row.resource.allows("get") || reviews::question(row).is_some())
             .collect();
         Self { builtin: Arc::new(rows), custom: Vec::new(), by_name: HashMap::new() }
+    }
+
+    /// The same without the doors of a feature that is off.
+    #[must_use]
+    pub fn under(mut self, rules: &Rules) -> Self {
+        if !rules.resize
+            && let Some(row) = Arc::make_mut(&mut self.builtin).get_mut(&("", "v1", "pods"))
+            && let Form::Builtin(body) = row.body
+        {
+            let mut resource = row.resource.clone();
+            resource.subresources.retain(|below| below.name != "resize");
+            *row = Row(Arc::new(Served { resource, body: Form::Builtin(body), stored_as: None }));
+        }
+        self
     }
 
     /// The same kinds of Kubernetes, with other kinds beside them. A name that Kubernetes has stays its own.

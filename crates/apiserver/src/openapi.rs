@@ -7,6 +7,7 @@ use bytes::Bytes;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
 use plumb_apischema::{Schema, openapi};
+use serde_json::Value;
 
 use crate::body::Body;
 use crate::custom;
@@ -29,7 +30,7 @@ struct Document {
 }
 
 impl Document {
-    fn of(value: &serde_json::Value) -> Self {
+    fn of(value: &Value) -> Self {
         let bytes = Bytes::from(value.to_string());
         Self { hash: openapi::hash(&bytes), bytes }
     }
@@ -78,8 +79,20 @@ fn make(kinds: &Kinds) -> BTreeMap<String, Document> {
     served
         .into_iter()
         .filter_map(|(group, version)| {
-            let document = openapi::document(Schema::builtin(), group, version)?;
+            let mut document = openapi::document(Schema::builtin(), group, version)?;
+            if let Some(paths) = document.get_mut("paths").and_then(Value::as_object_mut) {
+                paths.retain(|path, _| leads_somewhere(kinds, group, version, path));
+            }
             Some((openapi::name(group, version), Document::of(&document)))
         })
         .collect()
+}
+
+/// Whether what a path of a document ends with, below an object, is served: a feature may be off.
+fn leads_somewhere(kinds: &Kinds, group: &str, version: &str, path: &str) -> bool {
+    let Some((before, below)) = path.split_once("/{name}/") else { return true };
+    let below = below.split('/').next().unwrap_or_default();
+    let plural = before.rsplit('/').next().unwrap_or_default();
+    let row = kinds.iter().find(|row| (row.group(), row.version(), row.plural()) == (group, version, plural));
+    row.is_none_or(|row| row.has(below))
 }

@@ -141,10 +141,11 @@ impl ApiServer {
     pub fn new(config: Config) -> Result<Self, ApiError> {
         let limits = config.limits;
         let chain = Chain::new(&config.plugins);
+        let kinds = Kinds::builtin().under(&config.rules);
         let shared = Shared {
             authorizer: Authorizer::new(&config.store),
             config,
-            kinds: ArcSwap::from_pointee(Kinds::builtin()),
+            kinds: ArcSwap::from_pointee(kinds),
             definitions: Definitions::default(),
             admission: chain,
             allocations: Allocations::default(),

@@ -79,13 +79,16 @@ async fn the_feature_is_switched_off_and_on_again_and_nothing_is_lost() {
         assert_eq!(status, 422, "{dialect}: {refused}");
         let message = refused["message"].as_str().unwrap();
         assert!(message.contains("pod updates may not change fields other than"), "{dialect}: {message}");
+        // The other door is not there at all, as in kube-apiserver.
         let (status, refused) = run.patch("old/resize", &cpu("700m")).await;
-        assert_eq!(status, 422, "{dialect}: {refused}");
         assert_eq!(
-            refused["message"],
-            "Pod \"old\" is invalid: spec: Forbidden: pods cannot be resized when the \
-             InPlacePodVerticalScaling feature gate is disabled",
+            (status, &refused["message"]),
+            (404, &json!("the server could not find the requested resource"))
         );
+        let kinds = run.ok(Method::GET, "/api/v1", "", "").await.to_string();
+        assert!(kinds.contains("pods/status") && !kinds.contains("pods/resize"), "{kinds}");
+        let document = run.ok(Method::GET, "/openapi/v3/api/v1", "", "").await;
+        assert!(document["paths"].get("/api/v1/namespaces/{namespace}/pods/{name}/resize").is_none());
         assert_eq!(run.get("old").await, old, "{dialect}: nothing came of it");
         // A pod that uses the feature keeps what it has of it through any other change.
         let label = json!({ "metadata": { "labels": { "seen": "yes" } } });
