@@ -2,6 +2,7 @@
 
 #[cfg(test)]
 mod conformance {
+    mod admission;
     mod apply;
     mod custom;
 }
