@@ -10,7 +10,7 @@
 //! ```
 //!
 //! Every write passes here, whatever its door: create, update, patch, apply, delete, collections, and the
-//! subresources that write. `Attributes` say what is written and by whom. The new version is not among them:
+//! subresources that write. Connections to what is behind an object pass the webhooks alone. `Attributes` say what is written and by whom. The new version is not among them:
 //! `Plugin::mutate` gets it to change, `Plugin::validate` to judge; it is null when an object is deleted.
 //!
 //! # How a plugin is made
@@ -66,6 +66,9 @@ pub(crate) enum Operation {
     Update,
     /// It goes.
     Delete,
+    /// It is connected to, by whatever leads through it: a proxy, a shell. Nothing is written; what is judged are the
+    /// options of the connection.
+    Connect,
 }
 
 impl Operation {
@@ -75,6 +78,7 @@ impl Operation {
             Self::Create => "CREATE",
             Self::Update => "UPDATE",
             Self::Delete => "DELETE",
+            Self::Connect => "CONNECT",
         }
     }
 }
@@ -116,12 +120,15 @@ pub(crate) enum Options<'a> {
     Query(Verb, &'a Query),
     /// By a body of `DeleteOptions`.
     Delete(&'a Value),
+    /// In no way that has options.
+    None,
 }
 
 impl Options<'_> {
     /// As an object, the way webhooks see them.
     pub(crate) fn to_value(self) -> Value {
         let (verb, query) = match self {
+            Self::None => return Value::Null,
             Self::Delete(options) => {
                 let mut options = if options.is_object() { options.clone() } else { json!({}) };
                 options["kind"] = json!("DeleteOptions");
@@ -171,6 +178,24 @@ impl<'a> Attributes<'a> {
         })
     }
 
+    /// What a request connects to. Its parameters are the other side's.
+    fn of_connection(call: &'a Call) -> Self {
+        Self {
+            server: &call.server,
+            operation: Operation::Connect,
+            row: &call.row,
+            subresource: call.target.subresource.as_deref(),
+            namespace: call.target.namespace.as_deref(),
+            name: call.name(),
+            generate_name: "",
+            old: &Value::Null,
+            user: &call.user,
+            dry_run: false,
+            options: Options::None,
+            warnings: &call.warnings,
+        }
+    }
+
     /// Whether this is about objects of a kind themselves, and not about something below them.
     pub(crate) fn is(&self, group: &str, plural: &str) -> bool {
         self.subresource.is_none() && self.is_below(group, plural)
@@ -196,6 +221,10 @@ impl<'a> Attributes<'a> {
             Some("eviction") => ("policy", "v1", "Eviction"),
             Some("scale") => ("autoscaling", "v1", "Scale"),
             Some("token") => ("authentication.k8s.io", "v1", "TokenRequest"),
+            Some(name) if self.operation == Operation::Connect => {
+                let options = self.row.resource.subresource(name).map(|below| &*below.kind);
+                ("", "v1", options.unwrap_or_default())
+            }
             _ => (self.row.group(), self.row.version(), self.row.kind()),
         }
     }
@@ -327,6 +356,22 @@ impl Chain {
             plugin.validate(attributes, new)?;
         }
         self.webhooks.validate(attributes, new).await
+    }
+
+    /// Has webhooks have their say about a connection, and answers with its options as they leave them. No plugin here
+    /// has one, as upstream, where those that do are off.
+    pub(crate) async fn connect(&self, call: &Call, mut options: Value) -> Result<Value, ApiError> {
+        let attributes = Attributes::of_connection(call);
+        let (_, version, kind) = attributes.kind();
+        (options["kind"], options["apiVersion"]) = (json!(kind), json!(version));
+        if let Some(mut round) = self.webhooks.round(&attributes)? {
+            self.webhooks.mutate(&mut round, &attributes, &mut options).await?;
+            if round.is_needed() {
+                self.webhooks.mutate(&mut round, &attributes, &mut options).await?;
+            }
+        }
+        self.webhooks.validate(&attributes, &options).await?;
+        Ok(options)
     }
 
     /// What has to be written together with the object: nothing, unless a quota counts it.

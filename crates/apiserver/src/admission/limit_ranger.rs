@@ -27,7 +27,7 @@ impl Plugin for LimitRanger {
             Operation::Update => {
                 (resize && attributes.is_below("", "pods")) || attributes.is("", "persistentvolumeclaims")
             }
-            Operation::Delete => false,
+            Operation::Delete | Operation::Connect => false,
         }
     }
 

@@ -20,7 +20,7 @@ impl Plugin for NamespaceLifecycle {
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
         match attributes.operation {
             Operation::Create => attributes.row.is_namespaced(),
-            Operation::Update => false,
+            Operation::Update | Operation::Connect => false,
             Operation::Delete => attributes.is("", "namespaces"),
         }
     }

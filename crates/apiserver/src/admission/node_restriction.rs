@@ -145,7 +145,7 @@ fn pod(
             Err(wanted.refuse(&why))
         }
         Operation::Delete => Ok(()),
-        Operation::Update => Err(wanted.refuse(&format!(
+        Operation::Update | Operation::Connect => Err(wanted.refuse(&format!(
             "unexpected operation {:?}, node {node:?} can only create and delete mirror pods",
             wanted.operation.name()
         ))),
@@ -288,7 +288,7 @@ fn slice(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
     let (object, what) = match wanted.operation {
         Operation::Create => (wanted.new, "create"),
         Operation::Delete => (wanted.old, "delete"),
-        Operation::Update => return Ok(()),
+        Operation::Update | Operation::Connect => return Ok(()),
     };
     if node_name(object) == node {
         return Ok(());

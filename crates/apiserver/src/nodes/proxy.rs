@@ -6,12 +6,15 @@ use http::header::{
 };
 use http::{HeaderMap, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
+use serde_json::json;
+use std::borrow::Cow;
 use std::io;
 
 use super::endpoint::Endpoint;
 use crate::body::Body;
 use crate::error::ApiError;
 use crate::server::Call;
+use crate::target::percent_decode;
 
 /// What concerns one connection and not the one behind it.
 const OF_THE_CONNECTION: [HeaderName; 8] = [
@@ -43,9 +46,10 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         return Err(ApiError::from_elsewhere(StatusCode::BAD_REQUEST, "BadRequest", message));
     }
     let path = below(call.head.uri.path());
+    let path = admitted(call, path).await?.map_or(Cow::Borrowed(path), Cow::Owned);
     let target = match call.head.uri.query() {
         Some(query) => format!("{path}?{query}"),
-        None => path.to_owned(),
+        None => path.into_owned(),
     };
     let mut request = Request::builder()
         .method(call.head.method.clone())
@@ -63,6 +67,16 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     *response.status_mut() = head.status;
     response.headers_mut().extend(passed_on(&head.headers, &[]));
     Ok(response)
+}
+
+/// The path that webhooks want in the place of this one, if they let the request go on and want another.
+async fn admitted(call: &Call, path: &str) -> Result<Option<String>, ApiError> {
+    let asked = percent_decode(path).unwrap_or_else(|| path.to_owned());
+    let asked = asked.trim_end_matches('/');
+    let options = if asked.is_empty() { json!({}) } else { json!({ "path": asked }) };
+    let options = call.server.admission().connect(call, options).await?;
+    let wanted = options["path"].as_str().unwrap_or_default();
+    Ok((wanted != asked).then(|| format!("/{}", wanted.trim_start_matches('/'))))
 }
 
 /// What of a path the agent is asked for: all behind the node's address.

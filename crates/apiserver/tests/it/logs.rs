@@ -26,6 +26,7 @@ use tokio::sync::mpsc;
 use tokio_rustls::TlsAcceptor;
 
 use super::door::{Door, admin, pod};
+use super::webhooks::{Does, Webhook, configure, entry, patch};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
 
@@ -297,4 +298,39 @@ async fn whatever_an_agent_offers_is_had_under_its_node() {
     assert_eq!(door.get("/api/v1/nodes/n1/proxy/else").await.status, 418);
     assert_eq!(door.get("/api/v1/nodes/n1:22/proxy/").await.status, 400);
     assert_eq!(door.get("/api/v1/nodes/n2/proxy/stats/summary").await.status, 404);
+}
+
+#[tokio::test]
+async fn a_connection_to_a_node_is_put_to_webhooks() {
+    let scene = Scene::set(true).await;
+    let door = &scene.door;
+    let connects = |hook: &Webhook| json!([entry(hook.client(), json!(["CONNECT"]), "nodes/proxy")]);
+    let guide = Webhook::start(Does::Answers(|request| {
+        let elsewhere = json!([{ "op": "replace", "path": "/path", "value": "/stats/summary" }]);
+        if request["object"]["path"] == "/stats" { patch(elsewhere) } else { json!({ "allowed": true }) }
+    }))
+    .await;
+    configure(door, "mutating", "m", connects(&guide)).await;
+    let guard = Webhook::start(Does::Answers(
+        |request| json!({ "allowed": request["object"]["path"] == "/stats/summary" }),
+    ))
+    .await;
+    configure(door, "validating", "v", connects(&guard)).await;
+
+    assert_eq!(door.get("/api/v1/nodes/n1/proxy/stats?dryRun=theirs").await.status, 200);
+    assert_eq!(scene.agent.asked.lock()[0].0, "/stats/summary?dryRun=theirs");
+    assert_eq!(
+        door.get("/api/v1/nodes/n1/proxy/secrets").await.refused().2,
+        "admission webhook \"x.example.com\" denied the request without explanation"
+    );
+    assert_eq!(scene.agent.asked.lock().len(), 1, "the node heard nothing of that");
+    let seen = &guard.seen()[0];
+    assert_eq!(seen["operation"], "CONNECT");
+    assert_eq!(seen["kind"], json!({ "group": "", "version": "v1", "kind": "NodeProxyOptions" }));
+    assert_eq!(seen["resource"]["resource"], "nodes");
+    assert_eq!((&seen["subResource"], &seen["name"]), (&json!("proxy"), &json!("n1")));
+    assert_eq!((&seen["options"], &seen["oldObject"]), (&Value::Null, &Value::Null));
+    // A log is read, not connected to.
+    assert_eq!(scene.log("").await.0, 200);
+    assert_eq!(guard.seen().len(), 2);
 }

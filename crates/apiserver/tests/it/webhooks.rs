@@ -5,12 +5,13 @@ use std::sync::Arc;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
 use parking_lot::Mutex;
+use plumb_apiserver::authn::{InProcess, User};
 use plumb_apiserver::serve::install_crypto;
 use plumb_resize::rules::Rules;
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
@@ -25,7 +26,7 @@ const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
 /// What a webhook does with a review.
 #[derive(Clone)]
-enum Does {
+pub(super) enum Does {
     /// Answers with this, as the response to the request.
     Answers(fn(&Value) -> Value),
     /// Answers with these bytes.
@@ -35,14 +36,14 @@ enum Does {
 }
 
 /// A webhook on this machine, with an authority of its own.
-struct Webhook {
+pub(super) struct Webhook {
     port: u16,
     bundle: String,
     seen: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Webhook {
-    async fn start(does: Does) -> Self {
+    pub(super) async fn start(does: Does) -> Self {
         install_crypto();
         let key = rcgen::KeyPair::generate().unwrap();
         let mut authority = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
@@ -76,11 +77,11 @@ impl Webhook {
     }
 
     /// How to reach it.
-    fn client(&self) -> Value {
+    pub(super) fn client(&self) -> Value {
         json!({ "url": format!("https://127.0.0.1:{}/hook", self.port), "caBundle": self.bundle })
     }
 
-    fn seen(&self) -> Vec<Value> {
+    pub(super) fn seen(&self) -> Vec<Value> {
         self.seen.lock().clone()
     }
 }
@@ -109,7 +110,7 @@ async fn answer(
     Ok(Response::new(Full::from(body.to_string())))
 }
 
-fn patch(operations: Value) -> Value {
+pub(super) fn patch(operations: Value) -> Value {
     json!({ "allowed": true, "patchType": "JSONPatch", "patch": STANDARD.encode(operations.to_string()) })
 }
 
@@ -118,14 +119,14 @@ fn label(name: &str) -> Value {
 }
 
 /// A webhook's entry in a configuration, for writes of a resource.
-fn entry(client: Value, operations: Value, resource: &str) -> Value {
+pub(super) fn entry(client: Value, operations: Value, resource: &str) -> Value {
     json!({
         "name": "x.example.com", "clientConfig": client, "sideEffects": "None", "admissionReviewVersions": ["v1"],
         "rules": [{ "operations": operations, "apiGroups": [""], "apiVersions": ["v1"], "resources": [resource] }],
     })
 }
 
-async fn configure(door: &Door, kind: &str, name: &str, webhooks: Value) {
+pub(super) async fn configure(door: &Door, kind: &str, name: &str, webhooks: Value) {
     let path = format!("/apis/admissionregistration.k8s.io/v1/{kind}webhookconfigurations");
     door.post(&path, &json!({ "metadata": { "name": name }, "webhooks": webhooks })).await.ok();
 }
@@ -161,6 +162,32 @@ async fn a_webhook_sees_the_write_and_patches_it() {
     assert_eq!(request["options"]["kind"], "CreateOptions");
     assert_eq!(request["userInfo"]["username"], "kubernetes-admin");
     assert_eq!(request["object"]["metadata"]["name"], "a");
+}
+
+#[tokio::test]
+async fn a_webhook_is_told_all_that_is_known_of_the_user() {
+    let hook = Webhook::start(Does::Answers(|_| json!({ "allowed": true }))).await;
+    let door = Door::open(Rules::v1_36());
+    let mut asked = entry(hook.client(), json!(["CREATE"]), "configmaps");
+    let condition = "'b' in request.userInfo.extra['example.com/scopes']";
+    asked["matchConditions"] = json!([{ "name": "scoped", "expression": condition }]);
+    configure(&door, "validating", "v", json!([asked])).await;
+    for (name, scopes) in [("a", ["a", "b"]), ("b", ["a", "c"])] {
+        let extra = [("example.com/scopes".to_owned(), scopes.map(str::to_owned).to_vec())];
+        let jane = User::new("jane", "7", ["system:masters"]).with_extra(extra.into());
+        let body = map(name).to_string();
+        let who = InProcess(Arc::new(jane));
+        door.ask_as(who, Method::POST, MAPS, "application/json", body).await.ok();
+    }
+    let seen = hook.seen();
+    assert_eq!(seen.len(), 1, "the other has no such scope");
+    assert_eq!(
+        seen[0]["userInfo"],
+        json!({
+            "username": "jane", "uid": "7", "groups": ["system:masters", "system:authenticated"],
+            "extra": { "example.com/scopes": ["a", "b"] },
+        })
+    );
 }
 
 #[tokio::test]

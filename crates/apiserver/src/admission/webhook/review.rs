@@ -69,6 +69,9 @@ pub(super) fn request(uid: &str, invocation: &Invocation, attributes: &Attribute
     if !user.uid().is_empty() {
         request["userInfo"]["uid"] = json!(user.uid());
     }
+    if !user.extra().is_empty() {
+        request["userInfo"]["extra"] = json!(user.extra());
+    }
     json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request })
 }
 
