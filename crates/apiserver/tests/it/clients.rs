@@ -62,6 +62,20 @@ async fn kube_uses_every_verb_patch_and_subresource() {
         let patched = maps.patch("m", &PatchParams::default(), &patch).await.unwrap();
         assert_eq!(json!(patched.data), expected, "{patch:?}");
     }
+    let operations = json!([
+        { "op": "test", "path": "/data/c", "value": "3" },
+        { "op": "move", "from": "/data/c", "path": "/data/d" },
+        { "op": "add", "path": "/metadata/labels", "value": { "a.b/c": "x" } },
+        { "op": "replace", "path": "/metadata/labels/a.b~1c", "value": "y" },
+    ]);
+    let json = |operations| Patch::<()>::Json(serde_json::from_value(operations).unwrap());
+    let patched = maps.patch("m", &PatchParams::default(), &json(operations.clone())).await.unwrap();
+    assert_eq!(json!(patched.data), json!({ "d": "3" }));
+    assert_eq!(json!(patched.metadata.labels), json!({ "a.b/c": "y" }));
+    // What it tests for is no longer so: all of it fails, and nothing has changed.
+    let failed = maps.patch("m", &PatchParams::default(), &json(operations)).await;
+    assert!(matches!(failed, Err(kube::Error::Api(status)) if status.code == 422));
+    assert_eq!(maps.get("m").await.unwrap(), patched);
     let tried = maps.delete("m", &DeleteParams { dry_run: true, ..DeleteParams::default() }).await;
     assert!(tried.is_ok() && maps.get_opt("m").await.unwrap().is_some());
     assert_eq!(maps.get_metadata("m").await.unwrap().metadata.name.as_deref(), Some("m"));

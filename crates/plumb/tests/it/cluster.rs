@@ -22,8 +22,13 @@ pub(crate) struct Cluster {
 
 /// The command, on a data directory and any free port.
 pub(crate) fn up(data: &Path) -> Command {
+    up_at(data, SocketAddr::from(([127, 0, 0, 1], 0)))
+}
+
+/// The same on a port that others know.
+fn up_at(data: &Path, address: SocketAddr) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
-    command.args(["up", "--listen", "127.0.0.1:0", "--data-dir"]).arg(data);
+    command.args(["up", "--listen", &address.to_string(), "--data-dir"]).arg(data);
     command
 }
 
@@ -59,7 +64,17 @@ impl Cluster {
 
     /// Starts it with further flags and waits until it is ready.
     pub(crate) fn start_with(data: &Path, flags: &[&str]) -> Self {
-        let mut command = up(data);
+        Self::run(data, up(data), flags)
+    }
+
+    /// Ends it without asking, and starts it again where its clients know it.
+    pub(crate) fn restart(self) -> Self {
+        let (data, address) = (self.data.clone(), self.address);
+        self.kill();
+        Self::run(&data, up_at(&data, address), &[])
+    }
+
+    fn run(data: &Path, mut command: Command, flags: &[&str]) -> Self {
         // A file and not a pipe: nobody reads while it runs, and a full pipe would stop it.
         let said = File::create(errors(data)).unwrap();
         let mut process = command.args(flags).stdout(Stdio::piped()).stderr(said).spawn().unwrap();

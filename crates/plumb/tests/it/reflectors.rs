@@ -1,0 +1,146 @@
+//! What controllers are made of, `kube::runtime`'s watchers and reflectors, when the cluster goes away or forgets.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{DeleteParams, ObjectMeta, PostParams};
+use kube::runtime::reflector::Store as Cache;
+use kube::runtime::watcher::{self, Event};
+use kube::runtime::{WatchStreamExt as _, reflector};
+use kube::{Api, Client};
+use plumb_apiserver::admission::Plugins;
+use plumb_apiserver::authn::{Authenticator, Tokens, User};
+use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_resize::rules::Rules;
+use plumb_store::{Options, Patience, Store};
+use tokio::sync::Notify;
+
+use super::cluster::Cluster;
+
+/// How long anything may take.
+const DEADLINE: Duration = Duration::from_mins(1);
+
+fn map(name: &str) -> ConfigMap {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    ConfigMap { metadata, ..ConfigMap::default() }
+}
+
+/// The names in a cache, but for what controllers of the cluster make.
+fn names(cache: &Cache<ConfigMap>) -> Vec<String> {
+    let mut names: Vec<String> = cache.state().iter().filter_map(|map| map.metadata.name.clone()).collect();
+    names.retain(|name| name != "kube-root-ca.crt");
+    names.sort();
+    names
+}
+
+/// Waits until a cache holds these; it is looked at whenever something happened to it.
+async fn until(cache: &Cache<ConfigMap>, happened: &Notify, wanted: &[&str]) {
+    let holds = async {
+        while names(cache) != wanted {
+            happened.notified().await;
+        }
+    };
+    let done = tokio::time::timeout(DEADLINE, holds).await;
+    assert!(done.is_ok(), "{:?} instead of {wanted:?}", names(cache));
+}
+
+#[tokio::test]
+async fn a_reflector_is_right_again_after_the_cluster_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start(&folder.path().join("data"));
+    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
+    let (cache, writer) = reflector::store();
+    let happened = Arc::new(Notify::new());
+    let told = happened.clone();
+    let watched = watcher::watcher(maps.clone(), watcher::Config::default()).default_backoff();
+    let following = tokio::spawn(reflector(writer, watched).for_each(move |_| {
+        told.notify_one();
+        std::future::ready(())
+    }));
+    let post = PostParams::default();
+    for name in ["a", "b"] {
+        maps.create(&post, &map(name)).await.unwrap();
+    }
+    until(&cache, &happened, &["a", "b"]).await;
+
+    let cluster = cluster.restart();
+    // Another connection: what becomes of the old one is the reflector's business.
+    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
+    maps.delete("a", &DeleteParams::default()).await.unwrap();
+    maps.create(&post, &map("c")).await.unwrap();
+    until(&cache, &happened, &["b", "c"]).await;
+    following.abort();
+}
+
+/// How much happens while nobody looks: more than a forgetful server remembers.
+const LATER: usize = 200;
+
+/// A server in this process that remembers a few events, and cuts off whoever falls two behind.
+fn forgetful(folder: &std::path::Path) -> ApiServer {
+    let patience = Patience { events: 2, bytes: 1 << 20 };
+    let options = Options { history: 16 << 10, patience, ..Options::default() };
+    let tokens = Tokens::open(&folder.join("tokens.csv")).unwrap();
+    ApiServer::new(Config {
+        store: Store::open(folder.join("objects"), options).unwrap(),
+        rules: Rules::kep(),
+        clock: Arc::new(Timestamp::now),
+        limits: Limits::default(),
+        authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+        nodes: None,
+        plugins: Plugins::new("", "ServiceAccount").unwrap(),
+        usage: None,
+    })
+    .unwrap()
+}
+
+#[tokio::test]
+async fn a_watcher_that_fell_behind_is_told_that_it_is_gone_and_lists_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let server = forgetful(folder.path());
+    let client = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
+    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let post = PostParams::default();
+    maps.create(&post, &map("first")).await.unwrap();
+    let (cache, mut writer) = reflector::store();
+    let mut events = watcher::watcher(maps.clone(), watcher::Config::default()).boxed();
+    let mut listed = 0;
+    while listed == 0 {
+        let event = events.try_next().await.unwrap().unwrap();
+        listed += usize::from(matches!(event, Event::InitDone));
+        writer.apply_watcher_event(&event);
+    }
+    // Its watch is open. While it is not read, more happens than anybody remembers.
+    maps.create(&post, &map("seen")).await.unwrap();
+    writer.apply_watcher_event(&events.try_next().await.unwrap().unwrap());
+    assert_eq!(names(&cache), ["first", "seen"]);
+    for i in 0..LATER {
+        maps.create(&post, &map(&format!("later-{i:03}"))).await.unwrap();
+    }
+    maps.delete("first", &DeleteParams::default()).await.unwrap();
+
+    let mut gone = 0;
+    let again = async {
+        while listed == 1 {
+            match events.next().await.expect("a watcher never ends") {
+                Ok(event) => {
+                    listed += usize::from(matches!(event, Event::InitDone));
+                    writer.apply_watcher_event(&event);
+                }
+                Err(watcher::Error::WatchError(status)) if status.code == 410 => gone += 1,
+                Err(watcher::Error::WatchStartFailed(kube::Error::Api(status))) if status.code == 410 => {
+                    gone += 1;
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    };
+    tokio::time::timeout(DEADLINE, again).await.unwrap();
+    assert!(gone > 0, "it was never told that what it missed is gone");
+    let mut wanted: Vec<String> = (0..LATER).map(|i| format!("later-{i:03}")).collect();
+    wanted.push("seen".to_owned());
+    assert_eq!(names(&cache), wanted);
+}
