@@ -22,11 +22,13 @@
 
 mod any;
 mod context;
+mod settled;
 mod structure;
 mod value;
 
 use serde::de::DeserializeSeed as _;
 use serde_json::Value;
+pub use settled::{is_settled, settle};
 
 use crate::schema::{Kind, Schema, Shape, StructId};
 use context::Context;
@@ -66,6 +68,9 @@ pub enum DecodeError {
     /// A value does not have the type of its field, in the words of Go's decoder.
     #[error("{0}")]
     Type(String),
+    /// It has no form in which it could be stored, in the words of whoever looked for one.
+    #[error("{0}")]
+    Unstorable(String),
     /// It is too deep or too large.
     #[error("{0}")]
     TooLarge(String),
@@ -94,9 +99,11 @@ pub fn decode_value(schema: &Schema, kind: &Kind, value: Value) -> Result<Decode
     Ok(Decoded { value, strict: context.strict })
 }
 
-/// The object as upstream would return it: [`decode_value`] for those who do not ask what was dropped.
+/// The object as upstream would return it: [`decode_value`] and [`settle`] for those who do not ask what was dropped.
 pub fn canonical(schema: &Schema, kind: &Kind, value: Value) -> Result<Value, DecodeError> {
-    decode_value(schema, kind, value).map(|decoded| decoded.value)
+    let mut decoded = decode_value(schema, kind, value)?;
+    settle(schema, kind, &mut decoded.value);
+    Ok(decoded.value)
 }
 
 /// Reads a body of no known kind; only fields that come twice are told.

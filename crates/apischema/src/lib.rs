@@ -23,6 +23,7 @@
 //! | what is in this `application/vnd.kubernetes.protobuf` body? | [`protobuf`] |
 //! | what is in this JSON body, and what does not belong? | [`json`] |
 //! | what does this patch leave? | [`patch`] |
+//! | do these two objects mean the same? | [`semantic`] |
 //! | what do clients need to be told? | [`openapi`] |
 //!
 //! There is no I/O in this crate, no async, no clock and no client: bytes and values in, values and verdicts out.
@@ -33,7 +34,8 @@
 //!
 //! Every other API server decodes an object into Go structs, stores it as protobuf and encodes it again, and
 //! clients have come to rely on what that does: `status: {}` appears, `hostNetwork: false` and `command: []` are
-//! gone, `cpu: 0.5` is `500m`, moments are in UTC. Both decoders here build objects in that form at once.
+//! gone, `cpu: 0.5` is `500m`, moments are in UTC. Both decoders here build objects in that form at once, but for the
+//! few empty lists and maps that some rule asks about, which [`json::settle`] drops before an object is stored.
 //!
 //! # Where this and upstream part
 //!
@@ -54,6 +56,7 @@ pub mod patch;
 pub mod protobuf;
 mod scalar;
 pub mod schema;
+pub mod semantic;
 mod zero;
 
 pub use schema::Schema;

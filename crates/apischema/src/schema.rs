@@ -13,6 +13,7 @@
 //! # Ok::<(), &str>(())
 //! ```
 
+mod emptiness;
 mod load;
 mod resource;
 mod shape;

@@ -168,7 +168,8 @@ pub(crate) fn object(
 pub(crate) fn of_another_kind(kind: &impl Readable, object: &Value) -> Option<ApiError> {
     for (field, expected) in [("apiVersion", kind.api_version()), ("kind", kind.name().to_owned())] {
         let given = object[field].as_str().unwrap_or_default();
-        if given.is_empty() || given == expected {
+        // SPEC: a slash alone names neither a group nor a version.
+        if given.is_empty() || given == expected || (field == "apiVersion" && given == "/") {
             continue;
         }
         if field == "kind" && kind.builtin().is_none() {

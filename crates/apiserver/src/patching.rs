@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use plumb_apischema::json::{self, Decoded};
+use plumb_apischema::json::{self, DecodeError, Decoded};
 use plumb_apischema::{Schema, patch};
 use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
@@ -68,7 +68,11 @@ impl Patch {
         {
             return Err(self.refuse_shown(shown, &refusal.message));
         }
-        kind.decode_value(patched).map_err(|error| self.refuse_shown(shown, &error))
+        kind.decode_value(patched).map_err(|error| match (self, error) {
+            // SPEC: upstream has an object by then, and takes this for its own failure.
+            (Self::Strategic(_), DecodeError::Unstorable(why)) => ApiError::unexplained(why),
+            (_, error) => self.refuse_shown(shown, &error),
+        })
     }
 
     /// The refusal of a patch that makes no object of its kind of one.

@@ -4,8 +4,10 @@ use plumb_apischema::Schema;
 use plumb_apischema::json::{self, DecodeError, Decoded};
 use plumb_apischema::schema::Kind;
 use serde_json::Value;
+use std::num::IntErrorKind;
 
 use crate::kinds::{Form, Row};
+use crate::strategy::TEMPLATE_COUNTER;
 
 /// A kind that a body can be read as.
 pub(crate) trait Readable {
@@ -46,16 +48,30 @@ impl Readable for Kind {
     }
 
     fn decode(&self, body: &[u8]) -> Result<Decoded, DecodeError> {
-        json::decode(Schema::builtin(), self, body)
+        json::decode(Schema::builtin(), self, body).and_then(|decoded| storable(self, decoded))
     }
 
     fn decode_value(&self, value: Value) -> Result<Decoded, DecodeError> {
-        json::decode_value(Schema::builtin(), self, value)
+        json::decode_value(Schema::builtin(), self, value).and_then(|decoded| storable(self, decoded))
     }
 
     fn builtin(&self) -> Option<&Kind> {
         Some(self)
     }
+}
+
+/// An object that can be stored: upstream keeps some annotations as fields of their own, which are numbers.
+fn storable(kind: &Kind, decoded: Decoded) -> Result<Decoded, DecodeError> {
+    if (kind.group, kind.name) == ("apps", "DaemonSet")
+        && let Some(count) =
+            decoded.value["metadata"]["annotations"].get(TEMPLATE_COUNTER).and_then(Value::as_str)
+        && let Err(error) = count.parse::<i64>()
+    {
+        let overflows = matches!(error.kind(), IntErrorKind::PosOverflow | IntErrorKind::NegOverflow);
+        let why = if overflows { "value out of range" } else { "invalid syntax" };
+        return Err(DecodeError::Unstorable(format!("strconv.ParseInt: parsing {count:?}: {why}")));
+    }
+    Ok(decoded)
 }
 
 impl Readable for Row {

@@ -6,7 +6,7 @@ mod gated;
 mod pod;
 mod service;
 
-use plumb_apischema::{Schema, apply};
+use plumb_apischema::{Schema, apply, json as schema_json, semantic};
 use plumb_resize::field::FieldError;
 use plumb_resize::qos::QosClass;
 use serde_json::{Value, json};
@@ -55,6 +55,9 @@ const COUNTED: &[(&str, &str)] = &[
     ("scheduling.k8s.io", "PriorityClass"),
 ];
 
+/// The annotation in which a `DaemonSet` counts its templates.
+pub(crate) const TEMPLATE_COUNTER: &str = "deprecated.daemonset.template.generation";
+
 /// Where a kind has a pod's template.
 fn template_of(row: &Row) -> Option<&'static str> {
     match (row.group(), row.kind()) {
@@ -85,13 +88,9 @@ pub(crate) fn prepare_create(
             warnings = pod::begin(new, server.now());
         }
         ("batch", "Job") => {
-            let template = &new["spec"]["template"];
-            let labels = &new["metadata"]["labels"];
-            let same =
-                has_labels(template) && (!has_labels(new) || *labels == template["metadata"]["labels"]);
+            let shared = shares_labels(new);
             select_own_pods(new);
-            if same {
-                metadata(new).remove("labels");
+            if shared {
                 label_as_template(new);
             }
         }
@@ -200,6 +199,11 @@ fn has_labels(object: &Value) -> bool {
     object["metadata"]["labels"].as_object().is_some_and(|labels| !labels.is_empty())
 }
 
+/// Whether the labels of a Job's pods are the Job's as well, since it has none of its own.
+fn shares_labels(job: &Value) -> bool {
+    !has_labels(job) && job["spec"]["template"]["metadata"]["labels"].is_object()
+}
+
 /// A Job without labels has those of its pods.
 fn label_as_template(job: &mut Value) {
     let template = &job["spec"]["template"];
@@ -209,8 +213,28 @@ fn label_as_template(job: &mut Value) {
     }
 }
 
-/// Completes a new object that the rules have found sound, where upstream does so only when it reads it again.
+/// Whether an object has the form in which it is stored.
+pub(crate) fn is_settled(row: &Row, object: &Value) -> bool {
+    match &row.body {
+        Form::Builtin(kind) => schema_json::is_settled(Schema::builtin(), kind, object),
+        Form::Custom(_) => true,
+    }
+}
+
+/// Gives an object that the rules have found sound the form in which it is stored and shown: upstream gets it when it
+/// reads what it has written.
 pub(crate) fn settle(row: &Row, new: &mut Value) {
+    if let Form::Builtin(kind) = &row.body {
+        schema_json::settle(Schema::builtin(), kind, new);
+    }
+    if (row.group(), row.kind()) == ("", "Service") {
+        service::settle(new);
+    }
+}
+
+/// The same for a new object, which upstream also completes when it reads it again.
+pub(crate) fn settle_new(row: &Row, new: &mut Value) {
+    settle(row, new);
     if (row.group(), row.kind()) == ("batch", "Job") {
         label_as_template(new);
     }
@@ -218,18 +242,25 @@ pub(crate) fn settle(row: &Row, new: &mut Value) {
 
 /// Counts the templates of a `DaemonSet` in an annotation, which is where the counter of old API versions went.
 fn count_template(old: Option<&Value>, new: &mut Value) {
-    const KEY: &str = "deprecated.daemonset.template.generation";
-    let count =
-        |set: &Value| set["metadata"]["annotations"][KEY].as_str().and_then(|text| text.parse::<i64>().ok());
+    let count = |set: &Value| {
+        set["metadata"]["annotations"][TEMPLATE_COUNTER].as_str().and_then(|text| text.parse::<i64>().ok())
+    };
     let count = match old {
         None => count(new).unwrap_or(1).max(1),
         Some(old) => {
-            let changed = old["spec"]["template"] != new["spec"]["template"];
+            let changed = !same_template(&old["spec"]["template"], &new["spec"]["template"]);
             count(old).unwrap_or(0) + i64::from(changed)
         }
     };
     let annotations = metadata(new).entry("annotations").or_insert_with(|| json!({}));
-    annotations[KEY] = json!(count.to_string());
+    annotations[TEMPLATE_COUNTER] = json!(count.to_string());
+}
+
+/// Whether two templates of pods mean the same.
+fn same_template(one: &Value, other: &Value) -> bool {
+    let schema = Schema::builtin();
+    let template = schema.kind("", "v1", "PodTemplate").and_then(|kind| schema[kind.body].field("template"));
+    template.map_or(one == other, |template| semantic::equal(schema, template.ty, one, other))
 }
 
 /// A service account refers to secrets of its own namespace, by their names.
@@ -327,7 +358,15 @@ pub(crate) fn complete(row: &Row, old: &Value, new: &mut Value, server: &ApiServ
     if let Some(custom) = row.custom() {
         custom.version.complete(new);
     }
+    // SPEC: a Job that is yet to be named gets the labels that its pods have now, any other those that they will get.
+    let waits = (row.group(), row.kind()) == ("batch", "Job")
+        && old.is_null()
+        && !meta(new, "name").is_empty()
+        && shares_labels(new);
     defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
+    if waits {
+        metadata(new).remove("labels");
+    }
     if (row.group(), row.kind()) == ("", "Namespace") {
         label_with_name(new);
     }
@@ -371,7 +410,13 @@ pub(crate) fn count_generation(row: &Row, old: &Value, new: &mut Value) {
     };
     let noted = |object: &Value| object["metadata"].get("annotations").cloned();
     let renoted = (row.group(), row.kind()) == ("apps", "Deployment") && noted(old) != noted(new);
-    if renoted || desired(old) != desired(new) {
+    let same = match &row.body {
+        Form::Builtin(kind) => {
+            semantic::equal_structs(Schema::builtin(), kind.body, &desired(old), &desired(new))
+        }
+        Form::Custom(_) => desired(old) == desired(new),
+    };
+    if renoted || !same {
         metadata(new).insert("generation".into(), json!(generation.saturating_add(1)));
     }
 }

@@ -10,6 +10,8 @@
 mod apps;
 mod autoscaling;
 mod batch;
+mod claim;
+mod conditions;
 mod config;
 mod cron;
 mod event;
@@ -149,7 +151,10 @@ const ROWS: &[Row] = &[
     Row::new("", "Node").metadata_again().checked(node::create, node::update).status(node::update_status),
     Row::new("", "LimitRange").metadata_whole().checked(quota::limit_range, quota::limit_range_update),
     Row::new("", "ResourceQuota").checked(quota::create, quota::update).status(quota::status),
-    Row::new("", "PersistentVolumeClaim").metadata_again().checked(storage::claim, storage::claim_update),
+    Row::new("", "PersistentVolumeClaim")
+        .metadata_again()
+        .checked(claim::create, claim::update)
+        .status(claim::status),
     Row::new("", "Event").named(Name::Segment).no_metadata().checked(event::create, event::update),
     Row::new("storage.k8s.io", "StorageClass").metadata_again(),
     Row::new("networking.k8s.io", "Ingress").metadata_again(),
@@ -167,7 +172,10 @@ const ROWS: &[Row] = &[
     Row::new("apps", "DaemonSet")
         .checked(apps::daemon_set, apps::daemon_set_update)
         .status(apps::daemon_set_status),
-    Row::new("batch", "Job").metadata_again().checked(batch::job, batch::job_update),
+    Row::new("batch", "Job")
+        .metadata_again()
+        .checked(batch::job, batch::job_update)
+        .status(batch::job_status),
     Row::new("batch", "CronJob").checked(batch::cron_job, batch::cron_job_update),
     Row::new("autoscaling", "HorizontalPodAutoscaler")
         .checked(autoscaling::create, autoscaling::update)
@@ -175,7 +183,8 @@ const ROWS: &[Row] = &[
     Row::new("policy", "PodDisruptionBudget")
         .named(Name::Segment)
         .no_metadata()
-        .checked(policy::disruption_budget, policy::disruption_budget_update),
+        .checked(policy::disruption_budget, policy::disruption_budget_update)
+        .status(policy::disruption_budget_status),
     Row::new("scheduling.k8s.io", "PriorityClass")
         .checked(policy::priority_class, policy::priority_class_update),
     Row::new("admissionregistration.k8s.io", "MutatingWebhookConfiguration")
@@ -269,12 +278,13 @@ pub fn update(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<Fi
 pub fn update_status(kind: Kind<'_>, old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
     let mut errors = Errors::new();
     every_update(&kind, old, new, &mut errors);
-    // SPEC: one kind looks at its metadata last, and one not at all.
+    // SPEC: one kind looks at its metadata last, and some not at all.
     let last = (kind.group, kind.kind) == ("apps", "StatefulSet");
+    let never = matches!((kind.group, kind.kind), ("batch", "CronJob") | ("policy", "PodDisruptionBudget"));
     if last {
         (row(&kind).status)(old, new, rules, &mut errors);
     }
-    if (kind.group, kind.kind) != ("batch", "CronJob") {
+    if !never {
         metadata::check_update(&kind, old, new, &mut errors);
     }
     if !last {
@@ -326,6 +336,11 @@ pub(crate) fn service_addresses(old: Option<&Value>, new: &Value) -> Vec<FieldEr
 /// What keeps a name from being a label of the DNS.
 pub(crate) fn dns_label_complaints(name: &str) -> Vec<String> {
     format::dns_label(name)
+}
+
+/// What keeps a name from standing in an address.
+pub(crate) fn path_segment_complaints(name: &str) -> Vec<String> {
+    format::path_segment(name)
 }
 
 /// What keeps a text from being the value of a label.

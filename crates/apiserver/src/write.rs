@@ -119,10 +119,10 @@ async fn try_make(
     let (judged, shown) = call.judged(&new);
     strategy::validate_create(judged, &shown, server)?;
     call.warn(warnings::on_create(&call.row, &new));
-    strategy::settle(&call.row, &mut new);
     let name = meta(&new, "name").to_owned();
     let attributes = Attributes { name: &name, ..*attributes };
     chain.validate(&attributes, &new).await?;
+    strategy::settle_new(&call.row, &mut new);
     let key = call.row.key(call.namespace(), &name)?;
     let mut attempts = Attempts::new(server, &call.row, key.clone());
     let charge = || chain.charge(&attributes, &new);
@@ -253,6 +253,7 @@ async fn try_change(
     part.validate_update(call, &old, &new)?;
     call.warn(part.warnings(call, &old, &new));
     chain.validate(&attributes, &new).await?;
+    strategy::settle(&call.row, &mut new);
     if attributes.dry_run {
         chain.charge(&attributes, &new)?;
         return Ok(Changed::Tried(new));

@@ -13,6 +13,7 @@ mod it {
     mod custom;
     mod defaults;
     mod door;
+    mod emptiness;
     mod ephemeral;
     mod evictions;
     mod formats;

@@ -21,7 +21,7 @@ mod values;
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 
 pub use names::{label_errors, qualified_name_errors};
-pub use pod::{pod, spec};
+pub use pod::{SpecRules, pod};
 pub use prepare::prepare_resize;
 pub use update::update;
 

@@ -133,7 +133,8 @@ fn place_value(object: &mut Map<String, Value>, schema: &crate::Schema, field: &
     if field.json == "managedFields" && value.as_array().is_some_and(Vec::is_empty) {
         value = Value::Array(vec![Value::Object(Map::new())]);
     }
-    if zero::leaves_out(schema, field, &value) {
+    let told = field.tells_empty && !value.is_null();
+    if zero::leaves_out(schema, field, &value) && !told {
         object.remove(field.json);
     } else {
         object.insert(field.json.to_owned(), value);

@@ -12,6 +12,7 @@
 
 use std::collections::HashMap;
 
+use super::emptiness;
 use super::resource::{Resource, Scope, Subresource};
 use super::shape::{Field, ListType, Omit, Patch, Shape, Struct, StructId, Type, TypeId, Wire};
 use super::{Kind, Schema};
@@ -151,6 +152,7 @@ fn read_field(rest: &'static str) -> Option<Field> {
         number,
         ty,
         omit: Omit::Never,
+        tells_empty: false,
         required: false,
         patch: Patch::default(),
         list_type: None,
@@ -271,6 +273,9 @@ fn check(types: &[Type], structs: &[Raw], kinds: &[Kind]) -> Result<(), LoadErro
 fn flatten(types: &[Type], raw: &[Raw], place: usize) -> Result<Struct, LoadError> {
     let mut fields = Vec::with_capacity(raw[place].fields.len() + 2);
     collect(raw, place, None, &mut fields, EMBEDDING_DEPTH)?;
+    for (field, _) in &mut fields {
+        field.tells_empty = emptiness::is_told(raw[place].name, field.json);
+    }
     fields.sort_unstable_by_key(|(field, _)| field.json);
     let position = |index: usize| u16::try_from(index).map_err(|_| LoadError::Dangling { what: "a field" });
 

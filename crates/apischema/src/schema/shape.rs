@@ -140,6 +140,8 @@ pub struct Field {
     pub ty: TypeId,
     /// When it is left out.
     pub omit: Omit,
+    /// Whether some rule tells an empty list or map from none; until it is stored, both are kept apart.
+    pub tells_empty: bool,
     /// Whether OpenAPI calls it required.
     pub required: bool,
     /// What a strategic merge patch does with it.

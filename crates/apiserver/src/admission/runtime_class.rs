@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 
 use super::{Attributes, Operation, Plugin, stored};
 use crate::error::ApiError;
+use crate::validation::path_segment_complaints;
 
 /// Gives pods the overhead of their runtime class.
 pub(super) struct RuntimeClass;
@@ -44,12 +45,26 @@ const OTHER_OVERHEAD: &str = "pod rejected: Pod's Overhead doesn't match Runtime
 
 fn class_of(attributes: &Attributes<'_>, pod: &Value) -> Result<Option<Class>, ApiError> {
     let Some(name) = pod["spec"]["runtimeClassName"].as_str() else { return Ok(None) };
+    // SPEC: upstream looks for the class before it has looked at its name, and reports as its own failure what cannot
+    // be asked for.
+    if let Some(why) = cannot_be_asked_for(name) {
+        return Err(ApiError::unexplained(why));
+    }
     let kind = ("node.k8s.io", "runtimeclasses");
     let found = stored::one(attributes.server, kind, None, name)?
         .ok_or_else(|| attributes.forbidden(&format!("pod rejected: RuntimeClass {name:?} not found")))?;
     Class::deserialize(found)
         .map(Some)
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))
+}
+
+/// Why a name cannot stand in an address, in the words of upstream's client.
+fn cannot_be_asked_for(name: &str) -> Option<String> {
+    if name.is_empty() {
+        return Some("resource name may not be empty".to_owned());
+    }
+    let complaints = path_segment_complaints(name);
+    (!complaints.is_empty()).then(|| format!("invalid resource name {name:?}: [{}]", complaints.join(" ")))
 }
 
 fn is_same(own: Option<&Value>, fixed: &WireList) -> bool {

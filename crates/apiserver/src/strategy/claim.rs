@@ -23,6 +23,11 @@ pub(super) fn prepare(old: Option<&Value>, spec: &mut Value) {
     {
         spec.as_object_mut().map(|spec| spec.remove("dataSource"));
     }
+    normalize(spec);
+}
+
+/// Has both fields say the same, where only one was said.
+fn normalize(spec: &mut Value) {
     for (from, to) in [("dataSource", "dataSourceRef"), ("dataSourceRef", "dataSource")] {
         let Some(source) = spec.get(from) else { continue };
         let elsewhere = source["namespace"].as_str().is_some_and(|namespace| !namespace.is_empty());

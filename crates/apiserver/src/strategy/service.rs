@@ -24,10 +24,14 @@ pub(crate) fn allocate(server: &ApiServer, old: Option<&Value>, new: &mut Value)
     if let Some(old) = old {
         drop_by_type(old, new);
     }
+    Ok(taken)
+}
+
+/// Takes from a service that is only a name what it has no use for, once the rules have seen it.
+pub(crate) fn settle(new: &mut Value) {
     if is_external(&new["spec"]) {
         remove(&mut new["spec"], "internalTrafficPolicy");
     }
-    Ok(taken)
 }
 
 fn text<'a>(spec: &'a Value, field: &str) -> &'a str {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::json::{int, internal, list, map, raw, shown, text};
 use super::template::Selection;
-use super::{Errors, all_nonnegative, complain, format, percent, pod, storage, template, typed};
+use super::{Errors, all_nonnegative, claim, complain, format, percent, pod, template, typed};
 
 const SPEC: Path<'_> = Path::root("spec");
 const STATUS: Path<'_> = Path::root("status");
@@ -126,7 +126,7 @@ fn stateful(spec: &Value, new: bool, with_template: bool, errors: &mut Errors) {
         for (i, claim) in list(spec, "volumeClaimTemplates").iter().enumerate() {
             if let Some(claim) = typed(&claim["spec"], errors) {
                 let list = SPEC.child("volumeClaimTemplates");
-                storage::claim_spec(&claim, &list.index(i).child("spec"), errors);
+                claim::spec(&claim, &list.index(i).child("spec"), errors);
             }
         }
     }

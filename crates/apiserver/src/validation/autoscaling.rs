@@ -1,5 +1,7 @@
 //! Horizontal pod autoscalers.
 
+mod metrics;
+
 use plumb_resize::Quantity;
 use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
@@ -9,29 +11,22 @@ use super::json::{int, list, text};
 use super::{Errors, all_nonnegative, complain, format};
 
 const SPEC: Path<'_> = Path::root("spec");
-const SOURCES: [(&str, &str); 5] = [
-    ("ContainerResource", "containerResource"),
-    ("External", "external"),
-    ("Object", "object"),
-    ("Pods", "pods"),
-    ("Resource", "resource"),
-];
-
 /// A new autoscaler.
 pub(super) fn create(autoscaler: &Value, _rules: &Rules, errors: &mut Errors) {
-    check(autoscaler, None, errors);
+    check(autoscaler, &Value::Null, errors);
 }
 
 /// A changed one, whose target need not be better than it was.
 pub(super) fn update(old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
-    check(new, Some(&old["spec"]["scaleTargetRef"]), errors);
+    check(new, &old["spec"], errors);
 }
 
-fn check(autoscaler: &Value, old_target: Option<&Value>, errors: &mut Errors) {
+fn check(autoscaler: &Value, old: &Value, errors: &mut Errors) {
     let spec = &autoscaler["spec"];
     let (min, max) = (int(spec, "minReplicas"), int(spec, "maxReplicas").unwrap_or(0));
-    if let Some(min) = min.filter(|min| *min < 1) {
-        let rule = "must be greater than or equal to 1";
+    let least = i64::from(int(old, "minReplicas") != Some(0));
+    if let Some(min) = min.filter(|min| *min < least) {
+        let rule = format!("must be greater than or equal to {least}");
         errors.push(FieldError::invalid(SPEC.child("minReplicas"), min, rule));
     }
     if max == 0 {
@@ -44,11 +39,18 @@ fn check(autoscaler: &Value, old_target: Option<&Value>, errors: &mut Errors) {
         let rule = "must be greater than or equal to `minReplicas`";
         errors.push(FieldError::invalid(SPEC.child("maxReplicas"), max, rule));
     }
-    target(&spec["scaleTargetRef"], old_target, &SPEC.child("scaleTargetRef"), errors);
-    for (i, metric) in list(spec, "metrics").iter().enumerate() {
-        let all = SPEC.child("metrics");
-        metric_source(metric, &all.index(i), errors);
-    }
+    let (target, was) = (&spec["scaleTargetRef"], &old["scaleTargetRef"]);
+    let same = |field: &str| !was.is_null() && text(was, field) == text(target, field);
+    let version = if same("apiVersion") && same("kind") {
+        Version::Any
+    } else if text(target, "kind") == "ReplicationController" {
+        // Of the core group, only controllers of the first generation can be scaled.
+        Version::Sound
+    } else {
+        Version::WithGroup
+    };
+    reference(target, version, &SPEC.child("scaleTargetRef"), errors);
+    metrics::check(spec, old, &SPEC.child("metrics"), errors);
     for direction in ["scaleUp", "scaleDown"] {
         if let Some(rules) = spec.get("behavior").and_then(|behavior| behavior.get(direction)) {
             let behavior = SPEC.child("behavior");
@@ -62,51 +64,43 @@ pub(super) fn status(_old: &Value, new: &Value, _rules: &Rules, errors: &mut Err
     all_nonnegative(&new["status"], &fields, &Path::root("status"), errors);
 }
 
-fn target(target: &Value, old: Option<&Value>, path: &Path<'_>, errors: &mut Errors) {
+/// What is asked of the version of what an autoscaler refers to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Version {
+    /// Nothing.
+    Any,
+    /// That it can be read.
+    Sound,
+    /// That it names a group, too.
+    WithGroup,
+}
+
+fn reference(object: &Value, version: Version, path: &Path<'_>, errors: &mut Errors) {
     for field in ["kind", "name"] {
-        let word = text(target, field);
+        let word = text(object, field);
         if word.is_empty() {
             errors.push(FieldError::required(path.child(field), ""));
         } else {
             complain(errors, &path.child(field), word, format::path_segment(word));
         }
     }
-    let same = |field: &str| old.is_some_and(|old| text(old, field) == text(target, field));
-    if same("apiVersion") && same("kind") {
-        return;
+    let given = text(object, "apiVersion");
+    if let Some(why) = wrong_version(given, version) {
+        errors.push(FieldError::invalid(path.child("apiVersion"), given, why));
     }
-    let version = text(target, "apiVersion");
-    let rule = match version.trim_start_matches('/').split('/').count() {
-        3.. => format!("unexpected GroupVersion string: {version}"),
-        // Of the core group, only controllers of the first generation can be scaled.
-        1 if text(target, "kind") != "ReplicationController" => {
-            "apiVersion must specify API group".to_owned()
-        }
-        _ => return,
-    };
-    errors.push(FieldError::invalid(path.child("apiVersion"), version, rule));
 }
 
-/// A metric names one source, the one that its type says.
-fn metric_source(metric: &Value, path: &Path<'_>, errors: &mut Errors) {
-    let kind = text(metric, "type");
-    if kind.is_empty() {
-        errors.push(FieldError::required(path.child("type"), "must specify a metric source type"));
-    }
-    let Some((_, own)) = SOURCES.iter().find(|(name, _)| *name == kind) else {
-        let known = SOURCES.map(|(name, _)| name);
-        // SPEC: kube-apiserver says so twice.
-        errors.push(FieldError::not_supported(path.child("type"), kind, &known));
-        errors.push(FieldError::not_supported(path.child("type"), kind, &known));
-        return;
-    };
-    if metric.get(*own).is_none() {
-        let rule = "must populate information for the given metric source";
-        errors.push(FieldError::required(path.child(own), rule));
-    }
-    for (_, other) in SOURCES.iter().filter(|(_, field)| field != own && metric.get(*field).is_some()) {
-        let rule = "must populate the given metric source only";
-        errors.push(FieldError::forbidden(path.child(other), rule));
+fn wrong_version(given: &str, asked: Version) -> Option<String> {
+    // A slash alone is no version either.
+    let parts = if given == "/" { 0 } else { given.split('/').count() };
+    match (asked, parts) {
+        (Version::Any, _) => None,
+        (_, 3..) => Some(format!("unexpected GroupVersion string: {given}")),
+        (Version::WithGroup, 0 | 1) => Some("apiVersion must specify API group".to_owned()),
+        (Version::WithGroup, _) if given.starts_with('/') => {
+            Some("apiVersion must specify API group".to_owned())
+        }
+        _ => None,
     }
 }
 

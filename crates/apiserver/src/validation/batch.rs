@@ -1,7 +1,9 @@
 //! Jobs and `CronJobs`.
 
 mod change;
+mod indexes;
 mod policy;
+mod status;
 
 use std::collections::BTreeMap;
 
@@ -93,6 +95,11 @@ pub(super) fn job_update(old: &Value, new: &Value, rules: &Rules, errors: &mut E
     }
 }
 
+/// What a controller reports of a Job.
+pub(super) fn job_status(old: &Value, new: &Value, rules: &Rules, errors: &mut Errors) {
+    status::check(old, new, rules, errors);
+}
+
 /// A new `CronJob`.
 pub(super) fn cron_job(object: &Value, _rules: &Rules, errors: &mut Errors) {
     cron_spec(None, &object["spec"], errors);
@@ -132,9 +139,11 @@ fn cron_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {
     let path = template.child("spec");
     let inner = &spec["jobTemplate"]["spec"];
     job_spec(inner, &path, errors);
-    if let Some(selector) = inner.get("selector") {
+    if let Some(selector) = inner.get("selector").filter(|selector| !selector.is_null())
+        && let Some(selector) = typed::<LabelSelector>(selector, errors)
+    {
         let rule = "`selector` will be auto-generated";
-        errors.push(FieldError::invalid(path.child("selector"), shown(Some(selector)), rule));
+        errors.push(FieldError::invalid(path.child("selector"), labels::shown(&selector), rule));
     }
     if truth(inner, "manualSelector") {
         errors.push(FieldError::not_supported(path.child("manualSelector"), true, &["nil", "false"]));

@@ -75,6 +75,22 @@ pub(super) fn label_value(value: &str) -> Complaints {
     complaints
 }
 
+/// The reason of a condition.
+pub(super) fn condition_reason(value: &str) -> Complaints {
+    let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':');
+    let bytes = value.as_bytes();
+    let is_reason = bytes.first().is_some_and(u8::is_ascii_alphabetic)
+        && bytes.last().is_some_and(|last| last.is_ascii_alphanumeric() || *last == b'_')
+        && bytes.iter().copied().all(inside);
+    if is_reason {
+        return Vec::new();
+    }
+    let rule = "a condition reason must start with alphabetic character, optionally followed by a string of \
+                alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'";
+    let examples = ["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"];
+    vec![form(rule, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", &examples)]
+}
+
 /// The key of an entry in a `ConfigMap` or Secret.
 pub(super) fn config_key(value: &str) -> Complaints {
     let mut complaints = longer_than(value, 253, "characters");

@@ -19,6 +19,7 @@ mod status;
 mod system;
 mod update;
 mod volume;
+mod windows;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;

@@ -6,12 +6,29 @@ use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{int, internal, raw, text, truth};
-use super::{Errors, complain, format, immutable, labels, one_of, percent, typed};
+use super::{
+    Errors, all_nonnegative, complain, conditions, format, immutable, labels, one_of, percent, typed,
+};
 
 const SPEC: Path<'_> = Path::root("spec");
 
 /// The highest priority that is not the system's own.
 const HIGHEST: i64 = 1_000_000_000;
+
+/// What a controller reports of a `PodDisruptionBudget`.
+pub(super) fn disruption_budget_status(_old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
+    let (status, path) = (&new["status"], Path::root("status"));
+    conditions::check(status, &path.child("conditions"), errors);
+    let numbers = ["disruptionsAllowed", "currentHealthy", "desiredHealthy", "expectedPods"];
+    all_nonnegative(status, &numbers, &path, errors);
+}
+
+/// A selector as upstream shows it within its own types.
+fn shown_selector(spec: &Value, errors: &mut Errors) -> String {
+    let selector = spec.get("selector").filter(|selector| !selector.is_null());
+    let selector = selector.and_then(|selector| typed::<LabelSelector>(selector, errors));
+    selector.map_or_else(|| "null".to_owned(), |selector| labels::shown(&selector).to_string())
+}
 
 /// A new `PodDisruptionBudget`.
 pub(super) fn disruption_budget(budget: &Value, _rules: &Rules, errors: &mut Errors) {
@@ -20,7 +37,7 @@ pub(super) fn disruption_budget(budget: &Value, _rules: &Rules, errors: &mut Err
         let rule = "minAvailable and maxUnavailable cannot be both set";
         let shown = internal(&[
             ("MinAvailable", raw(&spec.get("minAvailable"))),
-            ("Selector", raw(&spec.get("selector"))),
+            ("Selector", shown_selector(spec, errors)),
             ("MaxUnavailable", raw(&spec.get("maxUnavailable"))),
             ("UnhealthyPodEvictionPolicy", raw(&spec.get("unhealthyPodEvictionPolicy"))),
         ]);

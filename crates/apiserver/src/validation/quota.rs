@@ -229,22 +229,23 @@ fn limit_names(limit: &Value, kind: &str, path: &Path<'_>, errors: &mut Errors) 
 fn limit_amounts(limit: &Value, kind: &str, name: &str, path: &Path<'_>, errors: &mut Errors) {
     let amount = |field: &str| {
         let hidden = kind == "Pod" && field.starts_with("default");
-        let amount = limit.get(field).and_then(|list| list.get(name)).filter(|_| !hidden)?;
-        amount.as_str()?.parse::<Quantity>().ok()
+        let text = limit.get(field).and_then(|list| list.get(name)).filter(|_| !hidden)?.as_str()?;
+        Some(Amount { text, quantity: text.parse().ok()? })
     };
     let (min, max) = (amount("min"), amount("max"));
     let (default, request) = (amount("default"), amount("defaultRequest"));
-    let mut over = |low: Option<Quantity>,
-                    high: Option<Quantity>,
+    let mut over = |low: Option<Amount<'_>>,
+                    high: Option<Amount<'_>>,
                     field: &str,
-                    bad: Option<Quantity>,
+                    bad: Option<Amount<'_>>,
                     words: [&str; 2]| {
         if let (Some(low), Some(high), Some(bad)) = (low, high, bad)
-            && low > high
+            && low.quantity > high.quantity
         {
-            let rule = format!("{} value {low} is greater than {} value {high}", words[0], words[1]);
+            let rule =
+                format!("{} value {} is greater than {} value {}", words[0], low.text, words[1], high.text);
             let path = format!("{}", path.child(field).key(name));
-            errors.push(FieldError::invalid(path, bad.to_string(), rule));
+            errors.push(FieldError::invalid(path, bad.text, rule));
         }
     };
     over(min, max, "min", min, ["min", "max"]);
@@ -256,26 +257,37 @@ fn limit_amounts(limit: &Value, kind: &str, name: &str, path: &Path<'_>, errors:
     ratio(amount("maxLimitRequestRatio"), min, max, &path.child("maxLimitRequestRatio").key(name), errors);
     if let (Some(default), Some(request)) = (default, request)
         && !overcommit_allowed(name)
-        && default != request
+        && default.quantity != request.quantity
     {
-        let rule = format!("default value {default} must equal to defaultRequest value {request} in {name}");
+        let rule = format!(
+            "default value {} must equal to defaultRequest value {} in {name}",
+            default.text, request.text
+        );
         let path = path.child("defaultRequest");
-        errors.push(FieldError::invalid(path.key(name), request.to_string(), rule));
+        errors.push(FieldError::invalid(path.key(name), request.text, rule));
     }
 }
 
+/// An amount, and how it was written: that is how it is shown.
+#[derive(Clone, Copy)]
+struct Amount<'a> {
+    text: &'a str,
+    quantity: Quantity,
+}
+
 fn ratio(
-    ratio: Option<Quantity>,
-    min: Option<Quantity>,
-    max: Option<Quantity>,
+    ratio: Option<Amount<'_>>,
+    min: Option<Amount<'_>>,
+    max: Option<Amount<'_>>,
     path: &Path<'_>,
     errors: &mut Errors,
 ) {
-    let Some(ratio) = ratio else { return };
+    let Some(Amount { text, quantity: ratio }) = ratio else { return };
     if ratio < Quantity::from_units(1) {
-        errors.push(FieldError::invalid(path, ratio.to_string(), format!("ratio {ratio} is less than 1")));
+        errors.push(FieldError::invalid(path, text, format!("ratio {text} is less than 1")));
     }
     let (Some(min), Some(max)) = (min, max) else { return };
+    let (min, max) = (min.quantity, max.quantity);
     // Thousandths of all three are kept where they fit into 64 bits, as there.
     let milli = [ratio, min, max].map(Quantity::milli);
     #[expect(clippy::cast_precision_loss, reason = "a quotient of the two is only compared and shown")]
@@ -286,7 +298,7 @@ fn ratio(
         (ratio as f64, max as f64 / min as f64)
     };
     if quotient.0 > quotient.1 {
-        let rule = format!("ratio {ratio} is greater than max/min = {:.6}", quotient.1);
-        errors.push(FieldError::invalid(path, ratio.to_string(), rule));
+        let rule = format!("ratio {text} is greater than max/min = {:.6}", quotient.1);
+        errors.push(FieldError::invalid(path, text, rule));
     }
 }

@@ -52,11 +52,11 @@ pub(super) fn of_quota(name: &str, path: &Path<'_>, errors: &mut Errors) {
 pub(super) fn amount(name: &str, amount: &str, path: &Path<'_>, errors: &mut Errors) {
     let Ok(quantity) = amount.parse::<Quantity>() else { return };
     if quantity.is_negative() {
-        errors.push(FieldError::invalid(path, quantity.to_string(), "must be greater than or equal to 0"));
+        errors.push(FieldError::invalid(path, amount, "must be greater than or equal to 0"));
     }
     let is_whole = quantity.units().is_ok_and(|units| Quantity::from_units(units) == quantity);
     if comes_whole(name) && !is_whole {
-        errors.push(FieldError::invalid(path, quantity.to_string(), "must be an integer"));
+        errors.push(FieldError::invalid(path, amount, "must be an integer"));
     }
 }
 

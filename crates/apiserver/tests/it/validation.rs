@@ -1,5 +1,6 @@
 //! What is refused, in which words: what kube-apiserver 1.36.4 answered to the same objects.
 
+use plumb_apischema::{Schema, json};
 use plumb_apiserver::defaults;
 use plumb_apiserver::validation::{self, Kind};
 use plumb_resize::field::FieldError;
@@ -34,8 +35,12 @@ fn kind(case: &Value) -> Kind<'_> {
 }
 
 fn complete(case: &Value, object: &Value) -> Value {
-    let mut object = object.clone();
     let kind = kind(case);
+    let schema = Schema::builtin();
+    let known = schema.kind(kind.group, text(case, "version"), kind.kind).expect("a kind of the table");
+    // What could not have come in is put before the rules as it is.
+    let decoded = json::decode_value(schema, known, object.clone());
+    let mut object = decoded.map_or_else(|_| object.clone(), |decoded| decoded.value);
     defaults::apply(kind.group, text(case, "version"), kind.kind, &mut object, &Rules::v1_36());
     object
 }

@@ -45,6 +45,9 @@ struct Arguments {
     /// Stop after so many different findings.
     #[arg(long, default_value_t = 20)]
     findings: usize,
+    /// Take this kept difference for one that is not listed, to see what it covers; may be given several times.
+    #[arg(long)]
+    question: Vec<String>,
     /// Play the cases in this file, one a line, instead of making cases up.
     #[arg(long)]
     replay: Option<PathBuf>,
@@ -72,7 +75,7 @@ fn perform(arguments: Arguments) -> Result<bool, Error> {
             subject: client(Some(arguments.subject)).await?,
             namespace: arguments.namespace,
         };
-        let kept = Kept::read()?;
+        let kept = Kept::read()?.without(&arguments.question);
         if let Some(path) = arguments.replay {
             return replay_all(&servers, &kept, &path).await;
         }

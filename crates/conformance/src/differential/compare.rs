@@ -104,6 +104,33 @@ fn refusals(found: &mut Vec<Difference>, reference: Side<'_>, subject: Side<'_>)
     }
 }
 
+/// Whether two refusals have the same causes in the same order, but for those about one map or about the resources of
+/// one container: the reference reads maps in an order of its own choice each time.
+pub(super) fn ordered_alike(reference: Side<'_>, subject: Side<'_>) -> bool {
+    let causes = |(answer, mask): Side<'_>| {
+        let causes = answer.body["details"]["causes"].as_array().into_iter().flatten();
+        let text = |cause: &Value, field: &str| mask.text(cause[field].as_str().unwrap_or_default());
+        let mut causes: Vec<(String, String)> =
+            causes.map(|cause| (text(cause, "field"), text(cause, "message"))).collect();
+        for run in causes.chunk_by_mut(|one, other| holder(&one.0) == holder(&other.0)) {
+            run.sort_unstable();
+        }
+        causes
+    };
+    causes(reference) == causes(subject)
+}
+
+/// What a path is about: the map that its key is in, or the resources of a container.
+fn holder(path: &str) -> &str {
+    if let Some(place) = path.find(".resources") {
+        return &path[..place];
+    }
+    let key = path
+        .match_indices('[')
+        .find(|(place, _)| !path[place + 1..].starts_with(|letter: char| letter.is_ascii_digit()));
+    key.map_or(path, |(place, _)| &path[..place])
+}
+
 /// Compares lists of things that stand somewhere: what is only in one, and if nothing is, whether the order is the
 /// same.
 fn lists(

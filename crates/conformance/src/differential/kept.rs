@@ -55,6 +55,13 @@ impl Kept {
         serde_saphyr::from_str(LIST).map(Self).map_err(|source| Error::List(source.to_string()))
     }
 
+    /// The list without some entries.
+    #[must_use]
+    pub fn without(mut self, names: &[String]) -> Self {
+        self.0.retain(|listed| !names.contains(&listed.name));
+        self
+    }
+
     /// Every entry.
     pub fn all(&self) -> &[Listed] {
         &self.0

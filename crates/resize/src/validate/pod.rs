@@ -1,6 +1,6 @@
 //! The rules that a pod keeps by itself, whether it is new or changed.
 
-use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, PodSpec, ResourceRequirements};
 
 use super::policy::PolicyRules;
 use super::values::ValueRules;
@@ -10,51 +10,85 @@ use crate::field::FieldError;
 ///
 /// `stored` is the pod as it was, if there was one: what it already got away with is tolerated.
 pub fn pod(new: &Pod, stored: Option<&Pod>) -> Vec<FieldError> {
-    let Some(new) = &new.spec else { return vec![FieldError::required("spec", "")] };
-    spec(new, stored.and_then(|pod| pod.spec.as_ref()))
-}
-
-/// The same for the spec of a pod, or of a pod that is yet to be made from a template. Paths begin with `spec`.
-pub fn spec(spec: &PodSpec, stored: Option<&PodSpec>) -> Vec<FieldError> {
-    let values = ValueRules::of(spec, stored);
-    let policies = PolicyRules::of(spec, stored);
+    let Some(spec) = &new.spec else { return vec![FieldError::required("spec", "")] };
     let mut errors = Vec::new();
+    let rules = SpecRules::of(spec, stored.and_then(|pod| pod.spec.as_ref()), "spec");
     for (i, container) in spec.containers.iter().enumerate() {
         let path = format!("spec.containers[{i}]");
-        values.container(container.resources.as_ref(), &path, &mut errors);
-        policies.container(container.resize_policy.as_deref(), &path, &mut errors);
+        rules.container(container.resources.as_ref(), container.resize_policy.as_deref(), &path, &mut errors);
     }
     for (i, container) in spec.init_containers.iter().flatten().enumerate() {
         let path = format!("spec.initContainers[{i}]");
-        values.container(container.resources.as_ref(), &path, &mut errors);
-        policies.container(container.resize_policy.as_deref(), &path, &mut errors);
-        policies.init_container(container, &path, &mut errors);
+        rules.container(container.resources.as_ref(), container.resize_policy.as_deref(), &path, &mut errors);
+        rules.init_container(container, &path, &mut errors);
     }
-    ephemeral_containers(spec, &values, &policies, &mut errors);
-    values.pod_level(spec, &mut errors);
-    values.overhead(spec, &mut errors);
+    for (i, container) in spec.ephemeral_containers.iter().flatten().enumerate() {
+        let path = format!("spec.ephemeralContainers[{i}]");
+        let (resources, policies) = (container.resources.as_ref(), container.resize_policy.as_deref());
+        rules.container(resources, policies, &path, &mut errors);
+        nothing_for_ephemeral(resources, policies, &path, &mut errors);
+    }
+    rules.pod_level(&mut errors);
+    rules.overhead(&mut errors);
     errors
 }
 
+/// The rules for the resources and resize policies of one spec, of a pod or of a template.
+///
+/// Whoever checks a whole pod asks them in between its own rules, each where kube-apiserver does, since that decides
+/// the order of the causes in a refusal.
+pub struct SpecRules<'a> {
+    spec: &'a PodSpec,
+    values: ValueRules<'a>,
+    policies: PolicyRules,
+}
+
+impl<'a> SpecRules<'a> {
+    /// The rules for a spec that stands at `path`. What the stored one already got away with is tolerated.
+    pub fn of(spec: &'a PodSpec, stored: Option<&PodSpec>, path: &str) -> Self {
+        Self { spec, values: ValueRules::of(spec, stored, path), policies: PolicyRules::of(spec, stored) }
+    }
+
+    /// Checks the resources and policies of a container of any sort.
+    pub fn container(
+        &self,
+        resources: Option<&ResourceRequirements>,
+        policies: Option<&[ContainerResizePolicy]>,
+        path: &str,
+        errors: &mut Vec<FieldError>,
+    ) {
+        self.values.container(resources, path, errors);
+        self.policies.container(policies, path, errors);
+    }
+
+    /// Checks what is asked of the policies of init containers besides.
+    pub fn init_container(&self, container: &Container, path: &str, errors: &mut Vec<FieldError>) {
+        self.policies.init_container(container, path, errors);
+    }
+
+    /// Checks what the pod asks for as a whole.
+    pub fn pod_level(&self, errors: &mut Vec<FieldError>) {
+        self.values.pod_level(self.spec, errors);
+    }
+
+    /// Checks what running the pod costs on top of its containers.
+    pub fn overhead(&self, errors: &mut Vec<FieldError>) {
+        self.values.overhead(self.spec, errors);
+    }
+}
+
 /// A container that is added to look into a pod takes what room there is, and keeps none for itself.
-fn ephemeral_containers(
-    spec: &PodSpec,
-    values: &ValueRules<'_>,
-    policies: &PolicyRules,
+fn nothing_for_ephemeral(
+    resources: Option<&ResourceRequirements>,
+    policies: Option<&[ContainerResizePolicy]>,
+    path: &str,
     errors: &mut Vec<FieldError>,
 ) {
-    for (i, container) in spec.ephemeral_containers.iter().flatten().enumerate() {
-        let path = format!("spec.ephemeralContainers[{i}]");
-        values.container(container.resources.as_ref(), &path, errors);
-        policies.container(container.resize_policy.as_deref(), &path, errors);
-        let resources = container.resources.as_ref();
-        let has_resources = resources.is_some_and(|own| *own != ResourceRequirements::default());
-        let has_policies = container.resize_policy.as_ref().is_some_and(|own| !own.is_empty());
-        for (field, set) in [("resources", has_resources), ("resizePolicy", has_policies)] {
-            if set {
-                let rule = "cannot be set for an Ephemeral Container";
-                errors.push(FieldError::forbidden(format!("{path}.{field}"), rule));
-            }
+    let has_resources = resources.is_some_and(|own| *own != ResourceRequirements::default());
+    for (field, set) in [("resources", has_resources), ("resizePolicy", policies.is_some())] {
+        if set {
+            let rule = "cannot be set for an Ephemeral Container";
+            errors.push(FieldError::forbidden(format!("{path}.{field}"), rule));
         }
     }
 }

@@ -1,5 +1,6 @@
 //! How the template of a Job may change.
 
+use plumb_apischema::{Schema, semantic};
 use plumb_resize::rules::{JobTemplate, Rules};
 use serde_json::{Map, Value};
 
@@ -21,10 +22,19 @@ pub(super) fn template(old: &Value, new: &Value, rules: &Rules, errors: &mut Err
     }
     if waits && rules.job_template == JobTemplate::MutableWhileSuspended {
         take_resources(&mut before, after);
-        immutable(before.get("spec"), after.get("spec"), &SPEC.child("template.spec"), errors);
-    } else {
+        if !means_the_same(&["template", "spec"], &before["spec"], &after["spec"]) {
+            immutable(before.get("spec"), after.get("spec"), &SPEC.child("template.spec"), errors);
+        }
+    } else if !means_the_same(&["template"], &before, after) {
         immutable(Some(&before), Some(after), &path, errors);
     }
+}
+
+/// Whether two templates, or parts of them, mean the same.
+fn means_the_same(part: &[&str], one: &Value, other: &Value) -> bool {
+    let schema = Schema::builtin();
+    let part = schema.kind("", "v1", "PodTemplate").and_then(|kind| schema.field_at(kind.body, part));
+    part.map_or(one == other, |part| semantic::equal(schema, part.ty, one, other))
 }
 
 /// Whether a Job is suspended, and no pod of it runs or is on its way.

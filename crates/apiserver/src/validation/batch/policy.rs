@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::super::json::{int, internal, is_empty, list, raw, raw_list, text};
 use super::super::{Errors, all_nonnegative, complain, format};
-use super::is_indexed;
+use super::{indexes, is_indexed};
 
 /// Which failures of pods count, and which end the Job.
 pub(super) fn failure(
@@ -82,7 +82,7 @@ pub(super) fn success(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mu
             errors.push(FieldError::required(path, text));
         }
         let indexes = rule.get("succeededIndexes").and_then(Value::as_str);
-        let counted = indexes.map(|indexes| count_indexes(indexes, completions));
+        let counted = indexes.map(|indexes| indexes::count(indexes, completions));
         if let (Some(indexes), Some(Err(why))) = (indexes, &counted) {
             let text = format!("error parsing succeededIndexes: {why}");
             errors.push(FieldError::invalid(path.child("succeededIndexes"), indexes, text));
@@ -103,38 +103,6 @@ pub(super) fn success(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mu
             errors.push(FieldError::invalid(path.child("succeededCount"), count, text));
         }
     }
-}
-
-/// How many indexes a text such as `0-2,5` names.
-fn count_indexes(text: &str, completions: i64) -> Result<i64, String> {
-    let mut total = 0;
-    let mut last: Option<i64> = None;
-    for interval in text.split(',').filter(|_| !text.is_empty()) {
-        let ends: Vec<&str> = interval.split('-').collect();
-        if ends.len() > 2 {
-            return Err(format!(
-                "the fragment {interval:?} violates the requirement that an index interval can have at most two \
-                 parts separated by '-'"
-            ));
-        }
-        let number = |end: &str| match end.parse::<i64>() {
-            Err(_) => Err(format!("cannot convert string to integer for index: {end:?}")),
-            Ok(number) if number >= completions => Err(format!("too large index: {end:?}")),
-            Ok(number) => Ok(number),
-        };
-        let order = |one: i64, other: i64| format!("non-increasing order, previous: {one}, current: {other}");
-        let first = number(ends[0])?;
-        let end = ends.get(1).map_or(Ok(first), |end| number(end))?;
-        if ends.len() > 1 && first >= end {
-            return Err(order(first, end));
-        }
-        if let Some(last) = last.filter(|last| *last >= first) {
-            return Err(order(last, first));
-        }
-        total += end - first + 1;
-        last = Some(end);
-    }
-    Ok(total)
 }
 
 fn exit_codes(codes: &Value, template: Option<&PodTemplateSpec>, path: &Path<'_>, errors: &mut Errors) {

@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, PodSpec};
 use plumb_resize::field::{FieldError, Path};
+use plumb_resize::validate::SpecRules;
 use serde::Deserialize;
 
 use super::super::format;
@@ -22,10 +23,21 @@ pub(super) enum VolumeKind {
     Other,
 }
 
+/// What is around a container, as far as its rules depend on it.
+pub(super) struct Around<'a> {
+    /// The spec that it is in.
+    pub(super) spec: &'a PodSpec,
+    /// The volumes that it may mount.
+    pub(super) volumes: &'a Volumes<'a>,
+    /// The rules for what it asks for.
+    pub(super) resources: &'a SpecRules<'a>,
+}
+
 const ONLY_SIDECARS: &str = "may not be set for init containers without restartPolicy=Always";
 
 /// The containers that run while the pod does.
-pub(super) fn main(spec: &PodSpec, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn main(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let spec = around.spec;
     if spec.containers.is_empty() {
         errors.push(FieldError::required(path, ""));
         return;
@@ -33,7 +45,7 @@ pub(super) fn main(spec: &PodSpec, volumes: &Volumes<'_>, path: &Path<'_>, error
     let mut names = BTreeSet::new();
     for (i, container) in spec.containers.iter().enumerate() {
         let path = path.index(i);
-        common(spec, container, volumes, &path, errors);
+        common(around, container, &path, errors);
         if !names.insert(container.name.as_str()) {
             errors.push(FieldError::duplicate(path.child("name"), &container.name));
         }
@@ -44,11 +56,12 @@ pub(super) fn main(spec: &PodSpec, volumes: &Volumes<'_>, path: &Path<'_>, error
 }
 
 /// The containers that run before them, and the sidecars among these.
-pub(super) fn init(spec: &PodSpec, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn init(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let spec = around.spec;
     let mut names: BTreeSet<&str> = spec.containers.iter().map(|container| container.name.as_str()).collect();
     for (i, container) in spec.init_containers.iter().flatten().enumerate() {
         let own = path.index(i);
-        common(spec, container, volumes, &own, errors);
+        common(around, container, &own, errors);
         match container.restart_policy {
             None if has_rules(container) => errors.push(rules_need_a_policy(&own)),
             None => {}
@@ -75,18 +88,20 @@ pub(super) fn init(spec: &PodSpec, volumes: &Volumes<'_>, path: &Path<'_>, error
                 }
             }
         }
+        around.resources.init_container(container, &own.to_string(), errors);
     }
 }
 
 /// The containers that somebody added to look at a running pod.
-pub(super) fn ephemeral(spec: &PodSpec, volumes: &Volumes<'_>, path: &Path<'_>, errors: &mut Errors) {
+pub(super) fn ephemeral(around: &Around<'_>, path: &Path<'_>, errors: &mut Errors) {
+    let spec = around.spec;
     let others = || spec.containers.iter().chain(spec.init_containers.iter().flatten());
     let mut names: BTreeSet<&str> = others().map(|container| container.name.as_str()).collect();
     for (i, ephemeral) in spec.ephemeral_containers.iter().flatten().enumerate() {
         let path = path.index(i);
         let container = as_container(ephemeral);
         if let Some(container) = &container {
-            common(spec, container, volumes, &path, errors);
+            common(around, container, &path, errors);
             trimmed_image(container, &path, errors);
         }
         if !names.insert(&ephemeral.name) {
@@ -127,13 +142,7 @@ pub(super) fn trimmed_image(container: &Container, path: &Path<'_>, errors: &mut
 }
 
 /// What is asked of every container.
-fn common(
-    spec: &PodSpec,
-    container: &Container,
-    volumes: &Volumes<'_>,
-    path: &Path<'_>,
-    errors: &mut Errors,
-) {
+fn common(around: &Around<'_>, container: &Container, path: &Path<'_>, errors: &mut Errors) {
     if container.name.is_empty() {
         errors.push(FieldError::required(path.child("name"), ""));
     } else {
@@ -151,10 +160,12 @@ fn common(
     ports::check(container.ports.as_deref().unwrap_or_default(), &path.child("ports"), errors);
     environment::variables(container, path, errors);
     environment::sources(container, path, errors);
-    mounts::mounts(container, volumes, &path.child("volumeMounts"), errors);
-    mounts::devices(container, volumes, &path.child("volumeDevices"), errors);
+    mounts::mounts(container, around.volumes, &path.child("volumeMounts"), errors);
+    mounts::devices(container, around.volumes, &path.child("volumeDevices"), errors);
     pull_policy(container.image_pull_policy.as_deref(), &path.child("imagePullPolicy"), errors);
-    security::of_container(spec, container, &path.child("securityContext"), errors);
+    let (resources, policies) = (container.resources.as_ref(), container.resize_policy.as_deref());
+    around.resources.container(resources, policies, &path.to_string(), errors);
+    security::of_container(around.spec, container, &path.child("securityContext"), errors);
 }
 
 /// When an image is pulled.

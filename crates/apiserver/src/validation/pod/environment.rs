@@ -247,9 +247,9 @@ pub(super) fn resource_field(
     if divisor.is_zero() {
         return;
     }
-    let text = divisor.to_string();
+    let text = field.divisor.as_ref().map(|divisor| divisor.0.trim()).unwrap_or_default();
     let (allowed, name) = match resource {
-        "limits.cpu" | "requests.cpu" if ["1m", "1"].contains(&text.as_str()) => return,
+        "limits.cpu" | "requests.cpu" if ["1m", "1"].contains(&text) => return,
         "limits.cpu" | "requests.cpu" => ("1m and 1", "cpu"),
         _ if SIZES.split(", ").any(|size| size == text) => return,
         "limits.memory" | "requests.memory" => (SIZES, "memory"),

@@ -10,7 +10,7 @@ use plumb_resize::field::{BadValue, FieldError, Path};
 use super::super::Errors;
 use super::super::format;
 use super::super::json::{internal, raw};
-use super::{Scope, container, files};
+use super::{Scope, container, files, windows};
 
 const PROFILES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 const SYSCTL: &str = "^([a-z0-9]([-_a-z0-9]*[a-z0-9])?[\\./])*[a-z0-9]([-_a-z0-9]*[a-z0-9])?$";
@@ -55,6 +55,7 @@ pub(super) fn of_container(spec: &PodSpec, container: &Container, path: &Path<'_
             errors.push(FieldError::invalid(path, shown_context(context), rule));
         }
     }
+    windows::options(context.windows_options.as_ref(), &path.child("windowsOptions"), errors);
     app_armor(context.app_armor_profile.as_ref(), &path.child("appArmorProfile"), errors);
 }
 
@@ -72,9 +73,15 @@ pub(super) fn of_pod(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors:
         errors.push(FieldError::invalid(path.child("shareProcessNamespace"), true, rule));
     }
     sysctls(spec, context, scope.tolerates_sysctls(), &path.child("sysctls"), errors);
-    policies(context, scope.old, path, errors);
+    let change = context.fs_group_change_policy.as_deref();
+    policy(change, &["Always", "OnRootMismatch"], &path.child("fsGroupChangePolicy"), errors);
     seccomp(context.seccomp_profile.as_ref(), &path.child("seccompProfile"), errors);
+    windows::options(context.windows_options.as_ref(), &path.child("windowsOptions"), errors);
     app_armor(context.app_armor_profile.as_ref(), &path.child("appArmorProfile"), errors);
+    let groups = context.supplemental_groups_policy.as_deref();
+    policy(groups, &["Merge", "Strict"], &path.child("supplementalGroupsPolicy"), errors);
+    let change = context.se_linux_change_policy.as_deref();
+    policy(change, relabeling(scope.old), &path.child("seLinuxChangePolicy"), errors);
 }
 
 /// A security context as messages show it.
@@ -133,20 +140,17 @@ fn shown_profile(profile: Option<(&String, &Option<String>)>) -> String {
     )
 }
 
-fn policies(context: &PodSecurityContext, old: Option<&PodSpec>, path: &Path<'_>, errors: &mut Errors) {
-    // Volumes are not mounted with labels yet, so that only pods which already ask for it may.
-    let mounted =
-        old.and_then(|old| old.security_context.as_ref()?.se_linux_change_policy.as_ref()).is_some();
-    let by_volume: &[&str] = if mounted { &["MountOption", "Recursive"] } else { &["Recursive"] };
-    for (field, policy, supported) in [
-        ("fsGroupChangePolicy", &context.fs_group_change_policy, &["Always", "OnRootMismatch"][..]),
-        ("supplementalGroupsPolicy", &context.supplemental_groups_policy, &["Merge", "Strict"]),
-        ("seLinuxChangePolicy", &context.se_linux_change_policy, by_volume),
-    ] {
-        if let Some(policy) = policy.as_deref().filter(|policy| !supported.contains(policy)) {
-            errors.push(FieldError::not_supported(path.child(field), policy, supported));
-        }
+fn policy(policy: Option<&str>, supported: &[&str], path: &Path<'_>, errors: &mut Errors) {
+    if let Some(policy) = policy.filter(|policy| !supported.contains(policy)) {
+        errors.push(FieldError::not_supported(path, policy, supported));
     }
+}
+
+/// How volumes may get the labels of a pod. They are not mounted with labels yet, so that only pods which already ask
+/// for it may.
+fn relabeling(old: Option<&PodSpec>) -> &'static [&'static str] {
+    let asked = old.and_then(|old| old.security_context.as_ref()?.se_linux_change_policy.as_ref());
+    if asked.is_some() { &["MountOption", "Recursive"] } else { &["Recursive"] }
 }
 
 /// A pod with users of its own shares no namespace with the host.

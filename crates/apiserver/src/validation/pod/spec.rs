@@ -2,10 +2,11 @@
 
 use k8s_openapi::api::core::v1::PodSpec;
 use plumb_resize::field::{FieldError, Path};
-use plumb_resize::validate;
+use plumb_resize::validate::SpecRules;
 
 use super::super::{Errors, complain, format, labels, one_of};
-use super::{Scope, container, environment, network, ports, resources, scheduling, security, system, volume};
+use super::container::{self, Around};
+use super::{Scope, environment, network, ports, resources, scheduling, security, system, volume};
 
 /// Checks a spec, in the order in which kube-apiserver does.
 pub(super) fn check(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
@@ -14,10 +15,12 @@ pub(super) fn check(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: 
     }
     let volumes = volume::check(spec, scope, &path.child("volumes"), errors);
     claims(spec, scope, path, errors);
-    container::main(spec, &volumes, &path.child("containers"), errors);
-    container::init(spec, &volumes, &path.child("initContainers"), errors);
-    container::ephemeral(spec, &volumes, &path.child("ephemeralContainers"), errors);
-    amounts(spec, scope, path, errors);
+    let resources = SpecRules::of(spec, scope.old, &path.to_string());
+    let around = Around { spec, volumes: &volumes, resources: &resources };
+    container::main(&around, &path.child("containers"), errors);
+    container::init(&around, &path.child("initContainers"), errors);
+    container::ephemeral(&around, &path.child("ephemeralContainers"), errors);
+    resources.pod_level(errors);
     ports::on_the_host_network(spec, scope.is_pod, path, errors);
     let restart_policies = ["Always", "OnFailure", "Never"];
     one_of(spec.restart_policy.as_deref(), &restart_policies, &path.child("restartPolicy"), errors);
@@ -44,7 +47,9 @@ pub(super) fn check(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: 
     scheduling::tolerations(tolerations, &path.child("tolerations"), errors);
     network::host_aliases(spec, &path.child("hostAliases"), errors);
     priorities(spec, path, errors);
+    resources.overhead(errors);
     system::check(spec, path, errors);
+    scheduling_group(spec, path, errors);
     environment::file_volumes(spec, path, errors);
 }
 
@@ -70,20 +75,6 @@ pub(super) fn only_for_pods(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors
     for (i, container) in spec.init_containers.iter().flatten().enumerate() {
         container::trimmed_image(container, &path.child("initContainers").index(i), errors);
     }
-}
-
-/// The amounts of resources and the resize policies, which are asked of the rules of a resize. Those know
-/// of one place for a spec only.
-fn amounts(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
-    let mut found = validate::spec(spec, scope.old);
-    if !scope.is_pod {
-        for error in &mut found {
-            if let Some(rest) = error.path.strip_prefix("spec") {
-                error.path = format!("{path}{rest}");
-            }
-        }
-    }
-    errors.extend(found);
 }
 
 fn claims(spec: &PodSpec, scope: &Scope<'_>, path: &Path<'_>, errors: &mut Errors) {
@@ -129,13 +120,15 @@ fn priorities(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
         let policies = ["PreemptLowerPriority", "Never"];
         one_of(spec.preemption_policy.as_deref(), &policies, &path.child("preemptionPolicy"), errors);
     }
-    if let Some(group) = &spec.scheduling_group {
-        let path = path.child("schedulingGroup");
-        if let Some(name) = group.pod_group_name.as_deref() {
-            complain(errors, &path.child("podGroupName"), name, format::dns_subdomain(name));
-        } else {
-            let rule = "must specify one of: `podGroupName`";
-            errors.push(FieldError::invalid(path.child("podGroupName"), None::<&str>, rule));
-        }
+}
+
+fn scheduling_group(spec: &PodSpec, path: &Path<'_>, errors: &mut Errors) {
+    let Some(group) = &spec.scheduling_group else { return };
+    let path = path.child("schedulingGroup");
+    if let Some(name) = group.pod_group_name.as_deref() {
+        complain(errors, &path.child("podGroupName"), name, format::dns_subdomain(name));
+    } else {
+        let rule = "must specify one of: `podGroupName`";
+        errors.push(FieldError::invalid(path.child("podGroupName"), None::<&str>, rule));
     }
 }

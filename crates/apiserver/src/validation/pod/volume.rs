@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{HostPathVolumeSource, KeyToPath, PodSpec, Volum
 use plumb_resize::Quantity;
 use plumb_resize::field::{FieldError, Path};
 
-use super::super::{Errors, complain, format, storage};
+use super::super::{Errors, claim, complain, format, storage};
 use super::container::{VolumeKind, Volumes, pull_policy};
 use super::{Scope, files, projected, remote};
 
@@ -235,7 +235,7 @@ fn ephemeral(volume: &Volume, pod: Option<&str>, path: &Path<'_>, errors: &mut E
         errors.push(FieldError::required(template_path, ""));
         return;
     };
-    storage::claim_spec(&template.spec, &template_path.child("spec"), errors);
+    claim::spec(&template.spec, &template_path.child("spec"), errors);
     if let Some(pod) = pod.filter(|_| !volume.name.is_empty()) {
         let claim = format!("{pod}-{}", volume.name);
         for complaint in format::dns_subdomain(&claim) {

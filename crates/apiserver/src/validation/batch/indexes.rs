@@ -1,0 +1,74 @@
+//! The indexes of a Job's pods, written as intervals: `0-2,5`.
+
+/// How many indexes a text names, all of them below the number of completions.
+pub(super) fn count(text: &str, completions: i64) -> Result<i64, String> {
+    let mut total = 0;
+    let mut last: Option<i64> = None;
+    for written in text.split(',').filter(|_| !text.is_empty()) {
+        let (first, end) = interval(written, completions)?;
+        if let Some(last) = last.filter(|last| *last >= first) {
+            return Err(order(last, first));
+        }
+        total += end - first + 1;
+        last = Some(end);
+    }
+    Ok(total)
+}
+
+fn interval(written: &str, completions: i64) -> Result<(i64, i64), String> {
+    let ends: Vec<&str> = written.split('-').collect();
+    if ends.len() > 2 {
+        return Err(format!(
+            "the fragment {written:?} violates the requirement that an index interval can have at most two \
+             parts separated by '-'"
+        ));
+    }
+    let number = |end: &str| match end.parse::<i64>() {
+        Err(_) => Err(format!("cannot convert string to integer for index: {end:?}")),
+        Ok(number) if number >= completions => Err(format!("too large index: {end:?}")),
+        Ok(number) => Ok(number),
+    };
+    let first = number(ends[0])?;
+    let end = ends.get(1).map_or(Ok(first), |end| number(end))?;
+    if ends.len() > 1 && first >= end {
+        return Err(order(first, end));
+    }
+    Ok((first, end))
+}
+
+fn order(one: i64, other: i64) -> String {
+    format!("non-increasing order, previous: {one}, current: {other}")
+}
+
+/// The first index that stands in both of two texts; what cannot be read is passed over, since it is told elsewhere.
+pub(super) fn overlap(one: &str, other: &str, completions: i64) -> Option<i64> {
+    let read = |text: &str| -> Vec<(i64, i64)> {
+        text.split(',').filter_map(|written| interval(written, completions).ok()).collect()
+    };
+    let (one, other) = (read(one), read(other));
+    let (mut here, mut there) = (one.iter().peekable(), other.iter().peekable());
+    while let (Some((first, end)), Some((other_first, other_end))) = (here.peek(), there.peek()) {
+        if first <= other_end && other_first <= end {
+            return Some(*first.max(other_first));
+        }
+        if first <= other_first {
+            here.next();
+        } else {
+            there.next();
+        }
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn intervals_overlap_at_their_first_common_index() {
+        assert_eq!(overlap("0-2,5", "3,4", 9), None);
+        assert_eq!(overlap("0-2,5", "4-6", 9), Some(5));
+        assert_eq!(overlap("x,1", "1", 9), Some(1));
+        assert_eq!(overlap("", "", 9), None);
+    }
+}

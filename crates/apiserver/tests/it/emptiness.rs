@@ -1,0 +1,73 @@
+//! What was sent empty: the rules see it, the store does not.
+
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::door::Door;
+
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/default/deployments";
+
+fn deployment(name: &str, spec: &Value) -> Value {
+    json!({ "metadata": { "name": name }, "spec": {
+        "selector": { "matchLabels": { "a": "b" } },
+        "template": { "metadata": { "labels": { "a": "b" } }, "spec": spec },
+    }})
+}
+
+#[tokio::test]
+async fn a_rule_that_asks_whether_anything_was_sent_is_told_of_an_empty_list() {
+    let door = Door::open(Rules::v1_36());
+    let containers = json!([{ "name": "a", "image": "b" }]);
+    let target = json!({ "apiVersion": "apps/v1", "kind": "Deployment", "name": "a" });
+    let table = [
+        (
+            DEPLOYMENTS,
+            deployment("a", &json!({ "containers": containers, "resources": { "claims": [] } })),
+            "spec.template.spec.resources.claims: Forbidden: claims may not be set for Resources at pod-level",
+        ),
+        (
+            "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers",
+            json!({ "metadata": { "name": "a" }, "spec": {
+                "maxReplicas": 2, "scaleTargetRef": target, "behavior": { "scaleDown": { "policies": [] } },
+            }}),
+            "spec.behavior.scaleDown.policies: Required value: must specify at least one Policy",
+        ),
+        (
+            "/api/v1/namespaces/default/pods",
+            json!({ "metadata": { "name": "a" }, "spec": { "containers": containers, "overhead": {} } }),
+            "pod rejected: Pod Overhead set without corresponding RuntimeClass defined Overhead",
+        ),
+    ];
+    for (path, body, expected) in table {
+        let (_, _, message) = door.post(path, &body).await.refused();
+        assert!(message.ends_with(expected), "{message}");
+    }
+}
+
+#[tokio::test]
+async fn what_is_empty_is_not_stored_and_changes_nothing() {
+    let door = Door::open(Rules::v1_36());
+    let container = json!({ "name": "a", "image": "b", "resources": { "requests": {}, "claims": [] } });
+    let made = door.post(DEPLOYMENTS, &deployment("a", &json!({ "containers": [container] }))).await.ok();
+    assert_eq!(made["spec"]["template"]["spec"]["containers"][0]["resources"], json!({}));
+    assert_eq!(door.get(&format!("{DEPLOYMENTS}/a")).await.ok(), made);
+    let managed = made["metadata"]["managedFields"][0]["fieldsV1"].to_string();
+    assert!(!managed.contains("f:claims") && !managed.contains("f:requests"), "{managed}");
+
+    let mut again = made.clone();
+    again["spec"]["template"]["spec"]["containers"][0]["resources"] = json!({ "limits": {} });
+    assert_eq!(door.put(&format!("{DEPLOYMENTS}/a"), &again).await.ok(), made);
+}
+
+#[tokio::test]
+async fn an_amount_that_is_written_otherwise_is_stored_so_but_no_other_generation() {
+    let door = Door::open(Rules::v1_36());
+    let asks = |cpu: &str| json!({ "containers": [{ "name": "a", "image": "b", "resources": { "requests": { "cpu": cpu } } }] });
+    let made = door.post(DEPLOYMENTS, &deployment("a", &asks("1"))).await.ok();
+    let mut again = made.clone();
+    again["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!("+1");
+    let changed = door.put(&format!("{DEPLOYMENTS}/a"), &again).await.ok();
+    assert_eq!(changed["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"], "+1");
+    assert_eq!(changed["metadata"]["generation"], 1);
+    assert_ne!(changed["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"]);
+}
