@@ -5,25 +5,23 @@
 //! whole, and counted with a few relaxed additions. There are as many series as kinds, verbs and scopes that were
 //! used; an address that leads nowhere makes none.
 
-mod histogram;
 mod process;
 mod request;
 mod series;
-mod text;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
+use plumb_metrics::Text;
 use plumb_store::{Prefix, Store};
 
+pub(crate) use plumb_metrics::CONTENT_TYPE;
 pub(crate) use series::{Labels, Running, Series, Watched};
-pub(crate) use text::CONTENT_TYPE;
 
 use crate::kinds::Kinds;
 use series::Table;
-use text::Text;
 
 /// How old the numbers of objects may be: counting them is a pass over all keys. As upstream's.
 const COUNT_EVERY: Duration = Duration::from_mins(1);

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use super::text::Text;
+use plumb_metrics::Text;
 
 /// The kernel counts time in hundredths of a second wherever it tells it to programs, on every architecture that Rust
 /// programs run on today.

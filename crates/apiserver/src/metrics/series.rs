@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use http::StatusCode;
 use parking_lot::Mutex;
 
-use super::histogram::{Histogram, Unit};
+use plumb_metrics::{Histogram, Unit};
 
 const MS: u64 = 1_000_000;
 
@@ -161,7 +161,7 @@ impl Series {
             labels,
             codes: Codes::default(),
             duration: Histogram::new(Unit::Time, DURATIONS),
-            sizes: Histogram::new(Unit::Bytes, SIZES),
+            sizes: Histogram::new(Unit::Number, SIZES),
             running: AtomicU64::new(0),
         }
     }
@@ -211,7 +211,7 @@ pub(crate) struct Watched {
 
 impl Watched {
     pub(super) fn new(labels: Labels<'static>) -> Self {
-        Self { labels, sizes: Histogram::new(Unit::Bytes, EVENT_SIZES) }
+        Self { labels, sizes: Histogram::new(Unit::Number, EVENT_SIZES) }
     }
 
     /// Counts an event that a watcher is sent.

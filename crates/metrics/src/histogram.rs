@@ -3,19 +3,19 @@
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use super::text::Text;
+use crate::text::Text;
 
 /// What a histogram counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Unit {
+pub enum Unit {
     /// Nanoseconds, shown as seconds.
     Time,
-    /// Bytes.
-    Bytes,
+    /// Whole numbers of anything, shown as they are.
+    Number,
 }
 
 /// How many values were at most each bound. Bounds and sum are whole numbers of the unit, so that counting is adding.
-pub(super) struct Histogram {
+pub struct Histogram {
     unit: Unit,
     bounds: &'static [u64],
     /// One more than bounds; each counts what no smaller bound does.
@@ -24,30 +24,27 @@ pub(super) struct Histogram {
 }
 
 impl Histogram {
-    pub(super) fn new(unit: Unit, bounds: &'static [u64]) -> Self {
+    /// An empty one with these bounds, the smallest first.
+    pub fn new(unit: Unit, bounds: &'static [u64]) -> Self {
         let buckets = (0..=bounds.len()).map(|_| AtomicU64::new(0)).collect();
         Self { unit, bounds, buckets, sum: AtomicU64::new(0) }
     }
 
-    pub(super) fn observe(&self, value: u64) {
+    /// Counts a value.
+    pub fn observe(&self, value: u64) {
         // Most values are within the first bounds.
         let place = self.bounds.iter().position(|bound| value <= *bound).unwrap_or(self.bounds.len());
         self.buckets[place].fetch_add(1, Relaxed);
         self.sum.fetch_add(value, Relaxed);
     }
 
-    pub(super) fn count(&self) -> u64 {
+    /// How many values were counted.
+    pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
     }
 
     /// Writes the series of those bounds that are wanted.
-    pub(super) fn render(
-        &self,
-        text: &mut Text,
-        name: &str,
-        labels: &[(&str, &str)],
-        wanted: impl Fn(u64) -> bool,
-    ) {
+    pub fn render(&self, text: &mut Text, name: &str, labels: &[(&str, &str)], wanted: impl Fn(u64) -> bool) {
         let mut total = 0;
         let bucket = format!("{name}_bucket");
         let with_bound = |text: &mut Text, bound: &str, total: u64| {
@@ -69,14 +66,14 @@ impl Histogram {
 
     fn shown(&self, value: u64) -> String {
         match self.unit {
-            Unit::Bytes => value.to_string(),
+            Unit::Number => value.to_string(),
             Unit::Time => seconds(value),
         }
     }
 }
 
 /// Nanoseconds as seconds, with as many places as they need.
-pub(super) fn seconds(nanoseconds: u64) -> String {
+pub fn seconds(nanoseconds: u64) -> String {
     const SECOND: u64 = 1_000_000_000;
     let text = format!("{}.{:09}", nanoseconds / SECOND, nanoseconds % SECOND);
     text.trim_end_matches('0').trim_end_matches('.').to_owned()

@@ -3,22 +3,25 @@
 use std::fmt::{Display, Write as _};
 
 /// The content type of the text.
-pub(crate) const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
+pub const CONTENT_TYPE: &str = "text/plain; version=0.0.4; charset=utf-8; escaping=underscores";
 
 /// A text in the making.
-#[derive(Default)]
-pub(super) struct Text(String);
+#[derive(Clone, Debug, Default)]
+pub struct Text(String);
 
 impl Text {
-    pub(super) fn counter(&mut self, name: &str, help: &str) {
+    /// Begins a family of counters.
+    pub fn counter(&mut self, name: &str, help: &str) {
         self.family(name, help, "counter");
     }
 
-    pub(super) fn gauge(&mut self, name: &str, help: &str) {
+    /// Begins a family of gauges.
+    pub fn gauge(&mut self, name: &str, help: &str) {
         self.family(name, help, "gauge");
     }
 
-    pub(super) fn histogram(&mut self, name: &str, help: &str) {
+    /// Begins a family of histograms.
+    pub fn histogram(&mut self, name: &str, help: &str) {
         self.family(name, help, "histogram");
     }
 
@@ -27,7 +30,18 @@ impl Text {
     }
 
     /// One value of a series.
-    pub(super) fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+    pub fn sample(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display) {
+        self.series(name, labels);
+        self.line(format_args!(" {value}\n"));
+    }
+
+    /// One value of a series, of a moment in milliseconds since 1970.
+    pub fn sample_at(&mut self, name: &str, labels: &[(&str, &str)], value: impl Display, millis: i64) {
+        self.series(name, labels);
+        self.line(format_args!(" {value} {millis}\n"));
+    }
+
+    fn series(&mut self, name: &str, labels: &[(&str, &str)]) {
         self.0.push_str(name);
         for (i, (label, value)) in labels.iter().enumerate() {
             self.line(format_args!("{}{label}=\"", if i == 0 { '{' } else { ',' }));
@@ -44,10 +58,10 @@ impl Text {
         if !labels.is_empty() {
             self.0.push('}');
         }
-        self.line(format_args!(" {value}\n"));
     }
 
-    pub(super) fn finish(self) -> String {
+    /// The text.
+    pub fn finish(self) -> String {
         self.0
     }
 
@@ -67,6 +81,7 @@ mod tests {
         text.gauge("a", "b");
         text.sample("a", &[("x", "q\"\\\n"), ("y", "")], 1);
         text.sample("a", &[], 2);
-        assert_eq!(text.finish(), "# HELP a b\n# TYPE a gauge\na{x=\"q\\\"\\\\\\n\",y=\"\"} 1\na 2\n");
+        text.sample_at("a", &[], 3, 4);
+        assert_eq!(text.finish(), "# HELP a b\n# TYPE a gauge\na{x=\"q\\\"\\\\\\n\",y=\"\"} 1\na 2\na 3 4\n");
     }
 }
