@@ -31,6 +31,7 @@ use crate::Clock;
 
 pub use conditions::{NodeHealth, pressures};
 pub use machine::Machine;
+pub(crate) use machine::memory_figure;
 pub use object::{allocatable, status};
 
 /// How often the status is written though it says the same.

@@ -12,6 +12,8 @@ mod it {
     mod objects;
     mod probe;
     mod register;
+    mod server;
+    mod specify;
     mod site;
     mod specify;
     mod volumes;

@@ -57,7 +57,7 @@ impl Machine {
 }
 
 /// A figure of `/proc/meminfo`, in bytes.
-pub(super) fn memory_figure(text: &str, name: &str) -> Option<u64> {
+pub(crate) fn memory_figure(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':'))?;
     line.split_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }

@@ -1,0 +1,301 @@
+//! What the agent counts, under the names that the kubelet gives it.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use plumb_metrics::{Histogram, Text, Unit};
+
+use crate::probe::Kind;
+
+/// Bounds of how long it takes to carry out a resize, in milliseconds.
+const ACTUATION: &[u64] =
+    &[10, 50, 100, 500, 1000, 2000, 5000, 10_000, 20_000, 30_000, 60_000, 120_000, 300_000, 600_000];
+/// Bounds of how long a resize takes altogether, in nanoseconds: from half a millisecond on.
+const ALTOGETHER: &[u64] = &[
+    500_000,
+    1_000_000,
+    2_000_000,
+    4_000_000,
+    8_000_000,
+    16_000_000,
+    32_000_000,
+    64_000_000,
+    128_000_000,
+    256_000_000,
+    512_000_000,
+    1_024_000_000,
+    4_096_000_000,
+    16_384_000_000,
+    65_536_000_000,
+];
+/// Bounds of how long the runtime takes, in nanoseconds: the kubelet's.
+const OPERATIONS: &[u64] = &[
+    5_000_000,
+    12_500_000,
+    31_250_000,
+    78_125_000,
+    195_312_500,
+    488_281_250,
+    1_220_703_125,
+    3_051_757_812,
+    7_629_394_531,
+    19_073_486_328,
+    47_683_715_820,
+    119_209_289_550,
+    298_023_223_876,
+    745_058_059_692,
+];
+
+/// Why a resize waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pending {
+    /// For room.
+    Deferred,
+    /// For ever.
+    Infeasible,
+}
+
+/// A word of a label.
+pub type Word = Cow<'static, str>;
+
+/// What the agent counts. Several nodes of one process may share it.
+pub struct Metrics {
+    requested: Counters<3>,
+    infeasible: Counters<1>,
+    deferred_accepted: Counters<1>,
+    probes: Counters<2>,
+    deferred: AtomicI64,
+    hopeless: AtomicI64,
+    in_progress: AtomicI64,
+    actuated: [Histogram; 2],
+    altogether: Histogram,
+    operations: Mutex<BTreeMap<&'static str, Operation>>,
+}
+
+struct Operation {
+    took: Histogram,
+    errors: u64,
+}
+
+/// How often something happened, by the values of its labels.
+struct Counters<const N: usize>(Mutex<BTreeMap<[Word; N], u64>>);
+
+impl<const N: usize> Default for Counters<N> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<const N: usize> Counters<N> {
+    fn count(&self, values: [Word; N]) {
+        *self.0.lock().entry(values).or_default() += 1;
+    }
+
+    fn render(&self, text: &mut Text, name: &str, help: &str, labels: [&str; N]) {
+        text.counter(name, help);
+        for (values, count) in self.0.lock().iter() {
+            let labels: Vec<(&str, &str)> =
+                labels.iter().zip(values).map(|(label, value)| (*label, value.as_ref())).collect();
+            text.sample(name, &labels, count);
+        }
+    }
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self {
+            requested: Counters::default(),
+            infeasible: Counters::default(),
+            deferred_accepted: Counters::default(),
+            probes: Counters::default(),
+            deferred: AtomicI64::default(),
+            hopeless: AtomicI64::default(),
+            in_progress: AtomicI64::default(),
+            actuated: [Histogram::new(Unit::Number, ACTUATION), Histogram::new(Unit::Number, ACTUATION)],
+            altogether: Histogram::new(Unit::Time, ALTOGETHER),
+            operations: Mutex::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Metrics {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Metrics").finish_non_exhaustive()
+    }
+}
+
+impl Metrics {
+    /// Somebody asked for more or less of something: `requests` or `limits` of `cpu` or `memory`, to `add`, `remove`,
+    /// `increase` or `decrease`.
+    pub fn requested(&self, resource: &'static str, requirement: &'static str, operation: &'static str) {
+        self.requested.count([resource.into(), requirement.into(), operation.into()]);
+    }
+
+    /// A resize can never be, for this reason.
+    pub fn infeasible(&self, detail: impl Into<Word>) {
+        self.infeasible.count([detail.into()]);
+    }
+
+    /// A resize that waited was taken up, because of this.
+    pub fn deferred_accepted(&self, trigger: impl Into<Word>) {
+        self.deferred_accepted.count([trigger.into()]);
+    }
+
+    /// A pod's resize waits, or no longer does, or for another reason.
+    pub fn pending(&self, before: Option<Pending>, now: Option<Pending>) {
+        let gauge = |pending| match pending {
+            Pending::Deferred => &self.deferred,
+            Pending::Infeasible => &self.hopeless,
+        };
+        if let Some(before) = before {
+            gauge(before).fetch_sub(1, Relaxed);
+        }
+        if let Some(now) = now {
+            gauge(now).fetch_add(1, Relaxed);
+        }
+    }
+
+    /// A pod's resize begins to be carried out, or is no longer.
+    pub fn in_progress(&self, begins: bool) {
+        self.in_progress.fetch_add(if begins { 1 } else { -1 }, Relaxed);
+    }
+
+    /// A plan was carried out, or failed, after this time.
+    pub fn actuated(&self, success: bool, took: Duration) {
+        let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
+        self.actuated[usize::from(success)].observe(millis);
+    }
+
+    /// A resize is in force and reported, this long after the node learnt of it.
+    pub fn end_to_end(&self, took: Duration) {
+        self.altogether.observe(nanos(took));
+    }
+
+    /// A probe has spoken: `successful`, `failed` or `unknown`.
+    pub fn probed(&self, kind: Kind, result: &'static str) {
+        self.probes.count([kind.name().into(), result.into()]);
+    }
+
+    /// The runtime was asked for something, in the kubelet's words such as `update_container`.
+    pub fn operation(&self, name: &'static str, took: Duration, well: bool) {
+        let mut operations = self.operations.lock();
+        let operation = operations
+            .entry(name)
+            .or_insert_with(|| Operation { took: Histogram::new(Unit::Time, OPERATIONS), errors: 0 });
+        operation.took.observe(nanos(took));
+        operation.errors += u64::from(!well);
+    }
+
+    /// All of it, as Prometheus reads it.
+    pub fn render(&self) -> String {
+        let mut text = Text::default();
+        self.resizes(&mut text);
+        self.operations(&mut text);
+        let labels = ["probe_type", "result"];
+        self.probes.render(&mut text, "prober_probe_total", "probes by what they asked and answered", labels);
+        text.finish()
+    }
+
+    fn resizes(&self, text: &mut Text) {
+        self.requested.render(
+            text,
+            "kubelet_container_requested_resizes_total",
+            "changes of requests and limits that were asked for",
+            ["resource", "requirement", "operation"],
+        );
+        let name = "kubelet_pod_resize_duration_milliseconds";
+        text.histogram(name, "how long it took to carry out resizes");
+        for (success, took) in ["false", "true"].into_iter().zip(&self.actuated) {
+            took.render(text, name, &[("success", success)], |_| true);
+        }
+        let name = "kubelet_pod_pending_resizes";
+        text.gauge(name, "resizes that wait");
+        for (reason, gauge) in [("deferred", &self.deferred), ("infeasible", &self.hopeless)] {
+            text.sample(name, &[("reason", reason)], gauge.load(Relaxed));
+        }
+        self.infeasible.render(
+            text,
+            "kubelet_pod_infeasible_resizes_total",
+            "resizes that can never be",
+            ["reason_detail"],
+        );
+        let name = "kubelet_pod_in_progress_resizes";
+        text.gauge(name, "resizes that are being carried out");
+        text.sample(name, &[], self.in_progress.load(Relaxed));
+        self.deferred_accepted.render(
+            text,
+            "kubelet_pod_deferred_accepted_resizes_total",
+            "resizes that waited and were taken up",
+            ["retry_trigger"],
+        );
+        let name = "plumb_resize_end_to_end_seconds";
+        text.histogram(name, "from when the node learnt of a resize until it was in force and reported");
+        self.altogether.render(text, name, &[], |_| true);
+    }
+
+    fn operations(&self, text: &mut Text) {
+        let operations = self.operations.lock();
+        let name = "kubelet_runtime_operations_total";
+        text.counter(name, "what the runtime was asked for");
+        for (kind, operation) in operations.iter() {
+            text.sample(name, &[("operation_type", kind)], operation.took.count());
+        }
+        let name = "kubelet_runtime_operations_errors_total";
+        text.counter(name, "and did not do");
+        for (kind, operation) in operations.iter().filter(|(_, operation)| operation.errors > 0) {
+            text.sample(name, &[("operation_type", kind)], operation.errors);
+        }
+        let name = "kubelet_runtime_operations_duration_seconds";
+        text.histogram(name, "and how long it took");
+        for (kind, operation) in operations.iter() {
+            operation.took.render(text, name, &[("operation_type", kind)], |_| true);
+        }
+    }
+}
+
+fn nanos(took: Duration) -> u64 {
+    u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_happened_is_counted_under_the_kubelets_names() {
+        let metrics = Metrics::default();
+        metrics.requested("cpu", "limits", "increase");
+        metrics.requested("cpu", "limits", "increase");
+        metrics.pending(None, Some(Pending::Deferred));
+        metrics.pending(None, Some(Pending::Deferred));
+        metrics.pending(Some(Pending::Deferred), Some(Pending::Infeasible));
+        metrics.infeasible("guaranteed_pod_cpu_manager_static_policy");
+        metrics.deferred_accepted("pods_removed");
+        metrics.in_progress(true);
+        metrics.actuated(true, Duration::from_millis(40));
+        metrics.end_to_end(Duration::from_millis(7));
+        metrics.operation("update_container", Duration::from_millis(1), false);
+        metrics.probed(Kind::Liveness, "failed");
+        let text = metrics.render();
+        for line in [
+            "kubelet_container_requested_resizes_total{resource=\"cpu\",requirement=\"limits\",operation=\"increase\"} 2",
+            "kubelet_pod_resize_duration_milliseconds_bucket{success=\"true\",le=\"50\"} 1",
+            "kubelet_pod_resize_duration_milliseconds_count{success=\"false\"} 0",
+            "kubelet_pod_pending_resizes{reason=\"deferred\"} 1",
+            "kubelet_pod_pending_resizes{reason=\"infeasible\"} 1",
+            "kubelet_pod_infeasible_resizes_total{reason_detail=\"guaranteed_pod_cpu_manager_static_policy\"} 1",
+            "kubelet_pod_in_progress_resizes 1",
+            "kubelet_pod_deferred_accepted_resizes_total{retry_trigger=\"pods_removed\"} 1",
+            "plumb_resize_end_to_end_seconds_bucket{le=\"0.008\"} 1",
+            "plumb_resize_end_to_end_seconds_sum 0.007",
+            "kubelet_runtime_operations_errors_total{operation_type=\"update_container\"} 1",
+            "prober_probe_total{probe_type=\"Liveness\",result=\"failed\"} 1",
+        ] {
+            assert!(text.lines().any(|found| found == line), "{line}\nin\n{text}");
+        }
+    }
+}

@@ -1,0 +1,144 @@
+//! What a node answers when it is asked: logs, pods, usage, figures.
+//!
+//! A service over HTTP, without TLS of its own: whoever embeds it puts that before it, and says who may ask.
+//!
+//! | path | answers |
+//! |---|---|
+//! | `/healthz` | that it is there |
+//! | `/containerLogs/{namespace}/{pod}/{container}` | what a container wrote |
+//! | `/pods` | the pods of the node |
+//! | `/stats/summary` | what the node and its pods use |
+//! | `/metrics/resource` | the same for Prometheus |
+//! | `/metrics` | what the agent counts |
+
+mod answer;
+mod logs;
+mod query;
+mod stats;
+
+use std::convert::Infallible;
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use futures_util::future::BoxFuture;
+use http::{Extensions, Method, Request, Response, StatusCode};
+use k8s_openapi::api::core::v1::Pod;
+use plumb_runtime::Runtime;
+use serde_json::json;
+use tower::Service;
+
+pub use answer::Body;
+
+use crate::Clock;
+use crate::metrics::Metrics;
+use answer::{json_of, refusal, text_of};
+use query::Query;
+use stats::Stats;
+
+/// The pods that a node has, with their status as the node knows it.
+pub trait Pods: Send + Sync + 'static {
+    /// All of them.
+    fn pods(&self) -> Vec<Arc<Pod>>;
+
+    /// One of them.
+    fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>>;
+}
+
+/// Whether whoever sent a request may have an answer, by what those before it know of them.
+pub type Gate = Arc<dyn Fn(&Extensions) -> bool + Send + Sync>;
+
+/// What a node's service is made of.
+#[derive(Clone)]
+pub struct ServerConfig {
+    /// The node's name.
+    pub node: String,
+    /// Its pods.
+    pub pods: Arc<dyn Pods>,
+    /// What runs them.
+    pub runtime: Arc<dyn Runtime>,
+    /// What its agent counts.
+    pub metrics: Arc<Metrics>,
+    /// What time it is.
+    pub clock: Clock,
+    /// Where the kernel's files are, if the node is the whole machine; else it uses what its pods use.
+    pub machine: Option<PathBuf>,
+    /// Who may ask for more than whether it is there.
+    pub gate: Gate,
+}
+
+/// The service of one node. Clones are the same service.
+#[derive(Clone)]
+pub struct Server {
+    config: Arc<ServerConfig>,
+    stats: Arc<Stats>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("node", &self.config.node).finish_non_exhaustive()
+    }
+}
+
+impl Server {
+    /// The service of a node.
+    pub fn new(config: ServerConfig) -> Self {
+        let stats = Stats::new((config.clock)());
+        Self { config: Arc::new(config), stats: Arc::new(stats) }
+    }
+
+    async fn answer(self, method: Method, path: String, query: Query, may: bool) -> Response<Body> {
+        if path == "/healthz" {
+            return text_of("text/plain; charset=utf-8", "ok".to_owned());
+        }
+        if !may {
+            return refusal(StatusCode::FORBIDDEN, "Forbidden");
+        }
+        if method != Method::GET {
+            return refusal(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+        }
+        let config = &self.config;
+        let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        match parts.as_slice() {
+            ["containerLogs", namespace, pod, container] => {
+                logs::answer(config, namespace, pod, container, &query)
+                    .await
+                    .unwrap_or_else(|refused| refused)
+            }
+            ["pods"] => {
+                let items: Vec<_> = config.pods.pods();
+                let items: Vec<&Pod> = items.iter().map(Arc::as_ref).collect();
+                json_of(&json!({ "kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": items }))
+            }
+            ["stats", "summary"] => match self.stats.summary(config).await {
+                Ok(summary) => json_of(&summary),
+                Err(error) => refusal(StatusCode::INTERNAL_SERVER_ERROR, &error.to_string()),
+            },
+            ["metrics", "resource"] => {
+                let summary = self.stats.summary(config).await;
+                text_of(plumb_metrics::CONTENT_TYPE, stats::resource_metrics(summary.as_ref()))
+            }
+            ["metrics"] => text_of(plumb_metrics::CONTENT_TYPE, config.metrics.render()),
+            _ => refusal(StatusCode::NOT_FOUND, "404 page not found"),
+        }
+    }
+}
+
+impl<B> Service<Request<B>> for Server {
+    type Response = Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
+
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let server = self.clone();
+        let may = (server.config.gate)(request.extensions());
+        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
+        let query = Query::read(request.uri().query().unwrap_or_default());
+        Box::pin(async move { Ok(server.answer(method, path, query, may).await) })
+    }
+}

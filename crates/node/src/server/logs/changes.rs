@@ -1,0 +1,106 @@
+//! What happens to files, from the kernel.
+//!
+//! A process may have few inotify instances (128 by default, for all of a user's processes), so all who follow
+//! logs share one, and one thread waits for it.
+
+use std::collections::HashMap;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::thread;
+
+use parking_lot::Mutex;
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
+use rustix::io::Errno;
+use tokio::sync::Notify;
+
+/// A folder whose files are watched until this is dropped.
+#[derive(Debug)]
+pub(super) struct Changes {
+    watch: i32,
+    bell: Arc<Notify>,
+    watcher: &'static Watcher,
+}
+
+#[derive(Debug)]
+struct Watcher {
+    inotify: OwnedFd,
+    bells: Mutex<HashMap<i32, Vec<Arc<Notify>>>>,
+}
+
+impl Changes {
+    /// Watches a folder. What happens from now on is not missed, however late it is asked about.
+    pub(super) fn of(folder: &Path) -> io::Result<Self> {
+        let watcher = watcher()?;
+        let bell = Arc::new(Notify::new());
+        // Held until the bell is there, so that it is not rung before.
+        let mut bells = watcher.bells.lock();
+        let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
+        // The same folder is the same watch, whoever asks.
+        let watch = inotify::add_watch(&watcher.inotify, folder, flags)?;
+        bells.entry(watch).or_default().push(bell.clone());
+        drop(bells);
+        Ok(Self { watch, bell, watcher })
+    }
+
+    /// Returns when something has happened since it was last asked.
+    pub(super) async fn changed(&self) {
+        self.bell.notified().await;
+    }
+}
+
+impl Drop for Changes {
+    fn drop(&mut self) {
+        let mut bells = self.watcher.bells.lock();
+        let Some(others) = bells.get_mut(&self.watch) else { return };
+        others.retain(|other| !Arc::ptr_eq(other, &self.bell));
+        if others.is_empty() {
+            bells.remove(&self.watch);
+            // Gone with its folder already, perhaps.
+            let _ = inotify::remove_watch(&self.watcher.inotify, self.watch);
+        }
+    }
+}
+
+/// The one of this process; begun by whoever needs it first.
+fn watcher() -> io::Result<&'static Watcher> {
+    static WATCHER: OnceLock<Watcher> = OnceLock::new();
+    static BEGIN: Mutex<()> = Mutex::new(());
+    if let Some(watcher) = WATCHER.get() {
+        return Ok(watcher);
+    }
+    let _one = BEGIN.lock();
+    if let Some(watcher) = WATCHER.get() {
+        return Ok(watcher);
+    }
+    let inotify = inotify::init(CreateFlags::CLOEXEC)?;
+    let watcher = WATCHER.get_or_init(|| Watcher { inotify, bells: Mutex::default() });
+    thread::Builder::new().name("log-changes".into()).stack_size(128 << 10).spawn(|| watcher.listen())?;
+    Ok(watcher)
+}
+
+impl Watcher {
+    fn listen(&self) {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
+        loop {
+            match reader.next() {
+                Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
+                    // It is not known whose was lost.
+                    self.bells.lock().values().flatten().for_each(|bell| bell.notify_one());
+                }
+                Ok(event) => {
+                    let bells = self.bells.lock();
+                    bells.get(&event.wd()).into_iter().flatten().for_each(|bell| bell.notify_one());
+                }
+                Err(Errno::INTR) => {}
+                Err(error) => {
+                    tracing::error!(%error, "logs are no longer followed");
+                    return;
+                }
+            }
+        }
+    }
+}

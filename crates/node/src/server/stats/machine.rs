@@ -1,0 +1,44 @@
+//! What the machine as a whole uses.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use jiff::Timestamp;
+use plumb_runtime::types::{CpuUsage, MemoryUsage};
+
+use super::types::Fs;
+use crate::register::memory_figure;
+
+/// The kernel counts cpu time in hundredths of a second wherever it tells it to programs.
+const TICK_NANOS: u64 = 10_000_000;
+
+pub(super) struct MachineUsage {
+    pub(super) cpu: CpuUsage,
+    pub(super) memory: MemoryUsage,
+    pub(super) fs: Option<Fs>,
+}
+
+/// Reads it from the kernel's files below a root.
+pub(super) fn read(root: &Path, at: Timestamp) -> io::Result<MachineUsage> {
+    let stat = fs::read_to_string(root.join("proc/stat"))?;
+    let first = stat.lines().next().unwrap_or_default();
+    // user, nice, system, idle, iowait, irq, softirq, steal: what is not idle is used.
+    let figures: Vec<u64> = first.split_whitespace().skip(1).map_while(|word| word.parse().ok()).collect();
+    let used = figures.iter().take(8).enumerate().filter(|(place, _)| !matches!(place, 3 | 4));
+    let ticks: u64 = used.map(|(_, ticks)| ticks).sum();
+    let text = fs::read_to_string(root.join("proc/meminfo"))?;
+    let figure = |name: &str| memory_figure(&text, name).unwrap_or_default();
+    let (total, available) = (figure("MemTotal"), figure("MemAvailable"));
+    let memory = MemoryUsage {
+        at,
+        usage: total.saturating_sub(figure("MemFree")),
+        working_set: total.saturating_sub(available),
+        rss: figure("AnonPages"),
+        available: Some(available),
+        swap: Some(figure("SwapTotal").saturating_sub(figure("SwapFree"))),
+        ..MemoryUsage::default()
+    };
+    let cpu = CpuUsage { at, usage_nanos: ticks.saturating_mul(TICK_NANOS), ..CpuUsage::default() };
+    Ok(MachineUsage { cpu, memory, fs: Fs::of(root, at).ok() })
+}

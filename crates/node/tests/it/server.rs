@@ -1,0 +1,344 @@
+//! What a node answers.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use bytes::Bytes;
+use http::{Method, Request, Response, StatusCode};
+use http_body_util::BodyExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use parking_lot::Mutex;
+use plumb_node::metrics::Metrics;
+use plumb_node::server::{Body, Pods, Server, ServerConfig};
+use plumb_runtime::types::{
+    Container, ContainerConfig, ContainerFilter, ContainerId, ContainerMeta, ContainerStats, ContainerStatus,
+    ExecOutput, FilesystemUsage, Image, LinuxResources, PodMeta, QosClass, Resources, RuntimeStatus, Sandbox,
+    SandboxConfig, SandboxFilter, SandboxId, SandboxStats, SandboxStatus, StatsFilter, Version,
+};
+use plumb_runtime::{Events, Result, Runtime, Virtual, VirtualConfig};
+use serde_json::{Value, json};
+use tower::ServiceExt as _;
+
+use super::cluster::soon;
+
+/// A virtual runtime whose containers log, each to `<folder>/<id>/0.log`.
+struct Logging {
+    inner: Virtual,
+    folder: PathBuf,
+}
+
+macro_rules! pass {
+    ($($name:ident($($argument:ident: $type:ty),*) -> $answer:ty;)*) => {
+        #[async_trait]
+        impl Runtime for Logging {
+            $(async fn $name(&self, $($argument: $type),*) -> Result<$answer> {
+                self.inner.$name($($argument),*).await
+            })*
+
+            async fn container_status(&self, id: &ContainerId) -> Result<ContainerStatus> {
+                let mut status = self.inner.container_status(id).await?;
+                status.log_path = Some(self.folder.join(id.as_str()).join("0.log"));
+                Ok(status)
+            }
+
+            fn events(&self) -> Events {
+                self.inner.events()
+            }
+        }
+    };
+}
+
+pass! {
+    version() -> Version;
+    status() -> RuntimeStatus;
+    run_sandbox(config: SandboxConfig) -> SandboxId;
+    stop_sandbox(id: &SandboxId) -> ();
+    remove_sandbox(id: &SandboxId) -> ();
+    sandbox_status(id: &SandboxId) -> SandboxStatus;
+    list_sandboxes(filter: &SandboxFilter) -> Vec<Sandbox>;
+    update_sandbox_resources(id: &SandboxId, resources: &LinuxResources) -> LinuxResources;
+    update_class_resources(class: QosClass, resources: &LinuxResources) -> ();
+    create_container(sandbox: &SandboxId, config: ContainerConfig) -> ContainerId;
+    start_container(id: &ContainerId) -> ();
+    stop_container(id: &ContainerId, grace: Duration) -> ();
+    remove_container(id: &ContainerId) -> ();
+    list_containers(filter: &ContainerFilter) -> Vec<Container>;
+    update_container_resources(id: &ContainerId, resources: &Resources) -> Resources;
+    reopen_container_log(id: &ContainerId) -> ();
+    exec_sync(id: &ContainerId, command: &[String], timeout: Option<Duration>) -> ExecOutput;
+    container_stats(id: &ContainerId) -> ContainerStats;
+    list_container_stats(filter: &StatsFilter) -> Vec<ContainerStats>;
+    sandbox_stats(id: &SandboxId) -> SandboxStats;
+    list_sandbox_stats(filter: &SandboxFilter) -> Vec<SandboxStats>;
+    list_images() -> Vec<Image>;
+    image_status(name: &str) -> Option<Image>;
+    pull_image(name: &str) -> String;
+    remove_image(name: &str) -> ();
+    image_fs_info() -> Vec<FilesystemUsage>;
+}
+
+#[derive(Default)]
+struct Shown(Mutex<Vec<Arc<Pod>>>);
+
+impl Pods for Shown {
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        self.0.lock().clone()
+    }
+
+    fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        let is = |pod: &&Arc<Pod>| {
+            pod.metadata.namespace.as_deref() == Some(namespace) && pod.metadata.name.as_deref() == Some(name)
+        };
+        self.0.lock().iter().find(is).cloned()
+    }
+}
+
+struct Node {
+    server: Server,
+    runtime: Arc<Logging>,
+    pods: Arc<Shown>,
+    metrics: Arc<Metrics>,
+    id: ContainerId,
+    folder: tempfile::TempDir,
+}
+
+impl Node {
+    /// A node with one pod, `default/web`, whose container `c` runs.
+    async fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let inner = Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network: Ipv4Addr::LOCALHOST });
+        let runtime = Arc::new(Logging { inner, folder: folder.path().to_owned() });
+        let meta = PodMeta { name: "web".into(), namespace: "default".into(), uid: "u".into(), attempt: 0 };
+        let mut sandbox = SandboxConfig::new(meta, QosClass::BestEffort);
+        sandbox.annotations.insert("virtual.plumb.dev/model".into(), "cpu=250m memory=64Mi".into());
+        let sandbox = runtime.run_sandbox(sandbox).await.unwrap();
+        let meta = ContainerMeta { name: "c".into(), attempt: 0 };
+        let config = ContainerConfig { meta, image: "i".into(), ..ContainerConfig::default() };
+        let id = runtime.create_container(&sandbox, config).await.unwrap();
+        runtime.start_container(&id).await.unwrap();
+        fs::create_dir(folder.path().join(id.as_str())).unwrap();
+        let (pods, metrics) = (Arc::<Shown>::default(), Arc::<Metrics>::default());
+        let server = Server::new(ServerConfig {
+            node: "n1".into(),
+            pods: pods.clone(),
+            runtime: runtime.clone(),
+            metrics: metrics.clone(),
+            clock: Arc::new(Timestamp::now),
+            machine: None,
+            gate: Arc::new(|extensions| extensions.get::<Stranger>().is_none()),
+        });
+        let node = Self { server, runtime, pods, metrics, id, folder };
+        node.show(json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }), Value::Null);
+        node
+    }
+
+    /// Shows the pod with its container in this state, and in that before.
+    fn show(&self, state: Value, before: Value) {
+        let status = json!({
+            "name": "c", "image": "i", "imageID": "", "ready": true, "restartCount": 0,
+            "containerID": format!("plumb://{}", self.id), "state": state, "lastState": before,
+        });
+        let pod = json!({
+            "metadata": { "name": "web", "namespace": "default", "uid": "u" },
+            "spec": { "containers": [{ "name": "c", "image": "i" }] },
+            "status": { "containerStatuses": [status] },
+        });
+        *self.pods.0.lock() = vec![Arc::new(serde_json::from_value(pod).unwrap())];
+    }
+
+    fn log(&self) -> PathBuf {
+        self.folder.path().join(self.id.as_str()).join("0.log")
+    }
+
+    fn write(&self, second: u32, text: &str) {
+        append(&self.log(), &format!("2026-01-01T00:00:{second:02}Z stdout F {text}\n"));
+    }
+
+    async fn send(&self, path: &str) -> Response<Body> {
+        let request = Request::get(path).body(()).unwrap();
+        self.server.clone().oneshot(request).await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let response = soon(self.send(path)).await;
+        let code = response.status().as_u16();
+        let body = soon(response.into_body().collect()).await.unwrap().to_bytes();
+        (code, String::from_utf8(body.to_vec()).unwrap())
+    }
+}
+
+/// Marks a request of somebody who may not ask.
+#[derive(Clone)]
+struct Stranger;
+
+fn append(path: &Path, text: &str) {
+    OpenOptions::new().create(true).append(true).open(path).unwrap().write_all(text.as_bytes()).unwrap();
+}
+
+/// The next piece of an answer.
+async fn piece(body: &mut Pin<Box<Body>>) -> Option<String> {
+    let frame = soon(body.frame()).await?.unwrap();
+    Some(String::from_utf8(frame.into_data().unwrap_or(Bytes::new()).to_vec()).unwrap())
+}
+
+#[tokio::test]
+async fn a_log_is_what_the_container_wrote() {
+    let node = Node::start().await;
+    for second in 1..=4 {
+        node.write(second, &format!("line {second}"));
+    }
+    let path = "/containerLogs/default/web/c";
+    assert_eq!(node.get(path).await, (200, "line 1\nline 2\nline 3\nline 4\n".into()));
+    assert_eq!(node.get(&format!("{path}?tailLines=1")).await.1, "line 4\n");
+    let since = "sinceTime=2026-01-01T00%3A00%3A03Z&timestamps=true&limitBytes=27";
+    assert_eq!(node.get(&format!("{path}?{since}")).await.1, "2026-01-01T00:00:03Z line 3");
+}
+
+#[tokio::test]
+async fn a_log_is_followed_over_its_files_until_the_container_ends() {
+    let node = Node::start().await;
+    node.write(1, "one");
+    let response = soon(node.send("/containerLogs/default/web/c?follow=true")).await;
+    let mut body = Box::pin(response.into_body());
+    assert_eq!(piece(&mut body).await.as_deref(), Some("one\n"));
+    node.write(2, "two");
+    assert_eq!(piece(&mut body).await.as_deref(), Some("two\n"));
+    fs::rename(node.log(), node.log().with_extension("log.1")).unwrap();
+    node.write(3, "three");
+    assert_eq!(piece(&mut body).await.as_deref(), Some("three\n"));
+    node.write(4, "four");
+    node.runtime.stop_container(&node.id, Duration::ZERO).await.unwrap();
+    assert_eq!(piece(&mut body).await.as_deref(), Some("four\n"));
+    assert_eq!(piece(&mut body).await, None);
+}
+
+#[tokio::test]
+async fn a_log_of_one_that_has_ended_is_not_waited_for() {
+    let node = Node::start().await;
+    node.write(1, "one");
+    node.runtime.stop_container(&node.id, Duration::ZERO).await.unwrap();
+    assert_eq!(node.get("/containerLogs/default/web/c?follow=true").await, (200, "one\n".into()));
+}
+
+#[tokio::test]
+async fn which_log_is_meant_goes_by_what_the_status_says() {
+    let node = Node::start().await;
+    node.write(1, "one");
+    let path = "/containerLogs/default/web/c";
+    let own = format!("plumb://{}", node.id);
+    let ended = json!({ "terminated": { "exitCode": 1, "containerID": own } });
+    let waiting = |reason: &str| json!({ "waiting": { "reason": reason } });
+    let table = [
+        (ended.clone(), Value::Null, "", (200, "one\n")),
+        (waiting("CrashLoopBackOff"), ended.clone(), "", (200, "one\n")),
+        (waiting("CrashLoopBackOff"), ended.clone(), "?previous=true", (200, "one\n")),
+        (
+            waiting("ImagePullBackOff"),
+            Value::Null,
+            "",
+            (400, r#"container "c" in pod "web" is waiting to start: trying and failing to pull image"#),
+        ),
+        (
+            waiting("ContainerCreating"),
+            Value::Null,
+            "",
+            (400, r#"container "c" in pod "web" is waiting to start: ContainerCreating"#),
+        ),
+        (
+            ended,
+            Value::Null,
+            "?previous=true",
+            (400, r#"previous terminated container "c" in pod "web" not found"#),
+        ),
+    ];
+    for (state, before, query, (code, text)) in table {
+        node.show(state.clone(), before);
+        assert_eq!(node.get(&format!("{path}{query}")).await, (code, text.to_owned()), "{state} {query}");
+    }
+    let missing = [
+        ("/containerLogs/default/none/c", r#"pod "none" does not exist"#),
+        ("/containerLogs/default/web/none", r#"container "none" not found in pod "web""#),
+    ];
+    for (path, text) in missing {
+        assert_eq!(node.get(path).await, (404, text.to_owned()));
+    }
+    assert_eq!(node.get(&format!("{path}?tailLines=-1")).await.0, 422);
+    assert_eq!(node.get(&format!("{path}?tailLines=x")).await.0, 400);
+}
+
+#[tokio::test]
+async fn pods_are_shown_as_the_node_knows_them() {
+    let node = Node::start().await;
+    let (code, text) = node.get("/pods").await;
+    let list: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(
+        (code, &list["kind"], &list["items"][0]["metadata"]["name"]),
+        (200, &json!("PodList"), &json!("web"))
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_summary_says_what_is_used_and_how_fast() {
+    let node = Node::start().await;
+    let summary = async || -> Value { serde_json::from_str(&node.get("/stats/summary").await.1).unwrap() };
+    let first = summary().await;
+    assert_eq!(first["node"]["nodeName"], "n1");
+    let pod = |summary: &Value| summary["pods"][0].clone();
+    assert_eq!(pod(&first)["podRef"], json!({ "name": "web", "namespace": "default", "uid": "u" }));
+    assert!(pod(&first)["cpu"].get("usageNanoCores").is_none(), "one reading is none");
+    tokio::time::advance(Duration::from_secs(10)).await;
+    let second = summary().await;
+    let container = &pod(&second)["containers"][0];
+    assert_eq!(container["name"], "c");
+    assert_eq!(container["startTime"], "2026-01-01T00:00:00Z");
+    assert_eq!(container["memory"]["workingSetBytes"], 64 << 20);
+    let rate = container["cpu"]["usageNanoCores"].as_u64().unwrap();
+    assert!((240_000_000..=260_000_000).contains(&rate), "{rate}");
+    assert_eq!(second["node"]["memory"]["workingSetBytes"], 64 << 20, "what its pods use");
+}
+
+#[tokio::test]
+async fn usage_is_told_to_prometheus_under_the_kubelets_names() {
+    let node = Node::start().await;
+    let (code, text) = node.get("/metrics/resource").await;
+    assert_eq!(code, 200);
+    for name in [
+        "node_cpu_usage_seconds_total ",
+        "node_memory_working_set_bytes 67108864 ",
+        "container_cpu_usage_seconds_total{container=\"c\",pod=\"web\",namespace=\"default\"} ",
+        "container_memory_working_set_bytes{container=\"c\",pod=\"web\",namespace=\"default\"} 67108864 ",
+        "container_start_time_seconds{container=\"c\",pod=\"web\",namespace=\"default\"} 1767225600",
+        "pod_cpu_usage_seconds_total{pod=\"web\",namespace=\"default\"} ",
+        "pod_memory_working_set_bytes{pod=\"web\",namespace=\"default\"} 67108864 ",
+        "resource_scrape_error 0",
+    ] {
+        assert!(text.lines().any(|line| line.starts_with(name)), "{name}\nin\n{text}");
+    }
+    node.metrics.end_to_end(Duration::from_millis(3));
+    assert!(node.get("/metrics").await.1.contains("plumb_resize_end_to_end_seconds_count 1\n"));
+}
+
+#[tokio::test]
+async fn strangers_learn_only_that_it_is_there() {
+    let node = Node::start().await;
+    let ask = |method: Method, path: &str, stranger: bool| {
+        let mut request = Request::builder().method(method).uri(path).body(()).unwrap();
+        if stranger {
+            request.extensions_mut().insert(Stranger);
+        }
+        let server = node.server.clone();
+        async move { server.oneshot(request).await.unwrap().status() }
+    };
+    assert_eq!(ask(Method::GET, "/healthz", true).await, StatusCode::OK);
+    assert_eq!(ask(Method::GET, "/pods", true).await, StatusCode::FORBIDDEN);
+    assert_eq!(ask(Method::GET, "/none", true).await, StatusCode::FORBIDDEN);
+    assert_eq!(ask(Method::GET, "/none", false).await, StatusCode::NOT_FOUND);
+    assert_eq!(ask(Method::POST, "/pods", false).await, StatusCode::METHOD_NOT_ALLOWED);
+}
