@@ -5,6 +5,7 @@ mod it {
     mod agent;
     mod book;
     mod cluster;
+    mod door;
     mod env;
     mod journal;
     mod last_words;
@@ -13,7 +14,6 @@ mod it {
     mod probe;
     mod register;
     mod server;
-    mod specify;
     mod site;
     mod specify;
     mod volumes;

@@ -12,7 +12,7 @@ use plumb_apiserver::accounts::{Accounts, Settings};
 use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::{Pki, SystemClock};
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use serde_json::{Value, json};
@@ -23,6 +23,7 @@ pub(super) const NODE: &str = "n1";
 
 /// A cluster that has an API server and nothing else.
 pub(super) struct Cluster {
+    pub(super) pki: Pki,
     server: ApiServer,
     away: Arc<AtomicBool>,
     _folder: tempfile::TempDir,
@@ -50,12 +51,12 @@ impl Cluster {
             clock: Arc::new(Timestamp::now),
             limits: Limits::default(),
             authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
-            nodes: None,
+            nodes: Some(NodeLink::new(&pki).unwrap()),
             usage: None,
             plugins: Plugins::new("", "ServiceAccount").unwrap(),
         })
         .unwrap();
-        Self { server, away: Arc::default(), _folder: folder }
+        Self { pki, server, away: Arc::default(), _folder: folder }
     }
 
     /// The API as the administrator sees it.

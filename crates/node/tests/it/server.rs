@@ -16,7 +16,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
 use plumb_node::metrics::Metrics;
-use plumb_node::server::{Body, Pods, Server, ServerConfig};
+use plumb_node::server::{Body, Gate, Pods, Server, ServerConfig};
 use plumb_runtime::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerMeta, ContainerStats, ContainerStatus,
     ExecOutput, FilesystemUsage, Image, LinuxResources, PodMeta, QosClass, Resources, RuntimeStatus, Sandbox,
@@ -100,8 +100,8 @@ impl Pods for Shown {
     }
 }
 
-struct Node {
-    server: Server,
+pub(super) struct Node {
+    pub(super) server: Server,
     runtime: Arc<Logging>,
     pods: Arc<Shown>,
     metrics: Arc<Metrics>,
@@ -112,6 +112,11 @@ struct Node {
 impl Node {
     /// A node with one pod, `default/web`, whose container `c` runs.
     async fn start() -> Self {
+        Self::behind(Arc::new(|extensions| extensions.get::<Stranger>().is_none())).await
+    }
+
+    /// The same, behind this gate.
+    pub(super) async fn behind(gate: Gate) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let inner = Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network: Ipv4Addr::LOCALHOST });
         let runtime = Arc::new(Logging { inner, folder: folder.path().to_owned() });
@@ -132,7 +137,7 @@ impl Node {
             metrics: metrics.clone(),
             clock: Arc::new(Timestamp::now),
             machine: None,
-            gate: Arc::new(|extensions| extensions.get::<Stranger>().is_none()),
+            gate,
         });
         let node = Self { server, runtime, pods, metrics, id, folder };
         node.show(json!({ "running": { "startedAt": "2026-01-01T00:00:00Z" } }), Value::Null);
@@ -157,7 +162,7 @@ impl Node {
         self.folder.path().join(self.id.as_str()).join("0.log")
     }
 
-    fn write(&self, second: u32, text: &str) {
+    pub(super) fn write(&self, second: u32, text: &str) {
         append(&self.log(), &format!("2026-01-01T00:00:{second:02}Z stdout F {text}\n"));
     }
 
