@@ -24,9 +24,11 @@ use crate::desk::Desk;
 use crate::env::EnvFacts;
 use crate::events::{Kind, Recorder};
 use crate::journal::{Entry, Journal, JournalError};
+use crate::metrics::Metrics;
 use crate::node::{Node, Workers};
 use crate::objects::Objects;
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
+use crate::server::{Gate, Server, ServerConfig};
 use crate::specify;
 use crate::volumes::{Volumes, VolumesConfig};
 use crate::worker::{Message, Worker, error_chain, is_over};
@@ -59,6 +61,8 @@ pub struct Config {
     pub volumes: PathBuf,
     /// Where pods' logs are, and how they look up names.
     pub place: specify::Place,
+    /// What is counted; nodes of one process may share it.
+    pub metrics: Arc<Metrics>,
     /// What time it is.
     pub clock: Clock,
 }
@@ -130,6 +134,7 @@ impl Agent {
             objects,
             facts,
             reachable: config.reachable,
+            metrics: config.metrics,
             client: client.clone(),
             memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
             workers: Workers::default(),
@@ -162,6 +167,20 @@ impl Agent {
                 }
             }
         }
+    }
+
+    /// What the node answers when it is asked. `machine` is where the kernel's files are, if the node is the whole
+    /// machine; `gate` says who may ask.
+    pub fn server(&self, machine: Option<PathBuf>, gate: Gate) -> Server {
+        Server::new(ServerConfig {
+            node: self.node.name.clone(),
+            pods: self.node.clone(),
+            runtime: self.node.runtime.clone(),
+            metrics: self.node.metrics.clone(),
+            clock: self.node.clock.clone(),
+            machine,
+            gate,
+        })
     }
 
     /// Works until the future is dropped. Containers run on.

@@ -15,8 +15,10 @@ use crate::Clock;
 use crate::desk::Desk;
 use crate::env::EnvFacts;
 use crate::events::Recorder;
+use crate::metrics::Metrics;
 use crate::objects::Objects;
-use crate::specify::Place;
+use crate::server::Pods;
+use crate::specify::{Place, identity};
 use crate::volumes::Volumes;
 use crate::worker::Message;
 
@@ -41,6 +43,23 @@ pub(crate) struct Node {
     /// What memory the machine has, which scores of the out-of-memory killer are relative to.
     pub(crate) memory: i64,
     pub(crate) workers: Workers,
+    pub(crate) metrics: Arc<Metrics>,
+}
+
+impl Pods for Node {
+    fn pods(&self) -> Vec<Arc<Pod>> {
+        self.workers.0.lock().values().map(|employed| employed.pod.clone()).collect()
+    }
+
+    fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        let workers = self.workers.0.lock();
+        let mut pods = workers.values().map(|employed| &employed.pod);
+        let found = pods.find(|pod| {
+            let (of_namespace, of_name, _) = identity(pod);
+            (of_namespace, of_name) == (namespace, name)
+        });
+        found.cloned()
+    }
 }
 
 impl Node {
@@ -88,10 +107,5 @@ impl Workers {
     /// Notes that nobody works for a pod any more.
     pub(crate) fn dismiss(&self, uid: &str) {
         self.0.lock().remove(uid);
-    }
-
-    /// The pods, as they were last known.
-    pub(crate) fn pods(&self) -> Vec<Arc<Pod>> {
-        self.0.lock().values().map(|employed| employed.pod.clone()).collect()
     }
 }

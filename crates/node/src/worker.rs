@@ -10,6 +10,7 @@
 
 mod act;
 mod bury;
+mod count;
 mod hold;
 mod report;
 mod resize;
@@ -40,6 +41,7 @@ use crate::publish::Told;
 use crate::resized;
 use crate::status::Known;
 use act::Fetch;
+use count::Counted;
 use hold::Hold;
 use report::Report as Telling;
 use watch_over::Watched;
@@ -117,6 +119,7 @@ pub(crate) struct Worker {
     deleted: bool,
     /// Nothing is left of it on this node.
     buried: bool,
+    counted: Counted,
     /// A resize is being carried out, of this generation.
     resizing: Option<i64>,
     /// How many attempts in a row have not brought a memory limit down.
@@ -156,6 +159,7 @@ impl Worker {
             ends: None,
             deleted: false,
             buried: false,
+            counted: Counted::default(),
             resizing: None,
             stalled: 0,
             failures: 0,
@@ -207,6 +211,7 @@ impl Worker {
                 self.take_probed(report);
             }
         }
+        self.count_standing();
         self.node.workers.dismiss(&self.uid);
     }
 
@@ -238,8 +243,11 @@ impl Worker {
         }
         match Guest::of(&pod) {
             Ok(guest) => {
-                if guest.desired != self.guest.desired || guest.generation != self.guest.generation {
-                    self.asked = false;
+                self.asked &=
+                    guest.desired == self.guest.desired && guest.generation == self.guest.generation;
+                if guest.desired != self.guest.desired {
+                    let old = std::mem::take(&mut self.guest.desired);
+                    self.count_wish(&old, &guest.desired);
                 }
                 self.guest = guest;
             }
@@ -305,6 +313,7 @@ impl Worker {
         let decision = self.decide(&in_force);
         let phase = self.phase();
         self.explain(&decision);
+        self.count_standing();
         self.publish(phase, &actual);
         if phase.is_final() && !self.over && !self.runs() {
             self.over = true;
@@ -340,9 +349,7 @@ impl Worker {
     /// Takes an answer of the desk.
     fn answered(&mut self, answer: Answer, trigger: Option<Trigger>) {
         resized::tell_answer(&self.node.events, &self.pod, &answer);
-        if let Some(trigger) = trigger {
-            tracing::debug!(uid = self.uid, trigger = trigger.name(), "a resize that waited was answered");
-        }
+        self.count_answer(&answer, trigger);
         if answer.outcome == Outcome::Started {
             self.resizing = Some(answer.entry.allocation.generation);
             self.stalled = 0;

@@ -6,11 +6,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use http::Extensions;
 use jiff::Timestamp;
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
+use plumb_apiserver::pki::{NODE_CLIENT_USER, Pki};
+use plumb_apiserver::serve::{self, Listener, Peer, Shutdown};
 use plumb_node::journal::{Journal, open_store};
+use plumb_node::metrics::Metrics;
 use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
 use plumb_node::specify::{Place, resolv_conf};
 use plumb_node::{Agent, Clock};
@@ -37,12 +41,22 @@ pub(crate) struct Nodes {
     _running: JoinSet<()>,
 }
 
-/// Starts the nodes of a cluster whose API is at `api`.
+/// What nodes need of the cluster around them.
+pub(crate) struct Around<'a> {
+    /// Where the API is.
+    pub(crate) api: SocketAddr,
+    /// Whose certificates they show, and trust.
+    pub(crate) pki: &'a Pki,
+    /// When they are to stop answering.
+    pub(crate) shutdown: Shutdown,
+}
+
+/// Starts the nodes of a cluster.
 pub(crate) async fn start(
     server: &ApiServer,
     args: &Up,
     rules: &Rules,
-    api: SocketAddr,
+    around: Around<'_>,
 ) -> anyhow::Result<Nodes> {
     let kind = match args.runtime {
         RuntimeKind::Auto if may_run_containers() => RuntimeKind::Builtin,
@@ -60,13 +74,17 @@ pub(crate) async fn start(
     if let Some(damage) = &damage {
         tracing::warn!(damage, "the journal of promises was put aside, and is made anew from what runs");
     }
+    let Around { api, pki, shutdown } = around;
+    let tls = serve::tls(pki)?;
+    let metrics: Arc<Metrics> = Arc::default();
     let clock: Clock = Arc::new(Timestamp::now);
     let mut running = JoinSet::new();
     let (tell_health, health) = watch::channel(look_at_machine(&data));
     running.spawn(watch_machine(data.clone(), tell_health));
     let mut agents = Vec::new();
     for index in 0..args.nodes {
-        let setup = setup(args, index);
+        let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        let setup = Setup { port: listener.address().port(), ..setup(args, index) };
         let runtime: Arc<dyn Runtime> = match kind {
             RuntimeKind::Virtual => {
                 let pod_network =
@@ -95,9 +113,17 @@ pub(crate) async fn start(
                 cluster_dns: None,
                 machine_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
             },
+            metrics: metrics.clone(),
             clock: clock.clone(),
         });
-        agents.push(agent.await?);
+        let agent = agent.await?;
+        let service = agent.server((!is_virtual).then(|| PathBuf::from("/")), Arc::new(is_api_server));
+        let serving =
+            serve::serve(listener, tls.clone(), serve::Limits::default(), service, shutdown.clone());
+        running.spawn(async move {
+            serving.await;
+        });
+        agents.push(agent);
     }
     futures_util::future::join_all(agents.iter_mut().map(Agent::register)).await;
     for agent in agents {
@@ -109,6 +135,12 @@ pub(crate) async fn start(
         (n, _) => format!("{n} nodes run virtual pods"),
     };
     Ok(Nodes { what, _running: running })
+}
+
+/// Only the API server asks a node; who may ask for what is decided there.
+fn is_api_server(extensions: &Extensions) -> bool {
+    let certificate = extensions.get::<Peer>().and_then(Peer::certificate);
+    certificate.is_some_and(|certificate| certificate.user().name() == NODE_CLIENT_USER)
 }
 
 /// What a node says of itself.

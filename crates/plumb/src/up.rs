@@ -89,7 +89,8 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let controllers = args.components.contains(&Component::Controllers);
     let controllers = controllers.then(|| controllers::start(&server, authority, rules.clone()));
     let nodes = if args.components.contains(&Component::Node) {
-        Some(nodes::start(&server, &args, &rules, address).await?)
+        let around = nodes::Around { api: address, pki: &pki, shutdown: shutdown.clone() };
+        Some(nodes::start(&server, &args, &rules, around).await?)
     } else {
         None
     };

@@ -59,6 +59,7 @@ impl Worker {
             Told::Taken(pod) | Told::Changed(pod) => {
                 self.report = Report::default();
                 self.take_pod((*pod).into());
+                self.count_told();
             }
             Told::Gone => {
                 self.deleted = true;

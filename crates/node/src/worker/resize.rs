@@ -12,6 +12,7 @@ use plumb_resize::pod::{PodCgroup, PodResources};
 use plumb_resize::resource::{Requirements, Resource};
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerId, LinuxResources, Resources};
+use tokio::time::Instant;
 
 use super::{Turn, Worker, error_chain};
 use crate::lifecycle::Stopping;
@@ -51,7 +52,10 @@ impl Worker {
         }
         self.resizing.get_or_insert(self.entry.allocation.generation);
         let mut then = now;
-        let wait = match self.carry_out(&steps, &mut then).await {
+        let begun = Instant::now();
+        let carried = self.carry_out(&steps, &mut then).await;
+        self.node.metrics.actuated(carried.is_ok(), begun.elapsed());
+        let wait = match carried {
             Ok(Carried::Out) => None,
             Ok(Carried::WaitsForMemory { after, why }) => {
                 let cpu = with_memory_as_it_is(&allocated, &then);
@@ -117,6 +121,7 @@ impl Worker {
         // A container that was stopped for it is yet to be started.
         if self.entry.restarting.is_empty() && self.resizing.take().is_some() {
             self.stalled = 0;
+            self.count_in_force();
             resized::tell_completed(&self.node.events, &self.pod, &self.guest.shape, &self.entry.allocation);
         }
         Ok(())
@@ -194,7 +199,11 @@ impl Worker {
             });
         }
         if set != now.pod {
-            runtime.update_sandbox_resources(&id, &readback::of_pod(&set)).await?;
+            let begun = Instant::now();
+            let updated = runtime.update_sandbox_resources(&id, &readback::of_pod(&set)).await;
+            let operation = "update_podsandbox_resources";
+            self.node.metrics.operation(operation, begun.elapsed(), updated.is_ok());
+            updated?;
             self.written.pod = Some(set);
             now.pod = set;
         }
@@ -245,8 +254,10 @@ impl Worker {
     }
 
     async fn update(&self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
-        self.node.runtime.update_container_resources(id, &Resources::Linux(to)).await?;
-        Ok(())
+        let begun = Instant::now();
+        let updated = self.node.runtime.update_container_resources(id, &Resources::Linux(to)).await;
+        self.node.metrics.operation("update_container", begun.elapsed(), updated.is_ok());
+        updated.map(|_| ())
     }
 
     /// Asks the kernel for memory back; what comes of it is seen at the next look.

@@ -107,7 +107,7 @@ impl Worker {
                 let name = self.name_of(position).to_owned();
                 self.node.events.container(&self.pod, &name, Kind::Warning, reason, message);
             }
-            Told::Checked { .. } => {}
+            Told::Checked { kind, result } => self.node.metrics.probed(kind, result),
         }
     }
 

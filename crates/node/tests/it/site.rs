@@ -79,6 +79,7 @@ impl Site {
                 cluster_dns: None,
                 machine_dns: Dns::default(),
             },
+            metrics: Arc::default(),
             clock: Arc::new(Timestamp::now),
         });
         self.agent = Some(tokio::spawn(agent.await.unwrap().run()));
