@@ -9,6 +9,7 @@ use std::str::FromStr;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plumb_resize::Quantity;
 use plumb_resize::rules::{Dialect, Gates};
+use plumb_runtime::fault::Call;
 
 /// In-place vertical scaling for Kubernetes: a pod's CPU and memory change while its containers run.
 #[derive(Debug, Parser)]
@@ -140,6 +141,30 @@ pub(crate) struct Up {
     /// How many pods a node takes.
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,
+    /// Kill this process at the nth call of this name to the container runtime: for tests of what outlives it.
+    #[arg(long, hide = true, value_name = "CALL:N")]
+    pub(crate) die_at: Option<DieAt>,
+}
+
+/// At which call to the container runtime to die.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DieAt {
+    /// The call.
+    pub(crate) call: Call,
+    /// Which of its kind, the first being 1.
+    pub(crate) nth: u64,
+}
+
+impl FromStr for DieAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, nth) = text.split_once(':').ok_or_else(|| format!("{text:?} is not CALL:N"))?;
+        let call = Call::CHANGES.into_iter().find(|call| format!("{call:?}") == name);
+        let call = call.ok_or_else(|| format!("{name:?} is no call that changes anything"))?;
+        let nth = nth.parse().map_err(|_| format!("{nth:?} is not a number"))?;
+        Ok(Self { call, nth })
+    }
 }
 
 /// Amounts by resource, as a flag spells them: `cpu=200m,memory=512Mi`.

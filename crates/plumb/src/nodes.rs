@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
@@ -22,12 +23,13 @@ use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::builtin::{self, Builtin, shim_of_this_program};
 use plumb_runtime::cgroup::Layout;
+use plumb_runtime::fault::{Asked, Fault, Faults, Faulty, Harm};
 use plumb_runtime::image::Load;
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cli::{RuntimeKind, Up};
+use crate::cli::{DieAt, RuntimeKind, Up};
 
 /// How often the machine is looked at for what it runs short of.
 const LOOK_AT_MACHINE: Duration = Duration::from_secs(10);
@@ -92,6 +94,10 @@ pub(crate) async fn start(
                 Arc::new(Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network }))
             }
             _ => Arc::new(open_builtin(&data).await?),
+        };
+        let runtime = match args.die_at {
+            Some(at) => dying(runtime, at),
+            None => runtime,
         };
         let name = setup.name.clone();
         let user = User::new(format!("system:node:{name}"), "", ["system:nodes"]);
@@ -178,6 +184,21 @@ async fn watch_machine(data: PathBuf, tell: watch::Sender<NodeHealth>) {
 /// Whether this user may create cgroups, and what else containers need.
 fn may_run_containers() -> bool {
     nix::unistd::geteuid().is_root() && Layout::detect().is_ok()
+}
+
+/// A runtime at whose nth call this process dies, without a chance to tidy up.
+fn dying(runtime: Arc<dyn Runtime>, DieAt { call, nth }: DieAt) -> Arc<dyn Runtime> {
+    let faults = Faults::default();
+    let seen = AtomicU64::new(0);
+    let die = move |_: &Asked| {
+        if seen.fetch_add(1, Ordering::Relaxed) + 1 == nth {
+            // If it fails there is nobody left to tell; the test notices that we live.
+            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+        }
+        false
+    };
+    faults.add(Fault::new(Harm::Delay(Duration::ZERO)).on(call).when(die));
+    Arc::new(Faulty::new(runtime, faults))
 }
 
 async fn open_builtin(data: &Path) -> anyhow::Result<Builtin> {

@@ -14,6 +14,7 @@ mod it {
     mod kubectl;
     mod kubectl_apply;
     mod life;
+    mod nodes;
     mod reflectors;
     mod secrets;
     mod top;

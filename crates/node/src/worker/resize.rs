@@ -21,6 +21,13 @@ use crate::{readback, resized};
 /// How long memory of a whole pod, which cannot be reclaimed by itself, is waited for.
 const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
 
+/// How long memory is watched before a limit is lowered, and for how long it may go on growing like that and still
+/// fit: a program that is about to need more than the new limit is not killed for it, but waited for.
+const WATCHED: Duration = Duration::from_millis(5);
+const FORESEEN: u32 = 200;
+/// What may come and go in that time without being growth.
+const NOISE: u64 = 256 << 10;
+
 /// How far steps were carried out.
 enum Carried {
     /// All of them, or as far as they go until something else has happened.
@@ -183,7 +190,7 @@ impl Worker {
         let mut set = to;
         let mut waits = None;
         if goes_down(now.pod.limits.memory, to.limits.memory) {
-            let usage = runtime.sandbox_stats(&id).await?.memory.working_set;
+            let usage = foreseen(async || Ok(runtime.sandbox_stats(&id).await?.memory.working_set)).await?;
             let (limit, why) = match self.lower(now.pod.limits.memory, to.limits.memory, usage) {
                 Lower::To(limit) => (limit, None),
                 Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
@@ -222,7 +229,8 @@ impl Worker {
         let mut set = to;
         let mut waits = None;
         if goes_down(from.limits.memory, to.limits.memory) {
-            let usage = self.node.runtime.container_stats(&id).await?.memory.working_set;
+            let runtime = &self.node.runtime;
+            let usage = foreseen(async || Ok(runtime.container_stats(&id).await?.memory.working_set)).await?;
             let (limit, why) = match self.lower(from.limits.memory, to.limits.memory, usage) {
                 Lower::To(limit) => (limit, None),
                 Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
@@ -291,6 +299,16 @@ impl Worker {
             }
         }
     }
+}
+
+/// What memory will be in use soon, by how it grows now.
+async fn foreseen(mut usage: impl AsyncFnMut() -> Result<u64, Error>) -> Result<u64, Error> {
+    let before = usage().await?;
+    tokio::time::sleep(WATCHED).await;
+    let now = usage().await?;
+    let growth = now.saturating_sub(before);
+    let growth = if growth > NOISE { growth.saturating_mul(u64::from(FORESEEN)) } else { 0 };
+    Ok(now.saturating_add(growth))
 }
 
 /// Whether a limit goes down; none is infinite.

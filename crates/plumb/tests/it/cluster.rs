@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use kube::Client;
 use kube::config::{KubeConfigOptions, Kubeconfig};
@@ -120,6 +121,18 @@ impl Cluster {
     pub(crate) fn kill(mut self) {
         self.signal(Signal::SIGKILL);
         self.process.wait().unwrap();
+    }
+
+    /// Waits until it has ended by itself; false if it has not within this time.
+    pub(crate) fn died(&mut self, within: Duration) -> bool {
+        let deadline = Instant::now() + within;
+        while Instant::now() < deadline {
+            if self.process.try_wait().unwrap().is_some() {
+                return true;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        false
     }
 
     fn signal(&self, signal: Signal) {

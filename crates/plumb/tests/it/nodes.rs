@@ -1,0 +1,7 @@
+//! Nodes with real containers: what the kernel holds while their agent works, dies and comes back.
+
+mod deaths;
+mod leaks;
+mod machine;
+mod memory;
+mod sums;

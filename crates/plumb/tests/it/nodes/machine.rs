@@ -1,0 +1,199 @@
+//! A cluster with real containers, and what the kernel says of them.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use serde_json::{Value, json};
+
+use crate::it::cluster::Cluster;
+use crate::it::conformance::{clear, no_containers};
+
+/// A data directory whose containers are on this machine.
+pub(super) struct Machine {
+    folder: tempfile::TempDir,
+}
+
+impl Machine {
+    /// One, if containers can be run here; else it is said why not.
+    pub(super) fn here() -> Option<Self> {
+        if let Some(why) = no_containers() {
+            println!("SKIPPED: no real containers: {why}");
+            return None;
+        }
+        Some(Self { folder: tempfile::tempdir().unwrap() })
+    }
+
+    pub(super) fn data(&self) -> PathBuf {
+        self.folder.path().join("data")
+    }
+
+    /// Starts a cluster on it.
+    pub(super) fn start(&self, flags: &[&str]) -> Cluster {
+        let usual = ["--components", "apiserver,controllers,node", "--runtime", "builtin"];
+        let room = ["--node-cpu", "64", "--node-memory", "64Gi", "--max-pods", "1000"];
+        Cluster::start_with(&self.data(), &[&usual[..], &room[..], flags].concat())
+    }
+
+    /// Removes what is left on the machine.
+    pub(super) async fn clear(self) {
+        clear(&self.data()).await;
+    }
+}
+
+/// The pods of a cluster.
+pub(super) async fn pods(cluster: &Cluster) -> Api<Pod> {
+    Api::namespaced(cluster.client().await, "default")
+}
+
+/// A pod of `plumb/load` containers.
+pub(super) fn pod(name: &str, containers: Value) -> Pod {
+    serde_json::from_value(json!({
+        "metadata": { "name": name },
+        "spec": {
+            "nodeName": "plumb",
+            "terminationGracePeriodSeconds": 1,
+            "automountServiceAccountToken": false,
+            "containers": containers,
+        },
+    }))
+    .unwrap()
+}
+
+pub(super) fn load(name: &str, args: &[&str], resources: Value) -> Value {
+    json!({ "name": name, "image": "plumb/load", "args": args, "resources": resources })
+}
+
+/// Requests equal to limits.
+pub(super) fn equal(cpu: &str, memory: &str) -> Value {
+    let list = json!({ "cpu": cpu, "memory": memory });
+    json!({ "requests": list, "limits": list })
+}
+
+pub(super) async fn create(pods: &Api<Pod>, pod: &Pod) -> Pod {
+    pods.create(&PostParams::default(), pod).await.unwrap()
+}
+
+pub(super) async fn resize(pods: &Api<Pod>, name: &str, containers: Value) {
+    let patch = Patch::Strategic(json!({ "spec": { "containers": containers } }));
+    pods.patch_resize(name, &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// Waits until a pod is as it must become.
+pub(super) async fn until(pods: &Api<Pod>, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
+    let fields = format!("metadata.name={name}");
+    let mut last = None;
+    let wait = async {
+        let list = pods.list(&ListParams::default().fields(&fields)).await.unwrap();
+        let version = list.metadata.resource_version.clone().unwrap();
+        last = list.items.into_iter().next();
+        let mut events = pods.watch(&WatchParams::default().fields(&fields), &version).await.unwrap().boxed();
+        loop {
+            if let Some(pod) = last.as_ref().filter(|pod| holds(pod)) {
+                return pod.clone();
+            }
+            if let Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) = events.next().await.unwrap() {
+                last = Some(pod);
+            }
+        }
+    };
+    match tokio::time::timeout(Duration::from_secs(60), wait).await {
+        Ok(pod) => pod,
+        Err(_) => panic!("{name} is not {what}: {:#?}", last.and_then(|pod| pod.status)),
+    }
+}
+
+/// Whether every container runs with what the spec asks for, and no resize is under way.
+pub(super) fn is_settled(pod: &Pod) -> bool {
+    let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return false };
+    let statuses = status.container_statuses.as_deref().unwrap_or_default();
+    let same = spec.containers.iter().all(|container| {
+        let found = statuses.iter().find(|status| status.name == container.name);
+        found.is_some_and(|found| found.ready && found.resources == container.resources)
+    });
+    same && status.observed_generation == pod.metadata.generation
+        && condition(pod, "PodResizePending").is_none()
+        && condition(pod, "PodResizeInProgress").is_none()
+}
+
+/// The message of a condition, if it holds.
+pub(super) fn condition(pod: &Pod, type_: &str) -> Option<String> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let found = conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True")?;
+    Some(found.message.clone().unwrap_or_default())
+}
+
+/// The groups of a pod: its own in each hierarchy, below which its containers' are.
+pub(super) struct Groups {
+    cpu: PathBuf,
+    memory: PathBuf,
+}
+
+impl Groups {
+    pub(super) fn of(pod: &Pod) -> Self {
+        let name = format!("pod{}", pod.metadata.uid.as_deref().unwrap());
+        let find = |controller: &str| {
+            let root = Path::new("/sys/fs/cgroup").join(controller);
+            find(&root, &name).unwrap_or_else(|| panic!("{name} has no group"))
+        };
+        Self { cpu: find("cpu"), memory: find("memory") }
+    }
+
+    /// The ids of the containers that have groups.
+    pub(super) fn containers(&self) -> Vec<String> {
+        let entries = fs::read_dir(&self.memory).unwrap().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        let mut ids: Vec<String> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
+        ids.sort();
+        ids
+    }
+
+    /// A figure of the pod (of no container), or of a container.
+    pub(super) fn number(&self, container: &str, file: &str) -> Option<i64> {
+        let root = if file.starts_with("cpu.") { &self.cpu } else { &self.memory };
+        fs::read_to_string(root.join(container).join(file)).ok()?.trim().parse().ok()
+    }
+
+    /// The first process of a container.
+    pub(super) fn pid(&self, container: &str) -> Option<i64> {
+        let processes = fs::read_to_string(self.memory.join(container).join("cgroup.procs")).ok()?;
+        processes.lines().filter_map(|line| line.parse().ok()).min()
+    }
+}
+
+/// The folder of this name somewhere below another.
+pub(super) fn find(root: &Path, name: &str) -> Option<PathBuf> {
+    let mut open = vec![root.to_owned()];
+    while let Some(folder) = open.pop() {
+        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_str() == Some(name) {
+                    return Some(entry.path());
+                }
+                open.push(entry.path());
+            }
+        }
+    }
+    None
+}
+
+/// The id of a pod's container, as its group is called.
+pub(super) fn id(pod: &Pod, name: &str) -> String {
+    let statuses = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap();
+    let status = statuses.iter().find(|status| status.name == name).unwrap();
+    status.container_id.as_deref().unwrap().split_once("://").unwrap().1.to_owned()
+}
+
+/// Waits until something holds that nobody tells of.
+pub(super) async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_secs(60), wait).await.is_ok(), "not {what}");
+}
