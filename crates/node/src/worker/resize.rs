@@ -24,7 +24,7 @@ const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
 /// How long memory is watched before a limit is lowered, and for how long it may go on growing like that and still
 /// fit: a program that is about to need more than the new limit is not killed for it, but waited for.
 const WATCHED: Duration = Duration::from_millis(5);
-const FORESEEN: u32 = 200;
+const FORESEEN: u64 = 200;
 /// What may come and go in that time without being growth.
 const NOISE: u64 = 256 << 10;
 
@@ -190,7 +190,9 @@ impl Worker {
         let mut set = to;
         let mut waits = None;
         if goes_down(now.pod.limits.memory, to.limits.memory) {
-            let usage = foreseen(async || Ok(runtime.sandbox_stats(&id).await?.memory.working_set)).await?;
+            let before = runtime.sandbox_stats(&id).await?.memory.working_set;
+            tokio::time::sleep(WATCHED).await;
+            let usage = foreseen(before, runtime.sandbox_stats(&id).await?.memory.working_set);
             let (limit, why) = match self.lower(now.pod.limits.memory, to.limits.memory, usage) {
                 Lower::To(limit) => (limit, None),
                 Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
@@ -229,8 +231,10 @@ impl Worker {
         let mut set = to;
         let mut waits = None;
         if goes_down(from.limits.memory, to.limits.memory) {
-            let runtime = &self.node.runtime;
-            let usage = foreseen(async || Ok(runtime.container_stats(&id).await?.memory.working_set)).await?;
+            let runtime = self.node.runtime.clone();
+            let before = runtime.container_stats(&id).await?.memory.working_set;
+            tokio::time::sleep(WATCHED).await;
+            let usage = foreseen(before, runtime.container_stats(&id).await?.memory.working_set);
             let (limit, why) = match self.lower(from.limits.memory, to.limits.memory, usage) {
                 Lower::To(limit) => (limit, None),
                 Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
@@ -301,14 +305,11 @@ impl Worker {
     }
 }
 
-/// What memory will be in use soon, by how it grows now.
-async fn foreseen(mut usage: impl AsyncFnMut() -> Result<u64, Error>) -> Result<u64, Error> {
-    let before = usage().await?;
-    tokio::time::sleep(WATCHED).await;
-    let now = usage().await?;
+/// What memory will be in use soon, by what it was a moment ago and is now.
+fn foreseen(before: u64, now: u64) -> u64 {
     let growth = now.saturating_sub(before);
-    let growth = if growth > NOISE { growth.saturating_mul(u64::from(FORESEEN)) } else { 0 };
-    Ok(now.saturating_add(growth))
+    let growth = if growth > NOISE { growth.saturating_mul(FORESEEN) } else { 0 };
+    now.saturating_add(growth)
 }
 
 /// Whether a limit goes down; none is infinite.

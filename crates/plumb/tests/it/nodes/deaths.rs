@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use super::machine::{Groups, Machine, create, equal, id, is_settled, load, pod, pods, resize, until};
+use super::machine::{
+    Groups, Machine, ask_for_resize, create, equal, id, is_settled, load, pod, pods, until,
+};
 
 fn containers(restarts: bool) -> Value {
     let policy = if restarts { "RestartContainer" } else { "NotRequired" };
@@ -44,7 +46,8 @@ async fn a_resize_survives_a_kill_before_each_of_its_steps_and_containers_run_on
         cluster.kill();
 
         let mut cluster = machine.start(&["--die-at", point]);
-        resize(&pods(&cluster).await, &name, resized()).await;
+        // The answer may be lost with the process; the wish is not.
+        let _ = ask_for_resize(&pods(&cluster).await, &name, resized()).await;
         assert!(cluster.died(Duration::from_secs(30)), "{point}: it was never reached");
         if !restarts {
             assert_eq!((groups.pid(&changed), groups.pid(&other)), pids, "{point}: containers run on");
@@ -52,7 +55,8 @@ async fn a_resize_survives_a_kill_before_each_of_its_steps_and_containers_run_on
 
         let cluster = machine.start(&[]);
         let api = pods(&cluster).await;
-        let after = until(&api, &name, "settled", is_settled).await;
+        let after =
+            until(&api, &name, "settled", |pod| is_settled(pod) && pod.metadata.generation == Some(2)).await;
         assert_eq!(groups.pid(&other), pids.1, "{point}");
         assert_eq!(groups.number(&other, "memory.limit_in_bytes"), Some(32 << 20), "{point}");
         assert_eq!(groups.number(&id(&after, "c"), "cpu.cfs_quota_us"), Some(30_000), "{point}");

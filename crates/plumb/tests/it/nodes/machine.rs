@@ -79,8 +79,13 @@ pub(super) async fn create(pods: &Api<Pod>, pod: &Pod) -> Pod {
 }
 
 pub(super) async fn resize(pods: &Api<Pod>, name: &str, containers: Value) {
+    ask_for_resize(pods, name, containers).await.unwrap();
+}
+
+/// The same, of a server that may be gone before it answers.
+pub(super) async fn ask_for_resize(pods: &Api<Pod>, name: &str, containers: Value) -> kube::Result<Pod> {
     let patch = Patch::Strategic(json!({ "spec": { "containers": containers } }));
-    pods.patch_resize(name, &PatchParams::default(), &patch).await.unwrap();
+    pods.patch_resize(name, &PatchParams::default(), &patch).await
 }
 
 /// Waits until a pod is as it must become.
