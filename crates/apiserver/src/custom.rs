@@ -64,7 +64,11 @@ impl Custom {
         };
         let mut strict = Vec::new();
         if let Some(metadata) = object.remove("metadata") {
-            let decoded = decode_metadata(metadata)?;
+            let decoded = decode_metadata(metadata).map_err(|error| match error {
+                // Metadata is read by itself, and so is the first name in the path of what is wrong.
+                DecodeError::Type(why) => DecodeError::Type(why.replacen(".metadata.", ".", 1)),
+                other => other,
+            })?;
             strict = decoded.strict;
             object.insert("metadata".to_owned(), decoded.value["metadata"].clone());
         }
@@ -75,6 +79,9 @@ impl Custom {
             }
         }
         let mut value = Value::Object(object);
+        if let Some(error) = self.version.unreadable(&value) {
+            return Err(DecodeError::Type(error.to_string()));
+        }
         let dropped = self.version.prune(&mut value);
         strict.extend(dropped.into_iter().map(StrictError::Unknown));
         Ok(Decoded { value, strict })
@@ -93,7 +100,10 @@ fn decode_metadata(metadata: Value) -> Result<Decoded, DecodeError> {
     let Some(kind) = Schema::builtin().kind("meta.k8s.io", "v1", "PartialObjectMetadata") else {
         return Ok(Decoded { value: json!({ "metadata": metadata }), strict: Vec::new() });
     };
-    kind.decode_value(Value::Object(Map::from_iter([("metadata".to_owned(), metadata)])))
+    let mut decoded =
+        kind.decode_value(Value::Object(Map::from_iter([("metadata".to_owned(), metadata)])))?;
+    plumb_apischema::json::settle(Schema::builtin(), kind, &mut decoded.value);
+    Ok(decoded)
 }
 
 /// Numbers without a fraction are stored as whole ones, however they were written.

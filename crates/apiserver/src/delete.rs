@@ -3,6 +3,7 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use plumb_apischema::Schema;
+use plumb_resize::field::{BadValue, FieldError};
 use plumb_store::{Key, List, Object};
 use serde_json::{Value, json};
 
@@ -40,37 +41,66 @@ impl Options {
             }
             _ => Value::Null,
         };
-        Self::read(call, body)
+        let sent = !body.is_null();
+        let mut options = Self::read(call, body)?;
+        if sent {
+            // SPEC: whoever sends options says all in them; nobody looks at the address then.
+            options.dry_run = tries(&options.body);
+        }
+        Ok(options)
     }
 
     /// Reads a body that is known already, or else the query of a request.
     pub(crate) fn read(call: &Call, body: Value) -> Result<Self, ApiError> {
         let text = |pointer: &str| body.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
+        // Whoever sends options says nothing in the address.
+        let query = |name: &str| call.query.get(name).filter(|_| body.is_null()).map(str::to_owned);
         let grace = match body["gracePeriodSeconds"].as_i64() {
             Some(grace) => Some(grace),
+            None if !body.is_null() => None,
             None => call.query.number("gracePeriodSeconds")?.and_then(|seconds| i64::try_from(seconds).ok()),
         };
-        let orphan =
-            body["orphanDependents"].as_bool().map(|orphan| if orphan { "Orphan" } else { "Background" });
-        let propagation = text("/propagationPolicy")
-            .or_else(|| call.query.get("propagationPolicy").map(str::to_owned))
-            .or_else(|| orphan.map(str::to_owned));
-        if let Some(policy) =
-            propagation.as_deref().filter(|p| !matches!(*p, "Orphan" | "Background" | "Foreground"))
-        {
-            return Err(ApiError::bad_request(format!(
-                "invalid deletion propagation policy {policy:?}: use Orphan, Background or Foreground"
-            )));
-        }
+        let orphan = body["orphanDependents"].as_bool();
+        let said = text("/propagationPolicy").or_else(|| query("propagationPolicy"));
+        check(said.as_deref(), orphan, &body["dryRun"])?;
+        let implied = orphan.map(|orphan| if orphan { "Orphan" } else { "Background" }.to_owned());
+        let propagation = said.or(implied);
         Ok(Self {
             grace,
             uid: text("/preconditions/uid"),
             revision: text("/preconditions/resourceVersion"),
             propagation,
-            dry_run: call.query.dry_run()? || body["dryRun"].as_array().is_some_and(|list| !list.is_empty()),
+            dry_run: tries(&body) || call.query.dry_run()?,
             body,
         })
     }
+}
+
+/// Whether options ask for a dry run.
+fn tries(options: &Value) -> bool {
+    options["dryRun"].as_array().is_some_and(|list| !list.is_empty())
+}
+
+/// Holds options to the rules.
+fn check(propagation: Option<&str>, orphan: Option<bool>, dry_run: &Value) -> Result<(), ApiError> {
+    let mut errors = Vec::new();
+    if let (Some(policy), Some(_)) = (propagation, orphan) {
+        let rule = "orphanDependents and deletionPropagation cannot be both set";
+        errors.push(FieldError::invalid("propagationPolicy", policy, rule));
+    }
+    let known = ["Foreground", "Background", "Orphan", "nil"];
+    if let Some(policy) = propagation.filter(|policy| !known[..3].contains(policy)) {
+        errors.push(FieldError::not_supported("propagationPolicy", policy, &known));
+    }
+    let tries = dry_run.as_array().map_or(&[][..], Vec::as_slice);
+    if tries.iter().any(|one| one != "All") {
+        let shown = BadValue::Bare(dry_run.to_string());
+        errors.push(FieldError::not_supported("dryRun", shown, &["All"]));
+    }
+    if errors.is_empty() {
+        return Ok(());
+    }
+    Err(ApiError::invalid("meta.k8s.io", "DeleteOptions", "", &errors))
 }
 
 /// What becomes of an object that is to go.
@@ -270,9 +300,13 @@ pub(crate) fn preconditions(
     stored: &Object,
 ) -> Result<(), ApiError> {
     let refuse = |what: &str, wanted: &str, found: &str| {
-        let why =
-            format!("Precondition failed: {what} in precondition: {wanted}, {what} in object meta: {found}");
-        Err(ApiError::conflict(call.row.group(), call.row.plural(), meta(object, "name"), &why))
+        let become_of = if what == "UID" { "deleted and then recreated" } else { "modified" };
+        let why = format!(
+            "the {what} in the precondition ({wanted}) does not match the {what} in record ({found}). \
+             The object might have been {become_of}"
+        );
+        // SPEC: upstream names the kind here, and not the resource.
+        Err(ApiError::conflict(call.row.group(), call.row.kind(), meta(object, "name"), &why))
     };
     let found = meta(object, "uid");
     if let Some(wanted) = options.uid.as_deref().filter(|uid| *uid != found) {

@@ -3,8 +3,9 @@
 use bytes::Bytes;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
+use plumb_apischema::Schema;
 use plumb_apischema::json::{self, Decoded, StrictError};
-use plumb_apischema::{Schema, protobuf};
+use plumb_apischema::protobuf::{self, Cause, ProtobufError};
 use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
@@ -116,6 +117,18 @@ fn unrecognized(kind: &impl Readable, body: &[u8], why: impl Display) -> ApiErro
     ))
 }
 
+/// The refusal of a body that does not say of which kind it is, where nothing else tells.
+fn kindless(kind: &impl Readable, body: &[u8]) -> ApiError {
+    const SHOWN: usize = 30;
+    let text = String::from_utf8_lossy(body);
+    let begins: String = text.chars().take(SHOWN).collect();
+    let more = if text.len() > SHOWN { " ..." } else { "" };
+    ApiError::bad_request(format!(
+        "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{text}' ({begins}{more})",
+        kind.name()
+    ))
+}
+
 /// The refusal of a body that is no object of its kind.
 pub(crate) fn unreadable(kind: &impl Readable, why: impl Display) -> ApiError {
     let (name, version) = (kind.name(), kind.version());
@@ -152,15 +165,26 @@ pub(crate) fn object(
         }
         "application/vnd.kubernetes.protobuf" if kind.builtin().is_some() => {
             let value = protobuf::decode(Schema::builtin(), body, kind.builtin());
-            kind.decode_value(value.map_err(|error| unreadable(kind, error))?)
+            kind.decode_value(value.map_err(|error| unreadable(kind, in_words(error)))?)
                 .map_err(|error| unreadable(kind, error))?
         }
         _ if kind.builtin().is_none() => return Err(ApiError::unsupported_media_type(CUSTOM_FORMATS)),
         _ => return Err(ApiError::unsupported_media_type(OBJECT_FORMATS)),
     };
+    if kind.builtin().is_none() && decoded.value["kind"].as_str().is_none_or(str::is_empty) {
+        return Err(kindless(kind, body));
+    }
     match of_another_kind(kind, &decoded.value) {
         Some(refusal) => Err(refusal),
         None => Ok(decoded),
+    }
+}
+
+/// What is wrong with a protobuf body. Quantities are told as in any other.
+fn in_words(error: ProtobufError) -> String {
+    match error {
+        ProtobufError::Malformed { cause: Cause::Quantity(why), .. } => why,
+        other => other.to_string(),
     }
 }
 
@@ -168,8 +192,11 @@ pub(crate) fn object(
 pub(crate) fn of_another_kind(kind: &impl Readable, object: &Value) -> Option<ApiError> {
     for (field, expected) in [("apiVersion", kind.api_version()), ("kind", kind.name().to_owned())] {
         let given = object[field].as_str().unwrap_or_default();
-        // SPEC: a slash alone names neither a group nor a version.
-        if given.is_empty() || given == expected || (field == "apiVersion" && given == "/") {
+        // SPEC: a slash alone names neither a group nor a version, and options are of every version.
+        let any = field == "apiVersion" && (given == "/" || kind.name() == "DeleteOptions");
+        // What was defined later is read only if it says of which version it is.
+        let unsaid = given.is_empty() && (field == "kind" || kind.builtin().is_some());
+        if unsaid || given == expected || any {
             continue;
         }
         if field == "kind" && kind.builtin().is_none() {

@@ -76,6 +76,7 @@ fn undecided(row: &Row, subresource: &str) -> &'static Ignored {
         )
         | ("status", "networking.k8s.io", "ServiceCIDR")
         | ("status", "storage.k8s.io", "VolumeAttachment") => &all.spec_and_metadata,
+        ("status", ..) if row.custom().is_some() => &all.spec_and_metadata,
         ("status", ..) => &all.spec,
         // A resize says nothing of the status either, which the rules of the KEP have the server write.
         ("finalize" | "resize", ..) => &all.status,

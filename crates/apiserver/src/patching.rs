@@ -4,7 +4,7 @@ use std::fmt::Display;
 
 use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
-use plumb_apischema::json::{self, DecodeError, Decoded};
+use plumb_apischema::json::{self, DecodeError, Decoded, StrictError, strict_error};
 use plumb_apischema::{Schema, patch};
 use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::alpha;
 use crate::error::ApiError;
-use crate::exchange::{media_type, of_another_kind, unreadable};
+use crate::exchange::{media_type, of_another_kind};
 use crate::go;
 use crate::readable::Readable;
 
@@ -20,8 +20,15 @@ use crate::readable::Readable;
 const CUSTOM_FORMATS: &[&str] =
     &["application/json-patch+json", "application/merge-patch+json", "application/apply-patch+yaml"];
 
+/// A change of an object, and what is wrong with how it was written.
+pub(crate) struct Patch {
+    change: Change,
+    /// The fields that it has twice.
+    twice: Vec<StrictError>,
+}
+
 /// A change of an object.
-pub(crate) enum Patch {
+enum Change {
     /// A list of operations (RFC 6902).
     Json(Value),
     /// An object to be laid over (RFC 7396).
@@ -34,56 +41,77 @@ impl Patch {
     /// Reads a patch in the format that the request names.
     pub(crate) fn read(headers: &HeaderMap, body: &Bytes, rules: &Rules) -> Result<Self, ApiError> {
         let make = match media_type(headers) {
-            "application/json-patch+json" => Self::Json,
-            "application/merge-patch+json" => Self::Merge,
-            "application/strategic-merge-patch+json" => Self::Strategic,
+            "application/json-patch+json" => Change::Json,
+            "application/merge-patch+json" => Change::Merge,
+            "application/strategic-merge-patch+json" => Change::Strategic,
             _ => return Err(ApiError::unknown_patch()),
         };
         let mut parsed = json::parse(body).map_err(|error| ApiError::bad_request(error.to_string()))?;
         if alpha::may_concern(body, rules) {
             alpha::translate(&mut parsed.value, rules);
         }
-        Ok(make(parsed.value))
+        Ok(Self { change: make(parsed.value), twice: parsed.strict })
     }
 
-    /// Applies it to an object of a kind. What comes out is an object of that kind again.
-    pub(crate) fn apply(&self, kind: &impl Readable, object: &Value) -> Result<Decoded, ApiError> {
-        let patched = match self {
-            Self::Json(patch) => patch::json::apply(object.clone(), patch.clone())
+    /// Applies it to an object of a kind. What comes out is an object of that kind again, and if `strictly` is said,
+    /// one of which nothing had to be dropped.
+    pub(crate) fn apply(
+        &self,
+        kind: &impl Readable,
+        object: &Value,
+        strictly: bool,
+    ) -> Result<Decoded, ApiError> {
+        let (mut decoded, shown) = self.applied(kind, object)?;
+        decoded.strict.splice(0..0, self.twice.iter().cloned());
+        if strictly && !decoded.strict.is_empty() {
+            return Err(self.refuse(shown, &strict_error(&decoded.strict)));
+        }
+        Ok(decoded)
+    }
+
+    /// What comes of it, and the same as it is shown.
+    fn applied(&self, kind: &impl Readable, object: &Value) -> Result<(Decoded, String), ApiError> {
+        let patched = match &self.change {
+            Change::Json(patch) => patch::json::apply(object.clone(), patch.clone())
                 .map_err(|error| refused(error.status(), &error))?,
-            Self::Merge(patch) => patch::merge(object.clone(), patch.clone()),
-            Self::Strategic(patch) => {
+            Change::Merge(patch) => patch::merge(object.clone(), patch.clone()),
+            Change::Strategic(patch) => {
                 // What was defined later has no merge keys.
                 let kind = kind.builtin().ok_or_else(|| ApiError::unsupported_media_type(CUSTOM_FORMATS))?;
                 patch::strategic::apply(Schema::builtin(), kind, object.clone(), patch.clone())
                     .map_err(|error| refused(error.status(), &error))?
             }
         };
-        if kind.builtin().is_none() {
-            return kind.decode_value(patched).map_err(|error| unreadable(kind, error));
-        }
         let shown = patched.to_string();
-        if !matches!(self, Self::Strategic(_))
-            && let Some(refusal) = of_another_kind(kind, &patched)
-        {
-            return Err(self.refuse_shown(shown, &refusal.message));
+        if kind.builtin().is_none() {
+            return match kind.decode_value(patched) {
+                Ok(decoded) => Ok((decoded, shown)),
+                Err(error) => Err(self.refuse(shown, &error)),
+            };
         }
-        kind.decode_value(patched).map_err(|error| match (self, error) {
+        // SPEC: what says no version is read as the server's own type, which has no name in this place.
+        let lays_over = !matches!(self.change, Change::Strategic(_));
+        if lays_over && matches!(patched["apiVersion"].as_str(), None | Some("" | "/")) {
+            let name = crate::object::meta(object, "name");
+            return Err(ApiError::nameless(name));
+        }
+        if lays_over && let Some(refusal) = of_another_kind(kind, &patched) {
+            return Err(self.refuse(shown, &refusal.message));
+        }
+        match (&self.change, kind.decode_value(patched)) {
+            (_, Ok(decoded)) => Ok((decoded, shown)),
             // SPEC: upstream has an object by then, and takes this for its own failure.
-            (Self::Strategic(_), DecodeError::Unstorable(why)) => ApiError::unexplained(why),
-            (_, error) => self.refuse_shown(shown, &error),
-        })
+            (Change::Strategic(_), Err(DecodeError::Unstorable(why))) => Err(ApiError::unexplained(why)),
+            (_, Err(error)) => Err(self.refuse(shown, &error)),
+        }
     }
 
     /// The refusal of a patch that makes no object of its kind of one.
-    pub(crate) fn refuse(&self, patched: &Value, why: &dyn Display) -> ApiError {
-        self.refuse_shown(patched.to_string(), why)
-    }
-
+    ///
     /// What is shown is what upstream shows: the patch, or what came of it.
-    fn refuse_shown(&self, patched: String, why: &dyn Display) -> ApiError {
-        let shown = match self {
-            Self::Strategic(patch) => go::shown(patch),
+    fn refuse(&self, patched: String, why: &dyn Display) -> ApiError {
+        let shown = match &self.change {
+            Change::Strategic(patch) => go::shown(patch),
             _ => patched,
         };
         ApiError::invalid("", "", "", &[FieldError::invalid("patch", shown, why.to_string())])

@@ -4,6 +4,7 @@
 //! back.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_apischema::{Schema, json as schema_json};
 use plumb_resize::defaulting::{allocate_at_creation, copy_back, drop_disabled};
 use plumb_resize::field::FieldError;
 use plumb_resize::list::BadQuantity;
@@ -32,7 +33,12 @@ fn put_back(object: &mut Value, before: &Pod, pod: &Pod) -> Result<(), ApiError>
         value.map_err(|error| ApiError::internal(error.to_string()))
     };
     if let Some(spec) = pod.spec.as_ref().filter(|_| before.spec != pod.spec) {
-        object["spec"] = json(serde_json::to_value(spec))?;
+        let spec = json(serde_json::to_value(spec))?;
+        // The rules' own types write some fields that the API leaves out.
+        let kind = Schema::builtin().kind("", "v1", "Pod");
+        let kind = kind.ok_or_else(|| ApiError::internal("the table has no pods"))?;
+        let decoded = schema_json::decode_value(Schema::builtin(), kind, json!({ "spec": spec }));
+        object["spec"] = decoded.map_err(|error| ApiError::internal(error.to_string()))?.value["spec"].take();
     }
     if let Some(status) = pod.status.as_ref().filter(|_| before.status != pod.status) {
         let mut status = json(serde_json::to_value(status))?;

@@ -204,6 +204,13 @@ fn shares_labels(job: &Value) -> bool {
     !has_labels(job) && job["spec"]["template"]["metadata"]["labels"].is_object()
 }
 
+/// Whether a new object is a Job that will have the labels that its pods are yet to get.
+///
+/// SPEC: a Job that is still to be named has the labels that its pods have now.
+pub(crate) fn waits_for_labels(row: &Row, new: &Value) -> bool {
+    (row.group(), row.kind()) == ("batch", "Job") && !meta(new, "name").is_empty() && shares_labels(new)
+}
+
 /// A Job without labels has those of its pods.
 fn label_as_template(job: &mut Value) {
     let template = &job["spec"]["template"];
@@ -358,14 +365,13 @@ pub(crate) fn complete(row: &Row, old: &Value, new: &mut Value, server: &ApiServ
     if let Some(custom) = row.custom() {
         custom.version.complete(new);
     }
-    // SPEC: a Job that is yet to be named gets the labels that its pods have now, any other those that they will get.
-    let waits = (row.group(), row.kind()) == ("batch", "Job")
-        && old.is_null()
-        && !meta(new, "name").is_empty()
-        && shares_labels(new);
     defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
-    if waits {
-        metadata(new).remove("labels");
+    if (row.group(), row.kind()) == ("apps", "DaemonSet") {
+        // Upstream has the counter in a field of its own, and shows it from the start.
+        let annotations = metadata(new).entry("annotations").or_insert_with(|| json!({}));
+        if annotations.get(TEMPLATE_COUNTER).is_none() {
+            annotations[TEMPLATE_COUNTER] = json!("0");
+        }
     }
     if (row.group(), row.kind()) == ("", "Namespace") {
         label_with_name(new);
@@ -424,9 +430,8 @@ pub(crate) fn count_generation(row: &Row, old: &Value, new: &mut Value) {
 /// Holds a new object to the rules.
 pub(crate) fn validate_create(row: &Row, new: &Value, server: &ApiServer) -> Result<(), ApiError> {
     if let Some(custom) = row.custom() {
-        let mut errors = validation::create_custom((&row.resource).into(), new);
-        errors.extend(custom.version.create(new));
-        return judge(row, new, &errors);
+        let errors = validation::create_custom((&row.resource).into(), new);
+        return judge(row, new, &custom.version.create(new, errors));
     }
     let mut errors = validation::create((&row.resource).into(), new, server.rules());
     if row.is_definition() {
@@ -444,9 +449,8 @@ pub(crate) fn validate_update(
     told: &Warnings,
 ) -> Result<(), ApiError> {
     if let Some(custom) = row.custom() {
-        let mut errors = validation::update_custom((&row.resource).into(), old, new);
-        let (wrong, warnings) = custom.version.update(old, new);
-        errors.extend(wrong);
+        let errors = validation::update_custom((&row.resource).into(), old, new);
+        let (errors, warnings) = custom.version.update(old, new, errors);
         for warning in warnings {
             told.add(warning);
         }
@@ -468,9 +472,8 @@ pub(crate) fn validate_status(
     told: &Warnings,
 ) -> Result<(), ApiError> {
     if let Some(custom) = row.custom() {
-        let mut errors = validation::update_custom((&row.resource).into(), old, new);
-        let (wrong, warnings) = custom.version.update_status(old, new);
-        errors.extend(wrong);
+        let errors = validation::update_custom((&row.resource).into(), old, new);
+        let (errors, warnings) = custom.version.update_status(old, new, errors);
         for warning in warnings {
             told.add(warning);
         }

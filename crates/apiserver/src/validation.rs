@@ -255,6 +255,7 @@ pub(crate) fn create_custom(kind: Kind<'_>, object: &Value) -> Vec<FieldError> {
 pub(crate) fn update_custom(kind: Kind<'_>, old: &Value, new: &Value) -> Vec<FieldError> {
     let mut errors = Errors::new();
     every_update(&kind, old, new, &mut errors);
+    metadata::check_update_common(old, new, &mut errors);
     errors
 }
 

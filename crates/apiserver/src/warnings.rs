@@ -61,6 +61,7 @@ pub(crate) fn on_create(row: &Row, object: &Value) -> Vec<String> {
         ("", "Service") => service::check(object, &mut warnings),
         ("", "PersistentVolumeClaim") => claim::check(object, &mut warnings),
         ("", "ResourceQuota") => quota(&object["spec"]["hard"], &mut warnings),
+        ("", "Node") => node(&object["spec"], &mut warnings),
         _ => {}
     }
     warnings
@@ -94,9 +95,24 @@ pub(crate) fn on_update(row: &Row, old: &Value, new: &Value) -> Vec<String> {
         }
         ("", "Service") => service::check(new, &mut warnings),
         ("", "PersistentVolumeClaim") => claim::check(new, &mut warnings),
+        ("", "Node") => node(&new["spec"], &mut warnings),
         _ => {}
     }
     warnings
+}
+
+/// What a node has no use for any more, and addresses of its pods that are hard to read.
+fn node(spec: &Value, warnings: &mut Vec<String>) {
+    if spec.get("configSource").is_some_and(|source| !source.is_null()) {
+        warnings.push("spec.configSource: the feature is removed".to_owned());
+    }
+    if spec["externalID"].as_str().is_some_and(|id| !id.is_empty()) {
+        warnings.push("spec.externalID: this field is deprecated, and is unused by Kubernetes".to_owned());
+    }
+    for (i, range) in spec["podCIDRs"].as_array().into_iter().flatten().enumerate() {
+        let range = range.as_str().unwrap_or_default();
+        warnings.extend(addresses::range(&format!("spec.podCIDRs[{i}]"), range));
+    }
 }
 
 /// Warnings about a status that is allowed.

@@ -8,7 +8,6 @@ mod attempt;
 mod part;
 
 use http::{Response, StatusCode};
-use plumb_apischema::json::strict_error;
 use plumb_resize::field::FieldError;
 use plumb_store::{Event, Key, Object, Write, WriteError};
 use serde_json::{Value, json};
@@ -48,10 +47,15 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
 
 /// Stores what a client asks for as a new object.
 pub(crate) async fn make(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiError> {
+    set_namespace(call, &mut asked)?;
     call.warn(strategy::single_owners(&mut asked, "").into_iter().collect());
     let versioned = meta(&asked, "resourceVersion").parse::<u64>().is_ok_and(|version| version != 0);
+    let waits = strategy::waits_for_labels(&call.row, &asked);
     complete_new(call, &mut asked)?;
     managers::track_new(call, &mut asked);
+    if waits {
+        metadata(&mut asked).remove("labels");
+    }
     if versioned {
         // The rules of the object come first; only what could be stored is told this.
         refuse_versioned(call, asked).await
@@ -74,7 +78,6 @@ async fn refuse_versioned(call: &Call, mut asked: Value) -> Result<Response<Body
 
 /// Gives a new object what its client leaves out, and takes from it what is not a client's to say.
 fn complete_new(call: &Call, asked: &mut Value) -> Result<(), ApiError> {
-    set_namespace(call, asked)?;
     clear(asked);
     asked["kind"] = json!(call.row.kind());
     asked["apiVersion"] = json!(call.row.api_version());
@@ -187,10 +190,15 @@ async fn make_applied(call: &Call, wanted: &Wanted) -> Result<Response<Body>, Ap
         return Err(ApiError::conflict(row.group(), row.plural(), call.name(), &why));
     }
     has_name(call, &asked)?;
+    set_namespace(call, &mut asked)?;
     let selectors = Selectors::default();
     let about = selectors.about(Verb::Create, &call.target);
     call.server.authorizer().authorize(&Ask { user: &call.user, verb: Verb::Create.name(), about })?;
+    let waits = strategy::waits_for_labels(&call.row, &asked);
     complete_new(call, &mut asked)?;
+    if waits {
+        metadata(&mut asked).remove("labels");
+    }
     admit_new(call, asked).await
 }
 
@@ -298,13 +306,10 @@ impl Asked {
             Self::Whole(new) => Ok(new.clone()),
             Self::Applied(wanted) => wanted.apply(call, Some(old)),
             Self::Patched(patch) => {
-                let decoded = patch.apply(call.body_kind(), &call.as_served(old))?;
                 let validation = FieldValidation::of(&call.query)?;
-                let builtin = call.body_kind().custom().is_none();
-                if validation == FieldValidation::Strict && builtin && !decoded.strict.is_empty() {
-                    return Err(patch.refuse(&decoded.value, &strict_error(&decoded.strict)));
-                }
-                call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
+                let strictly = validation == FieldValidation::Strict;
+                let decoded = patch.apply(call.body_kind(), &call.as_served(old), strictly)?;
+                call.warn(validation.judge(call.body_kind(), &decoded.strict)?);
                 Ok(call.to_stored(decoded.value))
             }
         }
@@ -375,9 +380,7 @@ fn same_object(call: &Call, old: &Value, new: &mut Value, revision: &str) -> Res
     let (row, name) = (&call.row, call.name());
     set_namespace(call, new)?;
     if meta(new, "name").is_empty() {
-        return Err(ApiError::bad_request(format!(
-            "the name of the object ({name} based on URL) was undeterminable: name must be provided"
-        )));
+        return Err(ApiError::nameless(name));
     }
     has_name(call, new)?;
     let (uid, own) = (meta(new, "uid"), meta(old, "uid"));

@@ -12,6 +12,7 @@ mod it {
     mod clients;
     mod custom;
     mod defaults;
+    mod deletions;
     mod door;
     mod emptiness;
     mod ephemeral;

@@ -17,6 +17,7 @@ mod case;
 mod compare;
 mod edit;
 mod generate;
+mod ground;
 mod kept;
 mod kinds;
 mod mask;
@@ -24,6 +25,7 @@ mod patch;
 mod play;
 mod random;
 mod run;
+mod sent;
 mod shrink;
 mod words;
 

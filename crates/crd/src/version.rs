@@ -4,7 +4,7 @@ use plumb_resize::field::{BadValue, ErrorType, FieldError};
 use serde_json::Value;
 
 use crate::columns::JsonPath;
-use crate::object::{Patterns, defaults, embedded, lists, prune_root, types, without_nulls};
+use crate::object::{Patterns, defaults, embedded, lists, prune_root, types, unreadable, without_nulls};
 use crate::rules::Rules;
 use crate::schema::Schema;
 
@@ -157,9 +157,14 @@ impl Version {
         defaults(object, &self.schema);
     }
 
-    /// What is wrong with a new object, but for its metadata.
-    pub fn create(&self, new: &Value) -> Vec<FieldError> {
-        let mut errors = types(new, None, &self.schema, &self.patterns, "");
+    /// What keeps an object from being read at all.
+    pub fn unreadable(&self, object: &Value) -> Option<FieldError> {
+        unreadable(object, &self.schema)
+    }
+
+    /// What is wrong with a new object, after what is wrong with its metadata.
+    pub fn create(&self, new: &Value, mut errors: Vec<FieldError>) -> Vec<FieldError> {
+        errors.extend(types(new, None, &self.schema, &self.patterns, ""));
         self.scales(new, true, &mut errors);
         errors.extend(embedded(new, &self.schema));
         errors.extend(lists(new, &self.schema));
@@ -167,9 +172,14 @@ impl Version {
         errors
     }
 
-    /// What is wrong with a changed object, but for its metadata; and what is only told.
-    pub fn update(&self, old: &Value, new: &Value) -> (Vec<FieldError>, Vec<String>) {
-        let mut errors = types(new, Some(old), &self.schema, &self.patterns, "");
+    /// What is wrong with a changed object, after what is wrong with its metadata; and what is only told.
+    pub fn update(
+        &self,
+        old: &Value,
+        new: &Value,
+        mut errors: Vec<FieldError>,
+    ) -> (Vec<FieldError>, Vec<String>) {
+        errors.extend(types(new, Some(old), &self.schema, &self.patterns, ""));
         self.scales(new, true, &mut errors);
         errors.extend(embedded(new, &self.schema));
         if lists(old, &self.schema).is_empty() {
@@ -181,8 +191,12 @@ impl Version {
     }
 
     /// The same for a changed status.
-    pub fn update_status(&self, old: &Value, new: &Value) -> (Vec<FieldError>, Vec<String>) {
-        let mut errors = Vec::new();
+    pub fn update_status(
+        &self,
+        old: &Value,
+        new: &Value,
+        mut errors: Vec<FieldError>,
+    ) -> (Vec<FieldError>, Vec<String>) {
         if let (Some(status), Some(schema)) = (new.get("status"), self.schema.properties.get("status")) {
             let before = old.get("status").unwrap_or(&Value::Null);
             let found = types(status, Some(before), schema, &self.patterns, "");
@@ -238,18 +252,18 @@ impl Version {
             numbers.insert(0, (&scale.spec, &scale.spec_path));
         }
         for (path, text) in numbers {
+            if let Some(wrong) =
+                (1..path.len()).find(|end| at(object, &path[..*end]).is_some_and(|v| !v.is_object()))
+            {
+                let shown = at(object, &path[..wrong]).map(of_type).unwrap_or_default();
+                let way = path[..=wrong].join(".");
+                let rule = format!(".{way} accessor error: {shown}, expected map[string]interface{{}}");
+                errors.push(FieldError::invalid(text, 0, rule));
+                continue;
+            }
             let Some(value) = at(object, path) else { continue };
             let Some(number) = value.as_i64() else {
-                let go = match value {
-                    Value::String(_) => "string",
-                    Value::Bool(_) => "bool",
-                    Value::Number(_) => "float64",
-                    Value::Array(_) => "[]interface {}",
-                    Value::Object(_) => "map[string]interface {}",
-                    Value::Null => "<nil>",
-                };
-                let rule =
-                    format!("{text} accessor error: {} is of the type {go}, expected int64", plain(value));
+                let rule = format!("{text} accessor error: {}, expected int64", of_type(value));
                 errors.push(FieldError::invalid(text, 0, rule));
                 continue;
             };
@@ -290,11 +304,32 @@ fn rank(version: &str) -> (u8, u64, u64, std::cmp::Reverse<&str>) {
     number(rest).map_or(other, |major| known(3, major, 0))
 }
 
+/// A value and its type, as Go tells of them.
+fn of_type(value: &Value) -> String {
+    let go = match value {
+        Value::String(_) => "string",
+        Value::Bool(_) => "bool",
+        Value::Number(number) if number.is_i64() => "int64",
+        Value::Number(_) => "float64",
+        Value::Array(_) => "[]interface {}",
+        Value::Object(_) => "map[string]interface {}",
+        Value::Null => "<nil>",
+    };
+    format!("{} is of the type {go}", plain(value))
+}
+
 /// A value as Go prints it in passing.
 fn plain(value: &Value) -> String {
     match value {
+        Value::Null => "<nil>".to_owned(),
         Value::String(text) => text.clone(),
         Value::Number(number) if number.is_f64() => number.as_f64().unwrap_or_default().to_string(),
+        Value::Array(list) => format!("[{}]", list.iter().map(plain).collect::<Vec<_>>().join(" ")),
+        Value::Object(map) => {
+            let entries: Vec<String> =
+                map.iter().map(|(key, value)| format!("{key}:{}", plain(value))).collect();
+            format!("map[{}]", entries.join(" "))
+        }
         other => other.to_string(),
     }
 }

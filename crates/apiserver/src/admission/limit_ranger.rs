@@ -102,7 +102,8 @@ fn fill_in(pod: &mut Value, range: &LimitRangeSpec) {
     }
     let mut notes = Vec::new();
     for (list, what) in [("containers", "container"), ("initContainers", "init container")] {
-        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+        let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
             let name = container["name"].as_str().unwrap_or_default().to_owned();
             let limited = merge(container, "limits", &limits);
             for (given, kind) in [(merge(container, "requests", &requests), "request"), (limited, "limit")] {

@@ -9,7 +9,8 @@ use serde_json::Value;
 use super::{manager, with_tracker};
 use crate::alpha;
 use crate::error::{ApiError, Cause};
-use crate::exchange::{FieldValidation, media_type, unreadable};
+use crate::exchange::{FieldValidation, media_type};
+use crate::object::meta;
 use crate::readable::Readable as _;
 use crate::server::Call;
 use crate::yaml;
@@ -47,7 +48,20 @@ impl Wanted {
         self.judge(call)?;
         let kind = call.body_kind();
         let decoded = kind.decode_value(applied);
-        Ok(call.to_stored(decoded.map_err(|error| unreadable(kind, error))?.value))
+        Ok(call.to_stored(decoded.map_err(|error| self.unstorable(call, &error))?.value))
+    }
+
+    /// The refusal of what makes no object of its kind.
+    ///
+    /// SPEC: upstream finds out only once it has applied it, and takes it for a failure of its own.
+    fn unstorable(&self, call: &Call, error: &dyn std::fmt::Display) -> ApiError {
+        let (kind, version) = (call.body_kind().name(), call.body_kind().api_version());
+        let version = if version.contains('/') { version } else { format!("/{version}") };
+        let (namespace, name) = (meta(&self.object, "namespace"), meta(&self.object, "name"));
+        ApiError::unexplained(format!(
+            "failed to convert new object ({namespace}/{name}; {version}, Kind={kind}) to proper version: \
+             unable to convert unstructured object to {version}, Kind={kind}: {error}"
+        ))
     }
 
     /// Applies it by a tracker.

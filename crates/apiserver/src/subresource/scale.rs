@@ -96,7 +96,7 @@ fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, A
     let mut decoded = if call.verb == Verb::Update {
         read_object(&call.head.headers, &call.body, kind()?, call.server.rules())?
     } else {
-        Patch::read(&call.head.headers, &call.body, call.server.rules())?.apply(kind()?, current)?
+        Patch::read(&call.head.headers, &call.body, call.server.rules())?.apply(kind()?, current, false)?
     };
     scaling.track(current, &mut decoded.value);
     Ok(decoded.value)

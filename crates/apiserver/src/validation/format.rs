@@ -59,6 +59,14 @@ pub(super) fn path_segment_prefix(value: &str) -> Complaints {
         .collect()
 }
 
+/// The beginning of a name of the DNS: it may end in a dash, after which more would come.
+pub(super) fn dns_subdomain_prefix(value: &str) -> Complaints {
+    match value.strip_suffix('-').and_then(|rest| rest.char_indices().next_back()) {
+        Some((last, _)) => dns_subdomain(&format!("{}a", &value[..last])),
+        None => dns_subdomain(value),
+    }
+}
+
 /// A key with an optional prefix: labels, annotations, finalizers, conditions, resources.
 pub(super) fn qualified_name(value: &str) -> Complaints {
     plumb_resize::validate::qualified_name_errors(value)

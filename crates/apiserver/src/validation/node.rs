@@ -62,6 +62,9 @@ pub(super) fn update_status(old: &Value, new: &Value, _rules: &Rules, errors: &m
         errors.push(FieldError::forbidden("spec.providerID", rule));
     }
     taints(new, errors);
+    if text(&old["spec"], "externalID") != text(&new["spec"], "externalID") {
+        errors.push(FieldError::forbidden("spec.externalID", "may not be updated"));
+    }
 }
 
 fn taints(node: &Value, errors: &mut Errors) {

@@ -19,6 +19,7 @@ pub(super) fn create(service: &Value, _rules: &Rules, errors: &mut Errors) {
 
 pub(super) fn update(old: &Value, new: &Value, _rules: &Rules, errors: &mut Errors) {
     address_changes(&old["spec"], &new["spec"], errors);
+    balancer_class(&new["spec"], Some(old), errors);
     let (before, after) = (&old["spec"], &new["spec"]);
     if checks_health(before)
         && checks_health(after)
@@ -123,7 +124,7 @@ fn check(service: &Value, old: Option<&Value>, errors: &mut Errors) {
     one_of(Some(kind), &kinds, &SPEC.child("type"), errors);
     unique_ports(spec, kind, errors);
     balancer(spec, kind, errors);
-    balancer_class(spec, old, errors);
+    balancer_class(spec, None, errors);
     traffic(spec, kind, errors);
 }
 

@@ -42,15 +42,14 @@ pub(super) async fn ask(
     method: &str,
     path: &str,
     media_type: &str,
-    body: &Value,
+    body: Vec<u8>,
 ) -> Result<Answer, Error> {
-    let bytes = if body.is_null() { Vec::new() } else { body.to_string().into_bytes() };
     let request = Request::builder()
         .method(method)
         .uri(path)
         .header("accept", "application/json")
         .header("content-type", media_type)
-        .body(Body::from(bytes))
+        .body(Body::from(body))
         .map_err(|source| Error::Request { path: path.to_owned(), source })?;
     let answered = async {
         let (head, body) = client.send(request).await?.into_parts();

@@ -23,6 +23,12 @@ pub struct Step {
     /// The parameters, as they stand in the address.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub query: String,
+    /// A field that is written twice, as a JSON pointer.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub twice: String,
+    /// Whether the body is sent as protobuf, where it can be written so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub protobuf: bool,
     /// What is sent. For a replacement: JSON patch operations, which each server's own object gets before it is sent
     /// back, since the two objects differ in what nobody can foresee.
     #[serde(default, skip_serializing_if = "Value::is_null")]
@@ -43,6 +49,8 @@ pub enum Verb {
     Merge,
     /// The same, with lists merged by their keys.
     Strategic,
+    /// PATCH with what somebody wants in it, who manages that from then on.
+    Apply,
     /// DELETE.
     Delete,
 }
@@ -53,7 +61,7 @@ impl Verb {
         match self {
             Self::Create => "POST",
             Self::Replace => "PUT",
-            Self::Json | Self::Merge | Self::Strategic => "PATCH",
+            Self::Json | Self::Merge | Self::Strategic | Self::Apply => "PATCH",
             Self::Delete => "DELETE",
         }
     }
@@ -65,6 +73,7 @@ impl Verb {
             Self::Json => "application/json-patch+json",
             Self::Merge => "application/merge-patch+json",
             Self::Strategic => "application/strategic-merge-patch+json",
+            Self::Apply => "application/apply-patch+yaml",
         }
     }
 
@@ -76,6 +85,7 @@ impl Verb {
             Self::Json => "json",
             Self::Merge => "merge",
             Self::Strategic => "strategic",
+            Self::Apply => "apply",
             Self::Delete => "delete",
         }
     }
@@ -84,7 +94,7 @@ impl Verb {
 impl Step {
     /// A request without parameters to the object itself.
     pub(super) fn new(verb: Verb, body: Value) -> Self {
-        Self { verb, part: String::new(), query: String::new(), body }
+        Self { verb, part: String::new(), query: String::new(), twice: String::new(), protobuf: false, body }
     }
 
     /// What it is, in a word or two: `create`, `merge status`.

@@ -17,11 +17,12 @@ struct Place {
 }
 
 /// Changes an object of a struct in one place below `under`, if there is one.
-pub(super) fn edit(random: &mut Random, body: StructId, object: &mut Value, under: &str) {
+pub(super) fn edit(random: &mut Random, body: Option<StructId>, object: &mut Value, under: &str) {
     let mut places = Vec::new();
     if let Value::Object(map) = &*object {
         for (field, value) in map {
-            let ty = Schema::builtin()[body].field(field).map(|field| field.ty);
+            let known = body.map_or_else(metadata, Some);
+            let ty = known.and_then(|body| Schema::builtin()[body].field(field)).map(|field| field.ty);
             visit(value, ty, field, &format!("/{}", escape(field)), &mut places);
         }
     }
@@ -33,6 +34,11 @@ pub(super) fn edit(random: &mut Random, body: StructId, object: &mut Value, unde
     });
     let Some(place) = random.pick(&places) else { return };
     change(random, object, place);
+}
+
+/// What every object has is known of kinds that are not in the table, too.
+fn metadata() -> Option<StructId> {
+    Schema::builtin().kind("meta.k8s.io", "v1", "PartialObjectMetadata").map(|kind| kind.body)
 }
 
 fn visit(value: &Value, ty: Option<TypeId>, field: &str, pointer: &str, places: &mut Vec<Place>) {
@@ -136,7 +142,12 @@ fn change(random: &mut Random, object: &mut Value, place: &Place) {
             let made = place.ty.map(|ty| words::value(random, ty, &place.field)).unwrap_or_default();
             set(object, &place.pointer, made);
         }
-        (None, _) => set(object, &place.pointer, json!("a")),
+        (None, 28..=60) => set(object, &place.pointer, words::wrong(random)),
+        (None, _) if value.is_object() => {
+            let made = words::wrong(random);
+            set(object, &format!("{}/{}", place.pointer, words::field(random)), made);
+        }
+        (None, _) => set(object, &place.pointer, words::of_no_type(random, &place.field)),
     }
 }
 

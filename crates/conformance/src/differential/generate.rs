@@ -1,11 +1,10 @@
 //! Makes cases up.
 
-use plumb_apischema::schema::Resource;
 use serde_json::{Value, json};
 
 use super::case::{Step, Verb};
 use super::edit::{edit, set};
-use super::kinds::{self, Kind, common, lay_over};
+use super::kinds::{self, Kind, Resource, common, lay_over};
 use super::patch;
 use super::play::Script;
 use super::random::Random;
@@ -18,7 +17,7 @@ const MOST_CHANGES: usize = 4;
 pub(super) struct Made {
     random: Random,
     kind: &'static Kind,
-    resource: &'static Resource,
+    resource: Resource,
     name: String,
     number: u64,
     left: usize,
@@ -39,7 +38,7 @@ impl Made {
         })?;
         let left = random.below(MOST_CHANGES + 1);
         let deleting = random.percent(25);
-        let resource = kind.schema()?;
+        let resource = kind.resource()?;
         Some(Self { random, kind, resource, name: format!("c{number}"), number, left, deleting })
     }
 
@@ -51,7 +50,7 @@ impl Made {
     fn create(&mut self) -> Step {
         let random = &mut self.random;
         let mut object = self.kind.base.clone();
-        object["apiVersion"] = json!(self.resource.api_version());
+        object["apiVersion"] = json!(self.resource.api_version);
         object["kind"] = json!(self.resource.kind);
         if random.percent(3) {
             object["metadata"]["generateName"] = json!(format!("{}-", self.name));
@@ -68,7 +67,8 @@ impl Made {
             }
         }
         let object = self.own(&object);
-        Step { query: query(&mut self.random), ..Step::new(Verb::Create, object) }
+        let query = query(&mut self.random);
+        self.written(Step { query, ..Step::new(Verb::Create, object) })
     }
 
     /// Puts this case's own address and port where a table asks for them, so that no two cases at work take the same.
@@ -93,16 +93,10 @@ impl Made {
         // Who changed what is every server's own to say.
         super::edit::remove(&mut current, "/metadata/managedFields");
         let current = &current;
-        let parts: Vec<&str> = self
-            .resource
-            .subresources
-            .iter()
-            .filter(|part| part.kind == self.resource.kind && ["status", "resize"].contains(&part.name))
-            .map(|part| part.name)
-            .collect();
+        let parts = &self.resource.parts;
         let part = match random.below(100) {
             0..=49 => "",
-            _ => random.pick(&parts).copied().unwrap_or(""),
+            _ => random.pick(parts).copied().unwrap_or(""),
         };
         let mut new = current.clone();
         let change = random.pick(&self.kind.changes).cloned();
@@ -138,15 +132,102 @@ impl Made {
         let random = &mut self.random;
         let verbs = [Verb::Replace, Verb::Replace, Verb::Json, Verb::Merge, Verb::Strategic, Verb::Strategic];
         let verb = verbs[random.below(verbs.len())];
-        let mut body = match verb {
-            Verb::Merge => patch::merge(current, &new),
-            Verb::Strategic => patch::strategic(self.resource.body, current, &new),
+        let mut body = match (verb, self.resource.body) {
+            (Verb::Strategic, Some(body)) => patch::strategic(body, current, &new),
+            (Verb::Merge | Verb::Strategic, _) => patch::merge(current, &new),
             _ => patch::operations(current, &new),
         };
         if verb == Verb::Strategic && random.percent(15) {
             directive(random, &mut body);
         }
-        Step { part: part.to_owned(), query: query(random), ..Step::new(verb, body) }
+        let step = Step { part: part.to_owned(), query: query(random), ..Step::new(verb, body) };
+        self.written(step)
+    }
+
+    /// Part of an object, as somebody wants it who says so each time.
+    fn apply(&mut self, current: &Value) -> Step {
+        let random = &mut self.random;
+        let mut wanted = json!({"metadata": {"name": current["metadata"]["name"]}});
+        wanted["apiVersion"] = json!(self.resource.api_version);
+        wanted["kind"] = json!(self.resource.kind);
+        let status = random.pick(&self.kind.status).filter(|_| self.resource.parts.contains(&"status"));
+        let mut part = "";
+        match status {
+            Some(status) if random.percent(25) => {
+                part = "status";
+                wanted["status"] = status.clone();
+            }
+            _ => {
+                for _ in 0..=random.below(2) {
+                    let changes = if random.percent(50) { &self.kind.changes } else { &self.kind.with };
+                    let over = if random.percent(25) { random.pick(common()) } else { random.pick(changes) };
+                    if let Some(over) = over {
+                        lay_over(&mut wanted, over);
+                    }
+                }
+            }
+        }
+        if random.percent(25) {
+            edit(random, self.resource.body, &mut wanted, "");
+        }
+        let said = query(random);
+        let manager = ["one", "two", "three"][random.below(3)];
+        let mut query = format!("fieldManager={manager}");
+        if !said.is_empty() {
+            query = format!("{said}&{query}");
+        }
+        if random.percent(40) {
+            query.push_str("&force=true");
+        }
+        let wanted = self.own(&wanted);
+        Step { part: part.to_owned(), query, ..Step::new(Verb::Apply, wanted) }
+    }
+
+    /// The end of an object, with what a client says about it in the address or in a body.
+    fn delete(&mut self, current: &Value) -> Step {
+        let random = &mut self.random;
+        if random.percent(40) {
+            let query = ["", "gracePeriodSeconds=0", "propagationPolicy=Background", "dryRun=All"];
+            let query = query[random.below(query.len())].to_owned();
+            return Step { query, ..Step::new(Verb::Delete, Value::Null) };
+        }
+        let mut options = json!({"apiVersion": "v1", "kind": "DeleteOptions"});
+        for _ in 0..=random.below(2) {
+            let said = [
+                json!({"preconditions": {"uid": current["metadata"]["uid"]}}),
+                json!({"preconditions": {"uid": "8c1f8a52-0000-4000-8000-000000000003"}}),
+                json!({"preconditions": {"resourceVersion": "1"}}),
+                json!({"propagationPolicy": "Background"}),
+                json!({"propagationPolicy": "Foreground"}),
+                json!({"propagationPolicy": "Orphan"}),
+                json!({"propagationPolicy": "Sideways"}),
+                json!({"orphanDependents": true}),
+                json!({"gracePeriodSeconds": 0}),
+                json!({"gracePeriodSeconds": 5}),
+                json!({"gracePeriodSeconds": -1}),
+                json!({"dryRun": ["All"]}),
+                json!({"dryRun": ["Some"]}),
+            ];
+            lay_over(&mut options, &said[random.below(said.len())]);
+        }
+        Step::new(Verb::Delete, options)
+    }
+
+    /// The same step, perhaps written otherwise: with a field twice, or as protobuf.
+    fn written(&mut self, mut step: Step) -> Step {
+        let random = &mut self.random;
+        if matches!(step.verb, Verb::Create | Verb::Replace) && self.resource.body.is_some() {
+            step.protobuf = random.percent(10);
+        }
+        if matches!(step.verb, Verb::Create | Verb::Merge | Verb::Strategic) && random.percent(3) {
+            let fields: Vec<String> = super::edit::places(&step.body)
+                .into_iter()
+                .filter(|place| place.rsplit('/').next().is_none_or(|last| last.parse::<usize>().is_err()))
+                .filter(|place| !place.is_empty())
+                .collect();
+            step.twice = random.pick(&fields).cloned().unwrap_or_default();
+        }
+        step
     }
 }
 
@@ -160,11 +241,12 @@ impl Script for Made {
                 return None;
             }
             self.deleting = false;
-            let query = ["", "gracePeriodSeconds=0", "propagationPolicy=Background", "dryRun=All"];
-            let query = query[self.random.below(query.len())].to_owned();
-            return Some(Step { query, ..Step::new(Verb::Delete, Value::Null) });
+            return Some(self.delete(current));
         }
         self.left -= 1;
+        if self.random.percent(15) {
+            return Some(self.apply(current));
+        }
         Some(self.change(current))
     }
 }

@@ -70,6 +70,8 @@ impl Kept {
     /// The entry that a difference falls under.
     pub fn find(&self, kind: &str, step: &Step, sent: &str, difference: &Difference) -> Option<&Listed> {
         let label = step.label();
+        // Where a case takes place does not matter here.
+        let kind = kind.rsplit(':').next().unwrap_or_default();
         self.0.iter().find(|listed| {
             matches(&listed.kind, kind)
                 && matches(&listed.step, &label)

@@ -3,7 +3,7 @@
 use std::sync::LazyLock;
 
 use plumb_apischema::Schema;
-use plumb_apischema::schema::{self, Scope};
+use plumb_apischema::schema::{Scope, StructId};
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -32,6 +32,9 @@ pub(super) struct Kind {
     pub(super) template: Option<String>,
 }
 
+/// The group of the kind that is defined for the cases.
+const DEFINED: &str = "differential.example.com";
+
 /// What may be laid over every object: labels, annotations, owners.
 static COMMON: LazyLock<Vec<Value>> = LazyLock::new(|| read(include_str!("../../differential/common.yaml")));
 
@@ -39,6 +42,7 @@ static COMMON: LazyLock<Vec<Value>> = LazyLock::new(|| read(include_str!("../../
 static KINDS: LazyLock<Vec<Kind>> = LazyLock::new(|| {
     let mut kinds = vec![read(include_str!("../../differential/pods.yaml"))];
     kinds.extend(read::<Vec<Kind>>(include_str!("../../differential/others.yaml")));
+    kinds.extend(read::<Vec<Kind>>(include_str!("../../differential/limited.yaml")));
     kinds
 });
 
@@ -58,27 +62,71 @@ pub(super) fn common() -> &'static [Value] {
 }
 
 impl Kind {
-    /// What the schema says of it.
-    pub(super) fn schema(&self) -> Option<&'static schema::Resource> {
+    /// What is known of it.
+    pub(super) fn resource(&self) -> Option<Resource> {
         resource(&self.address)
     }
 }
 
-/// What the schema says of a kind, by its address.
-pub(super) fn resource(kind: &str) -> Option<&'static schema::Resource> {
+/// What is known of a kind.
+#[derive(Clone, Debug)]
+pub(super) struct Resource {
+    /// Its version, with the group.
+    pub(super) api_version: String,
+    /// Its name.
+    pub(super) kind: String,
+    /// Its name in addresses.
+    pub(super) plural: String,
+    /// Whether its objects are in namespaces.
+    pub(super) namespaced: bool,
+    /// The fields of its objects, if it is one of the table.
+    pub(super) body: Option<StructId>,
+    /// The parts that can be written as if they were objects.
+    pub(super) parts: Vec<&'static str>,
+}
+
+/// What is known of a kind, by its address. Where a case takes place can stand before it: `limited:v1/pods`.
+pub(super) fn resource(kind: &str) -> Option<Resource> {
+    let kind = kind.rsplit(':').next()?;
     let mut parts = kind.rsplitn(3, '/');
     let (plural, version) = (parts.next()?, parts.next()?);
-    Schema::builtin().resource(parts.next().unwrap_or_default(), version, plural)
+    let group = parts.next().unwrap_or_default();
+    if group == DEFINED {
+        return Some(Resource {
+            api_version: format!("{group}/{version}"),
+            kind: "Widget".to_owned(),
+            plural: plural.to_owned(),
+            namespaced: true,
+            body: None,
+            parts: vec!["status"],
+        });
+    }
+    let found = Schema::builtin().resource(group, version, plural)?;
+    let written = |name: &&str| ["status", "resize"].contains(name);
+    let own = found.subresources.iter().filter(|part| part.kind == found.kind).map(|part| part.name);
+    Some(Resource {
+        api_version: found.api_version(),
+        kind: found.kind.to_owned(),
+        plural: found.plural.to_owned(),
+        namespaced: found.scope == Scope::Namespaced,
+        body: Some(found.body),
+        parts: own.filter(written).collect(),
+    })
 }
 
 /// Where objects of a kind are.
 pub(super) fn collection(kind: &str, namespace: &str) -> Option<String> {
     let resource = resource(kind)?;
-    let root = if resource.group.is_empty() { "/api" } else { "/apis" };
-    let api_version = resource.api_version();
-    Some(match resource.scope {
-        Scope::Cluster => format!("{root}/{api_version}/{}", resource.plural),
-        Scope::Namespaced => format!("{root}/{api_version}/namespaces/{namespace}/{}", resource.plural),
+    let namespace = match kind.split_once(':') {
+        Some((place, _)) => format!("{namespace}-{place}"),
+        None => namespace.to_owned(),
+    };
+    let Resource { api_version, plural, .. } = &resource;
+    let root = if api_version.contains('/') { "/apis" } else { "/api" };
+    Some(if resource.namespaced {
+        format!("{root}/{api_version}/namespaces/{namespace}/{plural}")
+    } else {
+        format!("{root}/{api_version}/{plural}")
     })
 }
 
@@ -114,10 +162,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_kind_is_one_that_the_schema_knows_and_the_tables_can_be_read() {
+    fn every_kind_is_known_and_the_tables_can_be_read() {
         assert!(!common().is_empty());
         for kind in all() {
-            assert!(kind.schema().is_some(), "{}", kind.address);
+            assert!(kind.resource().is_some(), "{}", kind.address);
             assert!(kind.weight > 0, "{}", kind.address);
         }
     }

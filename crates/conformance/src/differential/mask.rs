@@ -6,8 +6,8 @@ use serde_json::Value;
 const SUFFIX: usize = 5;
 /// How much of what was asked for such a name keeps.
 const LONGEST_PREFIX: usize = 63 - SUFFIX;
-/// The ports that servers give out by themselves.
-const PORTS: std::ops::RangeInclusive<u16> = 30086..=32767;
+/// The ports that servers give out by themselves; a dry run may show some that nobody could get.
+const PORTS: std::ops::RangeInclusive<u16> = 30086..=32799;
 /// The lengths of the parts of a uid.
 const ID: [usize; 5] = [8, 4, 4, 4, 12];
 
@@ -40,6 +40,18 @@ fn without_ids(text: &str) -> String {
     shown
 }
 
+/// A text with the revision masked that an object has by now.
+fn without_revisions(text: &str) -> String {
+    const BEFORE: &str = "the ResourceVersion in record (";
+    match text.split_once(BEFORE) {
+        Some((start, rest)) => {
+            let rest = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
+            format!("{start}{BEFORE}<revision>{rest}")
+        }
+        None => text.to_owned(),
+    }
+}
+
 /// The words of one server that stand for something chosen by it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Mask {
@@ -59,9 +71,7 @@ impl Mask {
         {
             self.hide(metadata[field].as_str(), shown, said);
         }
-        if metadata.get("generateName").is_some() {
-            self.hide(metadata["name"].as_str(), "<name>", said);
-        }
+        self.hide(metadata["name"].as_str(), "<name>", said);
         let spec = &object["spec"];
         self.hide(spec["clusterIP"].as_str().filter(|address| *address != "None"), "<address>", said);
         let ports = spec["ports"].as_array().into_iter().flatten().map(|port| &port["nodePort"]);
@@ -113,7 +123,7 @@ impl Mask {
     /// A text without the server's own words.
     pub(super) fn text(&self, text: &str) -> String {
         let text = self.texts.iter().fold(text.to_owned(), |text, (word, shown)| text.replace(word, shown));
-        self.without_ports(&without_ids(&self.without_made_up(&text)))
+        self.without_ports(&without_ids(&self.without_made_up(&without_revisions(&text))))
     }
 
     /// A text with every port masked that only the server can have named: of what is refused nobody learns them.
@@ -168,7 +178,13 @@ impl Mask {
     pub(super) fn object(&self, object: &Value) -> Value {
         let mut object = self.value(object);
         if let Some(metadata) = object["metadata"].as_object_mut() {
-            for field in ["resourceVersion", "managedFields", "selfLink"] {
+            // They stand in the order of their times, and two servers are not asked in the same second.
+            if let Some(managers) = metadata.get_mut("managedFields").and_then(Value::as_array_mut) {
+                managers.sort_by_key(|one| {
+                    ["manager", "operation", "subresource", "apiVersion"].map(|field| one[field].to_string())
+                });
+            }
+            for field in ["resourceVersion", "selfLink"] {
                 metadata.remove(field);
             }
         }

@@ -9,10 +9,12 @@ use serde_json::{Value, json};
 use super::answer::{Answer, ask};
 use super::case::{Case, Step, Verb};
 use super::compare::{Difference, differences, ordered_alike};
+use super::ground;
 use super::kept::Kept;
 use super::kinds::collection;
 use super::mask::Mask;
 use super::patch;
+use super::sent::sent;
 use crate::error::Error;
 
 /// How often the reference is asked again when only the order of its causes differs: it reads maps in an order of
@@ -118,14 +120,10 @@ struct Side<'a> {
 }
 
 impl Servers {
-    /// Makes the namespace.
+    /// Makes what the cases take place in.
     pub async fn prepare(&self) -> Result<(), Error> {
-        let namespace = json!({"metadata": {"name": self.namespace}});
         for client in [&self.reference, &self.subject] {
-            let answer = ask(client, "POST", "/api/v1/namespaces", "application/json", &namespace).await?;
-            if !answer.is_success() && answer.code != 409 {
-                return Err(Error::Unprepared(answer.body.to_string()));
-            }
+            ground::prepare(client, &self.namespace).await?;
         }
         Ok(())
     }
@@ -148,11 +146,12 @@ impl Servers {
             };
             let Some(collection) = collection(kind, &self.namespace) else { continue };
             let path = format!("{collection}/{name}?gracePeriodSeconds=0");
-            let answer = ask(side.client, "DELETE", &path, "application/json", &Value::Null).await?;
+            let answer = ask(side.client, "DELETE", &path, "application/json", Vec::new()).await?;
             if answer.object().is_some_and(|left| left["metadata"]["finalizers"].is_array()) {
                 let free = json!({"metadata": {"finalizers": null}});
                 let path = format!("{collection}/{name}");
-                ask(side.client, "PATCH", &path, "application/merge-patch+json", &free).await?;
+                let free = free.to_string().into_bytes();
+                ask(side.client, "PATCH", &path, "application/merge-patch+json", free).await?;
             }
         }
         outcome.map(|()| played)
@@ -256,7 +255,8 @@ impl Servers {
 
 impl Side<'_> {
     async fn ask(&self, step: &Step, (path, body): &(String, Value)) -> Result<Answer, Error> {
-        ask(self.client, step.verb.method(), path, step.verb.media_type(), body).await
+        let (media_type, bytes) = sent(step, body);
+        ask(self.client, step.verb.method(), path, media_type, bytes).await
     }
 
     fn learn(&mut self, step: &Step, answer: &Answer, said: &str) {

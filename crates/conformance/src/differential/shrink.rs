@@ -75,7 +75,7 @@ impl Candidates {
 
 fn is_needed(verb: Verb, part: &str) -> bool {
     match verb {
-        Verb::Create => ["/apiVersion", "/kind", "/metadata", "/metadata/name"].contains(&part),
+        Verb::Create | Verb::Apply => ["/apiVersion", "/kind", "/metadata", "/metadata/name"].contains(&part),
         Verb::Replace | Verb::Json => part.ends_with("/op") || part.ends_with("/path"),
         _ => false,
     }

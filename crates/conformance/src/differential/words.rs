@@ -219,7 +219,7 @@ pub(super) fn value(random: &mut Random, ty: TypeId, field: &str) -> Value {
 }
 
 /// A value of any type, most likely a wrong one.
-fn wrong(random: &mut Random) -> Value {
+pub(super) fn wrong(random: &mut Random) -> Value {
     let values = [
         json!(null),
         json!(true),
@@ -235,6 +235,21 @@ fn wrong(random: &mut Random) -> Value {
         json!([null]),
     ];
     random.pick(&values).cloned().unwrap_or_default()
+}
+
+/// A value for a field whose type is not in the table.
+pub(super) fn of_no_type(random: &mut Random, field: &str) -> Value {
+    match random.below(4) {
+        0 => json!(integer(random)),
+        1 => quantity(random),
+        _ => json!(text(random, field)),
+    }
+}
+
+/// The name of a field that may be there or not.
+pub(super) fn field(random: &mut Random) -> &'static str {
+    let fields = ["size", "mode", "port", "free", "tags", "nested", "unknownField", "replicas", "parts"];
+    fields[random.below(fields.len())]
 }
 
 fn made(random: &mut Random, ty: TypeId, field: &str, depth: usize) -> Value {

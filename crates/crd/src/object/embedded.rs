@@ -15,6 +15,13 @@ pub fn embedded(object: &Value, schema: &Schema) -> Vec<FieldError> {
     errors
 }
 
+/// What keeps an object from being read at all: an object inside it whose kind or version is no text.
+pub fn unreadable(object: &Value, schema: &Schema) -> Option<FieldError> {
+    embedded(object, schema).into_iter().find(|error| error.detail == NO_TEXT)
+}
+
+const NO_TEXT: &str = "must be a string";
+
 fn visit(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<FieldError>) {
     match value {
         Value::Object(map) => {
@@ -61,7 +68,7 @@ fn identity(object: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {
                 }
             }
             Some(Value::String(_)) => {}
-            Some(other) => errors.push(FieldError::invalid(path, shown(other), "must be a string")),
+            Some(other) => errors.push(FieldError::invalid(path, shown(other), NO_TEXT)),
         }
     }
 }

@@ -5,9 +5,8 @@ use plumb_testbed::{Config, Parts};
 
 use super::cluster::Cluster;
 
-/// Cases share a namespace, and nobody is to be refused for what another made: no limits, no quotas, and no accounts,
-/// which a controller makes and there is none.
-const WITHOUT: &str = "--disable-admission-plugins=LimitRanger,ResourceQuota,ServiceAccount";
+/// No accounts, which a controller makes and there is none.
+const WITHOUT: &str = "--disable-admission-plugins=ServiceAccount";
 /// A plugin that only kube-apiserver has.
 const NOT_HERE: &str = "--disable-admission-plugins=PodTopologyLabels";
 /// The network of services that is built in here.

@@ -57,8 +57,9 @@ pub fn update(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
             changed.push(format!("{path}.resources"));
         }
     }
-    let pod_level = (old_spec.resources.as_ref(), new_spec.resources.as_ref());
-    if !rules.main_door && resources_differ(pod_level.0, pod_level.1) {
+    let (before, after) = (old_spec.resources.as_ref(), new_spec.resources.as_ref());
+    // An empty set of resources for the pod is not the same as none.
+    if !rules.main_door && (before.is_some() != after.is_some() || resources_differ(before, after)) {
         changed.push("spec.resources".to_owned());
     }
     if !changed.is_empty() {

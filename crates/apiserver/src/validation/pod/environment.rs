@@ -83,7 +83,8 @@ pub(super) fn sources(container: &Container, path: &Path<'_>, errors: &mut Error
             if name.is_empty() {
                 errors.push(FieldError::required(path.child("name"), ""));
             } else {
-                complain(errors, &path.child("name"), name, format::dns_subdomain(name));
+                // SPEC: taken for the beginning of a name, it may end in a dash.
+                complain(errors, &path.child("name"), name, format::dns_subdomain_prefix(name));
             }
         }
         match (map, secret) {

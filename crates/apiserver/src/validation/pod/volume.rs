@@ -155,8 +155,9 @@ fn source(volume: &Volume, scope: &Scope<'_>, pod: Option<&str>, path: &Path<'_>
                 pull_policy(image.pull_policy.as_deref(), &own.child("pullPolicy"), errors);
             }
         }
-        // SPEC: kube-apiserver has another name for this one.
+        // SPEC: kube-apiserver has other names for these.
         "gcePersistentDisk" => remote::check(volume, first, &path.child("persistentDisk"), errors),
+        "cephFS" => remote::check(volume, first, &path.child("cephfs"), errors),
         other => remote::check(volume, other, &own, errors),
     }
     for other in sources {
