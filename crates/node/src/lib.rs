@@ -32,6 +32,7 @@ mod resized;
 pub mod server;
 pub mod specify;
 mod status;
+pub mod usage;
 pub mod volumes;
 mod worker;
 

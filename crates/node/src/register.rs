@@ -212,6 +212,6 @@ impl Registrar {
 }
 
 /// A part of a time, by name: so that a thousand nodes don't all speak at once.
-fn spread(name: &str, within: Duration) -> Duration {
+pub(crate) fn spread(name: &str, within: Duration) -> Duration {
     within / 1000 * (crc32c::crc32c(name.as_bytes()) % 1000)
 }

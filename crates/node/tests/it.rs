@@ -16,5 +16,6 @@ mod it {
     mod server;
     mod site;
     mod specify;
+    mod usage;
     mod volumes;
 }

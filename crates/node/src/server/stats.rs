@@ -1,7 +1,5 @@
 //! What the node and its pods use.
 
-mod machine;
-mod rates;
 mod resource;
 mod types;
 
@@ -18,7 +16,7 @@ use plumb_runtime::types::{
 
 use super::ServerConfig;
 use crate::specify::identity;
-use rates::Rates;
+use crate::usage::{Rates, machine_usage};
 use types::{
     ContainerStats, Cpu, Fs, Interface, Memory, Network, NodeStats, PodReference, PodStats, Processes,
     RuntimeStats, Swap,
@@ -60,11 +58,10 @@ impl Stats {
             memory.rss = memory.rss.saturating_add(sandbox.memory.rss);
             all.push(pod_stats(pod, sandbox, &mut rates));
         }
-        let of_machine = config.machine.as_deref().and_then(|root| machine::read(root, total.at).ok());
-        let (cpu, memory, fs) = match of_machine {
-            Some(found) => (found.cpu, found.memory, found.fs),
-            None => (total, memory, None),
-        };
+        let root = config.machine.as_deref();
+        let fs = root.and_then(|root| Fs::of(root, total.at).ok());
+        let of_machine = root.and_then(|root| machine_usage(root, total.at).ok());
+        let (cpu, memory) = of_machine.unwrap_or((total, memory));
         let node = NodeStats {
             node_name: config.node.clone(),
             start_time: self.since,
@@ -118,7 +115,7 @@ fn container_stats(pod: &Pod, measured: &RuntimeContainer, rates: &mut Rates) ->
 fn cpu_stats(of: &str, cpu: &runtime::CpuUsage, rates: &mut Rates) -> Cpu {
     Cpu {
         time: cpu.at,
-        usage_nano_cores: rates.rate(of, cpu.at, cpu.usage_nanos),
+        usage_nano_cores: rates.rate(of, cpu.at, cpu.usage_nanos).map(|rate| rate.nano_cores),
         usage_core_nano_seconds: cpu.usage_nanos,
         psi: cpu.pressure.map(types::Psi::of),
     }

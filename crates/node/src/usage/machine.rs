@@ -7,20 +7,13 @@ use std::path::Path;
 use jiff::Timestamp;
 use plumb_runtime::types::{CpuUsage, MemoryUsage};
 
-use super::types::Fs;
 use crate::register::memory_figure;
 
 /// The kernel counts cpu time in hundredths of a second wherever it tells it to programs.
 const TICK_NANOS: u64 = 10_000_000;
 
-pub(super) struct MachineUsage {
-    pub(super) cpu: CpuUsage,
-    pub(super) memory: MemoryUsage,
-    pub(super) fs: Option<Fs>,
-}
-
 /// Reads it from the kernel's files below a root.
-pub(super) fn read(root: &Path, at: Timestamp) -> io::Result<MachineUsage> {
+pub(crate) fn usage(root: &Path, at: Timestamp) -> io::Result<(CpuUsage, MemoryUsage)> {
     let stat = fs::read_to_string(root.join("proc/stat"))?;
     let first = stat.lines().next().unwrap_or_default();
     // user, nice, system, idle, iowait, irq, softirq, steal: what is not idle is used.
@@ -40,5 +33,5 @@ pub(super) fn read(root: &Path, at: Timestamp) -> io::Result<MachineUsage> {
         ..MemoryUsage::default()
     };
     let cpu = CpuUsage { at, usage_nanos: ticks.saturating_mul(TICK_NANOS), ..CpuUsage::default() };
-    Ok(MachineUsage { cpu, memory, fs: Fs::of(root, at).ok() })
+    Ok((cpu, memory))
 }

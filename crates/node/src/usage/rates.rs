@@ -1,15 +1,25 @@
 //! Cpu in use, from two readings.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use jiff::Timestamp;
 
 /// Readings that are closer to each other than this say nothing, in nanoseconds.
 const SHORTEST: i128 = 500_000_000;
 
+/// Cpu in use over some time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rate {
+    /// Nanoseconds of cpu time in a second: billionths of a core.
+    pub(crate) nano_cores: u64,
+    /// Over how long.
+    pub(crate) over: Duration,
+}
+
 /// The last readings of everything that is measured.
 #[derive(Debug, Default)]
-pub(super) struct Rates {
+pub(crate) struct Rates {
     readings: HashMap<String, Reading>,
     round: u64,
 }
@@ -18,18 +28,18 @@ pub(super) struct Rates {
 struct Reading {
     at: Timestamp,
     nanos: u64,
-    rate: Option<u64>,
+    rate: Option<Rate>,
     round: u64,
 }
 
 impl Rates {
     /// Begins a round of readings.
-    pub(super) fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Takes a reading: cpu time so far. Answers how much of it there is in a second, in nanoseconds.
-    pub(super) fn rate(&mut self, of: &str, at: Timestamp, nanos: u64) -> Option<u64> {
+    /// Takes a reading: cpu time so far. Answers how fast it grows, once that is known.
+    pub(crate) fn rate(&mut self, of: &str, at: Timestamp, nanos: u64) -> Option<Rate> {
         let round = self.round;
         let Some(last) = self.readings.get_mut(of) else {
             self.readings.insert(of.to_owned(), Reading { at, nanos, rate: None, round });
@@ -42,14 +52,16 @@ impl Rates {
             *last = Reading { at, nanos, rate: None, round };
         } else if passed >= SHORTEST {
             let used = i128::from(nanos - last.nanos);
-            let rate = u64::try_from(used * 1_000_000_000 / passed).ok();
+            let nano_cores = u64::try_from(used * 1_000_000_000 / passed).unwrap_or(u64::MAX);
+            let over = Duration::from_nanos(u64::try_from(passed).unwrap_or(u64::MAX));
+            let rate = Some(Rate { nano_cores, over });
             *last = Reading { at, nanos, rate, round };
         }
         last.rate
     }
 
     /// Ends a round: what was not read is gone.
-    pub(super) fn end(&mut self) {
+    pub(crate) fn end(&mut self) {
         let round = self.round;
         self.readings.retain(|_, reading| reading.round == round);
     }
@@ -67,7 +79,7 @@ mod tests {
             rates.begin();
             let rate = rates.rate("c", at(millis), nanos);
             rates.end();
-            rate
+            rate.map(|rate| rate.nano_cores)
         };
         assert_eq!(read(0, 100), None, "one reading is none");
         assert_eq!(read(2000, 1_000_000_100), Some(500_000_000));
