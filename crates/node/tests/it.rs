@@ -16,6 +16,7 @@ mod it {
     mod server;
     mod site;
     mod specify;
+    mod tokens;
     mod usage;
     mod volumes;
 }

@@ -15,6 +15,8 @@ use crate::specify::identity;
 
 /// No token is kept for longer.
 const LONGEST: Duration = Duration::from_hours(24);
+/// How long it takes until another one is asked for again, if there was none.
+const RETRY: Duration = Duration::from_secs(10);
 /// Pods of one moment don't all come back at one moment.
 const SPREAD_MILLIS: u32 = 10_000;
 
@@ -70,8 +72,9 @@ impl Tokens {
                 self.held.insert(wanted.clone(), token);
                 Ok(text)
             }
-            Err(error) => match self.held.get(wanted) {
+            Err(error) => match self.held.get_mut(wanted) {
                 Some(held) if Instant::now() < held.ends => {
+                    held.renew = Instant::now() + RETRY;
                     tracing::warn!(%error, pod = identity(pod).1, "a token could not be renewed yet");
                     Ok(held.text.clone())
                 }
