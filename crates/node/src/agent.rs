@@ -57,8 +57,8 @@ pub struct Config {
     pub api_server: Option<(String, u16)>,
     /// Whether the addresses of pods lead anywhere: not where pods are virtual.
     pub reachable: bool,
-    /// Where volumes are made.
-    pub volumes: PathBuf,
+    /// Where volumes are made; none where nothing looks at them, since pods are virtual.
+    pub volumes: Option<PathBuf>,
     /// Where pods' logs are, and how they look up names.
     pub place: specify::Place,
     /// What is counted; nodes of one process may share it.
@@ -127,10 +127,10 @@ impl Agent {
             rules,
             clock: clock.clone(),
             place: config.place,
-            volumes: Volumes::new(
-                VolumesConfig { root: config.volumes, objects: objects.clone(), allocatable },
-                client.clone(),
-            ),
+            volumes: config.volumes.map(|root| {
+                let config = VolumesConfig { root, objects: objects.clone(), allocatable };
+                Volumes::new(config, client.clone())
+            }),
             objects,
             facts,
             reachable: config.reachable,

@@ -35,7 +35,8 @@ pub(crate) struct Node {
     pub(crate) events: Recorder,
     pub(crate) place: Place,
     pub(crate) objects: Objects,
-    pub(crate) volumes: Volumes,
+    /// None where nothing looks at them.
+    pub(crate) volumes: Option<Volumes>,
     /// What containers may know of their node.
     pub(crate) facts: EnvFacts,
     /// Whether the addresses of pods lead anywhere.

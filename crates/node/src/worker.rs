@@ -255,7 +255,9 @@ impl Worker {
             Err(error) => tracing::warn!(%error, uid = self.uid, "a pod cannot be read any more"),
         }
         self.pod = pod;
-        self.node.volumes.refresh(&self.pod);
+        if let Some(volumes) = &self.node.volumes {
+            volumes.refresh(&self.pod);
+        }
         self.node.workers.show(&self.uid, self.pod.clone());
         self.take_ending();
     }

@@ -31,7 +31,7 @@ pub(crate) enum Command {
     ///
     ///     export KUBECONFIG=./plumb-data/kubeconfig
     ///     kubectl get namespaces
-    Up(Up),
+    Up(Box<Up>),
     /// Write a consistent copy of a data directory to a file. The cluster must not be running.
     Backup(Backup),
     /// Make a data directory from a copy that `plumb backup` wrote.

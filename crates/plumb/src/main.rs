@@ -30,7 +30,7 @@ fn main() -> ExitCode {
         .with_writer(std::io::stderr)
         .init();
     let done = match cli.command {
-        Command::Up(up) => up::run(up),
+        Command::Up(up) => up::run(*up),
         Command::Backup(backup) => backup::backup(&backup),
         Command::Restore(restore) => backup::restore(&restore),
         Command::Image(image) => image::run(image),

@@ -113,7 +113,7 @@ pub(crate) async fn start(
             facts: NodeFacts::default(),
             api_server: Some((api.ip().to_string(), api.port())),
             reachable: !is_virtual,
-            volumes: data.join("volumes"),
+            volumes: (!is_virtual).then(|| data.join("volumes")),
             place: Place {
                 log_root: data.join("logs"),
                 cluster_dns: None,
@@ -161,7 +161,7 @@ fn setup(args: &Up, index: u16) -> Setup {
     setup.reserved = reserved.map(|(resource, amount)| (resource.clone(), (*amount).into())).collect();
     setup.max_pods = args.max_pods;
     setup.addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
-    setup.agent_version = AGENT_VERSION.to_owned();
+    AGENT_VERSION.clone_into(&mut setup.agent_version);
     setup
 }
 

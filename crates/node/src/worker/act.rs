@@ -64,7 +64,9 @@ impl Worker {
     }
 
     async fn make_sandbox(&mut self, attempt: u32) -> Result<(), String> {
-        if let Err(error) = self.node.volumes.prepare(&self.pod).await {
+        if let Some(volumes) = &self.node.volumes
+            && let Err(error) = volumes.prepare(&self.pod).await
+        {
             self.node.events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
             return Err(format!("making the volumes ready: {error}"));
         }
@@ -180,8 +182,13 @@ impl Worker {
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
         let text = |error: ConfigError| error_chain(&error);
         let env = environment(&self.node.objects, &self.pod, container, &facts).await.map_err(text)?;
-        let volumes = self.node.volumes.prepare(&self.pod).await.map_err(text)?;
-        let mounts = volumes.mounts(container, attempt, &env).map_err(text)?;
+        let mounts = match &self.node.volumes {
+            Some(volumes) => {
+                let ready = volumes.prepare(&self.pod).await.map_err(text)?;
+                ready.mounts(container, attempt, &env).map_err(text)?
+            }
+            None => Vec::new(),
+        };
         let config = specify::container(&self.pod, container, attempt, resources, image, env, mounts);
         let mut config = config.map_err(|error| error_chain(&error))?;
         // Plain data of our own types always has a JSON form.

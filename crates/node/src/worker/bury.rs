@@ -29,8 +29,10 @@ impl Worker {
 
     /// Removes the files of the pod.
     async fn clear_files(&self) -> Result<(), String> {
-        let cleared = self.node.volumes.clear(&self.uid).await;
-        cleared.map_err(|error| format!("removing the volumes: {error}"))?;
+        if let Some(volumes) = &self.node.volumes {
+            let cleared = volumes.clear(&self.uid).await;
+            cleared.map_err(|error| format!("removing the volumes: {error}"))?;
+        }
         let logs = self.node.logs(&self.pod);
         let removed = tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&logs) {
             Err(error) if error.kind() != std::io::ErrorKind::NotFound => {

@@ -73,7 +73,7 @@ impl Site {
             facts: NodeFacts::default(),
             api_server: None,
             reachable: false,
-            volumes: self.folder.path().join("volumes"),
+            volumes: None,
             place: Place {
                 log_root: self.folder.path().join("logs"),
                 cluster_dns: None,
@@ -147,10 +147,8 @@ impl Site {
                 }
             }
         };
-        match tokio::time::timeout(std::time::Duration::from_secs(30), wait).await {
-            Ok(pod) => pod,
-            Err(_) => panic!("{name} is not {what}: {:#?}", last.and_then(|pod| pod.status)),
-        }
+        let found = tokio::time::timeout(std::time::Duration::from_secs(30), wait).await.ok();
+        found.unwrap_or_else(|| panic!("{name} is not {what}: {:#?}", last.and_then(|pod| pod.status)))
     }
 
     /// Waits until a pod runs with all that its spec asks for, and nothing is under way.

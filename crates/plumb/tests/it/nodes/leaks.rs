@@ -32,7 +32,7 @@ async fn pods_that_come_and_go_leave_no_cgroup_mount_process_or_file() {
         }
     });
     let uids: Vec<String> = live.buffer_unordered(8).collect().await;
-    let folder = |name: &str| fs::read_dir(data.join(name)).map(Iterator::count).unwrap_or(0);
+    let folder = |name: &str| fs::read_dir(data.join(name)).map_or(0, Iterator::count);
     let left = || {
         ["runtime/containers", "runtime/sandboxes", "volumes", "logs"].map(folder).into_iter().sum::<usize>()
     };

@@ -106,10 +106,8 @@ pub(super) async fn until(pods: &Api<Pod>, name: &str, what: &str, holds: impl F
             }
         }
     };
-    match tokio::time::timeout(Duration::from_secs(60), wait).await {
-        Ok(pod) => pod,
-        Err(_) => panic!("{name} is not {what}: {:#?}", last.and_then(|pod| pod.status)),
-    }
+    let found = tokio::time::timeout(Duration::from_mins(1), wait).await.ok();
+    found.unwrap_or_else(|| panic!("{name} is not {what}: {:#?}", last.and_then(|pod| pod.status)))
 }
 
 /// Whether every container runs with what the spec asks for, and no resize is under way.
@@ -200,5 +198,5 @@ pub(super) async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
             tokio::time::sleep(Duration::from_millis(2)).await;
         }
     };
-    assert!(tokio::time::timeout(Duration::from_secs(60), wait).await.is_ok(), "not {what}");
+    assert!(tokio::time::timeout(Duration::from_mins(1), wait).await.is_ok(), "not {what}");
 }
