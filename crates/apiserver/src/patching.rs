@@ -91,7 +91,8 @@ impl Patch {
         }
         // SPEC: what says no version is read as the server's own type, which has no name in this place.
         let lays_over = !matches!(self.change, Change::Strategic(_));
-        if lays_over && matches!(patched["apiVersion"].as_str(), None | Some("" | "/")) {
+        let version = &patched["apiVersion"];
+        if lays_over && (version.is_null() || *version == "" || *version == "/") {
             let name = crate::object::meta(object, "name");
             return Err(ApiError::nameless(name));
         }

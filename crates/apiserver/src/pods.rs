@@ -91,7 +91,8 @@ pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Resul
     let mut pod = validate::prepare_resize(&stored, typed(new)?, rules);
     propose(&stored, &mut pod, rules).map_err(unreadable)?;
     // Who the pod is said to be is kept, so that the rules can complain of it.
-    let said = ["uid", "generateName"].map(|field| (field, new["metadata"].get(field).cloned()));
+    let said = ["uid", "generateName", "deletionTimestamp", "deletionGracePeriodSeconds"];
+    let said = said.map(|field| (field, new["metadata"].get(field).cloned()));
     *new = old.clone();
     for (field, value) in said {
         let fields = metadata(new);

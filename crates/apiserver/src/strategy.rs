@@ -353,6 +353,7 @@ pub(crate) fn prepare_status(row: &Row, old: &Value, new: &mut Value) {
     match (row.group(), row.kind()) {
         ("", "Pod") => pod::keep_in_status(old, new),
         ("apps", "DaemonSet") => count_template(Some(old), new),
+        ("", "Node") => gated::drop_unless_used(Some(&old["status"]), &mut new["status"], &["config"]),
         _ => {}
     }
 }

@@ -91,7 +91,7 @@ fn refusals(found: &mut Vec<Difference>, reference: Side<'_>, subject: Side<'_>)
         causes
             .map(|cause| {
                 let at = format!("cause {}", text(cause, "field"));
-                let message = without_order(&text(cause, "message"), mask);
+                let message = without_order(cause["message"].as_str().unwrap_or_default(), mask);
                 (at, format!("{}: {message}", text(cause, "reason")))
             })
             .collect()
@@ -129,9 +129,9 @@ fn without_order(message: &str, mask: &Mask) -> String {
         let text = texts.next()?.ok()?;
         let object: Value = serde_json::from_str(&text).ok()?;
         let object = object.is_object().then(|| mask.object(&object))?;
-        Some(format!("{START}{object}{}", &quoted[texts.byte_offset()..]))
+        Some(format!("{START}{object}{}", mask.text(&quoted[texts.byte_offset()..])))
     };
-    shown().unwrap_or_else(|| message.to_owned())
+    shown().unwrap_or_else(|| mask.text(message))
 }
 
 /// Whether two refusals have the same causes in the same order, but for those about one map or about the resources of

@@ -30,7 +30,7 @@ pub(super) fn edit(random: &mut Random, body: Option<StructId>, object: &mut Val
     let untouched = ["/metadata/managedFields", "/metadata/creationTimestamp", "/apiVersion", "/kind"];
     places.retain(|place| {
         let shielded = untouched.iter().any(|prefix| place.pointer.starts_with(prefix));
-        place.pointer.starts_with(under) && (!shielded || random.percent(5))
+        place.pointer.starts_with(under) && (!shielded || (body.is_some() && random.percent(5)))
     });
     let Some(place) = random.pick(&places) else { return };
     change(random, object, place);
