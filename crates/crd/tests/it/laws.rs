@@ -139,9 +139,9 @@ proptest! {
         let version = compile(&spec);
         let mut own = object(value);
         prop_assert_eq!(version.prune(&mut own.clone()), Vec::<String>::new());
-        prop_assert_eq!(texts(&version.create(&own)), Vec::<String>::new());
+        prop_assert_eq!(texts(&version.create(&own, Vec::new())), Vec::<String>::new());
         version.complete(&mut own);
-        prop_assert_eq!(texts(&version.create(&own)), Vec::<String>::new());
+        prop_assert_eq!(texts(&version.create(&own, Vec::new())), Vec::<String>::new());
     }
 
     #[test]
@@ -162,7 +162,7 @@ proptest! {
         let mut twice = once.clone();
         version.complete(&mut twice);
         prop_assert_eq!(&once, &twice);
-        prop_assert_eq!(texts(&version.create(&once)), texts(&version.create(&twice)));
+        prop_assert_eq!(texts(&version.create(&once, Vec::new())), texts(&version.create(&twice, Vec::new())));
     }
 
     #[test]
@@ -180,7 +180,7 @@ proptest! {
         let version = compile(&spec);
         let mut own = object(value);
         version.complete(&mut own);
-        let (errors, warnings) = version.update(&own, &own);
+        let (errors, warnings) = version.update(&own, &own, Vec::new());
         prop_assert_eq!(texts(&errors), Vec::<String>::new());
         prop_assert_eq!(warnings, Vec::<String>::new());
     }
@@ -195,7 +195,7 @@ proptest! {
         version.complete(&mut old);
         version.complete(&mut new);
         // What was right before is judged as if it were new.
-        let (changed, fresh) = (version.update(&old, &new).0, version.create(&new));
+        let (changed, fresh) = (version.update(&old, &new, Vec::new()).0, version.create(&new, Vec::new()));
         prop_assert_eq!(changed.is_empty(), fresh.is_empty(), "{:?} {:?}", texts(&changed), texts(&fresh));
     }
 }
