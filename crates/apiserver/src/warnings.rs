@@ -152,8 +152,11 @@ fn quota(hard: &Value, warnings: &mut Vec<String>) {
             && let (Some(requested), Some(limited)) = (amount(request), amount(&limit))
             && requested > limited
         {
+            let written = |name: &str| hard[name].as_str().unwrap_or_default().to_owned();
             warnings.push(format!(
-                "ResourceQuota {request} ({requested}) should be less than {limit} ({limited})"
+                "ResourceQuota {request} ({}) should be less than {limit} ({})",
+                written(request),
+                written(&limit)
             ));
         }
     }

@@ -12,7 +12,8 @@ pub(super) struct ClaimNames<'a>(BTreeSet<&'a str>);
 
 impl<'a> ClaimNames<'a> {
     pub(super) fn of(spec: &'a PodSpec) -> Self {
-        Self(spec.resource_claims.iter().flatten().map(|claim| claim.name.as_str()).collect())
+        let names = spec.resource_claims.iter().flatten().map(|claim| claim.name.as_str());
+        Self(names.filter(|name| !name.is_empty()).collect())
     }
 
     /// Checks that claims name what the pod declares, and nothing twice.

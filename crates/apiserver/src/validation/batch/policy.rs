@@ -61,8 +61,7 @@ pub(super) fn success(spec: &Value, policy: &Value, path: &Path<'_>, errors: &mu
                 ("SucceededCount", raw(&rule.get("succeededCount"))),
             ])
         };
-        let given = policy.get("rules").filter(|rules| rules.is_array());
-        let shown = given.map(|_| rules.iter().map(shown_rule).collect());
+        let shown = policy.get("rules").map(|_| rules.iter().map(shown_rule).collect());
         let shown = BadValue::Bare(internal(&[("Rules", raw_list(shown))]));
         errors.push(FieldError::invalid(path, shown, "requires indexed completion mode"));
         return;
