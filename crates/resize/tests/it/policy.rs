@@ -155,7 +155,11 @@ fn ephemeral_containers_have_neither_resources_nor_policies() {
         none,
         "empty resources"
     );
-    assert_eq!(texts(&debug(|debug| debug.resize_policy = Some(vec![])), None), none, "empty policies");
+    assert_eq!(
+        texts(&debug(|debug| debug.resize_policy = Some(vec![])), None),
+        [forbidden("resizePolicy")],
+        "empty policies are policies"
+    );
     assert_eq!(
         texts(&debug(|debug| debug.resources = Some(resources("cpu=1", ""))), None),
         [forbidden("resources")],

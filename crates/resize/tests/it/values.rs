@@ -47,11 +47,11 @@ fn a_request_is_at_most_its_limit() {
             ],
         ),
         (
-            "amounts are shown in canonical form",
+            "amounts are shown as they were written",
             one("memory=1.5Gi", "memory=1024Mi"),
             &[
-                "spec.containers[0].resources.requests: Invalid value: \"1536Mi\": must be less than or equal to memory \
-               limit of 1Gi",
+                "spec.containers[0].resources.requests: Invalid value: \"1.5Gi\": must be less than or equal to memory \
+               limit of 1024Mi",
             ],
         ),
         (

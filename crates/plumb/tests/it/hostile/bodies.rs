@@ -265,7 +265,7 @@ fn bad_patches() -> Vec<Bad> {
         invalid(patch("a patch that digs", JSON_PATCH, digging), "exceeded max depth"),
         invalid(patch("an operation that is none", JSON_PATCH, r#"[{"op":"burn","path":"/"}]"#), "burn"),
         patch("no list of operations", JSON_PATCH, "{}"),
-        patch("a list to merge", MERGE, "[]").told(422, "Invalid", "cannot unmarshal array"),
+        patch("a list to merge", MERGE, "[]").told(400, "BadRequest", "name must be provided"),
         patch("nesting to merge", MERGE, "{\"a\":".repeat(10_000)),
         // Upstream counts this one as its own mistake.
         patch("a directive that is none", STRATEGIC, r#"{"data":{"$patch":"burn"}}"#).told(
@@ -349,9 +349,11 @@ fn bad_addresses() -> Vec<Bad> {
                 .told(422, "Invalid", "supported values"),
         );
     }
-    for query in ["propagationPolicy=Sideways", "gracePeriodSeconds=soon"] {
+    let delete = |query: &str| {
         let path = format!("{MAPS}/target?{query}");
-        all.push(Bad { method: Method::DELETE, ..get("an option that is none", path) });
-    }
+        Bad { method: Method::DELETE, ..get("an option that is none", path) }
+    };
+    all.push(delete("gracePeriodSeconds=soon"));
+    all.push(delete("propagationPolicy=Sideways").told(422, "Invalid", "supported values"));
     all
 }

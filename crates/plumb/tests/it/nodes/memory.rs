@@ -43,18 +43,19 @@ async fn a_program_that_grows_while_its_limit_drops_is_waited_for_and_not_killed
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
     let pods = pods(&cluster).await;
-    // One MiB per millisecond, up to 400 MiB.
-    let args = ["--memory", "10Mi", "--memory-peak", "400Mi", "--shape", "ramp", "--period", "390ms"];
-    let resources = json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "512Mi" } });
+    // One MiB per millisecond, up to 800 MiB.
+    let args = ["--memory", "10Mi", "--memory-peak", "800Mi", "--shape", "ramp", "--period", "790ms"];
+    let resources = json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "1Gi" } });
     create(&pods, &pod("grower", json!([load("c", &args, resources)]))).await;
-    // As soon as it runs; its group is there a moment before.
     let started = until(&pods, "grower", "running", |pod| {
         pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
     })
     .await;
-    resize(&pods, "grower", json!([{ "name": "c", "resources": { "limits": { "memory": "128Mi" } } }])).await;
     let (groups, container) = (Groups::of(&started), id(&started, "c"));
-    soon("400 MiB", || groups.number(&container, "memory.usage_in_bytes").unwrap() > 390 * MIB).await;
+    let used = || groups.number(&container, "memory.usage_in_bytes").unwrap();
+    soon("growing", || used() > 20 * MIB).await;
+    resize(&pods, "grower", json!([{ "name": "c", "resources": { "limits": { "memory": "512Mi" } } }])).await;
+    soon("800 MiB", || used() > 790 * MIB).await;
     let told = until(&pods, "grower", "told", |pod| {
         condition(pod, "PodResizeInProgress").is_some_and(|message| !message.is_empty())
     })
