@@ -23,8 +23,10 @@ const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
 
 /// How long memory is watched before a limit is lowered, and for how long it may go on growing like that and still
 /// fit: a program that is about to need more than the new limit is not killed for it, but waited for.
-const WATCHED: Duration = Duration::from_millis(5);
-const FORESEEN: u64 = 200;
+const WATCHED: Duration = Duration::from_millis(25);
+const FORESEEN: u64 = 40;
+/// How long a program that grows is left alone.
+const GROWTH_WAIT: Duration = Duration::from_millis(100);
 /// What may come and go in that time without being growth.
 const NOISE: u64 = 256 << 10;
 
@@ -190,10 +192,10 @@ impl Worker {
         let mut set = to;
         let mut waits = None;
         if goes_down(now.pod.limits.memory, to.limits.memory) {
-            let before = runtime.sandbox_stats(&id).await?.memory.working_set;
-            tokio::time::sleep(WATCHED).await;
-            let usage = foreseen(before, runtime.sandbox_stats(&id).await?.memory.working_set);
-            let (limit, why) = match self.lower(now.pod.limits.memory, to.limits.memory, usage) {
+            // Its containers were watched when their own limits were lowered.
+            let usage = runtime.sandbox_stats(&id).await?.memory.working_set;
+            let (limit, why) = match self.lower(now.pod.limits.memory, to.limits.memory, Usage::steady(usage))
+            {
                 Lower::To(limit) => (limit, None),
                 Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
                 Lower::Reclaim => (now.pod.limits.memory, Some(POD_MEMORY_WAIT)),
@@ -234,12 +236,12 @@ impl Worker {
             let runtime = self.node.runtime.clone();
             let before = runtime.container_stats(&id).await?.memory.working_set;
             tokio::time::sleep(WATCHED).await;
-            let usage = foreseen(before, runtime.container_stats(&id).await?.memory.working_set);
+            let usage = Usage::of(before, runtime.container_stats(&id).await?.memory.working_set);
             let (limit, why) = match self.lower(from.limits.memory, to.limits.memory, usage) {
                 Lower::To(limit) => (limit, None),
                 Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
                 Lower::Reclaim => {
-                    let surplus = usage.saturating_sub(to.limits.memory.unwrap_or(0).unsigned_abs());
+                    let surplus = usage.now.saturating_sub(to.limits.memory.unwrap_or(0).unsigned_abs());
                     self.reclaim(&id, surplus).await;
                     (from.limits.memory, Some(Duration::ZERO))
                 }
@@ -249,7 +251,8 @@ impl Worker {
             waits = why.map(|after| {
                 let (name, target) = (self.name_of(position), to.limits.memory.unwrap_or_default());
                 let why = format!(
-                    "attempting to set container {name:?} memory limit ({target}) below current usage ({usage})"
+                    "attempting to set container {name:?} memory limit ({target}) below current usage ({})",
+                    usage.now
                 );
                 Carried::WaitsForMemory { after, why: format!("cannot decrease memory limits: {why}") }
             });
@@ -281,14 +284,16 @@ impl Worker {
     }
 
     /// Decides how far a limit goes down now.
-    fn lower(&mut self, from: Option<i64>, to: Option<i64>, usage: u64) -> Lower {
+    fn lower(&mut self, from: Option<i64>, to: Option<i64>, usage: Usage) -> Lower {
         let Some(target) = to.filter(|limit| *limit > 0) else { return Lower::To(to) };
-        let usage = i64::try_from(usage).unwrap_or(i64::MAX);
+        let soon = i64::try_from(usage.soon).unwrap_or(i64::MAX);
         let limit = from.filter(|limit| *limit > 0);
-        let next = Lowering { limit, target, usage, stalled: self.stalled }.next();
+        let next = Lowering { limit, target, usage: soon, stalled: self.stalled }.next();
         match next {
             Next::Done => Lower::To(to),
             Next::Set(limit) if limit == target => Lower::To(to),
+            // Whoever still grows would only run into a limit on the way.
+            Next::Set(_) if usage.grows() => Lower::Wait(GROWTH_WAIT),
             Next::Set(limit) => {
                 self.stalled = 0;
                 Lower::Towards(limit)
@@ -305,11 +310,27 @@ impl Worker {
     }
 }
 
-/// What memory will be in use soon, by what it was a moment ago and is now.
-fn foreseen(before: u64, now: u64) -> u64 {
-    let growth = now.saturating_sub(before);
-    let growth = if growth > NOISE { growth.saturating_mul(FORESEEN) } else { 0 };
-    now.saturating_add(growth)
+/// Memory in use, and what will be soon by how it grows.
+#[derive(Clone, Copy)]
+struct Usage {
+    now: u64,
+    soon: u64,
+}
+
+impl Usage {
+    fn of(before: u64, now: u64) -> Self {
+        let growth = now.saturating_sub(before);
+        let growth = if growth > NOISE { growth.saturating_mul(FORESEEN) } else { 0 };
+        Self { now, soon: now.saturating_add(growth) }
+    }
+
+    fn steady(now: u64) -> Self {
+        Self { now, soon: now }
+    }
+
+    fn grows(self) -> bool {
+        self.soon > self.now
+    }
 }
 
 /// Whether a limit goes down; none is infinite.
