@@ -12,7 +12,7 @@ const NOT_HERE: &str = "--disable-admission-plugins=PodTopologyLabels";
 /// The network of services that is built in here.
 const NETWORK: &str = "--service-cluster-ip-range=10.96.0.0/12";
 /// How many cases are played if nothing else is said.
-const CASES: u64 = 10_000;
+const CASES: u64 = 5_000;
 
 fn number(name: &str) -> Option<u64> {
     std::env::var(name).ok()?.parse().ok()
