@@ -25,6 +25,22 @@ impl Cgroups {
         Path::new("/sys/fs/cgroup").join(controller)
     }
 
+    /// Where a group of this name is in the hierarchy of a controller, if there is one.
+    pub fn find(controller: &str, name: &str) -> Option<PathBuf> {
+        let mut open = vec![Self::root(controller)];
+        while let Some(folder) = open.pop() {
+            for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
+                if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                    if entry.file_name().to_str() == Some(name) {
+                        return Some(entry.path());
+                    }
+                    open.push(entry.path());
+                }
+            }
+        }
+        None
+    }
+
     /// Why this machine's cgroups cannot be read, if so.
     pub fn missing() -> Option<String> {
         let lacks = |controller: &&str| !Self::root(controller).join("cgroup.procs").exists();
@@ -67,7 +83,9 @@ impl Cgroups {
 impl Inspect for Cgroups {
     fn inspect(&self, pod: &Pod) -> Result<(), String> {
         let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let of_pod = find(&Self::root("cpu"), &format!("pod{uid}")).ok_or("the pod has no cgroup")?;
+        let of_pod = Self::find("cpu", &format!("pod{uid}")).ok_or("the pod has no cgroup")?;
+        let of_pod = of_pod.strip_prefix(Self::root("cpu")).map_err(|error| error.to_string())?;
+        let of_pod = of_pod.to_string_lossy().into_owned();
         let spec = pod.spec.as_ref().ok_or("the pod has no spec")?;
         let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
         for status in statuses {
@@ -118,19 +136,4 @@ fn expect_memory(group: &str, limit: Option<i64>) -> Result<(), String> {
 fn read(group: &str, controller: &str, file: &str) -> Result<String, String> {
     let path = Cgroups::root(controller).join(group).join(file);
     fs::read_to_string(&path).map_err(|error| format!("{}: {error}", path.display()))
-}
-
-/// The group of this name below a hierarchy's root, as a path from there.
-fn find(root: &Path, name: &str) -> Option<String> {
-    let mut open = vec![root.to_owned()];
-    while let Some(folder) = open.pop() {
-        let entries = fs::read_dir(&folder).ok()?.flatten();
-        for entry in entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-            if entry.file_name().to_str() == Some(name) {
-                return Some(entry.path().strip_prefix(root).ok()?.to_string_lossy().into_owned());
-            }
-            open.push(entry.path());
-        }
-    }
-    None
 }

@@ -311,15 +311,13 @@ async fn hire(
         let entry = promised(&guest);
         return Some(Worker::new(node, tell, pod, guest, entry));
     }
-    let mut wait = std::time::Duration::from_millis(100);
+    let mut backoff = Backoff::default();
     let admitted = loop {
         match node.desk.admit(&uid, guest.clone()).await {
             Ok(admitted) => break admitted,
             Err(error) => {
                 tracing::error!(error = error_chain(&error), "a promise cannot be kept, will try again");
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(std::time::Duration::from_secs(10));
-                node.desk.forget(&uid);
+                backoff.wait().await;
             }
         }
     };

@@ -77,24 +77,25 @@ impl Desk {
         self.pages.lock().waiting.insert(uid.to_owned(), tell);
     }
 
-    /// Takes a pod in that has never run here, if there is room.
+    /// Takes a pod in that has never run here, if there is room. What the journal does not keep is not promised.
     pub(crate) async fn admit(&self, uid: &str, guest: Guest) -> Result<Result<Entry, Turned>, JournalError> {
         let (entry, ticket) = {
             let mut pages = self.pages.lock();
             match pages.book.admit(uid, guest) {
-                Ok(entry) => (entry, pages.write(&self.journal, uid)?),
+                Ok(entry) => (entry, pages.write(&self.journal, uid)),
                 Err(turned) => return Ok(Err(turned)),
             }
         };
-        self.await_disk(uid, ticket).await?;
-        Ok(Ok(entry))
-    }
-
-    /// Takes back what was promised to a pod that is asked about anew: the journal has not kept it.
-    pub(crate) fn forget(&self, uid: &str) {
-        let mut pages = self.pages.lock();
-        pages.unwritten.remove(uid);
-        pages.book.release(uid);
+        let written = match ticket {
+            Ok(ticket) => self.await_disk(uid, ticket).await,
+            Err(error) => Err(error),
+        };
+        if written.is_err() {
+            let mut pages = self.pages.lock();
+            pages.unwritten.remove(uid);
+            pages.book.release(uid);
+        }
+        written.map(|()| Ok(entry))
     }
 
     /// Takes a pod in that ran here before, at what it was promised then.

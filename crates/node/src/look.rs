@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use plumb_resize::plan::InForce;
 use plumb_resize::pod::{PodCgroup, PodShape};
 use plumb_resize::resource::{Requirements, Resource};
 use plumb_runtime::types::{
@@ -40,12 +41,22 @@ pub(crate) struct Looked {
     pub(crate) old_sandboxes: Vec<SandboxId>,
 }
 
-/// Looks at a pod. `promised` is what each container is promised, as its cgroup gets it; `pod` what the pod's own
+impl Looked {
+    /// What is in force; `pod` stands for the pod's own cgroup where it has none.
+    pub(crate) fn in_force(&self, pod: PodCgroup) -> InForce {
+        let containers = self.seen.containers.iter();
+        let containers = containers.map(|seen| seen.as_ref().and_then(|seen| seen.in_force)).collect();
+        InForce { containers, pod: self.pod.unwrap_or(pod) }
+    }
+}
+
+/// Looks at a pod of which `before` was seen last: what has ended is as it was. `promised` is what each container is promised, as its cgroup gets it; `pod` what the pod's own
 /// cgroup is to be.
 pub(crate) async fn look(
     runtime: &dyn Runtime,
     uid: &str,
     shape: &PodShape,
+    before: &Seen,
     written: &Written,
     promised: &[Requirements],
     pod: PodCgroup,
@@ -67,6 +78,10 @@ pub(crate) async fn look(
         let mut slots =
             [looked.seen.containers.get_mut(position), looked.seen.previous.get_mut(position)].into_iter();
         while let (Some(slot), Some(container)) = (slots.next().flatten(), runs.next()) {
+            if let Some(ended) = has_ended(before, &container.id) {
+                *slot = Some(ended.clone());
+                continue;
+            }
             let status = match runtime.container_status(&container.id).await {
                 Ok(status) => status,
                 // Removed since it was listed.
@@ -93,6 +108,12 @@ pub(crate) async fn look(
     }
     looked.old_sandboxes = sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
     Ok(looked)
+}
+
+/// A container of which it was seen that it has ended.
+fn has_ended<'a>(before: &'a Seen, id: &ContainerId) -> Option<&'a ContainerSeen> {
+    let known = before.containers.iter().chain(&before.previous).flatten();
+    known.into_iter().find(|seen| seen.id == *id && matches!(seen.state, State::Exited { .. }))
 }
 
 /// Nothing is seen of it.

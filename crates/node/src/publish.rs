@@ -28,6 +28,9 @@ pub(crate) enum Told {
 
 /// What has to be sent to make one status of the other, if anything.
 pub(crate) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Option<Value> {
+    if old == Some(new) {
+        return None;
+    }
     // Plain data with string keys always has a JSON form.
     let object = |status: &PodStatus| match serde_json::to_value(status) {
         Ok(Value::Object(object)) => object,

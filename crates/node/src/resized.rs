@@ -66,9 +66,7 @@ fn requirements(size: &Requirements) -> ResourceRequirements {
 }
 
 /// Tells what was answered to a wish, if it is news.
-pub(crate) fn tell_answer(events: &Recorder, pod: &Pod, answer: &Answer) {
-    // What cannot be read is not answered.
-    let Ok(guest) = Guest::of(pod) else { return };
+pub(crate) fn tell_answer(events: &Recorder, pod: &Pod, guest: &Guest, answer: &Answer) {
     let wanted = Resize::new(&guest.shape, &guest.desired, guest.generation);
     match answer.outcome {
         Outcome::Started => {

@@ -288,9 +288,7 @@ impl Worker {
                 }
                 Err(error) => {
                     self.failures = self.failures.saturating_add(1);
-                    let wait = FIRST_WAIT
-                        .saturating_mul(1 << self.failures.saturating_sub(1).min(10))
-                        .min(LONGEST_WAIT);
+                    let wait = wait_after(self.failures);
                     tracing::warn!(uid = self.uid, pod = self.guest.name, error, ?wait, "will try again");
                     return Turn::Wait(Some(wait));
                 }
@@ -350,7 +348,7 @@ impl Worker {
 
     /// Takes an answer of the desk.
     fn answered(&mut self, answer: Answer, trigger: Option<Trigger>) {
-        resized::tell_answer(&self.node.events, &self.pod, &answer);
+        resized::tell_answer(&self.node.events, &self.pod, &self.guest, &answer);
         self.count_answer(&answer, trigger);
         if answer.outcome == Outcome::Started {
             self.resizing = Some(answer.entry.allocation.generation);
@@ -364,19 +362,15 @@ impl Worker {
         let allocated = &self.entry.allocation.allocated;
         let promised: Vec<Requirements> = inherited(allocated).collect();
         let pod = self.guest.shape.cgroup(allocated);
-        let Self { node, uid, guest, written, .. } = self;
-        let looked = look(&*node.runtime, uid, &guest.shape, written, &promised, pod).await;
+        let Self { node, uid, guest, looked, written, .. } = self;
+        let looked = look(&*node.runtime, uid, &guest.shape, &looked.seen, written, &promised, pod).await;
         self.looked = looked.map_err(|error| format!("looking at the containers: {error}"))?;
         Ok(())
     }
 
     /// What is in force.
     fn in_force(&self) -> InForce {
-        let containers = self.looked.seen.containers.iter();
-        let containers = containers.map(|seen| seen.as_ref().and_then(|seen| seen.in_force)).collect();
-        let pod =
-            self.looked.pod.unwrap_or_else(|| self.guest.shape.cgroup(&self.entry.allocation.allocated));
-        InForce { containers, pod }
+        self.looked.in_force(self.guest.shape.cgroup(&self.entry.allocation.allocated))
     }
 
     /// Ends a pod that has been active for longer than it may.
@@ -483,8 +477,7 @@ impl Worker {
         let now = (self.node.clock)();
         let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
         let deadline = self.deadline().filter(|_| !self.over && self.because.is_none());
-        let holds = self.holds.iter().filter_map(Hold::due).filter(|at| *at > now);
-        let at = due.into_iter().chain(deadline).chain(holds).min().map(until);
+        let at = due.into_iter().chain(deadline).min().map(until);
         at.into_iter().chain(self.report.retry_after()).min()
     }
 }
@@ -525,6 +518,11 @@ fn is_newer(new: &Pod, old: &Pod) -> bool {
         (Some(new), Some(old)) => new > old,
         _ => true,
     }
+}
+
+/// How long to wait after so many failures in a row.
+fn wait_after(failures: u32) -> Duration {
+    FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_WAIT)
 }
 
 /// An error with what caused it.

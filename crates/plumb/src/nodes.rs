@@ -83,6 +83,11 @@ pub(crate) async fn start(
     let mut running = JoinSet::new();
     let (tell_health, health) = watch::channel(look_at_machine(&data));
     running.spawn(watch_machine(data.clone(), tell_health));
+    let place = Place {
+        log_root: data.join("logs"),
+        cluster_dns: None,
+        machine_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+    };
     let mut agents = Vec::new();
     for index in 0..args.nodes {
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
@@ -114,11 +119,7 @@ pub(crate) async fn start(
             api_server: Some((api.ip().to_string(), api.port())),
             reachable: !is_virtual,
             volumes: (!is_virtual).then(|| data.join("volumes")),
-            place: Place {
-                log_root: data.join("logs"),
-                cluster_dns: None,
-                machine_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
-            },
+            place: place.clone(),
             metrics: metrics.clone(),
             clock: clock.clone(),
         });

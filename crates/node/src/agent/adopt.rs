@@ -6,11 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_follow::place;
-use plumb_resize::plan::InForce;
+use plumb_follow::{Backoff, place};
 use plumb_resize::plan::inherited;
 use plumb_runtime::types::{Sandbox, SandboxFilter};
 
@@ -18,6 +16,7 @@ use super::Agent;
 use crate::book::Guest;
 use crate::events::Kind;
 use crate::journal::Entry;
+use crate::lifecycle::Seen;
 use crate::look::{Written, look};
 use crate::worker::{Message, error_chain, is_over};
 
@@ -74,7 +73,7 @@ impl Agent {
     /// The sandboxes of the runtime by the uids of their pods. It is asked until it answers: without it nobody
     /// knows what runs.
     async fn sandboxes(&self) -> BTreeMap<String, Vec<Sandbox>> {
-        let mut wait = Duration::from_millis(100);
+        let mut backoff = Backoff::default();
         loop {
             match self.node.runtime.list_sandboxes(&SandboxFilter::default()).await {
                 Ok(list) => {
@@ -86,8 +85,7 @@ impl Agent {
                 }
                 Err(error) => {
                     tracing::error!(%error, "the runtime does not say what runs, will ask again");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(10));
+                    backoff.wait().await;
                 }
             }
         }
@@ -123,14 +121,11 @@ impl Agent {
     async fn rebuild(&self, pod: &Pod, uid: &str, guest: &Guest) -> Entry {
         let promised: Vec<_> = inherited(&guest.desired).collect();
         let cgroup = guest.shape.cgroup(&guest.desired);
-        let written = Written::default();
-        let looked = look(&*self.node.runtime, uid, &guest.shape, &written, &promised, cgroup).await;
+        let (written, before) = (Written::default(), Seen::default());
+        let looked = look(&*self.node.runtime, uid, &guest.shape, &before, &written, &promised, cgroup).await;
         let allocated = match looked {
             Ok(looked) => {
-                let containers = looked.seen.containers.iter();
-                let containers =
-                    containers.map(|seen| seen.as_ref().and_then(|seen| seen.in_force)).collect();
-                let in_force = InForce { containers, pod: looked.pod.unwrap_or(cgroup) };
+                let in_force = looked.in_force(cgroup);
                 in_force.resources(&guest.shape, &guest.desired)
             }
             Err(error) => {
@@ -156,11 +151,10 @@ impl Agent {
         self.workers.spawn(async move {
             for sandbox in sandboxes {
                 tracing::info!(uid, sandbox = %sandbox.id, "ending what runs for a pod that is no more");
-                let mut wait = Duration::from_millis(100);
+                let mut backoff = Backoff::default();
                 while let Err(error) = runtime.remove_sandbox(&sandbox.id).await {
                     tracing::warn!(uid, %error, "it does not end, will try again");
-                    tokio::time::sleep(wait).await;
-                    wait = (wait * 2).min(Duration::from_secs(10));
+                    backoff.wait().await;
                 }
             }
         });

@@ -27,11 +27,6 @@ struct Failure {
 }
 
 impl Hold {
-    /// When something is due.
-    pub(super) fn due(&self) -> Option<Timestamp> {
-        self.failure.as_ref().map(|failure| failure.until)
-    }
-
     /// It was started, after it had run for this long before.
     pub(super) fn started(&mut self, ran: Option<SignedDuration>) {
         self.failure = None;

@@ -5,7 +5,7 @@ use std::time::Duration;
 use plumb_resize::pod::PodResources;
 use tokio::time::Instant;
 
-use super::{FIRST_WAIT, LONGEST_WAIT, Message, Parts, Worker};
+use super::{Message, Parts, Worker, wait_after};
 use crate::lifecycle::Phase;
 use crate::publish::{Told, changes, tell};
 use crate::status::compose;
@@ -66,9 +66,9 @@ impl Worker {
                 self.take_ending();
             }
             Told::Failed(error) => {
-                let wait = FIRST_WAIT.saturating_mul(1 << self.report.failures.min(10)).min(LONGEST_WAIT);
-                tracing::warn!(uid = self.uid, error, ?wait, "the API was not told how a pod stands");
                 self.report.failures = self.report.failures.saturating_add(1);
+                let wait = wait_after(self.report.failures);
+                tracing::warn!(uid = self.uid, error, ?wait, "the API was not told how a pod stands");
                 self.report.not_before = Some(Instant::now() + wait);
             }
         }

@@ -3,8 +3,9 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
+use plumb_follow::Backoff;
 
-use super::{FIRST_WAIT, LONGEST_WAIT, Message, Worker};
+use super::{Message, Worker};
 use crate::events::Kind;
 use crate::lifecycle::{ContainerSeen, Stopping, containers};
 use crate::probe::Target;
@@ -92,11 +93,10 @@ impl Stop {
         };
         let left = self.grace.saturating_sub(begun.elapsed());
         let left = if self.grace.is_zero() { left } else { left.max(SHORTEST_GRACE.min(self.grace)) };
-        let mut wait = FIRST_WAIT;
+        let mut backoff = Backoff::default();
         while let Err(error) = self.target.runtime.stop_container(&self.target.id, left).await {
             tracing::warn!(container = %self.target.id, %error, "a container did not end, will try again");
-            tokio::time::sleep(wait).await;
-            wait = (wait * 2).min(LONGEST_WAIT);
+            backoff.wait().await;
         }
         failed
     }

@@ -27,8 +27,9 @@ impl Worker {
 
     /// Begins to probe what has begun to run, and ends with what has ended.
     pub(super) fn watch_over(&mut self) {
-        let Some(spec) = self.pod.spec.clone() else { return };
-        for (position, container) in containers(&spec).enumerate() {
+        let pod = self.pod.clone();
+        let Some(spec) = &pod.spec else { return };
+        for (position, container) in containers(spec).enumerate() {
             let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
             let seen = seen.filter(|seen| seen.runs());
             let before = self.watched.get(position).and_then(|watched| watched.id.as_ref());

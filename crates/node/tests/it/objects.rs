@@ -5,8 +5,8 @@ use serde_json::json;
 
 use super::cluster::{Cluster, soon};
 
-#[tokio::test]
-async fn an_object_is_read_as_it_is_now() {
+/// A cluster with settings that a pod of the node names.
+async fn with_settings() -> (Cluster, Objects, Reference) {
     let cluster = Cluster::start();
     cluster.config_map("settings", json!({ "mode": "old" })).await;
     cluster.pod(json!({
@@ -14,6 +14,12 @@ async fn an_object_is_read_as_it_is_now() {
     })).await;
     let objects = Objects::new(cluster.node());
     let settings = Reference::config_map("default", "settings");
+    (cluster, objects, settings)
+}
+
+#[tokio::test]
+async fn an_object_is_read_as_it_is_now() {
+    let (cluster, objects, settings) = with_settings().await;
     assert_eq!(objects.read(&settings).await.unwrap().get("mode"), Some(&b"old"[..]));
     cluster.config_map("settings", json!({ "mode": "new" })).await;
     assert_eq!(objects.read(&settings).await.unwrap().get("mode"), Some(&b"new"[..]));
@@ -35,13 +41,7 @@ async fn what_is_missing_is_named_as_the_kubelet_names_it() {
 
 #[tokio::test]
 async fn one_watch_serves_all_followers_and_ends_with_the_last() {
-    let cluster = Cluster::start();
-    cluster.config_map("settings", json!({ "mode": "old" })).await;
-    cluster.pod(json!({
-        "containers": [{ "name": "c", "image": "i", "envFrom": [{ "configMapRef": { "name": "settings" } }] }],
-    })).await;
-    let objects = Objects::new(cluster.node());
-    let settings = Reference::config_map("default", "settings");
+    let (cluster, objects, settings) = with_settings().await;
     let (mut one, mut other) = (objects.follow(&settings), objects.follow(&settings));
     assert_eq!(objects.followed(), std::slice::from_ref(&settings));
     soon(async { tokio::join!(one.changed(), other.changed()) }).await;

@@ -49,6 +49,27 @@ fn numbered(calls: &[Call]) -> Vec<(Call, u64)> {
     (0..calls.len()).map(|at| (calls[at], u64::try_from(count(at)).unwrap())).collect()
 }
 
+/// Has the agent do something and cuts it off at a call, before it is made or after it has had its effect and before the
+/// answer; then another one takes its place.
+async fn cut_off(site: &mut Site, (call, nth): (Call, u64), after: bool, act: impl AsyncFnOnce(&Site)) {
+    let forever = Duration::from_hours(1);
+    let harm = if after { Harm::DelayAnswer(forever) } else { Harm::Delay(forever) };
+    site.faults.watch();
+    site.faults.add(Fault::new(harm).on(call).from(nth));
+    act(site).await;
+    let mut met = 0;
+    until(|| {
+        met += site.faults.seen().iter().filter(|asked| asked.call == call).count() as u64;
+        met >= nth
+    })
+    .await;
+    // The call has come by; now it has its effect, if it is to.
+    tokio::task::yield_now().await;
+    site.kill_agent().await;
+    site.faults.clear();
+    site.start_agent().await;
+}
+
 #[tokio::test]
 async fn an_agent_that_dies_at_any_call_of_a_resize_is_followed_by_one_that_completes_it() {
     for restarts in [false, true] {
@@ -66,26 +87,14 @@ async fn an_agent_that_dies_at_any_call_of_a_resize_is_followed_by_one_that_comp
         };
         assert!(expected.len() >= 3, "{expected:?}");
         for (call, nth) in expected {
-            // It dies before the call is made, or after it has had its effect and before the answer.
             for after in [false, true] {
                 let mut site = Site::start(kep()).await;
                 site.pod("a", two(restarts)).await;
                 let before = site.settled("a").await;
-                let forever = Duration::from_hours(1);
-                let harm = if after { Harm::DelayAnswer(forever) } else { Harm::Delay(forever) };
-                site.faults.watch();
-                site.faults.add(Fault::new(harm).on(call).from(nth));
-                resize_two(&site).await;
-                let mut met = 0;
-                until(|| {
-                    met += site.faults.seen().iter().filter(|asked| asked.call == call).count() as u64;
-                    met >= nth
+                cut_off(&mut site, (call, nth), after, async |site| {
+                    resize_two(site).await;
                 })
                 .await;
-                tokio::task::yield_now().await;
-                site.kill_agent().await;
-                site.faults.clear();
-                site.start_agent().await;
                 let pod = site.settled("a").await;
                 let at = format!("{call:?} {nth} after={after} restarts={restarts}");
                 assert_eq!(status(&pod).restart_count, i32::from(restarts), "{at}");
@@ -112,20 +121,10 @@ async fn an_agent_that_dies_at_any_call_of_a_start_is_followed_by_one_that_compl
     for (call, nth) in expected {
         for after in [false, true] {
             let mut site = Site::start(kep()).await;
-            let forever = Duration::from_hours(1);
-            let harm = if after { Harm::DelayAnswer(forever) } else { Harm::Delay(forever) };
-            site.faults.watch();
-            site.faults.add(Fault::new(harm).on(call).from(nth));
-            site.pod("a", two(false)).await;
-            let mut met = 0;
-            until(|| {
-                met += site.faults.seen().iter().filter(|asked| asked.call == call).count() as u64;
-                met >= nth
+            cut_off(&mut site, (call, nth), after, async |site| {
+                site.pod("a", two(false)).await;
             })
             .await;
-            site.kill_agent().await;
-            site.faults.clear();
-            site.start_agent().await;
             let pod = site.settled("a").await;
             assert_eq!(status(&pod).restart_count, 0, "{call:?} {nth} after={after}");
             assert_eq!(site.sandboxes().await, 1);
@@ -152,20 +151,10 @@ async fn an_agent_that_dies_at_any_call_of_an_end_is_followed_by_one_that_comple
             let mut site = Site::start(kep()).await;
             site.pod("a", two(false)).await;
             site.settled("a").await;
-            let forever = Duration::from_hours(1);
-            let harm = if after { Harm::DelayAnswer(forever) } else { Harm::Delay(forever) };
-            site.faults.watch();
-            site.faults.add(Fault::new(harm).on(call).from(nth));
-            site.delete("a").await;
-            let mut met = 0;
-            until(|| {
-                met += site.faults.seen().iter().filter(|asked| asked.call == call).count() as u64;
-                met >= nth
+            cut_off(&mut site, (call, nth), after, async |site| {
+                site.delete("a").await;
             })
             .await;
-            site.kill_agent().await;
-            site.faults.clear();
-            site.start_agent().await;
             site.gone("a").await;
             assert_eq!(site.sandboxes().await, 0, "{call:?} {nth} after={after}");
         }

@@ -1,13 +1,13 @@
 //! Pods that come and go leave nothing on the machine.
 
 use std::fs;
-use std::path::Path;
 
 use futures_util::StreamExt as _;
 use kube::api::DeleteParams;
+use plumb_conformance::Cgroups;
 use serde_json::json;
 
-use super::machine::{Machine, create, equal, find, is_settled, load, pod, pods, soon, until};
+use super::machine::{Machine, create, equal, is_settled, load, pod, pods, soon, until};
 
 /// How many pods come and go; `PLUMB_PODS` asks for more.
 fn how_many() -> usize {
@@ -38,7 +38,7 @@ async fn pods_that_come_and_go_leave_no_cgroup_mount_process_or_file() {
     };
     soon("empty", || left() == 0).await;
     for uid in &uids {
-        assert_eq!(find(Path::new("/sys/fs/cgroup/memory"), &format!("pod{uid}")), None);
+        assert_eq!(Cgroups::find("memory", &format!("pod{uid}")), None);
     }
     let below = data.to_string_lossy().into_owned();
     let mounts = fs::read_to_string("/proc/self/mountinfo").unwrap();

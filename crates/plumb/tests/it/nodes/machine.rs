@@ -1,13 +1,14 @@
 //! A cluster with real containers, and what the kernel says of them.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
 use kube::api::{ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use plumb_conformance::Cgroups;
 use serde_json::{Value, json};
 
 use crate::it::cluster::Cluster;
@@ -140,8 +141,7 @@ impl Groups {
     pub(super) fn of(pod: &Pod) -> Self {
         let name = format!("pod{}", pod.metadata.uid.as_deref().unwrap());
         let find = |controller: &str| {
-            let root = Path::new("/sys/fs/cgroup").join(controller);
-            find(&root, &name).unwrap_or_else(|| panic!("{name} has no group"))
+            Cgroups::find(controller, &name).unwrap_or_else(|| panic!("{name} has no group"))
         };
         Self { cpu: find("cpu"), memory: find("memory") }
     }
@@ -166,22 +166,6 @@ impl Groups {
         let processes = fs::read_to_string(self.memory.join(container).join("cgroup.procs")).ok()?;
         processes.lines().filter_map(|line| line.parse().ok()).min()
     }
-}
-
-/// The folder of this name somewhere below another.
-pub(super) fn find(root: &Path, name: &str) -> Option<PathBuf> {
-    let mut open = vec![root.to_owned()];
-    while let Some(folder) = open.pop() {
-        for entry in fs::read_dir(&folder).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if entry.file_name().to_str() == Some(name) {
-                    return Some(entry.path());
-                }
-                open.push(entry.path());
-            }
-        }
-    }
-    None
 }
 
 /// The id of a pod's container, as its group is called.
