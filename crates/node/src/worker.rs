@@ -23,7 +23,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use plumb_resize::plan::{InForce, inherited, start_is_safe};
+use plumb_resize::plan::{InForce, Step, inherited, plan, start_is_safe};
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
 use plumb_resize::status::Outcome;
@@ -103,6 +103,8 @@ pub(crate) struct Worker {
     /// Whether the desk has answered the spec as it is.
     asked: bool,
     looked: Looked,
+    /// Nothing has happened or been done since that could have changed what was seen.
+    fresh: bool,
     written: Written,
     watched: Vec<Watched>,
     holds: Vec<Hold>,
@@ -148,6 +150,7 @@ impl Worker {
             tell,
             asked: false,
             looked: Looked { seen, ..Looked::default() },
+            fresh: false,
             written: Written::default(),
             watched: (0..count).map(|_| Watched::default()).collect(),
             holds: vec![Hold::default(); count],
@@ -200,7 +203,7 @@ impl Worker {
                         },
                         // This end of it is held by the worker itself, so it never closes.
                         Some(report) = self.reports.recv() => self.take_probed(report),
-                        () = patience => {}
+                        () = patience => self.fresh = false,
                     }
                 }
             }
@@ -223,11 +226,15 @@ impl Worker {
                 self.deleted = true;
                 self.take_ending();
             }
-            Message::Happened => {}
-            Message::OutOfMemory(id) => self.tell_out_of_memory(&id),
+            Message::Happened => self.fresh = false,
+            Message::OutOfMemory(id) => {
+                self.fresh = false;
+                self.tell_out_of_memory(&id);
+            }
             Message::Answer(answer, trigger) => self.answered(*answer, Some(trigger)),
             Message::Again => self.asked = false,
             Message::Stopped(id) => {
+                self.fresh = false;
                 self.stopping.remove(&id);
             }
             Message::Pulled(image, error) => self.take_image(&image, error),
@@ -281,12 +288,13 @@ impl Worker {
     async fn pass(&mut self) -> Turn {
         for _ in 0..TURNS {
             match self.turn().await {
-                Ok(Turn::Again) => {}
+                Ok(Turn::Again) => self.fresh = false,
                 Ok(turn) => {
                     self.failures = 0;
                     return turn;
                 }
                 Err(error) => {
+                    self.fresh = false;
                     self.failures = self.failures.saturating_add(1);
                     let wait = wait_after(self.failures);
                     tracing::warn!(uid = self.uid, pod = self.guest.name, error, ?wait, "will try again");
@@ -314,22 +322,38 @@ impl Worker {
         let phase = self.phase();
         self.explain(&decision);
         self.count_standing();
-        self.publish(phase, &actual);
+        let steps = self.steps(&in_force);
+        self.publish(phase, &actual, !decision.actions.is_empty() || !steps.is_empty());
         if phase.is_final() && !self.over && !self.runs() {
             self.over = true;
             self.node.desk.release(&self.uid, Trigger::PodTerminated).await;
         }
-        if !decision.actions.is_empty() && self.act(&decision).await? {
-            return Ok(Turn::Again);
+        if !decision.actions.is_empty() {
+            self.fresh = false;
+            if self.act(&decision).await? {
+                return Ok(Turn::Again);
+            }
         }
         if self.ends.is_some() && !self.runs() && self.stopping.is_empty() {
             return self.bury().await;
         }
         let wake = self.wake(decision.wake);
-        if self.ends.is_none() && !self.over && self.node.rules.resize {
-            return self.resize(in_force, wake).await;
+        if self.may_be_resized() {
+            return self.resize(steps, in_force, wake).await;
         }
         Ok(Turn::Wait(wake))
+    }
+
+    fn may_be_resized(&self) -> bool {
+        self.ends.is_none() && !self.over && self.node.rules.resize
+    }
+
+    /// What is yet to be done of what was promised.
+    fn steps(&self, in_force: &InForce) -> Vec<Step> {
+        match self.may_be_resized() {
+            true => plan(&self.guest.shape, in_force, &self.entry.allocation.allocated),
+            false => Vec::new(),
+        }
     }
 
     /// Asks the desk about the spec, if it has not answered it yet.
@@ -357,14 +381,18 @@ impl Worker {
         self.entry = answer.entry;
     }
 
-    /// Looks at what the runtime has of the pod.
+    /// Looks at what the runtime has of the pod, if it may be other than what was seen.
     async fn look(&mut self) -> Result<(), String> {
+        if self.fresh {
+            return Ok(());
+        }
         let allocated = &self.entry.allocation.allocated;
         let promised: Vec<Requirements> = inherited(allocated).collect();
         let pod = self.guest.shape.cgroup(allocated);
         let Self { node, uid, guest, looked, written, .. } = self;
         let looked = look(&*node.runtime, uid, &guest.shape, &looked.seen, written, &promised, pod).await;
         self.looked = looked.map_err(|error| format!("looking at the containers: {error}"))?;
+        self.fresh = true;
         Ok(())
     }
 

@@ -1,8 +1,14 @@
 //! Telling the API how the pod stands: one report at a time, and never waited for.
+//!
+//! A state that is about to be replaced by another, because something is being done, is kept back for a moment: what is
+//! done by then need not be told twice.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_resize::pod::PodResources;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::{Message, Parts, Worker, wait_after};
@@ -10,12 +16,36 @@ use crate::lifecycle::Phase;
 use crate::publish::{Told, changes, tell};
 use crate::status::compose;
 
+/// For how long a state is kept back that is about to be replaced. Starting a container or changing its cgroup takes
+/// less; whoever looks does not see the difference.
+const MOMENT: Duration = Duration::from_millis(20);
+
 /// How telling the API goes.
 #[derive(Debug, Default)]
 pub(super) struct Report {
-    under_way: bool,
+    under_way: Option<UnderWay>,
     failures: u32,
     not_before: Option<Instant>,
+}
+
+/// A report that is being made, or kept back.
+#[derive(Debug)]
+struct UnderWay {
+    at: Instant,
+    /// Taken by whoever comes first: the report, or the one that takes its place.
+    taken: Arc<AtomicBool>,
+    task: AbortHandle,
+}
+
+impl UnderWay {
+    /// Takes the report back, if nothing of it was sent.
+    fn take_back(&self) -> bool {
+        let is_mine = !self.taken.swap(true, Ordering::AcqRel);
+        if is_mine {
+            self.task.abort();
+        }
+        is_mine
+    }
 }
 
 impl Report {
@@ -26,35 +56,57 @@ impl Report {
 
     /// Whether there is something that the API has not been told, or may not have been.
     pub(super) fn is_open(&self) -> bool {
-        self.under_way || self.not_before.is_some()
+        self.under_way.is_some() || self.not_before.is_some()
     }
 }
 
 impl Worker {
-    /// Tells the API what is new about the pod, unless it is being told something.
-    pub(super) fn publish(&mut self, phase: Phase, actual: &PodResources) {
+    /// Tells the API what is new about the pod, unless it is being told something; in a moment, if what there is to
+    /// tell is about to change.
+    pub(super) fn publish(&mut self, phase: Phase, actual: &PodResources, about_to_change: bool) {
         let wait = self.report.not_before.is_some_and(|at| at > Instant::now());
-        if self.report.under_way || self.deleted || wait {
+        if self.deleted || wait {
             return;
         }
+        let kept_back = match self.report.under_way.take() {
+            Some(report) if report.take_back() => Some(report.at),
+            Some(report) => {
+                self.report.under_way = Some(report);
+                return;
+            }
+            None => None,
+        };
         let (health, waiting) = (self.health(), self.waiting());
         let status = compose(self.known(Parts { health: &health, waiting: &waiting, phase, actual }));
         let Some(changes) = changes(self.pod.status.as_ref(), &status) else {
             self.report = Report::default();
             return;
         };
-        self.report.under_way = true;
+        // What was kept back once is not kept back for longer.
+        let at = match about_to_change {
+            true => kept_back.unwrap_or_else(|| Instant::now() + MOMENT),
+            false => Instant::now(),
+        };
+        let taken = Arc::new(AtomicBool::new(!about_to_change));
         let (client, pod, answer) = (self.node.client.clone(), self.pod.clone(), self.tell.clone());
-        tokio::spawn(async move {
+        let claim = about_to_change.then(|| taken.clone());
+        let task = tokio::spawn(async move {
+            if let Some(claim) = claim {
+                tokio::time::sleep_until(at).await;
+                if claim.swap(true, Ordering::AcqRel) {
+                    return;
+                }
+            }
             let told = tell(client, &pod, changes).await;
             // A worker that has ended need not know.
             let _ = answer.send(Message::Told(told));
         });
+        self.report.under_way = Some(UnderWay { at, taken, task: task.abort_handle() });
     }
 
     /// Takes what became of a report.
     pub(super) fn take_told(&mut self, told: Told) {
-        self.report.under_way = false;
+        self.report.under_way = None;
         match told {
             Told::Taken(pod) | Told::Changed(pod) => {
                 self.report = Report::default();

@@ -52,13 +52,18 @@ enum Lower {
 
 impl Worker {
     /// Carries out what was promised and is not in force.
-    pub(super) async fn resize(&mut self, now: InForce, wake: Option<Duration>) -> Result<Turn, String> {
-        let allocated = self.entry.allocation.allocated.clone();
-        let steps = plan(&self.guest.shape, &now, &allocated);
+    pub(super) async fn resize(
+        &mut self,
+        steps: Vec<Step>,
+        now: InForce,
+        wake: Option<Duration>,
+    ) -> Result<Turn, String> {
         if steps.is_empty() {
             self.completed().await?;
             return Ok(Turn::Wait(wake));
         }
+        let allocated = self.entry.allocation.allocated.clone();
+        self.fresh = false;
         self.resizing.get_or_insert(self.entry.allocation.generation);
         let mut then = now;
         let begun = Instant::now();

@@ -1,7 +1,7 @@
 //! Cgroup files: small, and every mistake names the file.
 
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::path::Path;
 
 use super::error::{CgroupError, Result};
@@ -36,13 +36,25 @@ pub(super) fn write_if_there(file: &Path, text: impl AsRef<[u8]>) -> Result<bool
 }
 
 pub(super) fn number<T: std::str::FromStr>(file: &Path) -> Result<T> {
-    let text = read(file)?;
+    let text = line(file).map_err(|error| CgroupError::refused("reading", file, error))?;
     text.trim().parse().map_err(|_| CgroupError::garbled(file, text))
 }
 
 pub(super) fn number_if_there<T: std::str::FromStr>(file: &Path) -> Result<Option<T>> {
-    let Some(text) = read_if_there(file)? else { return Ok(None) };
-    text.trim().parse().map(Some).map_err(|_| CgroupError::garbled(file, text))
+    match line(file) {
+        Ok(text) => text.trim().parse().map(Some).map_err(|_| CgroupError::garbled(file, text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(CgroupError::refused("reading", file, error)),
+    }
+}
+
+/// A file of one short line, which the kernel gives in one piece: limits are read many times for every resize, and
+/// asking how long the file is and whether there is more costs more than reading it.
+fn line(file: &Path) -> io::Result<String> {
+    let mut bytes = [0; 64];
+    let count = fs::File::open(file)?.read(&mut bytes)?;
+    String::from_utf8(bytes.get(..count).unwrap_or_default().to_vec())
+        .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// The numbers of a file that holds a name and a number on each line.
