@@ -17,7 +17,7 @@ mod table;
 pub(crate) use definitions::{Definitions, follow, prepare_create, prepare_update, release};
 pub(crate) use openapi::{document, documents};
 pub(crate) use scale::{scale_of, set_replicas};
-pub(crate) use show::{presented, presented_value};
+pub(crate) use show::{Presenter, presented, presented_value};
 pub(crate) use table::table;
 
 use plumb_apischema::Schema;

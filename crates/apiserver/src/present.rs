@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::body::Body;
 use crate::conversion::Shown;
-use crate::custom::{self, presented};
+use crate::custom::{self, Presenter, presented};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::kinds::Row;
@@ -269,7 +269,8 @@ pub(crate) fn show_list(
     if call.row.custom().is_none() {
         return Ok(answer(StatusCode::OK, View::of(call)?.list(objects, metadata)?));
     }
-    let shown: Vec<Bytes> = objects.iter().map(|bytes| presented(&call.row, bytes)).collect();
+    let presenter = Presenter::of(&call.row);
+    let shown: Vec<Bytes> = objects.iter().map(|bytes| presenter.show(bytes)).collect();
     Ok(answer(StatusCode::OK, View::of(call)?.list(&shown.iter().collect::<Vec<_>>(), metadata)?))
 }
 

@@ -32,8 +32,8 @@ pub trait UsageSource: Send + Sync {
     /// What a node uses; none if that is not known.
     fn node(&self, name: &str) -> Option<NodeUsage>;
 
-    /// What the containers of a pod use; none if that is not known.
-    fn pod(&self, namespace: &str, name: &str) -> Option<PodUsage>;
+    /// What the containers of a pod on a node use; none if that is not known.
+    fn pod(&self, node: &str, namespace: &str, name: &str) -> Option<PodUsage>;
 }
 
 /// An amount of each resource that is measured.
@@ -76,6 +76,14 @@ pub struct PodUsage {
 #[derive(Deserialize)]
 struct Measured {
     metadata: Known,
+    #[serde(default)]
+    spec: Placed,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Placed {
+    node_name: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -117,7 +125,9 @@ fn figures(call: &Call, source: &dyn UsageSource, object: &Object) -> Result<Opt
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))?;
     let Known { name, namespace, labels } = measured.metadata;
     let (span, figures) = if let Some(namespace) = &namespace {
-        let Some(usage) = source.pod(namespace, &name) else { return Ok(None) };
+        // Nobody measures what runs nowhere.
+        let node = measured.spec.node_name.as_deref();
+        let Some(usage) = node.and_then(|node| source.pod(node, namespace, &name)) else { return Ok(None) };
         let container = |(name, used): &(String, Amounts)| json!({ "name": name, "usage": used.to_json() });
         (usage.span, ("containers", usage.containers.iter().map(container).collect()))
     } else {

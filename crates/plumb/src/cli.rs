@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use plumb_resize::Quantity;
@@ -141,6 +142,9 @@ pub(crate) struct Up {
     /// How many pods a node takes.
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,
+    /// How often what nodes and pods use is measured, for `kubectl top`.
+    #[arg(long, default_value = "15s", value_name = "TIME", value_parser = interval)]
+    pub(crate) metric_resolution: Duration,
     /// Kill this process at the nth call of this name to the container runtime: for tests of what outlives it.
     #[arg(long, hide = true, value_name = "CALL:N")]
     pub(crate) die_at: Option<DieAt>,
@@ -226,4 +230,11 @@ pub(crate) struct Restore {
     /// The data directory to make; it must not hold objects.
     #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
+}
+
+/// A length of time that something is done again after, such as `15s` or `1m`.
+fn interval(text: &str) -> Result<Duration, String> {
+    let time: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
+    let time = Duration::try_from(time).unwrap_or_default();
+    if time < Duration::from_millis(100) { Err("it must be 100ms or more".to_owned()) } else { Ok(time) }
 }

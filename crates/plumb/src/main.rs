@@ -6,6 +6,7 @@ mod controllers;
 mod image;
 mod nodes;
 mod up;
+mod usage;
 
 use clap::Parser as _;
 use std::process::ExitCode;

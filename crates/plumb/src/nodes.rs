@@ -1,5 +1,6 @@
 //! The nodes of a cluster on this machine.
 
+use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,6 +19,7 @@ use plumb_node::journal::{Journal, open_store};
 use plumb_node::metrics::Metrics;
 use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
 use plumb_node::specify::{Place, resolv_conf};
+use plumb_node::usage::{Usage, UsageConfig};
 use plumb_node::{Agent, Clock};
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
@@ -30,6 +32,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cli::{DieAt, RuntimeKind, Up};
+use crate::usage::Measurements;
 
 /// How often the machine is looked at for what it runs short of.
 const LOOK_AT_MACHINE: Duration = Duration::from_secs(10);
@@ -49,6 +52,8 @@ pub(crate) struct Around<'a> {
     pub(crate) api: SocketAddr,
     /// Whose certificates they show, and trust.
     pub(crate) pki: &'a Pki,
+    /// Where what they measure is put.
+    pub(crate) measurements: Measurements,
     /// When they are to stop answering.
     pub(crate) shutdown: Shutdown,
 }
@@ -76,7 +81,7 @@ pub(crate) async fn start(
     if let Some(damage) = &damage {
         tracing::warn!(damage, "the journal of promises was put aside, and is made anew from what runs");
     }
-    let Around { api, pki, shutdown } = around;
+    let Around { api, pki, measurements, shutdown } = around;
     let tls = serve::tls(pki)?;
     let metrics: Arc<Metrics> = Arc::default();
     let clock: Clock = Arc::new(Timestamp::now);
@@ -89,6 +94,7 @@ pub(crate) async fn start(
         machine_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
     };
     let mut agents = Vec::new();
+    let mut measured = HashMap::new();
     for index in 0..args.nodes {
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
         let setup = Setup { port: listener.address().port(), ..setup(args, index) };
@@ -105,6 +111,15 @@ pub(crate) async fn start(
             None => runtime,
         };
         let name = setup.name.clone();
+        let usage = Usage::new(UsageConfig {
+            node: name.clone(),
+            runtime: runtime.clone(),
+            every: args.metric_resolution,
+            clock: clock.clone(),
+            machine: (!is_virtual).then(|| PathBuf::from("/")),
+        });
+        measured.insert(name.clone(), usage.clone());
+        running.spawn(async move { usage.keep().await });
         let user = User::new(format!("system:node:{name}"), "", ["system:nodes"]);
         let agent = Agent::new(plumb_node::Config {
             setup,
@@ -132,6 +147,7 @@ pub(crate) async fn start(
         });
         agents.push(agent);
     }
+    measurements.put(measured);
     futures_util::future::join_all(agents.iter_mut().map(Agent::register)).await;
     for agent in agents {
         running.spawn(agent.run());

@@ -18,6 +18,7 @@ use plumb_store::{Options, Store};
 use tokio::sync::watch;
 
 use crate::cli::{Component, Up};
+use crate::usage::Measurements;
 use crate::{controllers, nodes};
 
 /// What the cluster is called in a kubeconfig.
@@ -57,6 +58,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
         .context("the key of service accounts is of another kind")?;
 
     let rules = Rules::new(args.resize_dialect, args.feature_gates);
+    let measurements = Measurements::default();
     let server = ApiServer::new(Config {
         store: store.clone(),
         rules: rules.clone(),
@@ -65,7 +67,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
         authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
         nodes: Some(NodeLink::new(&pki)?),
         plugins: plugins(&args)?,
-        usage: None,
+        usage: args.components.contains(&Component::Node).then(|| Arc::new(measurements.clone()) as _),
     })
     .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
@@ -89,7 +91,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let controllers = args.components.contains(&Component::Controllers);
     let controllers = controllers.then(|| controllers::start(&server, authority, rules.clone()));
     let nodes = if args.components.contains(&Component::Node) {
-        let around = nodes::Around { api: address, pki: &pki, shutdown: shutdown.clone() };
+        let around = nodes::Around { api: address, pki: &pki, measurements, shutdown: shutdown.clone() };
         Some(nodes::start(&server, &args, &rules, around).await?)
     } else {
         None

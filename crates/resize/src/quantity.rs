@@ -81,6 +81,11 @@ impl Quantity {
     /// Nothing, in decimal notation.
     pub const ZERO: Self = Self { nanos: 0, format: Format::DecimalSi };
 
+    /// So many billionths, in decimal notation: the way CPU in use is measured.
+    pub const fn from_nano(nano: i64) -> Self {
+        Self { nanos: nano as i128, format: Format::DecimalSi }
+    }
+
     /// So many thousandths, in decimal notation: the way to count CPU.
     pub const fn from_milli(milli: i64) -> Self {
         Self { nanos: milli as i128 * NANOS_PER_MILLI, format: Format::DecimalSi }

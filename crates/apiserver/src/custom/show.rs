@@ -8,19 +8,45 @@ use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{decode, encode_at, head, meta};
 
-/// A stored object as a row shows it: the same bytes, unless it was stored in another version or before the schema
-/// became what it is.
-pub(crate) fn presented(row: &Row, bytes: &Bytes) -> Bytes {
-    let Some(custom) = row.custom() else { return bytes.clone() };
-    if custom.alike && revision_of(row, bytes).is_some_and(|revision| revision > custom.since) {
-        return bytes.clone();
+/// How a row shows stored objects: made once for all objects of an answer.
+pub(crate) struct Presenter<'a> {
+    row: &'a Row,
+    /// What the bytes of an object start with that is stored in the row's own version.
+    start: String,
+}
+
+impl<'a> Presenter<'a> {
+    pub(crate) fn of(row: &'a Row) -> Self {
+        let start = row.custom().map(|_| format!("{}\"resourceVersion\":\"", head(row)));
+        Self { row, start: start.unwrap_or_default() }
     }
-    let shown = presented_value(row, bytes).and_then(|object| {
-        let revision = meta(&object, "resourceVersion").parse().unwrap_or_default();
-        encode_at(row, &object, revision)
-    });
-    // What cannot be read cannot be shown otherwise either.
-    shown.unwrap_or_else(|_| bytes.clone())
+
+    /// A stored object as the row shows it: the same bytes, unless it was stored in another version or before the
+    /// schema became what it is.
+    pub(crate) fn show(&self, bytes: &Bytes) -> Bytes {
+        let Some(custom) = self.row.custom() else { return bytes.clone() };
+        if custom.alike && self.revision_of(bytes).is_some_and(|revision| revision > custom.since) {
+            return bytes.clone();
+        }
+        let shown = presented_value(self.row, bytes).and_then(|object| {
+            let revision = meta(&object, "resourceVersion").parse().unwrap_or_default();
+            encode_at(self.row, &object, revision)
+        });
+        // What cannot be read cannot be shown otherwise either.
+        shown.unwrap_or_else(|_| bytes.clone())
+    }
+
+    /// The revision in the bytes of an object of this very version.
+    fn revision_of(&self, bytes: &Bytes) -> Option<Revision> {
+        let rest = bytes.strip_prefix(self.start.as_bytes())?;
+        let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
+    }
+}
+
+/// One stored object as a row shows it.
+pub(crate) fn presented(row: &Row, bytes: &Bytes) -> Bytes {
+    Presenter::of(row).show(bytes)
 }
 
 /// The same, decoded.
@@ -31,12 +57,4 @@ pub(crate) fn presented_value(row: &Row, bytes: &Bytes) -> Result<Value, ApiErro
         custom.version.complete(&mut object);
     }
     Ok(object)
-}
-
-/// The revision in the bytes of an object of this very version.
-fn revision_of(row: &Row, bytes: &Bytes) -> Option<Revision> {
-    let start = format!("{}\"resourceVersion\":\"", head(row));
-    let rest = bytes.strip_prefix(start.as_bytes())?;
-    let digits = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
-    std::str::from_utf8(&rest[..digits]).ok()?.parse().ok()
 }

@@ -32,7 +32,7 @@ impl UsageSource for Fixed {
         (name == "n1").then(|| NodeUsage { span: span(), used: amounts("1250m", "3Gi") })
     }
 
-    fn pod(&self, _: &str, name: &str) -> Option<PodUsage> {
+    fn pod(&self, _: &str, _: &str, name: &str) -> Option<PodUsage> {
         let containers = vec![
             ("main".to_owned(), amounts("123456789n", "64Mi")),
             ("side".to_owned(), amounts("1m", "1Mi")),
@@ -54,6 +54,7 @@ async fn measured() -> Door {
     {
         let mut pod = pod(name, "1m", "1Mi");
         pod["metadata"]["labels"] = json!({ "app": app });
+        pod["spec"]["nodeName"] = json!("n1");
         door.post(&format!("/api/v1/namespaces/{namespace}/pods"), &pod).await.ok();
     }
     door

@@ -5,3 +5,4 @@ mod leaks;
 mod machine;
 mod memory;
 mod sums;
+mod top;

@@ -41,7 +41,7 @@ impl UsageSource for Steady {
         Some(NodeUsage { span: Self::span(), used: Self::amounts(1500, 2 << 30) })
     }
 
-    fn pod(&self, _: &str, _: &str) -> Option<PodUsage> {
+    fn pod(&self, _: &str, _: &str, _: &str) -> Option<PodUsage> {
         let containers = vec![("main".to_owned(), Self::amounts(250, 64 << 20))];
         Some(PodUsage { span: Self::span(), containers })
     }
@@ -92,7 +92,7 @@ async fn kubectl_top_shows_what_is_measured() {
     for (name, app) in [("web", "web"), ("db", "db")] {
         let pod: Pod = serde_json::from_value(json!({
             "metadata": { "name": name, "labels": { "app": app } },
-            "spec": { "containers": [{ "name": "main", "image": "plumb/load" }] },
+            "spec": { "nodeName": "n1", "containers": [{ "name": "main", "image": "plumb/load" }] },
         }))
         .unwrap();
         Api::<Pod>::default_namespaced(client.clone()).create(&post, &pod).await.unwrap();
