@@ -253,25 +253,25 @@ impl Agent {
 
     /// Takes what happened in the runtime.
     async fn happened(&mut self, event: Event) {
-        match event {
-            Event::Container { id, sandbox, change, .. } => {
-                let message = match change {
-                    ContainerChange::OutOfMemory => Message::OutOfMemory(id),
-                    ContainerChange::Stopped => Message::Happened,
-                    // What the workers themselves do.
-                    ContainerChange::Created | ContainerChange::Started | ContainerChange::Deleted => return,
-                };
-                if !self.sandboxes.contains_key(&sandbox) {
-                    self.learn_sandboxes().await;
-                }
-                if let Some(uid) = self.sandboxes.get(&sandbox) {
-                    self.node.workers.tell(uid, message);
-                }
-            }
+        let (sandbox, message) = match event {
+            Event::Container { id, sandbox, change, .. } => match change {
+                ContainerChange::OutOfMemory => (sandbox, Message::OutOfMemory(id)),
+                ContainerChange::Stopped => (sandbox, Message::Happened),
+                // What the workers themselves do.
+                ContainerChange::Created | ContainerChange::Started | ContainerChange::Deleted => return,
+            },
+            Event::LimitTakenBack { sandbox, .. } => (sandbox, Message::TakenBack),
             Event::Missed(_) => {
                 self.sandboxes.clear();
                 self.node.workers.tell_all(|| Message::Happened);
+                return;
             }
+        };
+        if !self.sandboxes.contains_key(&sandbox) {
+            self.learn_sandboxes().await;
+        }
+        if let Some(uid) = self.sandboxes.get(&sandbox) {
+            self.node.workers.tell(uid, message);
         }
     }
 

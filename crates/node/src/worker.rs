@@ -44,6 +44,7 @@ use act::Fetch;
 use count::Counted;
 use hold::Hold;
 use report::Report as Telling;
+use resize::TakenBack;
 use watch_over::Watched;
 
 /// How many times a worker acts before it looks at its messages again.
@@ -63,6 +64,8 @@ pub(crate) enum Message {
     Happened,
     /// One of its containers ran out of memory, though it may run on.
     OutOfMemory(ContainerId),
+    /// A limit that was lowered is what it was before.
+    TakenBack,
     /// There is a new answer to what it wants.
     Answer(Box<Answer>, Trigger),
     /// What could not be done may be tried again.
@@ -126,6 +129,7 @@ pub(crate) struct Worker {
     resizing: Option<i64>,
     /// How many attempts in a row have not brought a memory limit down.
     stalled: u32,
+    taken_back: TakenBack,
     /// How often in a row something failed.
     failures: u32,
 }
@@ -165,6 +169,7 @@ impl Worker {
             counted: Counted::default(),
             resizing: None,
             stalled: 0,
+            taken_back: TakenBack::default(),
             failures: 0,
             pod,
             guest,
@@ -230,6 +235,10 @@ impl Worker {
             Message::OutOfMemory(id) => {
                 self.fresh = false;
                 self.tell_out_of_memory(&id);
+            }
+            Message::TakenBack => {
+                self.fresh = false;
+                self.take_taken_back();
             }
             Message::Answer(answer, trigger) => self.answered(*answer, Some(trigger)),
             Message::Again => self.asked = false,
@@ -377,6 +386,7 @@ impl Worker {
         if answer.outcome == Outcome::Started {
             self.resizing = Some(answer.entry.allocation.generation);
             self.stalled = 0;
+            self.taken_back = TakenBack::default();
         }
         self.entry = answer.entry;
     }

@@ -14,6 +14,7 @@
 
 mod client;
 mod container;
+mod guard;
 mod life;
 mod namespaces;
 mod naming;

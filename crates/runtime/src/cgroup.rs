@@ -17,6 +17,7 @@
 mod error;
 mod file;
 mod group;
+mod guard;
 mod layout;
 mod notice;
 mod tree;
@@ -26,6 +27,7 @@ mod v2;
 
 pub use error::{CgroupError, Result};
 pub use group::Group;
+pub use guard::Before;
 pub use layout::{Controller, Layout, Version};
 pub use notice::{Notice, Notices};
 pub use tree::Tree;

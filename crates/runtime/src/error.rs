@@ -83,6 +83,11 @@ impl Error {
         matches!(self, Self::NotFound { .. })
     }
 
+    /// Whether the kernel refused because of what is in use: a memory limit below usage.
+    pub fn is_busy(&self) -> bool {
+        matches!(self, Self::Failed { errno: Some(errno), .. } if *errno == nix::errno::Errno::EBUSY as i32)
+    }
+
     /// Whether the call may have had its effect all the same. Whoever gets such an answer reads back before
     /// planning on.
     pub fn outcome_unknown(&self) -> bool {

@@ -21,14 +21,9 @@ use crate::{readback, resized};
 /// How long memory of a whole pod, which cannot be reclaimed by itself, is waited for.
 const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
 
-/// How long memory is watched before a limit is lowered, and for how long it may go on growing like that and still
-/// fit: a program that is about to need more than the new limit is not killed for it, but waited for.
-const WATCHED: Duration = Duration::from_millis(25);
-const FORESEEN: u64 = 40;
-/// How long a program that grows is left alone.
-const GROWTH_WAIT: Duration = Duration::from_millis(100);
-/// What may come and go in that time without being growth.
-const NOISE: u64 = 256 << 10;
+/// For how long a limit that was taken back before has to stay down before that counts: longer than the runtime looks
+/// after it.
+const CAREFUL: Duration = Duration::from_secs(3);
 
 /// How far steps were carried out.
 enum Carried {
@@ -59,6 +54,9 @@ impl Worker {
         wake: Option<Duration>,
     ) -> Result<Turn, String> {
         if steps.is_empty() {
+            if let Some(wait) = self.taken_back.careful() {
+                return Ok(Turn::Wait(Some(wake.map_or(wait, |wake| wake.min(wait)))));
+            }
             self.completed().await?;
             return Ok(Turn::Wait(wake));
         }
@@ -69,6 +67,15 @@ impl Worker {
         let begun = Instant::now();
         let carried = self.carry_out(&steps, &mut then).await;
         self.node.metrics.actuated(carried.is_ok(), begun.elapsed());
+        let carried = match carried {
+            // Usage grew between the look and the write.
+            Err(error) if error.is_busy() => {
+                self.taken_back.again();
+                let why = format!("cannot decrease memory limits: {error}");
+                Ok(Carried::WaitsForMemory { after: super::wait_after(self.taken_back.times), why })
+            }
+            other => other,
+        };
         let wait = match carried {
             Ok(Carried::Out) => None,
             Ok(Carried::WaitsForMemory { after, why }) => {
@@ -197,10 +204,8 @@ impl Worker {
         let mut set = to;
         let mut waits = None;
         if goes_down(now.pod.limits.memory, to.limits.memory) {
-            // Its containers were watched when their own limits were lowered.
             let usage = runtime.sandbox_stats(&id).await?.memory.working_set;
-            let (limit, why) = match self.lower(now.pod.limits.memory, to.limits.memory, Usage::steady(usage))
-            {
+            let (limit, why) = match self.lower(now.pod.limits.memory, to.limits.memory, usage) {
                 Lower::To(limit) => (limit, None),
                 Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
                 Lower::Reclaim => (now.pod.limits.memory, Some(POD_MEMORY_WAIT)),
@@ -238,15 +243,12 @@ impl Worker {
         let mut set = to;
         let mut waits = None;
         if goes_down(from.limits.memory, to.limits.memory) {
-            let runtime = self.node.runtime.clone();
-            let before = runtime.container_stats(&id).await?.memory.working_set;
-            tokio::time::sleep(WATCHED).await;
-            let usage = Usage::of(before, runtime.container_stats(&id).await?.memory.working_set);
+            let usage = self.node.runtime.container_stats(&id).await?.memory.working_set;
             let (limit, why) = match self.lower(from.limits.memory, to.limits.memory, usage) {
                 Lower::To(limit) => (limit, None),
                 Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
                 Lower::Reclaim => {
-                    let surplus = usage.now.saturating_sub(to.limits.memory.unwrap_or(0).unsigned_abs());
+                    let surplus = usage.saturating_sub(to.limits.memory.unwrap_or(0).unsigned_abs());
                     self.reclaim(&id, surplus).await;
                     (from.limits.memory, Some(Duration::ZERO))
                 }
@@ -256,8 +258,7 @@ impl Worker {
             waits = why.map(|after| {
                 let (name, target) = (self.name_of(position), to.limits.memory.unwrap_or_default());
                 let why = format!(
-                    "attempting to set container {name:?} memory limit ({target}) below current usage ({})",
-                    usage.now
+                    "attempting to set container {name:?} memory limit ({target}) below current usage ({usage})"
                 );
                 Carried::WaitsForMemory { after, why: format!("cannot decrease memory limits: {why}") }
             });
@@ -289,16 +290,21 @@ impl Worker {
     }
 
     /// Decides how far a limit goes down now.
-    fn lower(&mut self, from: Option<i64>, to: Option<i64>, usage: Usage) -> Lower {
+    fn lower(&mut self, from: Option<i64>, to: Option<i64>, usage: u64) -> Lower {
         let Some(target) = to.filter(|limit| *limit > 0) else { return Lower::To(to) };
-        let soon = i64::try_from(usage.soon).unwrap_or(i64::MAX);
+        if let Some(wait) = self.taken_back.wait() {
+            return Lower::Wait(wait);
+        }
+        let usage = i64::try_from(usage).unwrap_or(i64::MAX);
         let limit = from.filter(|limit| *limit > 0);
-        let next = Lowering { limit, target, usage: soon, stalled: self.stalled }.next();
+        let next = Lowering { limit, target, usage, stalled: self.stalled }.next();
         match next {
             Next::Done => Lower::To(to),
             Next::Set(limit) if limit == target => Lower::To(to),
-            // Whoever still grows would only run into a limit on the way.
-            Next::Set(_) if usage.grows() => Lower::Wait(GROWTH_WAIT),
+            // Whoever grows would only run into a limit on the way.
+            Next::Set(_) if self.taken_back.times > 0 => {
+                Lower::Wait(super::wait_after(self.taken_back.times))
+            }
             Next::Set(limit) => {
                 self.stalled = 0;
                 Lower::Towards(limit)
@@ -313,28 +319,40 @@ impl Worker {
             }
         }
     }
+
+    /// The runtime has taken a limit back that was lowered: what runs was about to outgrow it.
+    pub(super) fn take_taken_back(&mut self) {
+        self.taken_back.again();
+    }
 }
 
-/// Memory in use, and what will be soon by how it grows.
-#[derive(Clone, Copy)]
-struct Usage {
-    now: u64,
-    soon: u64,
+/// Limits that were lowered and taken back, for what is wished for now.
+#[derive(Debug, Default)]
+pub(super) struct TakenBack {
+    times: u32,
+    last: Option<Instant>,
+    /// Since when all is in force, as far as is known.
+    stands: Option<Instant>,
 }
 
-impl Usage {
-    fn of(before: u64, now: u64) -> Self {
-        let growth = now.saturating_sub(before);
-        let growth = if growth > NOISE { growth.saturating_mul(FORESEEN) } else { 0 };
-        Self { now, soon: now.saturating_add(growth) }
+impl TakenBack {
+    fn again(&mut self) {
+        self.times = self.times.saturating_add(1);
+        self.last = Some(Instant::now());
+        self.stands = None;
     }
 
-    fn steady(now: u64) -> Self {
-        Self { now, soon: now }
+    /// How long until what is in force is believed to stay so, once it did not.
+    fn careful(&mut self) -> Option<Duration> {
+        self.last?;
+        let stands = self.stands.get_or_insert_with(Instant::now);
+        CAREFUL.checked_sub(stands.elapsed()).filter(|wait| !wait.is_zero())
     }
 
-    fn grows(self) -> bool {
-        self.soon > self.now
+    /// How long until a limit is lowered again: longer each time.
+    fn wait(&self) -> Option<Duration> {
+        let wait = super::wait_after(self.times).checked_sub(self.last?.elapsed())?;
+        (!wait.is_zero()).then_some(wait)
     }
 }
 

@@ -5,7 +5,6 @@ use std::io;
 use std::path::Path;
 use std::process::Stdio;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -16,6 +15,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::client;
+use super::guard::Guard;
 use super::life::{Life, lost};
 use super::specify::{Parts, device_rules, linux, specify};
 use super::state::{ContainerEntry, ContainerRecord, NoticedContainer, State};
@@ -44,12 +44,13 @@ impl State {
         }
         let resources = linux(&config.resources)?.clone();
         let image = self.images.find(&config.image)?.ok_or_else(|| Error::no_image(&config.image))?;
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+        let notices = self.two_notices();
         let now = Timestamp::now();
-        let id = ContainerId::from(
-            self.naming
-                .id(&format!("{sandbox_id} {} {} {now} {number}", config.meta.name, config.meta.attempt)),
-        );
+        let id =
+            ContainerId::from(self.naming.id(&format!(
+                "{sandbox_id} {} {} {now} {}",
+                config.meta.name, config.meta.attempt, notices.0
+            )));
         let folder = self.folder.join(FOLDER).join(id.as_str());
         let meta = &sandbox_record.config.meta;
         let group = self.tree.container(sandbox_record.config.class, &meta.uid, id.as_str());
@@ -83,12 +84,14 @@ impl State {
             stop_signal,
             config,
         };
+        let around = Some(&*sandbox.guard);
         let entry = Arc::new(ContainerEntry {
+            guard: Guard::new(&folder, &group, sandbox_id.clone(), Some(id.clone()), notices, around),
             folder,
             group,
             record,
             life: watch::Sender::new(Life::Created),
-            notice: number,
+            notice: notices.0,
             turn: tokio::sync::Mutex::default(),
         });
         {
@@ -216,7 +219,7 @@ impl State {
                 if let Some(noticed) = state.noticed.lock().get_mut(&entry.notice) {
                     noticed.tell_of_kills(&state.events);
                 }
-                state.unlisten(entry.notice);
+                state.unlisten(&entry);
                 state.tell(&entry, ContainerChange::Stopped);
             }
         });
@@ -235,9 +238,10 @@ impl State {
         }
     }
 
-    fn unlisten(&self, notice: u64) {
-        self.notices.remove(Notice(notice));
-        self.noticed.lock().remove(&notice);
+    fn unlisten(&self, entry: &ContainerEntry) {
+        self.notices.remove(Notice(entry.notice));
+        self.noticed.lock().remove(&entry.notice);
+        self.let_be(&entry.guard);
     }
 
     /// Asks a container to end, and makes it after a while.
@@ -273,7 +277,7 @@ impl State {
             tokio::task::spawn_blocking(move || clear(&folder, &group)).await
         };
         clear.map_err(|error| Error::failed("removing a container", error))??;
-        self.unlisten(entry.notice);
+        self.unlisten(entry);
         entry.life.send_replace(Life::Removed);
         if self.pods.lock().containers.remove(&entry.record.id).is_some() {
             self.tell(entry, ContainerChange::Deleted);
@@ -282,7 +286,7 @@ impl State {
     }
 
     pub(super) fn clear_container(&self, entry: &ContainerEntry) -> Result<()> {
-        self.unlisten(entry.notice);
+        self.unlisten(entry);
         clear(&entry.folder, &entry.group)
     }
 

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::Once;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -19,6 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{broadcast, watch};
 
 use super::container::{self, clear};
+use super::guard::{Guard, Guards};
 use super::life::{Life, lost};
 use super::naming::Naming;
 use super::network::{Addresses, Wire};
@@ -26,7 +27,7 @@ use super::state::{
     ContainerEntry, ContainerRecord, EVENTS, NoticedContainer, Pods, SandboxEntry, SandboxRecord, State,
 };
 use super::{Builtin, Config, FOLDER, IMAGES, namespaces, sandbox};
-use crate::cgroup::{Notice, Notices, Tree};
+use crate::cgroup::{Notice, Notices, Tree, Version};
 use crate::error::{Error, Result};
 use crate::image::Images;
 use crate::shim::{EXIT, LOCK, SOCKET, STARTED, Started, load, store};
@@ -40,9 +41,10 @@ impl Builtin {
     pub async fn open(config: Config) -> Result<Self> {
         let opened = tokio::task::spawn_blocking(move || open(config)).await;
         let (state, running) = opened.map_err(|error| Error::failed("opening the runtime", error))??;
-        for entry in running {
-            state.look_after(&entry, None);
+        for entry in &running {
+            state.look_after(entry, None);
         }
+        state.resume_all(&running);
         Ok(Self { state })
     }
 
@@ -93,9 +95,14 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     }
     let events = broadcast::Sender::new(EVENTS);
     let listened: Arc<Mutex<HashMap<u64, NoticedContainer>>> = Arc::default();
+    let guards: Arc<Guards> = Arc::default();
     let notices = {
-        let (listened, events) = (listened.clone(), events.clone());
-        Notices::start(move |notice| hear(notice, &listened, &events))?
+        let (listened, events, guards) = (listened.clone(), events.clone(), guards.clone());
+        Notices::start(move |notice| {
+            if !guards.ring(notice, &events) {
+                hear(notice, &listened, &events);
+            }
+        })?
     };
     let state = State {
         folder,
@@ -109,6 +116,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         events,
         notices,
         noticed: listened,
+        guards,
         next: AtomicU64::new(0),
         warned_about_oom_score: Once::new(),
     };
@@ -121,7 +129,10 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
 fn hear(notice: Notice, noticed: &Mutex<HashMap<u64, NoticedContainer>>, events: &broadcast::Sender<Event>) {
     for attempt in 0..6 {
         // A group that goes away rings as well; then nobody is listening to it any more.
-        if noticed.lock().get_mut(&notice.0).is_none_or(|container| container.tell_of_kills(events)) {
+        let is_told = |container: &mut NoticedContainer| {
+            container.tell_of_kills(events) || container.group.version() == Version::V2
+        };
+        if noticed.lock().get_mut(&notice.0).is_none_or(is_told) {
             return;
         }
         std::thread::sleep(Duration::from_millis(1 << attempt));
@@ -167,9 +178,10 @@ impl State {
                         self.addresses.lock().keep(address);
                     }
                     let (id, complete) = (record.id.clone(), record.complete);
+                    let guard = Guard::new(&folder, &group, id.clone(), None, self.two_notices(), None);
                     let record = Mutex::new(record);
-                    let entry =
-                        Arc::new(SandboxEntry { folder, group, record, turn: tokio::sync::Mutex::default() });
+                    let turn = tokio::sync::Mutex::default();
+                    let entry = Arc::new(SandboxEntry { folder, group, record, guard, turn });
                     if complete {
                         pods.sandboxes.insert(id, entry);
                     } else {
@@ -239,12 +251,15 @@ impl State {
             }
             Err(_) => Life::Created,
         };
+        let notices = self.two_notices();
+        let (id, around) = (record.id.clone(), Some(&*sandbox.guard));
         ContainerEntry {
+            guard: Guard::new(&folder, &group, record.sandbox.clone(), Some(id), notices, around),
             folder,
             group,
             record,
             life: watch::Sender::new(life),
-            notice: self.next.fetch_add(1, Ordering::Relaxed),
+            notice: notices.0,
             turn: tokio::sync::Mutex::default(),
         }
     }

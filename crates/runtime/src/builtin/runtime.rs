@@ -142,7 +142,7 @@ impl Runtime for Builtin {
         resources: &LinuxResources,
     ) -> Result<LinuxResources> {
         let entry = self.sandbox(id)?;
-        entry.group.set(resources)?;
+        self.state.set(&entry.guard, resources).await?;
         Ok(entry.group.read()?)
     }
 
@@ -215,10 +215,18 @@ impl Runtime for Builtin {
     async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<Resources> {
         let entry = self.container(id)?;
         let resources = linux(resources)?;
-        if entry.life.borrow().exit().is_some() {
+        let (ended, running) = {
+            let life = entry.life.borrow();
+            (life.exit().is_some(), life.is_running())
+        };
+        if ended {
             return Err(Error::FailedPrecondition(format!("container {id} has ended")));
         }
-        entry.group.set(resources)?;
+        if running {
+            self.state.set(&entry.guard, resources).await?;
+        } else {
+            entry.group.set(resources)?;
+        }
         Ok(Resources::Linux(entry.group.read()?))
     }
 

@@ -15,6 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
+use super::guard::Guard;
 use super::namespaces::{self, Cable};
 use super::network::Wire;
 use super::state::{SandboxEntry, SandboxRecord, State};
@@ -52,6 +53,7 @@ impl State {
             config,
         };
         let entry = Arc::new(SandboxEntry {
+            guard: Guard::new(&folder, &group, id.clone(), None, self.two_notices(), None),
             folder,
             group,
             record: Mutex::new(record),

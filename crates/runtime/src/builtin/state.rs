@@ -4,13 +4,14 @@ use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, watch};
 
+use super::guard::{Guard, Guards};
 use super::life::Life;
 use super::naming::Naming;
 use super::network::Addresses;
@@ -39,6 +40,8 @@ pub(super) struct State {
     pub(super) notices: Notices,
     /// Containers by the number under which the kernel speaks of them.
     pub(super) noticed: Arc<Mutex<HashMap<u64, NoticedContainer>>>,
+    /// Groups whose limits were lowered a moment ago.
+    pub(super) guards: Arc<Guards>,
     pub(super) next: AtomicU64,
     pub(super) warned_about_oom_score: std::sync::Once,
 }
@@ -79,6 +82,7 @@ pub(super) struct SandboxEntry {
     pub(super) folder: PathBuf,
     pub(super) group: Group,
     pub(super) record: Mutex<SandboxRecord>,
+    pub(super) guard: Arc<Guard>,
     /// One thing at a time is done to a sandbox as a whole.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
@@ -121,6 +125,7 @@ pub(super) struct ContainerEntry {
     pub(super) record: ContainerRecord,
     pub(super) life: watch::Sender<Life>,
     pub(super) notice: u64,
+    pub(super) guard: Arc<Guard>,
     /// One thing at a time is done to it.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
@@ -154,6 +159,12 @@ impl State {
     pub(super) fn containers_of(&self, sandbox: &SandboxId) -> Vec<Arc<ContainerEntry>> {
         let pods = self.pods.lock();
         pods.containers.values().filter(|entry| entry.record.sandbox == *sandbox).cloned().collect()
+    }
+
+    /// Numbers for the kernel to speak of a group by.
+    pub(super) fn two_notices(&self) -> (u64, u64) {
+        let first = self.next.fetch_add(2, Ordering::Relaxed);
+        (first, first + 1)
     }
 
     pub(super) fn tell(&self, entry: &ContainerEntry, change: ContainerChange) {

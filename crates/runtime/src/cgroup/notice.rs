@@ -8,7 +8,7 @@ use std::collections::HashMap;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd as _, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread;
 
@@ -22,8 +22,8 @@ use super::file;
 use super::group::Group;
 use super::layout::{Controller, Version};
 
-/// Which group the kernel has something to say about: it ran out of memory. Whether something was killed is
-/// seen from [`Group::oom_kills`].
+/// Which group the kernel has something to say about: it ran out of memory, or is about to. Whether something was
+/// killed is seen from [`Group::oom_kills`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Notice(pub u64);
 
@@ -87,19 +87,21 @@ impl Notices {
                 heard.watches.insert(watch, notice.0);
             }
             Version::V1 => {
-                let control = folder.join("memory.oom_control");
-                let refused = |error| CgroupError::refused("watching", &control, error);
-                let open = File::open(&control).map_err(refused)?;
-                let rung = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-                let rung = rung.map_err(|errno| refused(errno.into()))?;
-                let line = format!("{} {}", rung.as_raw_fd(), open.as_raw_fd());
-                file::write(&folder.join("cgroup.event_control"), line)?;
-                let data = epoll::EventData::new_u64(notice.0 + FIRST_GROUP);
-                epoll::add(&self.shared.epoll, &rung, data, epoll::EventFlags::IN)
-                    .map_err(|errno| refused(errno.into()))?;
+                let rung = self.shared.ring(&folder, "memory.oom_control", "", notice)?;
                 heard.eventfds.insert(notice.0, rung);
             }
         }
+        Ok(())
+    }
+
+    /// Listens for when a group uses this many bytes, and names it so in notices. V2 has no such bell; there a group
+    /// that is slowed down from a mark on says so among its other events.
+    pub fn add_mark(&self, group: &Group, bytes: u64, notice: Notice) -> Result<()> {
+        let Some(folder) = group.folder(Controller::Memory).filter(|_| group.version() == Version::V1) else {
+            return Ok(());
+        };
+        let rung = self.shared.ring(&folder, "memory.usage_in_bytes", &format!(" {bytes}"), notice)?;
+        self.shared.heard.lock().eventfds.insert(notice.0, rung);
         Ok(())
     }
 
@@ -126,6 +128,20 @@ impl Drop for Notices {
 }
 
 impl Shared {
+    /// Has v1 ring for what a file of a group says.
+    fn ring(&self, folder: &Path, name: &str, when: &str, notice: Notice) -> Result<OwnedFd> {
+        let watched = folder.join(name);
+        let refused = |error| CgroupError::refused("watching", &watched, error);
+        let open = File::open(&watched).map_err(refused)?;
+        let rung = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
+        let rung = rung.map_err(|errno| refused(errno.into()))?;
+        let line = format!("{} {}{when}", rung.as_raw_fd(), open.as_raw_fd());
+        file::write(&folder.join("cgroup.event_control"), line)?;
+        let data = epoll::EventData::new_u64(notice.0 + FIRST_GROUP);
+        epoll::add(&self.epoll, &rung, data, epoll::EventFlags::IN).map_err(|errno| refused(errno.into()))?;
+        Ok(rung)
+    }
+
     fn listen(&self, hear: &(impl Fn(Notice) + Send)) {
         let mut events = Vec::with_capacity(64);
         loop {

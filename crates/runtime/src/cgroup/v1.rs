@@ -8,28 +8,32 @@ use nix::errno::Errno;
 use super::error::{CgroupError, Result};
 use super::file::{self, Keyed};
 use super::group::Group;
+use super::guard::Before;
 use super::layout::{Controller, Layout};
 use super::usage::Usage;
 use crate::types::{HugepageLimit, LinuxResources, Throttling};
 
 /// Memory limits from here on are the kernel's way of saying none: the largest number of whole pages.
 const UNLIMITED: u64 = 1 << 62;
+/// Whether whoever finds no memory is killed, or waits for some.
+const OOM_CONTROL: &str = "memory.oom_control";
 
 pub(super) fn create(layout: &Layout, path: &Path) -> Result<()> {
     for point in layout.hierarchies() {
         let is_cpuset = layout.mount_of(Controller::Cpuset) == Some(point);
+        let is_memory = layout.mount_of(Controller::Memory) == Some(point);
         let mut folder = point.to_owned();
         for part in path {
             let above = folder.clone();
             folder.push(part);
-            match fs::create_dir(&folder) {
-                Ok(()) => {}
-                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                    if !is_cpuset {
-                        continue;
-                    }
-                }
+            let made = match fs::create_dir(&folder) {
+                Ok(()) => true,
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
                 Err(error) => return Err(CgroupError::refused("making", folder, error)),
+            };
+            if is_memory && made {
+                // Of a group whose limit is on its way down this is inherited; see `guard`.
+                file::write_if_there(&folder.join(OOM_CONTROL), "0")?;
             }
             if is_cpuset {
                 // Nobody can join a group that has no cpus or memory nodes, and a new one has none.
@@ -176,7 +180,27 @@ pub(super) fn memory(group: &Group) -> Result<(u64, u64)> {
 
 pub(super) fn oom_kills(group: &Group) -> Result<u64> {
     let Some(folder) = group.folder(Controller::Memory) else { return Ok(0) };
-    Ok(Keyed::read(&folder.join("memory.oom_control"))?.get("oom_kill"))
+    Ok(Keyed::read(&folder.join(OOM_CONTROL))?.get("oom_kill"))
+}
+
+pub(super) fn before_lowering(group: &Group) -> Result<Before> {
+    let limit = match group.folder(Controller::Memory) {
+        Some(folder) => signed(file::number(&folder.join("memory.limit_in_bytes"))?),
+        None => -1,
+    };
+    Ok(Before { limit, high: None })
+}
+
+/// Has whoever finds no memory in the group wait for some instead of being killed, or not.
+pub(super) fn put_killer_off(group: &Group, off: bool) -> Result<()> {
+    let Some(folder) = group.folder(Controller::Memory) else { return Ok(()) };
+    file::write_if_there(&folder.join(OOM_CONTROL), if off { "1" } else { "0" }).map(drop)
+}
+
+/// Whether somebody waits for memory.
+pub(super) fn is_stuck(group: &Group) -> Result<bool> {
+    let Some(folder) = group.folder(Controller::Memory) else { return Ok(false) };
+    Ok(Keyed::read(&folder.join(OOM_CONTROL))?.get("under_oom") > 0)
 }
 
 pub(super) fn usage(group: &Group) -> Result<Usage> {

@@ -10,6 +10,7 @@ use rustix::fs::{XattrFlags, getxattr, setxattr};
 use super::error::{CgroupError, Result};
 use super::file::{self, Keyed};
 use super::group::Group;
+use super::guard::Before;
 use super::layout::{Controller, Layout};
 use super::usage::{Usage, pressure};
 use super::v1;
@@ -132,6 +133,17 @@ fn make_fit(group: &Group, folder: &Path, wanted: u64) -> Result<()> {
         return Ok(());
     }
     Err(CgroupError::refused("writing", folder.join("memory.max"), Errno::EBUSY.into()))
+}
+
+pub(super) fn before_lowering(group: &Group) -> Result<Before> {
+    let folder = folder(group)?;
+    let max = limit(&folder.join("memory.max"))?.unwrap_or(-1);
+    Ok(Before { limit: max, high: limit(&folder.join("memory.high"))? })
+}
+
+/// Has the kernel reclaim what is above the mark, and slow down whoever grows beyond it.
+pub(super) fn slow_down(group: &Group, mark: u64) -> Result<()> {
+    file::write_if_there(&folder(group)?.join("memory.high"), mark.to_string()).map(drop)
 }
 
 /// `max 100000`: the quota, -1 for unlimited, and the period.

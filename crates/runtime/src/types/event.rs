@@ -18,6 +18,15 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
+    /// A memory limit that was lowered a moment ago is what it was before: what it holds was about to outgrow it.
+    LimitTakenBack {
+        /// The pod.
+        sandbox: SandboxId,
+        /// The container; none if the limit is the pod's as a whole.
+        container: Option<ContainerId>,
+        /// When.
+        at: Timestamp,
+    },
     /// The reader was too slow, and this many events are lost: list again.
     Missed(u64),
 }

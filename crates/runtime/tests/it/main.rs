@@ -6,6 +6,7 @@ mod cgroup_real;
 mod cgroup_v2;
 mod containers;
 mod faults;
+mod guards;
 mod images;
 mod leaks;
 mod machine;

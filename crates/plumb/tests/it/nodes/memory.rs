@@ -37,3 +37,32 @@ async fn a_limit_below_what_is_used_kills_nobody_is_told_and_completes_once_memo
     drop(cluster);
     machine.clear().await;
 }
+
+#[tokio::test]
+async fn a_program_that_allocates_1_mib_per_ms_while_the_limit_drops_is_not_killed_by_the_resize() {
+    let Some(machine) = Machine::here() else { return };
+    let cluster = machine.start(&[]);
+    let pods = pods(&cluster).await;
+    // In bursts: 100 MiB at once, ten times a second, up to 800 MiB.
+    let args = ["--memory", "10Mi", "--memory-peak", "800Mi", "--shape", "ramp", "--period", "790ms"];
+    let resources = json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "1Gi" } });
+    create(&pods, &pod("grower", json!([load("c", &args, resources)]))).await;
+    let started = until(&pods, "grower", "running", |pod| {
+        pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Running"))
+    })
+    .await;
+    let (groups, container) = (Groups::of(&started), id(&started, "c"));
+    let used = || groups.number(&container, "memory.usage_in_bytes").unwrap();
+    soon("growing", || used() > 20 * MIB).await;
+    resize(&pods, "grower", json!([{ "name": "c", "resources": { "limits": { "memory": "512Mi" } } }])).await;
+    soon("800 MiB", || used() > 790 * MIB).await;
+    let told = until(&pods, "grower", "told", |pod| {
+        condition(pod, "PodResizeInProgress").is_some_and(|message| message.contains("below current usage"))
+    })
+    .await;
+    let status = &told.status.unwrap().container_statuses.unwrap()[0];
+    assert_eq!((status.restart_count, status.ready), (0, true), "it was not killed");
+    assert!(groups.pid(&container).is_some());
+    drop(cluster);
+    machine.clear().await;
+}

@@ -1,0 +1,214 @@
+//! Memory limits that go down under programs that grow.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use plumb_runtime::cgroup::{Controller, Group, Version};
+use plumb_runtime::types::{ContainerId, ContainerState, Event, LinuxResources, QosClass, SandboxId};
+use plumb_runtime::{Events, Runtime as _};
+
+use crate::node::Node;
+
+const MIB: i64 = 1 << 20;
+/// Takes 128 MiB once it is told to, then says so.
+const GROWS: &str = "echo up; while [ ! -e /dev/shm/go ]; do sleep 0.01; done; x=aaaaaaaa; i=0; \
+                     while [ $i -lt 24 ]; do x=$x$x; i=$((i+1)); done; echo grown; exec sleep 1000";
+
+fn limit(bytes: i64) -> LinuxResources {
+    LinuxResources { memory_limit: Some(bytes), ..LinuxResources::default() }
+}
+
+/// A pod with a container that grows when it is told to.
+struct Grower {
+    node: Node,
+    sandbox: SandboxId,
+    id: ContainerId,
+    events: Events,
+    door: PathBuf,
+}
+
+impl Grower {
+    /// `None` where there are no containers. Pod and container may use this much.
+    async fn new(test: &str, pod: i64, container: i64) -> Option<Self> {
+        let node = Node::new(test).await?;
+        let mut config = node.sandbox_config("grower");
+        config.resources = limit(pod);
+        let sandbox = node.runtime.run_sandbox(config).await.unwrap();
+        let mut config = Node::shell("c", GROWS);
+        config.resources = limit(container).into();
+        let id = node.start(&sandbox, config).await;
+        node.says(&id, "up").await;
+        let pid = node.runtime.container_status(&id).await.unwrap().pid.unwrap();
+        let door = Path::new("/proc").join(pid.to_string()).join("root/dev/shm/go");
+        let events = node.runtime.events();
+        Some(Self { node, sandbox, id, events, door })
+    }
+
+    fn grow(&self) {
+        fs::write(&self.door, "").unwrap();
+    }
+
+    async fn lower(&self, bytes: i64) {
+        self.node.runtime.update_container_resources(&self.id, &limit(bytes).into()).await.unwrap();
+    }
+
+    fn pod(&self) -> Group {
+        self.node.runtime.cgroups().pod(QosClass::Burstable, "uid-grower")
+    }
+
+    fn group(&self) -> Group {
+        self.node.runtime.cgroups().container(QosClass::Burstable, "uid-grower", self.id.as_str())
+    }
+
+    /// Waits until limits were taken back: the container's, or the pod's, by who is named.
+    async fn taken_back(&mut self) -> Vec<Option<ContainerId>> {
+        let mut whose = Vec::new();
+        let first = async {
+            loop {
+                if let Event::LimitTakenBack { container, .. } = self.events.next().await.unwrap() {
+                    return container;
+                }
+            }
+        };
+        whose.push(tokio::time::timeout(Duration::from_mins(1), first).await.unwrap());
+        self.node.says(&self.id, "grown").await;
+        // What else was told until it had grown.
+        while let Some(Some(event)) = futures_util::FutureExt::now_or_never(self.events.next()) {
+            if let Event::LimitTakenBack { container, .. } = event {
+                whose.push(container);
+            }
+        }
+        whose
+    }
+
+    /// The container runs on, nobody in it was killed, and nobody is guarded any more.
+    async fn is_unharmed(&self) {
+        let status = self.node.runtime.container_status(&self.id).await.unwrap();
+        assert_eq!(status.container.state, ContainerState::Running);
+        assert_eq!(self.group().oom_kills().unwrap(), 0);
+        for group in [self.group(), self.pod()] {
+            assert_eq!(guarded(&group), 0, "{}", group.path().display());
+        }
+    }
+}
+
+/// Whether the kernel kills nobody in a group (v1), or slows them down (v2).
+fn guarded(group: &Group) -> u64 {
+    let folder = group.folder(Controller::Memory).unwrap();
+    match group.version() {
+        Version::V1 => {
+            let text = fs::read_to_string(folder.join("memory.oom_control")).unwrap();
+            text.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap()
+        }
+        Version::V2 => u64::from(group.read().unwrap().memory_high != Some(-1)),
+    }
+}
+
+async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+    let wait = async {
+        while !holds() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    assert!(tokio::time::timeout(Duration::from_mins(1), wait).await.is_ok(), "not {what}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_program_that_outgrows_a_limit_that_was_just_lowered_gets_it_back() {
+    let test = "a_program_that_outgrows_a_limit_that_was_just_lowered_gets_it_back";
+    let Some(mut grower) = Grower::new(test, -1, 512 * MIB).await else { return };
+    grower.lower(64 * MIB).await;
+    assert_eq!(guarded(&grower.group()), 1);
+    grower.grow();
+    assert_eq!(grower.taken_back().await, [Some(grower.id.clone())]);
+    assert_eq!(grower.group().read().unwrap().memory_limit, Some(512 * MIB));
+    grower.is_unharmed().await;
+    grower.node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_goes_back_is_what_there_was_before_several_changes() {
+    let test = "what_goes_back_is_what_there_was_before_several_changes";
+    let Some(mut grower) = Grower::new(test, -1, 512 * MIB).await else { return };
+    for bytes in [100, 48, 64] {
+        grower.lower(bytes * MIB).await;
+    }
+    grower.grow();
+    grower.taken_back().await;
+    assert_eq!(grower.group().read().unwrap().memory_limit, Some(512 * MIB));
+    grower.is_unharmed().await;
+    grower.node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pods_limit_goes_back_before_its_containers() {
+    let test = "a_pods_limit_goes_back_before_its_containers";
+    let Some(mut grower) = Grower::new(test, 512 * MIB, 512 * MIB).await else { return };
+    grower.lower(64 * MIB).await;
+    grower.node.runtime.update_sandbox_resources(&grower.sandbox, &limit(64 * MIB)).await.unwrap();
+    grower.grow();
+    let whose = grower.taken_back().await;
+    assert!(whose.first() == Some(&None) && whose.contains(&Some(grower.id.clone())), "{whose:?}");
+    for group in [grower.group(), grower.pod()] {
+        assert_eq!(group.read().unwrap().memory_limit, Some(512 * MIB));
+    }
+    grower.is_unharmed().await;
+    grower.node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_pods_limit_goes_back_by_itself_where_its_containers_have_none() {
+    let test = "a_pods_limit_goes_back_by_itself_where_its_containers_have_none";
+    let Some(mut grower) = Grower::new(test, 512 * MIB, -1).await else { return };
+    grower.node.runtime.update_sandbox_resources(&grower.sandbox, &limit(64 * MIB)).await.unwrap();
+    // What is made meanwhile is not guarded with its pod.
+    let other = grower.node.start(&grower.sandbox, Node::shell("other", "exec sleep 1000")).await;
+    let other = grower.node.runtime.cgroups().container(QosClass::Burstable, "uid-grower", other.as_str());
+    assert_eq!((guarded(&grower.pod()), guarded(&other)), (1, 0));
+    grower.grow();
+    assert_eq!(grower.taken_back().await, [None]);
+    assert_eq!(grower.pod().read().unwrap().memory_limit, Some(512 * MIB));
+    grower.is_unharmed().await;
+    grower.node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_that_nobody_outgrows_is_a_limit_after_a_while() {
+    let test = "a_limit_that_nobody_outgrows_is_a_limit_after_a_while";
+    let Some(mut grower) = Grower::new(test, -1, 512 * MIB).await else { return };
+    grower.lower(64 * MIB).await;
+    soon("settled", || guarded(&grower.group()) == 0).await;
+    let record = grower.node.folder.path().join("data/runtime/containers");
+    let record = record.join(grower.id.as_str()).join("guard.json");
+    soon("forgotten", || !record.exists()).await;
+    assert_eq!(grower.group().read().unwrap().memory_limit, Some(64 * MIB));
+    grower.grow();
+    let status = grower.node.ended(&mut grower.events, &grower.id).await;
+    assert_eq!((status.exit_code, status.reason.as_str()), (Some(137), "OOMKilled"));
+    grower.node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn whoever_comes_after_an_agent_that_died_gives_a_program_its_limit_back() {
+    let test = "whoever_comes_after_an_agent_that_died_gives_a_program_its_limit_back";
+    let Some(grower) = Grower::new(test, 512 * MIB, 512 * MIB).await else { return };
+    grower.lower(64 * MIB).await;
+    grower.node.runtime.update_sandbox_resources(&grower.sandbox, &limit(64 * MIB)).await.unwrap();
+    let (group, folder) = (grower.group(), grower.node.folder.clone());
+    let Grower { node, sandbox, id, door, .. } = grower;
+    drop(node);
+    // With nobody there, it is held at its limit, or close to it.
+    fs::write(&door, "").unwrap();
+    soon("at its limit", || group.memory().unwrap().0 > 56 << 20).await;
+    let node = Node::again(folder).await;
+    let events = node.runtime.events();
+    let grower = Grower { node, sandbox, id, events, door };
+    grower.node.says(&grower.id, "grown").await;
+    for group in [grower.group(), grower.pod()] {
+        assert_eq!(group.read().unwrap().memory_limit, Some(512 * MIB));
+    }
+    grower.is_unharmed().await;
+    grower.node.end().await;
+}
