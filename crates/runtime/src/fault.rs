@@ -103,6 +103,10 @@ pub enum Harm {
     LoseAnswer(Error),
     /// It is done and the answer arrives, later.
     DelayAnswer(Duration),
+    /// The container that it is about is killed first, as by a runtime that cannot do it to one that runs.
+    KillBefore,
+    /// It is done, and the container that it is about does not survive it.
+    KillAfter,
 }
 
 type Predicate = Arc<dyn Fn(&Asked) -> bool + Send + Sync>;

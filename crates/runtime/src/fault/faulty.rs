@@ -60,6 +60,15 @@ impl<R: Runtime + ?Sized> Faulty<R> {
                 tokio::time::sleep(time).await;
                 answer
             }
+            Some(Harm::KillBefore) => {
+                self.inner.stop_container(&ContainerId::from(subject), Duration::ZERO).await?;
+                act.await
+            }
+            Some(Harm::KillAfter) => {
+                let answer = act.await;
+                self.inner.stop_container(&ContainerId::from(subject), Duration::ZERO).await?;
+                answer
+            }
         }
     }
 }

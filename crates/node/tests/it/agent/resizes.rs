@@ -1,7 +1,8 @@
 //! Resizes: taken, put off, refused, gone back on.
 
+use k8s_openapi::api::core::v1::Pod;
 use plumb_resize::rules::{Dialect, Gates, Rules};
-use plumb_runtime::fault::Call;
+use plumb_runtime::fault::{Call, Fault, Harm};
 use serde_json::json;
 
 use crate::it::cluster::{NODE, until};
@@ -153,4 +154,48 @@ async fn a_resize_is_carried_out_while_the_api_is_away_and_told_later() {
     assert_eq!(status(&told).resources.unwrap().limits.unwrap()["cpu"].0, "100m", "nobody could be told");
     site.cluster.set_away(false);
     site.settled("a").await;
+}
+
+/// A pod under this policy whose container the runtime kills at the update of a resize, before or after it is made.
+async fn killed_by_its_update(policy: &str, harm: Harm) -> (Site, Pod) {
+    let site = Site::start(kep()).await;
+    let spec = json!({ "restartPolicy": policy, "containers": one(equal("100m", "64Mi")) });
+    site.pod_of("a", spec).await;
+    let before = site.settled("a").await;
+    site.faults.add(Fault::new(harm).on(Call::UpdateContainerResources).times(1));
+    site.resize("a", equal("200m", "128Mi")).await;
+    (site, before)
+}
+
+#[tokio::test]
+async fn a_container_that_the_runtime_stops_for_a_resize_comes_back_resized_if_its_policy_lets_it() {
+    for policy in ["Always", "OnFailure"] {
+        for harm in [Harm::KillBefore, Harm::KillAfter] {
+            let at = format!("{policy} {harm:?}");
+            let (site, before) = killed_by_its_update(policy, harm).await;
+            let back =
+                |pod: &Pod| is_settled(pod) && status(pod).container_id != status(&before).container_id;
+            let pod = site.until("a", "back", back).await;
+            let ended = status(&pod).last_state.unwrap().terminated.unwrap();
+            assert_eq!((status(&pod).restart_count, ended.exit_code), (1, 137), "{at}");
+            assert_eq!(status(&pod).resources.unwrap().limits.unwrap()["memory"].0, "128Mi", "{at}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_container_that_the_runtime_stops_for_a_resize_stays_stopped_if_it_is_never_to_be_restarted() {
+    for harm in [Harm::KillBefore, Harm::KillAfter] {
+        let at = format!("{harm:?}");
+        let (site, before) = killed_by_its_update("Never", harm).await;
+        let over = |pod: &Pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"));
+        let pod = site.until("a", "over", over).await;
+        let ended = status(&pod).state.unwrap().terminated.unwrap();
+        assert_eq!((status(&pod).restart_count, ended.exit_code), (0, 137), "{at}");
+        assert_eq!(status(&pod).container_id, status(&before).container_id, "{at}");
+        assert_eq!(condition(&pod, "PodResizeInProgress"), None, "{at}");
+        // Its room is free for others.
+        site.pod("large", one(equal("2", "64Mi"))).await;
+        site.settled("large").await;
+    }
 }
