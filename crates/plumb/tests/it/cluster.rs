@@ -101,6 +101,11 @@ impl Cluster {
         Wire::new(self.address, &self.data.join("pki"))
     }
 
+    /// Its process.
+    pub(crate) fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
     /// What it has said on standard error.
     pub(crate) fn said(&self) -> String {
         std::fs::read_to_string(errors(&self.data)).unwrap()
