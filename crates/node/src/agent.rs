@@ -1,6 +1,7 @@
 //! The agent: takes up what runs, follows the pods that are bound to its node, and has a worker for each.
 
 mod adopt;
+mod classes;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -10,7 +11,7 @@ use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
 use plumb_follow::{Backoff, Place, Told, follow, place};
-use plumb_resize::admission::NodeFacts;
+use plumb_resize::admission::{CpuManager, NodeFacts};
 use plumb_resize::list::BadQuantity;
 use plumb_resize::rules::Rules;
 use plumb_runtime::types::{ContainerChange, Event, SandboxFilter, SandboxId};
@@ -20,6 +21,7 @@ use tokio::task::JoinSet;
 
 use crate::Clock;
 use crate::book::{Book, Guest};
+use crate::cpus::Cpus;
 use crate::desk::Desk;
 use crate::env::EnvFacts;
 use crate::events::{Kind, Recorder};
@@ -53,6 +55,8 @@ pub struct Config {
     pub rules: Rules,
     /// What the node is like.
     pub facts: NodeFacts,
+    /// The cpus to give to pods that want some for themselves; none leaves all of that to the kernel.
+    pub cpus: Option<Cpus>,
     /// Where pods reach the API server: host and port.
     pub api_server: Option<(String, u16)>,
     /// Whether the addresses of pods lead anywhere: not where pods are virtual.
@@ -117,7 +121,9 @@ impl Agent {
         };
         let found = journal.read()?;
         let objects = Objects::new(client.clone());
-        let book = Book::new(room, max_pods, config.facts, rules.clone());
+        let cpu_manager = if config.cpus.is_some() { CpuManager::Static } else { CpuManager::None };
+        let facts_of_rules = NodeFacts { cpu_manager, ..config.facts };
+        let book = Book::new(room, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
         let node = Node {
             desk: Desk::new(book, journal, clock.clone()),
             events: Recorder::start(client.clone(), &setup.name, clock.clone()),
@@ -197,6 +203,8 @@ impl Agent {
             }
         };
         let following = follow(pods, Some(&selector), tell);
+        let node = self.node.clone();
+        let classes = classes::keep(&node);
         let mut events = self.node.runtime.events();
         let work = async {
             loop {
@@ -216,7 +224,7 @@ impl Agent {
                 }
             }
         };
-        tokio::join!(following, work, registered);
+        tokio::join!(following, work, registered, classes);
     }
 
     /// Takes a pod that is new or changed.

@@ -7,14 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Shortage, Verdict, admit, admit_new};
+use plumb_resize::admission::{
+    Deferral, Held, Ledger, NodeFacts, Request, Shortage, Verdict, admit, admit_new,
+};
 use plumb_resize::list::BadQuantity;
 use plumb_resize::pod::{PodResources, PodShape};
+use plumb_resize::qos::QosClass;
 use plumb_resize::queue::Waiting;
 use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{Outcome, Refusal};
 
+use crate::cpus::{CpuSet, Cpus, Given, TooFew};
 use crate::journal::Entry;
 
 /// What a pod is to its node, apart from what it is promised.
@@ -48,6 +52,9 @@ pub enum Turned {
         /// How many it may have.
         capacity: usize,
     },
+    /// The node has too few cpus left that a container could have for itself.
+    #[error("Allocate failed due to {0}, which is unexpected")]
+    Cpus(TooFew),
 }
 
 impl Turned {
@@ -57,6 +64,7 @@ impl Turned {
             Self::Shortage(Shortage { resource: Resource::Cpu, .. }) => "OutOfcpu",
             Self::Shortage(Shortage { resource: Resource::Memory, .. }) => "OutOfmemory",
             Self::Pods { .. } => "OutOfpods",
+            Self::Cpus(_) => "UnexpectedAdmissionError",
         }
     }
 }
@@ -105,6 +113,10 @@ pub struct Book {
     /// How many pods the node may have.
     max_pods: usize,
     ledger: Ledger,
+    /// Where it is not the kernel that decides who runs on which cpus.
+    cpus: Option<Cpus>,
+    /// What the Burstable pods are promised of cpu together.
+    burstable: i64,
     pods: BTreeMap<String, Page>,
     waiting: BTreeSet<Waiting>,
 }
@@ -117,9 +129,27 @@ impl Book {
             rules,
             max_pods,
             ledger: Ledger::new(allocatable),
+            cpus: None,
+            burstable: 0,
             pods: BTreeMap::new(),
             waiting: BTreeSet::new(),
         }
+    }
+
+    /// The same, giving cpus away to those who want them for themselves.
+    #[must_use]
+    pub fn with_cpus(self, cpus: Option<Cpus>) -> Self {
+        Self { cpus, ..self }
+    }
+
+    /// The cpus that nobody has for themselves; none where it is the kernel that decides who runs on which.
+    pub fn shared_cpus(&self) -> Option<CpuSet> {
+        self.cpus.as_ref().map(Cpus::shared)
+    }
+
+    /// What the Burstable pods are promised of cpu together, in thousandths of a core.
+    pub fn burstable_cpu(&self) -> i64 {
+        self.burstable
     }
 
     /// What is kept of a pod.
@@ -143,17 +173,28 @@ impl Book {
             return Err(Turned::Pods { used: self.pods.len(), capacity: self.max_pods });
         }
         admit_new(uid, guest.shape.requests(&guest.desired), &self.ledger).map_err(Turned::Shortage)?;
-        let entry = Entry::new(&guest, guest.desired.clone());
+        let mut entry = Entry::new(&guest, guest.desired.clone());
+        if let Some(cpus) = &mut self.cpus {
+            let given = cpus.fit(uid, &guest.shape, &guest.desired, &Given::new()).map_err(Turned::Cpus)?;
+            cpus.hold(uid, &given);
+            entry.cpus = given;
+        }
         let actual = guest.desired.clone();
         self.put(uid, Page { guest, entry: entry.clone(), actual });
         Ok(entry)
     }
 
     /// Takes a pod in that ran here before the agent was started, at what it was promised then. There is no
-    /// asking for room: it has it.
-    pub fn readmit(&mut self, uid: &str, guest: Guest, entry: Entry) {
+    /// asking for room: it has it. Answers what is kept of it, which differs where there are other cpus now.
+    pub fn readmit(&mut self, uid: &str, guest: Guest, mut entry: Entry) -> Entry {
         let actual = entry.allocation.allocated.clone();
-        self.put(uid, Page { guest, entry, actual });
+        if let Some(cpus) = &mut self.cpus {
+            // One that cannot have cpus for itself any more shares those of the others.
+            entry.cpus = cpus.fit(uid, &guest.shape, &actual, &entry.cpus).unwrap_or_default();
+            cpus.hold(uid, &entry.cpus);
+        }
+        self.put(uid, Page { guest, entry: entry.clone(), actual });
+        entry
     }
 
     /// Answers what a pod's spec wants of the node. `now` is in milliseconds since 1970.
@@ -188,7 +229,19 @@ impl Book {
         let before = self.ledger.held(uid).unwrap_or_default().counted();
         self.hold(uid);
         let after = self.ledger.held(uid).unwrap_or_default().counted();
-        Resource::ALL.into_iter().any(|resource| after[resource] < before[resource])
+        let freed_cpus = self.let_cpus_go(uid);
+        freed_cpus || Resource::ALL.into_iter().any(|resource| after[resource] < before[resource])
+    }
+
+    /// Takes back the cpus that a pod has given up, once that is in force. True if there were any.
+    fn let_cpus_go(&mut self, uid: &str) -> bool {
+        let (Some(cpus), Some(page)) = (&mut self.cpus, self.pods.get(uid)) else { return false };
+        if page.actual.request_differs(&page.entry.allocation.allocated, Resource::Cpu) {
+            return false;
+        }
+        let before = cpus.shared();
+        cpus.hold(uid, &page.entry.cpus);
+        cpus.shared() != before
     }
 
     /// Changes what is kept of a pod apart from what it is promised: an error, a restart under way. The entry if
@@ -199,27 +252,43 @@ impl Book {
         change(&mut page.entry);
         // Promises are made by asking only.
         page.entry.allocation.allocated.clone_from(&before.allocation.allocated);
+        page.entry.cpus.clone_from(&before.cpus);
         (page.entry != before).then(|| page.entry.clone())
     }
 
     /// Forgets a pod that is gone. True if it held anything.
     pub fn release(&mut self, uid: &str) -> bool {
         self.unqueue(uid);
+        self.burstable -= self.counted_burstable(uid);
         self.ledger.release(uid);
+        if let Some(cpus) = &mut self.cpus {
+            cpus.release(uid);
+        }
         self.pods.remove(uid).is_some()
     }
 
     fn decide(&mut self, uid: &str, now: i64) -> Option<Answer> {
         self.unqueue(uid);
-        let Self { facts, rules, ledger, pods, .. } = self;
+        let Self { facts, rules, ledger, pods, cpus, .. } = self;
         let page = pods.get_mut(uid)?;
         let Guest { shape, desired, generation, .. } = &page.guest;
         let since = page.entry.since;
-        let mut said = None;
+        let (mut said, mut given) = (None, None);
+        let kept = &page.entry.cpus;
         let outcome = page.entry.allocation.decide(desired, *generation, |allocated| {
-            let verdict = admit(Request { pod: uid, shape, allocated, desired }, *facts, ledger, rules);
+            let mut verdict = admit(Request { pod: uid, shape, allocated, desired }, *facts, ledger, rules);
+            if let (Verdict::Fits, Some(cpus)) = (&verdict, cpus.as_ref()) {
+                match cpus.fit(uid, shape, desired, kept) {
+                    Ok(fits) => given = Some(fits),
+                    Err(why) => verdict = too_few(why),
+                }
+            }
             said.insert(verdict).clone()
         });
+        if let (Outcome::Started, Some(given), Some(cpus)) = (outcome, given, cpus.as_mut()) {
+            cpus.hold_also(uid, &given);
+            page.entry.cpus = given;
+        }
         page.entry.since = page.entry.allocation.pending.as_ref().map(|_| since.unwrap_or(now));
         let answer = Answer { outcome, entry: page.entry.clone(), verdict: said };
         self.hold(uid);
@@ -239,7 +308,15 @@ impl Book {
         let requests = |resources: &PodResources| page.guest.shape.requests(resources);
         let held =
             Held { allocated: requests(&page.entry.allocation.allocated), actual: requests(&page.actual) };
+        self.burstable -= self.counted_burstable(uid);
         self.ledger.hold(uid, held);
+        self.burstable += self.counted_burstable(uid);
+    }
+
+    /// What a pod counts for among the Burstable ones.
+    fn counted_burstable(&self, uid: &str) -> i64 {
+        let page = self.pods.get(uid).filter(|page| page.guest.shape.qos == QosClass::Burstable);
+        page.and_then(|_| self.ledger.held(uid)).map_or(0, |held| held.allocated.cpu)
     }
 
     fn queue(&mut self, uid: &str) {
@@ -251,6 +328,11 @@ impl Book {
             self.waiting.remove(&waiting);
         }
     }
+}
+
+/// What is said to a pod that wants more cpus for itself than are left.
+fn too_few(why: TooFew) -> Verdict {
+    Verdict::Deferred(Deferral::Other { reason: "OutOfcpu".to_owned(), message: why.to_string() })
 }
 
 /// A pod's place in the queue, if it waits for room.

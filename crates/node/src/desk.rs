@@ -9,10 +9,11 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 use plumb_resize::pod::PodResources;
 use plumb_store::{Event, Ticket};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use crate::Clock;
 use crate::book::{Answer, Book, Guest, Turned};
+use crate::cpus::CpuSet;
 use crate::journal::{Entry, Journal, JournalError};
 use crate::worker::Message;
 
@@ -41,6 +42,8 @@ impl Trigger {
 /// Where pods ask for room.
 pub(crate) struct Desk {
     pages: Mutex<Pages>,
+    /// What the Burstable pods are promised of cpu together, once all pods are known.
+    burstable: watch::Sender<Option<i64>>,
     journal: Journal,
     clock: Clock,
 }
@@ -51,6 +54,8 @@ struct Pages {
     unwritten: BTreeSet<String>,
     /// Who is told when there is a new answer without a question.
     waiting: BTreeMap<String, mpsc::UnboundedSender<Message>>,
+    /// The cpus that pods share, as they were told.
+    shared: Option<Arc<CpuSet>>,
 }
 
 impl Pages {
@@ -68,8 +73,39 @@ impl Pages {
 
 impl Desk {
     pub(crate) fn new(book: Book, journal: Journal, clock: Clock) -> Self {
-        let pages = Pages { book, unwritten: BTreeSet::new(), waiting: BTreeMap::new() };
-        Self { pages: Mutex::new(pages), journal, clock }
+        let shared = book.shared_cpus().map(Arc::new);
+        let pages = Pages { book, unwritten: BTreeSet::new(), waiting: BTreeMap::new(), shared };
+        Self { pages: Mutex::new(pages), burstable: watch::Sender::new(None), journal, clock }
+    }
+
+    /// The cpus of those who have none for themselves; none where the kernel decides who runs on which.
+    pub(crate) fn shared_cpus(&self) -> Option<Arc<CpuSet>> {
+        self.pages.lock().shared.clone()
+    }
+
+    /// Follows what the Burstable pods are promised of cpu together, from when all pods are known.
+    pub(crate) fn burstable_cpu(&self) -> watch::Receiver<Option<i64>> {
+        self.burstable.subscribe()
+    }
+
+    /// Notes that all pods of the node are known.
+    pub(crate) fn all_are_known(&self) {
+        self.burstable.send_replace(Some(self.pages.lock().book.burstable_cpu()));
+    }
+
+    /// Tells what a change in the book means for all pods.
+    fn tell_all(&self, pages: &mut Pages) {
+        let sum = pages.book.burstable_cpu();
+        self.burstable.send_if_modified(|told| told.is_some() && told.replace(sum) != Some(sum));
+        let shared = pages.book.shared_cpus();
+        if shared.as_ref() == pages.shared.as_deref() {
+            return;
+        }
+        pages.shared = shared.map(Arc::new);
+        for tell in pages.waiting.values() {
+            // A worker that has ended runs nowhere.
+            let _ = tell.send(Message::Happened);
+        }
     }
 
     /// Who is told of answers that come without a question.
@@ -82,7 +118,10 @@ impl Desk {
         let (entry, ticket) = {
             let mut pages = self.pages.lock();
             match pages.book.admit(uid, guest) {
-                Ok(entry) => (entry, pages.write(&self.journal, uid)),
+                Ok(entry) => {
+                    self.tell_all(&mut pages);
+                    (entry, pages.write(&self.journal, uid))
+                }
                 Err(turned) => return Ok(Err(turned)),
             }
         };
@@ -94,13 +133,17 @@ impl Desk {
             let mut pages = self.pages.lock();
             pages.unwritten.remove(uid);
             pages.book.release(uid);
+            self.tell_all(&mut pages);
         }
         written.map(|()| Ok(entry))
     }
 
-    /// Takes a pod in that ran here before, at what it was promised then.
-    pub(crate) fn readmit(&self, uid: &str, guest: Guest, entry: Entry) {
-        self.pages.lock().book.readmit(uid, guest, entry);
+    /// Takes a pod in that ran here before, at what it was promised then; answers what is kept of it.
+    pub(crate) fn readmit(&self, uid: &str, guest: Guest, entry: Entry) -> Entry {
+        let mut pages = self.pages.lock();
+        let entry = pages.book.readmit(uid, guest, entry);
+        self.tell_all(&mut pages);
+        entry
     }
 
     /// Has the journal keep what is in the book of a pod, after it was made anew.
@@ -121,6 +164,7 @@ impl Desk {
             let mut pages = self.pages.lock();
             let before = pages.book.entry(uid).cloned();
             let Some(answer) = pages.book.ask(uid, desired, generation, now) else { return Ok(None) };
+            self.tell_all(&mut pages);
             let news = before.as_ref() != Some(&answer.entry) || pages.unwritten.contains(uid);
             let ticket = if news { pages.write(&self.journal, uid)? } else { None };
             (answer, ticket)
@@ -146,7 +190,15 @@ impl Desk {
 
     /// Notes what is in force for a pod, and answers those who waited for what that frees.
     pub(crate) async fn report(&self, uid: &str, actual: PodResources) {
-        if self.pages.lock().book.report(uid, actual) {
+        let freed = {
+            let mut pages = self.pages.lock();
+            let freed = pages.book.report(uid, actual);
+            if freed {
+                self.tell_all(&mut pages);
+            }
+            freed
+        };
+        if freed {
             self.room_was_freed(Trigger::PodResized).await;
         }
     }
@@ -157,7 +209,9 @@ impl Desk {
             let mut pages = self.pages.lock();
             pages.waiting.remove(uid);
             pages.unwritten.remove(uid);
-            pages.book.release(uid)
+            let held = pages.book.release(uid);
+            self.tell_all(&mut pages);
+            held
         };
         if let Err(error) = self.journal.forget(uid).await {
             // It is forgotten at the next start: no pod goes by that uid any more.
@@ -174,6 +228,7 @@ impl Desk {
         let answers: Vec<_> = {
             let mut pages = self.pages.lock();
             let answers = pages.book.retry(now);
+            self.tell_all(&mut pages);
             answers
                 .into_iter()
                 .map(|(uid, answer)| {

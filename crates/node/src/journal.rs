@@ -16,6 +16,7 @@ use plumb_store::{Event, Key, KeyError, OpenError, Options, Prefix, Store, Ticke
 use serde::{Deserialize, Serialize};
 
 use crate::book::Guest;
+use crate::cpus::Given;
 
 /// What is kept of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +34,9 @@ pub struct Entry {
     /// Containers that were stopped for a resize and are to be started again, whatever their exit says.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarting: Vec<String>,
+    /// The cpus that its containers have for themselves, by name.
+    #[serde(default, skip_serializing_if = "Given::is_empty")]
+    pub cpus: Given,
 }
 
 impl Entry {
@@ -44,6 +48,7 @@ impl Entry {
             allocation: Allocation::new(promised, guest.generation),
             since: None,
             restarting: Vec::new(),
+            cpus: Given::new(),
         }
     }
 }

@@ -11,6 +11,7 @@
 
 mod agent;
 pub mod book;
+pub mod cpus;
 mod desk;
 pub(crate) mod downward;
 pub mod env;

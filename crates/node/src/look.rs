@@ -6,8 +6,8 @@ use plumb_resize::plan::InForce;
 use plumb_resize::pod::{PodCgroup, PodShape};
 use plumb_resize::resource::{Requirements, Resource};
 use plumb_runtime::types::{
-    Container, ContainerFilter, ContainerId, ContainerState, ContainerStatus, SandboxFilter, SandboxId,
-    SandboxState,
+    Container, ContainerFilter, ContainerId, ContainerState, ContainerStatus, Resources, SandboxFilter,
+    SandboxId, SandboxState,
 };
 use plumb_runtime::{Error, Runtime};
 
@@ -37,6 +37,8 @@ pub(crate) struct Looked {
     pub(crate) seen: Seen,
     /// What is in force for its own cgroup, if it has one.
     pub(crate) pod: Option<PodCgroup>,
+    /// The cpus that its containers may run on, by position, as the kernel spells them.
+    pub(crate) cpus: Vec<Option<String>>,
     /// Sandboxes before the newest, of which nothing is needed any more.
     pub(crate) old_sandboxes: Vec<SandboxId>,
 }
@@ -71,13 +73,16 @@ pub(crate) async fn look(
             newest.entry(container.meta.name.clone()).or_default().push(container);
         }
     }
+    looked.cpus = vec![None; shape.containers.len()];
     for (position, part) in shape.containers.iter().enumerate() {
+        let mut is_newest = true;
         let mut runs = newest.remove(&part.name).unwrap_or_default();
         runs.sort_by_key(|container| std::cmp::Reverse(container.meta.attempt));
         let mut runs = runs.into_iter();
         let mut slots =
             [looked.seen.containers.get_mut(position), looked.seen.previous.get_mut(position)].into_iter();
         while let (Some(slot), Some(container)) = (slots.next().flatten(), runs.next()) {
+            let newest = std::mem::take(&mut is_newest);
             if let Some(ended) = has_ended(before, &container.id) {
                 *slot = Some(ended.clone());
                 continue;
@@ -88,6 +93,10 @@ pub(crate) async fn look(
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(error),
             };
+            if let Some(cpus) = looked.cpus.get_mut(position).filter(|_| newest) {
+                *cpus =
+                    status.resources.as_ref().and_then(Resources::linux).and_then(|r| r.cpuset_cpus.clone());
+            }
             let base = || base(shape, position, &status, promised);
             let base = written.containers.get(&container.id).copied().unwrap_or_else(base);
             *slot = Some(seen(status, base));
@@ -154,7 +163,7 @@ fn seen(status: ContainerStatus, base: Requirements) -> ContainerSeen {
         ContainerState::Exited => lost(&status.reason),
         ContainerState::Unknown => lost("ContainerStatusUnknown"),
     };
-    let read = status.resources.as_ref().and_then(plumb_runtime::types::Resources::linux);
+    let read = status.resources.as_ref().and_then(Resources::linux);
     let in_force = match &state {
         State::Exited { .. } => None,
         _ => Some(read.map_or(base, |read| container_in_force(read, &base))),

@@ -12,6 +12,7 @@ mod act;
 mod bury;
 mod count;
 mod hold;
+mod pin;
 mod report;
 mod resize;
 mod stop;
@@ -346,6 +347,9 @@ impl Worker {
         if self.ends.is_some() && !self.runs() && self.stopping.is_empty() {
             return self.bury().await;
         }
+        if self.pin().await? {
+            return Ok(Turn::Again);
+        }
         let wake = self.wake(decision.wake);
         if self.may_be_resized() {
             return self.resize(steps, in_force, wake).await;
@@ -402,6 +406,8 @@ impl Worker {
         let Self { node, uid, guest, looked, written, .. } = self;
         let looked = look(&*node.runtime, uid, &guest.shape, &looked.seen, written, &promised, pod).await;
         self.looked = looked.map_err(|error| format!("looking at the containers: {error}"))?;
+        let seen = &self.looked.seen;
+        self.written.containers.retain(|id, _| seen.containers.iter().flatten().any(|seen| seen.id == *id));
         self.fresh = true;
         Ok(())
     }

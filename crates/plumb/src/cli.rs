@@ -8,6 +8,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use plumb_node::cpus::CpuSet;
 use plumb_resize::Quantity;
 use plumb_resize::rules::{Dialect, Gates};
 use plumb_runtime::fault::Call;
@@ -125,7 +126,7 @@ pub(crate) struct Up {
     #[arg(long, value_enum, default_value = "auto", value_name = "RUNTIME")]
     pub(crate) runtime: RuntimeKind,
     /// How many nodes there are. More than one are possible with the virtual runtime.
-    #[arg(long, default_value = "1", value_name = "N")]
+    #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
     /// What the node is called; several are called NAME-0, NAME-1 and so on.
     #[arg(long, default_value = "plumb", value_name = "NAME")]
@@ -139,6 +140,14 @@ pub(crate) struct Up {
     /// What of a node is not for pods, such as `cpu=200m,memory=512Mi`.
     #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
     pub(crate) system_reserved: Reserved,
+    /// Who decides on which cpus containers run: the kernel (`none`), or the node for containers of Guaranteed pods
+    /// that ask for whole cpus (`static`). What is reserved is not given away; `static` needs something to be.
+    #[arg(long, value_enum, default_value = "none", value_name = "POLICY")]
+    pub(crate) cpu_manager_policy: CpuPolicy,
+    /// The cpus of a node that are not for pods, such as 0-1, in the place of the cpu of --system-reserved.
+    /// [default: as many as --system-reserved says, the first ones]
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) reserved_cpus: Option<CpuSet>,
     /// How many pods a node takes.
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,
@@ -148,6 +157,37 @@ pub(crate) struct Up {
     /// Kill this process at the nth call of this name to the container runtime: for tests of what outlives it.
     #[arg(long, hide = true, value_name = "CALL:N")]
     pub(crate) die_at: Option<DieAt>,
+}
+
+/// Who decides on which cpus containers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CpuPolicy {
+    /// The kernel.
+    None,
+    /// The node, for containers of Guaranteed pods that ask for whole cpus.
+    Static,
+}
+
+impl Up {
+    /// What is wrong with flags that are right each by itself.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        if !self.components.contains(&Component::Node) {
+            return None;
+        }
+        if self.nodes > 1 && self.runtime.chosen() != RuntimeKind::Virtual {
+            return Some("several nodes on one machine (--nodes) need --runtime virtual");
+        }
+        let reserved = match &self.reserved_cpus {
+            Some(cpus) => !cpus.is_empty(),
+            None => self.system_reserved.cpu().saturating_milli() > 0,
+        };
+        if self.cpu_manager_policy == CpuPolicy::Static && !reserved {
+            return Some(
+                "--cpu-manager-policy static needs cpus that are not given away: --reserved-cpus or a cpu in --system-reserved",
+            );
+        }
+        None
+    }
 }
 
 /// At which call to the container runtime to die.
@@ -174,6 +214,13 @@ impl FromStr for DieAt {
 /// Amounts by resource, as a flag spells them: `cpu=200m,memory=512Mi`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Reserved(pub(crate) BTreeMap<String, Quantity>);
+
+impl Reserved {
+    /// What is reserved of cpu.
+    pub(crate) fn cpu(&self) -> Quantity {
+        self.0.get("cpu").copied().unwrap_or_default()
+    }
+}
 
 impl FromStr for Reserved {
     type Err = String;
@@ -210,6 +257,17 @@ pub(crate) enum RuntimeKind {
     Builtin,
     /// No processes: what pods use follows a model in their annotations.
     Virtual,
+}
+
+impl RuntimeKind {
+    /// The same, with what `auto` stands for on this machine.
+    pub(crate) fn chosen(self) -> Self {
+        match self {
+            Self::Auto if crate::nodes::may_run_containers() => Self::Builtin,
+            Self::Auto => Self::Virtual,
+            chosen => chosen,
+        }
+    }
 }
 
 /// What to copy where.

@@ -8,7 +8,8 @@ mod nodes;
 mod up;
 mod usage;
 
-use clap::Parser as _;
+use clap::error::ErrorKind;
+use clap::{CommandFactory as _, Parser as _};
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
@@ -29,6 +30,11 @@ fn main() -> ExitCode {
         return plumb_runtime::load::main(arguments);
     }
     let cli = Cli::parse();
+    if let Command::Up(up) = &cli.command
+        && let Some(why) = up.conflict()
+    {
+        Cli::command().error(ErrorKind::ArgumentConflict, why).exit();
+    }
     tracing_subscriber::fmt()
         .with_env_filter(
             tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| cli.log.clone().into()),

@@ -15,23 +15,25 @@ use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
 use plumb_apiserver::pki::{NODE_CLIENT_USER, Pki};
 use plumb_apiserver::serve::{self, Listener, Peer, Shutdown};
+use plumb_node::cpus::{CpuSet, Cpus};
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::metrics::Metrics;
 use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
 use plumb_node::specify::{Place, resolv_conf};
 use plumb_node::usage::{Usage, UsageConfig};
 use plumb_node::{Agent, Clock};
+use plumb_resize::Quantity;
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::builtin::{self, Builtin, shim_of_this_program};
-use plumb_runtime::cgroup::Layout;
+use plumb_runtime::cgroup::{Controller, Layout};
 use plumb_runtime::fault::{Asked, Fault, Faults, Faulty, Harm};
 use plumb_runtime::image::Load;
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cli::{DieAt, RuntimeKind, Up};
+use crate::cli::{CpuPolicy, DieAt, RuntimeKind, Up};
 use crate::usage::Measurements;
 
 /// How often the machine is looked at for what it runs short of.
@@ -65,15 +67,8 @@ pub(crate) async fn start(
     rules: &Rules,
     around: Around<'_>,
 ) -> anyhow::Result<Nodes> {
-    let kind = match args.runtime {
-        RuntimeKind::Auto if may_run_containers() => RuntimeKind::Builtin,
-        RuntimeKind::Auto => RuntimeKind::Virtual,
-        chosen => chosen,
-    };
+    let kind = args.runtime.chosen();
     let is_virtual = kind == RuntimeKind::Virtual;
-    if args.nodes > 1 && !is_virtual {
-        bail!("several nodes on one machine need --runtime virtual");
-    }
     let data = std::path::absolute(&args.data_dir).context("finding the data directory")?;
     let machine = Machine::read(Path::new("/")).and_then(|machine| machine.with_disk_of(&data));
     let machine = Arc::new(machine.context("finding out about this machine")?);
@@ -92,6 +87,10 @@ pub(crate) async fn start(
         log_root: data.join("logs"),
         cluster_dns: None,
         machine_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+    };
+    let cpus = match args.cpu_manager_policy {
+        CpuPolicy::None => None,
+        CpuPolicy::Static => Some(cpus_of(args, &machine, is_virtual)?),
     };
     let mut agents = Vec::new();
     let mut measured = HashMap::new();
@@ -131,6 +130,7 @@ pub(crate) async fn start(
             damage: damage.take(),
             rules: rules.clone(),
             facts: NodeFacts::default(),
+            cpus: cpus.clone(),
             api_server: Some((api.ip().to_string(), api.port())),
             reachable: !is_virtual,
             volumes: (!is_virtual).then(|| data.join("volumes")),
@@ -176,10 +176,45 @@ fn setup(args: &Up, index: u16) -> Setup {
     setup.capacity = given.map(|(resource, amount)| (resource.to_owned(), amount.into())).collect();
     let reserved = args.system_reserved.0.iter();
     setup.reserved = reserved.map(|(resource, amount)| (resource.clone(), (*amount).into())).collect();
+    if let Some(cpus) = &args.reserved_cpus {
+        let count = Quantity::from_units(i64::try_from(cpus.len()).unwrap_or(i64::MAX));
+        setup.reserved.insert("cpu".to_owned(), count.into());
+    }
     setup.max_pods = args.max_pods;
     setup.addresses = vec![IpAddr::V4(Ipv4Addr::LOCALHOST)];
     AGENT_VERSION.clone_into(&mut setup.agent_version);
     setup
+}
+
+/// The cpus that a node gives to pods that want some for themselves: those of the machine, or as many as a node of
+/// virtual pods says it has.
+fn cpus_of(args: &Up, machine: &Machine, is_virtual: bool) -> anyhow::Result<Cpus> {
+    let all: CpuSet = if is_virtual {
+        let count = args.node_cpu.map(|cpu| cpu.saturating_milli() / 1000);
+        (0..count.and_then(|count| u32::try_from(count).ok()).unwrap_or(machine.cpus)).collect()
+    } else {
+        if !Layout::detect().is_ok_and(|layout| layout.has(Controller::Cpuset)) {
+            bail!(
+                "--cpu-manager-policy static needs the cgroup controller cpuset, which this machine has not"
+            );
+        }
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+        online
+            .context("finding the cpus of this machine")?
+            .parse()
+            .context("finding the cpus of this machine")?
+    };
+    let reserved = match &args.reserved_cpus {
+        Some(cpus) if !cpus.without(&all).is_empty() => {
+            bail!("--reserved-cpus {cpus}: the node has the cpus {all}");
+        }
+        Some(cpus) => cpus.clone(),
+        None => {
+            let count = args.system_reserved.cpu().saturating_milli().unsigned_abs().div_ceil(1000);
+            all.first(usize::try_from(count).unwrap_or(usize::MAX))
+        }
+    };
+    Ok(Cpus::new(all, reserved))
 }
 
 fn look_at_machine(data: &Path) -> NodeHealth {
@@ -199,7 +234,7 @@ async fn watch_machine(data: PathBuf, tell: watch::Sender<NodeHealth>) {
 }
 
 /// Whether this user may create cgroups, and what else containers need.
-fn may_run_containers() -> bool {
+pub(crate) fn may_run_containers() -> bool {
     nix::unistd::geteuid().is_root() && Layout::detect().is_ok()
 }
 

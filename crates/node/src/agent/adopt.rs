@@ -67,6 +67,7 @@ impl Agent {
         for uid in std::mem::take(&mut self.entries).into_keys().filter(|uid| !uids.contains(uid)) {
             self.node.desk.release(&uid, crate::desk::Trigger::PodsRemoved).await;
         }
+        self.node.desk.all_are_known();
         self.listed = true;
     }
 
@@ -108,8 +109,8 @@ impl Agent {
             Some(entry) => entry.clone(),
             None => self.rebuild(&pod, &uid, &guest).await,
         };
-        self.node.desk.readmit(&uid, guest, entry.clone());
-        if kept.is_none()
+        let entry = self.node.desk.readmit(&uid, guest, entry);
+        if kept != Some(&entry)
             && let Err(error) = self.node.desk.write(&uid).await
         {
             tracing::error!(uid, error = error_chain(&error), "a promise that was made anew is not kept");

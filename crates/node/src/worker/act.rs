@@ -179,6 +179,7 @@ impl Worker {
         let score =
             specify::oom_score_adj(&self.pod, &self.guest.shape, allocated, position, self.node.memory);
         resources.oom_score_adj = Some(score);
+        resources.cpuset_cpus = self.cpus(position).map(|cpus| cpus.to_string());
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
         let text = |error: ConfigError| error_chain(&error);
         let env = environment(&self.node.objects, &self.pod, container, &facts).await.map_err(text)?;

@@ -274,7 +274,7 @@ impl Worker {
         Ok(waits)
     }
 
-    async fn update(&self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
+    pub(super) async fn update(&self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
         let begun = Instant::now();
         let updated = self.node.runtime.update_container_resources(id, &Resources::Linux(to)).await;
         self.node.metrics.operation("update_container", begun.elapsed(), updated.is_ok());

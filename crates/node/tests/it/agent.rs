@@ -1,5 +1,6 @@
 //! The agent at work on virtual pods: what comes of wishes, failures and deaths.
 
+mod cpus;
 mod crashes;
 mod lives;
 mod resizes;

@@ -1,6 +1,7 @@
 //! Promises: who gets room, who waits, who is next.
 
 use plumb_node::book::{Book, Guest};
+use plumb_node::cpus::Cpus;
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::aggregate::Role;
 use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
@@ -65,6 +66,47 @@ fn a_shrink_frees_room_only_once_it_is_in_force() {
     assert_eq!((answers[0].0.as_str(), answers[0].1.outcome), ("b", Outcome::Started));
     assert_eq!(answers[0].1.entry.since, None);
     assert_eq!(book.waiting().count(), 0);
+}
+
+#[test]
+fn cpus_that_a_pod_gives_up_are_free_for_others_only_once_that_is_in_force() {
+    let cpus = Cpus::new("0-3".parse().unwrap(), "0".parse().unwrap());
+    let mut book = node(8000).with_cpus(Some(cpus));
+    assert_eq!(book.admit("a", guest("a", 2000, 0)).unwrap().cpus["c"].to_string(), "1-2");
+    assert_eq!(book.admit("b", guest("b", 1000, 0)).unwrap().cpus["c"].to_string(), "3");
+    let answer = book.ask("b", cpu(2000), 2, 7).unwrap();
+    assert_eq!(answer.outcome, Outcome::Refused(Refusal::Deferred));
+    let answer = book.ask("a", cpu(1000), 2, 8).unwrap();
+    assert_eq!((answer.outcome, answer.entry.cpus["c"].to_string()), (Outcome::Started, "1".to_owned()));
+    assert_eq!(book.retry(9), []);
+    assert_eq!(book.shared_cpus().unwrap().to_string(), "0");
+    assert!(book.report("a", cpu(1000)));
+    let answers = book.retry(10);
+    assert_eq!(answers[0].1.entry.cpus["c"].to_string(), "2-3");
+    book.release("a");
+    assert_eq!(book.shared_cpus().unwrap().to_string(), "0-1");
+}
+
+#[test]
+fn the_burstable_pods_weigh_what_they_are_promised() {
+    let mut book = node(8000);
+    let burstable = |name: &str, milli: i64| {
+        let mut guest = guest(name, milli, 0);
+        guest.shape.qos = QosClass::Burstable;
+        guest
+    };
+    book.admit("a", burstable("a", 1000)).unwrap();
+    book.admit("b", burstable("b", 500)).unwrap();
+    book.admit("c", guest("c", 2000, 0)).unwrap();
+    assert_eq!(book.burstable_cpu(), 1500);
+    book.ask("b", cpu(300), 2, 7).unwrap();
+    assert_eq!(book.burstable_cpu(), 1300, "what is promised counts, not what is in force");
+    book.report("b", cpu(300));
+    book.release("a");
+    book.release("c");
+    assert_eq!(book.burstable_cpu(), 300);
+    book.release("b");
+    assert_eq!(book.burstable_cpu(), 0);
 }
 
 #[test]

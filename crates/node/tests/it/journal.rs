@@ -17,6 +17,7 @@ fn entry(name: &str) -> Entry {
         allocation: Allocation { pending: Some(pending), ..Allocation::new(resources, 2) },
         since: Some(1_700_000_000_000),
         restarting: vec!["c".into()],
+        cpus: [("c".to_owned(), "2-3".parse().unwrap())].into(),
     }
 }
 

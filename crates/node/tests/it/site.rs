@@ -9,6 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use plumb_node::cpus::Cpus;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::register::{Machine, NodeHealth, Setup};
 use plumb_node::specify::Place;
@@ -16,7 +17,7 @@ use plumb_node::{Agent, Config};
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Faults, Faulty};
-use plumb_runtime::types::{Dns, SandboxFilter};
+use plumb_runtime::types::{ContainerId, Dns, SandboxFilter};
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_store::Store;
 use serde_json::{Value, json};
@@ -34,6 +35,8 @@ pub(super) struct Site {
     store: Store,
     folder: tempfile::TempDir,
     agent: Option<JoinHandle<()>>,
+    /// Those to give to pods that want some for themselves.
+    pub(super) cpus: Option<Cpus>,
 }
 
 impl Site {
@@ -51,7 +54,7 @@ impl Site {
         let runtime: Arc<dyn Runtime> = Arc::new(Faulty::new(Arc::new(body), faults.clone()));
         let (store, _) = open_store(&folder.path().join("journal")).unwrap();
         let cluster = Cluster::start_under(rules.clone());
-        Self { cluster, faults, rules, runtime, store, folder, agent: None }
+        Self { cluster, faults, rules, runtime, store, folder, agent: None, cpus: None }
     }
 
     /// Has an agent take up what is there.
@@ -71,6 +74,7 @@ impl Site {
             damage,
             rules: self.rules.clone(),
             facts: NodeFacts::default(),
+            cpus: self.cpus.clone(),
             api_server: None,
             reachable: false,
             volumes: None,
@@ -168,6 +172,25 @@ impl Site {
             let mut events =
                 pods.watch(&WatchParams::default().fields(&fields), &version).await.unwrap().boxed();
             while !matches!(events.next().await.unwrap(), Ok(WatchEvent::Deleted(_))) {}
+        })
+        .await;
+    }
+
+    /// The cpus that the container `c` of a pod runs on.
+    pub(super) async fn cpus_of(&self, name: &str) -> String {
+        let pod = self.pods().get(name).await.unwrap();
+        let id = status(&pod).container_id.unwrap();
+        let id = ContainerId::from(id.split_once("://").unwrap().1);
+        let resources = self.runtime.container_status(&id).await.unwrap().resources.unwrap();
+        resources.linux().unwrap().cpuset_cpus.clone().unwrap_or_default()
+    }
+
+    /// Waits until they are these.
+    pub(super) async fn runs_on(&self, name: &str, cpus: &str) {
+        soon(async {
+            while self.cpus_of(name).await != cpus {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
         })
         .await;
     }

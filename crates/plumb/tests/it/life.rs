@@ -94,6 +94,26 @@ fn what_is_in_the_way_is_said() {
     drop(cluster);
 }
 
+#[test]
+fn flags_that_do_not_go_together_are_refused_before_anything_is_made() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let node = ["--components", "apiserver,node", "--runtime"];
+    let table: [(&[&str], &str); 4] = [
+        (&["builtin", "--nodes", "2"], "several nodes on one machine (--nodes) need --runtime virtual"),
+        (&["virtual", "--nodes", "0"], "0 is not in 1..="),
+        (&["virtual", "--cpu-manager-policy", "static"], "needs cpus that are not given away"),
+        (&["virtual", "--reserved-cpus", "2-1"], "\"2-1\" is not a list of cpus such as 0-2,7"),
+    ];
+    for (flags, expected) in table {
+        let mut command = up(&data);
+        command.args(node).args(flags);
+        let said = complaint(command);
+        assert!(said.contains(expected) && said.contains("--help"), "{flags:?}: {said}");
+        assert!(!data.exists(), "{flags:?}");
+    }
+}
+
 #[tokio::test]
 async fn a_copy_brings_everything_back() {
     let folder = tempfile::tempdir().unwrap();

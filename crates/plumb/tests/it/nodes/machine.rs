@@ -134,6 +134,7 @@ pub(super) fn condition(pod: &Pod, type_: &str) -> Option<String> {
 /// The groups of a pod: its own in each hierarchy, below which its containers' are.
 pub(super) struct Groups {
     cpu: PathBuf,
+    cpuset: PathBuf,
     memory: PathBuf,
 }
 
@@ -143,7 +144,7 @@ impl Groups {
         let find = |controller: &str| {
             Cgroups::find(controller, &name).unwrap_or_else(|| panic!("{name} has no group"))
         };
-        Self { cpu: find("cpu"), memory: find("memory") }
+        Self { cpu: find("cpu"), cpuset: find("cpuset"), memory: find("memory") }
     }
 
     /// The ids of the containers that have groups.
@@ -157,8 +158,24 @@ impl Groups {
 
     /// A figure of the pod (of no container), or of a container.
     pub(super) fn number(&self, container: &str, file: &str) -> Option<i64> {
-        let root = if file.starts_with("cpu.") { &self.cpu } else { &self.memory };
-        fs::read_to_string(root.join(container).join(file)).ok()?.trim().parse().ok()
+        self.text(container, file)?.parse().ok()
+    }
+
+    /// What a file of the pod, or of a container, says.
+    pub(super) fn text(&self, container: &str, file: &str) -> Option<String> {
+        let root = match file.split('.').next() {
+            Some("cpu") => &self.cpu,
+            Some("cpuset") => &self.cpuset,
+            _ => &self.memory,
+        };
+        let text = fs::read_to_string(root.join(container).join(file)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    /// A figure of the cpu group of a class, which is beside the one that the pod is in, or around it.
+    pub(super) fn of_class(&self, class: &str, file: &str) -> Option<i64> {
+        let all = self.cpu.ancestors().find(|folder| folder.join(class).is_dir())?;
+        fs::read_to_string(all.join(class).join(file)).ok()?.trim().parse().ok()
     }
 
     /// The first process of a container.
