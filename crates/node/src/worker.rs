@@ -363,10 +363,10 @@ impl Worker {
 
     /// What is yet to be done of what was promised.
     fn steps(&self, in_force: &InForce) -> Vec<Step> {
-        match self.may_be_resized() {
-            true => plan(&self.guest.shape, in_force, &self.entry.allocation.allocated),
-            false => Vec::new(),
+        if !self.may_be_resized() {
+            return Vec::new();
         }
+        plan(&self.guest.shape, in_force, &self.entry.allocation.allocated)
     }
 
     /// Asks the desk about the spec, if it has not answered it yet.

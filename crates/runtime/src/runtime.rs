@@ -46,12 +46,9 @@ pub trait Runtime: Send + Sync + 'static {
     /// The sandboxes that pass the filter.
     async fn list_sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<Sandbox>>;
 
-    /// Sets what the pod as a whole may use; what is `None` stays. Answers what is in force then, as read back.
-    async fn update_sandbox_resources(
-        &self,
-        id: &SandboxId,
-        resources: &LinuxResources,
-    ) -> Result<LinuxResources>;
+    /// Sets what the pod as a whole may use; what is `None` stays. What is in force then,
+    /// [`sandbox_status`](Self::sandbox_status) says.
+    async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()>;
 
     /// Sets what all pods of a class together may use; the Guaranteed ones have no group of their own, so for
     /// them it is all pods. A runtime that leaves this to somebody else does nothing.
@@ -77,9 +74,10 @@ pub trait Runtime: Send + Sync + 'static {
     /// The containers that pass the filter.
     async fn list_containers(&self, filter: &ContainerFilter) -> Result<Vec<Container>>;
 
-    /// Changes the resources of a container that is made or runs; what is `None` stays. Answers what is in force
-    /// then, as read back. One that has ended is [`Error::FailedPrecondition`].
-    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<Resources>;
+    /// Changes the resources of a container that is made or runs; what is `None` stays. What is in force
+    /// then, [`container_status`](Self::container_status) says. One that has ended is
+    /// [`Error::FailedPrecondition`].
+    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()>;
 
     /// Closes a container's log and opens it again by its name, after somebody has moved it.
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<()>;

@@ -83,10 +83,8 @@ impl Worker {
             return;
         };
         // What was kept back once is not kept back for longer.
-        let at = match about_to_change {
-            true => kept_back.unwrap_or_else(|| Instant::now() + MOMENT),
-            false => Instant::now(),
-        };
+        let moment = if about_to_change { MOMENT } else { Duration::ZERO };
+        let at = kept_back.unwrap_or_else(|| Instant::now() + moment);
         let taken = Arc::new(AtomicBool::new(!about_to_change));
         let (client, pod, answer) = (self.node.client.clone(), self.pod.clone(), self.tell.clone());
         let claim = about_to_change.then(|| taken.clone());

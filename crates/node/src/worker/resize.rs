@@ -278,7 +278,7 @@ impl Worker {
         let begun = Instant::now();
         let updated = self.node.runtime.update_container_resources(id, &Resources::Linux(to)).await;
         self.node.metrics.operation("update_container", begun.elapsed(), updated.is_ok());
-        updated.map(|_| ())
+        updated
     }
 
     /// Asks the kernel for memory back; what comes of it is seen at the next look.

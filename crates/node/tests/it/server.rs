@@ -63,14 +63,14 @@ pass! {
     remove_sandbox(id: &SandboxId) -> ();
     sandbox_status(id: &SandboxId) -> SandboxStatus;
     list_sandboxes(filter: &SandboxFilter) -> Vec<Sandbox>;
-    update_sandbox_resources(id: &SandboxId, resources: &LinuxResources) -> LinuxResources;
+    update_sandbox_resources(id: &SandboxId, resources: &LinuxResources) -> ();
     update_class_resources(class: QosClass, resources: &LinuxResources) -> ();
     create_container(sandbox: &SandboxId, config: ContainerConfig) -> ContainerId;
     start_container(id: &ContainerId) -> ();
     stop_container(id: &ContainerId, grace: Duration) -> ();
     remove_container(id: &ContainerId) -> ();
     list_containers(filter: &ContainerFilter) -> Vec<Container>;
-    update_container_resources(id: &ContainerId, resources: &Resources) -> Resources;
+    update_container_resources(id: &ContainerId, resources: &Resources) -> ();
     reopen_container_log(id: &ContainerId) -> ();
     exec_sync(id: &ContainerId, command: &[String], timeout: Option<Duration>) -> ExecOutput;
     container_stats(id: &ContainerId) -> ContainerStats;

@@ -136,14 +136,9 @@ impl Runtime for Builtin {
         Ok(entries.iter().map(|entry| entry.sandbox()).filter(|sandbox| filter.admits(sandbox)).collect())
     }
 
-    async fn update_sandbox_resources(
-        &self,
-        id: &SandboxId,
-        resources: &LinuxResources,
-    ) -> Result<LinuxResources> {
+    async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
         let entry = self.sandbox(id)?;
-        self.state.set(&entry.guard, resources).await?;
-        Ok(entry.group.read()?)
+        self.state.set(&entry.guard, resources).await
     }
 
     async fn update_class_resources(&self, class: QosClass, resources: &LinuxResources) -> Result<()> {
@@ -212,7 +207,7 @@ impl Runtime for Builtin {
         Ok(entries.iter().map(|entry| entry.container()).filter(|found| filter.admits(found)).collect())
     }
 
-    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<Resources> {
+    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
         let entry = self.container(id)?;
         let resources = linux(resources)?;
         let (ended, running) = {
@@ -223,11 +218,9 @@ impl Runtime for Builtin {
             return Err(Error::FailedPrecondition(format!("container {id} has ended")));
         }
         if running {
-            self.state.set(&entry.guard, resources).await?;
-        } else {
-            entry.group.set(resources)?;
+            return self.state.set(&entry.guard, resources).await;
         }
-        Ok(Resources::Linux(entry.group.read()?))
+        Ok(entry.group.set(resources)?)
     }
 
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {

@@ -104,11 +104,7 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
         self.through(Call::ListSandboxes, "", self.inner.list_sandboxes(filter)).await
     }
 
-    async fn update_sandbox_resources(
-        &self,
-        id: &SandboxId,
-        resources: &LinuxResources,
-    ) -> Result<LinuxResources> {
+    async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
         let act = self.inner.update_sandbox_resources(id, resources);
         self.through(Call::UpdateSandboxResources, id.as_str(), act).await
     }
@@ -143,7 +139,7 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
         self.through(Call::ListContainers, "", self.inner.list_containers(filter)).await
     }
 
-    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<Resources> {
+    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
         let act = self.inner.update_container_resources(id, resources);
         self.through(Call::UpdateContainerResources, id.as_str(), act).await
     }

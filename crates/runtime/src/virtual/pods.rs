@@ -226,8 +226,8 @@ impl Pods {
     }
 
     /// Sets what a container may use.
-    pub(super) fn update(self: &Arc<Self>, id: &ContainerId, to: &LinuxResources) -> Result<LinuxResources> {
-        let now = {
+    pub(super) fn update(self: &Arc<Self>, id: &ContainerId, to: &LinuxResources) -> Result<()> {
+        {
             let mut all = self.all.lock();
             let container = all.containers.get_mut(id).ok_or_else(|| Error::no_container(id.as_str()))?;
             if matches!(container.life, VirtualLife::Exited { .. }) {
@@ -244,10 +244,9 @@ impl Pods {
             }
             container.count();
             merge(&mut container.resources, to);
-            container.resources.clone()
-        };
+        }
         self.expect_end(id);
-        Ok(now)
+        Ok(())
     }
 
     /// Ends a container, if it runs.

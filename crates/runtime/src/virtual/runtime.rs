@@ -179,15 +179,11 @@ impl Runtime for Virtual {
         Ok(sandboxes.filter(|sandbox| filter.admits(sandbox)).collect())
     }
 
-    async fn update_sandbox_resources(
-        &self,
-        id: &SandboxId,
-        resources: &LinuxResources,
-    ) -> Result<LinuxResources> {
+    async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
         let mut all = self.pods.all.lock();
         let sandbox = all.sandboxes.get_mut(id).ok_or_else(|| Error::no_sandbox(id.as_str()))?;
         merge(&mut sandbox.resources, resources);
-        Ok(sandbox.resources.clone())
+        Ok(())
     }
 
     async fn update_class_resources(&self, _class: QosClass, _resources: &LinuxResources) -> Result<()> {
@@ -284,11 +280,11 @@ impl Runtime for Virtual {
         Ok(containers.filter(|container| filter.admits(container)).collect())
     }
 
-    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<Resources> {
+    async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
         let Some(resources) = resources.linux() else {
             return Err(Error::InvalidArgument("this runtime has no Windows containers".to_owned()));
         };
-        self.pods.update(id, resources).map(Resources::Linux)
+        self.pods.update(id, resources)
     }
 
     async fn reopen_container_log(&self, _id: &ContainerId) -> Result<()> {

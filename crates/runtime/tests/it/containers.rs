@@ -174,13 +174,13 @@ async fn resources_change_while_it_runs() {
         memory_limit: Some(128 << 20),
         ..LinuxResources::default()
     };
-    let answer = node.runtime.update_container_resources(&id, &more.clone().into()).await.unwrap();
-    let answer = answer.linux().unwrap();
+    node.runtime.update_container_resources(&id, &more.clone().into()).await.unwrap();
+    let after = node.runtime.container_status(&id).await.unwrap();
+    let read = after.resources.as_ref().unwrap().linux().unwrap();
     assert_eq!(
-        (answer.cpu_shares, answer.cpu_quota, answer.memory_limit),
+        (read.cpu_shares, read.cpu_quota, read.memory_limit),
         (Some(512), Some(50_000), Some(128 << 20))
     );
-    let after = node.runtime.container_status(&id).await.unwrap();
     assert_eq!((after.pid, after.started_at), (before.pid, before.started_at));
     // The container itself sees it as well.
     let script = "cat /sys/fs/cgroup/memory/memory.limit_in_bytes || cat /sys/fs/cgroup/memory.max";
@@ -191,9 +191,9 @@ async fn resources_change_while_it_runs() {
     // The pod as a whole.
     let pod =
         LinuxResources { cpu_shares: Some(700), memory_limit: Some(256 << 20), ..LinuxResources::default() };
-    let answer = node.runtime.update_sandbox_resources(&sandbox, &pod).await.unwrap();
-    assert_eq!((answer.cpu_shares, answer.memory_limit), (Some(700), Some(256 << 20)));
-    assert_eq!(node.runtime.sandbox_status(&sandbox).await.unwrap().resources, Some(answer));
+    node.runtime.update_sandbox_resources(&sandbox, &pod).await.unwrap();
+    let read = node.runtime.sandbox_status(&sandbox).await.unwrap().resources.unwrap();
+    assert_eq!((read.cpu_shares, read.memory_limit), (Some(700), Some(256 << 20)));
 
     let stats = node.runtime.container_stats(&id).await.unwrap();
     assert!(stats.memory.usage > 0 && stats.memory.available.unwrap() > 0 && stats.cpu.usage_nanos > 0);
