@@ -15,7 +15,7 @@ use crate::status::{PENDING, ResizeWord, condition};
 /// What a pod that waits for a node asks for: its spec, and nothing else.
 pub fn requested(pod: &Pod) -> Result<ResourceList, BadQuantity> {
     let Some(spec) = &pod.spec else { return Ok(ResourceList::default()) };
-    total_requests(spec, None, Counting::SPEC_ONLY, true)
+    total_requests(spec, None, Counting::SPEC_ONLY, true, None)
 }
 
 /// What a pod counts for on its node: per container the larger of what is desired, allocated and actual.
@@ -24,7 +24,19 @@ pub fn requested(pod: &Pod) -> Result<ResourceList, BadQuantity> {
 /// accepted resize is being carried out (it is allocated by then). A pod that has ended counts for nothing.
 pub fn on_node(pod: &Pod, rules: &Rules) -> Result<ResourceList, BadQuantity> {
     let Some(spec) = counted_spec(pod) else { return Ok(ResourceList::default()) };
-    total_requests(spec, pod.status.as_ref(), Counting::of(pod, rules), rules.resize_pod_level)
+    total_requests(spec, pod.status.as_ref(), Counting::of(pod, rules), rules.resize_pod_level, None)
+}
+
+/// The same where a container that asks for none of a resource counts as if it asked for this much: for whoever
+/// compares nodes, on which pods that ask for nothing are not free.
+pub fn on_node_at_least(
+    pod: &Pod,
+    rules: &Rules,
+    if_missing: &ResourceList,
+) -> Result<ResourceList, BadQuantity> {
+    let Some(spec) = counted_spec(pod) else { return Ok(ResourceList::default()) };
+    let (status, counting) = (pod.status.as_ref(), Counting::of(pod, rules));
+    total_requests(spec, status, counting, rules.resize_pod_level, Some(if_missing))
 }
 
 /// What a pod counts for in its namespace's quota.
@@ -44,7 +56,7 @@ pub fn in_quota(pod: &Pod, rules: &Rules) -> Result<QuotaUsage, BadQuantity> {
     let status = pod.status.as_ref();
     let counting = Counting { desired: !refused(pod), ..Counting::of(pod, rules) };
     Ok(QuotaUsage {
-        requests: total_requests(spec, status, counting, false)?,
+        requests: total_requests(spec, status, counting, false, None)?,
         limits: total_limits(spec, status, counting)?,
     })
 }
@@ -105,6 +117,7 @@ fn total_requests(
     status: Option<&PodStatus>,
     counting: Counting,
     pod_level_status: bool,
+    if_missing: Option<&ResourceList>,
 ) -> Result<ResourceList, BadQuantity> {
     let mut total = aggregate(
         containers(spec)
@@ -115,7 +128,13 @@ fn total_requests(
                 let allocated = status.and_then(|status| status.allocated_resources.as_ref());
                 let actual = status.and_then(|status| status.resources.as_ref());
                 let others = [allocated.map(|list| ResourceList::read(Some(list))), actual.map(requests_of)];
-                Ok((role, counting.larger(&desired, &transpose(others)?)))
+                let mut counted = counting.larger(&desired, &transpose(others)?);
+                for (name, amount) in if_missing.iter().flat_map(|list| list.iter()) {
+                    if counted.get(name).is_none() {
+                        counted.set(name, amount);
+                    }
+                }
+                Ok((role, counted))
             })
             .collect::<Result<Vec<_>, BadQuantity>>()?,
     );
