@@ -15,16 +15,19 @@ pub enum Gate {
     ExclusiveCpus,
     /// `InPlacePodVerticalScalingExclusiveMemory`: beside the static memory manager.
     ExclusiveMemory,
+    /// `InPlacePodVerticalScalingSchedulerPreemption`: pods of lower priority are evicted for a deferred resize.
+    SchedulerPreemption,
 }
 
 impl Gate {
     /// Every gate.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 6] = [
         Self::InPlacePodVerticalScaling,
         Self::InitContainers,
         Self::PodLevelResources,
         Self::ExclusiveCpus,
         Self::ExclusiveMemory,
+        Self::SchedulerPreemption,
     ];
 
     /// The name users give it.
@@ -35,6 +38,7 @@ impl Gate {
             Self::PodLevelResources => "InPlacePodLevelResourcesVerticalScaling",
             Self::ExclusiveCpus => "InPlacePodVerticalScalingExclusiveCPUs",
             Self::ExclusiveMemory => "InPlacePodVerticalScalingExclusiveMemory",
+            Self::SchedulerPreemption => "InPlacePodVerticalScalingSchedulerPreemption",
         }
     }
 
@@ -42,7 +46,7 @@ impl Gate {
     pub const fn default_on(self) -> bool {
         match self {
             Self::InPlacePodVerticalScaling | Self::InitContainers | Self::PodLevelResources => true,
-            Self::ExclusiveCpus | Self::ExclusiveMemory => false,
+            Self::ExclusiveCpus | Self::ExclusiveMemory | Self::SchedulerPreemption => false,
         }
     }
 
@@ -141,7 +145,8 @@ mod tests {
             "Nope=true".parse::<Gates>().unwrap_err().to_string(),
             "unknown feature gate \"Nope\": known are InPlacePodVerticalScaling, \
              InPlacePodVerticalScalingInitContainers, InPlacePodLevelResourcesVerticalScaling, \
-             InPlacePodVerticalScalingExclusiveCPUs, InPlacePodVerticalScalingExclusiveMemory"
+             InPlacePodVerticalScalingExclusiveCPUs, InPlacePodVerticalScalingExclusiveMemory, \
+             InPlacePodVerticalScalingSchedulerPreemption"
         );
         for bad in ["InPlacePodVerticalScaling", "InPlacePodVerticalScaling=maybe"] {
             assert_eq!(bad.parse::<Gates>(), Err(GateError::Malformed(bad.to_owned())));
