@@ -6,16 +6,17 @@
 //!      └──────────────────────── the API ◀────────────────────────────────┘
 //! ```
 //!
-//! A controller is a pure decision over what is there ([`accounts`], [`root_ca`], [`aggregation`], [`quota`]) and a thin loop
-//! ([`plumb_follow`]) that follows the API and does what was decided. It reaches the cluster only through
-//! [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers see by the eyes of one user, and each
-//! writes as its own, which the default roles know. What they do is idempotent: a lost race or a lost watch costs
-//! another look.
+//! A controller is a pure decision over what is there ([`accounts`], [`root_ca`], [`aggregation`], [`quota`],
+//! [`taints`]) and a thin loop ([`plumb_follow`]) that follows the API and does what was decided. It reaches the
+//! cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers see by the eyes of
+//! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a
+//! lost watch costs another look.
 
 pub mod accounts;
 pub mod aggregation;
 pub mod quota;
 pub mod root_ca;
+pub mod taints;
 
 use kube::Client;
 

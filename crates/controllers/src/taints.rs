@@ -1,0 +1,159 @@
+//! Taints that keep new pods off nodes, for as long as their conditions say that they should stay away.
+//!
+//! What a node says of itself (`Ready`, the pressures, `spec.unschedulable`) becomes a taint with the effect
+//! `NoSchedule`, which is what schedulers look at. Taints of anybody else are left alone.
+
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::Api;
+use kube::api::{Patch, PatchParams};
+use serde_json::json;
+use tokio::sync::mpsc;
+
+use crate::Clients;
+use plumb_follow::{Backoff, Known, follow, is_settled};
+
+/// The name of this controller's user.
+pub const NAME: &str = "node-controller";
+
+const EFFECT: &str = "NoSchedule";
+/// A node that takes no new pods because somebody said so.
+const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
+const NOT_READY: &str = "node.kubernetes.io/not-ready";
+
+/// Which condition in which state is which taint.
+const TAINTS: [(&str, &str, &str); 6] = [
+    ("Ready", "False", NOT_READY),
+    ("Ready", "Unknown", "node.kubernetes.io/unreachable"),
+    ("MemoryPressure", "True", "node.kubernetes.io/memory-pressure"),
+    ("DiskPressure", "True", "node.kubernetes.io/disk-pressure"),
+    ("PIDPressure", "True", "node.kubernetes.io/pid-pressure"),
+    ("NetworkUnavailable", "True", "node.kubernetes.io/network-unavailable"),
+];
+
+/// The taints that a node is to have, if it has others.
+pub fn decide(node: &Node) -> Option<Vec<Taint>> {
+    let spec = node.spec.clone().unwrap_or_default();
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
+    let state = |wanted: &str| {
+        let found = conditions.into_iter().flatten().find(|condition| condition.type_ == wanted);
+        found.map(|condition| condition.status.as_str())
+    };
+    let said = TAINTS.iter().filter(|(condition, status, _)| state(condition) == Some(*status));
+    let mut wanted: Vec<&str> = said.map(|(_, _, taint)| *taint).collect();
+    // Who has not said that it is ready is not.
+    if state("Ready").is_none() {
+        wanted.push(NOT_READY);
+    }
+    if spec.unschedulable == Some(true) {
+        wanted.push(UNSCHEDULABLE);
+    }
+    let is_ours = |taint: &Taint| {
+        let known = TAINTS.iter().any(|(_, _, key)| *key == taint.key) || taint.key == UNSCHEDULABLE;
+        known && taint.effect == EFFECT
+    };
+    let had = spec.taints.unwrap_or_default();
+    let (ours, mut taints): (Vec<Taint>, Vec<Taint>) = had.into_iter().partition(is_ours);
+    let as_wanted = ours.len() == wanted.len() && ours.iter().all(|taint| wanted.contains(&&*taint.key));
+    if as_wanted {
+        return None;
+    }
+    taints.extend(wanted.into_iter().map(|key| Taint {
+        key: key.to_owned(),
+        effect: EFFECT.to_owned(),
+        ..Taint::default()
+    }));
+    Some(taints)
+}
+
+/// Keeps the taints of nodes as they should be, until the future is dropped.
+pub async fn run(clients: Clients) {
+    let (tell, mut told) = mpsc::channel(64);
+    let following = follow(Api::<Node>::all(clients.watch.clone()), None, tell);
+    let work = async {
+        let api: Api<Node> = Api::all(clients.write.clone());
+        let mut nodes = Known::default();
+        let mut backoff = Backoff::default();
+        let mut failed = false;
+        loop {
+            let concerned = tokio::select! {
+                event = told.recv() => match event {
+                    Some(event) => nodes.take(event),
+                    None => return,
+                },
+                () = backoff.wait(), if failed => None,
+            };
+            let wrong: Vec<(&Node, Vec<Taint>)> = match &concerned {
+                Some(at) if !failed => nodes.get(at).and_then(judge).into_iter().collect(),
+                _ => nodes.iter().filter_map(|(_, node)| judge(node)).collect(),
+            };
+            failed = false;
+            for (node, taints) in wrong {
+                failed |= write(&api, node, taints).await.is_err();
+            }
+            if !failed {
+                backoff.reset();
+            }
+        }
+    };
+    tokio::join!(following, work);
+}
+
+fn judge(node: &Node) -> Option<(&Node, Vec<Taint>)> {
+    Some((node, decide(node)?))
+}
+
+/// Writes the taints of a node, if it still is the one that was looked at.
+async fn write(nodes: &Api<Node>, node: &Node, taints: Vec<Taint>) -> kube::Result<()> {
+    let metadata = json!({ "resourceVersion": node.metadata.resource_version });
+    let patch = json!({ "metadata": metadata, "spec": { "taints": taints } });
+    let name = node.metadata.name.as_deref().unwrap_or_default();
+    match nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+        Ok(_) => Ok(()),
+        // Whoever changed it is heard of.
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) if is_settled(&error) => Ok(()),
+        Err(error) => {
+            tracing::debug!(%error, node = name, "the taints of a node could not be written");
+            Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn node(conditions: &[(&str, &str)], taints: &[(&str, &str)], unschedulable: bool) -> Node {
+        let conditions: Vec<_> =
+            conditions.iter().map(|(type_, status)| json!({ "type": type_, "status": status })).collect();
+        let taints: Vec<_> =
+            taints.iter().map(|(key, effect)| json!({ "key": key, "effect": effect })).collect();
+        serde_json::from_value(json!({
+            "metadata": { "name": "n" },
+            "spec": { "taints": taints, "unschedulable": unschedulable },
+            "status": { "conditions": conditions },
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn conditions_become_taints_and_other_taints_stay() {
+        let keys = |node: &Node| decide(node).map(|all| all.into_iter().map(|t| t.key).collect::<Vec<_>>());
+        let ready = ("Ready", "True");
+        assert_eq!(keys(&node(&[], &[(NOT_READY, EFFECT)], false)), None);
+        assert_eq!(keys(&node(&[ready], &[(NOT_READY, EFFECT)], false)), Some(vec![]));
+        assert_eq!(keys(&node(&[ready], &[], false)), None);
+        let mine = ("example.com/mine", EFFECT);
+        assert_eq!(
+            keys(&node(&[("Ready", "Unknown"), ("MemoryPressure", "True")], &[mine], true)),
+            Some(vec![
+                "example.com/mine".to_owned(),
+                "node.kubernetes.io/unreachable".to_owned(),
+                "node.kubernetes.io/memory-pressure".to_owned(),
+                UNSCHEDULABLE.to_owned(),
+            ])
+        );
+        // The same key with another effect is somebody else's.
+        assert_eq!(keys(&node(&[ready], &[(NOT_READY, "NoExecute")], false)), None);
+    }
+}
