@@ -1,0 +1,50 @@
+//! Whom news help: of the pods for which no node would do, those are tried again that the news may help.
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+
+use super::Planner;
+use crate::cluster::{Cluster, Uid};
+use crate::facts::Pending;
+use crate::filter::{Questions, Situation};
+
+impl Planner {
+    /// Rouses whom the news may help.
+    pub(super) fn wake(&mut self, now: Timestamp) {
+        self.queue.rouse_old(now);
+        let news = std::mem::take(&mut self.cluster.news);
+        if news.nodes.is_empty() && !news.neighbours {
+            return;
+        }
+        if self.settings.preempt_for_resizes {
+            let hosts = news.nodes.iter().map(|slot| self.cluster.host(*slot));
+            let deferred = hosts.flat_map(|host| host.pods.values()).filter(|pod| pod.deferred);
+            self.deferred.extend(deferred.map(|pod| pod.uid.clone()));
+        }
+        let stuck = self.queue.stuck().map(|(waiting, minds)| (waiting.pod.clone(), minds));
+        let stuck: Vec<(Arc<Pending>, bool)> = stuck.collect();
+        for (pod, minds_others) in stuck {
+            let class = pod.class.id;
+            if minds_others && news.neighbours {
+                self.queue.rouse(class, None, now);
+                continue;
+            }
+            let helped = news.nodes.iter().find_map(|slot| helps(&mut self.cluster, *slot, &pod));
+            if let Some(first) = helped {
+                self.queue.rouse(class, Some(&first), now);
+            }
+        }
+    }
+}
+
+/// Which pod of a class a node will do for: one to which it was promised, or the first.
+fn helps(cluster: &mut Cluster, slot: usize, pod: &Pending) -> Option<Uid> {
+    let promised = cluster.host(slot).nominated.iter();
+    let mut promised = promised.filter(|(_, class)| class.id == pod.class.id);
+    let uid = promised.next().map_or_else(|| pod.uid.clone(), |(uid, _)| uid.clone());
+    cluster.host(slot).info.as_ref()?;
+    let questions = Questions::ask_hard(&pod.class, cluster);
+    let refusal = Situation::of(&pod.class, &questions, cluster).refusal(slot, &uid);
+    refusal.is_none().then_some(uid)
+}

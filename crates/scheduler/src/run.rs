@@ -1,0 +1,265 @@
+//! The loop around the planner: it follows the API, and has done what was decided.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use kube::{Api, Client};
+use plumb_follow::{Followed, Told, follow};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+use crate::events::{Happened, Recorder};
+use crate::metrics::{Attempt, Metrics};
+use crate::perform::{self, Said};
+use crate::planner::{Decision, Eviction, Planner, PodRef, Settings};
+
+/// The user that a scheduler is, whose role upstream defines.
+pub const USER: &str = "system:kube-scheduler";
+/// Pods that have ended take nothing and wait for nothing.
+const NOT_ENDED: &str = "status.phase!=Succeeded,status.phase!=Failed";
+/// How many requests are under way at a time.
+const UNDER_WAY: usize = 128;
+/// How many decisions are made before what happened meanwhile is taken in.
+const AT_A_TIME: usize = 64;
+/// How much that happened waits to be taken in, per kind.
+const UNREAD: usize = 1024;
+/// How often it is looked whether a pod waits for too long.
+const LOOK_AROUND: Duration = Duration::from_secs(30);
+
+/// What a scheduler needs.
+#[derive(Clone)]
+pub struct Config {
+    /// How it reaches the cluster.
+    pub client: Client,
+    /// How it decides.
+    pub settings: Settings,
+    /// What time it is.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// What it counts.
+    pub metrics: Arc<Metrics>,
+}
+
+/// What came of something that was to be done.
+enum Outcome {
+    Bound { waited: Duration, attempts: u32, took: Duration },
+    NotBound(Arc<str>, Duration),
+    NotEvicted(Arc<str>),
+    Said,
+}
+
+/// Schedules pods until it is dropped.
+pub async fn run(config: Config) {
+    let mut following = JoinSet::new();
+    let client = &config.client;
+    let mut nodes = followed::<Node>(&mut following, client, None);
+    let mut pods = followed::<Pod>(&mut following, client, Some(NOT_ENDED));
+    let mut budgets = followed::<PodDisruptionBudget>(&mut following, client, None);
+    let mut namespaces = followed::<Namespace>(&mut following, client, None);
+    let mut desk = Desk::new(config);
+    let mut tick = tokio::time::interval(LOOK_AROUND);
+    // Nothing is decided before everything was heard once. Nodes come first: pods know only their names.
+    let (first_nodes, first_namespaces) = (nodes.recv().await, namespaces.recv().await);
+    let (first_budgets, first_pods) = (budgets.recv().await, pods.recv().await);
+    let (Some(a), Some(b), Some(c), Some(d)) = (first_nodes, first_namespaces, first_budgets, first_pods)
+    else {
+        return;
+    };
+    desk.planner.nodes(a);
+    desk.planner.namespaces(b);
+    desk.planner.budgets(c);
+    desk.planner.pods(d, (desk.config.clock)());
+    loop {
+        let busy = desk.decide();
+        let due = desk.wait();
+        tokio::select! {
+            biased;
+            Some(outcome) = desk.under_way.join_next() => desk.done(outcome),
+            Some(told) = nodes.recv() => desk.planner.nodes(told),
+            Some(told) = namespaces.recv() => desk.planner.namespaces(told),
+            Some(told) = budgets.recv() => desk.planner.budgets(told),
+            Some(told) = pods.recv() => desk.planner.pods(told, (desk.config.clock)()),
+            () = tokio::task::yield_now(), if busy => {}
+            () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
+            _ = tick.tick() => {}
+        }
+        // What else is there already costs no turn.
+        let now = (desk.config.clock)();
+        drain(&mut nodes, |told| desk.planner.nodes(told));
+        drain(&mut budgets, |told| desk.planner.budgets(told));
+        drain(&mut namespaces, |told| desk.planner.namespaces(told));
+        drain(&mut pods, |told| desk.planner.pods(told, now));
+        while let Some(outcome) = desk.under_way.try_join_next() {
+            desk.done(outcome);
+        }
+        desk.config.metrics.note(&desk.planner);
+    }
+}
+
+/// Follows a kind.
+fn followed<K: Followed + kube::Resource<DynamicType = ()>>(
+    tasks: &mut JoinSet<()>,
+    client: &Client,
+    fields: Option<&'static str>,
+) -> mpsc::Receiver<Told<K>> {
+    let (tell, told) = mpsc::channel(UNREAD);
+    let api = Api::<K>::all(client.clone());
+    tasks.spawn(async move { follow(api, fields, tell).await });
+    told
+}
+
+/// Takes in what is there, but not more than could be there at once.
+fn drain<T>(told: &mut mpsc::Receiver<T>, mut take: impl FnMut(T)) {
+    for _ in 0..UNREAD {
+        match told.try_recv() {
+            Ok(one) => take(one),
+            Err(_) => return,
+        }
+    }
+}
+
+/// Where decisions are made and handed on.
+struct Desk {
+    config: Config,
+    planner: Planner,
+    recorder: Recorder,
+    under_way: JoinSet<Outcome>,
+}
+
+impl Desk {
+    fn new(config: Config) -> Self {
+        let planner = Planner::new(config.settings.clone());
+        let recorder = Recorder::start(config.client.clone(), &config.settings.name);
+        Self { config, planner, recorder, under_way: JoinSet::new() }
+    }
+
+    /// Decides for a while. True if there is more to decide.
+    fn decide(&mut self) -> bool {
+        for _ in 0..AT_A_TIME {
+            if self.under_way.len() >= UNDER_WAY {
+                return false;
+            }
+            let began = Instant::now();
+            let Some(decision) = self.planner.next((self.config.clock)()) else { return false };
+            self.perform(decision, began);
+        }
+        true
+    }
+
+    /// How long until a pod is due that backs off, if there is one and something can be done for it.
+    fn wait(&self) -> Option<Duration> {
+        let due = self.planner.due().filter(|_| self.under_way.len() < UNDER_WAY)?;
+        Some(due.duration_since((self.config.clock)()).try_into().unwrap_or_default())
+    }
+
+    fn perform(&mut self, decision: Decision, began: Instant) {
+        let (client, now) = (self.config.client.clone(), (self.config.clock)());
+        let metrics = &self.config.metrics;
+        match decision {
+            Decision::Bind { pod, node, attempts, since } => {
+                metrics.decided(began.elapsed());
+                let (recorder, clock) = (self.recorder.clone(), self.config.clock.clone());
+                self.under_way.spawn(async move {
+                    if let Err(error) = perform::bind(&client, &pod, &node).await {
+                        tracing::debug!(%error, namespace = pod.namespace, pod = pod.name, node, "not bound");
+                        return Outcome::NotBound(pod.uid, began.elapsed());
+                    }
+                    let at = clock();
+                    let note = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
+                    recorder.record(happened(pod, "Scheduled", "Binding", note, at));
+                    let waited = at.duration_since(since).try_into().unwrap_or_default();
+                    Outcome::Bound { waited, attempts, took: began.elapsed() }
+                });
+            }
+            Decision::Refuse { pod, generation, message, is_new, is_first, nominated, evict } => {
+                metrics.decided(began.elapsed());
+                metrics.tried(Attempt::Unschedulable, began.elapsed());
+                metrics.preempted(evict.as_ref().map_or(0, |eviction| eviction.victims.len()));
+                if is_new || nominated.is_some() {
+                    let failed =
+                        happened(pod.clone(), "FailedScheduling", "Scheduling", message.clone(), now);
+                    self.recorder.record(Happened { warning: true, ..failed });
+                    let said = Said { message, generation, is_first, nominated };
+                    self.under_way.spawn(async move {
+                        note(&pod, perform::say(&client, &pod, said, now).await);
+                        Outcome::Said
+                    });
+                }
+                if let Some(eviction) = evict {
+                    self.evict(eviction, now);
+                }
+            }
+            Decision::Withdraw(pod) => {
+                self.under_way.spawn(async move {
+                    note(&pod, perform::withdraw(&client, &pod).await);
+                    Outcome::Said
+                });
+            }
+            Decision::MakeRoom(eviction) => {
+                metrics.preempted(eviction.victims.len());
+                self.evict(eviction, now);
+            }
+        }
+    }
+
+    fn evict(&mut self, eviction: Eviction, now: Timestamp) {
+        let client = self.config.client.clone();
+        let (recorder, scheduler) = (self.recorder.clone(), self.config.settings.name.clone());
+        self.under_way.spawn(async move {
+            let Eviction { node, victims, preemptor, .. } = &eviction;
+            for victim in victims {
+                match perform::evict(&client, &scheduler, victim, &eviction, now).await {
+                    Ok(()) => {
+                        let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
+                        let left = happened(victim.clone(), "Preempted", "Preempting", note, now);
+                        recorder.record(Happened { related: Some(preemptor.clone()), ..left });
+                    }
+                    Err(error) if perform::is_gone(&error) => {}
+                    Err(error) => {
+                        tracing::debug!(%error, namespace = victim.namespace, pod = victim.name, "not evicted");
+                        return Outcome::NotEvicted(preemptor.uid.clone());
+                    }
+                }
+            }
+            Outcome::Said
+        });
+    }
+
+    fn done(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
+        let (metrics, now) = (&self.config.metrics, (self.config.clock)());
+        match outcome {
+            Ok(Outcome::Bound { waited, attempts, took }) => {
+                metrics.tried(Attempt::Scheduled, took);
+                metrics.scheduled(attempts, waited);
+            }
+            Ok(Outcome::NotBound(uid, took)) => {
+                metrics.tried(Attempt::Error, took);
+                self.planner.not_bound(&uid, now);
+            }
+            Ok(Outcome::NotEvicted(preemptor)) => self.planner.not_evicted(&preemptor, now),
+            Ok(Outcome::Said) => {}
+            Err(error) => tracing::error!(%error, "a request of the scheduler ended badly"),
+        }
+    }
+}
+
+fn happened(
+    pod: PodRef,
+    reason: &'static str,
+    action: &'static str,
+    note: String,
+    at: Timestamp,
+) -> Happened {
+    Happened { pod, related: None, warning: false, reason, action, note, at }
+}
+
+/// Says that a status could not be written, unless nobody misses it.
+fn note(pod: &PodRef, written: kube::Result<()>) {
+    if let Err(error) = written
+        && !perform::is_gone(&error)
+    {
+        tracing::warn!(%error, namespace = pod.namespace, pod = pod.name, "cannot say why a pod has no node");
+    }
+}

@@ -1,0 +1,209 @@
+//! The scheduler with its own rights, on an API server in this process.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Event, Node, Pod};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, Client};
+use plumb_apiserver::admission::Plugins;
+use plumb_apiserver::authn::{Authenticator, Tokens, User};
+use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::{ApiServer, Limits};
+use plumb_resize::rules::Rules;
+use plumb_scheduler::{Config, Metrics, Settings, USER};
+use plumb_store::{Options, Store};
+use serde_json::json;
+use tokio::task::JoinSet;
+
+use super::world::{node, pod};
+
+struct Live {
+    pods: Api<Pod>,
+    nodes: Api<Node>,
+    events: Api<Event>,
+    metrics: Arc<Metrics>,
+    _running: JoinSet<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Live {
+    fn start() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let server = ApiServer::new(plumb_apiserver::Config {
+            store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
+            rules: Rules::kep(),
+            clock: Arc::new(Timestamp::now),
+            limits: Limits::default(),
+            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+            nodes: None,
+            plugins: Plugins::new("", "ServiceAccount,TaintNodesByCondition").unwrap(),
+            usage: None,
+        })
+        .unwrap();
+        let none: [&str; 0] = [];
+        let metrics: Arc<Metrics> = Arc::default();
+        let mut running = JoinSet::new();
+        running.spawn(plumb_scheduler::run(Config {
+            client: Client::new(server.inside(User::new(USER, "", none)), "default"),
+            settings: Settings::new(Rules::kep()),
+            clock: Arc::new(Timestamp::now),
+            metrics: metrics.clone(),
+        }));
+        let admin = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
+        Self {
+            pods: Api::default_namespaced(admin.clone()),
+            nodes: Api::all(admin.clone()),
+            events: Api::default_namespaced(admin),
+            metrics,
+            _running: running,
+            _folder: folder,
+        }
+    }
+
+    async fn add_node(&self, name: &str, cores: i64) {
+        let made = node(name, cores, "a");
+        let status = json!({ "status": made.status });
+        self.nodes.create(&PostParams::default(), &made).await.unwrap();
+        self.nodes.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    }
+
+    async fn create(&self, mut pod: Pod) {
+        pod.metadata.uid = None;
+        for container in &mut pod.spec.as_mut().unwrap().containers {
+            container.image = Some("i".to_owned());
+        }
+        self.pods.create(&PostParams::default(), &pod).await.unwrap();
+    }
+
+    /// Waits until a pod is as it should be.
+    async fn until(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
+        let one = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let watching = async {
+            loop {
+                let mut events = self.pods.watch(&one, "0").await.unwrap().boxed();
+                while let Some(Ok(event)) = events.next().await {
+                    if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = event
+                        && wanted(&pod)
+                    {
+                        return pod;
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap()
+    }
+
+    /// Waits until there is an event about a pod, and answers with what it says.
+    async fn event(&self, pod: &str, reason: &str) -> Event {
+        let fields = format!("involvedObject.name={pod},reason={reason}");
+        let watching = async {
+            loop {
+                let mut events =
+                    self.events.watch(&WatchParams::default().fields(&fields), "0").await.unwrap().boxed();
+                while let Some(Ok(event)) = events.next().await {
+                    if let WatchEvent::Added(event) = event {
+                        return event;
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap()
+    }
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
+}
+
+fn scheduled(pod: &Pod) -> Option<&k8s_openapi::api::core::v1::PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|one| one.type_ == "PodScheduled")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_without_a_node_gets_one_and_everybody_can_read_it() {
+    let live = Live::start();
+    live.add_node("n1", 2).await;
+    live.create(pod("p", 1500, json!({}))).await;
+    let bound = live.until("p", |pod| node_of(pod).is_some()).await;
+    assert_eq!(node_of(&bound), Some("n1"));
+    assert_eq!(scheduled(&bound).unwrap().status, "True");
+    let event = live.event("p", "Scheduled").await;
+    assert_eq!(event.message.as_deref(), Some("Successfully assigned default/p to n1"));
+    assert_eq!(event.reporting_component.as_deref(), Some("default-scheduler"));
+
+    live.create(pod("q", 1000, json!({}))).await;
+    let refused = live.until("q", |pod| scheduled(pod).is_some()).await;
+    let condition = scheduled(&refused).unwrap();
+    let why = "0/1 nodes are available: 1 Insufficient cpu, 1 Insufficient memory. \
+               preemption: 0/1 nodes are available: 1 No preemption victims found for incoming pod.";
+    assert_eq!((condition.status.as_str(), condition.reason.as_deref()), ("False", Some("Unschedulable")));
+    assert_eq!(condition.message.as_deref(), Some(why));
+    assert_eq!(live.event("q", "FailedScheduling").await.message.as_deref(), Some(why));
+
+    live.add_node("n2", 2).await;
+    let bound = live.until("q", |pod| node_of(pod).is_some()).await;
+    assert_eq!(node_of(&bound), Some("n2"));
+    let mut text = plumb_metrics::Text::default();
+    live.metrics.render(&mut text);
+    let text = text.finish();
+    let line = "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"unschedulable\"} ";
+    assert!(text.contains(line), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_of_higher_priority_has_another_evicted() {
+    let live = Live::start();
+    live.add_node("n1", 2).await;
+    live.create(pod("low", 2000, json!({}))).await;
+    live.until("low", |pod| node_of(pod).is_some()).await;
+    let critical = json!({ "spec": { "priorityClassName": "system-cluster-critical" } });
+    live.create(pod("high", 2000, critical)).await;
+    let leaving = live.until("low", |pod| pod.metadata.deletion_timestamp.is_some()).await;
+    let conditions = leaving.status.unwrap().conditions.unwrap();
+    let target = conditions.iter().find(|one| one.type_ == "DisruptionTarget").unwrap();
+    assert_eq!(target.reason.as_deref(), Some("PreemptionByScheduler"));
+    assert_eq!(
+        target.message.as_deref(),
+        Some("default-scheduler: preempting to accommodate a higher priority pod")
+    );
+    let high = live.until("high", |pod| {
+        pod.status.as_ref().is_some_and(|status| status.nominated_node_name.as_deref() == Some("n1"))
+    });
+    let high = high.await;
+    let said = live.event("low", "Preempted").await.message.unwrap();
+    assert_eq!(said, format!("Preempted by pod {} on node n1", high.metadata.uid.unwrap()));
+    // What its node does once it has ended.
+    live.pods.delete("low", &DeleteParams::default().grace_period(0)).await.unwrap();
+    live.until("high", |pod| node_of(pod).is_some()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn many_pods_are_bound_and_no_node_gets_more_than_it_has() {
+    let live = Live::start();
+    for i in 0..5 {
+        live.add_node(&format!("n{i}"), 4).await;
+    }
+    for i in 0..50 {
+        live.create(pod(&format!("p{i}"), 500, json!({}))).await;
+    }
+    // Forty fit.
+    let pending = || async {
+        let pods = live.pods.list(&ListParams::default()).await.unwrap().items;
+        pods.iter().filter(|pod| node_of(pod).is_none()).all(|pod| scheduled(pod).is_some())
+    };
+    let all = async {
+        while !pending().await {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), all).await.unwrap();
+    let pods = live.pods.list(&ListParams::default()).await.unwrap().items;
+    for i in 0..5 {
+        let name = format!("n{i}");
+        assert_eq!(pods.iter().filter(|pod| node_of(pod) == Some(&name)).count(), 8);
+    }
+}

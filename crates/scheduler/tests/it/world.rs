@@ -1,0 +1,198 @@
+//! A cluster made of values: whatever the planner decides is done at once, as the API would do it.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use plumb_follow::Told;
+use plumb_resize::rules::Rules;
+use plumb_scheduler::{Decision, Eviction, Planner, Settings};
+use serde_json::{Value, json};
+
+/// A node with so many cores and as many gibibytes, in zone `z`.
+pub(crate) fn node(name: &str, cores: i64, zone: &str) -> Node {
+    node_from(json!({
+        "metadata": { "name": name, "labels": {
+            "kubernetes.io/hostname": name, "topology.kubernetes.io/zone": zone,
+        } },
+        "status": { "allocatable": {
+            "cpu": cores.to_string(), "memory": format!("{cores}Gi"), "pods": "110",
+        } },
+    }))
+}
+
+pub(crate) fn node_from(node: Value) -> Node {
+    serde_json::from_value(node).unwrap()
+}
+
+/// A pod that asks for so many millicores and as many mebibytes, with more said in its spec.
+pub(crate) fn pod(name: &str, cpu: i64, more: Value) -> Pod {
+    let mut pod = json!({
+        "metadata": { "name": name, "namespace": "default", "uid": format!("uid-{name}"), "labels": { "app": "web" } },
+        "spec": {
+            "schedulerName": "default-scheduler",
+            "containers": [{ "name": "c", "resources": {
+                "requests": { "cpu": format!("{cpu}m"), "memory": format!("{cpu}Mi") },
+            } }],
+        },
+    });
+    merge(&mut pod, more);
+    serde_json::from_value(pod).unwrap()
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}
+
+/// The cluster.
+pub(crate) struct World {
+    pub(crate) planner: Planner,
+    pub(crate) now: Timestamp,
+    pub(crate) nodes: BTreeMap<String, Node>,
+    pub(crate) pods: BTreeMap<String, Pod>,
+    /// What was last said of a pod that has no node.
+    pub(crate) said: BTreeMap<String, String>,
+    pub(crate) evictions: Vec<Eviction>,
+    /// Evicted pods go only when told.
+    pub(crate) graceful: bool,
+}
+
+impl World {
+    pub(crate) fn new(nodes: impl IntoIterator<Item = Node>) -> Self {
+        Self::with(Settings::new(Rules::kep()), nodes)
+    }
+
+    pub(crate) fn with(settings: Settings, nodes: impl IntoIterator<Item = Node>) -> Self {
+        let mut world = Self {
+            planner: Planner::new(settings),
+            now: Timestamp::UNIX_EPOCH,
+            nodes: BTreeMap::new(),
+            pods: BTreeMap::new(),
+            said: BTreeMap::new(),
+            evictions: Vec::new(),
+            graceful: false,
+        };
+        for node in nodes {
+            world.put_node(node);
+        }
+        world
+    }
+
+    pub(crate) fn put_node(&mut self, node: Node) {
+        self.planner.nodes(Told::Put(Box::new(node.clone())));
+        self.nodes.insert(node.metadata.name.clone().unwrap(), node);
+    }
+
+    pub(crate) fn drop_node(&mut self, name: &str) {
+        self.nodes.remove(name);
+        self.planner.nodes(Told::Gone((String::new(), name.to_owned())));
+    }
+
+    pub(crate) fn put_budget(&mut self, budget: Value) {
+        let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
+        self.planner.budgets(Told::Put(Box::new(budget)));
+    }
+
+    /// A pod is there, or has changed.
+    pub(crate) fn put(&mut self, pod: Pod) {
+        self.planner.pods(Told::Put(Box::new(pod.clone())), self.now);
+        self.pods.insert(pod.metadata.name.clone().unwrap(), pod);
+    }
+
+    /// A pod is gone.
+    pub(crate) fn delete(&mut self, name: &str) {
+        if let Some(pod) = self.pods.remove(name) {
+            self.said.remove(name);
+            let namespace = pod.metadata.namespace.unwrap();
+            self.planner.pods(Told::Gone((namespace, name.to_owned())), self.now);
+        }
+    }
+
+    /// Changes a pod as somebody else would.
+    pub(crate) fn change(&mut self, name: &str, change: impl FnOnce(&mut Pod)) {
+        let mut pod = self.pods[name].clone();
+        change(&mut pod);
+        self.put(pod);
+    }
+
+    pub(crate) fn pass(&mut self, seconds: i64) {
+        self.now += SignedDuration::from_secs(seconds);
+    }
+
+    /// Where a pod is.
+    pub(crate) fn node_of(&self, name: &str) -> Option<&str> {
+        self.pods.get(name)?.spec.as_ref()?.node_name.as_deref()
+    }
+
+    /// Asks for one decision and does it. None if there was nothing to decide.
+    pub(crate) fn step(&mut self) -> Option<Decision> {
+        let decision = self.planner.next(self.now)?;
+        match &decision {
+            Decision::Bind { pod, node, .. } => {
+                self.said.remove(&pod.name);
+                self.change(&pod.name, |pod| {
+                    pod.spec.as_mut().unwrap().node_name = Some(node.clone());
+                    let status = pod.status.get_or_insert_default();
+                    status.nominated_node_name = None;
+                });
+            }
+            Decision::Refuse { pod, message, nominated, evict, .. } => {
+                self.said.insert(pod.name.clone(), message.clone());
+                if let Some(node) = nominated.clone() {
+                    self.change(&pod.name, |pod| {
+                        let status = pod.status.get_or_insert_default();
+                        status.nominated_node_name = Some(node).filter(|node| !node.is_empty());
+                    });
+                }
+                if let Some(eviction) = evict {
+                    self.evict(eviction);
+                }
+            }
+            Decision::Withdraw(pod) => {
+                self.change(&pod.name, |pod| {
+                    pod.status.get_or_insert_default().nominated_node_name = None;
+                });
+            }
+            Decision::MakeRoom(eviction) => self.evict(eviction),
+        }
+        Some(decision)
+    }
+
+    fn evict(&mut self, eviction: &Eviction) {
+        for victim in &eviction.victims {
+            if self.graceful {
+                let now = self.now;
+                self.change(&victim.name, |pod| {
+                    pod.metadata.deletion_timestamp =
+                        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+                    let condition = json!({
+                        "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
+                    });
+                    let condition = serde_json::from_value(condition).unwrap();
+                    pod.status.get_or_insert_default().conditions.get_or_insert_default().push(condition);
+                });
+            } else {
+                self.delete(&victim.name);
+            }
+        }
+        self.evictions.push(eviction.clone());
+    }
+
+    /// Decides until there is nothing left to decide; as much as any test needs.
+    pub(crate) fn settle(&mut self) {
+        for _ in 0..100_000 {
+            if self.step().is_none() {
+                return;
+            }
+        }
+        panic!("it never ends");
+    }
+}
