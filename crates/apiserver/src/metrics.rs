@@ -34,6 +34,16 @@ pub(crate) struct Metrics {
     /// Connections that ended before they spoke.
     failed_handshakes: Arc<AtomicU64>,
     counts: Mutex<Option<Counts>>,
+    others: Mutex<Vec<Figures>>,
+}
+
+/// What another part of this process counts.
+struct Figures(Box<dyn Fn(&mut Text) + Send>);
+
+impl std::fmt::Debug for Figures {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Figures").finish_non_exhaustive()
+    }
 }
 
 /// How many objects there were of each kind at some time.
@@ -80,7 +90,15 @@ impl Metrics {
         store(&mut text, present.store);
         build(&mut text);
         process::render(&mut text);
+        for Figures(others) in &*self.others.lock() {
+            others(&mut text);
+        }
         text.finish()
+    }
+
+    /// Shows what another part of this process counts, too.
+    pub(crate) fn also_show(&self, figures: impl Fn(&mut Text) + Send + 'static) {
+        self.others.lock().push(Figures(Box::new(figures)));
     }
 
     fn requests(&self, text: &mut Text) {

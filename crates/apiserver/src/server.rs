@@ -236,6 +236,11 @@ impl ApiServer {
         self.shared.metrics.failed_handshakes()
     }
 
+    /// Shows what another part of this process counts under `/metrics` too.
+    pub fn also_show(&self, figures: impl Fn(&mut plumb_metrics::Text) + Send + 'static) {
+        self.shared.metrics.also_show(figures);
+    }
+
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.shared.metrics
     }

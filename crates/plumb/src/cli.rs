@@ -113,12 +113,12 @@ pub(crate) struct Up {
     /// Admission plugins not to run, such as `LimitRanger,ResourceQuota`.
     #[arg(long, default_value = "", value_name = "A,B", hide_default_value = true)]
     pub(crate) disable_admission_plugins: String,
-    /// Which parts to run.
+    /// Which parts to run. Where this user may not run containers, the pods of the node are virtual.
     #[arg(
         long,
         value_enum,
         value_delimiter = ',',
-        default_value = "apiserver,controllers",
+        default_value = "apiserver,controllers,scheduler,node",
         value_name = "PARTS"
     )]
     pub(crate) components: Vec<Component>,
@@ -244,6 +244,8 @@ pub(crate) enum Component {
     Apiserver,
     /// What keeps a cluster as it should be: the accounts and the authority of namespaces, roles that gather others.
     Controllers,
+    /// What gives pods their nodes.
+    Scheduler,
     /// The nodes: what runs pods.
     Node,
 }

@@ -6,7 +6,7 @@ use jiff::Timestamp;
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
-use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, quota, root_ca, user_of};
+use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, quota, root_ca, taints, user_of};
 use plumb_resize::rules::Rules;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -23,6 +23,7 @@ pub(crate) fn start(server: &ApiServer, authority: watch::Receiver<String>, rule
     running.spawn(accounts::run(clients(accounts::NAME)));
     running.spawn(root_ca::run(clients(root_ca::NAME), authority));
     running.spawn(aggregation::run(clients(aggregation::NAME)));
+    running.spawn(taints::run(clients(taints::NAME)));
     let books = quota::Config { rules, clock: Arc::new(Timestamp::now) };
     running.spawn(quota::run(clients(quota::NAME), books));
     running

@@ -5,6 +5,7 @@ mod cli;
 mod controllers;
 mod image;
 mod nodes;
+mod scheduler;
 mod up;
 mod usage;
 

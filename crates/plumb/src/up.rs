@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::cli::{Component, Up};
 use crate::usage::Measurements;
-use crate::{controllers, nodes};
+use crate::{controllers, nodes, scheduler};
 
 /// What the cluster is called in a kubeconfig.
 const CLUSTER: &str = "plumb";
@@ -90,6 +90,8 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let listener = listener.counting(server.failed_handshakes());
     let controllers = args.components.contains(&Component::Controllers);
     let controllers = controllers.then(|| controllers::start(&server, authority, rules.clone()));
+    let scheduling = args.components.contains(&Component::Scheduler);
+    let scheduler = scheduling.then(|| scheduler::start(&server, &rules, args.feature_gates));
     let nodes = if args.components.contains(&Component::Node) {
         let around = nodes::Around { api: address, pki: &pki, measurements, shutdown: shutdown.clone() };
         Some(nodes::start(&server, &args, &rules, around).await?)
@@ -110,7 +112,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut that did not end in time");
     }
-    drop((controllers, nodes));
+    drop((controllers, scheduler, nodes));
     store.close();
     Ok(())
 }
