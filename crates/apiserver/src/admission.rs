@@ -52,6 +52,7 @@ use serde_json::{Value, json};
 use crate::authn::User;
 use crate::error::ApiError;
 use crate::kinds::Row;
+use crate::place::Place;
 use crate::server::{ApiServer, Call};
 use crate::target::{Query, Verb};
 use awaited::Awaited;
@@ -111,6 +112,8 @@ pub(crate) struct Attributes<'a> {
     pub(crate) options: Options<'a>,
     /// What the client is to be told besides.
     pub(crate) warnings: &'a Warnings,
+    /// The place that the request has among those under way.
+    pub(crate) place: &'a Place,
 }
 
 /// How a write was asked for.
@@ -175,6 +178,7 @@ impl<'a> Attributes<'a> {
             dry_run: call.query.dry_run()?,
             options: Options::Query(call.verb, &call.query),
             warnings: &call.warnings,
+            place: &call.place,
         })
     }
 
@@ -193,6 +197,7 @@ impl<'a> Attributes<'a> {
             dry_run: false,
             options: Options::None,
             warnings: &call.warnings,
+            place: &call.place,
         }
     }
 
@@ -343,7 +348,7 @@ impl Chain {
     ) -> Result<(), ApiError> {
         for plugin in self.concerned(attributes) {
             if let Some(awaited) = plugin.awaits(attributes, new) {
-                awaited.come(attributes.server).await;
+                awaited.come(attributes).await;
             }
             plugin.mutate(attributes, new)?;
         }

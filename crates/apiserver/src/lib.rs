@@ -40,6 +40,7 @@ mod openapi;
 mod outgoing;
 mod patching;
 pub mod pki;
+mod place;
 mod pods;
 mod present;
 mod read;

@@ -17,7 +17,6 @@ use plumb_apischema::json::Decoded;
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
 use serde_json::{Value, json};
-use tokio::sync::Semaphore;
 
 use crate::accounts::Accounts;
 use crate::admission::{Chain, Plugins, Warnings};
@@ -36,6 +35,7 @@ use crate::negotiation::Accepted;
 use crate::nodes::NodeLink;
 use crate::openapi::Documents;
 use crate::outgoing::Taste;
+use crate::place::{Place, Places};
 use crate::serve::Shutdown;
 use crate::target::{Address, Query, Target, Verb};
 use crate::usage::{self, UsageSource};
@@ -106,8 +106,7 @@ struct Shared {
     authorizer: Authorizer,
     documents: Documents,
     arrivals: Arrivals,
-    reading: Semaphore,
-    writing: Semaphore,
+    places: Places,
     metrics: Metrics,
 }
 
@@ -134,6 +133,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// What the client is told besides the answer.
     pub(crate) warnings: Warnings,
+    /// Its place among the requests under way.
+    pub(crate) place: Place,
 }
 
 impl ApiServer {
@@ -151,8 +152,7 @@ impl ApiServer {
             allocations: Allocations::default(),
             documents: Documents::default(),
             arrivals: Arrivals::new(limits.bodies, limits.body),
-            reading: Semaphore::new(limits.reading),
-            writing: Semaphore::new(limits.writing),
+            places: Places::new(limits),
             metrics: Metrics::default(),
         };
         let server = Self { shared: Arc::new(shared) };
@@ -292,11 +292,23 @@ impl ApiServer {
         };
         noted.taste.format = accepted.format;
         let arrived = self.shared.arrivals.read(&head.headers, body).await?;
-        let _place = self.place(verb, &target)?;
+        let place = self.shared.places.take(verb, &target)?;
         let body = arrived.bytes.clone();
         let (door, warnings) = (self.clone(), Warnings::default());
-        let call =
-            Call { server: door, row, served, accepted, target, verb, query, user, head, body, warnings };
+        let call = Call {
+            server: door,
+            row,
+            served,
+            accepted,
+            target,
+            verb,
+            query,
+            user,
+            head,
+            body,
+            warnings,
+            place,
+        };
         let mut response = call.answer_and_follow().await.unwrap_or_else(|error| match &call.served {
             Some(served) => refuse(&served.refusal(&call.row, error)),
             None => refuse(&error),
@@ -306,12 +318,8 @@ impl ApiServer {
     }
 
     fn figures(&self) -> Response<Body> {
-        let Shared { config, metrics, reading, writing, .. } = &*self.shared;
-        let in_flight = (
-            config.limits.reading.saturating_sub(reading.available_permits()),
-            config.limits.writing.saturating_sub(writing.available_permits()),
-        );
-        let present = Present { store: &config.store, kinds: &self.kinds(), in_flight };
+        let Shared { config, metrics, places, .. } = &*self.shared;
+        let present = Present { store: &config.store, kinds: &self.kinds(), in_flight: places.taken() };
         let mut response = Response::new(Body::from(metrics.render(&present)));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
         response
@@ -353,20 +361,6 @@ impl ApiServer {
             }
             address => discovery::answer(self, &address, &head.headers),
         }
-    }
-
-    /// A place among the requests under way. Whoever finds none is told to come back, and is not kept waiting.
-    fn place(
-        &self,
-        verb: Verb,
-        target: &Target,
-    ) -> Result<Option<tokio::sync::SemaphorePermit<'_>>, ApiError> {
-        let places = match verb {
-            _ if verb == Verb::Watch || target.is_connect() => return Ok(None),
-            Verb::Get | Verb::List => &self.shared.reading,
-            _ => &self.shared.writing,
-        };
-        places.try_acquire().map(Some).map_err(|_| ApiError::too_many_requests())
     }
 
     fn other(&self, path: &str, head: &http::request::Parts) -> Result<Response<Body>, ApiError> {

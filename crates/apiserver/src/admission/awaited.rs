@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plumb_store::{Interest, Key};
 
-use crate::server::ApiServer;
+use super::Attributes;
 
 /// An object, and how long it is worth waiting for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -16,10 +16,12 @@ pub(crate) struct Awaited {
 }
 
 impl Awaited {
-    /// Waits until the object is there, or it has taken too long: then whoever needs it finds out.
-    pub(super) async fn come(&self, server: &ApiServer) {
+    /// Waits until the object is there, or it has taken too long: then whoever needs it finds out. Meanwhile the
+    /// request gives up its place, which the one who writes the object may need.
+    pub(super) async fn come(&self, attributes: &Attributes<'_>) {
         // Whatever is written after this look is heard of by the watch.
-        let (store, seen) = (server.store(), server.store().revision());
+        let store = attributes.server.store();
+        let seen = store.revision();
         if store.get(&self.key).is_some() {
             return;
         }
@@ -32,6 +34,6 @@ impl Awaited {
             }
         };
         // Out of time is an answer too: the plugin looks, and says what is missing.
-        let _ = tokio::time::timeout(self.patience, written).await;
+        let _ = attributes.place.left_for(tokio::time::timeout(self.patience, written)).await;
     }
 }

@@ -1,5 +1,6 @@
 //! What the plugins of the admission chain do to objects, seen by a client.
 
+use plumb_apiserver::Limits;
 use plumb_apiserver::admission::Plugins;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
@@ -118,6 +119,23 @@ async fn a_pod_of_a_new_namespace_waits_for_its_account() {
         "pods \"named\" is forbidden: error looking up service account default/nobody: serviceaccount \
          \"nobody\" not found"
     );
+}
+
+#[tokio::test]
+async fn pods_that_wait_for_an_account_keep_nobody_from_writing() {
+    let door = Door::narrow(Rules::v1_36(), Limits { writing: 1, ..Limits::default() });
+    let (one, two) = (pod("one", "1m", "1Mi"), pod("two", "1m", "1Mi"));
+    let account = json!({ "metadata": { "name": "default" } });
+    let (one, two, account) = tokio::join!(
+        door.post(PODS, &one),
+        door.post(PODS, &two),
+        door.post("/api/v1/namespaces/default/serviceaccounts", &account),
+    );
+    account.ok();
+    // They take the one place in turn.
+    for made in [one, two] {
+        assert_eq!(made.ok()["spec"]["serviceAccountName"], "default");
+    }
 }
 
 #[tokio::test]

@@ -71,11 +71,26 @@ impl Door {
         Self::with(rules, None, plugins, None)
     }
 
+    /// The same with all plugins and few places.
+    pub(crate) fn narrow(rules: Rules, limits: Limits) -> Self {
+        Self::made(rules, None, Plugins::default(), None, limits)
+    }
+
     fn with(
         rules: Rules,
         nodes: Option<NodeLink>,
         plugins: Plugins,
         usage: Option<Arc<dyn UsageSource>>,
+    ) -> Self {
+        Self::made(rules, nodes, plugins, usage, Limits::default())
+    }
+
+    fn made(
+        rules: Rules,
+        nodes: Option<NodeLink>,
+        plugins: Plugins,
+        usage: Option<Arc<dyn UsageSource>>,
+        limits: Limits,
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
@@ -85,7 +100,7 @@ impl Door {
             store: store.clone(),
             rules,
             clock: Arc::new(move || now),
-            limits: Limits::default(),
+            limits,
             authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
             nodes,
             plugins,
