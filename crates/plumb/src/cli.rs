@@ -8,10 +8,14 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use plumb_node::cpus::CpuSet;
 use plumb_resize::Quantity;
 use plumb_resize::rules::{Dialect, Gates};
 use plumb_runtime::fault::Call;
+
+use crate::resize::Resize;
+use crate::status::Status;
 
 /// In-place vertical scaling for Kubernetes: a pod's CPU and memory change while its containers run.
 #[derive(Debug, Parser)]
@@ -34,12 +38,27 @@ pub(crate) enum Command {
     ///     export KUBECONFIG=./plumb-data/kubeconfig
     ///     kubectl get namespaces
     Up(Box<Up>),
+    Resize(Box<Resize>),
+    Status(Box<Status>),
     /// Write a consistent copy of a data directory to a file. The cluster must not be running.
     Backup(Backup),
     /// Make a data directory from a copy that `plumb backup` wrote.
     Restore(Restore),
     /// Import, list and remove images of the built-in runtime.
     Image(Image),
+    /// Print a script that completes commands and flags in a shell.
+    ///
+    /// For bash, in this shell: `source <(plumb completion bash)`.
+    Completion {
+        /// Which shell.
+        shell: Shell,
+    },
+    /// Write man pages, one for each command.
+    Man {
+        /// The folder they are written to; it is made if it is not there.
+        #[arg(long, value_name = "DIR")]
+        dir: PathBuf,
+    },
     /// Use cpu and memory as told, in shapes; `plumb load --help` says how.
     #[command(disable_help_flag = true)]
     Load {
@@ -293,7 +312,7 @@ pub(crate) struct Restore {
 }
 
 /// A length of time that something is done again after, such as `15s` or `1m`.
-fn interval(text: &str) -> Result<Duration, String> {
+pub(crate) fn interval(text: &str) -> Result<Duration, String> {
     let time: jiff::SignedDuration = text.parse().map_err(|error: jiff::Error| error.to_string())?;
     let time = Duration::try_from(time).unwrap_or_default();
     if time < Duration::from_millis(100) { Err("it must be 100ms or more".to_owned()) } else { Ok(time) }

@@ -2,10 +2,15 @@
 
 mod backup;
 mod cli;
+mod client;
 mod controllers;
+mod help;
 mod image;
 mod nodes;
+mod reading;
+mod resize;
 mod scheduler;
+mod status;
 mod up;
 mod usage;
 
@@ -42,16 +47,21 @@ fn main() -> ExitCode {
         )
         .with_writer(std::io::stderr)
         .init();
+    let success = |()| ExitCode::SUCCESS;
     let done = match cli.command {
-        Command::Up(up) => up::run(*up),
-        Command::Backup(backup) => backup::backup(&backup),
-        Command::Restore(restore) => backup::restore(&restore),
-        Command::Image(image) => image::run(image),
+        Command::Up(up) => up::run(*up).map(success),
+        Command::Resize(resize) => resize::run(*resize),
+        Command::Status(status) => status::run(*status),
+        Command::Backup(backup) => backup::backup(&backup).map(success),
+        Command::Restore(restore) => backup::restore(&restore).map(success),
+        Command::Image(image) => image::run(image).map(success),
+        Command::Completion { shell } => help::completion(shell).map(success),
+        Command::Man { dir } => help::man(&dir).map(success),
         // Both were dealt with before; they are here to be seen, or not, in the list of commands.
-        Command::Load { .. } | Command::Shim { .. } => Ok(()),
+        Command::Load { .. } | Command::Shim { .. } => Ok(ExitCode::SUCCESS),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(error) => {
             eprintln!("plumb: {error:#}");
             ExitCode::FAILURE

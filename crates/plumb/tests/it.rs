@@ -5,6 +5,7 @@
 mod it {
     mod accounts;
     mod cluster;
+    mod commands;
     mod conformance;
     mod differential;
     mod gates;

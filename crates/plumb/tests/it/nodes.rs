@@ -7,3 +7,11 @@ mod machine;
 mod memory;
 mod sums;
 mod top;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+
+/// Waits until a pod runs with what it asks for.
+pub(crate) async fn running(pods: &Api<Pod>, name: &str) {
+    machine::until(pods, name, "running", machine::is_settled).await;
+}

@@ -1,0 +1,99 @@
+//! What the commands that talk to a cluster have in common.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::{Client, Config};
+
+/// Which cluster, and where in it.
+#[derive(Debug, Args)]
+pub(crate) struct Cluster {
+    /// The kubeconfig. [default: what KUBECONFIG names, then ~/.kube/config]
+    #[arg(long, value_name = "FILE")]
+    kubeconfig: Option<PathBuf>,
+    /// The context of the kubeconfig. [default: its current one]
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// The namespace. [default: that of the context]
+    #[arg(short, long, value_name = "NAME")]
+    namespace: Option<String>,
+}
+
+impl Cluster {
+    /// A client, and the namespace that is meant.
+    pub(crate) async fn connect(&self) -> anyhow::Result<(Client, String)> {
+        plumb_apiserver::serve::install_crypto();
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let config = match &self.kubeconfig {
+            Some(file) => {
+                let read =
+                    Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
+                Config::from_custom_kubeconfig(read, &options).await
+            }
+            None => Config::from_kubeconfig(&options).await,
+        };
+        let config = config.context("finding out which cluster is meant; --kubeconfig or KUBECONFIG says")?;
+        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
+        Ok((Client::try_from(config).context("making a client")?, namespace))
+    }
+}
+
+/// How something is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Output {
+    /// For programs.
+    Json,
+    /// The same, easier to read.
+    Yaml,
+    /// With more columns.
+    Wide,
+    /// Only what it is called.
+    Name,
+}
+
+/// Runs what waits for a server, on one thread: a command does one thing.
+pub(crate) fn block_on<T>(work: impl Future<Output = anyhow::Result<T>>) -> anyhow::Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting the asynchronous runtime")?;
+    runtime.block_on(work)
+}
+
+/// Text that lines up: columns are as wide as what is in them.
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let width = |column: usize| {
+        let cells = rows.iter().filter_map(|row| row.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    let mut text = String::new();
+    for row in rows {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            // Writing to a string does not fail.
+            let _ = write!(line, "{cell:<width$}   ");
+        }
+        text.push_str(line.trim_end());
+        text.push('\n');
+    }
+    text
+}
+
+/// Prints a value for programs.
+pub(crate) fn print(value: &impl serde::Serialize, output: Output) -> anyhow::Result<()> {
+    let text = match output {
+        Output::Yaml => {
+            let options =
+                serde_saphyr::ser_options! { prefer_block_scalars: true, folded_wrap_chars: 1 << 20 };
+            serde_saphyr::to_string_with_options(value, options).context("writing YAML")?
+        }
+        _ => serde_json::to_string_pretty(value).context("writing JSON")? + "\n",
+    };
+    print!("{text}");
+    Ok(())
+}

@@ -1,0 +1,25 @@
+//! `plumb completion` and `plumb man`: both are made from the command line itself, so that they cannot differ from it.
+
+use std::io::{ErrorKind, Write as _};
+use std::path::Path;
+
+use anyhow::Context as _;
+use clap::CommandFactory as _;
+use clap_complete::Shell;
+
+use crate::cli::Cli;
+
+pub(crate) fn completion(shell: Shell) -> anyhow::Result<()> {
+    let mut script = Vec::new();
+    clap_complete::generate(shell, &mut Cli::command(), "plumb", &mut script);
+    match std::io::stdout().write_all(&script) {
+        // Whoever reads it has seen enough.
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
+        written => written.context("writing the script"),
+    }
+}
+
+pub(crate) fn man(dir: &Path) -> anyhow::Result<()> {
+    let written = std::fs::create_dir_all(dir).and_then(|()| clap_mangen::generate_to(Cli::command(), dir));
+    written.with_context(|| format!("writing man pages to {}", dir.display()))
+}

@@ -1,0 +1,115 @@
+//! Where a resize stands, in words and in exit codes.
+
+use std::process::ExitCode;
+
+use k8s_openapi::api::core::v1::Pod;
+use plumb_resize::Quantity;
+use plumb_resize::resource::{Declared, PerResource, Requirements, Resource};
+use plumb_resize::status::{Reading, Stage, Values, read};
+use serde_json::{Map, Value, json};
+
+/// What scripts are told of a resize that is not in force. What is refused is 1, a wrong command line 2.
+pub(crate) const DEFERRED: u8 = 3;
+pub(crate) const INFEASIBLE: u8 = 4;
+pub(crate) const UNDER_WAY: u8 = 5;
+
+/// What there is to read of a pod, for whoever prints it.
+pub(crate) fn of(pod: &Pod) -> anyhow::Result<Reading> {
+    Ok(read(pod)?)
+}
+
+/// How a command ends that leaves a resize at this.
+pub(crate) fn exit_code(stage: &Stage) -> ExitCode {
+    match stage {
+        Stage::Settled => ExitCode::SUCCESS,
+        Stage::Deferred { .. } => DEFERRED.into(),
+        Stage::Infeasible { .. } => INFEASIBLE.into(),
+        Stage::Proposed | Stage::InProgress | Stage::Failing { .. } => UNDER_WAY.into(),
+    }
+}
+
+/// One word for it.
+pub(crate) fn word(stage: &Stage) -> &'static str {
+    match stage {
+        Stage::Settled => "-",
+        Stage::Proposed => "Proposed",
+        Stage::InProgress => "InProgress",
+        Stage::Failing { .. } => "Failing",
+        Stage::Deferred { .. } => "Deferred",
+        Stage::Infeasible { .. } => "Infeasible",
+    }
+}
+
+/// Why, where there is a reason.
+pub(crate) fn reason(stage: &Stage) -> &str {
+    match stage {
+        Stage::Settled | Stage::Proposed | Stage::InProgress => "",
+        Stage::Failing { message } | Stage::Deferred { message } | Stage::Infeasible { message } => message,
+    }
+}
+
+/// An amount as Kubernetes writes it.
+pub(crate) fn amount(resource: Resource, amount: i64) -> Quantity {
+    match resource {
+        Resource::Cpu => Quantity::from_milli(amount),
+        Resource::Memory => Quantity::from_bytes(amount),
+    }
+}
+
+/// Request and limit of a resource: `500m/1`, and `-` for what is not there.
+pub(crate) fn pair(of: &Requirements, resource: Resource) -> String {
+    format!("{}/{}", single(&of.requests, resource), single(&of.limits, resource))
+}
+
+/// One of them.
+pub(crate) fn single(of: &Declared, resource: Resource) -> String {
+    of[resource].map_or_else(|| "-".to_owned(), |value| amount(resource, value).to_string())
+}
+
+/// What is in force of a resource, and what is wanted where that is something else.
+pub(crate) fn change(values: &Values, resource: Resource) -> String {
+    let desired = pair(&values.desired, resource);
+    match values.actual.map(|actual| pair(&actual, resource)) {
+        Some(actual) if actual != desired => format!("{actual} → {desired}"),
+        _ => desired,
+    }
+}
+
+/// A reading for programs.
+pub(crate) fn to_json(pod: &Pod, reading: &Reading) -> Value {
+    let list = |of: &Declared| -> Value {
+        let named = Resource::ALL.into_iter().filter_map(|resource| {
+            Some((resource.name().to_owned(), json!(amount(resource, of[resource]?).to_string())))
+        });
+        Value::Object(named.collect::<Map<_, _>>())
+    };
+    let both = |of: &Requirements| json!({ "requests": list(&of.requests), "limits": list(&of.limits) });
+    let values = |values: &Values| {
+        json!({
+            "desired": both(&values.desired),
+            "allocated": values.allocated.as_ref().map(list),
+            "actual": values.actual.as_ref().map(both),
+        })
+    };
+    let containers = reading.containers.iter().map(|container| {
+        let mut shown = values(&container.values);
+        shown["name"] = json!(container.name);
+        shown
+    });
+    json!({
+        "namespace": pod.metadata.namespace, "pod": pod.metadata.name,
+        "resize": word(&reading.stage).trim_matches('-'),
+        "reason": reason(&reading.stage),
+        "since": reading.since,
+        "containers": containers.collect::<Vec<_>>(),
+        "podLevel": reading.pod.as_ref().map(values),
+    })
+}
+
+/// What of both resources was asked for, as a resource list.
+pub(crate) fn wire(of: &PerResource<Option<Quantity>>) -> Map<String, Value> {
+    let named = Resource::ALL.into_iter();
+    named
+        .filter_map(|resource| Some((resource.name().to_owned(), json!(of[resource]?.to_string()))))
+        .collect()
+}

@@ -1,0 +1,272 @@
+//! `plumb resize`: asks for other resources, waits, and says what became of it.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use futures_util::StreamExt as _;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::Api;
+use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use plumb_resize::Quantity;
+use plumb_resize::list::ResourceList;
+use plumb_resize::resource::{PerResource, Resource};
+use plumb_resize::status::Stage;
+use serde_json::{Value, json};
+
+use crate::cli::interval;
+use crate::client::{Cluster, Output, block_on, print};
+use crate::{reading, status};
+
+/// Change the cpu and memory of a running pod, wait until that is in force, and say what became of it.
+///
+/// Ends with 0 when it is in force, 1 when it was refused, 3 when it is deferred (the node has no room now), 4 when it
+/// is infeasible (the node can never do it) and 5 when it is still under way; the last three after --timeout.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    plumb resize web --cpu 650m\n  \
+    plumb resize web -c app --requests cpu=500m --limits cpu=1,memory=512Mi\n  \
+    plumb resize web --memory 1Gi --no-wait && plumb status web")]
+pub(crate) struct Resize {
+    /// The pod.
+    #[arg(value_name = "POD")]
+    pod: String,
+    /// The container. Not needed where there is only one.
+    #[arg(short, long, value_name = "NAME")]
+    container: Option<String>,
+    /// The cpu that is requested, and the limit too where it is the same now: 650m or 1.5.
+    #[arg(long, value_name = "CPU")]
+    cpu: Option<Quantity>,
+    /// The memory that is requested, and the limit too where it is the same now: 512Mi or 1Gi.
+    #[arg(long, value_name = "MEMORY")]
+    memory: Option<Quantity>,
+    /// What is requested, such as cpu=500m,memory=1Gi.
+    #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
+    requests: Amounts,
+    /// What may be used at most, such as cpu=1,memory=1Gi.
+    #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
+    limits: Amounts,
+    /// Do not wait for the node.
+    #[arg(long)]
+    no_wait: bool,
+    /// How long to wait, such as 30s or 5m.
+    #[arg(long, default_value = "1m", value_name = "TIME", value_parser = interval)]
+    timeout: Duration,
+    /// How the pod is printed in the end.
+    #[arg(short, long, value_enum, value_name = "FORMAT")]
+    output: Option<Output>,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// Amounts of cpu and memory, as they are written in a command.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Amounts(PerResource<Option<Quantity>>);
+
+impl FromStr for Amounts {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let mut amounts = Self::default();
+        for part in text.split(',').filter(|part| !part.is_empty()) {
+            let (name, amount) = part.split_once('=').ok_or("write it as cpu=500m,memory=1Gi")?;
+            let resource = Resource::named(name);
+            let resource =
+                resource.ok_or_else(|| format!("{name:?} cannot be resized; cpu and memory can"))?;
+            let amount = amount.parse().map_err(|error| format!("{name} {amount:?}: {error}"))?;
+            amounts.0[resource] = Some(amount);
+        }
+        Ok(amounts)
+    }
+}
+
+pub(crate) fn run(args: Resize) -> anyhow::Result<ExitCode> {
+    block_on(resize(args))
+}
+
+async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
+    let name = args.pod.strip_prefix("pod/").or(args.pod.strip_prefix("pods/")).unwrap_or(&args.pod);
+    let (client, namespace) = args.cluster.connect().await?;
+    let pods: Api<Pod> = Api::namespaced(client, &namespace);
+    let before =
+        pods.get(name).await.with_context(|| format!("looking for pod {name:?} in {namespace:?}"))?;
+    let patch = patch(&before, &args)?;
+    let begun = Instant::now();
+    let asked = pods.patch_resize(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+    let asked = asked.map_err(refusal)?;
+    let last = if args.no_wait {
+        asked
+    } else {
+        let waited = tokio::time::timeout(args.timeout, follow(&pods, asked.clone())).await;
+        // What there is to say after the time is over is what the server has then.
+        if let Ok(waited) = waited {
+            waited?
+        } else {
+            pods.get(name).await.context("looking how it stands")?
+        }
+    };
+    let reading = reading::of(&last)?;
+    match args.output {
+        Some(Output::Name) => println!("pod/{name}"),
+        Some(Output::Wide) => print!("{}", status::table(&[last], false, true)?),
+        Some(output) => print(&last, output)?,
+        None if args.no_wait => println!("pod/{name} asked for: {}", reading.stage),
+        None if reading.stage == Stage::Settled => {
+            println!("pod/{name} resized in {}{}", short(begun.elapsed()), what_changed(&before, &last));
+        }
+        None => println!("pod/{name} is not resized after {}: {}", short(begun.elapsed()), reading.stage),
+    }
+    Ok(if args.no_wait { ExitCode::SUCCESS } else { reading::exit_code(&reading.stage) })
+}
+
+/// What a server's refusal means.
+fn refusal(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) if status.is_not_found() && status.message.contains("could not find") => {
+            anyhow::anyhow!("this server has no pods/resize: Kubernetes has it from 1.33 on")
+        }
+        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        other => anyhow::Error::new(other).context("asking for the resize"),
+    }
+}
+
+/// The change that is asked for.
+fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
+    let spec = pod.spec.as_ref().context("the pod has no spec")?;
+    let init = spec.init_containers.as_deref().unwrap_or_default();
+    let (list, container) = match &args.container {
+        None if spec.containers.len() == 1 && init.is_empty() => ("containers", &spec.containers[0]),
+        None => {
+            let names: Vec<&str> = spec.containers.iter().chain(init).map(|one| one.name.as_str()).collect();
+            bail!("which container? -c says: {}", names.join(", "));
+        }
+        Some(name) => {
+            let among = |list: &'static str, containers: &'_ [Container]| {
+                containers.iter().position(|one| one.name == *name).map(|position| (list, position))
+            };
+            match among("containers", &spec.containers).or_else(|| among("initContainers", init)) {
+                Some(("containers", position)) => ("containers", &spec.containers[position]),
+                Some((list, position)) => (list, &init[position]),
+                None => bail!("the pod has no container {name:?}"),
+            }
+        }
+    };
+    let resources = resources(container, args)?;
+    Ok(json!({ "spec": { list: [{ "name": container.name, "resources": resources }] } }))
+}
+
+/// What the container is to have.
+fn resources(container: &Container, args: &Resize) -> anyhow::Result<Value> {
+    let now = container.resources.clone().unwrap_or_default();
+    let (requested, limited) =
+        (ResourceList::read(now.requests.as_ref())?, ResourceList::read(now.limits.as_ref())?);
+    let (mut requests, mut limits) = (args.requests.0, args.limits.0);
+    for (resource, wish) in [(Resource::Cpu, args.cpu), (Resource::Memory, args.memory)] {
+        let Some(wish) = wish else { continue };
+        if requests[resource].is_some() || limits[resource].is_some() {
+            bail!("--{resource} stands for --requests and --limits; leave {resource} out there");
+        }
+        requests[resource] = Some(wish);
+        match (requested.get(resource.name()), limited.get(resource.name())) {
+            (Some(request), Some(limit)) if request != limit => bail!(
+                "container {:?} has a {resource} request of {request} and a limit of {limit}; \
+                 say which with --requests {resource}=… or --limits {resource}=…",
+                container.name
+            ),
+            (_, Some(_)) => limits[resource] = Some(wish),
+            (_, None) => {}
+        }
+    }
+    let (requests, limits) = (reading::wire(&requests), reading::wire(&limits));
+    if requests.is_empty() && limits.is_empty() {
+        bail!("nothing is asked for: --cpu, --memory, --requests or --limits says what");
+    }
+    let mut resources = json!({});
+    for (name, list) in [("requests", requests), ("limits", limits)] {
+        if !list.is_empty() {
+            resources[name] = Value::Object(list);
+        }
+    }
+    Ok(resources)
+}
+
+/// Waits until nothing more comes of it, and tells on the way.
+async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
+    let name = asked.metadata.name.clone().unwrap_or_default();
+    let uid = asked.metadata.uid.clone();
+    let fields = format!("metadata.name={name}");
+    let mut told = None;
+    let mut last = asked;
+    loop {
+        let stage = reading::of(&last)?.stage;
+        if stage.is_final() {
+            return Ok(last);
+        }
+        tell(&mut told, stage);
+        let from = last.metadata.resource_version.clone().unwrap_or_default();
+        let events = pods.watch(&WatchParams::default().fields(&fields), &from).await;
+        let mut events = events.context("watching the pod")?.boxed();
+        while let Some(event) = events.next().await {
+            match event {
+                Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
+                    let stage = reading::of(&pod)?.stage;
+                    last = pod;
+                    if stage.is_final() {
+                        return Ok(last);
+                    }
+                    tell(&mut told, stage);
+                }
+                Ok(WatchEvent::Deleted(_)) => bail!("pod {name:?} was deleted"),
+                Ok(WatchEvent::Bookmark(_)) => {}
+                // Too long ago, or cut off: begin anew with what there is.
+                Ok(WatchEvent::Error(_)) | Err(_) => break,
+            }
+        }
+        let found = pods.list(&ListParams::default().fields(&fields)).await.context("looking at the pod")?;
+        let version = found.metadata.resource_version;
+        let found = found.items.into_iter().next().filter(|pod| pod.metadata.uid == uid);
+        last = found.with_context(|| format!("pod {name:?} was deleted"))?;
+        last.metadata.resource_version = version;
+    }
+}
+
+/// Says where it stands, if that is news.
+fn tell(told: &mut Option<Stage>, stage: Stage) {
+    if told.as_ref() != Some(&stage) {
+        eprintln!("{stage}");
+        *told = Some(stage);
+    }
+}
+
+/// What is other than before, for people.
+fn what_changed(before: &Pod, after: &Pod) -> String {
+    let (Ok(old), Ok(new)) = (reading::of(before), reading::of(after)) else { return String::new() };
+    let mut text = String::new();
+    for (old, new) in old.containers.iter().zip(&new.containers) {
+        for resource in Resource::ALL {
+            let was = reading::pair(&old.values.actual.unwrap_or(old.values.desired), resource);
+            let is = reading::pair(&new.values.actual.unwrap_or(new.values.desired), resource);
+            if was != is {
+                // Writing to a string does not fail.
+                let _ = write!(text, ", {} {resource} {was} → {is}", new.name);
+            }
+        }
+    }
+    let restarts = |pod: &Pod| -> i32 {
+        let statuses = pod.status.iter().flat_map(|status| status.container_statuses.iter().flatten());
+        statuses.map(|status| status.restart_count).sum()
+    };
+    text.push_str(if restarts(before) == restarts(after) { ", no restart" } else { ", with a restart" });
+    text
+}
+
+/// A time for people.
+fn short(time: Duration) -> String {
+    if time < Duration::from_secs(10) {
+        return format!("{} ms", time.as_millis());
+    }
+    format!("{} s", time.as_secs())
+}

@@ -1,0 +1,159 @@
+//! `plumb resize` and `plumb status`, as a person or a script uses them.
+
+use std::process::{Command, Output};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::PostParams;
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+
+/// A cluster with one virtual node of two cpus and a pod on it.
+async fn cluster(folder: &std::path::Path) -> Cluster {
+    let parts = ["--components", "apiserver,controllers,node", "--runtime", "virtual"];
+    let room = ["--node-cpu", "2", "--node-memory", "4Gi"];
+    let cluster = Cluster::start_with(folder, &[&parts[..], &room[..]].concat());
+    let pods: Api<Pod> = Api::namespaced(cluster.client().await, "default");
+    create(&pods, "web", &[("app", "500m", "500m")]).await;
+    cluster
+}
+
+async fn create(pods: &Api<Pod>, name: &str, containers: &[(&str, &str, &str)]) {
+    let containers: Vec<Value> = containers
+        .iter()
+        .map(|(name, request, limit)| {
+            json!({
+                "name": name, "image": "plumb/load",
+                "resources": {
+                    "requests": { "cpu": request, "memory": "64Mi" }, "limits": { "cpu": limit, "memory": "64Mi" },
+                },
+            })
+        })
+        .collect();
+    let pod: Pod = serde_json::from_value(json!({
+        "metadata": { "name": name }, "spec": { "nodeName": "plumb", "containers": containers },
+    }))
+    .unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    super::nodes::running(pods, name).await;
+}
+
+/// Runs a command of the product against a cluster.
+fn plumb(cluster: &Cluster, args: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    command.args(args).arg("--kubeconfig").arg(cluster.kubeconfig()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    format!("{out}{err}")
+}
+
+/// The words of each line.
+fn lines(output: &Output) -> Vec<String> {
+    let text = String::from_utf8_lossy(&output.stdout);
+    text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resize_is_waited_for_and_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = cluster(&folder.path().join("data")).await;
+
+    let done = plumb(&cluster, &["resize", "web", "--cpu", "650m"]);
+    assert_eq!(done.status.code(), Some(0), "{}", said(&done));
+    let text = said(&done);
+    assert!(text.contains("pod/web resized in"), "{text}");
+    assert!(text.contains("app cpu 500m/500m → 650m/650m, no restart"), "{text}");
+
+    let shown = plumb(&cluster, &["status", "web"]);
+    assert_eq!(shown.status.code(), Some(0));
+    assert_eq!(lines(&shown), ["POD CONTAINER CPU MEMORY RESIZE", "web app 650m/650m 64Mi/64Mi -"]);
+
+    let named = plumb(
+        &cluster,
+        &["resize", "pod/web", "--limits", "cpu=700m", "--requests", "cpu=700m", "-o", "name"],
+    );
+    assert_eq!(
+        (named.status.code(), lines(&named)),
+        (Some(0), vec!["pod/web".to_owned()]),
+        "{}",
+        said(&named)
+    );
+    let whole = plumb(&cluster, &["resize", "web", "--memory", "96Mi", "-o", "json"]);
+    let pod: Value = serde_json::from_slice(&whole.stdout).unwrap();
+    assert_eq!(
+        pod["spec"]["containers"][0]["resources"]["limits"],
+        json!({ "cpu": "700m", "memory": "96Mi" })
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_script_learns_from_the_exit_code_what_became_of_a_resize() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = cluster(&folder.path().join("data")).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client().await, "default");
+    create(&pods, "other", &[("app", "500m", "500m")]).await;
+
+    let never = plumb(&cluster, &["resize", "web", "--cpu", "64"]);
+    assert_eq!(never.status.code(), Some(4), "{}", said(&never));
+    assert!(said(&never).contains("infeasible: "), "{}", said(&never));
+    let not_now = plumb(&cluster, &["resize", "web", "--cpu", "1800m", "--timeout", "300ms"]);
+    assert_eq!(not_now.status.code(), Some(3), "{}", said(&not_now));
+    assert!(said(&not_now).contains("deferred: "), "{}", said(&not_now));
+
+    let shown = plumb(&cluster, &["status", "web"]);
+    assert_eq!(shown.status.code(), Some(3));
+    let rows = lines(&shown);
+    assert_eq!(rows[1], "web app 500m/500m → 1800m/1800m 64Mi/64Mi Deferred");
+    assert!(rows[3].starts_with("web: deferred: "), "{rows:?}");
+    let read = plumb(&cluster, &["status", "web", "-o", "json"]);
+    let read: Value = serde_json::from_slice(&read.stdout).unwrap();
+    assert_eq!(read["resize"], "Deferred");
+    assert_eq!(read["containers"][0]["desired"]["limits"]["cpu"], "1800m");
+    assert_eq!(read["containers"][0]["actual"]["limits"]["cpu"], "500m");
+    // Of all pods it is a look, and no verdict.
+    let all = plumb(&cluster, &["status"]);
+    assert_eq!((all.status.code(), lines(&all).len()), (Some(0), 5), "{}", said(&all));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_cannot_be_asked_for_is_explained_and_changes_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = cluster(&folder.path().join("data")).await;
+    let pods: Api<Pod> = Api::namespaced(cluster.client().await, "default");
+    create(&pods, "two", &[("a", "100m", "200m"), ("b", "100m", "100m")]).await;
+    let before = pods.get("two").await.unwrap().metadata.generation;
+    for (args, code, words) in [
+        (&["resize", "none", "--cpu", "1"][..], 1, "pods \"none\" not found"),
+        (&["resize", "web"], 1, "nothing is asked for"),
+        (&["resize", "two", "--cpu", "1"], 1, "which container? -c says: a, b"),
+        (&["resize", "two", "-c", "c", "--cpu", "1"], 1, "no container \"c\""),
+        (&["resize", "two", "-c", "a", "--cpu", "1"], 1, "request of 100m and a limit of 200m"),
+        (&["resize", "two", "-c", "b", "--cpu", "1", "--limits", "cpu=1"], 1, "leave cpu out there"),
+        (&["resize", "two", "-c", "b", "--limits", "cpu=50m"], 1, "must be less than or equal to cpu limit"),
+        (&["resize", "two", "--limits", "gpu=1"], 2, "cannot be resized"),
+        (&["resize", "two", "--cpu", "much"], 2, "invalid value"),
+        (&["status", "none"], 1, "pods \"none\" not found"),
+    ] {
+        let refused = plumb(&cluster, args);
+        assert_eq!(refused.status.code(), Some(code), "{args:?}: {}", said(&refused));
+        assert!(said(&refused).contains(words), "{args:?}: {}", said(&refused));
+    }
+    assert_eq!(pods.get("two").await.unwrap().metadata.generation, before);
+}
+
+#[test]
+fn shells_and_man_know_every_command() {
+    let plumb = || Command::new(env!("CARGO_BIN_EXE_plumb"));
+    for shell in ["bash", "zsh", "fish"] {
+        let script = plumb().args(["completion", shell]).output().unwrap();
+        assert!(String::from_utf8_lossy(&script.stdout).contains("resize"), "{shell}");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    assert!(plumb().args(["man", "--dir"]).arg(folder.path()).status().unwrap().success());
+    for page in ["plumb.1", "plumb-up.1", "plumb-resize.1", "plumb-status.1"] {
+        assert!(folder.path().join(page).is_file(), "{page}");
+    }
+}
