@@ -69,7 +69,7 @@ impl fmt::Display for Said<'_> {
         match self.0 {
             Value::Null => f.write_str("null"),
             Value::Bool(value) => write!(f, "{value}"),
-            Value::Number(number) => f.write_str(&float(number)),
+            Value::Number(number) => f.write_str(&number_in_go(number)),
             Value::String(text) => write!(f, "{}", Quoted(text)),
             Value::Array(list) => {
                 f.write_str("[")?;
@@ -113,6 +113,11 @@ impl fmt::Display for Quoted<'_> {
     }
 }
 
+/// A number as Go prints it: what fits into one is an `int64` there.
+fn number_in_go(number: &Number) -> String {
+    number.as_i64().map_or_else(|| float(number), |whole| whole.to_string())
+}
+
 /// A number as Go prints a `float64`: shortest, with an exponent from a million on.
 pub(super) fn float(number: &Number) -> String {
     /// Go turns to exponents from this power of ten on.
@@ -136,7 +141,7 @@ pub(super) fn in_go(value: &Value) -> String {
     match value {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::Bool(value) => value.to_string(),
-        Value::Number(number) => float(number),
+        Value::Number(number) => number_in_go(number),
         Value::String(text) => Quoted(text).to_string(),
         Value::Array(list) => {
             let elements: Vec<String> = list.iter().map(in_go).collect();

@@ -20,6 +20,11 @@ pub trait Versions: Sync {
 
     /// An object of the kind that nobody has written anything into.
     fn empty(&self) -> Value;
+
+    /// Whether objects come here before anybody has held them to their types.
+    fn may_be_mistyped(&self) -> bool {
+        false
+    }
 }
 
 /// Fields that a write does not decide, so that nobody comes to manage them by it.
@@ -105,6 +110,10 @@ impl Versions for CustomVersions<'_> {
 
     fn ignored(&self, api_version: &str) -> &Ignored {
         if self.ignored_in_all || api_version == self.api_version { self.ignored } else { &Ignored::Nothing }
+    }
+
+    fn may_be_mistyped(&self) -> bool {
+        true
     }
 
     fn empty(&self) -> Value {

@@ -2,15 +2,15 @@ use std::borrow::Cow;
 
 use bytes::Bytes;
 use plumb_apischema::apply::{ApplyError, Tracker, conflict_message};
-use plumb_apischema::json;
 use plumb_resize::rules::Rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::{manager, with_tracker};
 use crate::alpha;
+use crate::custom::whole_numbers;
 use crate::error::{ApiError, Cause};
 use crate::exchange::{FieldValidation, media_type};
-use crate::object::meta;
+use crate::object::{meta, metadata};
 use crate::readable::Readable as _;
 use crate::server::Call;
 use crate::yaml;
@@ -44,11 +44,29 @@ impl Wanted {
     /// defaults.
     pub(crate) fn apply(&self, call: &Call, live: Option<&Value>) -> Result<Value, ApiError> {
         let live = live.map(|live| call.as_served(live));
-        let applied = with_tracker(call, |tracker| self.decide(tracker, live.as_deref()))?;
+        let mut applied = with_tracker(call, |tracker| self.decide(tracker, live.as_deref()))?;
         self.judge(call)?;
+        if call.row.custom().is_some() {
+            self.drop_unreadable(call, &mut applied);
+        }
         let kind = call.body_kind();
         let decoded = kind.decode_value(applied);
         Ok(call.to_stored(decoded.map_err(|error| self.unstorable(call, &error))?.value))
+    }
+
+    /// Drops what only the server says of an object, where nobody can read it.
+    ///
+    /// SPEC: upstream reads an object of a custom kind field by field, and takes for missing what it cannot read.
+    fn drop_unreadable(&self, call: &Call, applied: &mut Value) {
+        let kind = call.body_kind();
+        for field in ["creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
+            let Some(said) = self.object["metadata"].get(field) else { continue };
+            let (version, name) = (kind.api_version(), kind.kind());
+            let alone = json!({ "apiVersion": version, "kind": name, "metadata": { field: said } });
+            if kind.decode_value(alone).is_err() {
+                metadata(applied).remove(field);
+            }
+        }
     }
 
     /// The refusal of what makes no object of its kind.
@@ -89,7 +107,7 @@ impl Wanted {
 fn read(body: &Bytes, rules: &Rules) -> Result<(Value, Option<String>), ApiError> {
     let refuse = |why: String| ApiError::bad_request(format!("error decoding YAML: {why}"));
     // Most is JSON, which is read faster as such; only what comes twice is told as YAML.
-    let parsed = match json::parse(body) {
+    let parsed = match plumb_apischema::json::parse(body) {
         Ok(parsed) if parsed.strict.is_empty() => parsed,
         _ => yaml::parse(body).map_err(|said| {
             // Upstream's reader says what is wrong and not where.
@@ -113,6 +131,8 @@ fn read(body: &Bytes, rules: &Rules) -> Result<(Value, Option<String>), ApiError
             "error unmarshaling JSON: while decoding JSON: json: cannot unmarshal {sort} into Go value of type map[string]interface {{}}"
         )));
     }
+    // YAML is turned into JSON upstream, where `2.0` becomes `2`.
+    whole_numbers(&mut object);
     if alpha::may_concern(body, rules) {
         alpha::translate(&mut object, rules);
     }

@@ -50,7 +50,11 @@ impl Tracker<'_> {
             .map_err(|error| ApplyError::Failed(format!("failed to decode managed fields: {error}")))?;
         let (api_version, kind) = (text(wanted, "apiVersion"), text(wanted, "kind"));
         if (api_version, kind) != (self.api_version, self.kind) {
-            let (group, version) = split(api_version);
+            // A version of more than two parts is none, and then upstream shows no kind either.
+            let ((group, version), kind) = match api_version.matches('/').count() {
+                0 | 1 => (split(api_version), kind),
+                _ => (("", ""), ""),
+            };
             let why = format!("invalid object type: {group}/{version}, Kind={kind}");
             return Err(ApplyError::BadRequest(why));
         }
@@ -92,7 +96,10 @@ impl Tracker<'_> {
         }
         let Some((ty, _)) = self.versions.in_version(live, self.api_version) else { return Ok(managers) };
         self.tracked(ty, empty, live, managers, BEFORE).map_err(|errors| {
-            ApplyError::Failed(format!("failed to create manager for existing fields: {errors}"))
+            ApplyError::Failed(format!(
+                "failed to create manager for existing fields: failed to convert new object ({}) to smd typed: {errors}",
+                self.name_of(live)
+            ))
         })
     }
 

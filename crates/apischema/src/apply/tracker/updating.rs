@@ -7,7 +7,7 @@ use crate::apply::conflict::Conflict;
 use crate::apply::managers::{Manager, Managers, Operation};
 use crate::apply::set::FieldSet;
 use crate::apply::types::Type;
-use crate::apply::walk::{Comparison, TypeErrors, compare, reconcile};
+use crate::apply::walk::{Comparison, TypeErrors, compare, reconcile, validate};
 
 static UNMANAGED: LazyLock<FieldSet<'static>> = LazyLock::new(unmanaged);
 
@@ -53,6 +53,13 @@ impl Tracker<'_> {
             return Ok(None);
         }
         let Some((ty, _)) = self.versions.in_version(new, self.api_version) else { return Ok(None) };
+        if self.versions.may_be_mistyped() {
+            // What says that it is something else is of no type that there is.
+            if new["kind"] != self.kind {
+                return Ok(None);
+            }
+            validate(ty, new, true)?;
+        }
         Ok(self.tracked(ty, old, new, managers, manager)?.to_value())
     }
 
