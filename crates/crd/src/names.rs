@@ -19,7 +19,7 @@ static OLD_LABEL: LazyLock<Regex> = LazyLock::new(|| pattern("^[a-z]([-a-z0-9]*[
 fn judged(text: &str, form: &Regex, most: usize, rule: &str) -> Vec<String> {
     let mut wrong = Vec::new();
     if text.len() > most {
-        wrong.push(format!("must be no more than {most} bytes"));
+        wrong.push(format!("must be no more than {most} characters"));
     }
     if !form.is_match(text) {
         wrong.push(rule.to_owned());

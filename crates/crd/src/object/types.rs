@@ -466,6 +466,27 @@ fn bound(number: f64) -> String {
     if number.abs() >= 1e21 { format!("{number:e}").replace('e', "e+") } else { number.to_string() }
 }
 
+/// Whether a number is a multiple of a factor that is larger than nothing; of a whole one if the number is whole.
+fn is_multiple(number: &serde_json::Number, factor: f64) -> bool {
+    /// The largest number up to which a float holds every whole one.
+    const LARGEST: f64 = 9_007_199_254_740_991.0;
+    /// How far a quotient may be above a whole number, as a part of both: floats are not exact.
+    const NEAR: f64 = 1e-9;
+    if let Some(whole) = number.as_i64() {
+        #[expect(
+            clippy::cast_possible_truncation,
+            reason = "a factor beyond 64 bits is the largest there is"
+        )]
+        let factor = factor as i64;
+        return whole % factor == 0;
+    }
+    let value = number.as_f64().unwrap_or_default();
+    let times = if factor < 1.0 { 1.0 / factor * value } else { value / factor };
+    let below = times.trunc();
+    times.abs() <= LARGEST
+        && (times.fract() == 0.0 || (below > 0.0 && times.fract() / (times + below) < NEAR))
+}
+
 fn check_number(number: &serde_json::Number, schema: &Schema, types: &[&str], path: &str, found: &mut Found) {
     let Some(value) = number.as_f64() else { return };
     let whole = number.as_i64();
@@ -487,12 +508,11 @@ fn check_number(number: &serde_json::Number, schema: &Schema, types: &[&str], pa
     if let Some(factor) = schema.multiple_of {
         // Upstream takes the whole part of the factor for whole numbers.
         let used = if whole.is_some() { factor.trunc() } else { factor };
-        let times = if used < 1.0 { value * (1.0 / used) } else { value / used };
         if used <= 0.0 {
             let message = format!("factor MultipleOf declared for {path} must be positive: {}", bound(used));
             let kind = Wrong::Number(bound(used));
             found.add(Mistake { name: Some(path.to_owned()), kind, message });
-        } else if times.fract() != 0.0 {
+        } else if !is_multiple(number, used) {
             found.wrong(path, told(), format!("should be a multiple of {}", bound(factor)));
         }
     }
