@@ -9,6 +9,7 @@
 //! ```
 
 mod definitions;
+pub(crate) mod naming;
 mod openapi;
 mod scale;
 mod show;
@@ -24,6 +25,7 @@ use plumb_apischema::Schema;
 use plumb_apischema::apply::Types;
 use plumb_apischema::json::{DecodeError, Decoded, StrictError};
 use plumb_crd::Version;
+use plumb_resize::field::Path;
 use plumb_store::Revision;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -65,23 +67,22 @@ impl Custom {
         let mut strict = Vec::new();
         if let Some(metadata) = object.remove("metadata") {
             let decoded = decode_metadata(metadata).map_err(|error| match error {
-                // Metadata is read by itself, and so is the first name in the path of what is wrong.
-                DecodeError::Type(why) => DecodeError::Type(why.replacen(".metadata.", ".", 1)),
+                DecodeError::Type(why) => DecodeError::Type(by_itself(&why)),
                 other => other,
             })?;
             strict = decoded.strict;
             object.insert("metadata".to_owned(), decoded.value["metadata"].clone());
         }
-        for field in ["apiVersion", "kind"] {
-            if object.get(field).is_some_and(|value| !value.is_string()) {
-                let why = format!("json: cannot unmarshal {field} into Go value of type string");
-                return Err(DecodeError::Type(why));
-            }
-        }
         let mut value = Value::Object(object);
         if let Some(error) = self.version.unreadable(&value) {
             return Err(DecodeError::Type(error.to_string()));
         }
+        self.version.each_inside(&mut value, &mut |inner, path| {
+            let Some(metadata) = inner.get_mut("metadata") else { return Ok(()) };
+            let path = path.child("metadata");
+            strict.extend(read_inside(metadata, &path)?);
+            Ok(())
+        })?;
         let dropped = self.version.prune(&mut value);
         strict.extend(dropped.into_iter().map(StrictError::Unknown));
         Ok(Decoded { value, strict })
@@ -94,6 +95,34 @@ impl Custom {
             None => std::future::pending().await,
         }
     }
+}
+
+/// What is wrong with metadata, which is read by itself.
+fn by_itself(why: &str) -> String {
+    why.replacen(".metadata.", ".", 1).replacen(
+        "Go struct field PartialObjectMetadata.metadata of type",
+        "Go value of type",
+        1,
+    )
+}
+
+/// Reads the metadata of an object inside an object as all metadata is read, and answers with what had to be dropped.
+fn read_inside(metadata: &mut Value, path: &Path<'_>) -> Result<Vec<StrictError>, DecodeError> {
+    let refused = |why: String| DecodeError::Type(format!("{path}: Invalid value: {metadata}: {why}"));
+    let decoded = decode_metadata(metadata.clone()).map_err(|error| match error {
+        DecodeError::Type(why) => refused(by_itself(&why)),
+        other => other,
+    })?;
+    let inside = |error: &StrictError| match error {
+        StrictError::Unknown(field) => {
+            let field = field.strip_prefix("metadata").unwrap_or(field);
+            StrictError::Unknown(format!("{path}{field}"))
+        }
+        other => other.clone(),
+    };
+    let dropped = decoded.strict.iter().map(inside).collect();
+    *metadata = decoded.value.get("metadata").cloned().unwrap_or_else(|| json!({}));
+    Ok(dropped)
 }
 
 fn decode_metadata(metadata: Value) -> Result<Decoded, DecodeError> {

@@ -6,13 +6,13 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use plumb_apischema::Schema;
 use plumb_apischema::json::{self, Decoded, StrictError};
 use plumb_apischema::protobuf::{self, Cause, ProtobufError};
-use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 use std::fmt::Display;
 
 use crate::alpha;
 use crate::body::Body;
+use crate::custom::naming::{Unnamed, is_legible, is_named};
 use crate::error::ApiError;
 use crate::readable::Readable;
 use crate::target::Query;
@@ -117,15 +117,18 @@ fn unrecognized(kind: &impl Readable, body: &[u8], why: impl Display) -> ApiErro
     ))
 }
 
-/// The refusal of a body that does not say of which kind it is, where nothing else tells.
-fn kindless(kind: &impl Readable, body: &[u8]) -> ApiError {
+/// The refusal of a body that does not say of which kind it is.
+fn unnamed(kind: &impl Readable, body: &[u8], why: &Unnamed) -> ApiError {
     const SHOWN: usize = 30;
+    let name = kind.name();
+    if let Unnamed::Unreadable(why) = why {
+        return ApiError::bad_request(format!("{name} in version \"\" cannot be handled as a {name}: {why}"));
+    }
     let text = String::from_utf8_lossy(body);
     let begins: String = text.chars().take(SHOWN).collect();
     let more = if text.len() > SHOWN { " ..." } else { "" };
     ApiError::bad_request(format!(
-        "the object provided is unrecognized (must be of type {}): Object 'Kind' is missing in '{text}' ({begins}{more})",
-        kind.name()
+        "the object provided is unrecognized (must be of type {name}): {why} ({begins}{more})"
     ))
 }
 
@@ -143,6 +146,10 @@ pub(crate) fn object(
     rules: &Rules,
 ) -> Result<Decoded, ApiError> {
     let decoded = match media_type(headers) {
+        "" | "application/json" | "text/plain" if kind.builtin().is_none() => {
+            let parsed = json::parse(body).map_err(|error| unreadable(kind, error))?;
+            custom(kind, parsed, body, rules)?
+        }
         "" | "application/json" | "text/plain" if alpha::may_concern(body, rules) => {
             let mut parsed = json::parse(body).map_err(|error| unreadable(kind, error))?;
             alpha::translate(&mut parsed.value, rules);
@@ -153,9 +160,13 @@ pub(crate) fn object(
         }
         "" | "application/json" | "text/plain" => kind.decode(body).map_err(|error| {
             let parsed = json::parse(body).map(|parsed| parsed.value);
-            let other = parsed.ok().and_then(|value| of_another_kind(kind, &value));
+            let other = parsed.ok().and_then(|value| misnamed(kind, &value, body));
             other.unwrap_or_else(|| unreadable(kind, error))
         })?,
+        "application/yaml" if kind.builtin().is_none() => {
+            let parsed = yaml::parse(body).map_err(|error| unrecognized(kind, body, error))?;
+            custom(kind, parsed, body, rules)?
+        }
         "application/yaml" => {
             let mut parsed = yaml::parse(body).map_err(|error| unrecognized(kind, body, error))?;
             alpha::translate(&mut parsed.value, rules);
@@ -171,13 +182,39 @@ pub(crate) fn object(
         _ if kind.builtin().is_none() => return Err(ApiError::unsupported_media_type(CUSTOM_FORMATS)),
         _ => return Err(ApiError::unsupported_media_type(OBJECT_FORMATS)),
     };
-    if kind.builtin().is_none() && decoded.value["kind"].as_str().is_none_or(str::is_empty) {
-        return Err(kindless(kind, body));
+    if kind.builtin().is_none() {
+        return Ok(decoded);
     }
-    match of_another_kind(kind, &decoded.value) {
+    match misnamed(kind, &decoded.value, body) {
         Some(refusal) => Err(refusal),
         None => Ok(decoded),
     }
+}
+
+/// The refusal of an object that says nothing legible of what it is, or that it is something else.
+fn misnamed(kind: &impl Readable, object: &Value, body: &[u8]) -> Option<ApiError> {
+    let illegible = is_legible(object).err().map(|why| unnamed(kind, body, &why));
+    illegible.or_else(|| of_another_kind(kind, object))
+}
+
+/// Reads an object of a custom kind, which has to say itself what it is.
+fn custom(
+    kind: &impl Readable,
+    mut parsed: Decoded,
+    body: &[u8],
+    rules: &Rules,
+) -> Result<Decoded, ApiError> {
+    is_named(&parsed.value, &String::from_utf8_lossy(body)).map_err(|why| unnamed(kind, body, &why))?;
+    if alpha::may_concern(body, rules) {
+        alpha::translate(&mut parsed.value, rules);
+    }
+    // One of another version is refused, but only after fields that come twice were told.
+    if of_another_kind(kind, &parsed.value).is_some() {
+        return Ok(parsed);
+    }
+    let mut decoded = kind.decode_value(parsed.value).map_err(|error| unreadable(kind, error))?;
+    decoded.strict.splice(0..0, parsed.strict);
+    Ok(decoded)
 }
 
 /// What is wrong with a protobuf body. Quantities are told as in any other.
@@ -194,17 +231,11 @@ pub(crate) fn of_another_kind(kind: &impl Readable, object: &Value) -> Option<Ap
         let given = object[field].as_str().unwrap_or_default();
         // SPEC: a slash alone names neither a group nor a version, and options are of every version.
         let any = field == "apiVersion" && (given == "/" || kind.name() == "DeleteOptions");
-        // What was defined later is read only if it says of which version it is.
-        let unsaid = given.is_empty() && (field == "kind" || kind.builtin().is_some());
-        if unsaid || given == expected || any {
+        // What was defined later is read only if it says of which version it is; the rules ask for its kind.
+        let unsaid = given.is_empty() && kind.builtin().is_some();
+        let asked_later = field == "kind" && kind.builtin().is_none();
+        if unsaid || given == expected || any || asked_later {
             continue;
-        }
-        if field == "kind" && kind.builtin().is_none() {
-            let version = kind.api_version();
-            let group = version.split_once('/').map_or("", |(group, _)| group);
-            let name = crate::object::meta(object, "name");
-            let wrong = FieldError::invalid("kind", given, format!("must be {expected}"));
-            return Some(ApiError::invalid(group, given, name, &[wrong]));
         }
         let what = if field == "kind" { "kind" } else { "API version" };
         return Some(ApiError::bad_request(format!(

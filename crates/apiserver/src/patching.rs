@@ -8,9 +8,10 @@ use plumb_apischema::json::{self, DecodeError, Decoded, StrictError, strict_erro
 use plumb_apischema::{Schema, patch};
 use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::alpha;
+use crate::custom::naming;
 use crate::error::ApiError;
 use crate::exchange::{media_type, of_another_kind};
 use crate::go;
@@ -84,17 +85,28 @@ impl Patch {
         };
         let shown = patched.to_string();
         if kind.builtin().is_none() {
+            if let Err(why) = naming::is_named(&patched, &shown) {
+                return Err(self.refuse(shown, &why));
+            }
+            if let Some(refusal) = naming::patched_to_another(kind, &patched) {
+                return Err(refusal);
+            }
             return match kind.decode_value(patched) {
                 Ok(decoded) => Ok((decoded, shown)),
                 Err(error) => Err(self.refuse(shown, &error)),
             };
         }
-        // SPEC: what says no version is read as the server's own type, which has no name in this place.
+        // SPEC: what says no version is read as the server's own type, which has none of these fields.
         let lays_over = !matches!(self.change, Change::Strategic(_));
         let version = &patched["apiVersion"];
         if lays_over && (version.is_null() || *version == "" || *version == "/") {
-            let name = crate::object::meta(object, "name");
-            return Err(ApiError::nameless(name));
+            let fields = patched.as_object().into_iter().flat_map(|fields| fields.keys());
+            let strict = fields.filter(|field| !["apiVersion", "kind"].contains(&field.as_str()));
+            let strict = strict.cloned().map(StrictError::Unknown).collect();
+            return Ok((Decoded { value: json!({ "metadata": {} }), strict }, shown));
+        }
+        if lays_over && let Err(why) = naming::is_legible(&patched) {
+            return Err(self.refuse(shown, &why));
         }
         if lays_over && let Some(refusal) = of_another_kind(kind, &patched) {
             return Err(self.refuse(shown, &refusal.message));

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use crate::admission::Warnings;
 use crate::allocation::Taken;
-use crate::custom;
+use crate::custom::{self, Custom};
 use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::{Form, Row};
@@ -431,6 +431,7 @@ pub(crate) fn count_generation(row: &Row, old: &Value, new: &mut Value) {
 /// Holds a new object to the rules.
 pub(crate) fn validate_create(row: &Row, new: &Value, server: &ApiServer) -> Result<(), ApiError> {
     if let Some(custom) = row.custom() {
+        is_named(row, custom, None, new)?;
         let errors = validation::create_custom((&row.resource).into(), new);
         return judge(row, new, &custom.version.create(new, errors));
     }
@@ -439,6 +440,17 @@ pub(crate) fn validate_create(row: &Row, new: &Value, server: &ApiServer) -> Res
         errors.extend(plumb_crd::definition::create(new));
     }
     judge(row, new, &errors)
+}
+
+/// Holds an object of a custom kind to saying that it is one.
+fn is_named(row: &Row, custom: &Custom, old: Option<&Value>, new: &Value) -> Result<(), ApiError> {
+    let said = new["kind"].as_str().unwrap_or_default();
+    if said == row.kind() {
+        return Ok(());
+    }
+    let wrong = FieldError::invalid("kind", said, format!("must be {}", row.kind()));
+    let errors = custom.version.misnamed(old, new, wrong);
+    Err(ApiError::invalid(row.group(), said, meta(new, "name"), &errors))
 }
 
 /// Holds an update to the rules. What was wrong before, and is left alone, is told.
@@ -450,6 +462,7 @@ pub(crate) fn validate_update(
     told: &Warnings,
 ) -> Result<(), ApiError> {
     if let Some(custom) = row.custom() {
+        is_named(row, custom, Some(old), new)?;
         let errors = validation::update_custom((&row.resource).into(), old, new);
         let (errors, warnings) = custom.version.update(old, new, errors);
         for warning in warnings {

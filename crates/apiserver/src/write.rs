@@ -23,7 +23,7 @@ use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::custom::presented_value;
 use crate::error::ApiError;
-use crate::exchange::FieldValidation;
+use crate::exchange::{FieldValidation, of_another_kind};
 use crate::kinds::Row;
 use crate::managers::{self, Wanted};
 use crate::object::{encode, finalizers, is_deleting, meta, metadata, moment};
@@ -37,12 +37,20 @@ use crate::warnings;
 /// How many names are generated for one object before it is given up.
 const NAMES: usize = 8;
 
+/// When owners were found to be named twice, as the warning says it.
+const AFTER_ADMISSION: &str = " after mutating admission happens";
+
 /// Stores a new object.
 pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     managers::check_options(call, false)?;
+    make(call, call.to_stored(read(call)?)).await
+}
+
+/// Reads the object that a client sends.
+fn read(call: &Call) -> Result<Value, ApiError> {
     let decoded = call.read_object()?;
     call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
-    make(call, call.to_stored(decoded.value)).await
+    of_another_kind(call.body_kind(), &decoded.value).map_or(Ok(decoded.value), Err)
 }
 
 /// Stores what a client asks for as a new object.
@@ -79,9 +87,16 @@ async fn refuse_versioned(call: &Call, mut asked: Value) -> Result<Response<Body
 /// Gives a new object what its client leaves out, and takes from it what is not a client's to say.
 fn complete_new(call: &Call, asked: &mut Value) -> Result<(), ApiError> {
     clear(asked);
-    asked["kind"] = json!(call.row.kind());
-    asked["apiVersion"] = json!(call.row.api_version());
+    set_kind(&call.row, asked);
     strategy::complete(&call.row, &Value::Null, asked, &call.server)
+}
+
+/// Has an object say what it is. What one of a custom kind says of its kind is for the rules to judge.
+fn set_kind(row: &Row, object: &mut Value) {
+    if row.custom().is_none() {
+        object["kind"] = json!(row.kind());
+    }
+    object["apiVersion"] = json!(row.api_version());
 }
 
 /// Stores a new object that has its managers.
@@ -93,6 +108,7 @@ async fn admit_new(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiE
         attributes.namespace = Some(&name);
     }
     call.server.admission().mutate(&attributes, &mut asked).await?;
+    call.warn(strategy::single_owners(&mut asked, AFTER_ADMISSION).into_iter().collect());
     // Nobody moves it elsewhere on the way.
     set_namespace(call, &mut asked)?;
     let generates = meta(&asked, "name").is_empty() && !meta(&asked, "generateName").is_empty();
@@ -236,9 +252,10 @@ async fn try_change(
     let mut old = presented_value(&call.row, &current.value)?;
     strategy::complete_stored(&call.row, &mut old, &call.server);
     let mut new = asked.apply(call, &old)?;
-    // SPEC: a patch is looked at when nothing can be added to it any more, and upstream says so.
-    let when = if call.verb == Verb::Update { "" } else { " after mutating admission happens" };
-    call.warn(strategy::single_owners(&mut new, when).into_iter().collect());
+    // SPEC: of a patch owners that come twice are dropped only once it has its managers.
+    if call.verb == Verb::Update {
+        call.warn(strategy::single_owners(&mut new, "").into_iter().collect());
+    }
     let revision = current.mod_revision.to_string();
     same_object(call, &old, &mut new, &revision)?;
     part.complete(call, &old, &mut new)?;
@@ -247,6 +264,7 @@ async fn try_change(
     }
     let (chain, attributes) = (call.server.admission(), Attributes::of(call, Operation::Update, &old)?);
     chain.mutate(&attributes, &mut new).await?;
+    call.warn(strategy::single_owners(&mut new, AFTER_ADMISSION).into_iter().collect());
     // Nobody makes it another object on the way.
     same_object(call, &old, &mut new, &revision)?;
     let kept = managers::take(&mut new);
@@ -296,9 +314,7 @@ impl Asked {
         if call.verb != Verb::Update {
             return Patch::read(&call.head.headers, &call.body, call.server.rules()).map(Self::Patched);
         }
-        let decoded = call.read_object()?;
-        call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
-        Ok(Self::Whole(call.to_stored(decoded.value)))
+        Ok(Self::Whole(call.to_stored(read(call)?)))
     }
 
     fn apply(&self, call: &Call, old: &Value) -> Result<Value, ApiError> {
@@ -334,8 +350,7 @@ fn clear(new: &mut Value) {
 /// What every new object gets.
 pub(crate) fn begin(server: &ApiServer, row: &Row, new: &mut Value) {
     let now = moment(server.now());
-    new["kind"] = json!(row.kind());
-    new["apiVersion"] = json!(row.api_version());
+    set_kind(row, new);
     let fields = metadata(new);
     let prefix = fields.get("generateName").and_then(Value::as_str).unwrap_or_default().to_owned();
     let named = fields.get("name").and_then(Value::as_str).is_some_and(|name| !name.is_empty());
@@ -401,8 +416,7 @@ fn same_object(call: &Call, old: &Value, new: &mut Value, revision: &str) -> Res
     if !matches!(given, "" | "0") && given != revision {
         return Err(row.modified(name));
     }
-    new["kind"] = json!(row.kind());
-    new["apiVersion"] = json!(row.api_version());
+    set_kind(row, new);
     let kept = old["metadata"].clone();
     let fields = metadata(new);
     if fields.get("uid").and_then(Value::as_str).is_none_or(str::is_empty) {

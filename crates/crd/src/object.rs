@@ -7,7 +7,7 @@ mod prune;
 mod types;
 
 pub use default::{defaults, without_nulls};
-pub use embedded::{embedded, unreadable};
+pub use embedded::{each_inside, embedded, unreadable};
 pub use lists::lists;
 pub use prune::{prune, prune_root};
 pub(crate) use types::compile as compile_pattern;

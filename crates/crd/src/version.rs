@@ -1,10 +1,12 @@
 //! One served version of a custom kind, ready for objects.
 
-use plumb_resize::field::{BadValue, ErrorType, FieldError};
-use serde_json::Value;
+use plumb_resize::field::{BadValue, ErrorType, FieldError, Path};
+use serde_json::{Map, Value};
 
 use crate::columns::JsonPath;
-use crate::object::{Patterns, defaults, embedded, lists, prune_root, types, unreadable, without_nulls};
+use crate::object::{
+    Patterns, defaults, each_inside, embedded, lists, prune_root, types, unreadable, without_nulls,
+};
 use crate::rules::Rules;
 use crate::schema::Schema;
 
@@ -157,6 +159,15 @@ impl Version {
         defaults(object, &self.schema);
     }
 
+    /// Does something with every object inside an object, until it fails. Each comes with where it is.
+    pub fn each_inside<E>(
+        &self,
+        object: &mut Value,
+        work: &mut impl FnMut(&mut Map<String, Value>, &Path<'_>) -> Result<(), E>,
+    ) -> Result<(), E> {
+        each_inside(object, &self.schema, &Path::NOWHERE, work)
+    }
+
     /// What keeps an object from being read at all.
     pub fn unreadable(&self, object: &Value) -> Option<FieldError> {
         unreadable(object, &self.schema)
@@ -190,7 +201,17 @@ impl Version {
         (errors, warnings)
     }
 
-    /// The same for a changed status.
+    /// What is wrong with an object that says it is of another kind, besides that: only lists and rules are asked then.
+    pub fn misnamed(&self, old: Option<&Value>, new: &Value, wrong: FieldError) -> Vec<FieldError> {
+        let mut errors = vec![wrong];
+        if old.is_none_or(|old| lists(old, &self.schema).is_empty()) {
+            errors.extend(lists(new, &self.schema));
+        }
+        self.ask(new, old, &mut errors, &mut Vec::new());
+        errors
+    }
+
+    /// What is wrong with a changed status, after what is wrong with its metadata; and what is only told.
     pub fn update_status(
         &self,
         old: &Value,

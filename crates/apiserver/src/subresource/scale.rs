@@ -98,6 +98,9 @@ fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, A
     } else {
         Patch::read(&call.head.headers, &call.body, call.server.rules())?.apply(kind()?, current, false)?
     };
+    if call.verb == Verb::Patch && meta(&decoded.value, "name").is_empty() {
+        return Err(ApiError::nameless(call.name()));
+    }
     scaling.track(current, &mut decoded.value);
     Ok(decoded.value)
 }

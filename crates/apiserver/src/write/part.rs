@@ -53,7 +53,7 @@ impl Part {
                     fields.insert("managedFields".to_owned(), managers);
                 }
                 for field in fields(old, new) {
-                    if !matches!(field.as_str(), "kind" | "apiVersion" | "metadata" | "status") {
+                    if !matches!(field.as_str(), "apiVersion" | "metadata" | "status") {
                         restore(old, new, &field);
                     }
                 }

@@ -4,6 +4,7 @@ mod clients;
 mod goldens;
 mod kinds;
 mod life;
+mod named;
 mod warned;
 
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
 //! Objects of the API inside objects.
 
 use plumb_resize::field::{FieldError, Path};
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 use super::shown;
 use crate::names::dns_1035_label;
@@ -45,6 +45,37 @@ fn visit(value: &Value, schema: &Schema, path: &Path<'_>, errors: &mut Vec<Field
         }
         _ => {}
     }
+}
+
+/// Does something with every object inside an object, until it fails. Each comes with where it is.
+pub fn each_inside<E>(
+    value: &mut Value,
+    schema: &Schema,
+    path: &Path<'_>,
+    work: &mut impl FnMut(&mut Map<String, Value>, &Path<'_>) -> Result<(), E>,
+) -> Result<(), E> {
+    match value {
+        Value::Object(map) => {
+            if schema.embedded {
+                work(map, path)?;
+            }
+            for (name, inner) in map {
+                match (schema.properties.get(name), schema.additional_schema()) {
+                    (Some(below), _) => each_inside(inner, below, &path.child(name), work)?,
+                    (None, Some(below)) => each_inside(inner, below, &path.key(name), work)?,
+                    (None, None) => {}
+                }
+            }
+        }
+        Value::Array(list) => {
+            let Some(items) = &schema.items else { return Ok(()) };
+            for (i, element) in list.iter_mut().enumerate() {
+                each_inside(element, items, &path.index(i), work)?;
+            }
+        }
+        _ => {}
+    }
+    Ok(())
 }
 
 fn identity(object: &Value, path: &Path<'_>, errors: &mut Vec<FieldError>) {

@@ -1,0 +1,152 @@
+//! What objects of custom kinds, and objects inside them, say that they are.
+
+use http::Method;
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::super::door::Door;
+use super::{DEFINITIONS, definition, version};
+
+const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
+
+fn things() -> Value {
+    let spec = json!({ "type": "object", "properties": {
+        "even": { "type": "integer", "multipleOf": 2 },
+        "part": { "type": "number", "multipleOf": 0.1 },
+        "tags": { "type": "array", "items": { "type": "string" }, "x-kubernetes-list-type": "set" },
+        "raw": {
+            "type": "object", "x-kubernetes-embedded-resource": true,
+            "x-kubernetes-preserve-unknown-fields": true,
+        },
+    } });
+    let mut version = version("v1", spec);
+    version["subresources"] = json!({ "status": {} });
+    version["schema"]["openAPIV3Schema"]["properties"]["status"] =
+        json!({ "type": "object", "properties": { "seen": { "type": "integer" } } });
+    definition("things", "Thing", json!([version]))
+}
+
+fn thing(name: &str, spec: Value) -> Value {
+    json!({ "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": name }, "spec": spec })
+}
+
+async fn open() -> Door {
+    let door = Door::open(Rules::v1_36());
+    door.post(DEFINITIONS, &things()).await.ok();
+    door
+}
+
+#[tokio::test]
+async fn no_patch_makes_an_object_one_of_another_kind_or_version() {
+    let door = open().await;
+    door.post(THINGS, &thing("one", json!({}))).await.ok();
+    let path = format!("{THINGS}/one");
+    for (patch, expected) in [
+        (
+            json!({ "kind": "Other" }),
+            "Other.example.com \"one\" is invalid: kind: Invalid value: \"Other\": must be Thing",
+        ),
+        (
+            json!({ "apiVersion": "v1" }),
+            "Thing \"one\" is invalid: apiVersion: Invalid value: \"v1\": must be example.com/v1",
+        ),
+        (
+            json!({ "apiVersion": null }),
+            "Internal error occurred: Object 'apiVersion' is missing in 'object has no apiVersion field'",
+        ),
+    ] {
+        assert_eq!(door.merge(&path, &patch).await.refused().2, expected);
+    }
+    let (code, _, why) = door.merge(&path, &json!({ "kind": null })).await.refused();
+    assert_eq!(code, 422);
+    assert!(why.contains("Object 'Kind' is missing in '{"), "{why}");
+    assert_eq!(door.get(&path).await.ok()["kind"], "Thing");
+}
+
+#[tokio::test]
+async fn a_status_says_nothing_of_the_kind_and_then_nobody_manages_anything() {
+    let door = open().await;
+    let mut made = door.post(THINGS, &thing("one", json!({}))).await.ok();
+    made["kind"] = json!("Other");
+    made["status"] = json!({ "seen": 1 });
+    let stored = door.put(&format!("{THINGS}/one/status"), &made).await.ok();
+    assert_eq!((&stored["kind"], &stored["status"]["seen"]), (&json!("Thing"), &json!(1)));
+    assert!(stored["metadata"].get("managedFields").is_none());
+}
+
+#[tokio::test]
+async fn what_is_wrong_besides_the_kind_is_told_as_far_as_lists_and_rules_go() {
+    let door = open().await;
+    let mut other = thing("one", json!({ "even": 1, "tags": ["a", "a"] }));
+    other["kind"] = json!("Other");
+    assert_eq!(
+        door.post(THINGS, &other).await.refused().2,
+        "Other.example.com \"one\" is invalid: [kind: Invalid value: \"Other\": must be Thing, \
+         spec.tags[1]: Duplicate value: \"a\"]"
+    );
+}
+
+#[tokio::test]
+async fn the_metadata_of_an_object_inside_is_read_as_any() {
+    let door = open().await;
+    let inside = |metadata: Value| {
+        thing("one", json!({ "raw": { "apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata } }))
+    };
+    for (metadata, expected) in [
+        (json!(["a"]), "[\"a\"]: json: cannot unmarshal array into Go value of type v1.ObjectMeta"),
+        (
+            json!({ "name": 5 }),
+            "{\"name\":5}: json: cannot unmarshal number into Go struct field ObjectMeta.name of type string",
+        ),
+    ] {
+        assert_eq!(
+            door.post(THINGS, &inside(metadata)).await.refused().2,
+            format!(
+                "Thing in version \"v1\" cannot be handled as a Thing: spec.raw.metadata: Invalid value: {expected}"
+            )
+        );
+    }
+    let made = door.post(THINGS, &inside(json!({ "name": null, "other": 1, "labels": { "a": "b" } }))).await;
+    assert_eq!(made.warnings, ["299 - \"unknown field \\\"spec.raw.metadata.other\\\"\""]);
+    assert_eq!(made.ok()["spec"]["raw"]["metadata"], json!({ "labels": { "a": "b" } }));
+}
+
+#[tokio::test]
+async fn a_multiple_is_exact_for_whole_numbers_and_near_enough_for_others() {
+    let door = open().await;
+    let mut told = Vec::new();
+    for (place, spec) in [
+        json!({ "even": i64::MAX }),
+        json!({ "even": i64::MAX - 1 }),
+        json!({ "part": 0.3 }),
+        json!({ "part": 0.35 }),
+        json!({ "part": 1e300 }),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        told.push(door.post(THINGS, &thing(&format!("t{place}"), spec)).await.status.as_u16());
+    }
+    assert_eq!(told, [422, 201, 201, 422, 422]);
+}
+
+#[tokio::test]
+async fn what_an_apply_says_of_times_that_are_the_servers_is_dropped_if_nobody_can_read_it() {
+    let door = open().await;
+    let made = door.post(THINGS, &thing("one", json!({}))).await.ok();
+    let mut wanted = thing("one", json!({ "even": 2.0 }));
+    wanted["metadata"]["creationTimestamp"] = json!("now");
+    wanted["metadata"]["deletionTimestamp"] = json!("2026-01-01");
+    let path = format!("{THINGS}/one?fieldManager=one");
+    let apply = "application/apply-patch+yaml";
+    let applied = door.ask(Method::PATCH, &path, apply, wanted.to_string()).await.ok();
+    assert_eq!(applied["metadata"]["creationTimestamp"], made["metadata"]["creationTimestamp"]);
+    assert!(applied["metadata"].get("deletionTimestamp").is_none());
+    assert_eq!(applied["spec"], json!({ "even": 2 }));
+    let mistyped = thing("one", json!({ "tags": [5_000_000] }));
+    assert_eq!(
+        door.ask(Method::PATCH, &path, apply, mistyped.to_string()).await.refused().2,
+        "failed to create typed patch object (/one; example.com/v1, Kind=Thing): .spec.tags[=5000000]: expected \
+         string, got &value.valueUnstructured{Value:5000000}"
+    );
+}
