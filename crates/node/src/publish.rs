@@ -6,6 +6,7 @@
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
+use plumb_follow::slim;
 use serde_json::{Map, Value, json};
 
 use crate::specify::identity;
@@ -55,10 +56,10 @@ pub(crate) async fn tell(client: Client, pod: &Pod, changes: Value) -> Told {
     });
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch_status(name, &params, &Patch::Merge(&patch)).await {
-        Ok(pod) => Told::Taken(Box::new(pod)),
+        Ok(pod) => Told::Taken(Box::new(slim(pod))),
         Err(kube::Error::Api(status)) if status.is_not_found() => Told::Gone,
         Err(kube::Error::Api(status)) if status.is_conflict() => match api.get_opt(name).await {
-            Ok(Some(now)) if now.metadata.uid.as_deref() == Some(uid) => Told::Changed(Box::new(now)),
+            Ok(Some(now)) if now.metadata.uid.as_deref() == Some(uid) => Told::Changed(Box::new(slim(now))),
             Ok(_) => Told::Gone,
             Err(error) => Told::Failed(error.to_string()),
         },
