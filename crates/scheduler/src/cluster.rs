@@ -330,6 +330,11 @@ impl Cluster {
         self.room.next(from, needed)
     }
 
+    /// Whether a node that is known has this much free.
+    pub(crate) fn has_room(&self, slot: usize, needed: &Free) -> bool {
+        self.room.next(slot, needed) == Some(slot)
+    }
+
     /// The labels of a namespace.
     pub(crate) fn labels_of(&self, namespace: &str) -> &Labels {
         static NONE: Labels = Labels::new();

@@ -155,7 +155,7 @@ fn spread(shape: &Shape, all: &[Spread]) -> Vec<Question> {
     let keys: std::collections::BTreeSet<String> = all.iter().map(|one| one.topology_key.clone()).collect();
     let ask = |one: &Spread| Question {
         counted: Counted {
-            all_of: vec![(Namespaces::one(&shape.namespace), one.selector.clone())],
+            all_of: vec![(Namespaces::one(&shape.namespace), one.counted())],
             owner: None,
             even_ending: false,
         },

@@ -24,8 +24,9 @@ use crate::facts::Pending;
 /// How long a pod waits after its first failure, twice as long after each further one, up to a bound.
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(1);
 const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
-/// After this long a parked pod is tried whatever happened.
+/// After this long a parked pod is tried whatever happened, and how often it is looked whether there is one.
 const PARKED_AT_MOST: SignedDuration = SignedDuration::from_mins(5);
+const LOOK_FOR_OLD: SignedDuration = SignedDuration::from_secs(1);
 
 /// Who comes first: higher priority, then who came first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -103,6 +104,7 @@ pub(crate) struct Queue {
     lines: HashMap<u64, Line>,
     gated: usize,
     arrivals: u64,
+    look_for_old_at: Timestamp,
 }
 
 /// What became of a pod that was put.
@@ -252,6 +254,10 @@ impl Queue {
 
     /// Rouses whoever was parked for too long.
     pub(crate) fn rouse_old(&mut self, now: Timestamp) {
+        if now < self.look_for_old_at {
+            return;
+        }
+        self.look_for_old_at = now + LOOK_FOR_OLD;
         let old = self
             .lines
             .iter()

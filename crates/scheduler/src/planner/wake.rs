@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use super::Planner;
 use crate::cluster::{Cluster, Uid};
 use crate::facts::Pending;
-use crate::filter::{Questions, Situation};
+use crate::filter::{Questions, Situation, needed};
 
 impl Planner {
     /// Rouses whom the news may help.
@@ -43,7 +43,9 @@ fn helps(cluster: &mut Cluster, slot: usize, pod: &Pending) -> Option<Uid> {
     let promised = cluster.host(slot).nominated.iter();
     let mut promised = promised.filter(|(_, class)| class.id == pod.class.id);
     let uid = promised.next().map_or_else(|| pod.uid.clone(), |(uid, _)| uid.clone());
-    cluster.host(slot).info.as_ref()?;
+    if !cluster.has_room(slot, &needed(&pod.class)) {
+        return None;
+    }
     let questions = Questions::ask_hard(&pod.class, cluster);
     let refusal = Situation::of(&pod.class, &questions, cluster).refusal(slot, &uid);
     refusal.is_none().then_some(uid)

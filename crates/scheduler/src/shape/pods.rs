@@ -53,6 +53,12 @@ pub(crate) struct Spread {
 }
 
 impl Spread {
+    /// Which pods are counted. A selector that asks for nothing counts nobody, as upstream has it, though it selects
+    /// the pod itself.
+    pub(crate) fn counted(&self) -> Selector {
+        if self.selector.is_empty() { Selector::Nothing } else { self.selector.clone() }
+    }
+
     /// Reads a constraint of a pod with these labels.
     pub(crate) fn read(constraint: &TopologySpreadConstraint, labels: &Labels) -> Self {
         let keys = constraint.match_label_keys.iter().flatten();

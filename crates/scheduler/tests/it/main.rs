@@ -3,6 +3,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod accounting;
+mod differential;
 mod laws;
 mod live;
 mod messages;

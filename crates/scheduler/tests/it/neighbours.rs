@@ -85,6 +85,16 @@ fn nodes_that_a_pod_may_not_have_do_not_count_for_its_spread() {
     assert_eq!(world.node_of("q"), None);
 }
 
+#[test]
+fn a_selector_that_asks_for_nothing_counts_nobody() {
+    let mut world = World::new([node("a1", 8, "a"), node("b1", 1, "b")]);
+    for i in 0..6 {
+        world.put(pod(&format!("p{i}"), 500, spread(json!({ "labelSelector": {} }))));
+    }
+    world.settle();
+    assert_eq!(count_in(&world, &["a1", "b1"]), 6);
+}
+
 fn near(key: &str, app: &str) -> Value {
     json!({ "spec": { "affinity": { "podAffinity": { "requiredDuringSchedulingIgnoredDuringExecution": [
         { "topologyKey": key, "labelSelector": { "matchLabels": { "app": app } } },
