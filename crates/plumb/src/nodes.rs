@@ -260,6 +260,7 @@ async fn open_builtin(data: &Path) -> anyhow::Result<Builtin> {
         shim: shim_of_this_program().context("finding the program of shims")?,
         pod_network: None,
         load: Some(Load::of_this_program().context("making the image plumb/load")?),
+        settles: builtin::SETTLES,
     };
     Builtin::open(config).await.context("opening the built-in container runtime")
 }

@@ -40,6 +40,7 @@ async fn open(folder: &Path) -> Result<Builtin> {
         cgroups: Layout::detect()?,
         shim,
         pod_network: None,
+        settles: plumb_runtime::builtin::SETTLES,
         load: Some(Load {
             name: "plumb/load".into(),
             program: SHIM.into(),

@@ -30,6 +30,7 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::cgroup::Layout;
 use crate::error::{Error, Result};
@@ -50,7 +51,13 @@ pub struct Config {
     pub pod_network: Option<(Ipv4Addr, u8)>,
     /// The program that is made into an image.
     pub load: Option<Load>,
+    /// For how long after it was lowered a memory limit kills nobody; usually [`SETTLES`].
+    pub settles: Duration,
 }
+
+/// For how long after it was lowered a memory limit kills nobody: longer than bursts are apart, and not so long that
+/// anybody relies on it.
+pub const SETTLES: Duration = Duration::from_secs(2);
 
 /// What [`Config::shim`] is for the program that runs: `plumb-shim` beside it, if it is there, else the program
 /// itself with `shim` as its first argument. Both do the same; the small one takes a third of a megabyte, while a

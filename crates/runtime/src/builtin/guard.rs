@@ -9,7 +9,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -24,9 +23,6 @@ use crate::types::{ContainerId, Event, LinuxResources, SandboxId, SandboxState};
 
 /// What a limit was, in the folder of the container or sandbox.
 const RECORD: &str = "guard.json";
-/// For how long after it was lowered a limit kills nobody.
-const SETTLES: Duration = Duration::from_secs(2);
-
 /// Whoever looks after the limit of one group.
 #[derive(Debug)]
 pub(super) struct Guard {
@@ -222,16 +218,16 @@ impl State {
     ) -> Result<()> {
         self.guards.0.lock().extend([(guard.notice, guard.clone()), (guard.mark_notice, guard.clone())]);
         let mark = guard.group.guard(limit)?;
-        *watch = Some(Watch { before, mark, until: Instant::now() + SETTLES });
+        *watch = Some(Watch { before, mark, until: Instant::now() + self.settles });
         self.notices.add_mark(&guard.group, mark, Notice(guard.mark_notice))?;
         if guard.container.is_none() {
             // The groups of containers are listened to for as long as they run.
             self.notices.add(&guard.group, Notice(guard.notice))?;
         }
         // The runtime may end before that; then the next one goes on.
-        let (state, guard) = (Arc::downgrade(self), guard.clone());
+        let (state, guard, settles) = (Arc::downgrade(self), guard.clone(), self.settles);
         tokio::spawn(async move {
-            tokio::time::sleep(SETTLES).await;
+            tokio::time::sleep(settles).await;
             if let Some(state) = state.upgrade() {
                 state.settle(&guard);
             }

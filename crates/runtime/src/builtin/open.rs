@@ -117,6 +117,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         notices,
         noticed: listened,
         guards,
+        settles: config.settles,
         next: AtomicU64::new(0),
         warned_about_oom_score: Once::new(),
     };

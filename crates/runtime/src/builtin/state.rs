@@ -5,6 +5,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
@@ -42,6 +43,8 @@ pub(super) struct State {
     pub(super) noticed: Arc<Mutex<HashMap<u64, NoticedContainer>>>,
     /// Groups whose limits were lowered a moment ago.
     pub(super) guards: Arc<Guards>,
+    /// How long after that they are guarded.
+    pub(super) settles: Duration,
     pub(super) next: AtomicU64,
     pub(super) warned_about_oom_score: std::sync::Once,
 }

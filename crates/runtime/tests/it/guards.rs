@@ -6,18 +6,23 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use plumb_runtime::cgroup::{Controller, Group, Version};
-use plumb_runtime::types::{ContainerId, ContainerState, Event, LinuxResources, QosClass, SandboxId};
+use plumb_runtime::types::{ContainerId, ContainerState, Event, LinuxResources, Mount, QosClass, SandboxId};
 use plumb_runtime::{Events, Runtime as _};
 
 use crate::node::Node;
 
 const MIB: i64 = 1 << 20;
-/// Takes 128 MiB once it is told to, then says so.
-const GROWS: &str = "echo up; while [ ! -e /dev/shm/go ]; do sleep 0.01; done; x=aaaaaaaa; i=0; \
-                     while [ $i -lt 24 ]; do x=$x$x; i=$((i+1)); done; echo grown; exec sleep 1000";
+/// Takes 160 MiB once it is told to.
+const GROWS: &str =
+    "echo up; while [ ! -e /dev/shm/go ]; do sleep 0.01; done; exec /plumb load --memory 160Mi";
 
 fn limit(bytes: i64) -> LinuxResources {
     LinuxResources { memory_limit: Some(bytes), ..LinuxResources::default() }
+}
+
+/// A program of this machine at the same place in a container.
+fn of_machine(path: &str) -> Mount {
+    Mount { container_path: path.into(), host_path: path.into(), readonly: true, ..Mount::default() }
 }
 
 /// A pod with a container that grows when it is told to.
@@ -32,18 +37,24 @@ struct Grower {
 impl Grower {
     /// `None` where there are no containers. Pod and container may use this much.
     async fn new(test: &str, pod: i64, container: i64) -> Option<Self> {
-        let node = Node::new(test).await?;
+        Some(Self::of(Node::new(test).await?, pod, container).await)
+    }
+
+    async fn of(node: Node, pod: i64, container: i64) -> Self {
         let mut config = node.sandbox_config("grower");
         config.resources = limit(pod);
         let sandbox = node.runtime.run_sandbox(config).await.unwrap();
         let mut config = Node::shell("c", GROWS);
+        config.image = "plumb/load".into();
+        // The image has the program alone; these need no other libraries than it does.
+        config.mounts = ["/bin/sh", "/bin/sleep"].map(of_machine).into();
         config.resources = limit(container).into();
         let id = node.start(&sandbox, config).await;
         node.says(&id, "up").await;
         let pid = node.runtime.container_status(&id).await.unwrap().pid.unwrap();
         let door = Path::new("/proc").join(pid.to_string()).join("root/dev/shm/go");
         let events = node.runtime.events();
-        Some(Self { node, sandbox, id, events, door })
+        Self { node, sandbox, id, events, door }
     }
 
     fn grow(&self) {
@@ -73,7 +84,7 @@ impl Grower {
             }
         };
         whose.push(tokio::time::timeout(Duration::from_mins(1), first).await.unwrap());
-        self.node.says(&self.id, "grown").await;
+        self.has_grown().await;
         // What else was told until it had grown.
         while let Some(Some(event)) = futures_util::FutureExt::now_or_never(self.events.next()) {
             if let Event::LimitTakenBack { container, .. } = event {
@@ -81,6 +92,11 @@ impl Grower {
             }
         }
         whose
+    }
+
+    async fn has_grown(&self) {
+        let group = self.group();
+        soon("grown", || group.memory().unwrap().0 > 160 << 20).await;
     }
 
     /// The container runs on, nobody in it was killed, and nobody is guarded any more.
@@ -177,7 +193,8 @@ async fn a_pods_limit_goes_back_by_itself_where_its_containers_have_none() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_limit_that_nobody_outgrows_is_a_limit_after_a_while() {
     let test = "a_limit_that_nobody_outgrows_is_a_limit_after_a_while";
-    let Some(mut grower) = Grower::new(test, -1, 512 * MIB).await else { return };
+    let Some(node) = Node::settling(test, Duration::from_millis(100)).await else { return };
+    let mut grower = Grower::of(node, -1, 512 * MIB).await;
     grower.lower(64 * MIB).await;
     soon("settled", || guarded(&grower.group()) == 0).await;
     let record = grower.node.folder.path().join("data/runtime/containers");
@@ -201,11 +218,11 @@ async fn whoever_comes_after_an_agent_that_died_gives_a_program_its_limit_back()
     drop(node);
     // With nobody there, it is held at its limit, or close to it.
     fs::write(&door, "").unwrap();
-    soon("at its limit", || group.memory().unwrap().0 > 56 << 20).await;
+    soon("near its limit", || group.memory().unwrap().0 > 56 << 20).await;
     let node = Node::again(folder).await;
     let events = node.runtime.events();
     let grower = Grower { node, sandbox, id, events, door };
-    grower.node.says(&grower.id, "grown").await;
+    grower.has_grown().await;
     for group in [grower.group(), grower.pod()] {
         assert_eq!(group.read().unwrap().memory_limit, Some(512 * MIB));
     }

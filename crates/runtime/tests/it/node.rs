@@ -23,6 +23,9 @@ pub(crate) const SHIM: &str = env!("CARGO_BIN_EXE_plumb-shim");
 /// An image with a shell and the usual commands.
 pub(crate) const SHELL: &str = "test/shell";
 
+/// Longer than any test takes.
+const LONG: Duration = Duration::from_hours(1);
+
 pub(crate) struct Node {
     pub(crate) folder: Arc<TempDir>,
     pub(crate) runtime: Builtin,
@@ -31,12 +34,17 @@ pub(crate) struct Node {
 impl Node {
     /// `None`, and it is said why, where this machine does not allow it.
     pub(crate) async fn new(test: &str) -> Option<Self> {
+        Self::settling(test, LONG).await
+    }
+
+    /// The same, with limits that kill nobody for this long after they were lowered.
+    pub(crate) async fn settling(test: &str, settles: Duration) -> Option<Self> {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: {test}: containers need root");
             return None;
         }
-        let runtime = match open(folder.path()).await {
+        let runtime = match open(folder.path(), settles).await {
             Ok(runtime) => runtime,
             Err(error) => {
                 eprintln!("skipped: {test}: {error}");
@@ -49,7 +57,7 @@ impl Node {
 
     /// The runtime in a folder where another one was, as after the agent was killed and started again.
     pub(crate) async fn again(folder: Arc<TempDir>) -> Self {
-        Self { runtime: open(folder.path()).await.unwrap(), folder }
+        Self { runtime: open(folder.path(), LONG).await.unwrap(), folder }
     }
 
     pub(crate) fn logs(&self) -> PathBuf {
@@ -169,7 +177,7 @@ impl Drop for Node {
     }
 }
 
-async fn open(folder: &Path) -> plumb_runtime::Result<Builtin> {
+async fn open(folder: &Path, settles: Duration) -> plumb_runtime::Result<Builtin> {
     Builtin::open(Config {
         data_dir: folder.join("data"),
         cgroups: Layout::detect()?,
@@ -181,6 +189,7 @@ async fn open(folder: &Path) -> plumb_runtime::Result<Builtin> {
             called: "plumb".into(),
             args: vec!["load".into()],
         }),
+        settles,
     })
     .await
 }
