@@ -41,6 +41,14 @@ impl Cluster {
     }
 }
 
+/// What a server's answer means for whoever typed the command.
+pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
+    match error {
+        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
+        other => anyhow::Error::new(other).context("asking the server"),
+    }
+}
+
 /// How something is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Output {

@@ -18,7 +18,7 @@ use plumb_resize::status::Stage;
 use serde_json::{Value, json};
 
 use crate::cli::interval;
-use crate::client::{Cluster, Output, block_on, print};
+use crate::client::{self, Cluster, Output, block_on, print};
 use crate::{reading, status};
 
 /// Change the cpu and memory of a running pod, wait until that is in force, and say what became of it.
@@ -91,8 +91,7 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     let name = args.pod.strip_prefix("pod/").or(args.pod.strip_prefix("pods/")).unwrap_or(&args.pod);
     let (client, namespace) = args.cluster.connect().await?;
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
-    let before =
-        pods.get(name).await.with_context(|| format!("looking for pod {name:?} in {namespace:?}"))?;
+    let before = pods.get(name).await.map_err(client::refusal)?;
     let patch = patch(&before, &args)?;
     let begun = Instant::now();
     let asked = pods.patch_resize(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
@@ -128,8 +127,7 @@ fn refusal(error: kube::Error) -> anyhow::Error {
         kube::Error::Api(status) if status.is_not_found() && status.message.contains("could not find") => {
             anyhow::anyhow!("this server has no pods/resize: Kubernetes has it from 1.33 on")
         }
-        kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
-        other => anyhow::Error::new(other).context("asking for the resize"),
+        other => client::refusal(other),
     }
 }
 

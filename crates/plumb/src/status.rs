@@ -3,7 +3,6 @@
 use std::fmt::Write as _;
 use std::process::ExitCode;
 
-use anyhow::Context as _;
 use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -50,14 +49,13 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
         if args.all_namespaces { Api::all(client) } else { Api::namespaced(client, &namespace) };
     if let Some(name) = &args.pod {
         let name = name.strip_prefix("pod/").or(name.strip_prefix("pods/")).unwrap_or(name);
-        let pod =
-            api.get(name).await.with_context(|| format!("looking for pod {name:?} in {namespace:?}"))?;
+        let pod = api.get(name).await.map_err(client::refusal)?;
         let code = reading::exit_code(&reading::of(&pod)?.stage);
         show(&[pod], &args)?;
         return Ok(code);
     }
     let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
-    let pods = api.list(&wanted).await.context("listing pods")?.items;
+    let pods = api.list(&wanted).await.map_err(client::refusal)?.items;
     if pods.is_empty() && args.output.is_none() {
         let place =
             if args.all_namespaces { "the cluster".to_owned() } else { format!("namespace {namespace:?}") };

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use memmap2::MmapMut;
 use nix::sys::signal::{SigSet, Signal};
 use plumb_resize::quantity::Quantity;
 
@@ -151,7 +152,7 @@ fn run(load: &Load) -> ExitCode {
         thread::spawn(move || burn(&share));
     }
     let start = Instant::now();
-    let mut held: Vec<Vec<u8>> = Vec::new();
+    let mut held = Vec::new();
     let mut said = None;
     loop {
         let elapsed = start.elapsed();
@@ -173,12 +174,13 @@ fn run(load: &Load) -> ExitCode {
     }
 }
 
-/// Has this much memory, really in use.
-fn hold(held: &mut Vec<Vec<u8>>, bytes: u64) {
+/// Has this much memory, really in use. It is the kernel's own, since an allocator would keep what is given back.
+fn hold(held: &mut Vec<MmapMut>, bytes: u64) {
     let blocks = usize::try_from(bytes).unwrap_or(usize::MAX) / BLOCK;
     held.truncate(blocks);
     while held.len() < blocks {
-        let mut block = vec![0; BLOCK];
+        // Nothing is to be had: it is tried again in a moment.
+        let Ok(mut block) = MmapMut::map_anon(BLOCK) else { return };
         for page in block.chunks_mut(PAGE) {
             page[0] = 1;
         }
