@@ -213,6 +213,10 @@ fn custom(
         return Ok(parsed);
     }
     let mut decoded = kind.decode_value(parsed.value).map_err(|error| unreadable(kind, error))?;
+    if decoded.value["kind"] != kind.name() {
+        // Of another kind nobody knows the fields.
+        decoded.strict.clear();
+    }
     decoded.strict.splice(0..0, parsed.strict);
     Ok(decoded)
 }

@@ -92,6 +92,10 @@ impl Patch {
                 return Err(refusal);
             }
             return match kind.decode_value(patched) {
+                // Of another kind nobody knows the fields.
+                Ok(decoded) if decoded.value["kind"] != kind.name() => {
+                    Ok((Decoded { strict: Vec::new(), ..decoded }, shown))
+                }
                 Ok(decoded) => Ok((decoded, shown)),
                 Err(error) => Err(self.refuse(shown, &error)),
             };

@@ -363,7 +363,8 @@ pub(crate) fn complete(row: &Row, old: &Value, new: &mut Value, server: &ApiServ
     if !old.is_null() && (row.group(), row.kind()) == ("", "Pod") {
         return pods::complete(old, new, server.rules());
     }
-    if let Some(custom) = row.custom() {
+    // What says that it is of another kind is not known well enough; the rules refuse it.
+    if let Some(custom) = row.custom().filter(|_| new["kind"] == row.kind()) {
         custom.version.complete(new);
     }
     defaults::apply(row.group(), row.version(), row.kind(), new, server.rules());
