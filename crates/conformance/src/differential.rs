@@ -32,6 +32,6 @@ mod words;
 pub use answer::Answer;
 pub use case::{Case, Step, Verb};
 pub use compare::Difference;
-pub use kept::{Kept, Listed};
+pub use kept::{Kept, Listed, Seen};
 pub use play::{Finding, Servers};
 pub use run::{Options, Outcome, replay, run};

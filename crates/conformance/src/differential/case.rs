@@ -105,6 +105,7 @@ impl Step {
 
     /// Whether nothing is to come of it.
     pub(super) fn is_dry(&self) -> bool {
-        self.query.contains("dryRun")
+        let told = self.body["dryRun"].as_array().is_some_and(|stages| !stages.is_empty());
+        self.query.contains("dryRun") || (self.verb == Verb::Delete && told)
     }
 }

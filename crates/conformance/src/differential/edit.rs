@@ -30,7 +30,7 @@ pub(super) fn edit(random: &mut Random, body: Option<StructId>, object: &mut Val
     let untouched = ["/metadata/managedFields", "/metadata/creationTimestamp", "/apiVersion", "/kind"];
     places.retain(|place| {
         let shielded = untouched.iter().any(|prefix| place.pointer.starts_with(prefix));
-        place.pointer.starts_with(under) && (!shielded || (body.is_some() && random.percent(5)))
+        place.pointer.starts_with(under) && (!shielded || random.percent(5))
     });
     let Some(place) = random.pick(&places) else { return };
     change(random, object, place);
@@ -104,6 +104,9 @@ fn change(random: &mut Random, object: &mut Value, place: &Place) {
             "..".to_owned(),
         ];
         return set(object, &place.pointer, json!(names[random.below(names.len())]));
+    }
+    if ["/kind", "/apiVersion"].contains(&place.pointer.as_str()) && random.percent(50) {
+        return set(object, &place.pointer, json!(words::another_kind(random)));
     }
     match (shape, random.below(100)) {
         (_, 0..=24) => remove(object, &place.pointer),

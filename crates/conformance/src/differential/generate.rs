@@ -66,6 +66,11 @@ impl Made {
                 edit(random, self.resource.body, &mut object, "");
             }
         }
+        // What was defined later is told apart by nothing else.
+        if self.resource.body.is_none() && random.percent(4) {
+            let field = ["kind", "apiVersion"][random.below(2)];
+            object[field] = json!(words::another_kind(random));
+        }
         let object = self.own(&object);
         let query = query(&mut self.random);
         self.written(Step { query, ..Step::new(Verb::Create, object) })

@@ -36,6 +36,15 @@ pub struct Listed {
     pub shown_by: Case,
 }
 
+/// A kept difference that was seen.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seen {
+    /// The name of the entry.
+    pub name: String,
+    /// Which of its patterns it falls under.
+    pub pattern: usize,
+}
+
 /// What a difference looks like. In each text `*` stands for anything; a side that is left out has nothing there.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -67,16 +76,17 @@ impl Kept {
         &self.0
     }
 
-    /// The entry that a difference falls under.
-    pub fn find(&self, kind: &str, step: &Step, sent: &str, difference: &Difference) -> Option<&Listed> {
+    /// What a difference falls under.
+    pub(super) fn find(&self, kind: &str, step: &Step, sent: &str, difference: &Difference) -> Option<Seen> {
         let label = step.label();
         // Where a case takes place does not matter here.
         let kind = kind.rsplit(':').next().unwrap_or_default();
-        self.0.iter().find(|listed| {
-            matches(&listed.kind, kind)
-                && matches(&listed.step, &label)
-                && matches(&listed.sent, sent)
-                && listed.differs.iter().any(|pattern| pattern.covers(difference))
+        let mut listed = self.0.iter().filter(|listed| {
+            matches(&listed.kind, kind) && matches(&listed.step, &label) && matches(&listed.sent, sent)
+        });
+        listed.find_map(|listed| {
+            let pattern = listed.differs.iter().position(|pattern| pattern.covers(difference))?;
+            Some(Seen { name: listed.name.clone(), pattern })
         })
     }
 }

@@ -40,16 +40,19 @@ fn without_ids(text: &str) -> String {
     shown
 }
 
-/// A text with the revision masked that an object has by now.
+/// A text with every revision masked: the one that an object has by now, and those of objects that are shown.
 fn without_revisions(text: &str) -> String {
-    const BEFORE: &str = "the ResourceVersion in record (";
-    match text.split_once(BEFORE) {
-        Some((start, rest)) => {
-            let rest = rest.trim_start_matches(|letter: char| letter.is_ascii_digit());
-            format!("{start}{BEFORE}<revision>{rest}")
+    let before = ["the ResourceVersion in record (", "\"resourceVersion\":\""];
+    before.iter().fold(text.to_owned(), |text, before| {
+        let mut parts = text.split(before);
+        let mut shown = parts.next().unwrap_or_default().to_owned();
+        for part in parts {
+            shown.push_str(before);
+            shown.push_str("<revision>");
+            shown.push_str(part.trim_start_matches(|letter: char| letter.is_ascii_digit()));
         }
-        None => text.to_owned(),
-    }
+        shown
+    })
 }
 
 /// The words of one server that stand for something chosen by it.

@@ -8,17 +8,16 @@ use serde_json::{Value, json};
 
 use super::answer::{Answer, ask};
 use super::case::{Case, Step, Verb};
-use super::compare::{Difference, differences, ordered_alike};
+use super::compare::{Difference, differences, may_change, ordered_alike};
 use super::ground;
-use super::kept::Kept;
+use super::kept::{Kept, Seen};
 use super::kinds::collection;
 use super::mask::Mask;
 use super::patch;
 use super::sent::sent;
 use crate::error::Error;
 
-/// How often the reference is asked again when only the order of its causes differs: it reads maps in an order of
-/// its own choice each time.
+/// How often the reference is asked again when it may answer otherwise then.
 const AGAIN: usize = 12;
 
 /// The two servers.
@@ -51,8 +50,8 @@ pub(super) struct Played {
     /// How many requests were compared, and how many of them the reference carried out.
     pub(super) asked: usize,
     pub(super) accepted: usize,
-    /// The names of the kept differences that were seen.
-    pub(super) kept: Vec<String>,
+    /// The kept differences that were seen.
+    pub(super) kept: Vec<Seen>,
     /// What is not listed.
     pub(super) finding: Option<Finding>,
 }
@@ -186,7 +185,7 @@ impl Servers {
                 side.learn(&step, answer, &said);
             }
             let mut found = differences((&reference, &sides[0].mask), (&subject, &sides[1].mask));
-            if found.iter().all(|difference| difference.at == "order of causes") && !found.is_empty() {
+            if found.iter().all(may_change) && !found.is_empty() {
                 for _ in 0..AGAIN {
                     let again = sides[0].ask(&step, &one).await?;
                     found = differences((&again, &sides[0].mask), (&subject, &sides[1].mask));
@@ -195,14 +194,15 @@ impl Servers {
                     }
                 }
                 // Maps of many keys would have to be asked for too often.
-                if ordered_alike((&reference, &sides[0].mask), (&subject, &sides[1].mask)) {
+                let only_order = found.iter().all(|difference| difference.at == "order of causes");
+                if only_order && ordered_alike((&reference, &sides[0].mask), (&subject, &sides[1].mask)) {
                     found.clear();
                 }
             }
             let all = found.len();
             found.retain(|difference| match kept.find(kind, &step, &said, difference) {
-                Some(listed) => {
-                    played.kept.push(listed.name.clone());
+                Some(seen) => {
+                    played.kept.push(seen);
                     false
                 }
                 None => true,

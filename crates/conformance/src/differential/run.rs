@@ -50,8 +50,8 @@ pub struct Outcome {
     pub asked: usize,
     /// How many of them the reference carried out.
     pub accepted: usize,
-    /// How often each kept difference was seen.
-    pub kept: BTreeMap<String, usize>,
+    /// How often each pattern of each kept difference was seen in cases that were made up.
+    pub kept: BTreeMap<String, Vec<usize>>,
     /// The names of kept differences that their own cases no longer show.
     pub gone: Vec<String>,
     /// What is not listed, shrunk.
@@ -69,8 +69,15 @@ impl Outcome {
     fn count(&mut self, played: &Played) {
         self.asked += played.asked;
         self.accepted += played.accepted;
-        for name in &played.kept {
-            *self.kept.entry(name.clone()).or_default() += 1;
+    }
+
+    fn count_kept(&mut self, played: &Played) {
+        for seen in &played.kept {
+            let patterns = self.kept.get_mut(&seen.name);
+            // Every entry of the list is there from the start.
+            if let Some(times) = patterns.and_then(|patterns| patterns.get_mut(seen.pattern)) {
+                *times += 1;
+            }
         }
     }
 }
@@ -86,8 +93,9 @@ impl fmt::Display for Outcome {
                 "GONE: the kept difference {name:?} is not shown any more by its case; take it off the list"
             )?;
         }
-        for (name, times) in &self.kept {
-            writeln!(f, "kept: {name} ({times} times)")?;
+        for (name, patterns) in &self.kept {
+            let all: usize = patterns.iter().sum();
+            writeln!(f, "kept: {name} ({all} times; by pattern {patterns:?})")?;
         }
         write!(
             f,
@@ -107,11 +115,12 @@ impl fmt::Display for Outcome {
 pub async fn run(servers: &Servers, kept: &Kept, options: &Options) -> Result<Outcome, Error> {
     let started = Instant::now();
     servers.prepare().await?;
-    let mut outcome = Outcome::default();
+    let unseen = kept.all().iter().map(|listed| (listed.name.clone(), vec![0; listed.differs.len()]));
+    let mut outcome = Outcome { kept: unseen.collect(), ..Outcome::default() };
     for listed in kept.all() {
         let played = servers.play(&listed.shown_by.kind, &mut listed.shown_by.steps.iter(), kept).await?;
         outcome.count(&played);
-        if !played.kept.contains(&listed.name) {
+        if !played.kept.iter().any(|seen| seen.name == listed.name) {
             outcome.gone.push(listed.name.clone());
         }
         outcome.findings.extend(played.finding);
@@ -124,18 +133,14 @@ pub async fn run(servers: &Servers, kept: &Kept, options: &Options) -> Result<Ou
     }
     let late = |started: Instant| options.time.is_some_and(|time| started.elapsed() > time);
     let numbers = (options.first..options.first + options.cases).take_while(|_| !late(started));
-    let cases = numbers.map(|number| async move {
-        let Some(mut made) = Made::new(options.seed, number, options.only.as_deref()) else {
-            return Ok(Played::default());
-        };
-        servers.play(made.kind(), &mut made, kept).await
-    });
+    let cases = numbers.map(|number| play_made(servers, kept, options, number));
     let mut playing = std::pin::pin!(futures::stream::iter(cases).buffer_unordered(options.at_once.max(1)));
     let mut seen = BTreeSet::new();
     while let Some(played) = playing.next().await {
         let played = played?;
         outcome.cases += 1;
         outcome.count(&played);
+        outcome.count_kept(&played);
         if let Some(finding) = played.finding
             && seen.insert(finding.signature())
         {
@@ -147,6 +152,18 @@ pub async fn run(servers: &Servers, kept: &Kept, options: &Options) -> Result<Ou
     }
     outcome.took = started.elapsed();
     Ok(outcome)
+}
+
+/// Plays the case of a number. What shows a difference is made up anew and played again: where one server was asked
+/// before the second turned and the other after it, that is all there was to see.
+async fn play_made(servers: &Servers, kept: &Kept, options: &Options, number: u64) -> Result<Played, Error> {
+    let made = || Made::new(options.seed, number, options.only.as_deref());
+    let Some(mut first) = made() else { return Ok(Played::default()) };
+    let played = servers.play(first.kind(), &mut first, kept).await?;
+    match made().filter(|_| played.finding.is_some()) {
+        Some(mut second) => servers.play(second.kind(), &mut second, kept).await,
+        None => Ok(played),
+    }
 }
 
 /// Plays one case as it is written.

@@ -6,6 +6,24 @@ use serde_json::{Map, Value, json};
 
 use super::random::Random;
 
+/// What an object may say that it is, or of which version, and is not.
+const OTHER_KINDS: [&str; 9] = [
+    "widget",
+    "WidgetList",
+    "Gadget",
+    "Pod",
+    "v1",
+    "example.com/v1",
+    "differential.example.com/v2",
+    "differential.example.com",
+    "a/b/c",
+];
+
+/// What an object may say that it is, and is not.
+pub(super) fn another_kind(random: &mut Random) -> &'static str {
+    OTHER_KINDS[random.below(OTHER_KINDS.len())]
+}
+
 /// How deep a value is made that nobody wrote down.
 const DEPTH: usize = 3;
 
