@@ -7,7 +7,7 @@ use plumb_apischema::Schema;
 use plumb_apischema::json::{self, Decoded, StrictError};
 use plumb_apischema::protobuf::{self, Cause, ProtobufError};
 use plumb_resize::rules::Rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::fmt::Display;
 
 use crate::alpha;
@@ -208,8 +208,12 @@ fn custom(
     if alpha::may_concern(body, rules) {
         alpha::translate(&mut parsed.value, rules);
     }
-    // One of another version is refused, but only after fields that come twice were told.
+    // One of another version is refused, but only after its metadata was read and fields that come twice were told.
     if of_another_kind(kind, &parsed.value).is_some() {
+        if let Some(metadata) = parsed.value.get("metadata") {
+            let alone = kind.decode_value(json!({ "metadata": metadata }));
+            parsed.strict.extend(alone.map_err(|error| unreadable(kind, error))?.strict);
+        }
         return Ok(parsed);
     }
     let mut decoded = kind.decode_value(parsed.value).map_err(|error| unreadable(kind, error))?;
