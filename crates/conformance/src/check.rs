@@ -91,6 +91,13 @@ pub(crate) fn applied(
         }
     }
     runs(pod)?;
+    // What is wished for may be what was there before: then the status says nothing about it yet.
+    let seen = pod.status.as_ref().and_then(|status| status.observed_generation);
+    if let (Some(seen), Some(last)) = (seen, pod.metadata.generation)
+        && seen < last
+    {
+        return Err(Objection::NotYet(format!("generation {seen} of {last} was looked at")));
+    }
     for status in statuses(pod) {
         let Some(amounts) = desired.get(status.name.as_str()) else { continue };
         let wanted = pod::requirements(*amounts);
