@@ -92,7 +92,12 @@ async fn a_shim_that_dies_takes_its_container_along() {
     drop(node);
     kill(parent_of(second), Signal::SIGKILL).unwrap();
     let node = Node::again(folder).await;
-    let status = node.runtime.container_status(&away).await.unwrap();
+    let mut status = node.runtime.container_status(&away).await.unwrap();
+    // The shim may have been dying still when the runtime was opened.
+    while status.exit_code.is_none() {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        status = node.runtime.container_status(&away).await.unwrap();
+    }
     assert_eq!((status.exit_code, status.reason.as_str()), (Some(137), "ContainerStatusUnknown"));
     for pid in [first, second] {
         while fs::metadata(format!("/proc/{pid}")).is_ok() {
