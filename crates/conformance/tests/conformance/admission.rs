@@ -1,5 +1,7 @@
 //! The table of admission that ours is held against, put to the real Kubernetes.
 
+use std::time::Duration;
+
 use http::Request;
 use http_body_util::BodyExt as _;
 use kube::Client;
@@ -47,10 +49,27 @@ impl Step {
     async fn ask(&self, client: &Client, namespace: &str) -> Option<String> {
         let here = |text: &str| text.replace("{ns}", namespace);
         let body: Value = serde_json::from_str(&here(&self.body.to_string())).expect("JSON");
-        let (code, answer) = ask(client, &self.method, &here(&self.path), &body).await;
+        let path = here(&self.path);
+        if self.code >= 400 {
+            self.until_seen(client, &path, &body).await;
+        }
+        let (code, answer) = ask(client, &self.method, &path, &body).await;
         let told = answer["message"].as_str().unwrap_or_default();
         let right = code == self.code && self.message.as_ref().is_none_or(|message| here(message) == told);
         (!right).then(|| format!("{} {}: {code}: {told}", self.method, self.path))
+    }
+
+    /// Waits until kube-apiserver, which learns of quotas and the like by watching itself, refuses this as it should:
+    /// asked without effect, for a few seconds at most.
+    async fn until_seen(&self, client: &Client, path: &str, body: &Value) {
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let dry = format!("{path}{separator}dryRun=All");
+        let seen = async {
+            while ask(client, &self.method, &dry, body).await.0 != self.code {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        };
+        let _ = tokio::time::timeout(Duration::from_secs(5), seen).await;
     }
 }
 
