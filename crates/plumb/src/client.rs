@@ -41,6 +41,11 @@ impl Cluster {
     }
 }
 
+/// The name of a pod that may be written as kubectl prints it: `pod/web`.
+pub(crate) fn pod_name(text: &str) -> &str {
+    text.strip_prefix("pod/").or(text.strip_prefix("pods/")).unwrap_or(text)
+}
+
 /// What a server's answer means for whoever typed the command.
 pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
     match error {

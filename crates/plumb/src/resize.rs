@@ -88,7 +88,7 @@ pub(crate) fn run(args: Resize) -> anyhow::Result<ExitCode> {
 }
 
 async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
-    let name = args.pod.strip_prefix("pod/").or(args.pod.strip_prefix("pods/")).unwrap_or(&args.pod);
+    let name = client::pod_name(&args.pod);
     let (client, namespace) = args.cluster.connect().await?;
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
     let before = pods.get(name).await.map_err(client::refusal)?;

@@ -48,8 +48,7 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
     let api: Api<Pod> =
         if args.all_namespaces { Api::all(client) } else { Api::namespaced(client, &namespace) };
     if let Some(name) = &args.pod {
-        let name = name.strip_prefix("pod/").or(name.strip_prefix("pods/")).unwrap_or(name);
-        let pod = api.get(name).await.map_err(client::refusal)?;
+        let pod = api.get(client::pod_name(name)).await.map_err(client::refusal)?;
         let code = reading::exit_code(&reading::of(&pod)?.stage);
         show(&[pod], &args)?;
         return Ok(code);
