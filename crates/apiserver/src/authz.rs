@@ -13,7 +13,7 @@ pub(crate) mod rbac;
 pub(crate) mod references;
 pub(crate) mod rule;
 
-pub(crate) use node::node_of;
+pub(crate) use node::{NODES, node_of};
 
 use std::sync::Arc;
 

@@ -35,7 +35,7 @@ use crate::negotiation::Accepted;
 use crate::nodes::NodeLink;
 use crate::openapi::Documents;
 use crate::outgoing::Taste;
-use crate::place::{Place, Places};
+use crate::place::{Origin, Place, Places};
 use crate::serve::Shutdown;
 use crate::target::{Address, Query, Target, Verb};
 use crate::usage::{self, UsageSource};
@@ -292,7 +292,7 @@ impl ApiServer {
         };
         noted.taste.format = accepted.format;
         let arrived = self.shared.arrivals.read(&head.headers, body).await?;
-        let place = self.shared.places.take(verb, &target)?;
+        let place = self.shared.places.take(Origin::of(&head), verb, &target).await?;
         let body = arrived.bytes.clone();
         let (door, warnings) = (self.clone(), Warnings::default());
         let call = Call {

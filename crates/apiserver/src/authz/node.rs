@@ -8,7 +8,7 @@ use super::{About, Ask, Authorizer, Objects};
 use crate::authn::User;
 
 /// The group of nodes, and what comes before a node's name in its user name.
-const NODES: &str = "system:nodes";
+pub(crate) const NODES: &str = "system:nodes";
 const NODE_USER: &str = "system:node:";
 const LEASES: &str = "kube-node-lease";
 
