@@ -67,15 +67,6 @@ impl Worker {
         let begun = Instant::now();
         let carried = self.carry_out(&steps, &mut then).await;
         self.node.metrics.actuated(carried.is_ok(), begun.elapsed());
-        let carried = match carried {
-            // Usage grew between the look and the write.
-            Err(error) if error.is_busy() => {
-                self.taken_back.again();
-                let why = format!("cannot decrease memory limits: {error}");
-                Ok(Carried::WaitsForMemory { after: super::wait_after(self.taken_back.times), why })
-            }
-            other => other,
-        };
         let wait = match carried {
             Ok(Carried::Out) => None,
             Ok(Carried::WaitsForMemory { after, why }) => {
@@ -212,19 +203,20 @@ impl Worker {
                 Lower::Wait(after) => (now.pod.limits.memory, Some(after)),
             };
             set.limits.memory = limit;
-            waits = why.map(|after| {
-                let target = to.limits.memory.unwrap_or_default();
-                let why =
-                    format!("attempting to set pod memory limit ({target}) below current usage ({usage})");
-                Carried::WaitsForMemory { after, why: format!("cannot decrease memory limits: {why}") }
-            });
+            waits = why.map(|after| waits_for_memory(after, "pod", to.limits.memory, usage));
         }
         if set != now.pod {
             let begun = Instant::now();
             let updated = runtime.update_sandbox_resources(&id, &readback::of_pod(&set)).await;
             let operation = "update_podsandbox_resources";
             self.node.metrics.operation(operation, begun.elapsed(), updated.is_ok());
-            updated?;
+            match updated {
+                Err(error) if error.is_busy() && goes_down(now.pod.limits.memory, set.limits.memory) => {
+                    let usage = runtime.sandbox_stats(&id).await?.memory.working_set;
+                    return Ok(Some(self.outgrown("pod", to.limits.memory, usage)));
+                }
+                updated => updated?,
+            }
             self.written.pod = Some(set);
             now.pod = set;
         }
@@ -240,6 +232,7 @@ impl Worker {
         let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
         let Some(id) = seen.map(|seen| seen.id.clone()) else { return Ok(None) };
         let from = now.containers.get(position).copied().flatten().unwrap_or_default();
+        let whose = format!("container {:?}", self.name_of(position));
         let mut set = to;
         let mut waits = None;
         if goes_down(from.limits.memory, to.limits.memory) {
@@ -255,23 +248,29 @@ impl Worker {
                 Lower::Wait(after) => (from.limits.memory, Some(after)),
             };
             set.limits.memory = limit;
-            waits = why.map(|after| {
-                let (name, target) = (self.name_of(position), to.limits.memory.unwrap_or_default());
-                let why = format!(
-                    "attempting to set container {name:?} memory limit ({target}) below current usage ({usage})"
-                );
-                Carried::WaitsForMemory { after, why: format!("cannot decrease memory limits: {why}") }
-            });
+            waits = why.map(|after| waits_for_memory(after, &whose, to.limits.memory, usage));
             if waits.is_some() {
                 set.requests.memory = from.requests.memory;
             }
         }
         if set != from {
-            self.update(&id, readback::of_container(&set)).await?;
+            match self.update(&id, readback::of_container(&set)).await {
+                Err(error) if error.is_busy() && goes_down(from.limits.memory, set.limits.memory) => {
+                    let usage = self.node.runtime.container_stats(&id).await?.memory.working_set;
+                    return Ok(Some(self.outgrown(&whose, to.limits.memory, usage)));
+                }
+                updated => updated?,
+            }
             self.written.containers.insert(id, set);
             now.apply(&Step::Update { container: position, to: set });
         }
         Ok(waits)
+    }
+
+    /// Usage grew between the look and the write, so that the kernel refused.
+    fn outgrown(&mut self, whose: &str, target: Option<i64>, usage: u64) -> Carried {
+        self.taken_back.again();
+        waits_for_memory(super::wait_after(self.taken_back.times), whose, target, usage)
     }
 
     pub(super) async fn update(&self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
@@ -354,6 +353,15 @@ impl TakenBack {
         let wait = super::wait_after(self.times).checked_sub(self.last?.elapsed())?;
         (!wait.is_zero()).then_some(wait)
     }
+}
+
+/// In the kubelet's words.
+fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u64) -> Carried {
+    let target = target.unwrap_or_default();
+    let why = format!(
+        "cannot decrease memory limits: attempting to set {whose} memory limit ({target}) below current usage ({usage})"
+    );
+    Carried::WaitsForMemory { after, why }
 }
 
 /// Whether a limit goes down; none is infinite.
