@@ -30,6 +30,7 @@ use plumb_runtime::cgroup::{Controller, Layout};
 use plumb_runtime::fault::{Asked, Fault, Faults, Faulty, Harm};
 use plumb_runtime::image::Load;
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -46,6 +47,7 @@ pub(crate) struct Nodes {
     /// How many there are and what runs their containers, in a few words.
     pub(crate) what: String,
     _running: JoinSet<()>,
+    _aside: Option<Aside>,
 }
 
 /// What nodes need of the cluster around them.
@@ -81,6 +83,8 @@ pub(crate) async fn start(
     let metrics: Arc<Metrics> = Arc::default();
     let clock: Clock = Arc::new(Timestamp::now);
     let mut running = JoinSet::new();
+    let aside = is_virtual.then(Aside::start).transpose()?;
+    let hands = aside.as_ref().map_or_else(Handle::current, |aside| aside.handle());
     // Virtual pods take nothing of this machine, so what it runs short of is nothing to them.
     let now = if is_virtual { NodeHealth::default() } else { look_at_machine(&data) };
     let (tell_health, health) = watch::channel(now);
@@ -122,7 +126,7 @@ pub(crate) async fn start(
             machine: (!is_virtual).then(|| PathBuf::from("/")),
         });
         measured.insert(name.clone(), usage.clone());
-        running.spawn(async move { usage.keep().await });
+        running.spawn_on(async move { usage.keep().await }, &hands);
         let user = User::new(format!("system:node:{name}"), "", ["system:nodes"]);
         let agent = Agent::new(plumb_node::Config {
             setup,
@@ -142,7 +146,7 @@ pub(crate) async fn start(
             metrics: metrics.clone(),
             clock: clock.clone(),
         });
-        let agent = agent.await?;
+        let agent = hands.spawn(agent).await.context("an agent ended badly")??;
         let service = agent.server((!is_virtual).then(|| PathBuf::from("/")), Arc::new(is_api_server));
         let serving =
             serve::serve(listener, tls.clone(), serve::Limits::default(), service, shutdown.clone());
@@ -154,14 +158,46 @@ pub(crate) async fn start(
     measurements.put(measured);
     futures_util::future::join_all(agents.iter_mut().map(Agent::register)).await;
     for agent in agents {
-        running.spawn(agent.run());
+        running.spawn_on(agent.run(), &hands);
     }
     let what = match (args.nodes, is_virtual) {
         (1, false) => format!("node {} runs containers of its own", args.node_name),
         (1, true) => format!("node {} runs virtual pods", args.node_name),
         (n, _) => format!("{n} nodes run virtual pods"),
     };
-    Ok(Nodes { what, _running: running })
+    Ok(Nodes { what, _running: running, _aside: aside })
+}
+
+/// Threads for the agents of virtual nodes. There may be thousands, all busy at once, and what they do is nobody's
+/// running program: they give way to the API and to those who decide, as agents on machines of their own would not be
+/// in the way at all.
+struct Aside(Option<tokio::runtime::Runtime>);
+
+impl Aside {
+    /// How much they give way: a tenth of what others get, where there are others.
+    const NICE: i32 = 10;
+
+    fn start() -> anyhow::Result<Self> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.enable_all().thread_name("virtual-nodes").on_thread_start(|| {
+            // On Linux it is this thread's alone. If it is refused they do not give way, that is all.
+            let _ = rustix::process::nice(Self::NICE);
+        });
+        Ok(Self(Some(builder.build().context("starting the threads of virtual nodes")?)))
+    }
+
+    fn handle(&self) -> Handle {
+        self.0.as_ref().map_or_else(Handle::current, |runtime| runtime.handle().clone())
+    }
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.0.take() {
+            // To wait for its threads is not allowed where other tasks run.
+            runtime.shutdown_background();
+        }
+    }
 }
 
 /// Only the API server asks a node; who may ask for what is decided there.
