@@ -22,6 +22,9 @@ pub(crate) struct Rate {
 pub(crate) struct Rates {
     readings: HashMap<String, Reading>,
     round: u64,
+    /// When the round before this one was, and this one so far.
+    before: Option<Timestamp>,
+    latest: Option<Timestamp>,
 }
 
 #[derive(Debug)]
@@ -38,24 +41,19 @@ impl Rates {
         self.round = self.round.wrapping_add(1);
     }
 
-    /// Takes a reading: cpu time so far. Answers how fast it grows, once that is known.
+    /// Takes a reading: cpu time so far. Answers how fast it grows, once that is known. What was not there in the
+    /// round before has used all that it did since then.
     pub(crate) fn rate(&mut self, of: &str, at: Timestamp, nanos: u64) -> Option<Rate> {
-        let round = self.round;
-        let Some(last) = self.readings.get_mut(of) else {
-            self.readings.insert(of.to_owned(), Reading { at, nanos, rate: None, round });
-            return None;
+        let (round, before) = (self.round, self.before);
+        self.latest = self.latest.max(Some(at));
+        let Some(last) = self.readings.get_mut(of).filter(|last| last.nanos <= nanos) else {
+            let rate = before.and_then(|before| rate_of(before, at, nanos));
+            self.readings.insert(of.to_owned(), Reading { at, nanos, rate, round });
+            return rate;
         };
         last.round = round;
-        let passed = at.duration_since(last.at).as_nanos();
-        if nanos < last.nanos {
-            // It began anew.
-            *last = Reading { at, nanos, rate: None, round };
-        } else if passed >= SHORTEST {
-            let used = i128::from(nanos - last.nanos);
-            let nano_cores = u64::try_from(used * 1_000_000_000 / passed).unwrap_or(u64::MAX);
-            let over = Duration::from_nanos(u64::try_from(passed).unwrap_or(u64::MAX));
-            let rate = Some(Rate { nano_cores, over });
-            *last = Reading { at, nanos, rate, round };
+        if let Some(rate) = rate_of(last.at, at, nanos - last.nanos) {
+            *last = Reading { at, nanos, rate: Some(rate), round };
         }
         last.rate
     }
@@ -64,7 +62,17 @@ impl Rates {
     pub(crate) fn end(&mut self) {
         let round = self.round;
         self.readings.retain(|_, reading| reading.round == round);
+        self.before = self.latest;
     }
+}
+
+/// The rate of what was used between two moments, unless they are too close to tell.
+fn rate_of(from: Timestamp, to: Timestamp, used: u64) -> Option<Rate> {
+    let passed = to.duration_since(from).as_nanos();
+    (passed >= SHORTEST).then(|| Rate {
+        nano_cores: u64::try_from(i128::from(used) * 1_000_000_000 / passed).unwrap_or(u64::MAX),
+        over: Duration::from_nanos(u64::try_from(passed).unwrap_or(u64::MAX)),
+    })
 }
 
 #[cfg(test)]
@@ -85,10 +93,22 @@ mod tests {
         assert_eq!(read(2000, 1_000_000_100), Some(500_000_000));
         assert_eq!(read(2001, 1_900_000_000), Some(500_000_000), "too close to tell");
         assert_eq!(read(3000, 1_000_000_100), Some(0));
-        assert_eq!(read(9000, 5), None, "it began anew");
-        assert_eq!(read(10_000, 1_000_000_005), Some(1_000_000_000));
+        assert_eq!(read(5000, 500_000_000), Some(250_000_000), "it began anew");
+        assert_eq!(read(6000, 1_500_000_000), Some(1_000_000_000));
         rates.begin();
         rates.end();
         assert!(rates.readings.is_empty());
+    }
+
+    #[test]
+    fn what_is_new_has_used_what_it_did_since_the_round_before() {
+        let mut rates = Rates::default();
+        let at = |millis: i64| Timestamp::from_millisecond(millis).unwrap();
+        rates.begin();
+        assert_eq!(rates.rate("old", at(1000), 7), None, "since when is not known");
+        rates.end();
+        rates.begin();
+        let new = rates.rate("new", at(11_000), 2_000_000_000).unwrap();
+        assert_eq!((new.nano_cores, new.over), (200_000_000, Duration::from_secs(10)));
     }
 }

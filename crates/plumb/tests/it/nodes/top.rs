@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 
 use super::machine::{Machine, create, equal, is_settled, load, pod, pods, until};
 
-/// Asks until what is measured is as it must become: figures are not watched, and what was not measured twice is
-/// not known yet.
+/// Asks until what is measured is as it must become: figures are not watched, and what was not measured is not known
+/// yet.
 async fn until_measured(client: &Client, path: &str, holds: impl Fn(&Value) -> bool) {
     let path = format!("/apis/metrics.k8s.io/v1beta1{path}");
     let mut last = Value::Null;
