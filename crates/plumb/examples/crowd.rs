@@ -1,7 +1,7 @@
-//! Many clients of one API server at once, for `bench/api`: over HTTP/2 and TLS, as fast as the server lets them.
+//! Many clients of one API server at once, for `bench/compare`: over HTTP/2 and TLS, as fast as the server lets them.
 //!
 //! `crowd watch` has a thousand watchers of one namespace and says how long a change takes to reach the last of
-//! them; `crowd fill` makes many config maps. Both print one line of JSON.
+//! them; `crowd fill` makes many objects. Both print one line of JSON.
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a measurement that cannot be made has failed")]
 
@@ -62,12 +62,16 @@ enum What {
         #[arg(long, default_value_t = 50)]
         events: usize,
     },
-    /// Makes config maps.
+    /// Makes objects.
     Fill {
         #[arg(long, default_value_t = 100_000)]
         objects: usize,
-        #[arg(long, default_value_t = 1_024)]
-        bytes: usize,
+        /// Where they are made.
+        #[arg(long, default_value = MAPS)]
+        path: String,
+        /// What they are, in JSON; each gets a name of its own. [default: config maps of 1 KiB]
+        #[arg(long)]
+        body: Option<serde_json::Value>,
         /// How many are asked for at once.
         #[arg(long, default_value_t = 64)]
         at_once: usize,
@@ -141,7 +145,12 @@ async fn main() {
     let cli = Cli::parse();
     match cli.what {
         What::Watch { watchers, events } => watch(&cli.server, watchers, events).await,
-        What::Fill { objects, bytes, at_once } => fill(&cli.server, objects, bytes, at_once).await,
+        What::Fill { objects, path, body, at_once } => {
+            let body = body.unwrap_or_else(|| {
+                json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "k": "v".repeat(1024) } })
+            });
+            fill(&cli.server, objects, &path, &body, at_once).await;
+        }
     }
 }
 
@@ -208,23 +217,22 @@ async fn watch(server: &Server, watchers: usize, events: usize) {
     );
 }
 
-async fn fill(server: &Server, objects: usize, bytes: usize, at_once: usize) {
+async fn fill(server: &Server, objects: usize, path: &str, body: &serde_json::Value, at_once: usize) {
     let connections = server.connect_all().await;
     let next = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
     let writers: Vec<_> = (0..at_once)
         .map(|writer| {
             let (connection, next) = (connections[writer % connections.len()].clone(), next.clone());
+            let (path, mut body) = (path.to_owned(), body.clone());
             tokio::spawn(async move {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
                     if number >= objects {
                         return;
                     }
-                    let body = json!({ "apiVersion": "v1", "kind": "ConfigMap",
-                        "metadata": { "name": format!("filled-{number}") },
-                        "data": { "k": "v".repeat(bytes) } });
-                    connection.ask(Method::POST, MAPS, "application/json", body.to_string()).await;
+                    body["metadata"]["name"] = json!(format!("filled-{number}"));
+                    connection.ask(Method::POST, &path, "application/json", body.to_string()).await;
                 }
             })
         })

@@ -1,0 +1,1 @@
+"""What the benchmarks share: clusters to measure, clients that measure them, and pages that say what came of it."""
