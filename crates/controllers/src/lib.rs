@@ -17,6 +17,7 @@ pub mod aggregation;
 pub mod quota;
 pub mod root_ca;
 pub mod taints;
+pub mod workload;
 
 use kube::Client;
 

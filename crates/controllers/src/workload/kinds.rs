@@ -1,0 +1,279 @@
+//! The kinds that workload controllers follow and write.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, ReplicationController};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::{Api, Client, Resource};
+use plumb_follow::{Followed, Place};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use super::shelf::{Shelf, revision};
+
+/// A kind that has a shelf.
+pub trait Shelved: Followed + Resource<DynamicType = ()> {
+    /// Its shelf.
+    fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>>;
+}
+
+/// A kind that workload controllers write.
+pub trait Written: Shelved {
+    /// Which it is.
+    const KIND: Kind;
+}
+
+/// Which object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ref {
+    /// Of which kind.
+    pub kind: Kind,
+    /// In which namespace.
+    pub namespace: String,
+    /// Of which name.
+    pub name: String,
+    /// Another of the same name is another object.
+    pub uid: String,
+}
+
+impl Ref {
+    /// The reference to an object.
+    pub fn to<K: Written>(object: &K) -> Self {
+        Self::of(K::KIND, object.meta())
+    }
+
+    pub(super) fn of(kind: Kind, metadata: &ObjectMeta) -> Self {
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        Self {
+            kind,
+            namespace: text(&metadata.namespace),
+            name: text(&metadata.name),
+            uid: text(&metadata.uid),
+        }
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> Place {
+        (self.namespace.clone(), self.name.clone())
+    }
+}
+
+/// How long an own write is waited for to be seen.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
+
+macro_rules! kinds {
+    ($($kind:ident: $field:ident, $doc:literal;)*) => {
+        /// A kind that workload controllers write.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        pub enum Kind {
+            $(#[doc = $doc] $kind,)*
+        }
+
+        /// An object that workload controllers write.
+        #[derive(Clone, Debug, PartialEq)]
+        pub enum Object {
+            $(#[doc = $doc] $kind(Box<$kind>),)*
+        }
+
+        /// What is known of the kinds that workload controllers look at: one watch each.
+        pub struct Shelves {
+            $(#[doc = $doc] pub $field: Arc<Shelf<$kind>>,)*
+            /// Machines.
+            pub nodes: Arc<Shelf<Node>>,
+            /// How many pods may be missing.
+            pub budgets: Arc<Shelf<PodDisruptionBudget>>,
+        }
+
+        impl Default for Shelves {
+            fn default() -> Self {
+                Self { $($field: Arc::default(),)* nodes: Arc::default(), budgets: Arc::default() }
+            }
+        }
+
+        impl Shelves {
+            /// Follows every kind, in tasks that end with the set. Whoever listens must do so before.
+            pub fn follow(&self, client: &Client) -> JoinSet<()> {
+                let mut tasks = JoinSet::new();
+                $(follow(&mut tasks, &self.$field, client);)*
+                follow(&mut tasks, &self.nodes, client);
+                follow(&mut tasks, &self.budgets, client);
+                tasks
+            }
+
+            /// Waits until everything was told once.
+            pub async fn ready(&self) {
+                $(self.$field.ready().await;)*
+                self.nodes.ready().await;
+                self.budgets.ready().await;
+            }
+        }
+
+        $(
+            impl Shelved for $kind {
+                fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>> {
+                    &shelves.$field
+                }
+            }
+
+            impl Written for $kind {
+                const KIND: Kind = Kind::$kind;
+            }
+
+            impl From<$kind> for Object {
+                fn from(object: $kind) -> Self {
+                    Self::$kind(Box::new(object))
+                }
+            }
+        )*
+
+        impl Kind {
+            /// How manifests call it.
+            pub fn name(self) -> &'static str {
+                match self {
+                    $(Self::$kind => stringify!($kind),)*
+                }
+            }
+
+            /// Its group and version.
+            pub fn api_version(self) -> String {
+                match self {
+                    $(Self::$kind => $kind::api_version(&()).into_owned(),)*
+                }
+            }
+
+            /// Deletes an object, if it still is this one.
+            pub(super) async fn delete(
+                self,
+                client: &Client,
+                of: &Ref,
+                propagation: Option<PropagationPolicy>,
+            ) -> kube::Result<()> {
+                let preconditions = Some(Preconditions { uid: Some(of.uid.clone()), resource_version: None });
+                let params =
+                    DeleteParams { preconditions, propagation_policy: propagation, ..DeleteParams::default() };
+                match self {
+                    $(Self::$kind => api::<$kind>(client, of).delete(&of.name, &params).await.map(drop),)*
+                }
+            }
+
+            /// Writes a part of an object, and says what it is then.
+            pub(super) async fn patch(self, client: &Client, of: &Ref, patch: &Value) -> kube::Result<ObjectMeta> {
+                let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
+                Ok(match self {
+                    $(Self::$kind => api::<$kind>(client, of).patch(&of.name, &params, &patch).await?.metadata,)*
+                })
+            }
+
+            /// Reads what is said of every object.
+            pub(super) async fn get(self, client: &Client, of: &Ref) -> kube::Result<ObjectMeta> {
+                Ok(match self {
+                    $(Self::$kind => api::<$kind>(client, of).get(&of.name).await?.metadata,)*
+                })
+            }
+
+            /// Waits until what was made is known. False if that takes too long.
+            pub(super) async fn saw_made(self, shelves: &Shelves, made: &ObjectMeta) -> bool {
+                match self {
+                    $(Self::$kind => shelves.$field.saw(revision(made), SEEN_WITHIN).await,)*
+                }
+            }
+
+            /// Waits until what was written is known. False if that takes too long.
+            pub(super) async fn saw_written(self, shelves: &Shelves, of: &Ref, written: &ObjectMeta) -> bool {
+                let (at, revision) = (of.place(), revision(written));
+                match self {
+                    $(Self::$kind => shelves.$field.saw_written(&at, &of.uid, revision, SEEN_WITHIN).await,)*
+                }
+            }
+
+            /// Waits until what was deleted is known to go. False if that takes too long.
+            pub(super) async fn saw_going(self, shelves: &Shelves, of: &Ref) -> bool {
+                let at = of.place();
+                match self {
+                    $(Self::$kind => shelves.$field.saw_going(&at, &of.uid, SEEN_WITHIN).await,)*
+                }
+            }
+        }
+
+        impl Object {
+            /// Which object it is.
+            pub fn reference(&self) -> Ref {
+                match self {
+                    $(Self::$kind(object) => Ref::to(&**object),)*
+                }
+            }
+
+            /// Makes it, and says what it is then.
+            pub(super) async fn create(&self, client: &Client) -> kube::Result<ObjectMeta> {
+                let params = PostParams::default();
+                Ok(match self {
+                    $(Self::$kind(object) => {
+                        api::<$kind>(client, &self.reference()).create(&params, object).await?.metadata
+                    })*
+                })
+            }
+
+            /// Writes it whole, and says what it is then.
+            pub(super) async fn replace(&self, client: &Client) -> kube::Result<ObjectMeta> {
+                let (params, of) = (PostParams::default(), self.reference());
+                Ok(match self {
+                    $(Self::$kind(object) => {
+                        api::<$kind>(client, &of).replace(&of.name, &params, object).await?.metadata
+                    })*
+                })
+            }
+
+            /// Writes its status, and says what it is then.
+            pub(super) async fn replace_status(&self, client: &Client) -> kube::Result<ObjectMeta> {
+                let (params, of) = (PostParams::default(), self.reference());
+                Ok(match self {
+                    $(Self::$kind(object) => {
+                        api::<$kind>(client, &of).replace_status(&of.name, &params, object).await?.metadata
+                    })*
+                })
+            }
+        }
+    };
+}
+
+kinds! {
+    Pod: pods, "Containers that run together.";
+    ReplicaSet: replica_sets, "As many pods as are asked for.";
+    ReplicationController: replication_controllers, "As many pods as are asked for, as it was done at first.";
+    Deployment: deployments, "Replica sets that follow each other.";
+    StatefulSet: stateful_sets, "Pods that are told apart.";
+    DaemonSet: daemon_sets, "A pod on each node.";
+    ControllerRevision: revisions, "What a workload was.";
+    Job: jobs, "Pods that are to end.";
+    CronJob: cron_jobs, "Jobs by the clock.";
+    PersistentVolumeClaim: claims, "Room that outlives pods.";
+}
+
+impl Shelved for Node {
+    fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>> {
+        &shelves.nodes
+    }
+}
+
+impl Shelved for PodDisruptionBudget {
+    fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>> {
+        &shelves.budgets
+    }
+}
+
+fn api<K>(client: &Client, of: &Ref) -> Api<K>
+where
+    K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+{
+    Api::namespaced(client.clone(), &of.namespace)
+}
+
+fn follow<K: Shelved>(tasks: &mut JoinSet<()>, shelf: &Arc<Shelf<K>>, client: &Client) {
+    let (shelf, api) = (shelf.clone(), Api::<K>::all(client.clone()));
+    tasks.spawn(async move { shelf.follow(api).await });
+}

@@ -1,0 +1,203 @@
+//! Which objects are to be looked at, and when.
+//!
+//! ```text
+//!            touched                     taken                 done
+//!   (idle) ──────────▶ ready ──────────────────▶ busy ──────────────▶ (idle)
+//!                        ▲                        │ touched meanwhile, or failed: again
+//!                        └──── later, at a time ◀─┘
+//! ```
+//!
+//! An object is in it once, however often it is touched, and nobody takes one that somebody is busy with.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use plumb_follow::Place;
+use tokio::sync::Notify;
+
+/// How long the first and the longest wait after failures are.
+const FIRST_WAIT: SignedDuration = SignedDuration::from_millis(5);
+const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(30);
+
+/// Objects that are to be looked at.
+#[derive(Default)]
+pub struct Queue {
+    state: Mutex<State>,
+    changed: Notify,
+}
+
+#[derive(Default)]
+struct State {
+    ready: VecDeque<Place>,
+    /// What is in `ready`, or is to be as soon as nobody is busy with it.
+    due: HashSet<Place>,
+    busy: HashSet<Place>,
+    later: BTreeSet<(Timestamp, Place)>,
+    /// When what is in `later` is due: an object waits for one time only, the first.
+    alarms: HashMap<Place, Timestamp>,
+    failures: HashMap<Place, u32>,
+}
+
+/// How looking at an object went.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Went {
+    /// All was done.
+    Well,
+    /// All was done, and it is to be looked at again now.
+    Again,
+    /// Something failed: it is looked at again after a wait, which grows with each failure.
+    Badly,
+}
+
+impl Queue {
+    /// An object is to be looked at now.
+    pub fn touch(&self, at: Place) {
+        self.state().touch(at);
+        self.changed.notify_one();
+    }
+
+    /// An object is to be looked at when its time has come, if nobody looks at it before.
+    pub fn touch_at(&self, at: Place, when: Timestamp) {
+        self.state().alarm(at, when);
+        self.changed.notify_one();
+    }
+
+    /// The next object to look at, which whoever takes it is busy with until it says that it is done.
+    pub fn take(&self, now: Timestamp) -> Option<Place> {
+        let mut state = self.state();
+        while state.later.first().is_some_and(|(when, _)| *when <= now) {
+            if let Some((_, at)) = state.later.pop_first() {
+                state.alarms.remove(&at);
+                state.touch(at);
+            }
+        }
+        let at = state.ready.pop_front()?;
+        state.due.remove(&at);
+        // Whoever looks now says anew when to look again.
+        if let Some(when) = state.alarms.remove(&at) {
+            state.later.remove(&(when, at.clone()));
+        }
+        state.busy.insert(at.clone());
+        Some(at)
+    }
+
+    /// Nobody is busy any more with an object.
+    pub fn done(&self, at: Place, went: Went, now: Timestamp) {
+        let mut state = self.state();
+        state.busy.remove(&at);
+        match went {
+            Went::Well | Went::Again => {
+                state.failures.remove(&at);
+            }
+            Went::Badly => {
+                let failures = state.failures.entry(at.clone()).or_default();
+                // Twice as long each time, up to the bound.
+                let wait = FIRST_WAIT.saturating_mul(1 << (*failures).min(20)).min(LONGEST_WAIT);
+                *failures += 1;
+                let when = now.checked_add(wait).unwrap_or(Timestamp::MAX);
+                state.alarm(at.clone(), when);
+            }
+        }
+        if state.due.remove(&at) || went == Went::Again {
+            state.touch(at);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// When the next object is due that waits for a time.
+    pub fn next_at(&self) -> Option<Timestamp> {
+        self.state().later.first().map(|(when, _)| *when)
+    }
+
+    /// Waits until something was added or done since this was last waited for.
+    pub async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Each step leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn touch(&mut self, at: Place) {
+        if self.due.insert(at.clone()) && !self.busy.contains(&at) {
+            self.ready.push_back(at);
+        }
+    }
+
+    fn alarm(&mut self, at: Place, when: Timestamp) {
+        match self.alarms.get(&at) {
+            Some(before) if *before <= when => return,
+            Some(before) => self.later.remove(&(*before, at.clone())),
+            None => false,
+        };
+        self.alarms.insert(at.clone(), when);
+        self.later.insert((when, at));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(name: &str) -> Place {
+        (String::new(), name.to_owned())
+    }
+
+    #[test]
+    fn what_is_touched_often_is_taken_once_and_by_one() {
+        let (queue, now) = (Queue::default(), Timestamp::UNIX_EPOCH);
+        queue.touch(at("a"));
+        queue.touch(at("a"));
+        assert_eq!(queue.take(now), Some(at("a")));
+        assert_eq!(queue.take(now), None);
+        queue.touch(at("a"));
+        assert_eq!(queue.take(now), None, "somebody is busy with it");
+        queue.done(at("a"), Went::Well, now);
+        assert_eq!(queue.take(now), Some(at("a")));
+        queue.done(at("a"), Went::Well, now);
+        assert_eq!(queue.take(now), None);
+    }
+
+    #[test]
+    fn what_fails_waits_longer_each_time_until_it_goes_well() {
+        let (queue, mut now) = (Queue::default(), Timestamp::UNIX_EPOCH);
+        queue.touch(at("a"));
+        let mut waits = Vec::new();
+        for _ in 0..16 {
+            assert_eq!(queue.take(now), Some(at("a")));
+            queue.done(at("a"), Went::Badly, now);
+            let next = queue.next_at().unwrap();
+            waits.push(next.duration_since(now).as_millis());
+            assert_eq!(queue.take(now), None);
+            now = next;
+        }
+        assert_eq!(waits[..4], [5, 10, 20, 40]);
+        assert_eq!(waits[15], 30_000);
+        queue.take(now);
+        queue.done(at("a"), Went::Well, now);
+        queue.touch(at("a"));
+        queue.take(now);
+        queue.done(at("a"), Went::Badly, now);
+        assert_eq!(queue.next_at().unwrap().duration_since(now).as_millis(), 5);
+    }
+
+    #[test]
+    fn a_time_that_was_asked_for_comes() {
+        let (queue, now) = (Queue::default(), Timestamp::UNIX_EPOCH);
+        let later = now.checked_add(SignedDuration::from_secs(9)).unwrap();
+        queue.touch_at(at("a"), later);
+        assert_eq!((queue.take(now), queue.next_at()), (None, Some(later)));
+        assert_eq!(queue.take(later), Some(at("a")));
+        queue.touch_at(at("a"), now);
+        queue.touch_at(at("a"), later);
+        assert_eq!(queue.next_at(), Some(now), "the first of two times");
+        queue.done(at("a"), Went::Again, now);
+        assert_eq!(queue.take(now), Some(at("a")));
+        assert_eq!(queue.next_at(), None, "whoever looks says anew when to look again");
+    }
+}
