@@ -12,7 +12,9 @@ use std::fmt::Debug;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use kube::api::{ListParams, WatchEvent, WatchParams};
+use futures_util::stream::BoxStream;
+use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
+use kube::core::PartialObjectMeta;
 use kube::{Api, ResourceExt as _};
 use tokio::sync::mpsc;
 
@@ -109,10 +111,62 @@ impl Backoff {
     }
 }
 
+/// Where objects are listed and watched.
+trait Source: Sync {
+    type Item: kube::Resource + Clone + Send;
+
+    fn list(&self, params: &ListParams) -> impl Future<Output = kube::Result<ObjectList<Self::Item>>> + Send;
+
+    fn watch(
+        &self,
+        params: &WatchParams,
+        revision: &str,
+    ) -> impl Future<Output = kube::Result<Events<Self::Item>>> + Send;
+}
+
+type Events<K> = BoxStream<'static, kube::Result<WatchEvent<K>>>;
+
+struct Whole<K>(Api<K>);
+
+impl<K: Followed> Source for Whole<K> {
+    type Item = K;
+
+    async fn list(&self, params: &ListParams) -> kube::Result<ObjectList<K>> {
+        self.0.list(params).await
+    }
+
+    async fn watch(&self, params: &WatchParams, revision: &str) -> kube::Result<Events<K>> {
+        Ok(self.0.watch(params, revision).await?.boxed())
+    }
+}
+
+struct Metadata<K>(Api<K>);
+
+impl<K: Followed> Source for Metadata<K> {
+    type Item = PartialObjectMeta<K>;
+
+    async fn list(&self, params: &ListParams) -> kube::Result<ObjectList<Self::Item>> {
+        self.0.list_metadata(params).await
+    }
+
+    async fn watch(&self, params: &WatchParams, revision: &str) -> kube::Result<Events<Self::Item>> {
+        Ok(self.0.watch_metadata(params, revision).await?.boxed())
+    }
+}
+
 /// Follows the objects that a selection wants, and tells of them until nobody listens any more.
 ///
 /// A watch that ends is taken up where it ended; if that is too long ago, everything is told anew.
 pub async fn follow<K: Followed>(api: Api<K>, fields: Option<&str>, tell: mpsc::Sender<Told<K>>) {
+    go_on(&Whole(api), fields, tell).await;
+}
+
+/// Follows objects, and tells what is said of every object but nothing of what they are themselves.
+pub async fn follow_metadata<K: Followed>(api: Api<K>, tell: mpsc::Sender<Told<PartialObjectMeta<K>>>) {
+    go_on(&Metadata(api), None, tell).await;
+}
+
+async fn go_on<S: Source>(api: &S, fields: Option<&str>, tell: mpsc::Sender<Told<S::Item>>) {
     let mut backoff = Backoff::default();
     let listed = || match fields {
         Some(fields) => ListParams::default().fields(fields),
@@ -138,7 +192,7 @@ pub async fn follow<K: Followed>(api: Api<K>, fields: Option<&str>, tell: mpsc::
         // Until history no longer reaches back to where the last watch ended.
         'resume: loop {
             let mut events = match api.watch(&watched(), &revision).await {
-                Ok(events) => events.boxed(),
+                Ok(events) => events,
                 Err(error) => {
                     tracing::debug!(%error, "cannot watch, will list again");
                     backoff.wait().await;
