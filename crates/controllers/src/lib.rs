@@ -14,7 +14,10 @@
 
 pub mod accounts;
 pub mod aggregation;
+pub mod budgets;
+pub mod deployment;
 pub mod quota;
+pub mod replicas;
 pub mod root_ca;
 pub mod taints;
 pub mod workload;

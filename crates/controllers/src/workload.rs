@@ -15,6 +15,8 @@ pub mod action;
 pub mod claim;
 pub mod kinds;
 mod perform;
+pub mod placed;
+pub mod pods;
 pub mod queue;
 mod recorder;
 pub mod shelf;
@@ -22,7 +24,7 @@ pub mod shelf;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource};
 use plumb_follow::{Place, place};
@@ -49,6 +51,13 @@ pub struct Around {
     pub now: Timestamp,
     /// What went wrong when it was last looked at. It is forgotten once a look goes well, and then looked again.
     pub failure: Option<Failure>,
+}
+
+impl Around {
+    /// What time it is, in whole seconds as conditions have it.
+    pub fn time(&self) -> Time {
+        Time(Timestamp::from_second(self.now.as_second()).unwrap_or(self.now))
+    }
 }
 
 /// A kind of workload.
@@ -114,7 +123,7 @@ pub struct Wiring<W> {
 impl<W: Written> Wiring<W> {
     /// A change of an object touches the workload that controls it, and that did before. One that nobody controls
     /// touches the workloads that select it.
-    pub fn owned<K: Shelved>(&self, selector: fn(&W) -> Option<&LabelSelector>) {
+    pub fn owned<K: Shelved>(&self, selector: fn(&W) -> Option<LabelSelector>) {
         let (queue, shelves) = (self.queue.clone(), self.shelves.clone());
         K::shelf(&self.shelves).listen(move |change| {
             let before = change.before.and_then(|object| owner::<W>(&**object));
@@ -127,7 +136,7 @@ impl<W: Written> Wiring<W> {
             } else if let Some(orphan) = change.now.filter(|now| controller_of(now.meta()).is_none()) {
                 let namespace = orphan.meta().namespace.as_deref().unwrap_or_default();
                 for workload in W::shelf(&shelves).within(namespace) {
-                    let wanted = claim::selector(selector(&workload));
+                    let wanted = claim::selector(selector(&workload).as_ref());
                     if wanted.is_some_and(|wanted| claim::selects(&wanted, &**orphan)) {
                         queue.touch(place(&*workload));
                     }

@@ -6,7 +6,12 @@ use jiff::Timestamp;
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
-use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, quota, root_ca, taints, user_of};
+use plumb_controllers::budgets::Budgets;
+use plumb_controllers::deployment::Deployments;
+use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
+use plumb_controllers::workload::{Clock, Workload, Workloads};
+use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
+use plumb_controllers::{accounts, aggregation, quota, root_ca, taints};
 use plumb_resize::rules::Rules;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,16 +20,23 @@ use tokio::task::JoinSet;
 pub(crate) fn start(server: &ApiServer, authority: watch::Receiver<String>, rules: Rules) -> JoinSet<()> {
     let client = |user: User| Client::new(server.inside(user), "default");
     let none: [&str; 0] = [];
-    let clients = |name: &str| Clients {
-        watch: client(User::new(WATCHER, "", none)),
-        write: client(User::new(user_of(name), "", GROUPS)),
-    };
+    let watcher = || client(User::new(WATCHER, "", none));
+    let clients =
+        |name: &str| Clients { watch: watcher(), write: client(User::new(user_of(name), "", GROUPS)) };
+    let clock: Clock = Arc::new(Timestamp::now);
     let mut running = JoinSet::new();
     running.spawn(accounts::run(clients(accounts::NAME)));
     running.spawn(root_ca::run(clients(root_ca::NAME), authority));
     running.spawn(aggregation::run(clients(aggregation::NAME)));
     running.spawn(taints::run(clients(taints::NAME)));
-    let books = quota::Config { rules, clock: Arc::new(Timestamp::now) };
+    let books = quota::Config { rules, clock: clock.clone() };
     running.spawn(quota::run(clients(quota::NAME), books));
+
+    let mut workloads = Workloads::new(clock);
+    workloads.add(ReplicaSets, clients(ReplicaSets::NAME).write);
+    workloads.add(ReplicationControllers, clients(ReplicationControllers::NAME).write);
+    workloads.add(Deployments, clients(Deployments::NAME).write);
+    workloads.add(Budgets, clients(Budgets::NAME).write);
+    running.spawn(workloads.run(watcher()));
     running
 }

@@ -8,9 +8,9 @@ use super::kinds::{Object, Ref};
 
 /// Something to be done about the objects of a workload.
 ///
-/// They are done in order. Creations that follow each other are done many at a time, in batches of 1, 2, 4, … of which
-/// the first that fails is the last; deletions that follow each other are done many at a time. After a failure only
-/// [`Action::Status`], [`Action::Event`] and [`Action::LookAgainAt`] are still done, and the rest is decided anew.
+/// They are done in order, up to the first that fails: a status that is to be written whatever becomes of the rest comes
+/// first. Creations that follow each other are done many at a time, in batches of 1, 2, 4, … of which the first that
+/// fails is the last; deletions that follow each other are done many at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
     /// Make an object.

@@ -85,13 +85,11 @@ macro_rules! kinds {
             $(#[doc = $doc] pub $field: Arc<Shelf<$kind>>,)*
             /// Machines.
             pub nodes: Arc<Shelf<Node>>,
-            /// How many pods may be missing.
-            pub budgets: Arc<Shelf<PodDisruptionBudget>>,
         }
 
         impl Default for Shelves {
             fn default() -> Self {
-                Self { $($field: Arc::default(),)* nodes: Arc::default(), budgets: Arc::default() }
+                Self { $($field: Arc::default(),)* nodes: Arc::default() }
             }
         }
 
@@ -101,7 +99,6 @@ macro_rules! kinds {
                 let mut tasks = JoinSet::new();
                 $(follow(&mut tasks, &self.$field, client);)*
                 follow(&mut tasks, &self.nodes, client);
-                follow(&mut tasks, &self.budgets, client);
                 tasks
             }
 
@@ -109,7 +106,6 @@ macro_rules! kinds {
             pub async fn ready(&self) {
                 $(self.$field.ready().await;)*
                 self.nodes.ready().await;
-                self.budgets.ready().await;
             }
         }
 
@@ -252,17 +248,12 @@ kinds! {
     Job: jobs, "Pods that are to end.";
     CronJob: cron_jobs, "Jobs by the clock.";
     PersistentVolumeClaim: claims, "Room that outlives pods.";
+    PodDisruptionBudget: budgets, "How many pods may be missing.";
 }
 
 impl Shelved for Node {
     fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>> {
         &shelves.nodes
-    }
-}
-
-impl Shelved for PodDisruptionBudget {
-    fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>> {
-        &shelves.budgets
     }
 }
 

@@ -70,12 +70,12 @@ impl Performer<'_> {
                 Action::LookAgainAt(when) => {
                     performed.again_at = Some(performed.again_at.map_or(when, |before| before.min(when)));
                 }
+                _ if performed.failure.is_some() || performed.overtaken => {}
                 Action::Event(note) => self.recorder.record(self.owner.clone(), note, self.now),
                 Action::Status(object) => {
                     let written = object.replace_status(self.client).await;
                     performed.note(self.changed(object.reference(), written));
                 }
-                _ if performed.failure.is_some() || performed.overtaken => {}
                 Action::Create(first) => {
                     let mut all = vec![first];
                     while let Some(Action::Create(object)) =

@@ -1,0 +1,351 @@
+//! Keeps the books of disruption budgets: how many pods may be missing, and how many more.
+//!
+//! Whoever evicts a pod takes one from `disruptionsAllowed` and writes the pod down as disrupted, in one go. Here it is
+//! counted anew from the pods that are there; one that is written down counts as missing until it is gone, or until it
+//! is clear that nobody will delete it.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatus};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, OwnerReference, Time};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use plumb_follow::place;
+
+use crate::workload::claim::{selector, selects};
+use crate::workload::{Action, Around, Note, Shelves, Wiring, Workload, controller_of, owner, pods};
+
+/// How long a pod that was evicted may take until it is to go.
+const DELETED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
+/// Whether pods may be missing.
+const ALLOWED: &str = "DisruptionAllowed";
+
+/// The controller of disruption budgets.
+pub struct Budgets;
+
+/// A budget and what matters for it.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The budget.
+    pub budget: Arc<PodDisruptionBudget>,
+    /// The pods that it is about.
+    pub pods: Vec<Arc<Pod>>,
+    /// How many pods those ask for together who control these, or of which pod nobody knows who does.
+    pub scale: Result<i32, String>,
+}
+
+impl Workload for Budgets {
+    const NAME: &'static str = "disruption-controller";
+    type Kind = PodDisruptionBudget;
+    type State = State;
+
+    fn wire(&self, wiring: &Wiring<PodDisruptionBudget>) {
+        let (queue, shelves) = (wiring.queue.clone(), wiring.shelves.clone());
+        wiring.shelves.pods.listen(move |change| {
+            let Some(namespace) = change.last().and_then(|pod| pod.metadata.namespace.clone()) else {
+                return;
+            };
+            for budget in shelves.budgets.within(&namespace) {
+                let Some(wanted) = selector(about(&budget)) else { continue };
+                let concerns = |pod: Option<&Arc<Pod>>| pod.is_some_and(|pod| selects(&wanted, &**pod));
+                if concerns(change.before) || concerns(change.now) {
+                    queue.touch(place(&*budget));
+                }
+            }
+        });
+    }
+
+    fn claims(&self, _: &PodDisruptionBudget, _: &Shelves) -> Vec<Action> {
+        Vec::new()
+    }
+
+    fn gather(&self, budget: &Arc<PodDisruptionBudget>, shelves: &Shelves) -> State {
+        let namespace = budget.metadata.namespace.as_deref().unwrap_or_default();
+        let mut pods = Vec::new();
+        if let Some(wanted) = selector(about(budget)) {
+            pods = shelves.pods.within(namespace);
+            pods.retain(|pod| selects(&wanted, &**pod));
+        }
+        let scale = scale(&pods, |owner| scale_of(owner, namespace, shelves));
+        State { budget: budget.clone(), pods, scale }
+    }
+
+    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
+        decide(state, around)
+    }
+}
+
+fn about(budget: &PodDisruptionBudget) -> Option<&LabelSelector> {
+    budget.spec.as_ref()?.selector.as_ref()
+}
+
+/// How many pods those ask for together who control some pods. Those that nobody controls do not count.
+fn scale(
+    pods: &[Arc<Pod>],
+    scale_of: impl Fn(&OwnerReference) -> Option<(String, i32)>,
+) -> Result<i32, String> {
+    let mut scales: HashMap<String, i32> = HashMap::new();
+    for pod in pods {
+        let Some(owner) = controller_of(&pod.metadata) else { continue };
+        let Some((uid, scale)) = scale_of(owner) else {
+            let name = pod.metadata.name.as_deref().unwrap_or_default();
+            return Err(format!("found no controllers for pod \"{name}\""));
+        };
+        scales.insert(uid, scale);
+    }
+    Ok(scales.values().sum())
+}
+
+/// Who controls a pod in the end, and how many pods it asks for.
+fn scale_of(of: &OwnerReference, namespace: &str, shelves: &Shelves) -> Option<(String, i32)> {
+    let at = (namespace.to_owned(), of.name.clone());
+    let is_it = |uid: &Option<String>| uid.as_ref() == Some(&of.uid);
+    let group = of.api_version.split_once('/').map_or("", |(group, _)| group);
+    let replicas = match (group, of.kind.as_str()) {
+        ("apps", "ReplicaSet") => {
+            let set = shelves.replica_sets.get(&at).filter(|set| is_it(&set.metadata.uid))?;
+            if let Some(above) = owner::<Deployment>(&*set) {
+                let deployment = shelves.deployments.get(&above)?;
+                let uid = deployment.metadata.uid.clone()?;
+                return Some((uid, deployment.spec.as_ref()?.replicas.unwrap_or(1)));
+            }
+            set.spec.as_ref()?.replicas
+        }
+        ("apps", "StatefulSet") => {
+            let set = shelves.stateful_sets.get(&at).filter(|set| is_it(&set.metadata.uid))?;
+            set.spec.as_ref()?.replicas
+        }
+        ("", "ReplicationController") => {
+            let set = shelves.replication_controllers.get(&at).filter(|set| is_it(&set.metadata.uid))?;
+            set.spec.as_ref()?.replicas
+        }
+        _ => return None,
+    };
+    Some((of.uid.clone(), replicas.unwrap_or(1)))
+}
+
+/// A number, or so many percent of another, rounded up.
+fn scaled(value: &IntOrString, of: i32) -> i32 {
+    match value {
+        IntOrString::Int(number) => *number,
+        IntOrString::String(text) => {
+            let percent = text.strip_suffix('%').and_then(|digits| digits.parse::<i64>().ok()).unwrap_or(0);
+            i32::try_from((percent.saturating_mul(of.into()).saturating_add(99)) / 100).unwrap_or(i32::MAX)
+        }
+    }
+}
+
+/// How many pods there should be, and how many of them healthy.
+fn expected(state: &State) -> Result<(i32, i32), String> {
+    let spec = state.budget.spec.clone().unwrap_or_default();
+    let count = i32::try_from(state.pods.len()).unwrap_or(i32::MAX);
+    match (spec.max_unavailable, spec.min_available) {
+        (Some(most), _) => {
+            let expected = state.scale.clone()?;
+            Ok((expected, (expected - scaled(&most, expected)).max(0)))
+        }
+        (None, Some(IntOrString::Int(least))) => Ok((count, least)),
+        (None, Some(least)) => {
+            let expected = state.scale.clone()?;
+            Ok((expected, scaled(&least, expected)))
+        }
+        (None, None) => Ok((0, 0)),
+    }
+}
+
+/// What is to be done for a budget.
+pub fn decide(state: &State, around: &Around) -> Vec<Action> {
+    let before = state.budget.status.clone().unwrap_or_default();
+    let mut actions = Vec::new();
+    let (disrupted, again_at) = disrupted(&state.pods, before.disrupted_pods.as_ref(), around.now);
+    let status = match expected(state) {
+        Ok((expected, desired)) => {
+            let healthy = healthy(&state.pods, &disrupted);
+            let allowed = if expected <= 0 { 0 } else { (healthy - desired).max(0) };
+            let (word, reason) =
+                if allowed > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+            let generation = state.budget.metadata.generation;
+            PodDisruptionBudgetStatus {
+                current_healthy: Some(healthy),
+                desired_healthy: Some(desired),
+                expected_pods: Some(expected),
+                disruptions_allowed: Some(allowed),
+                disrupted_pods: Some(disrupted).filter(|all| !all.is_empty()),
+                observed_generation: generation,
+                conditions: Some(said(
+                    before.conditions.clone(),
+                    word,
+                    reason,
+                    String::new(),
+                    generation,
+                    around,
+                )),
+            }
+        }
+        // Nobody is evicted while nobody can tell whether that is right.
+        Err(error) => {
+            let failed = "CalculateExpectedPodCountFailed";
+            let message = format!("Failed to calculate the number of expected pods: {error}");
+            actions.push(Action::Event(Note::warning(failed, message)));
+            let observed = before.observed_generation;
+            let conditions = said(before.conditions.clone(), "False", "SyncFailed", error, observed, around);
+            let conditions = Some(conditions);
+            PodDisruptionBudgetStatus { disruptions_allowed: Some(0), conditions, ..before.clone() }
+        }
+    };
+    if status == before {
+        actions.clear();
+    } else {
+        if state.pods.is_empty() {
+            actions.push(Action::Event(Note::normal("NoPods", "No matching pods found")));
+        }
+        let mut budget = (*state.budget).clone();
+        budget.status = Some(status);
+        actions.push(Action::Status(budget.into()));
+    }
+    actions.extend(again_at.map(Action::LookAgainAt));
+    actions
+}
+
+/// The pods that are written down as disrupted and still matter, and when the first of them will have been for too long.
+fn disrupted(
+    pods: &[Arc<Pod>],
+    before: Option<&BTreeMap<String, Time>>,
+    now: Timestamp,
+) -> (BTreeMap<String, Time>, Option<Timestamp>) {
+    let (mut disrupted, mut again_at) = (BTreeMap::new(), None::<Timestamp>);
+    for pod in pods.iter().filter(|pod| !pods::is_going(pod)) {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let Some(since) = before.and_then(|before| before.get(name)) else { continue };
+        let until = since.0.checked_add(DELETED_WITHIN).unwrap_or(Timestamp::MAX);
+        if until > now {
+            again_at = Some(again_at.map_or(until, |first| first.min(until)));
+            disrupted.insert(name.to_owned(), since.clone());
+        }
+    }
+    (disrupted, again_at)
+}
+
+fn healthy(all: &[Arc<Pod>], disrupted: &BTreeMap<String, Time>) -> i32 {
+    let counts = |pod: &&Arc<Pod>| {
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        !pods::is_going(pod) && pods::is_ready(pod) && !disrupted.contains_key(name)
+    };
+    i32::try_from(all.iter().filter(counts).count()).unwrap_or(i32::MAX)
+}
+
+fn said(
+    before: Option<Vec<Condition>>,
+    status: &str,
+    reason: &str,
+    message: String,
+    generation: Option<i64>,
+    around: &Around,
+) -> Vec<Condition> {
+    let mut conditions = before.unwrap_or_default();
+    let since = conditions.iter().find(|one| one.type_ == ALLOWED && one.status == status);
+    let last_transition_time = since.map_or_else(|| around.time(), |one| one.last_transition_time.clone());
+    let wanted = Condition {
+        type_: ALLOWED.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message,
+        observed_generation: generation,
+        last_transition_time,
+    };
+    match conditions.iter_mut().find(|one| one.type_ == ALLOWED) {
+        Some(one) => *one = wanted,
+        None => conditions.push(wanted),
+    }
+    conditions
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::workload::Object;
+
+    const NOW: &str = "2026-01-01T00:10:00Z";
+
+    /// Pods: `r` ready, `n` not, `d` to go.
+    fn state(spec: Value, pods: &str, scale: Result<i32, String>, disrupted: Value) -> State {
+        let pods = pods.chars().enumerate().map(|(number, kind)| {
+            let ready = json!([{ "type": "Ready", "status": if kind == 'n' { "False" } else { "True" } }]);
+            let mut pod =
+                json!({ "metadata": { "name": format!("p{number}") }, "status": { "conditions": ready } });
+            if kind == 'd' {
+                pod["metadata"]["deletionTimestamp"] = json!(NOW);
+            }
+            Arc::new(serde_json::from_value(pod).unwrap())
+        });
+        let budget = json!({
+            "metadata": { "name": "b", "generation": 2 },
+            "spec": spec,
+            "status": {
+                "currentHealthy": 0, "desiredHealthy": 0, "expectedPods": 0, "disruptionsAllowed": 0,
+                "disruptedPods": disrupted,
+            },
+        });
+        State { budget: Arc::new(serde_json::from_value(budget).unwrap()), pods: pods.collect(), scale }
+    }
+
+    fn status(state: &State) -> PodDisruptionBudgetStatus {
+        let actions = decide(state, &Around { now: NOW.parse().unwrap(), failure: None });
+        let found = actions.into_iter().find_map(|action| match action {
+            Action::Status(Object::PodDisruptionBudget(budget)) => budget.status,
+            _ => None,
+        });
+        found.unwrap()
+    }
+
+    #[test]
+    fn as_many_may_be_missing_as_there_are_healthy_beyond_those_that_must_be() {
+        // Spec, pods, what is asked for, then: expected, desired, healthy, allowed.
+        let table = [
+            (json!({ "minAvailable": 2 }), "rrr", 3, [3, 2, 3, 1]),
+            (json!({ "minAvailable": 2 }), "rrnd", 3, [4, 2, 2, 0]),
+            (json!({ "minAvailable": "50%" }), "rrr", 3, [3, 2, 3, 1]),
+            (json!({ "maxUnavailable": 1 }), "rrr", 4, [4, 3, 3, 0]),
+            (json!({ "maxUnavailable": "30%" }), "rrrr", 4, [4, 2, 4, 2]),
+            (json!({ "maxUnavailable": 9 }), "rr", 2, [2, 0, 2, 2]),
+            (json!({ "minAvailable": 0 }), "", 0, [0, 0, 0, 0]),
+        ];
+        for (spec, pods, scale, wanted) in table {
+            let status = status(&state(spec.clone(), pods, Ok(scale), json!({})));
+            let found = [
+                status.expected_pods,
+                status.desired_healthy,
+                status.current_healthy,
+                status.disruptions_allowed,
+            ];
+            assert_eq!(found, wanted.map(Some), "{spec} of {pods}");
+            let condition = &status.conditions.unwrap()[0];
+            let word = if wanted[3] > 0 { ("True", "SufficientPods") } else { ("False", "InsufficientPods") };
+            assert_eq!((&*condition.status, &*condition.reason), word);
+        }
+    }
+
+    #[test]
+    fn who_was_evicted_counts_as_missing_until_it_is_clear_that_it_stays() {
+        let spec = json!({ "minAvailable": 1 });
+        let disrupted = json!({ "p0": "2026-01-01T00:09:00Z", "p1": "2026-01-01T00:01:00Z", "gone": NOW });
+        let state = state(spec, "rrr", Ok(3), disrupted);
+        let said = status(&state);
+        assert_eq!(said.disrupted_pods.unwrap().keys().collect::<Vec<_>>(), ["p0"]);
+        assert_eq!((said.current_healthy, said.disruptions_allowed), (Some(2), Some(1)));
+        let actions = decide(&state, &Around { now: NOW.parse().unwrap(), failure: None });
+        assert_eq!(actions.last(), Some(&Action::LookAgainAt("2026-01-01T00:11:00Z".parse().unwrap())));
+    }
+
+    #[test]
+    fn nobody_may_be_missing_while_it_is_unknown_how_many_there_should_be() {
+        let said = status(&state(json!({ "maxUnavailable": 1 }), "rr", Err("who".into()), json!({})));
+        assert_eq!(said.disruptions_allowed, Some(0));
+        assert_eq!(said.conditions.unwrap()[0].reason, "SyncFailed");
+    }
+}

@@ -1,0 +1,430 @@
+//! Deployments: replica sets that follow each other, one per template.
+//!
+//! ```text
+//!   paused, or asked for another number of pods ──▶ scale what is there, each set by its share
+//!   otherwise, by strategy:
+//!     RollingUpdate ──▶ make the new set ▸ grow it as far as the surge allows ▸ shrink the old ones as far as
+//!                       availability allows ▸ … until only the new one has pods
+//!     Recreate ──▶ shrink the old sets ▸ wait until their pods are gone ▸ make the new set
+//!   done ──▶ forget the sets beyond the history limit
+//! ```
+//!
+//! A decision takes one of these steps; what it writes brings the next one. What a deployment is about to become is
+//! read off its sets alone ([`sets`]), how fast off the numbers ([`pace`]), and what is said of it is [`status`].
+
+pub mod pace;
+pub mod sets;
+pub mod status;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, ReplicaSetSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::workload::claim::{claims, controller_reference};
+use crate::workload::{
+    Action, Around, Kind, Note, Outcome, Ref, Shelves, Verb, Wiring, Workload, controller_of, owner, pods,
+};
+use pace::Pace;
+use sets::{HASH, REVISION};
+
+/// The controller of deployments.
+pub struct Deployments;
+
+/// A deployment and what matters for it.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The deployment.
+    pub deployment: Arc<Deployment>,
+    /// Its sets.
+    pub sets: Vec<Arc<ReplicaSet>>,
+    /// The uids of sets that have pods which have not ended. Only known for those that wait for their end.
+    pub with_pods: Vec<String>,
+    /// A set that is in the place where a new one would be.
+    pub in_the_way: Option<Arc<ReplicaSet>>,
+}
+
+impl Workload for Deployments {
+    const NAME: &'static str = "deployment-controller";
+    type Kind = Deployment;
+    type State = State;
+
+    fn wire(&self, wiring: &Wiring<Deployment>) {
+        wiring.owned::<ReplicaSet>(selector);
+        // Who waits for old pods to be gone hears of each that goes.
+        let (queue, shelves) = (wiring.queue.clone(), wiring.shelves.clone());
+        wiring.shelves.pods.listen(move |change| {
+            if change.now.is_some_and(|pod| !pods::has_ended(pod)) {
+                return;
+            }
+            let of_set = change.last().and_then(|pod| owner::<ReplicaSet>(&**pod));
+            let set = of_set.and_then(|at| shelves.replica_sets.get(&at));
+            let Some(at) = set.and_then(|set| owner::<Deployment>(&*set)) else { return };
+            if shelves.deployments.get(&at).is_some_and(|deployment| recreates(&deployment)) {
+                queue.touch(at);
+            }
+        });
+    }
+
+    fn claims(&self, deployment: &Deployment, shelves: &Shelves) -> Vec<Action> {
+        match selector(deployment) {
+            // Whoever selects everything gets nothing.
+            Some(selector) if selector == LabelSelector::default() => Vec::new(),
+            selector => claims(deployment, selector.as_ref(), &shelves.replica_sets),
+        }
+    }
+
+    fn gather(&self, deployment: &Arc<Deployment>, shelves: &Shelves) -> State {
+        let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
+        let sets = shelves.replica_sets.controlled_by(uid);
+        let runs = |set: &&Arc<ReplicaSet>| {
+            let uid = set.metadata.uid.as_deref().unwrap_or_default();
+            shelves.pods.controlled_by(uid).iter().any(|pod| !pods::has_ended(pod))
+        };
+        let with_pods = if recreates(deployment) {
+            sets.iter().filter(runs).filter_map(|set| set.metadata.uid.clone()).collect()
+        } else {
+            Vec::new()
+        };
+        let at = (deployment.metadata.namespace.clone().unwrap_or_default(), sets::new_name(deployment));
+        State { deployment: deployment.clone(), sets, with_pods, in_the_way: shelves.replica_sets.get(&at) }
+    }
+
+    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
+        decide(state, around)
+    }
+
+    fn said(&self, _: &Deployment, outcome: &Outcome<'_>) -> Option<Note> {
+        match (outcome.object.kind, outcome.verb, outcome.error) {
+            (Kind::ReplicaSet, Verb::Create, Some(error)) => {
+                let message = status::not_created(&outcome.object.name, error);
+                Some(Note::warning(status::CREATE_ERROR, message))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn selector(deployment: &Deployment) -> Option<LabelSelector> {
+    deployment.spec.as_ref().map(|spec| spec.selector.clone())
+}
+
+fn recreates(deployment: &Deployment) -> bool {
+    let strategy = deployment.spec.as_ref().and_then(|spec| spec.strategy.as_ref());
+    strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate")
+}
+
+/// What is to be done for a deployment.
+pub fn decide(state: &State, around: &Around) -> Vec<Action> {
+    let spec = state.deployment.spec.clone().unwrap_or_default();
+    if spec.selector == LabelSelector::default() {
+        return selects_everything(&state.deployment);
+    }
+    let mut desk = Desk::new(state, spec, around);
+    if state.deployment.metadata.deletion_timestamp.is_some() {
+        return desk.report(false);
+    }
+    desk.note_pause();
+    if let Some(brought_up_to_date) = desk.catch_up() {
+        return vec![brought_up_to_date];
+    }
+    if desk.is_paused() || desk.is_scaled() {
+        return desk.scale();
+    }
+    if recreates(&state.deployment) { desk.recreate() } else { desk.roll() }
+}
+
+fn selects_everything(deployment: &Deployment) -> Vec<Action> {
+    let message = "This deployment is selecting all pods. A non-empty selector is required.";
+    let mut actions = vec![Action::Event(Note::warning("SelectingAll", message))];
+    let observed = deployment.status.as_ref().and_then(|status| status.observed_generation);
+    if observed < deployment.metadata.generation {
+        let mut deployment = deployment.clone();
+        deployment.status.get_or_insert_default().observed_generation = deployment.metadata.generation;
+        actions.push(Action::Status(deployment.into()));
+    }
+    actions
+}
+
+/// Where it is worked out what is to be done.
+struct Desk<'a> {
+    state: &'a State,
+    spec: DeploymentSpec,
+    pace: Pace,
+    around: &'a Around,
+    /// The deployment as it is to be written: its revision, and its conditions.
+    working: Deployment,
+    new: Option<Arc<ReplicaSet>>,
+    /// From old to young.
+    old: Vec<Arc<ReplicaSet>>,
+}
+
+impl<'a> Desk<'a> {
+    fn new(state: &'a State, spec: DeploymentSpec, around: &'a Around) -> Self {
+        let (new, old) = sets::new_and_old(&spec, &state.sets);
+        let pace = Pace::of(&spec);
+        Self { state, spec, pace, around, working: (*state.deployment).clone(), new, old }
+    }
+
+    fn is_paused(&self) -> bool {
+        self.spec.paused == Some(true)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Arc<ReplicaSet>> {
+        self.old.iter().chain(&self.new)
+    }
+
+    /// Whether the number of pods that is asked for is another than the sets know of.
+    fn is_scaled(&self) -> bool {
+        let active = self.all().filter(|set| sets::replicas(set) > 0);
+        active.filter_map(|set| sets::desired(set)).any(|desired| desired != self.pace.replicas)
+    }
+
+    /// Says that a deployment is paused or resumed, so that it is not taken for one that makes no progress.
+    fn note_pause(&mut self) {
+        let paused = self.is_paused();
+        status::note_pause(&self.spec, &mut self.working, paused, self.around);
+    }
+
+    /// Brings the new set up to date with its deployment, and then the deployment with its set. The former is to be
+    /// done before anything else.
+    fn catch_up(&mut self) -> Option<Action> {
+        let new = self.new.clone()?;
+        if let Some(set) = sets::up_to_date(&new, &self.state.deployment, sets::next_revision(&self.old)) {
+            return Some(Action::Replace(set.into()));
+        }
+        if let Some(revision) = sets::annotation(&new, REVISION) {
+            self.annotate(revision.to_owned());
+        }
+        status::note_found(&self.spec, &mut self.working, sets::name(&new), self.around);
+        None
+    }
+
+    fn annotate(&mut self, revision: String) {
+        self.working.metadata.annotations.get_or_insert_default().insert(REVISION.to_owned(), revision);
+    }
+
+    /// Makes as many pods as are asked for, without going on with a rollout.
+    fn scale(&self) -> Vec<Action> {
+        let active: Vec<&Arc<ReplicaSet>> = self.all().filter(|set| sets::replicas(set) > 0).collect();
+        let only = match active[..] {
+            [] => self.new.as_ref().or(self.old.last()),
+            [only] => Some(only),
+            _ => None,
+        };
+        let mut actions = Vec::new();
+        if let Some(set) = only {
+            actions.extend(self.resize(set, self.pace.replicas, false));
+        } else if self.is_saturated() {
+            actions.extend(self.old.iter().flat_map(|set| self.resize(set, 0, false)));
+        } else if self.pace.rolls && !active.is_empty() {
+            let status = self.state.deployment.status.as_ref();
+            let replicas_before = status.and_then(|status| status.replicas).unwrap_or(0);
+            for (set, size) in self.pace.shares(&active, replicas_before) {
+                actions.extend(self.resize(set, size, true));
+            }
+        }
+        if !actions.is_empty() {
+            return actions;
+        }
+        if self.is_paused() {
+            actions.extend(self.forget());
+        }
+        actions.extend(self.report(false));
+        actions
+    }
+
+    /// Whether the new set is all that it should be.
+    fn is_saturated(&self) -> bool {
+        self.new.as_ref().is_some_and(|new| {
+            let replicas = self.pace.replicas;
+            sets::replicas(new) == replicas
+                && sets::desired(new) == Some(replicas)
+                && sets::available(new) == replicas
+        })
+    }
+
+    fn roll(&mut self) -> Vec<Action> {
+        let Some(new) = self.new.clone() else { return self.make() };
+        let total: i32 = self.all().map(|set| sets::replicas(set)).sum();
+        let grown = self.resize(&new, self.pace.new_size(sets::replicas(&new), total), false);
+        if !grown.is_empty() {
+            return grown;
+        }
+        let sizes = self.pace.old_sizes(&new, &self.old);
+        let shrunk: Vec<Action> =
+            sizes.into_iter().flat_map(|(set, size)| self.resize(set, size, false)).collect();
+        if !shrunk.is_empty() {
+            return shrunk;
+        }
+        self.conclude()
+    }
+
+    fn recreate(&mut self) -> Vec<Action> {
+        let shrunk: Vec<Action> = self.old.iter().flat_map(|set| self.resize(set, 0, false)).collect();
+        if !shrunk.is_empty() {
+            return shrunk;
+        }
+        let new = self.new.as_ref().and_then(|new| new.metadata.uid.as_ref());
+        let runs = |uid: &String| Some(uid) != new && self.state.with_pods.contains(uid);
+        let counted = |set: &ReplicaSet| set.status.as_ref().is_some_and(|status| status.replicas > 0);
+        let old_run = self.state.sets.iter().filter_map(|set| set.metadata.uid.as_ref()).any(runs)
+            || self.old.iter().any(|set| counted(set));
+        if old_run {
+            return self.report(true);
+        }
+        let Some(new) = self.new.clone() else { return self.make() };
+        let grown = self.resize(&new, self.pace.replicas, false);
+        if grown.is_empty() { self.conclude() } else { grown }
+    }
+
+    /// Makes the new set.
+    fn make(&mut self) -> Vec<Action> {
+        if let Some(other) = &self.state.in_the_way {
+            let ours = controller_of(&other.metadata).map(|owner| &owner.uid);
+            if ours == self.state.deployment.metadata.uid.as_ref() && self.new.is_none() {
+                tracing::debug!(set = sets::name(other), "a name stands for two templates");
+            }
+            // Another name is tried; nobody else's set is touched.
+            let status = self.working.status.get_or_insert_default();
+            status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
+            return vec![Action::Status(self.working.clone().into())];
+        }
+        let mut actions = Vec::new();
+        let total: i32 = self.old.iter().map(|set| sets::replicas(set)).sum();
+        let size = if self.pace.rolls { self.pace.new_size(0, total) } else { self.pace.replicas };
+        let revision = sets::next_revision(&self.old);
+        let set = self.new_set(size, revision);
+        let name = sets::name(&set).to_owned();
+        if let Some(failure) = self.around.failure.as_ref().filter(|failure| failure.verb == Verb::Create) {
+            status::note_not_created(&self.spec, &mut self.working, &name, &failure.message, self.around);
+            if self.working != *self.state.deployment {
+                actions.push(Action::Status(self.working.clone().into()));
+            }
+        }
+        let is_told = !actions.is_empty();
+        actions.push(Action::Create(set.into()));
+        if size > 0 {
+            let message = format!("Scaled up replica set {name} from 0 to {size}");
+            actions.push(Action::Event(Note::normal("ScalingReplicaSet", message)));
+        }
+        // Its status can be written once only in one go.
+        if !is_told {
+            self.annotate(revision.to_string());
+            status::note_created(&self.spec, &mut self.working, &name, self.around);
+            // None of the pods that are there are of the new template: whatever comes now is progress.
+            actions.push(Action::Status(self.told(false).0.into()));
+        }
+        actions
+    }
+
+    fn new_set(&self, size: i32, revision: i64) -> ReplicaSet {
+        let deployment = &self.state.deployment;
+        let hash = sets::hash(deployment);
+        let mut template = self.spec.template.clone();
+        let labels = template.metadata.get_or_insert_default().labels.get_or_insert_default();
+        labels.insert(HASH.to_owned(), hash.clone());
+        let labels = labels.clone();
+        let mut selector = self.spec.selector.clone();
+        selector.match_labels.get_or_insert_default().insert(HASH.to_owned(), hash);
+        let set = ReplicaSet {
+            metadata: ObjectMeta {
+                name: Some(sets::new_name(deployment)),
+                namespace: deployment.metadata.namespace.clone(),
+                labels: Some(labels),
+                owner_references: Some(vec![controller_reference(&**deployment)]),
+                ..ObjectMeta::default()
+            },
+            spec: Some(ReplicaSetSpec {
+                replicas: Some(size),
+                min_ready_seconds: self.spec.min_ready_seconds,
+                selector,
+                template: Some(template),
+            }),
+            status: None,
+        };
+        let set = sets::up_to_date(&set, deployment, revision).unwrap_or(set);
+        sets::with_desired(set, self.pace.replicas, self.pace.most())
+    }
+
+    /// Makes a set larger or smaller; if that is not needed, only its notes are brought up to date, if they are asked
+    /// for.
+    fn resize(&self, set: &Arc<ReplicaSet>, size: i32, notes: bool) -> Vec<Action> {
+        let before = sets::replicas(set);
+        if before == size && !notes {
+            return Vec::new();
+        }
+        let mut after = sets::with_desired((**set).clone(), self.pace.replicas, self.pace.most());
+        after.spec.get_or_insert_default().replicas = Some(size);
+        if after == **set {
+            return Vec::new();
+        }
+        let mut actions = vec![Action::Replace(after.into())];
+        if before != size {
+            let way = if before < size { "up" } else { "down" };
+            let name = sets::name(set);
+            let message = format!("Scaled {way} replica set {name} from {before} to {size}");
+            actions.push(Action::Event(Note::normal("ScalingReplicaSet", message)));
+        }
+        actions
+    }
+
+    /// Nothing is left to be done but to tidy up and to say so.
+    fn conclude(&self) -> Vec<Action> {
+        let deployment = &self.state.deployment;
+        let is_complete = deployment.status.as_ref().is_some_and(|said| {
+            status::is_complete(self.pace.replicas, deployment.metadata.generation, said)
+        });
+        let mut actions = if is_complete { self.forget() } else { Vec::new() };
+        actions.extend(self.report(true));
+        actions
+    }
+
+    /// Deletes the oldest sets, but for as many as are to be remembered.
+    fn forget(&self) -> Vec<Action> {
+        let limit = match self.spec.revision_history_limit {
+            Some(limit) if limit != i32::MAX => usize::try_from(limit).unwrap_or(0),
+            _ => return Vec::new(),
+        };
+        let stays = |set: &&Arc<ReplicaSet>| set.metadata.deletion_timestamp.is_none();
+        let mut old: Vec<&Arc<ReplicaSet>> = self.old.iter().filter(stays).collect();
+        old.sort_by_key(|set| sets::revision(set));
+        let surplus = old.len().saturating_sub(limit);
+        let unused = old[..surplus].iter().filter(|set| {
+            let status = set.status.clone().unwrap_or_default();
+            let is_seen = status.observed_generation >= set.metadata.generation;
+            status.replicas == 0 && sets::replicas(set) == 0 && is_seen
+        });
+        unused.map(|set| Action::Delete(Ref::to(&***set), None)).collect()
+    }
+
+    /// Says how it stands.
+    fn report(&self, rolling: bool) -> Vec<Action> {
+        let (after, again_at) = self.told(rolling);
+        if after != *self.state.deployment {
+            return vec![Action::Status(after.into())];
+        }
+        again_at.map(Action::LookAgainAt).into_iter().collect()
+    }
+
+    /// The deployment as it stands, and when it is to be looked whether it still gets on.
+    fn told(&self, rolling: bool) -> (Deployment, Option<Timestamp>) {
+        let all: Vec<Arc<ReplicaSet>> = self.all().cloned().collect();
+        let told = status::Told {
+            before: &self.state.deployment,
+            working: &self.working,
+            spec: &self.spec,
+            pace: &self.pace,
+            all: &all,
+            new: self.new.as_ref(),
+        };
+        let (status, again_at) = status::report(&told, rolling, self.around);
+        let mut after = self.working.clone();
+        after.status = Some(status);
+        (after, again_at)
+    }
+}
+
+#[cfg(test)]
+mod tests;

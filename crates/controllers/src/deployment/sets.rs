@@ -1,0 +1,186 @@
+//! The replica sets of a deployment: which is the new one, what they remember, what they are called.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
+/// The label that tells the pods of one template from those of another.
+pub const HASH: &str = "pod-template-hash";
+/// Which of the templates of a deployment this is, counted from one.
+pub const REVISION: &str = "deployment.kubernetes.io/revision";
+/// Which it was before.
+const HISTORY: &str = "deployment.kubernetes.io/revision-history";
+/// How many pods the deployment asked for when it last wrote to a set.
+const DESIRED: &str = "deployment.kubernetes.io/desired-replicas";
+/// How many there could have been at most.
+const MOST: &str = "deployment.kubernetes.io/max-replicas";
+/// How long the list of what it was before may be.
+const LONGEST_HISTORY: usize = 2000;
+/// What is not copied from a deployment to its sets.
+const NOT_COPIED: [&str; 6] = [
+    "kubectl.kubernetes.io/last-applied-configuration",
+    REVISION,
+    HISTORY,
+    DESIRED,
+    MOST,
+    "deprecated.deployment.rollback.to",
+];
+/// The letters of a hash: no vowels and nothing that looks like one, so that no name becomes a word.
+const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+/// How long the name of an object may be.
+const LONGEST_NAME: usize = 253;
+
+/// The name of a set.
+pub fn name(set: &ReplicaSet) -> &str {
+    set.metadata.name.as_deref().unwrap_or_default()
+}
+
+/// How many pods a set asks for.
+pub fn replicas(set: &ReplicaSet) -> i32 {
+    set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
+}
+
+/// How many pods of a set are available.
+pub fn available(set: &ReplicaSet) -> i32 {
+    set.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
+}
+
+/// What is noted on a set.
+pub fn annotation<'a>(set: &'a ReplicaSet, key: &str) -> Option<&'a str> {
+    set.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+/// How many pods the deployment asked for when it last wrote to a set.
+pub fn desired(set: &ReplicaSet) -> Option<i32> {
+    annotation(set, DESIRED)?.parse().ok().filter(|count| *count >= 0)
+}
+
+/// How many pods there could have been then.
+pub fn most(set: &ReplicaSet) -> Option<i32> {
+    annotation(set, MOST)?.parse().ok().filter(|count| *count >= 0)
+}
+
+/// The revision of a set, or 0.
+pub fn revision(set: &ReplicaSet) -> i64 {
+    annotation(set, REVISION).and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+/// The revision of a set that comes after these.
+pub fn next_revision(old: &[Arc<ReplicaSet>]) -> i64 {
+    old.iter().map(|set| revision(set)).max().unwrap_or(0).max(0).saturating_add(1)
+}
+
+/// When a set was made, and its name if that does not tell.
+pub(super) fn age(set: &ReplicaSet) -> impl Ord + use<> {
+    let created = set.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    (created, name(set).to_owned())
+}
+
+/// The set that has the template of a deployment, the oldest if there are several, and the others from old to young.
+pub fn new_and_old(
+    spec: &DeploymentSpec,
+    sets: &[Arc<ReplicaSet>],
+) -> (Option<Arc<ReplicaSet>>, Vec<Arc<ReplicaSet>>) {
+    let mut old = sets.to_vec();
+    old.sort_by_key(|set| age(set));
+    let wanted = plain(&spec.template);
+    let is_new = |set: &Arc<ReplicaSet>| {
+        let template = set.spec.as_ref().and_then(|spec| spec.template.as_ref());
+        template.is_some_and(|template| plain(template) == wanted)
+    };
+    let new = old.iter().position(is_new).map(|at| old.remove(at));
+    (new, old)
+}
+
+/// A template without the label that a deployment adds, and without lists that are empty.
+fn plain(template: &PodTemplateSpec) -> PodTemplateSpec {
+    let mut plain = template.clone();
+    if let Some(said) = &mut plain.metadata {
+        if let Some(labels) = &mut said.labels {
+            labels.remove(HASH);
+        }
+        said.labels = said.labels.take().filter(|labels| !labels.is_empty());
+        said.annotations = said.annotations.take().filter(|all| !all.is_empty());
+        // What a template cannot say anyway.
+        said.creation_timestamp = None;
+    }
+    plain.metadata = plain.metadata.filter(|said| *said != ObjectMeta::default());
+    plain
+}
+
+/// What the template of a deployment is called. Sets are told apart by their templates, so that another version that
+/// calls them otherwise rolls nothing out.
+pub fn hash(deployment: &Deployment) -> String {
+    let spec = deployment.spec.as_ref();
+    // A template is plain data: it can be written.
+    let text = spec.and_then(|spec| serde_json::to_vec(&spec.template).ok()).unwrap_or_default();
+    let collisions = deployment.status.as_ref().and_then(|status| status.collision_count);
+    let collisions = collisions.map(i32::to_le_bytes);
+    // FNV-1a: short, and the same on every machine.
+    let mut hash: u32 = 0x811c_9dc5;
+    for byte in text.iter().chain(collisions.iter().flatten()) {
+        hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
+    }
+    hash.to_string().bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
+}
+
+/// What the next set of a deployment is called.
+pub fn new_name(deployment: &Deployment) -> String {
+    let hash = hash(deployment);
+    let mut name = deployment.metadata.name.clone().unwrap_or_default();
+    name.truncate(name.floor_char_boundary(LONGEST_NAME - hash.len() - 1));
+    format!("{name}-{hash}")
+}
+
+/// A set that knows how many pods its deployment asks for, and how many there may be.
+pub fn with_desired(mut set: ReplicaSet, desired: i32, most: i32) -> ReplicaSet {
+    let notes = set.metadata.annotations.get_or_insert_default();
+    notes.insert(DESIRED.to_owned(), desired.to_string());
+    notes.insert(MOST.to_owned(), most.to_string());
+    set
+}
+
+/// The new set as it should be in view of its deployment: what is noted there, its revision, for how long pods are to be
+/// ready. None if it is so.
+pub fn up_to_date(set: &ReplicaSet, deployment: &Deployment, next: i64) -> Option<ReplicaSet> {
+    let mut after = set.clone();
+    let notes = after.metadata.annotations.get_or_insert_default();
+    let copied = deployment.metadata.annotations.iter().flatten();
+    for (key, value) in copied.filter(|(key, _)| !NOT_COPIED.contains(&key.as_str())) {
+        notes.insert(key.clone(), value.clone());
+    }
+    let before = notes.get(REVISION).cloned();
+    let number = before.as_deref().map_or(Ok(0), str::parse::<i64>);
+    // A revision that cannot be read is somebody else's.
+    if number.is_ok_and(|number| number < next) {
+        notes.insert(REVISION.to_owned(), next.to_string());
+        if let Some(before) = before {
+            let history = notes.entry(HISTORY.to_owned()).or_default();
+            remember(history, &before);
+        }
+    }
+    if let (Some(spec), Some(wanted)) = (&mut after.spec, &deployment.spec) {
+        let seconds = |seconds: Option<i32>| seconds.unwrap_or(0);
+        if seconds(spec.min_ready_seconds) != seconds(wanted.min_ready_seconds) {
+            spec.min_ready_seconds = wanted.min_ready_seconds;
+        }
+    }
+    let notes = |set: &ReplicaSet| set.metadata.annotations.clone().unwrap_or_default();
+    let same = notes(&after) == notes(set) && after.spec == set.spec;
+    (!same).then_some(after)
+}
+
+/// Adds a revision to a list of those that a set was, of which the first are forgotten if it becomes too long.
+fn remember(history: &mut String, revision: &str) {
+    if !history.is_empty() {
+        history.push(',');
+    }
+    history.push_str(revision);
+    while history.len() > LONGEST_HISTORY
+        && let Some(first) = history.find(',')
+    {
+        history.drain(..=first);
+    }
+}

@@ -1,0 +1,289 @@
+//! What is said of a deployment: how many pods there are, whether enough are available, and whether it gets on.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{
+    Deployment, DeploymentCondition, DeploymentSpec, DeploymentStatus, ReplicaSet,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::pace::Pace;
+use super::sets;
+use crate::workload::Around;
+
+const PROGRESSING: &str = "Progressing";
+const AVAILABLE: &str = "Available";
+const FAILURE: &str = "ReplicaFailure";
+
+/// Its new set could not be made.
+pub const CREATE_ERROR: &str = "ReplicaSetCreateError";
+const CREATED: &str = "NewReplicaSetCreated";
+const FOUND: &str = "FoundNewReplicaSet";
+const UPDATED: &str = "ReplicaSetUpdated";
+const DONE: &str = "NewReplicaSetAvailable";
+const TIMED_OUT: &str = "ProgressDeadlineExceeded";
+const PAUSED: &str = "DeploymentPaused";
+const RESUMED: &str = "DeploymentResumed";
+
+fn has_deadline(spec: &DeploymentSpec) -> bool {
+    spec.progress_deadline_seconds.is_some_and(|seconds| seconds != i32::MAX)
+}
+
+fn condition<'a>(status: &'a DeploymentStatus, type_: &str) -> Option<&'a DeploymentCondition> {
+    status.conditions.as_ref()?.iter().find(|condition| condition.type_ == type_)
+}
+
+fn remove(status: &mut DeploymentStatus, type_: &str) {
+    if let Some(conditions) = &mut status.conditions {
+        conditions.retain(|condition| condition.type_ != type_);
+    }
+    status.conditions = status.conditions.take().filter(|conditions| !conditions.is_empty());
+}
+
+/// Sets a condition, unless it says so already.
+fn set(status: &mut DeploymentStatus, mut wanted: DeploymentCondition) {
+    if let Some(before) = condition(status, &wanted.type_) {
+        if before.status == wanted.status && before.reason == wanted.reason {
+            return;
+        }
+        if before.status == wanted.status {
+            wanted.last_transition_time = before.last_transition_time.clone();
+        }
+    }
+    remove(status, &wanted.type_);
+    status.conditions.get_or_insert_default().push(wanted);
+}
+
+fn says(type_: &str, status: &str, reason: &str, message: String, at: Time) -> DeploymentCondition {
+    DeploymentCondition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        last_transition_time: Some(at.clone()),
+        last_update_time: Some(at),
+    }
+}
+
+fn progressing(status: &str, reason: &str, message: String, around: &Around) -> DeploymentCondition {
+    says(PROGRESSING, status, reason, message, around.time())
+}
+
+/// Notes that a deployment is paused, or no more: the time that it was does not count against it.
+pub(super) fn note_pause(spec: &DeploymentSpec, deployment: &mut Deployment, paused: bool, around: &Around) {
+    if !has_deadline(spec) {
+        return;
+    }
+    let status = deployment.status.get_or_insert_default();
+    let reason = condition(status, PROGRESSING).and_then(|condition| condition.reason.as_deref());
+    let (reason, message) = match (paused, reason) {
+        // That it made no progress is not forgotten over a pause.
+        (_, Some(TIMED_OUT)) | (true, Some(PAUSED)) => return,
+        (true, _) => (PAUSED, "Deployment is paused"),
+        (false, Some(PAUSED)) => (RESUMED, "Deployment is resumed"),
+        (false, _) => return,
+    };
+    set(status, progressing("Unknown", reason, message.to_owned(), around));
+}
+
+/// Notes that the new set was there already, if nothing else is said of its progress.
+pub(super) fn note_found(
+    spec: &DeploymentSpec,
+    deployment: &mut Deployment,
+    set_name: &str,
+    around: &Around,
+) {
+    let status = deployment.status.get_or_insert_default();
+    if has_deadline(spec) && condition(status, PROGRESSING).is_none() {
+        let message = format!("Found new replica set \"{set_name}\"");
+        set(status, progressing("True", FOUND, message, around));
+    }
+}
+
+/// Notes that the new set was made.
+pub(super) fn note_created(
+    spec: &DeploymentSpec,
+    deployment: &mut Deployment,
+    set_name: &str,
+    around: &Around,
+) {
+    if has_deadline(spec) {
+        let message = format!("Created new replica set \"{set_name}\"");
+        let status = deployment.status.get_or_insert_default();
+        set(status, progressing("True", CREATED, message, around));
+    }
+}
+
+/// How it is said that a set could not be made.
+pub(super) fn not_created(set_name: &str, error: &str) -> String {
+    format!("Failed to create new replica set \"{set_name}\": {error}")
+}
+
+/// Notes that the new set could not be made.
+pub(super) fn note_not_created(
+    spec: &DeploymentSpec,
+    deployment: &mut Deployment,
+    set_name: &str,
+    error: &str,
+    around: &Around,
+) {
+    if has_deadline(spec) {
+        let status = deployment.status.get_or_insert_default();
+        set(status, progressing("False", CREATE_ERROR, not_created(set_name, error), around));
+    }
+}
+
+/// Whether a rollout is over.
+pub(super) fn is_complete(replicas: i32, generation: Option<i64>, status: &DeploymentStatus) -> bool {
+    let is = |count: Option<i32>| count.unwrap_or(0) == replicas;
+    is(status.updated_replicas)
+        && is(status.replicas)
+        && is(status.available_replicas)
+        && status.observed_generation >= generation
+}
+
+/// What a report is about.
+pub(super) struct Told<'a> {
+    /// As it was last said.
+    pub(super) before: &'a Deployment,
+    /// With what was noted since.
+    pub(super) working: &'a Deployment,
+    pub(super) spec: &'a DeploymentSpec,
+    pub(super) pace: &'a Pace,
+    pub(super) all: &'a [Arc<ReplicaSet>],
+    pub(super) new: Option<&'a Arc<ReplicaSet>>,
+}
+
+/// What is to be said of a deployment, and when it is to be looked whether it still gets on.
+pub(super) fn report(
+    told: &Told<'_>,
+    rolling: bool,
+    around: &Around,
+) -> (DeploymentStatus, Option<Timestamp>) {
+    let mut status = counts(told, around);
+    if !rolling {
+        return (status, None);
+    }
+    note_progress(told, &mut status, around);
+    note_failure(told, &mut status);
+    let again_at = deadline(told.spec, &status)
+        .filter(|_| !is_complete(told.pace.replicas, told.before.metadata.generation, &status))
+        .and_then(|at| at.checked_add(SignedDuration::from_secs(1)).ok());
+    (status, again_at)
+}
+
+fn counts(told: &Told<'_>, around: &Around) -> DeploymentStatus {
+    let sum = |of: &dyn Fn(&ReplicaSet) -> i32| -> i32 { told.all.iter().map(|set| of(set)).sum() };
+    let there = |set: &ReplicaSet| set.status.as_ref().map_or(0, |status| status.replicas);
+    let ready = |set: &ReplicaSet| set.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
+    let available = sum(&sets::available);
+    let some = |count: i32| Some(count).filter(|count| *count != 0);
+    let said = told.working.status.clone().unwrap_or_default();
+    let mut status = DeploymentStatus {
+        observed_generation: told.before.metadata.generation,
+        replicas: some(sum(&there)),
+        updated_replicas: some(told.new.map_or(0, |set| there(set))),
+        ready_replicas: some(sum(&ready)),
+        available_replicas: some(available),
+        unavailable_replicas: some((sum(&sets::replicas) - available).max(0)),
+        terminating_replicas: terminating(told.all),
+        collision_count: said.collision_count,
+        conditions: said.conditions,
+    };
+    let enough = available >= told.pace.least_available();
+    let (word, reason, message) = if enough {
+        ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
+    } else {
+        ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
+    };
+    set(&mut status, says(AVAILABLE, word, reason, message.to_owned(), around.time()));
+    status
+}
+
+/// How many pods are about to go; unknown if one of the sets does not say.
+fn terminating(all: &[Arc<ReplicaSet>]) -> Option<i32> {
+    let mut total = 0;
+    for status in all.iter().filter_map(|set| set.status.as_ref()) {
+        match status.terminating_replicas {
+            Some(count) => total += count,
+            // Nobody has looked at it yet.
+            None if status.observed_generation.unwrap_or(0) == 0 => {}
+            None => return None,
+        }
+    }
+    Some(total)
+}
+
+fn note_progress(told: &Told<'_>, status: &mut DeploymentStatus, around: &Around) {
+    if !has_deadline(told.spec) {
+        return remove(status, PROGRESSING);
+    }
+    let said = told.working.status.clone().unwrap_or_default();
+    let current = condition(&said, PROGRESSING);
+    let reason = current.and_then(|condition| condition.reason.as_deref());
+    if status.replicas == status.updated_replicas && reason == Some(DONE) {
+        return;
+    }
+    let what = match told.new {
+        Some(new) => format!("ReplicaSet \"{}\"", sets::name(new)),
+        None => format!("Deployment \"{}\"", told.before.metadata.name.as_deref().unwrap_or_default()),
+    };
+    if is_complete(told.pace.replicas, told.before.metadata.generation, status) {
+        set(status, progressing("True", DONE, format!("{what} has successfully progressed."), around));
+    } else if gets_on(&told.before.status.clone().unwrap_or_default(), status) {
+        let mut wanted = progressing("True", UPDATED, format!("{what} is progressing."), around);
+        if let Some(current) = current.filter(|current| current.status == "True") {
+            wanted.last_transition_time.clone_from(&current.last_transition_time);
+        }
+        // Even if it says so already: the time of the last progress is what counts.
+        remove(status, PROGRESSING);
+        set(status, wanted);
+    } else if deadline(told.spec, status).is_some_and(|deadline| deadline < around.now) {
+        set(status, progressing("False", TIMED_OUT, format!("{what} has timed out progressing."), around));
+    }
+}
+
+/// Whether there was progress since something was last said.
+fn gets_on(before: &DeploymentStatus, now: &DeploymentStatus) -> bool {
+    let count = |count: Option<i32>| count.unwrap_or(0);
+    let old = |status: &DeploymentStatus| count(status.replicas) - count(status.updated_replicas);
+    count(now.updated_replicas) > count(before.updated_replicas)
+        || old(now) < old(before)
+        || count(now.ready_replicas) > count(before.ready_replicas)
+        || count(now.available_replicas) > count(before.available_replicas)
+}
+
+/// Until when there has to be progress; none if there need not be any more, or it is too late already.
+fn deadline(spec: &DeploymentSpec, status: &DeploymentStatus) -> Option<Timestamp> {
+    let seconds = spec.progress_deadline_seconds.filter(|_| has_deadline(spec))?;
+    let said = condition(status, PROGRESSING)?;
+    if matches!(said.reason.as_deref(), Some(TIMED_OUT | DONE)) {
+        return None;
+    }
+    let from = said.last_update_time.as_ref()?.0;
+    from.checked_add(SignedDuration::from_secs(seconds.into())).ok()
+}
+
+/// What a set says of its failures is said of its deployment, of the new set before that of others.
+fn note_failure(told: &Told<'_>, status: &mut DeploymentStatus) {
+    let failure = |all: &Arc<ReplicaSet>| {
+        let conditions = all.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        conditions.into_iter().find(|condition| condition.type_ == FAILURE)
+    };
+    let found = told.new.and_then(failure).or_else(|| told.all.iter().find_map(failure));
+    match found {
+        None => remove(status, FAILURE),
+        Some(found) => set(
+            status,
+            DeploymentCondition {
+                type_: found.type_,
+                status: found.status,
+                reason: found.reason,
+                message: found.message,
+                last_update_time: found.last_transition_time.clone(),
+                last_transition_time: found.last_transition_time,
+            },
+        ),
+    }
+}

@@ -1,0 +1,188 @@
+//! Replica sets, and replication controllers as they were before: as many pods as are asked for.
+//!
+//! A pod that has ended or is to go counts no more, and another is made for it. Of too many, those go first that are
+//! furthest from serving ([`pods::rank_for_deletion`]).
+
+mod controller;
+
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{ReplicaSet, ReplicaSetCondition, ReplicaSetStatus};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
+use k8s_openapi::jiff::Timestamp;
+
+use crate::workload::claim::{claims, controller_reference};
+use crate::workload::{Action, Around, Ref, Shelves, Verb, Wiring, Workload, controller_of, pods};
+
+pub use controller::ReplicationControllers;
+
+/// How many pods are made or deleted before it is looked again.
+const AT_A_TIME: usize = 500;
+/// The condition that says that pods cannot be made or deleted.
+const FAILURE: &str = "ReplicaFailure";
+
+/// The controller of replica sets.
+pub struct ReplicaSets;
+
+/// A replica set and what matters for it.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// The set.
+    pub set: Arc<ReplicaSet>,
+    /// Its pods.
+    pub pods: Vec<Arc<Pod>>,
+    /// The pods of the sets that belong to the same owner, its own among them.
+    pub related: Vec<Arc<Pod>>,
+}
+
+impl Workload for ReplicaSets {
+    const NAME: &'static str = "replicaset-controller";
+    type Kind = ReplicaSet;
+    type State = State;
+
+    fn wire(&self, wiring: &Wiring<ReplicaSet>) {
+        wiring.owned::<Pod>(selector);
+    }
+
+    fn claims(&self, set: &ReplicaSet, shelves: &Shelves) -> Vec<Action> {
+        let claims = claims(set, selector(set).as_ref(), &shelves.pods);
+        // Who has ended helps nobody.
+        let ended = |of: &Ref| shelves.pods.get(&of.place()).is_some_and(|pod| pods::has_ended(&pod));
+        claims.into_iter().filter(|action| !matches!(action, Action::Adopt(of) if ended(of))).collect()
+    }
+
+    fn gather(&self, set: &Arc<ReplicaSet>, shelves: &Shelves) -> State {
+        let of =
+            |set: &ReplicaSet| shelves.pods.controlled_by(set.metadata.uid.as_deref().unwrap_or_default());
+        let pods = of(set);
+        let related = match controller_of(&set.metadata) {
+            Some(owner) => {
+                shelves.replica_sets.controlled_by(&owner.uid).iter().flat_map(|set| of(set)).collect()
+            }
+            None => pods.clone(),
+        };
+        State { set: set.clone(), pods, related }
+    }
+
+    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
+        let decided = decide(state, &controller_reference(&*state.set), around);
+        let mut actions = Vec::new();
+        if let Some(status) = decided.status {
+            let mut set = (*state.set).clone();
+            set.status = Some(status);
+            actions.push(Action::Status(set.into()));
+        }
+        actions.extend(decided.actions);
+        actions.extend(decided.again_at.map(Action::LookAgainAt));
+        actions
+    }
+}
+
+fn selector(set: &ReplicaSet) -> Option<LabelSelector> {
+    set.spec.as_ref().map(|spec| spec.selector.clone())
+}
+
+/// What is to be done for a set.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decided {
+    /// Pods to make or to delete.
+    pub actions: Vec<Action>,
+    /// The status that it is to have, if that is another.
+    pub status: Option<ReplicaSetStatus>,
+    /// When a pod becomes available.
+    pub again_at: Option<Timestamp>,
+}
+
+/// What is to be done for a set, whose pods say that `owner` controls them.
+pub fn decide(state: &State, owner: &OwnerReference, around: &Around) -> Decided {
+    let spec = state.set.spec.clone().unwrap_or_default();
+    let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
+    let (mut active, rest): (Vec<_>, Vec<_>) =
+        state.pods.iter().cloned().partition(|pod| pods::is_active(pod));
+    let going = rest.iter().filter(|pod| pods::is_going(pod) && !pods::has_ended(pod)).count();
+    let status = status(&state.set, &active, going, wanted, around);
+    let mut actions = Vec::new();
+    if state.set.metadata.deletion_timestamp.is_none() {
+        if active.len() < wanted {
+            let metadata = &state.set.metadata;
+            let (namespace, name) = (metadata.namespace.as_deref(), metadata.name.as_deref());
+            let pod = pods::from_template(
+                &spec.template.clone().unwrap_or_default(),
+                namespace.unwrap_or_default(),
+                name.unwrap_or_default(),
+                owner.clone(),
+            );
+            let missing = (wanted - active.len()).min(AT_A_TIME);
+            actions.extend((0..missing).map(|_| Action::Create(pod.clone().into())));
+        } else if active.len() > wanted {
+            let surplus = (active.len() - wanted).min(AT_A_TIME);
+            if wanted > 0 {
+                pods::rank_for_deletion(&mut active, &state.related, around.now);
+            }
+            actions.extend(active[..surplus].iter().map(|pod| Action::Delete(Ref::to(&**pod), None)));
+        }
+    }
+    let min_ready = spec.min_ready_seconds.unwrap_or(0);
+    let again_at = pods::next_available(&active, min_ready, around.now);
+    let changed = state.set.status.as_ref() != Some(&status);
+    Decided { actions, status: changed.then_some(status), again_at }
+}
+
+fn status(
+    set: &ReplicaSet,
+    active: &[Arc<Pod>],
+    going: usize,
+    wanted: usize,
+    around: &Around,
+) -> ReplicaSetStatus {
+    let spec = set.spec.clone().unwrap_or_default();
+    let labels = spec.template.and_then(|template| template.metadata).and_then(|said| said.labels);
+    let labels = labels.unwrap_or_default();
+    let has_all = |pod: &Pod| {
+        let of_pod = pod.metadata.labels.as_ref();
+        labels.iter().all(|(key, value)| of_pod.and_then(|all| all.get(key)) == Some(value))
+    };
+    let count = |of: &dyn Fn(&Pod) -> bool| {
+        Some(i32::try_from(active.iter().filter(|pod| of(pod)).count()).unwrap_or(i32::MAX))
+    };
+    let min_ready = spec.min_ready_seconds.unwrap_or(0);
+    let before = set.status.clone().unwrap_or_default();
+    ReplicaSetStatus {
+        replicas: count(&|_| true).unwrap_or_default(),
+        fully_labeled_replicas: count(&has_all).filter(|count| *count > 0),
+        ready_replicas: count(&pods::is_ready).filter(|count| *count > 0),
+        available_replicas: count(&|pod| pods::is_available(pod, min_ready, around.now))
+            .filter(|count| *count > 0),
+        terminating_replicas: Some(i32::try_from(going).unwrap_or(i32::MAX)),
+        observed_generation: set.metadata.generation,
+        conditions: conditions(before.conditions, active.len(), wanted, around),
+    }
+}
+
+/// The conditions of a set: one if pods could not be made or deleted.
+fn conditions(
+    before: Option<Vec<ReplicaSetCondition>>,
+    active: usize,
+    wanted: usize,
+    around: &Around,
+) -> Option<Vec<ReplicaSetCondition>> {
+    let mut conditions = before.unwrap_or_default();
+    let said = conditions.iter().any(|condition| condition.type_ == FAILURE);
+    let failure = around.failure.as_ref().filter(|failure| failure.verb != Verb::Change);
+    match failure {
+        Some(failure) if !said => conditions.push(ReplicaSetCondition {
+            type_: FAILURE.to_owned(),
+            status: "True".to_owned(),
+            reason: Some(if active < wanted { "FailedCreate" } else { "FailedDelete" }.to_owned()),
+            message: Some(failure.message.clone()),
+            last_transition_time: Some(around.time()),
+        }),
+        None => conditions.retain(|condition| condition.type_ != FAILURE),
+        Some(_) => {}
+    }
+    (!conditions.is_empty()).then_some(conditions)
+}
+
+#[cfg(test)]
+mod tests;

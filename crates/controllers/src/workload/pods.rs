@@ -1,0 +1,247 @@
+//! What controllers ask about pods.
+
+use std::cmp::{Ordering, Reverse};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// What deleting a pod costs, as whoever made it says.
+const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// The phase of a pod.
+pub fn phase(pod: &Pod) -> &str {
+    pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending")
+}
+
+/// Whether a pod has ended.
+pub fn has_ended(pod: &Pod) -> bool {
+    matches!(phase(pod), "Succeeded" | "Failed")
+}
+
+/// Whether a pod is to go.
+pub fn is_going(pod: &Pod) -> bool {
+    pod.metadata.deletion_timestamp.is_some()
+}
+
+/// Whether a pod counts: it has not ended, and is not to go.
+pub fn is_active(pod: &Pod) -> bool {
+    !has_ended(pod) && !is_going(pod)
+}
+
+/// A condition of a pod.
+pub fn condition<'a>(pod: &'a Pod, type_: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == type_)
+}
+
+fn ready(pod: &Pod) -> Option<&PodCondition> {
+    condition(pod, "Ready").filter(|ready| ready.status == "True")
+}
+
+/// Whether a pod is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    ready(pod).is_some()
+}
+
+/// Since when a pod is ready.
+pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    ready(pod)?.last_transition_time.as_ref().map(|time| time.0)
+}
+
+/// From when on a pod that is ready is available; none if it is not ready.
+pub fn available_from(pod: &Pod, min_ready_seconds: i32) -> Option<Timestamp> {
+    ready(pod)?;
+    if min_ready_seconds == 0 {
+        return Some(Timestamp::MIN);
+    }
+    ready_since(pod)?.checked_add(SignedDuration::from_secs(min_ready_seconds.into())).ok()
+}
+
+/// Whether a pod has been ready for long enough.
+pub fn is_available(pod: &Pod, min_ready_seconds: i32, now: Timestamp) -> bool {
+    available_from(pod, min_ready_seconds).is_some_and(|from| from <= now)
+}
+
+/// When the next of some pods becomes available that are ready.
+pub fn next_available<'a>(
+    pods: impl IntoIterator<Item = &'a Arc<Pod>>,
+    min_ready_seconds: i32,
+    now: Timestamp,
+) -> Option<Timestamp> {
+    let from = pods.into_iter().filter_map(|pod| available_from(pod, min_ready_seconds));
+    from.filter(|from| *from > now).min()
+}
+
+/// A pod as a template says, of a name that begins with that of its owner.
+pub fn from_template(
+    template: &PodTemplateSpec,
+    namespace: &str,
+    prefix: &str,
+    owner: OwnerReference,
+) -> Pod {
+    let said = template.metadata.clone().unwrap_or_default();
+    Pod {
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{prefix}-")),
+            namespace: Some(namespace.to_owned()),
+            labels: said.labels,
+            annotations: said.annotations,
+            finalizers: said.finalizers,
+            owner_references: Some(vec![owner]),
+            ..ObjectMeta::default()
+        },
+        spec: template.spec.clone(),
+        status: None,
+    }
+}
+
+/// Puts pods in the order in which they are given up: first those that are furthest from serving, then the cheap ones,
+/// then those whose node has more of `related`, then the young ones.
+pub fn rank_for_deletion(pods: &mut [Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) {
+    let mut beside: HashMap<&str, usize> = HashMap::new();
+    for pod in related.iter().filter(|pod| is_active(pod)) {
+        *beside.entry(node(pod)).or_default() += 1;
+    }
+    pods.sort_by(|a, b| {
+        let first = |pod: &Pod| {
+            let (assigned, beside) = (!node(pod).is_empty(), beside.get(node(pod)).copied().unwrap_or(0));
+            (assigned, phase_order(pod), is_ready(pod), cost(pod), Reverse(beside))
+        };
+        first(a)
+            .cmp(&first(b))
+            .then_with(|| younger_first(ready_since(a), ready_since(b), a, b, now))
+            .then_with(|| restarts(b).cmp(&restarts(a)))
+            .then_with(|| younger_first(created(a), created(b), a, b, now))
+    });
+}
+
+fn node(pod: &Pod) -> &str {
+    pod.spec.as_ref().and_then(|spec| spec.node_name.as_deref()).unwrap_or_default()
+}
+
+fn phase_order(pod: &Pod) -> u8 {
+    match phase(pod) {
+        "Pending" => 0,
+        "Unknown" => 1,
+        _ => 2,
+    }
+}
+
+fn cost(pod: &Pod) -> i32 {
+    let said = pod.metadata.annotations.as_ref().and_then(|all| all.get(DELETION_COST));
+    said.and_then(|text| text.parse().ok()).unwrap_or(0)
+}
+
+fn created(pod: &Pod) -> Option<Timestamp> {
+    pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
+}
+
+/// The younger before the older, by the order of magnitude of their ages; among the like, chance as the uid has it, so
+/// that not all young pods go at once. Nobody's time is the youngest.
+fn younger_first(
+    a: Option<Timestamp>,
+    b: Option<Timestamp>,
+    a_pod: &Pod,
+    b_pod: &Pod,
+    now: Timestamp,
+) -> Ordering {
+    match (a, b) {
+        (a, b) if a == b => Ordering::Equal,
+        (None, _) => Ordering::Less,
+        (_, None) => Ordering::Greater,
+        (Some(a), Some(b)) => {
+            let age = |then: Timestamp| u128::try_from(now.duration_since(then).as_nanos()).unwrap_or(0);
+            let magnitude = |then| age(then).checked_ilog2();
+            let by_age = magnitude(a).cmp(&magnitude(b));
+            by_age.then_with(|| a_pod.metadata.uid.cmp(&b_pod.metadata.uid))
+        }
+    }
+}
+
+/// How often containers of a pod were restarted, and those that are started before the others.
+fn restarts(pod: &Pod) -> (i32, i32) {
+    let Some(status) = &pod.status else { return (0, 0) };
+    let most = |statuses: &mut dyn Iterator<Item = i32>| statuses.max().unwrap_or_default();
+    let containers = status.container_statuses.iter().flatten();
+    let spec = pod.spec.as_ref();
+    let is_sidecar = |name: &str| {
+        let init = spec.and_then(|spec| spec.init_containers.as_ref()).into_iter().flatten();
+        init.filter(|container| container.restart_policy.as_deref() == Some("Always"))
+            .any(|container| container.name == name)
+    };
+    let sidecars = status.init_container_statuses.iter().flatten().filter(|one| is_sidecar(&one.name));
+    (most(&mut containers.map(|one| one.restart_count)), most(&mut sidecars.map(|one| one.restart_count)))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn pod(name: &str, more: Value) -> Arc<Pod> {
+        let mut pod = json!({
+            "metadata": { "name": name, "uid": name, "creationTimestamp": "2026-01-01T00:00:00Z" },
+            "spec": { "nodeName": "n1", "containers": [] },
+            "status": { "phase": "Running", "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" }] },
+        });
+        json_patch(&mut pod, more);
+        Arc::new(serde_json::from_value(pod).unwrap())
+    }
+
+    fn json_patch(into: &mut Value, from: Value) {
+        match (into, from) {
+            (Value::Object(into), Value::Object(from)) => {
+                for (key, value) in from {
+                    json_patch(into.entry(key).or_insert(Value::Null), value);
+                }
+            }
+            (into, from) => *into = from,
+        }
+    }
+
+    #[test]
+    fn pods_are_given_up_in_upstreams_order() {
+        let now: Timestamp = "2026-01-01T01:00:00Z".parse().unwrap();
+        let not_ready = json!([{ "type": "Ready", "status": "False" }]);
+        let ready_at =
+            |time: &str| json!([{ "type": "Ready", "status": "True", "lastTransitionTime": time }]);
+        let cost = |cost: &str| json!({ "annotations": { DELETION_COST: cost } });
+        let restarts = json!([{ "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 3 }]);
+        let mut pods = vec![
+            pod("old", json!({})),
+            pod("dear", json!({ "metadata": cost("10") })),
+            pod("restarted", json!({ "status": { "containerStatuses": restarts } })),
+            pod("young", json!({ "status": { "conditions": ready_at("2026-01-01T00:59:00Z") } })),
+            pod("doubled", json!({ "spec": { "nodeName": "n2" } })),
+            pod("cheap", json!({ "metadata": cost("-1") })),
+            pod("not ready", json!({ "status": { "conditions": not_ready } })),
+            pod("pending", json!({ "status": { "phase": "Pending" } })),
+            pod("unassigned", json!({ "spec": { "nodeName": "" } })),
+        ];
+        let mut related = pods.clone();
+        let more = json!({ "spec": { "nodeName": "n2" } });
+        related.extend((0..9).map(|number| pod(&format!("other {number}"), more.clone())));
+        rank_for_deletion(&mut pods, &related, now);
+        let names: Vec<&str> = pods.iter().map(|pod| pod.metadata.name.as_deref().unwrap()).collect();
+        let wanted =
+            ["unassigned", "pending", "not ready", "cheap", "doubled", "young", "restarted", "old", "dear"];
+        assert_eq!(names, wanted);
+    }
+
+    #[test]
+    fn a_pod_is_available_when_it_has_been_ready_for_long_enough() {
+        let at = |second: i64| {
+            "2026-01-01T00:00:00Z".parse::<Timestamp>().unwrap() + SignedDuration::from_secs(second)
+        };
+        let ready = pod("a", json!({}));
+        assert!(is_available(&ready, 0, at(0)));
+        assert!(!is_available(&ready, 10, at(9)));
+        assert!(is_available(&ready, 10, at(10)));
+        assert_eq!(next_available([&ready], 10, at(9)), Some(at(10)));
+        assert_eq!(next_available([&ready], 10, at(10)), None);
+        assert_eq!(next_available([&ready], 0, at(0)), None);
+    }
+}
