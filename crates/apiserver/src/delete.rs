@@ -113,6 +113,13 @@ pub(crate) enum Fate {
     Same,
 }
 
+/// Holds an object until those that it owns have let go of it.
+const ORPHAN: &str = "orphan";
+/// Holds an object until those are gone that it owns and that block it.
+const FOREGROUND: &str = "foregroundDeletion";
+/// The kinds that let go of what they own, if nothing else is said: they did so before there was a choice.
+const LETS_GO: &[(&str, &str)] = &[("", "ReplicationController"), ("batch", "Job")];
+
 /// The kinds of which the deleted object is shown; of the others only its name.
 const SHOWN: &[(&str, &str)] = &[
     ("", "Namespace"),
@@ -230,7 +237,7 @@ async fn try_remove(
 /// What becomes of an object that is deleted.
 pub(crate) fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
     let mut object = old.clone();
-    hold_for_dependents(options, &mut object);
+    hold_for_dependents(call, options, &mut object);
     if call.row.is_definition() {
         custom::release(&mut object, &moment(call.server.now()));
     }
@@ -278,17 +285,29 @@ fn grace(call: &Call, options: &Options, object: &Value) -> i64 {
     }
 }
 
-fn hold_for_dependents(options: &Options, object: &mut Value) {
-    let finalizer = match options.propagation.as_deref() {
-        Some("Orphan") => "orphan",
-        Some("Foreground") => "foregroundDeletion",
-        _ => return,
+/// Holds an object until those that it owns are gone, or have let go of it; or no more, if this is said now.
+fn hold_for_dependents(call: &Call, options: &Options, object: &mut Value) {
+    let held = finalizers(object);
+    let is_held = |finalizer: &str| held.contains(&finalizer);
+    let wanted = match options.propagation.as_deref() {
+        Some("Orphan") => Some(ORPHAN),
+        Some("Foreground") => Some(FOREGROUND),
+        Some(_) => None,
+        None if is_held(ORPHAN) => Some(ORPHAN),
+        None if is_held(FOREGROUND) => Some(FOREGROUND),
+        None => LETS_GO.contains(&(call.row.group(), call.row.kind())).then_some(ORPHAN),
     };
-    if !finalizers(object).contains(&finalizer) && !is_deleting(object) {
-        let list = metadata(object).entry("finalizers").or_insert_with(|| json!([]));
-        if let Some(list) = list.as_array_mut() {
-            list.push(json!(finalizer));
-        }
+    let is_so =
+        is_held(ORPHAN) == (wanted == Some(ORPHAN)) && is_held(FOREGROUND) == (wanted == Some(FOREGROUND));
+    if is_so {
+        return;
+    }
+    let others = held.iter().filter(|one| ![ORPHAN, FOREGROUND].contains(one)).map(|one| json!(one));
+    let list: Vec<Value> = others.chain(wanted.map(|finalizer| json!(finalizer))).collect();
+    if list.is_empty() {
+        metadata(object).remove("finalizers");
+    } else {
+        metadata(object).insert("finalizers".into(), json!(list));
     }
 }
 

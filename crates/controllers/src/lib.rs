@@ -16,6 +16,8 @@ pub mod accounts;
 pub mod aggregation;
 pub mod budgets;
 pub mod deployment;
+pub mod garbage;
+pub mod namespaces;
 pub mod quota;
 pub mod replicas;
 pub mod root_ca;

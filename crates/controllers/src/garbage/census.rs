@@ -1,0 +1,287 @@
+//! All objects of all kinds, custom ones too: which kinds there are, and what is said of every object.
+//!
+//! Kinds come and go with the definitions of custom resources; each is followed for as long as it is served. Only what
+//! is said of every object is read, not the objects.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::api::DynamicObject;
+use kube::core::PartialObjectMeta;
+use kube::discovery::{ApiResource, Discovery, Scope, verbs};
+use kube::{Api, Client};
+use plumb_follow::{Backoff, Told, follow_metadata};
+use tokio::sync::{Notify, mpsc, watch};
+use tokio::task::JoinSet;
+
+use super::graph::{Graph, KindId, Thing};
+use crate::workload::Queue;
+
+/// How often it is asked which kinds there are, whatever happened.
+const ASK_AGAIN: Duration = Duration::from_mins(5);
+/// How much that happened waits to be taken in, per kind.
+const UNREAD: usize = 256;
+/// Where kinds come from.
+const DEFINITIONS: &str = "customresourcedefinitions";
+/// What nobody owns, and what passes by itself.
+const NOT_FOLLOWED: &str = "events";
+
+/// A kind that is served.
+#[derive(Clone, Debug)]
+pub struct Served {
+    /// How it is reached.
+    pub resource: ApiResource,
+    /// Whether its objects are in namespaces.
+    pub namespaced: bool,
+    /// Whether they can be deleted all at once.
+    pub sweepable: bool,
+    /// Whether its objects are in the graph.
+    pub followed: bool,
+}
+
+impl Served {
+    /// Its objects, in a namespace if they are in one.
+    pub fn api(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
+        if self.namespaced {
+            Api::namespaced_with(client.clone(), namespace, &self.resource)
+        } else {
+            Api::all_with(client.clone(), &self.resource)
+        }
+    }
+
+    fn name(&self) -> (String, String) {
+        (self.resource.group.clone(), self.resource.plural.clone())
+    }
+}
+
+/// Who wants to know which namespaces have become empty.
+type Listener = Box<dyn Fn(&str) + Send + Sync>;
+
+/// All objects.
+pub struct Census {
+    graph: Mutex<Graph>,
+    kinds: Mutex<Kinds>,
+    /// Whose turn it is to be judged, by uid.
+    pub(super) queue: Queue,
+    listeners: Mutex<Vec<Listener>>,
+    asked: Notify,
+    ready: watch::Sender<bool>,
+}
+
+#[derive(Default)]
+struct Kinds {
+    /// A kind keeps its number when it is gone; one that comes back gets another.
+    all: Vec<Option<Served>>,
+    numbers: HashMap<(String, String), KindId>,
+    /// The kinds that have not told what is there.
+    unread: BTreeSet<KindId>,
+    /// Whose owners are of kinds that are not served.
+    unresolved: BTreeSet<String>,
+}
+
+impl Default for Census {
+    fn default() -> Self {
+        Self {
+            graph: Mutex::default(),
+            kinds: Mutex::default(),
+            queue: Queue::default(),
+            listeners: Mutex::default(),
+            asked: Notify::new(),
+            ready: watch::Sender::new(false),
+        }
+    }
+}
+
+impl Census {
+    /// Who owns whom.
+    pub fn graph(&self) -> MutexGuard<'_, Graph> {
+        self.graph.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn kinds(&self) -> MutexGuard<'_, Kinds> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The kinds that are served.
+    pub fn served(&self) -> Vec<Served> {
+        self.kinds().all.iter().flatten().cloned().collect()
+    }
+
+    /// A kind by its number.
+    pub(super) fn kind(&self, number: KindId) -> Option<Served> {
+        self.kinds().all.get(number)?.clone()
+    }
+
+    /// The kind that a reference is about.
+    pub(super) fn kind_of(&self, owner: &OwnerReference) -> Option<Served> {
+        let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
+        let kinds = self.kinds();
+        let mut served = kinds.all.iter().flatten();
+        served.find(|kind| kind.resource.group == group && kind.resource.kind == owner.kind).cloned()
+    }
+
+    /// Judges an object again when there are other kinds.
+    pub(super) fn wait_for_kinds(&self, uid: &str) {
+        self.kinds().unresolved.insert(uid.to_owned());
+    }
+
+    /// Has a function called with the name of each namespace of which nothing is left.
+    pub fn when_empty(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+        self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
+    }
+
+    /// Waits until everything is known once.
+    pub async fn ready(&self) {
+        // The sender lives as long as this.
+        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+    }
+
+    /// Keeps the census for good, as this client sees the API.
+    pub async fn keep(self: Arc<Self>, client: Client) {
+        let mut following: JoinSet<()> = JoinSet::new();
+        let mut tasks = HashMap::new();
+        let mut backoff = Backoff::default();
+        loop {
+            let found = match Discovery::new(client.clone()).run_aggregated().await {
+                Ok(found) => found,
+                Err(error) => {
+                    tracing::debug!(%error, "cannot ask which kinds there are, will try again");
+                    backoff.wait().await;
+                    continue;
+                }
+            };
+            backoff.reset();
+            let (new, gone) = self.compare(served(&found));
+            for number in gone {
+                if let Some(task) = tasks.remove(&number) {
+                    tokio::task::AbortHandle::abort(&task);
+                }
+                self.take(number, Told::All(Vec::new()));
+            }
+            for (number, kind) in new {
+                let (census, api) = (self.clone(), Api::all_with(client.clone(), &kind.resource));
+                let task = following.spawn(async move { census.follow(number, api).await });
+                tasks.insert(number, task);
+            }
+            self.note_ready();
+            tokio::select! {
+                () = self.asked.notified() => {}
+                () = tokio::time::sleep(ASK_AGAIN) => {}
+            }
+        }
+    }
+
+    /// Takes in which kinds are served, and answers which are to be followed from now on, and which no more.
+    fn compare(&self, served: Vec<Served>) -> (Vec<(KindId, Served)>, Vec<KindId>) {
+        let mut kinds = self.kinds();
+        let names: BTreeSet<_> = served.iter().map(Served::name).collect();
+        let gone: Vec<_> = kinds
+            .numbers
+            .iter()
+            .filter(|(name, _)| !names.contains(*name))
+            .map(|(_, number)| *number)
+            .collect();
+        kinds.numbers.retain(|name, _| names.contains(name));
+        for number in &gone {
+            kinds.all[*number] = None;
+            kinds.unread.remove(number);
+        }
+        let mut new = Vec::new();
+        for kind in served {
+            if kinds.numbers.contains_key(&kind.name()) {
+                continue;
+            }
+            let number = kinds.all.len();
+            kinds.numbers.insert(kind.name(), number);
+            kinds.all.push(Some(kind.clone()));
+            if kind.followed {
+                kinds.unread.insert(number);
+                new.push((number, kind));
+            }
+        }
+        if !new.is_empty() {
+            for uid in std::mem::take(&mut kinds.unresolved) {
+                self.queue.touch((String::new(), uid));
+            }
+        }
+        (new, gone)
+    }
+
+    async fn follow(&self, number: KindId, api: Api<DynamicObject>) {
+        let (tell, mut told) = mpsc::channel(UNREAD);
+        let makes_kinds = self.kind(number).is_some_and(|kind| kind.resource.plural == DEFINITIONS);
+        let taking = async {
+            while let Some(told) = told.recv().await {
+                let all = matches!(told, Told::All(_));
+                self.take(number, told);
+                if all {
+                    self.kinds().unread.remove(&number);
+                    self.note_ready();
+                }
+                if makes_kinds {
+                    self.asked.notify_one();
+                }
+            }
+        };
+        tokio::join!(follow_metadata(api, tell), taking);
+    }
+
+    fn note_ready(&self) {
+        let ready = {
+            let kinds = self.kinds();
+            !kinds.all.is_empty() && kinds.unread.is_empty()
+        };
+        if ready {
+            self.ready.send_replace(true);
+        }
+    }
+
+    fn take(&self, kind: KindId, told: Told<PartialObjectMeta<DynamicObject>>) {
+        let mut empty = Vec::new();
+        let touched = {
+            let mut graph = self.graph();
+            match told {
+                Told::All(objects) => {
+                    let things = objects.iter().map(|object| Thing::new(kind, &object.metadata)).collect();
+                    graph.replace(kind, things)
+                }
+                Told::Put(object) => graph.put(Thing::new(kind, &object.metadata)),
+                Told::Gone(at) => {
+                    let touched = graph.remove(kind, &at);
+                    if !at.0.is_empty() && graph.count_within(&at.0) == 0 {
+                        empty.push(at.0);
+                    }
+                    touched
+                }
+            }
+        };
+        for uid in touched {
+            self.queue.touch((String::new(), uid));
+        }
+        let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        for namespace in empty {
+            for listener in listeners.iter() {
+                listener(&namespace);
+            }
+        }
+    }
+}
+
+/// The kinds that an API serves, each once.
+fn served(found: &Discovery) -> Vec<Served> {
+    let kinds = found.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability);
+    let kinds = kinds.map(|(resource, can)| {
+        let deletable = can.supports_operation(verbs::DELETE);
+        let seen = can.supports_operation(verbs::LIST) && can.supports_operation(verbs::WATCH);
+        Served {
+            namespaced: can.scope == Scope::Namespaced,
+            sweepable: can.supports_operation(verbs::DELETE_COLLECTION)
+                && can.supports_operation(verbs::LIST),
+            followed: deletable && seen && resource.plural != NOT_FOLLOWED,
+            resource,
+        }
+    });
+    kinds.collect()
+}
