@@ -18,6 +18,8 @@ pub mod budgets;
 pub mod deployment;
 pub mod garbage;
 pub mod namespaces;
+pub mod nodes;
+pub mod pod_gc;
 pub mod quota;
 pub mod replicas;
 pub mod root_ca;

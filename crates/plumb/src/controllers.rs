@@ -8,10 +8,11 @@ use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
 use plumb_controllers::budgets::Budgets;
 use plumb_controllers::deployment::Deployments;
+use plumb_controllers::garbage::census::Census;
 use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
 use plumb_controllers::workload::{Clock, Workload, Workloads};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
-use plumb_controllers::{accounts, aggregation, quota, root_ca, taints};
+use plumb_controllers::{accounts, aggregation, garbage, namespaces, nodes, pod_gc, quota, root_ca, taints};
 use plumb_resize::rules::Rules;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -32,11 +33,19 @@ pub(crate) fn start(server: &ApiServer, authority: watch::Receiver<String>, rule
     let books = quota::Config { rules, clock: clock.clone() };
     running.spawn(quota::run(clients(quota::NAME), books));
 
-    let mut workloads = Workloads::new(clock);
+    let mut workloads = Workloads::new(clock.clone());
     workloads.add(ReplicaSets, clients(ReplicaSets::NAME).write);
     workloads.add(ReplicationControllers, clients(ReplicationControllers::NAME).write);
     workloads.add(Deployments, clients(Deployments::NAME).write);
     workloads.add(Budgets, clients(Budgets::NAME).write);
+    running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clock.clone()));
+    running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
     running.spawn(workloads.run(watcher()));
+
+    let census: Arc<Census> = Arc::default();
+    running.spawn(census.clone().keep(watcher()));
+    running.spawn(garbage::run(census.clone(), clients(garbage::NAME).write, clock.clone()));
+    running.spawn(namespaces::run(census, clients(namespaces::NAME), clock.clone()));
+    running.spawn(garbage::events::run(clients(garbage::NAME), clock));
     running
 }

@@ -1,0 +1,275 @@
+//! What becomes of nodes that are not heard of, and of the pods that are on them.
+//!
+//! ```text
+//!   lease renewed, status written ──▶ heard
+//!   not heard for too long ──▶ what it says of itself is Unknown, its pods are not ready
+//!   not ready ──▶ taint NoExecute, one node after the other ──▶ its pods leave when they no longer tolerate it
+//!   ready again ──▶ the taint goes
+//! ```
+//!
+//! It counts when something was *heard*, not what the clock of a node said; so nobody is silent when this starts.
+
+pub mod health;
+pub mod leave;
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Api, Client};
+use plumb_follow::is_settled;
+use serde_json::{Value, json};
+
+use crate::Clients;
+use crate::workload::placed::{Placed, node_of};
+use crate::workload::{Clock, Queue, Shelf, Shelves, Went, pods};
+use health::{SILENT_FOR, pace, readiness, silence, taints};
+use leave::{Leaves, expelling, leaves};
+
+/// The name of this controller's user.
+pub const NAME: &str = "node-controller";
+/// Where nodes renew their leases.
+const LEASES: &str = "kube-node-lease";
+
+/// Watches over nodes. What listens is arranged at once; the rest happens in what is answered.
+pub fn watch_over(
+    shelves: &Arc<Shelves>,
+    clients: Clients,
+    clock: Clock,
+) -> impl Future<Output = ()> + use<> {
+    let queue = Arc::new(Queue::default());
+    let heard: Heard = Arc::default();
+    let (touched, hearing, time) = (queue.clone(), heard.clone(), clock.clone());
+    shelves.nodes.listen(move |change| {
+        let Some(name) = change.last().and_then(|node| node.metadata.name.clone()) else { return };
+        let heartbeat = |node: Option<&Arc<Node>>| {
+            node.and_then(|node| health::condition(node, "Ready")?.last_heartbeat_time.clone())
+        };
+        match change.now {
+            None => forget(&hearing, &name),
+            Some(_) if heartbeat(change.before) != heartbeat(change.now) => hear(&hearing, &name, time()),
+            Some(_) => {}
+        }
+        touched.touch((String::new(), name));
+    });
+    // Who comes to a node that others leave may have to leave too.
+    let (touched, known) = (queue.clone(), shelves.clone());
+    shelves.pods.listen(move |change| {
+        let Some(name) = change.now.and_then(|pod| node_of(pod)) else { return };
+        let node = known.nodes.get(&(String::new(), name.to_owned()));
+        if node.is_some_and(|node| expelling(tainted(&node)).next().is_some()) {
+            touched.touch((String::new(), name.to_owned()));
+        }
+    });
+    let leases: Arc<Shelf<Lease>> = Arc::default();
+    let (hearing, time) = (heard.clone(), clock.clone());
+    leases.listen(move |change| {
+        if let Some(name) = change.now.and_then(|lease| lease.metadata.name.as_deref()) {
+            hear(&hearing, name, time());
+        }
+    });
+    let placed = Placed::of(shelves);
+    let shelves = shelves.clone();
+    async move {
+        let api: Api<Lease> = Api::namespaced(clients.watch.clone(), LEASES);
+        let warden = Warden { client: clients.write, shelves, placed, heard, queue, clock };
+        tokio::join!(leases.follow(api), async {
+            leases.ready().await;
+            warden.work().await;
+        });
+    }
+}
+
+/// When each node was last heard of.
+type Heard = Arc<Mutex<HashMap<String, Timestamp>>>;
+
+fn hear(heard: &Heard, name: &str, now: Timestamp) {
+    heard.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), now);
+}
+
+fn forget(heard: &Heard, name: &str) {
+    heard.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+}
+
+fn tainted(node: &Node) -> &[Taint] {
+    node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
+}
+
+struct Warden {
+    client: Client,
+    shelves: Arc<Shelves>,
+    placed: Arc<Placed>,
+    heard: Heard,
+    queue: Arc<Queue>,
+    clock: Clock,
+}
+
+impl Warden {
+    async fn work(&self) {
+        self.shelves.ready().await;
+        // When the next node may be left.
+        let mut next_leave = Timestamp::MIN;
+        loop {
+            let now = (self.clock)();
+            while let Some(at) = self.queue.take(now) {
+                let went = match self.look(&at.1, now, &mut next_leave).await {
+                    Ok(again_at) => {
+                        if let Some(when) = again_at {
+                            self.queue.touch_at(at.clone(), when);
+                        }
+                        Went::Well
+                    }
+                    Err(error) => {
+                        tracing::debug!(%error, node = at.1, "a node could not be looked after, will try again");
+                        Went::Badly
+                    }
+                };
+                self.queue.done(at, went, (self.clock)());
+            }
+            let wait =
+                self.queue.next_at().map(|when| when.duration_since(now).try_into().unwrap_or_default());
+            tokio::select! {
+                () = self.queue.changed() => {}
+                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+            }
+        }
+    }
+
+    /// Looks after one node, and says when to do so again.
+    async fn look(
+        &self,
+        name: &str,
+        now: Timestamp,
+        next_leave: &mut Timestamp,
+    ) -> kube::Result<Option<Timestamp>> {
+        let Some(node) = self.shelves.nodes.get(&(String::new(), name.to_owned())) else { return Ok(None) };
+        let heard = {
+            let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+            *heard.entry(name.to_owned()).or_insert(now)
+        };
+        let unknown = silence(&node, heard, now);
+        if !unknown.is_empty() {
+            tracing::info!(node = name, "a node is not heard of any more");
+            self.say(&node, &unknown).await?;
+            return Ok(None);
+        }
+        if readiness(&node) != "True" {
+            self.not_ready(name).await?;
+        }
+        let mut again_at = heard.checked_add(SILENT_FOR).ok().filter(|when| *when > now);
+        if let Some(wanted) = taints(&node, now) {
+            match self.may_leave(wanted.len() > tainted(&node).len(), now, next_leave) {
+                Ok(()) => {
+                    self.taint(&node, wanted).await?;
+                    return Ok(again_at);
+                }
+                Err(Some(when)) => again_at = Some(again_at.map_or(when, |first| first.min(when))),
+                Err(None) => {}
+            }
+        }
+        let leave = self.expel(name, &node, now).await?;
+        Ok([again_at, leave].into_iter().flatten().min())
+    }
+
+    /// Whether the pods of one more node may leave now, or when. A node that they come back to need not wait.
+    fn may_leave(
+        &self,
+        one_more: bool,
+        now: Timestamp,
+        next: &mut Timestamp,
+    ) -> Result<(), Option<Timestamp>> {
+        if !one_more {
+            return Ok(());
+        }
+        let nodes = self.shelves.nodes.all();
+        let not_ready = nodes.iter().filter(|node| readiness(node) != "True").count();
+        let pause = pace(not_ready, nodes.len()).ok_or_else(|| now.checked_add(SILENT_FOR).ok())?;
+        if now < *next {
+            return Err(Some(*next));
+        }
+        *next = now.checked_add(pause).unwrap_or(Timestamp::MAX);
+        Ok(())
+    }
+
+    /// Says of a node that nothing is known of it.
+    async fn say(&self, node: &Node, conditions: &[NodeCondition]) -> kube::Result<()> {
+        let patch =
+            json!({ "metadata": { "uid": node.metadata.uid }, "status": { "conditions": conditions } });
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        settled(nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop))
+    }
+
+    /// Says of the pods of a node that they are not ready: nobody can tell.
+    async fn not_ready(&self, name: &str) -> kube::Result<()> {
+        for pod in self.placed.on(name, &self.shelves) {
+            if pods::is_ready(&pod) && !pods::is_going(&pod) {
+                let now = (self.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                let condition = json!({ "type": "Ready", "status": "False", "lastTransitionTime": now });
+                self.patch_pod(&pod, json!({ "conditions": [condition] })).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn taint(&self, node: &Node, taints: Vec<Taint>) -> kube::Result<()> {
+        let metadata = json!({ "resourceVersion": node.metadata.resource_version });
+        let patch = json!({ "metadata": metadata, "spec": { "taints": taints } });
+        let name = node.metadata.name.as_deref().unwrap_or_default();
+        let nodes: Api<Node> = Api::all(self.client.clone());
+        settled(nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
+    }
+
+    /// Has those pods leave that no longer tolerate the taints of their node, and says when the next ones do.
+    async fn expel(&self, name: &str, node: &Node, now: Timestamp) -> kube::Result<Option<Timestamp>> {
+        let taints = tainted(node);
+        if expelling(taints).next().is_none() {
+            return Ok(None);
+        }
+        let mut next: Option<Timestamp> = None;
+        for pod in self.placed.on(name, &self.shelves).into_iter().filter(|pod| pods::is_active(pod)) {
+            match leaves(&pod, taints, now) {
+                Leaves::Never => {}
+                Leaves::At(when) if when <= now => self.evict(&pod).await?,
+                Leaves::At(when) => next = Some(next.map_or(when, |first| first.min(when))),
+            }
+        }
+        Ok(next)
+    }
+
+    async fn evict(&self, pod: &Pod) -> kube::Result<()> {
+        let now = (self.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let condition = json!({
+            "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
+            "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": now,
+        });
+        self.patch_pod(pod, json!({ "conditions": [condition] })).await?;
+        let this_one = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
+        let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        settled(self.pods(pod).delete(name, &params).await.map(drop))
+    }
+
+    async fn patch_pod(&self, pod: &Pod, status: Value) -> kube::Result<()> {
+        let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let params = PatchParams::default();
+        settled(self.pods(pod).patch_status(name, &params, &Patch::Strategic(patch)).await.map(drop))
+    }
+
+    fn pods(&self, pod: &Pod) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default())
+    }
+}
+
+/// What is gone, or was changed by somebody, is heard of.
+fn settled(done: kube::Result<()>) -> kube::Result<()> {
+    match done {
+        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
+        Err(error) if is_settled(&error) => Ok(()),
+        other => other,
+    }
+}

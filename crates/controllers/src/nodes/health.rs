@@ -1,0 +1,142 @@
+//! Whether a node is heard of, and what is said of one that is not.
+
+use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+/// For how long a node may be silent.
+pub const SILENT_FOR: SignedDuration = SignedDuration::from_secs(50);
+/// The taint of nodes that say that they are not ready.
+pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
+/// The taint of nodes that are not heard of.
+pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
+const EFFECT: &str = "NoExecute";
+/// What a node says of itself.
+const SAID: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+
+/// What a node says of itself in one respect.
+pub fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
+    node.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == type_)
+}
+
+/// Whether a node is ready: `True`, `False` or `Unknown`.
+pub fn readiness(node: &Node) -> &str {
+    condition(node, "Ready").map_or("Unknown", |ready| ready.status.as_str())
+}
+
+/// What is to be said of a node that has been silent since then.
+pub fn silence(node: &Node, heard: Timestamp, now: Timestamp) -> Vec<NodeCondition> {
+    if now < heard.checked_add(SILENT_FOR).unwrap_or(Timestamp::MAX) {
+        return Vec::new();
+    }
+    let moment = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
+    let unknown = SAID.iter().filter_map(|type_| {
+        let (before, reason, message) = match condition(node, type_) {
+            Some(before) if before.status == "Unknown" => return None,
+            Some(before) => (Some(before), "NodeStatusUnknown", "Kubelet stopped posting node status."),
+            None => (None, "NodeStatusNeverUpdated", "Kubelet never posted node status."),
+        };
+        Some(NodeCondition {
+            type_: (*type_).to_owned(),
+            status: "Unknown".to_owned(),
+            reason: Some(reason.to_owned()),
+            message: Some(message.to_owned()),
+            last_heartbeat_time: before.and_then(|before| before.last_heartbeat_time.clone()),
+            last_transition_time: Some(moment.clone()),
+        })
+    });
+    unknown.collect()
+}
+
+/// The taints that a node is to have so that pods leave it, or come back; none if it has them.
+pub fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
+    let wanted = match readiness(node) {
+        "True" => None,
+        "False" => Some(NOT_READY),
+        _ => Some(UNREACHABLE),
+    };
+    let before = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    let is_ours = |taint: &Taint| taint.effect == EFFECT && [NOT_READY, UNREACHABLE].contains(&&*taint.key);
+    let has = before.iter().find(|taint| is_ours(taint)).map(|taint| taint.key.as_str());
+    let count = before.iter().filter(|taint| is_ours(taint)).count();
+    if has == wanted && count <= 1 {
+        return None;
+    }
+    let mut taints: Vec<Taint> = before.iter().filter(|taint| !is_ours(taint)).cloned().collect();
+    taints.extend(wanted.map(|key| Taint {
+        key: key.to_owned(),
+        effect: EFFECT.to_owned(),
+        time_added: Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now))),
+        value: None,
+    }));
+    Some(taints)
+}
+
+/// How long it takes from one node whose pods leave to the next, in view of how many nodes are not ready of how many;
+/// none if nobody leaves. When most are not, it is more likely that nobody can hear them.
+pub fn pace(not_ready: usize, all: usize) -> Option<SignedDuration> {
+    // Where more than this are silent the cluster is in trouble, and one of this size is a small one.
+    let is_in_trouble = not_ready > 2 && not_ready * 100 >= all * 55;
+    match (not_ready, is_in_trouble) {
+        (0, _) => Some(SignedDuration::ZERO),
+        _ if not_ready == all => None,
+        (_, true) if all <= 50 => None,
+        (_, true) => Some(SignedDuration::from_secs(100)),
+        (_, false) => Some(SignedDuration::from_secs(10)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn node(ready: &str, taints: &[(&str, &str)]) -> Node {
+        let taints: Vec<_> =
+            taints.iter().map(|(key, effect)| json!({ "key": key, "effect": effect })).collect();
+        let conditions = json!([{ "type": "Ready", "status": ready }]);
+        serde_json::from_value(json!({ "metadata": { "name": "n" }, "spec": { "taints": taints }, "status": { "conditions": conditions } }))
+            .unwrap()
+    }
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    #[test]
+    fn a_node_that_is_silent_for_too_long_is_unknown() {
+        assert_eq!(silence(&node("True", &[]), at(0), at(49)), []);
+        let said = silence(&node("True", &[]), at(0), at(50));
+        let reasons: Vec<_> =
+            said.iter().map(|one| (one.type_.as_str(), one.reason.as_deref().unwrap())).collect();
+        assert_eq!(reasons[0], ("Ready", "NodeStatusUnknown"));
+        assert_eq!(reasons[1], ("MemoryPressure", "NodeStatusNeverUpdated"));
+        assert_eq!(reasons.len(), 4);
+        assert!(!silence(&node("Unknown", &[]), at(0), at(50)).iter().any(|one| one.type_ == "Ready"));
+    }
+
+    #[test]
+    fn pods_are_to_leave_a_node_that_is_not_ready() {
+        let keys = |node: &Node| {
+            taints(node, at(0)).map(|all| all.into_iter().map(|taint| taint.key).collect::<Vec<_>>())
+        };
+        let (not_ready, unreachable) = ((NOT_READY, EFFECT), (UNREACHABLE, EFFECT));
+        assert_eq!(keys(&node("True", &[])), None);
+        assert_eq!(keys(&node("False", &[])), Some(vec![NOT_READY.to_owned()]));
+        assert_eq!(keys(&node("False", &[not_ready])), None);
+        assert_eq!(keys(&node("Unknown", &[not_ready])), Some(vec![UNREACHABLE.to_owned()]));
+        let mine = ("mine", EFFECT);
+        assert_eq!(keys(&node("True", &[unreachable, mine])), Some(vec!["mine".to_owned()]));
+        assert_eq!(keys(&node("True", &[(NOT_READY, "NoSchedule")])), None);
+    }
+
+    #[test]
+    fn the_more_are_silent_the_fewer_leave() {
+        let seconds = |not_ready, all| pace(not_ready, all).map(|pause| pause.as_secs());
+        assert_eq!(seconds(1, 1), None);
+        assert_eq!(seconds(1, 3), Some(10));
+        assert_eq!(seconds(3, 5), None);
+        assert_eq!(seconds(60, 100), Some(100));
+    }
+}
