@@ -176,6 +176,10 @@ pub(crate) struct Up {
     /// Kill this process at the nth call of this name to the container runtime: for tests of what outlives it.
     #[arg(long, hide = true, value_name = "CALL:N")]
     pub(crate) die_at: Option<DieAt>,
+    /// Hold the container runtime up, so that what is under way can be seen: by how much each call of this name takes
+    /// longer, such as `UpdateContainerResources=3s`. For demonstrations and tests.
+    #[arg(long, value_name = "CALL=TIME")]
+    pub(crate) runtime_delay: Option<RuntimeDelay>,
 }
 
 /// Who decides on which cpus containers run.
@@ -223,11 +227,33 @@ impl FromStr for DieAt {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let (name, nth) = text.split_once(':').ok_or_else(|| format!("{text:?} is not CALL:N"))?;
-        let call = Call::CHANGES.into_iter().find(|call| format!("{call:?}") == name);
-        let call = call.ok_or_else(|| format!("{name:?} is no call that changes anything"))?;
         let nth = nth.parse().map_err(|_| format!("{nth:?} is not a number"))?;
-        Ok(Self { call, nth })
+        Ok(Self { call: change(name)?, nth })
     }
+}
+
+/// Which calls to the container runtime are held up, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuntimeDelay {
+    /// The calls.
+    pub(crate) call: Call,
+    /// How long each waits before it is made.
+    pub(crate) time: Duration,
+}
+
+impl FromStr for RuntimeDelay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, time) = text.split_once('=').ok_or_else(|| format!("{text:?} is not CALL=TIME"))?;
+        Ok(Self { call: change(name)?, time: interval(time)? })
+    }
+}
+
+/// A call to the container runtime that changes something, by its name.
+fn change(name: &str) -> Result<Call, String> {
+    let call = Call::CHANGES.into_iter().find(|call| format!("{call:?}") == name);
+    call.ok_or_else(|| format!("{name:?} is no call that changes anything"))
 }
 
 /// Amounts by resource, as a flag spells them: `cpu=200m,memory=512Mi`.

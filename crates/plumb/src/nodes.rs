@@ -34,7 +34,7 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cli::{CpuPolicy, DieAt, RuntimeKind, Up};
+use crate::cli::{CpuPolicy, DieAt, RuntimeDelay, RuntimeKind, Up};
 use crate::usage::Measurements;
 
 /// How often the machine is looked at for what it runs short of.
@@ -115,6 +115,10 @@ pub(crate) async fn start(
         };
         let runtime = match args.die_at {
             Some(at) => dying(runtime, at),
+            None => runtime,
+        };
+        let runtime = match args.runtime_delay {
+            Some(delay) => slowed(runtime, delay),
             None => runtime,
         };
         let name = setup.name.clone();
@@ -290,6 +294,13 @@ fn dying(runtime: Arc<dyn Runtime>, DieAt { call, nth }: DieAt) -> Arc<dyn Runti
         false
     };
     faults.add(Fault::new(Harm::Delay(Duration::ZERO)).on(call).when(die));
+    Arc::new(Faulty::new(runtime, faults))
+}
+
+/// A runtime that takes its time over some calls.
+fn slowed(runtime: Arc<dyn Runtime>, RuntimeDelay { call, time }: RuntimeDelay) -> Arc<dyn Runtime> {
+    let faults = Faults::default();
+    faults.add(Fault::new(Harm::Delay(time)).on(call));
     Arc::new(Faulty::new(runtime, faults))
 }
 
