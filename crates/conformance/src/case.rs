@@ -1,14 +1,57 @@
 //! What a case is made of.
 
-/// A case: a pod, and what is asked of it.
+use crate::step::Step;
+
+/// A case: a pod, what is around it, and what is asked of it.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
     /// Its name: lower case and dashes, also the name of its pod.
     pub name: &'static str,
-    /// The pod's containers.
+    /// What rules its pods are under; with any it has a namespace of its own.
+    pub rules: &'static [Rule],
+    /// How much cpu of the node is left to its pods, in thousandths of a core: the rest is filled up. Such a case has
+    /// the node to itself.
+    pub room: Option<i64>,
+    /// The pod's containers; none is no pod.
     pub containers: &'static [Container],
     /// What happens to it, in order.
     pub steps: &'static [Step],
+}
+
+impl Case {
+    /// A case of a pod in any namespace, on a node with room enough.
+    pub const fn new(name: &'static str, containers: &'static [Container], steps: &'static [Step]) -> Self {
+        Self { name, rules: &[], room: None, containers, steps }
+    }
+
+    /// The name of a pod of the case: its own (`""`), or another that joined it.
+    pub(crate) fn pod(&self, of: &str) -> String {
+        if of.is_empty() { self.name.to_owned() } else { format!("{}-{of}", self.name) }
+    }
+}
+
+/// What the pods of a case are under.
+#[derive(Clone, Copy, Debug)]
+pub enum Rule {
+    /// A `ResourceQuota` of this much cpu and memory.
+    Quota {
+        /// `hard.cpu`.
+        cpu: &'static str,
+        /// `hard.memory`.
+        memory: &'static str,
+    },
+    /// A `LimitRange` for containers, with the least and the most of cpu and of memory.
+    Range {
+        /// `min.cpu` and `max.cpu`.
+        cpu: (&'static str, &'static str),
+        /// `min.memory` and `max.memory`.
+        memory: (&'static str, &'static str),
+    },
+    /// A `RuntimeClass` whose pods cost this much cpu more.
+    Overhead {
+        /// `overhead.podFixed.cpu`.
+        cpu: &'static str,
+    },
 }
 
 /// A container of a case's pod.
@@ -18,8 +61,30 @@ pub struct Container {
     pub name: &'static str,
     /// What it starts with.
     pub amounts: Amounts,
-    /// The resources whose change restarts it.
-    pub restarts_on: &'static [&'static str],
+    /// What it says of restarts.
+    pub policy: Policy,
+}
+
+impl Container {
+    /// A container that says of both resources that their change need not restart it.
+    pub const fn new(name: &'static str, amounts: Amounts) -> Self {
+        Self { name, amounts, policy: Policy::RestartsOn(&[]) }
+    }
+
+    /// The same, with the resources whose change restarts it.
+    #[must_use]
+    pub const fn restarts_on(self, resources: &'static [&'static str]) -> Self {
+        Self { policy: Policy::RestartsOn(resources), ..self }
+    }
+}
+
+/// What a container says of restarts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Policy {
+    /// Nothing.
+    Unsaid,
+    /// A change of these restarts it, of others not.
+    RestartsOn(&'static [&'static str]),
 }
 
 /// Requests and limits. Quantities are written canonically, as every API prints them, so that they compare as text.
@@ -37,9 +102,22 @@ pub struct Amounts {
 }
 
 impl Amounts {
+    /// Nothing.
+    pub const NONE: Self = Self::new(("", ""), ("", ""));
+
     /// CPU as (request, limit), memory as (request, limit).
     pub const fn new(cpu: (&'static str, &'static str), memory: (&'static str, &'static str)) -> Self {
         Self { cpu_request: cpu.0, cpu_limit: cpu.1, memory_request: memory.0, memory_limit: memory.1 }
+    }
+
+    /// A request of cpu and nothing else.
+    pub const fn cpu(request: &'static str) -> Self {
+        Self::new((request, ""), ("", ""))
+    }
+
+    /// Limits that are the requests.
+    pub const fn guaranteed(cpu: &'static str, memory: &'static str) -> Self {
+        Self::new((cpu, cpu), (memory, memory))
     }
 
     /// Requests by resource name.
@@ -59,82 +137,6 @@ fn present<const N: usize>(
     amounts.into_iter().filter(|(_, amount)| !amount.is_empty())
 }
 
-/// One resize, and what must come of it.
-#[derive(Clone, Copy, Debug)]
-pub struct Step {
-    /// Where it is asked.
-    pub door: Door,
-    /// The containers it changes, and to what.
-    pub resize: &'static [(&'static str, Amounts)],
-    /// What must come of it.
-    pub expect: Expect,
-}
-
-/// Where a resize is asked.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
-    /// The pod's `resize` subresource.
-    Resize,
-    /// The pod itself.
-    Pod,
-}
-
-/// What must come of a step, by dialect.
-#[derive(Clone, Copy, Debug)]
-pub struct Expect {
-    /// As Kubernetes 1.36 does.
-    pub v1_36: Expectation,
-    /// As the enhancement proposal says.
-    pub kep: Expectation,
-}
-
-impl Expect {
-    /// The same in both.
-    pub const fn both(expectation: Expectation) -> Self {
-        Self { v1_36: expectation, kep: expectation }
-    }
-
-    /// The one that binds.
-    pub(crate) fn under(&self, dialect: Dialect) -> &Expectation {
-        match dialect {
-            Dialect::V1_36 => &self.v1_36,
-            Dialect::Kep => &self.kep,
-        }
-    }
-}
-
-/// What must come of a step.
-#[derive(Clone, Copy, Debug)]
-pub enum Expectation {
-    /// Every container runs with what its spec says, and each has been restarted this often since it was created.
-    Applied {
-        /// By container; those not named: never.
-        restarts: &'static [(&'static str, i32)],
-    },
-    /// The request is accepted, and nobody waits for what comes of it.
-    Overtaken,
-    /// The request is refused, and the pod stays as it is.
-    Refused(Refusal),
-    /// The request is accepted, and the node says in `PodResizePending` that it won't take it.
-    Pending {
-        /// The condition's reason.
-        reason: &'static str,
-    },
-}
-
-/// How a request is refused.
-#[derive(Clone, Copy, Debug)]
-pub struct Refusal {
-    /// The HTTP status.
-    pub code: u16,
-    /// The machine-readable reason.
-    pub reason: &'static str,
-    /// What the message says, among other things.
-    pub message: &'static str,
-    /// A cause that must be among the details.
-    pub cause: Option<&'static str>,
-}
-
 /// Whose rules bind where the sources differ.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum Dialect {
@@ -144,4 +146,14 @@ pub enum Dialect {
     V1_36,
     /// The enhancement proposal.
     Kep,
+}
+
+impl Dialect {
+    /// How flags and files spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::V1_36 => "v1.36",
+            Self::Kep => "kep",
+        }
+    }
 }

@@ -11,28 +11,44 @@ use kube::{Client, Config};
 
 use crate::case::{Case, Dialect};
 use crate::error::{Error, api};
-use crate::runner::{self, Options, Summary};
-use crate::table;
+use crate::glob::matches;
+use crate::junit::junit;
+use crate::report::{Report, Summary, Verdict};
+use crate::runner::{self, Options};
+use crate::target::Target;
+use crate::{skips, table};
 
 /// Runs the resize cases against the cluster that a kubeconfig leads to.
 #[derive(Debug, Parser)]
-#[command(name = "conformance", version)]
+#[command(name = "plumb-conformance", version)]
 struct Arguments {
     /// The kubeconfig; `KUBECONFIG` or the usual place if not given.
-    #[arg(long)]
+    #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
-    /// Whose rules bind.
+    /// What it leads to.
     #[arg(long, value_enum, default_value_t)]
-    dialect: Dialect,
-    /// An image on every node that has `/bin/sleep`.
-    #[arg(long, default_value = "localhost/busybox:1")]
-    image: String,
-    /// How many cases run at once.
-    #[arg(long, default_value_t = 4)]
-    at_once: usize,
-    /// Only cases whose name contains this.
+    target: Target,
+    /// Whose rules bind. [default: v1.36 for kubernetes, else kep]
+    #[arg(long, value_enum)]
+    dialect: Option<Dialect>,
+    /// An image on every node that has `/bin/sleep`. [default: localhost/busybox:1, or plumb/load as it is]
     #[arg(long)]
-    only: Option<String>,
+    image: Option<String>,
+    /// The node is this machine: look into its cgroups, too.
+    #[arg(long)]
+    cgroups: bool,
+    /// The container runtime was slowed down (`plumb up --runtime-delay`): see what is under way.
+    #[arg(long)]
+    slowed: bool,
+    /// How many cases run at once.
+    #[arg(long, default_value_t = 4, value_name = "N")]
+    at_once: usize,
+    /// Only cases of such a name, in which `*` stands for any part of it; more than once for several.
+    #[arg(long, value_name = "GLOB")]
+    only: Vec<String>,
+    /// Where to write what came of the cases, as the XML of `JUnit`.
+    #[arg(long, value_name = "FILE")]
+    junit: Option<PathBuf>,
     /// Print the cases' names and do nothing.
     #[arg(long)]
     list: bool,
@@ -48,17 +64,18 @@ pub fn run() -> ExitCode {
         Ok(summary) if summary.failed == 0 => ExitCode::SUCCESS,
         Ok(_) => ExitCode::FAILURE,
         Err(error) => {
-            eprintln!("conformance: {}", full_text(&error));
+            eprintln!("plumb-conformance: {}", full_text(&error));
             ExitCode::FAILURE
         }
     }
 }
 
 fn perform(arguments: Arguments) -> Result<Summary, Error> {
-    let only = arguments.only.clone().unwrap_or_default();
-    let cases: Vec<Case> = table::all().into_iter().filter(|case| case.name.contains(&only)).collect();
+    let only = &arguments.only;
+    let is_wanted = |case: &Case| only.is_empty() || only.iter().any(|pattern| matches(pattern, case.name));
+    let cases: Vec<Case> = table::all().into_iter().filter(is_wanted).collect();
     if cases.is_empty() {
-        return Err(Error::NoSuchCase(only));
+        return Err(Error::NoSuchCase(only.join(" ")));
     }
     if arguments.list {
         for case in cases {
@@ -67,18 +84,45 @@ fn perform(arguments: Arguments) -> Result<Summary, Error> {
         return Ok(Summary::default());
     }
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)?;
-    runtime.block_on(async {
-        let client = client(arguments.kubeconfig).await?;
-        let options = Options {
-            dialect: arguments.dialect,
-            image: arguments.image,
-            at_once: arguments.at_once,
-            ..Options::default()
-        };
-        let summary = runner::run(client, &cases, &options, |report| println!("{report}")).await?;
-        println!("{summary}");
-        Ok(summary)
+    runtime.block_on(run_cases(arguments, &cases))
+}
+
+async fn run_cases(arguments: Arguments, cases: &[Case]) -> Result<Summary, Error> {
+    let target = arguments.target;
+    let usual = if target == Target::Kubernetes { Dialect::V1_36 } else { Dialect::Kep };
+    let dialect = arguments.dialect.unwrap_or(usual);
+    let mut options = Options {
+        at_once: arguments.at_once,
+        is_slowed: arguments.slowed,
+        skips: skips::all().map_err(Error::List)?,
+        ..target.options(dialect, arguments.cgroups)
+    };
+    if let Some(image) = arguments.image {
+        options.image = image;
+    }
+    let client = client(arguments.kubeconfig).await?;
+    let mut reports = Vec::new();
+    let summary = runner::run(client, cases, &options, |report| {
+        println!("{report}");
+        reports.push(report.clone());
     })
+    .await?;
+    let failed: Vec<&Report> =
+        reports.iter().filter(|report| matches!(report.verdict, Verdict::Failed(_))).collect();
+    // By now they have scrolled away.
+    if !failed.is_empty() && failed.len() < reports.len() {
+        println!();
+        for report in failed {
+            println!("{report}");
+        }
+    }
+    println!("{summary}");
+    if let Some(path) = arguments.junit {
+        let suite = format!("plumb-conformance.{}.{}", target.name(), dialect.name());
+        let written = std::fs::write(&path, junit(&suite, &reports));
+        written.map_err(|source| Error::Unwritten { path: path.display().to_string(), source })?;
+    }
+    Ok(summary)
 }
 
 async fn client(path: Option<PathBuf>) -> Result<Client, Error> {

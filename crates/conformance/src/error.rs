@@ -24,7 +24,7 @@ pub enum Error {
     #[error("could not start a runtime")]
     Runtime(#[source] std::io::Error),
     /// No case has a name like that.
-    #[error("no case's name contains {0:?}")]
+    #[error("no case is called {0:?}")]
     NoSuchCase(String),
     /// A request could not be made.
     #[error("could not make a request to {path}")]
@@ -37,12 +37,20 @@ pub enum Error {
     /// A server did not take the namespace of the cases.
     #[error("a server did not take the namespace: {0}")]
     Unprepared(String),
-    /// The list of kept differences cannot be read.
-    #[error("could not read the list of kept differences: {0}")]
+    /// A list of differences or skips cannot be read.
+    #[error("could not read a list: {0}")]
     List(String),
     /// A case cannot be read.
     #[error("could not read a case")]
     Case(#[source] serde_json::Error),
+    /// A file cannot be written.
+    #[error("could not write {path}")]
+    Unwritten {
+        /// Which.
+        path: String,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// A file cannot be read.
     #[error("could not read {path}")]
     File {

@@ -1,8 +1,9 @@
 //! One table of resize cases, run against any cluster that a kubeconfig leads to.
 //!
-//! A case is data: a pod, the resizes that are asked of it one after another, and for each what must come of it in
-//! either dialect. [`table`] has them all; [`run`] performs them with an ordinary client and waits on watches, so a case
-//! that is right for the real Kubernetes says the same about any other target.
+//! A case is data: a pod, what is around it, what happens one after another, and for each what must come of it in
+//! either dialect. [`table`] has them all, [`plan`] says which sentence of the proposal each is for; [`run`] performs
+//! them with an ordinary client and waits on watches, so a case that is right for the real Kubernetes says the same about
+//! any other target.
 //!
 //! ```no_run
 //! # async fn example(client: kube::Client) -> Result<(), plumb_conformance::Error> {
@@ -15,17 +16,33 @@
 //! # }
 //! ```
 
+mod ask;
 mod case;
 mod cgroups;
 mod check;
 pub mod cli;
 pub mod differential;
 mod error;
+mod glob;
+mod ground;
+mod junit;
+pub mod plan;
+mod play;
 mod pod;
+mod report;
 mod runner;
+pub mod skips;
+mod step;
 pub mod table;
+mod target;
+mod wait;
 
-pub use case::{Amounts, Case, Container, Dialect, Door, Expect, Expectation, Refusal, Step};
+pub use case::{Amounts, Case, Container, Dialect, Policy, Rule};
 pub use cgroups::Cgroups;
 pub use error::Error;
-pub use runner::{Inspect, Options, Report, Summary, Verdict, run};
+pub use glob::matches;
+pub use junit::junit;
+pub use report::{Report, Summary, Verdict};
+pub use runner::{Inspect, Options, run};
+pub use step::{Act, Call, Door, Expect, Expectation, Field, Refusal, Request, Step, Who};
+pub use target::Target;

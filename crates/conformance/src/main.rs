@@ -1,4 +1,4 @@
-//! The `conformance` program; all of it is in the library.
+//! The `plumb-conformance` program; all of it is in the library.
 
 use std::process::ExitCode;
 

@@ -1,4 +1,4 @@
-//! A case's pod and its resizes, as the API takes them.
+//! A case's pods and their resizes, as the API takes them.
 
 use std::collections::BTreeMap;
 
@@ -8,40 +8,72 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
 
-use crate::case::{Amounts, Case, Container, Step};
+use crate::case::{Amounts, Container, Policy};
+use crate::check::Sizes;
 use crate::runner::Options;
 
-/// The pod of a case.
-pub(crate) fn of(case: &Case, options: &Options) -> Pod {
+/// The label that says of which case a pod is.
+pub(crate) const LABEL: &str = "plumb.dev/conformance-case";
+/// How long a pod has to end. It ends with its node's word: one that is ended without would hold its room for a moment
+/// that nobody can see the end of.
+const GRACE_SECONDS: i64 = 1;
+
+/// Where a pod of a case is to run.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Place<'a> {
+    /// The node, if it matters which.
+    pub(crate) node: Option<&'a str>,
+    /// It names its node itself, so that no scheduler has a say.
+    pub(crate) bound: bool,
+    /// The class of its runtime.
+    pub(crate) class: Option<&'a str>,
+}
+
+/// A pod of a case.
+pub(crate) fn new(
+    (case, name): (&str, &str),
+    containers: &[Container],
+    place: Place<'_>,
+    options: &Options,
+) -> Pod {
     let mut pod = Pod::default();
-    pod.metadata.name = Some(case.name.to_owned());
+    pod.metadata.name = Some(name.to_owned());
+    pod.metadata.labels = Some(BTreeMap::from([(LABEL.to_owned(), label(case))]));
+    let here = |node: &str| BTreeMap::from([("kubernetes.io/hostname".to_owned(), node.to_owned())]);
     pod.spec = Some(PodSpec {
-        containers: case.containers.iter().map(|container| of_container(container, options)).collect(),
-        node_name: options.node.clone(),
-        // The cases end their pods; nothing in them has anything to tidy up.
-        termination_grace_period_seconds: Some(0),
+        containers: containers.iter().map(|container| of_container(container, options)).collect(),
+        node_name: place.node.filter(|_| place.bound).map(str::to_owned),
+        node_selector: place.node.filter(|_| !place.bound).map(here),
+        runtime_class_name: place.class.map(str::to_owned),
+        termination_grace_period_seconds: Some(GRACE_SECONDS),
         ..PodSpec::default()
     });
     pod
 }
 
+/// What the label says for a case: labels are no longer than this.
+pub(crate) fn label(case: &str) -> String {
+    case.chars().take(63).collect::<String>().trim_end_matches('-').to_owned()
+}
+
 fn of_container(container: &Container, options: &Options) -> PodContainer {
-    let policies = ["cpu", "memory"].map(|resource| ContainerResizePolicy {
-        resource_name: resource.to_owned(),
-        restart_policy: if container.restarts_on.contains(&resource) {
-            "RestartContainer"
-        } else {
-            "NotRequired"
-        }
-        .to_owned(),
-    });
+    let policies = |restarts: &[&str]| {
+        ["cpu", "memory"].map(|resource| ContainerResizePolicy {
+            resource_name: resource.to_owned(),
+            restart_policy: if restarts.contains(&resource) { "RestartContainer" } else { "NotRequired" }
+                .to_owned(),
+        })
+    };
     PodContainer {
         name: container.name.to_owned(),
         image: Some(options.image.clone()),
         image_pull_policy: Some("IfNotPresent".to_owned()),
         command: (!options.command.is_empty()).then(|| options.command.clone()),
         resources: Some(requirements(container.amounts)),
-        resize_policy: Some(policies.into()),
+        resize_policy: match container.policy {
+            Policy::Unsaid => None,
+            Policy::RestartsOn(resources) => Some(policies(resources).into()),
+        },
         ..PodContainer::default()
     }
 }
@@ -56,31 +88,44 @@ pub(crate) fn requirements(amounts: Amounts) -> ResourceRequirements {
     }
 }
 
-pub(crate) fn quantities<'a>(
-    amounts: impl Iterator<Item = (&'a str, &'a str)>,
-) -> BTreeMap<String, Quantity> {
+fn quantities<'a>(amounts: impl Iterator<Item = (&'a str, &'a str)>) -> BTreeMap<String, Quantity> {
     amounts.map(|(resource, amount)| (resource.to_owned(), Quantity(amount.to_owned()))).collect()
 }
 
-/// A step's resize as a strategic merge patch.
-pub(crate) fn patch(step: &Step) -> Value {
-    let containers: Vec<Value> = step
-        .resize
+/// What containers start with.
+pub(crate) fn sizes(containers: &[Container]) -> Sizes {
+    containers.iter().map(|container| (container.name, container.amounts)).collect()
+}
+
+/// A resize as a strategic merge patch.
+pub(crate) fn patch(to: &[(&str, Amounts)]) -> Value {
+    let containers: Vec<Value> = to
         .iter()
         .map(|(name, amounts)| json!({ "name": name, "resources": requirements(*amounts) }))
         .collect();
     json!({ "spec": { "containers": containers } })
 }
 
-/// What every container is to have after the first `done` steps of a case that were accepted.
-pub(crate) fn desired<'a>(
-    case: &'a Case,
-    accepted: impl Iterator<Item = &'a Step>,
-) -> BTreeMap<&'a str, Amounts> {
-    let mut desired: BTreeMap<&str, Amounts> =
-        case.containers.iter().map(|container| (container.name, container.amounts)).collect();
-    for step in accepted {
-        desired.extend(step.resize.iter().copied());
+/// A pod as it was read, with containers resized, to be written back whatever has become of it meanwhile.
+pub(crate) fn resized(mut pod: Value, to: &[(&str, Amounts)]) -> Value {
+    if let Some(meta) = pod["metadata"].as_object_mut() {
+        meta.remove("resourceVersion");
     }
-    desired
+    for container in pod["spec"]["containers"].as_array_mut().into_iter().flatten() {
+        if let Some((_, amounts)) = to.iter().find(|(name, _)| container["name"] == *name) {
+            container["resources"] = json!(requirements(*amounts));
+        }
+    }
+    pod
+}
+
+/// The pod as if what is in force were what is desired, for whoever compares the two.
+pub(crate) fn as_in_force(pod: &Pod, sizes: &Sizes) -> Pod {
+    let mut pod = pod.clone();
+    for container in pod.spec.iter_mut().flat_map(|spec| &mut spec.containers) {
+        if let Some(amounts) = sizes.get(container.name.as_str()) {
+            container.resources = Some(requirements(*amounts));
+        }
+    }
+    pod
 }

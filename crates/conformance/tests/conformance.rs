@@ -8,9 +8,25 @@ mod conformance {
 }
 
 use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
 
-use plumb_conformance::{Dialect, Options, run, table};
-use plumb_testbed::{BUSYBOX, Cluster, Config};
+use plumb_conformance::{Act, Call, Cgroups, Dialect, Expectation, Options, Target, plan, run, skips, table};
+use plumb_testbed::{Cluster, Config};
+
+/// How many lines of skips.txt there may be. It goes down; whoever makes it go up says why in the commit.
+const SKIPS_ALLOWED: usize = 2;
+
+/// Every case that there ever was.
+const EVER: &str = include_str!("../cases.txt");
+
+fn file(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join(name)
+}
+
+/// Where to write anew what is made from the table, if it is asked for.
+fn is_updating() -> bool {
+    std::env::var_os("PLUMB_UPDATE").is_some()
+}
 
 #[test]
 fn case_names_are_pod_names_and_differ() {
@@ -24,13 +40,84 @@ fn case_names_are_pod_names_and_differ() {
 }
 
 #[test]
-fn every_step_changes_containers_that_the_case_has() {
+fn every_step_changes_containers_that_its_pod_has() {
     for case in table::all() {
         assert!(!case.steps.is_empty(), "{}", case.name);
-        for (name, _) in case.steps.iter().flat_map(|step| step.resize) {
-            assert!(case.containers.iter().any(|container| container.name == *name), "{}: {name}", case.name);
+        let joined: Vec<&str> = case
+            .steps
+            .iter()
+            .filter(|step| matches!(step.act, Act::Join { .. }))
+            .map(|step| step.of)
+            .collect();
+        for step in case.steps {
+            let is_own = step.of.is_empty();
+            assert!(is_own || joined.contains(&step.of), "{}: {} never joined", case.name, step.of);
+            let Act::Resize(_, to) = step.act else { continue };
+            for (name, _) in to {
+                let has = case.containers.iter().any(|container| container.name == *name);
+                assert!(if is_own { has } else { *name == "main" }, "{}: {name}", case.name);
+            }
         }
     }
+}
+
+#[test]
+fn every_json_of_a_case_is_json() {
+    let is_json = |text: &str| {
+        let text = text.replace("{command}", "null");
+        assert!(serde_json::from_str::<serde_json::Value>(&text).is_ok(), "{text}");
+    };
+    for step in table::all().iter().flat_map(|case| case.steps) {
+        if let Act::Ask(request) = step.act {
+            match request.call {
+                Call::Create(body) | Call::Patch(body) => is_json(body),
+                Call::Update { with, .. } => is_json(with),
+            }
+        }
+        for expectation in [step.expect.kep, step.expect.v1_36] {
+            if let Expectation::Says(fields) | Expectation::Answered(fields) = expectation {
+                fields.iter().filter(|(_, value)| !value.is_empty()).for_each(|(_, value)| is_json(value));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_case_is_not_dropped_or_skipped_in_silence() {
+    let skips = skips::all().expect("skips.txt is a list of skips");
+    assert_eq!(skips.len(), SKIPS_ALLOWED, "skips.txt has other than the allowed number of lines");
+    let names: BTreeSet<&str> = table::all().iter().map(|case| case.name).collect();
+    let ever: BTreeSet<&str> = EVER.lines().collect();
+    let dropped: Vec<&&str> = ever
+        .iter()
+        .filter(|name| !names.contains(*name) && !skips.iter().any(|skip| skip.case == **name))
+        .collect();
+    assert!(dropped.is_empty(), "cases are gone without a line in skips.txt: {dropped:?}");
+    if is_updating() {
+        let all: Vec<&str> = ever.union(&names).copied().collect();
+        std::fs::write(file("cases.txt"), all.join("\n") + "\n").expect("cases.txt is written");
+        return;
+    }
+    let new: Vec<&&str> = names.difference(&ever).collect();
+    assert!(new.is_empty(), "cases.txt has not heard of {new:?}; PLUMB_UPDATE=1 writes it anew");
+}
+
+#[test]
+fn every_case_is_for_a_sentence_of_the_plan_and_the_page_says_so() {
+    let of_plan: BTreeSet<&str> =
+        plan::PLAN.iter().flat_map(|section| section.sentences).flat_map(|one| one.cases).copied().collect();
+    let names: BTreeSet<&str> = table::all().iter().map(|case| case.name).collect();
+    assert_eq!(of_plan, names);
+    let page = file("../../docs/conformance.md");
+    let text = std::fs::read_to_string(&page).expect("the page");
+    let mark = "<!-- from here on made from crates/conformance/src/plan.rs: PLUMB_UPDATE=1 -->\n";
+    let (head, made) = text.split_once(mark).expect("the mark");
+    let now = format!("\n{}", plan::markdown());
+    if is_updating() {
+        std::fs::write(&page, format!("{head}{mark}{now}")).expect("the page is written");
+        return;
+    }
+    assert!(made == now, "docs/conformance.md is not what plan.rs says; PLUMB_UPDATE=1 writes it anew");
 }
 
 #[tokio::test]
@@ -38,10 +125,15 @@ fn every_step_changes_containers_that_the_case_has() {
 async fn the_table_holds_on_the_real_kubernetes() {
     let cluster = Cluster::start(Config::default()).await.expect("it starts");
     let client = cluster.client().await.expect("a client");
-    let options = Options { dialect: Dialect::V1_36, image: BUSYBOX.to_owned(), ..Options::default() };
-    let summary = run(client, &table::all(), &options, |report| println!("{report}")).await.expect("a run");
+    let skips = skips::all().expect("skips.txt is a list of skips");
+    let looks = Cgroups::missing().is_none();
+    let options = Options { skips: skips.clone(), ..Target::Kubernetes.options(Dialect::V1_36, looks) };
+    let cases = table::all();
+    let summary = run(client, &cases, &options, |report| println!("{report}")).await.expect("a run");
     println!("{summary}");
-    assert_eq!((summary.failed, summary.skipped), (0, 0), "{summary}");
-    assert_eq!(summary.passed, table::all().len());
+    let reason = |name| skips::reason(&skips, name, Target::Kubernetes, Dialect::V1_36);
+    let skipped = cases.iter().filter(|case| reason(case.name).is_some()).count();
+    assert_eq!((summary.failed, summary.skipped), (0, skipped), "{summary}");
+    assert_eq!(summary.passed, cases.len() - skipped);
     cluster.stop().await.expect("it is gone");
 }

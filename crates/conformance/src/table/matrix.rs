@@ -1,42 +1,43 @@
 //! The matrix of the enhancement proposal's end-to-end tests: one row of it is one case, there and back.
 
-use crate::case::{Amounts, Case, Container, Expect, Expectation, Step};
+use crate::case::{Amounts, Case, Container, Policy};
+use crate::step::{Expect, Expectation, Step};
 
-use super::resize;
+use super::UNRESTARTED;
 
 /// A case of one container `main` that takes these amounts one after the other.
 macro_rules! walk {
     ($name:literal, $start:expr, $($to:expr),+ $(,)?) => {
-        Case {
-            name: $name,
-            containers: &[Container { name: "main", amounts: $start, restarts_on: &[] }],
-            steps: &[$(resize(&[("main", $to)], UNRESTARTED)),+],
-        }
+        Case::new(
+            $name,
+            &[Container::new("main", $start)],
+            &[$(Step::resize(&[("main", $to)], UNRESTARTED)),+],
+        )
     };
 }
 
 /// A case of three containers of the same amounts that take these one after the other.
 macro_rules! three {
     ($name:literal, $([$($container:literal: $to:expr),+]),+ $(,)?) => {
-        Case {
-            name: $name,
-            containers: &[C1, C2, C3],
-            steps: &[$(resize(&[$(($container, $to)),+], UNRESTARTED)),+],
-        }
+        Case::new(
+            $name,
+            &[Container::new("c1", G), Container::new("c2", G), Container::new("c3", G)],
+            &[$(Step::resize(&[$(($container, $to)),+], UNRESTARTED)),+],
+        )
     };
 }
 
-/// A case of two containers of which `c1` has a policy, with restarts of `c1` and `c2` after each step.
+/// A case of two containers and what they say of restarts, with restarts of `c1` and `c2` after each step.
 macro_rules! policy {
     ($name:literal, $c1:expr, $c2:expr, $($resize:expr => $restarts:expr),+ $(,)?) => {
-        Case {
-            name: $name,
-            containers: &[
-                Container { name: "c1", amounts: G, restarts_on: $c1 },
-                Container { name: "c2", amounts: G, restarts_on: $c2 },
+        Case::new(
+            $name,
+            &[
+                Container { name: "c1", amounts: G, policy: $c1 },
+                Container { name: "c2", amounts: G, policy: $c2 },
             ],
-            steps: &[$(resize($resize, Expect::both(Expectation::Applied { restarts: $restarts }))),+],
-        }
+            &[$(Step::resize($resize, Expect::both(Expectation::Applied { restarts: $restarts }))),+],
+        )
     };
 }
 
@@ -102,23 +103,34 @@ pub(super) const CASES: &[Case] = &[
     three!("three-cpu-moves-with-net-increase", ["c1": g("200m", "64Mi"), "c2": g("50m", "64Mi"), "c3": g("200m", "64Mi")]),
     three!("three-memory-moves-with-net-increase", ["c1": g("100m", "128Mi"), "c2": g("100m", "32Mi"), "c3": g("100m", "128Mi")]),
     // Resize policies.
-    policy!("policy-by-default-restarts-nothing", &[], &[], &[("c1", G2), ("c2", G2)] => &[]),
-    policy!("policy-of-one-container-restarts-it-alone", &[], &["cpu", "memory"], &[("c1", G2), ("c2", G2)] => &[("c2", 1)]),
-    policy!("policy-for-memory-does-not-mind-cpu", &["memory"], &[], &[("c1", g("200m", "64Mi"))] => &[]),
-    policy!("policy-for-memory-restarts-on-memory", &["memory"], &[], &[("c1", g("100m", "128Mi"))] => &[("c1", 1)]),
-    policy!("policy-for-memory-restarts-on-both", &["memory"], &[], &[("c1", G2)] => &[("c1", 1)]),
+    policy!(
+        "policy-by-default-restarts-nothing",
+        Policy::Unsaid,
+        Policy::Unsaid,
+        &[("c1", G2), ("c2", G2)] => &[],
+    ),
+    policy!(
+        "policy-of-one-container-restarts-it-alone",
+        NEVER,
+        Policy::RestartsOn(&["cpu", "memory"]),
+        &[("c1", G2), ("c2", G2)] => &[("c2", 1)],
+    ),
+    policy!("policy-for-memory-does-not-mind-cpu", ON_MEMORY, NEVER, &[("c1", g("200m", "64Mi"))] => &[]),
+    policy!("policy-for-memory-restarts-on-memory", ON_MEMORY, NEVER, &[("c1", g("100m", "128Mi"))] => &[("c1", 1)]),
+    policy!("policy-for-memory-restarts-on-both", ON_MEMORY, NEVER, &[("c1", G2)] => &[("c1", 1)]),
     // There and back again while nothing has been answered yet: the last word counts.
-    Case {
-        name: "last-word-counts",
-        containers: &[Container { name: "main", amounts: G, restarts_on: &[] }],
-        steps: &[
-            Step { expect: Expect::both(Expectation::Overtaken), ..resize(&[("main", G2)], UNRESTARTED) },
-            resize(&[("main", G)], UNRESTARTED),
+    Case::new(
+        "last-word-counts",
+        &[Container::new("main", G)],
+        &[
+            Step::resize(&[("main", G2)], Expect::both(Expectation::Overtaken)),
+            Step::resize(&[("main", G)], UNRESTARTED),
         ],
-    },
+    ),
 ];
 
-const UNRESTARTED: Expect = Expect::both(Expectation::Applied { restarts: &[] });
+const NEVER: Policy = Policy::RestartsOn(&[]);
+const ON_MEMORY: Policy = Policy::RestartsOn(&["memory"]);
 /// Nothing declared.
 const NONE: (&str, &str) = ("", "");
 /// Cpu and memory of a burstable container to start with.
@@ -129,14 +141,10 @@ const B: Amounts = b(C, M);
 const G: Amounts = g("100m", "64Mi");
 const G2: Amounts = g("200m", "128Mi");
 
-const C1: Container = Container { name: "c1", amounts: G, restarts_on: &[] };
-const C2: Container = Container { name: "c2", amounts: G, restarts_on: &[] };
-const C3: Container = Container { name: "c3", amounts: G, restarts_on: &[] };
-
 const fn b(cpu: (&'static str, &'static str), memory: (&'static str, &'static str)) -> Amounts {
     Amounts::new(cpu, memory)
 }
 
 const fn g(cpu: &'static str, memory: &'static str) -> Amounts {
-    Amounts::new((cpu, cpu), (memory, memory))
+    Amounts::guaranteed(cpu, memory)
 }

@@ -1,0 +1,150 @@
+//! Requests as they go over the wire, by whoever is to make them.
+
+use http::Request;
+use http_body_util::BodyExt as _;
+use kube::Client;
+use kube::client::Body;
+use serde_json::Value;
+
+use crate::step::{Field, Refusal};
+
+/// An answer of the API.
+#[derive(Clone, Debug)]
+pub(crate) struct Answer {
+    /// The HTTP status.
+    pub(crate) code: u16,
+    /// The body, if it is JSON.
+    pub(crate) body: Value,
+}
+
+/// How a request goes about.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Verb {
+    Get,
+    Post,
+    Put,
+    /// With a strategic merge patch.
+    Patch,
+}
+
+impl Verb {
+    const fn method_and_media(self) -> (&'static str, &'static str) {
+        match self {
+            Self::Get => ("GET", "application/json"),
+            Self::Post => ("POST", "application/json"),
+            Self::Put => ("PUT", "application/json"),
+            Self::Patch => ("PATCH", "application/strategic-merge-patch+json"),
+        }
+    }
+}
+
+/// Asks, as this user of these groups if any.
+pub(crate) async fn ask(
+    client: &Client,
+    verb: Verb,
+    path: &str,
+    body: Option<&Value>,
+    user: Option<(&str, &[&str])>,
+) -> Result<Answer, String> {
+    let (method, media) = verb.method_and_media();
+    let mut request = Request::builder().method(method).uri(path).header("content-type", media);
+    if let Some((name, groups)) = user {
+        request = request.header("impersonate-user", name);
+        for group in groups {
+            request = request.header("impersonate-group", *group);
+        }
+    }
+    let bytes = body.map(|body| body.to_string().into_bytes()).unwrap_or_default();
+    let request = request.body(Body::from(bytes)).map_err(|error| error.to_string())?;
+    let (head, body) = client.send(request).await.map_err(|error| error.to_string())?.into_parts();
+    let bytes = body.collect().await.map_err(|error| error.to_string())?.to_bytes();
+    // What is not JSON is shown as text in what is said about it.
+    let body = serde_json::from_slice(&bytes)
+        .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
+    Ok(Answer { code: head.status.as_u16(), body })
+}
+
+impl Answer {
+    /// The object, if the request was accepted.
+    pub(crate) fn accepted(self) -> Result<Value, String> {
+        if self.code < 300 { Ok(self.body) } else { Err(format!("refused: {}", self.told())) }
+    }
+
+    /// Whether it was refused as it should have been.
+    pub(crate) fn refused(&self, refusal: &Refusal) -> Result<(), String> {
+        if self.code < 300 {
+            return Err(String::from("accepted, but should have been refused"));
+        }
+        let text = |field: &str| self.body[field].as_str().unwrap_or_default();
+        let causes = self.body["details"]["causes"].as_array();
+        let has_cause = |cause: &str| causes.into_iter().flatten().any(|found| found["reason"] == cause);
+        let as_expected = self.code == refusal.code
+            && text("reason") == refusal.reason
+            && text("message").contains(refusal.message)
+            && refusal.cause.is_none_or(has_cause);
+        if as_expected { Ok(()) } else { Err(format!("refused otherwise: {}", self.told())) }
+    }
+
+    fn told(&self) -> String {
+        let causes = &self.body["details"]["causes"];
+        match self.body["message"].as_str() {
+            Some(message) if causes.is_null() => format!("{} {} {message:?}", self.code, self.body["reason"]),
+            Some(message) => {
+                format!("{} {} {message:?} with causes {causes}", self.code, self.body["reason"])
+            }
+            None => format!("{} {}", self.code, self.body),
+        }
+    }
+}
+
+/// The first of these fields that an object has otherwise.
+pub(crate) fn says(object: &Value, fields: &[Field]) -> Result<(), String> {
+    for (pointer, expected) in fields {
+        let found = object.pointer(pointer).filter(|found| !found.is_null());
+        let expected: Option<Value> = match *expected {
+            "" => None,
+            text => {
+                Some(serde_json::from_str(text).map_err(|error| format!("{text:?} is no JSON: {error}"))?)
+            }
+        };
+        if found != expected.as_ref() {
+            let text = |value: Option<&Value>| value.map_or_else(|| "nothing".to_owned(), Value::to_string);
+            return Err(format!("{pointer} is {} and not {}", text(found), text(expected.as_ref())));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_refusal_counts_only_with_its_code_reason_text_and_cause() {
+        let refusal = Refusal::forbidden("too big").because("NodeCapacity");
+        let status = |code: u16, reason: &str, message: &str, cause: &str| Answer {
+            code,
+            body: json!({ "reason": reason, "message": message, "details": { "causes": [{ "reason": cause }] } }),
+        };
+        for (what, answer, holds) in [
+            ("as expected", status(403, "Forbidden", "it is too big", "NodeCapacity"), true),
+            ("another code", status(422, "Forbidden", "it is too big", "NodeCapacity"), false),
+            ("another reason", status(403, "Invalid", "it is too big", "NodeCapacity"), false),
+            ("another text", status(403, "Forbidden", "it is too small", "NodeCapacity"), false),
+            ("another cause", status(403, "Forbidden", "it is too big", "UnsupportedPlatform"), false),
+            ("accepted", Answer { code: 200, body: json!({}) }, false),
+        ] {
+            assert_eq!(answer.refused(&refusal).is_ok(), holds, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_object_says_what_is_where_it_is_looked_for() {
+        let object = json!({ "a": [{ "b": "x" }], "n": null });
+        assert_eq!(says(&object, &[("/a/0/b", "\"x\""), ("/a/1", ""), ("/n", "")]), Ok(()));
+        assert_eq!(says(&object, &[("/a/0/b", "\"y\"")]), Err("/a/0/b is \"x\" and not \"y\"".to_owned()));
+        assert_eq!(says(&object, &[("/c", "1")]), Err("/c is nothing and not 1".to_owned()));
+    }
+}

@@ -1,0 +1,181 @@
+//! What cases take place on: namespaces with what rules in them, and a node with just so much room.
+
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod, ResourceQuota, ServiceAccount};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::api::{DeleteParams, ListParams, PostParams};
+use kube::{Api, Client, ResourceExt as _};
+use plumb_resize::Quantity;
+use plumb_resize::list::ResourceList;
+use serde_json::json;
+
+use crate::case::{Amounts, Case, Container, Rule};
+use crate::error::{Error, api};
+use crate::pod::{self, Place};
+use crate::runner::Options;
+use crate::wait::{Objection, until, until_gone};
+
+/// How long a new namespace may take to get its service account.
+const NAMESPACE_PATIENCE: Duration = Duration::from_secs(30);
+
+/// What containerd calls the runtime that pods without a class have.
+const HANDLER: &str = "runc";
+
+/// A node that is ready, if there is one.
+pub(crate) async fn ready_node(client: &Client) -> Result<Option<String>, Error> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let nodes = nodes.list(&ListParams::default()).await.map_err(api("list the nodes"))?;
+    let is_ready = |node: &&Node| {
+        let conditions = node.status.as_ref().and_then(|status| status.conditions.as_deref());
+        conditions.unwrap_or_default().iter().any(|one| one.type_ == "Ready" && one.status == "True")
+    };
+    Ok(nodes.iter().find(is_ready).map(kube::ResourceExt::name_any))
+}
+
+/// Makes a namespace, with the account that pods want.
+pub(crate) async fn namespace(client: &Client) -> Result<String, Error> {
+    let mut namespace = Namespace::default();
+    namespace.metadata.generate_name = Some(String::from("plumb-conformance-"));
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let created = namespaces.create(&PostParams::default(), &namespace).await;
+    let created = created.map_err(api("create a namespace"))?.name_any();
+    let accounts: Api<ServiceAccount> = Api::namespaced(client.clone(), &created);
+    match until(&accounts, "default", NAMESPACE_PATIENCE, |_| Ok(())).await {
+        Ok(_) => Ok(created),
+        Err(_) => Err(Error::NoServiceAccount(created)),
+    }
+}
+
+/// Deletes a namespace, and does not wait for it.
+pub(crate) async fn delete_namespace(client: &Client, name: &str) -> Result<(), Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let deleted = namespaces.delete(name, &DeleteParams::default()).await;
+    deleted.map(|_| ()).map_err(api("delete the namespace"))
+}
+
+/// Makes a rule of a namespace, and waits until it is at work.
+pub(crate) async fn rule(
+    client: &Client,
+    namespace: &str,
+    rule: Rule,
+    patience: Duration,
+) -> Result<(), String> {
+    let text = |error: kube::Error| error.to_string();
+    let malformed = |error: serde_json::Error| error.to_string();
+    match rule {
+        Rule::Quota { cpu, memory } => {
+            let quota = json!({
+                "metadata": { "name": "quota" }, "spec": { "hard": { "cpu": cpu, "memory": memory } },
+            });
+            let quota: ResourceQuota = serde_json::from_value(quota).map_err(malformed)?;
+            let quotas: Api<ResourceQuota> = Api::namespaced(client.clone(), namespace);
+            quotas.create(&PostParams::default(), &quota).await.map_err(text)?;
+            // It binds once its status says what is used of it.
+            let counted = |quota: &ResourceQuota| {
+                let used = quota.status.as_ref().and_then(|status| status.used.as_ref());
+                if used.is_some() { Ok(()) } else { Objection::not_yet("nobody has counted") }
+            };
+            until(&quotas, "quota", patience, counted).await.map(|_| ())
+        }
+        Rule::Range { cpu, memory } => {
+            let range = json!({
+                "metadata": { "name": "range" },
+                "spec": { "limits": [{
+                    "type": "Container",
+                    "min": { "cpu": cpu.0, "memory": memory.0 }, "max": { "cpu": cpu.1, "memory": memory.1 },
+                }] },
+            });
+            let range: LimitRange = serde_json::from_value(range).map_err(malformed)?;
+            let ranges: Api<LimitRange> = Api::namespaced(client.clone(), namespace);
+            ranges.create(&PostParams::default(), &range).await.map(|_| ()).map_err(text)
+        }
+        Rule::Overhead { cpu } => {
+            let class = json!({
+                "metadata": { "name": namespace }, "handler": HANDLER, "overhead": { "podFixed": { "cpu": cpu } },
+            });
+            let class: RuntimeClass = serde_json::from_value(class).map_err(malformed)?;
+            let classes: Api<RuntimeClass> = Api::all(client.clone());
+            classes.create(&PostParams::default(), &class).await.map(|_| ()).map_err(text)
+        }
+    }
+}
+
+/// Takes away what rules of a namespace have made outside of it.
+pub(crate) async fn remove_rules(client: &Client, namespace: &str, rules: &[Rule]) -> Result<(), String> {
+    if has_class(rules) {
+        let classes: Api<RuntimeClass> = Api::all(client.clone());
+        let removed = classes.delete(namespace, &DeleteParams::default()).await;
+        removed.map_err(|error| error.to_string())?;
+    }
+    Ok(())
+}
+
+/// Whether the pods are of a runtime class, which is called as their namespace.
+pub(crate) fn has_class(rules: &[Rule]) -> bool {
+    rules.iter().any(|rule| matches!(rule, Rule::Overhead { .. }))
+}
+
+/// A pod that takes all cpu of a node but what a case is to have. It runs before anything else of the case is made.
+pub(crate) async fn filler(
+    client: &Client,
+    case: &Case,
+    node: &str,
+    room: i64,
+    options: &Options,
+) -> Result<Pod, String> {
+    let free = free_cpu(client, node).await?;
+    if free < room {
+        return Err(format!("the node has {free}m of cpu to spare and the case wants {room}m"));
+    }
+    let containers = [Container::new("main", Amounts::NONE)];
+    let name = case.pod("filler");
+    let mut filler =
+        pod::new((case.name, &name), &containers, Place { node: Some(node), ..Place::default() }, options);
+    let amount = Quantity::from_milli(free - room).into();
+    let resources = filler.spec.as_mut().and_then(|spec| spec.containers[0].resources.as_mut());
+    if let Some(resources) = resources {
+        resources.requests = Some([("cpu".to_owned(), amount)].into());
+    }
+    Ok(filler)
+}
+
+/// The cpu of a node that no pod on it requests, in thousandths of a core.
+async fn free_cpu(client: &Client, node: &str) -> Result<i64, String> {
+    let text = |error: kube::Error| error.to_string();
+    let bad = |error: plumb_resize::list::BadQuantity| error.to_string();
+    let nodes: Api<Node> = Api::all(client.clone());
+    let status = nodes.get(node).await.map_err(text)?.status.unwrap_or_default();
+    let allocatable = ResourceList::read(status.allocatable.as_ref()).map_err(bad)?;
+    let pods: Api<Pod> = Api::all(client.clone());
+    let here =
+        pods.list(&ListParams::default().fields(&format!("spec.nodeName={node}"))).await.map_err(text)?;
+    let is_over = |pod: &&Pod| {
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+        matches!(phase, Some("Succeeded" | "Failed"))
+    };
+    let cpu = |list: &ResourceList| list.get("cpu").unwrap_or_default().saturating_milli();
+    let mut free = cpu(&allocatable);
+    for pod in here.iter().filter(|pod| !is_over(pod)) {
+        free -= cpu(&plumb_resize::accounting::requested(pod).map_err(bad)?);
+    }
+    Ok(free)
+}
+
+/// Deletes the pods of a case and waits until they are gone.
+pub(crate) async fn clear(pods: &Api<Pod>, case: &Case, patience: Duration) -> Result<(), String> {
+    let of_case = ListParams::default().labels(&format!("{}={}", pod::LABEL, pod::label(case.name)));
+    let text = |error: kube::Error| error.to_string();
+    let there = pods.list(&of_case).await.map_err(text)?;
+    for pod in &there {
+        match pods.delete(&pod.name_any(), &DeleteParams::default()).await {
+            Ok(_) => {}
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error.to_string()),
+        }
+    }
+    for pod in &there {
+        until_gone(pods, &pod.name_any(), &pod.uid().unwrap_or_default(), patience).await?;
+    }
+    Ok(())
+}

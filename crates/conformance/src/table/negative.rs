@@ -1,0 +1,222 @@
+//! The proposal's "Backward Compatibility and Negative Tests".
+
+use crate::case::Case;
+use crate::step::{Call, Expect, Expectation, Refusal, Step, Who};
+
+use super::{MAIN_DOOR_IS_SHUT, SMALL};
+
+const POD: &str = "/api/v1/namespaces/{ns}/pods/{pod}";
+/// Asked without effect: the node of the pod is there and would have its own say.
+const DRY_POD: &str = "/api/v1/namespaces/{ns}/pods/{pod}?dryRun=All";
+const DRY_RESIZE: &str = "/api/v1/namespaces/{ns}/pods/{pod}/resize?dryRun=All";
+const DRY_STATUS: &str = "/api/v1/namespaces/{ns}/pods/{pod}/status?dryRun=All";
+const JOBS: &str = "/apis/batch/v1/namespaces/{ns}/jobs";
+const JOB: &str = "/apis/batch/v1/namespaces/{ns}/jobs/{pod}";
+const DEPLOYMENTS: &str = "/apis/apps/v1/namespaces/{ns}/deployments";
+const DEPLOYMENT: &str = "/apis/apps/v1/namespaces/{ns}/deployments/{pod}";
+const ROLES: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/roles";
+const ROLE_BINDINGS: &str = "/apis/rbac.authorization.k8s.io/v1/namespaces/{ns}/rolebindings";
+
+pub(super) const CASES: &[Case] = &[
+    Case::new(
+        "node-writes-what-is-allocated-and-no-more",
+        &[SMALL],
+        &[
+            // The spec that comes along with it is not taken.
+            Step::ask(
+                Who::ItsNode,
+                Call::Patch(
+                    r#"{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"50m"}}}]},
+                        "status":{"containerStatuses":[{"name":"main","allocatedResources":{"cpu":"50m"}}]}}"#,
+                ),
+                DRY_STATUS,
+                Expect::both(Expectation::Answered(&[
+                    ("/status/containerStatuses/0/allocatedResources/cpu", "\"50m\""),
+                    ("/spec/containers/0/resources/requests/cpu", "\"100m\""),
+                ])),
+            ),
+            Step::ask(Who::ItsNode, Call::Patch(GROW), DRY_POD, Expect::both(FORBIDDEN)),
+            Step::ask(Who::ItsNode, Call::Patch(GROW), DRY_RESIZE, Expect::both(FORBIDDEN)),
+        ],
+    ),
+    Case::new(
+        "nobody-but-its-node-writes-what-is-allocated",
+        &[SMALL],
+        &[
+            Step::ask(Who::AnotherNode, Call::Patch(ALLOCATE), DRY_STATUS, Expect::both(FORBIDDEN)),
+            Step::ask(Who::User, Call::Patch(ALLOCATE), DRY_STATUS, Expect::both(FORBIDDEN)),
+            // Kubernetes lets an administrator write whatever the kubelet is about to overwrite.
+            Step::ask(
+                Who::Us,
+                Call::Patch(ALLOCATE),
+                DRY_STATUS,
+                Expect { v1_36: Expectation::Untried, kep: FORBIDDEN },
+            ),
+            // Through the other doors it is no news, as with all of the status.
+            Step::ask(
+                Who::Us,
+                Call::Patch(ALLOCATE),
+                DRY_POD,
+                Expect::both(Expectation::Answered(&[(
+                    "/status/containerStatuses/0/allocatedResources/cpu",
+                    "\"100m\"",
+                )])),
+            ),
+        ],
+    ),
+    Case::new(
+        "right-to-resize-is-no-right-to-the-pod",
+        &[SMALL],
+        &[
+            Step::ask(
+                Who::Us,
+                Call::Create(
+                    r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"Role","metadata":{"name":"{pod}"},
+                        "rules":[{"apiGroups":[""],"resources":["pods/resize"],"verbs":["patch"]}]}"#,
+                ),
+                ROLES,
+                Expect::both(Expectation::Nothing),
+            ),
+            Step::ask(
+                Who::Us,
+                Call::Create(
+                    r#"{"apiVersion":"rbac.authorization.k8s.io/v1","kind":"RoleBinding","metadata":{"name":"{pod}"},
+                        "roleRef":{"apiGroup":"rbac.authorization.k8s.io","kind":"Role","name":"{pod}"},
+                        "subjects":[{"apiGroup":"rbac.authorization.k8s.io","kind":"User","name":"{resizer}"}]}"#,
+                ),
+                ROLE_BINDINGS,
+                Expect::both(Expectation::Nothing),
+            ),
+            Step::ask(
+                Who::Resizer,
+                Call::Patch(GROW),
+                DRY_RESIZE,
+                Expect::both(Expectation::Answered(&[(
+                    "/spec/containers/0/resources/requests/cpu",
+                    "\"200m\"",
+                )])),
+            ),
+            Step::ask(Who::Resizer, Call::Patch(GROW), DRY_POD, Expect::both(FORBIDDEN)),
+        ],
+    ),
+    Case::new(
+        "template-of-a-job-does-not-change",
+        &[],
+        &[
+            Step::ask(
+                Who::Us,
+                Call::Create(
+                    r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"{pod}"},"spec":{"parallelism":0,"template":{
+                        "spec":{"restartPolicy":"Never","containers":[
+                            {"name":"main","image":"{image}","resources":{"requests":{"cpu":"100m"}}}]}}}}"#,
+                ),
+                JOBS,
+                Expect::both(Expectation::Nothing),
+            ),
+            Step::ask(
+                Who::Us,
+                Call::Patch(GROW_TEMPLATE),
+                JOB,
+                Expect::both(Expectation::Refused(
+                    Refusal::invalid("field is immutable").because("FieldValueInvalid"),
+                )),
+            ),
+        ],
+    ),
+    Case::new(
+        "template-of-a-suspended-job-follows-the-dialect",
+        &[],
+        &[
+            Step::ask(
+                Who::Us,
+                Call::Create(
+                    r#"{"apiVersion":"batch/v1","kind":"Job","metadata":{"name":"{pod}"},"spec":{"suspend":true,"template":{
+                        "spec":{"restartPolicy":"Never","containers":[
+                            {"name":"main","image":"{image}","resources":{"requests":{"cpu":"100m"}}}]}}}}"#,
+                ),
+                JOBS,
+                Expect::both(Expectation::Nothing),
+            ),
+            Step::ask(
+                Who::Us,
+                Call::Patch(GROW_TEMPLATE),
+                JOB,
+                Expect {
+                    v1_36: Expectation::Answered(&[(
+                        "/spec/template/spec/containers/0/resources/requests/cpu",
+                        "\"200m\"",
+                    )]),
+                    kep: Expectation::Refused(
+                        Refusal::invalid("field is immutable").because("FieldValueInvalid"),
+                    ),
+                },
+            ),
+        ],
+    ),
+    Case::new(
+        "template-of-a-deployment-makes-new-pods",
+        &[],
+        &[
+            Step::ask(
+                Who::Us,
+                Call::Create(
+                    r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"{pod}"},"spec":{"replicas":1,
+                        "selector":{"matchLabels":{"app":"{pod}"}},"template":{"metadata":{"labels":{"app":"{pod}"}},
+                        "spec":{"terminationGracePeriodSeconds":1,"containers":[
+                            {"name":"main","image":"{image}","command":{command},"resources":{"requests":{"cpu":"100m"}}}]}}}}"#,
+                ),
+                DEPLOYMENTS,
+                Expect::both(Expectation::RolledOut),
+            ),
+            Step::ask(Who::Us, Call::Patch(GROW_TEMPLATE), DEPLOYMENT, Expect::both(Expectation::RolledOut)),
+            Step::ask(
+                Who::Us,
+                Call::Patch(r#"{"spec":{"replicas":0}}"#),
+                DEPLOYMENT,
+                Expect::both(Expectation::RolledOut),
+            ),
+        ],
+    ),
+    Case::new(
+        "old-client-does-not-lose-what-it-does-not-know",
+        &[SMALL],
+        &[
+            Step::ask(
+                Who::Us,
+                Call::Update {
+                    without: &["/spec/containers/0/resizePolicy", "/status", "/metadata/resourceVersion"],
+                    with: r#"{"metadata":{"labels":{"seen":"yes"}}}"#,
+                },
+                POD,
+                Expect {
+                    v1_36: MAIN_DOOR_IS_SHUT,
+                    kep: Expectation::Answered(&[
+                        ("/metadata/labels/seen", "\"yes\""),
+                        ("/spec/containers/0/resizePolicy/1/restartPolicy", "\"NotRequired\""),
+                        ("/status/containerStatuses/0/allocatedResources/cpu", "\"100m\""),
+                    ]),
+                },
+            ),
+            // What Kubernetes keeps as well is what is allocated.
+            Step::ask(
+                Who::Us,
+                Call::Update {
+                    without: &["/status", "/metadata/resourceVersion"],
+                    with: r#"{"metadata":{"labels":{"seen":"again"}}}"#,
+                },
+                POD,
+                Expect::both(Expectation::Answered(&[
+                    ("/metadata/labels/seen", "\"again\""),
+                    ("/status/containerStatuses/0/allocatedResources/cpu", "\"100m\""),
+                ])),
+            ),
+        ],
+    ),
+];
+
+const GROW: &str = r#"{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"200m"}}}]}}"#;
+const ALLOCATE: &str =
+    r#"{"status":{"containerStatuses":[{"name":"main","allocatedResources":{"cpu":"50m"}}]}}"#;
+const GROW_TEMPLATE: &str = r#"{"spec":{"template":{"spec":{"containers":[{"name":"main","resources":{"requests":{"cpu":"200m"}}}]}}}}"#;
+
+const FORBIDDEN: Expectation = Expectation::Refused(Refusal::forbidden(""));

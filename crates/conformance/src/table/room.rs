@@ -1,0 +1,149 @@
+//! What comes of a resize on a node that is almost full, and what others may do meanwhile.
+
+use crate::case::{Amounts, Case, Container, Rule};
+use crate::step::{Act, Door, Expect, Expectation, Step};
+
+use super::{NEVER_FITS, UNRESTARTED};
+
+/// A case whose pods have this much cpu between them; its own starts with that much.
+macro_rules! room {
+    ($name:literal, $room:literal, $start:literal, $($step:expr),+ $(,)?) => {
+        Case { room: Some($room), ..Case::new($name, &[Container::new("main", Amounts::cpu($start))], &[$($step),+]) }
+    };
+}
+
+/// A resize of cpu.
+macro_rules! to {
+    ($cpu:literal, $expect:expr) => {
+        Step::through(Door::Usual, &[("main", Amounts::cpu($cpu))], $expect)
+    };
+}
+
+pub(super) const CASES: &[Case] = &[
+    room!(
+        "deferred-until-another-pod-goes",
+        1000,
+        "300m",
+        Step::join("other", Amounts::cpu("500m"), UNRESTARTED),
+        to!("800m", DEFERRED),
+        Step::leave("other"),
+        Step::wait("", APPLIED),
+    ),
+    room!(
+        "deferred-until-another-pod-shrinks",
+        1000,
+        "300m",
+        Step::join("other", Amounts::cpu("500m"), UNRESTARTED),
+        to!("800m", DEFERRED),
+        to!("100m", UNRESTARTED).of("other"),
+        Step::wait("", APPLIED),
+    ),
+    room!(
+        "deferred-and-taken-back",
+        1000,
+        "300m",
+        Step::join("other", Amounts::cpu("500m"), UNRESTARTED),
+        to!("800m", DEFERRED),
+        to!("300m", UNRESTARTED),
+    ),
+    room!(
+        "deferred-and-replaced-by-less",
+        1000,
+        "300m",
+        Step::join("other", Amounts::cpu("500m"), UNRESTARTED),
+        to!("800m", DEFERRED),
+        to!("450m", UNRESTARTED),
+    ),
+    room!(
+        "deferred-resizes-of-two-pods-are-both-made-good",
+        1000,
+        "200m",
+        Step::join("other", Amounts::cpu("200m"), UNRESTARTED),
+        Step::join("large", Amounts::cpu("500m"), UNRESTARTED),
+        to!("400m", DEFERRED),
+        to!("400m", DEFERRED).of("other"),
+        Step::leave("large"),
+        Step::wait("", APPLIED),
+        Step::wait("other", APPLIED),
+    ),
+    room!("shrink-is-taken-on-a-full-node", 500, "500m", to!("200m", UNRESTARTED),),
+    room!(
+        "pod-that-comes-too-late-is-turned-away",
+        1000,
+        "300m",
+        to!("900m", UNRESTARTED),
+        Step {
+            act: Act::Join { amounts: Amounts::cpu("300m"), bound: true },
+            ..Step::join(
+                "late",
+                Amounts::cpu("300m"),
+                Expect::both(Expectation::TurnedAway { reason: "OutOfcpu" }),
+            )
+        },
+    ),
+    room!(
+        "events-tell-of-a-resize",
+        1000,
+        "300m",
+        to!("400m", UNRESTARTED),
+        Step::wait("", Expectation::Event { reason: "ResizeStarted" }),
+        Step::wait("", Expectation::Event { reason: "ResizeCompleted" }),
+        Step::join("other", Amounts::cpu("500m"), UNRESTARTED),
+        to!("800m", DEFERRED),
+        Step::wait("", Expectation::Event { reason: "ResizeDeferred" }),
+        to!("100k", NEVER_FITS),
+        Step {
+            expect: Expect {
+                v1_36: Expectation::Untried,
+                kep: Expectation::Event { reason: "ResizeInfeasible" }
+            },
+            ..Step::wait("", Expectation::Nothing)
+        },
+    ),
+    // Three tenths and the overhead are taken; nine tenths and the overhead would be too much.
+    Case {
+        room: Some(1000),
+        rules: &[Rule::Overhead { cpu: "200m" }],
+        ..Case::new(
+            "overhead-of-a-pod-counts",
+            &[Container::new("main", Amounts::cpu("300m"))],
+            &[to!("900m", DEFERRED), to!("750m", UNRESTARTED)],
+        )
+    },
+    // What the scheduler counts.
+    room!(
+        "scheduler-counts-a-deferred-resize",
+        1000,
+        "200m",
+        Step::join("other", Amounts::cpu("500m"), UNRESTARTED),
+        to!("900m", DEFERRED),
+        Step::join("late", Amounts::cpu("200m"), Expect::both(Expectation::Unschedulable)),
+        to!("200m", UNRESTARTED),
+        Step::wait("late", APPLIED),
+    ),
+    room!(
+        "scheduler-does-not-count-an-infeasible-resize",
+        1000,
+        "200m",
+        to!("100k", NEVER_FITS),
+        Step::join("late", Amounts::cpu("700m"), UNRESTARTED),
+    ),
+    room!(
+        "scheduler-counts-what-a-resize-took",
+        1000,
+        "200m",
+        to!("800m", UNRESTARTED),
+        Step::join("late", Amounts::cpu("300m"), Expect::both(Expectation::Unschedulable)),
+    ),
+    room!(
+        "scheduler-gives-away-what-a-resize-freed",
+        1000,
+        "800m",
+        Step::join("late", Amounts::cpu("500m"), Expect::both(Expectation::Unschedulable)),
+        to!("400m", UNRESTARTED),
+        Step::wait("late", APPLIED),
+    ),
+];
+
+const DEFERRED: Expect = Expect::both(Expectation::Pending { reason: "Deferred" });
+const APPLIED: Expectation = Expectation::Applied { restarts: &[] };

@@ -1,0 +1,47 @@
+//! What cases are run against.
+
+use std::sync::Arc;
+
+use crate::case::Dialect;
+use crate::cgroups::Cgroups;
+use crate::runner::Options;
+
+/// What a kubeconfig leads to, as far as it matters to how cases are run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
+pub enum Target {
+    /// `plumb up` with virtual pods.
+    Virtual,
+    /// `plumb up` with containers of its own.
+    Builtin,
+    /// A Kubernetes.
+    #[default]
+    Kubernetes,
+}
+
+impl Target {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Virtual, Self::Builtin, Self::Kubernetes];
+
+    /// How flags and files spell it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Virtual => "virtual",
+            Self::Builtin => "builtin",
+            Self::Kubernetes => "kubernetes",
+        }
+    }
+
+    /// How cases are run against it: what containers are made of, and whether what is in force is looked up in the
+    /// cgroups of this machine. Only who knows that the node is this machine asks for the latter.
+    pub fn options(self, dialect: Dialect, cgroups: bool) -> Options {
+        let has_cgroups = cgroups && self != Self::Virtual;
+        let options = Options { target: self, dialect, ..Options::default() };
+        let options = match self {
+            Self::Kubernetes => options,
+            Self::Virtual | Self::Builtin => {
+                Options { image: String::from("plumb/load"), command: Vec::new(), ..options }
+            }
+        };
+        Options { inspect: has_cgroups.then(|| Arc::new(Cgroups::default()) as _), ..options }
+    }
+}
