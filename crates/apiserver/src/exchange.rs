@@ -88,12 +88,23 @@ impl FieldValidation {
     }
 
     /// What to warn of, or the refusal.
-    pub(crate) fn judge(self, kind: &impl Readable, strict: &[StrictError]) -> Result<Vec<String>, ApiError> {
+    pub(crate) fn judge(self, kind: &impl Readable, decoded: &Decoded) -> Result<Vec<String>, ApiError> {
+        let Decoded { value, strict } = decoded;
         match self {
             _ if strict.is_empty() => Ok(Vec::new()),
             Self::Ignore => Ok(Vec::new()),
             Self::Warn => Ok(strict.iter().flat_map(told).collect()),
-            Self::Strict => Err(unreadable(kind, json::strict_error(strict))),
+            Self::Strict => {
+                let said = |field: &str| value.get(field).and_then(Value::as_str);
+                let why = json::strict_error(strict);
+                Err(match (kind.builtin(), said("kind"), said("apiVersion")) {
+                    // One of a custom kind is called what it says it is, also where that is something else.
+                    (None, Some(name), Some(version)) => {
+                        handled_as(name, version.rsplit('/').next().unwrap_or_default(), why)
+                    }
+                    _ => unreadable(kind, why),
+                })
+            }
         }
     }
 }
@@ -134,7 +145,10 @@ fn unnamed(kind: &impl Readable, body: &[u8], why: &Unnamed) -> ApiError {
 
 /// The refusal of a body that is no object of its kind.
 pub(crate) fn unreadable(kind: &impl Readable, why: impl Display) -> ApiError {
-    let (name, version) = (kind.name(), kind.version());
+    handled_as(kind.name(), kind.version(), why)
+}
+
+fn handled_as(name: &str, version: &str, why: impl Display) -> ApiError {
     ApiError::bad_request(format!("{name} in version {version:?} cannot be handled as a {name}: {why}"))
 }
 

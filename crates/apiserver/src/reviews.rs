@@ -38,7 +38,7 @@ pub(crate) fn question(row: &Row) -> Option<Question> {
 /// Reads a question, and answers it.
 pub(crate) fn answer(call: &Call, question: Question) -> Result<Response<Body>, ApiError> {
     let decoded = call.read_object()?;
-    call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
+    call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded)?);
     let mut asked = decoded.value;
     asked["kind"] = json!(call.row.kind());
     asked["apiVersion"] = json!(call.row.api_version());

@@ -49,7 +49,7 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
 /// Reads the object that a client sends.
 fn read(call: &Call) -> Result<Value, ApiError> {
     let decoded = call.read_object()?;
-    call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded.strict)?);
+    call.warn(FieldValidation::of(&call.query)?.judge(call.body_kind(), &decoded)?);
     of_another_kind(call.body_kind(), &decoded.value).map_or(Ok(decoded.value), Err)
 }
 
@@ -325,7 +325,7 @@ impl Asked {
                 let validation = FieldValidation::of(&call.query)?;
                 let strictly = validation == FieldValidation::Strict;
                 let decoded = patch.apply(call.body_kind(), &call.as_served(old), strictly)?;
-                call.warn(validation.judge(call.body_kind(), &decoded.strict)?);
+                call.warn(validation.judge(call.body_kind(), &decoded)?);
                 Ok(call.to_stored(decoded.value))
             }
         }

@@ -146,9 +146,9 @@ async fn main() {
     match cli.what {
         What::Watch { watchers, events } => watch(&cli.server, watchers, events).await,
         What::Fill { objects, path, body, at_once } => {
-            let body = body.unwrap_or_else(|| {
-                json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "k": "v".repeat(1024) } })
-            });
+            let body = body.unwrap_or_else(
+                || json!({ "apiVersion": "v1", "kind": "ConfigMap", "data": { "k": "v".repeat(1024) } }),
+            );
             fill(&cli.server, objects, &path, &body, at_once).await;
         }
     }

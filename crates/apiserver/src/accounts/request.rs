@@ -32,7 +32,7 @@ pub(crate) async fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let accounts = call.server.accounts().ok_or_else(ApiError::no_such_path)?;
     let kind = Schema::builtin().kind(GROUP, "v1", KIND).ok_or_else(ApiError::no_such_path)?;
     let decoded = object(&call.head.headers, &call.body, kind, call.server.rules())?;
-    call.warn(FieldValidation::of(&call.query)?.judge(kind, &decoded.strict)?);
+    call.warn(FieldValidation::of(&call.query)?.judge(kind, &decoded)?);
     let mut request = decoded.value;
     let (name, namespace) = (call.name(), call.namespace().unwrap_or_default());
     same_as_address(&request, name, namespace)?;
