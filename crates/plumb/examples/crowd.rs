@@ -20,7 +20,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject as _};
 use rustls::{ClientConfig, RootCertStore};
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
@@ -70,8 +70,8 @@ enum What {
         #[arg(long, default_value = MAPS)]
         path: String,
         /// What they are, in JSON; each gets a name of its own. [default: config maps of 1 KiB]
-        #[arg(long)]
-        body: Option<serde_json::Value>,
+        #[arg(long, value_parser = |text: &str| serde_json::from_str::<Value>(text))]
+        body: Option<Value>,
         /// How many are asked for at once.
         #[arg(long, default_value_t = 64)]
         at_once: usize,
@@ -217,7 +217,7 @@ async fn watch(server: &Server, watchers: usize, events: usize) {
     );
 }
 
-async fn fill(server: &Server, objects: usize, path: &str, body: &serde_json::Value, at_once: usize) {
+async fn fill(server: &Server, objects: usize, path: &str, body: &Value, at_once: usize) {
     let connections = server.connect_all().await;
     let next = Arc::new(AtomicUsize::new(0));
     let started = Instant::now();
