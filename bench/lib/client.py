@@ -38,13 +38,15 @@ class Api:
 
     def send(self, method, path, body=None, kind="application/json"):
         """The status of the answer, and the answer; again while it is 429, as every client of Kubernetes does."""
-        if not hasattr(self.local, "connection"):
+        # A server closes what was not used for a while, and may do so just now.
+        if time.monotonic() - getattr(self.local, "used", 0) > 5:
             self.local.connection = self.connect()
         while True:
             headers = {"Content-Type": kind, **self.headers}
             self.local.connection.request(method, path, body and json.dumps(body), headers)
             answer = self.local.connection.getresponse()
             data = answer.read()
+            self.local.used = time.monotonic()
             if answer.status != 429:
                 return answer.status, data
             time.sleep(float(answer.headers.get("Retry-After", 1)))
