@@ -60,6 +60,8 @@ struct Said {
     left: HashMap<String, (f64, Timestamp)>,
     /// The names of what was said, and how often it was.
     events: HashMap<(String, &'static str, String), (String, i32)>,
+    /// The last number that was part of a name.
+    last: i128,
 }
 
 /// What is to be done about something that happened.
@@ -92,7 +94,9 @@ impl Said {
             *count = count.saturating_add(1);
             return Todo::Count(name.clone(), *count);
         }
-        let name = format!("{}.{:x}", about.name, at.as_nanosecond());
+        // Much is said at one moment.
+        self.last = at.as_nanosecond().max(self.last + 1);
+        let name = format!("{}.{:x}", about.name, self.last);
         self.events.insert(key, (name.clone(), 1));
         Todo::Create(name)
     }
@@ -177,13 +181,14 @@ mod tests {
             let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
             said.say(&Happened { about: about.clone(), note: Note::normal("R", message), at })
         };
-        assert_eq!(say("a", 0), Todo::Create("p.0".to_owned()));
-        assert_eq!(say("a", 0), Todo::Count("p.0".to_owned(), 2));
-        for number in 2..25 {
+        assert_eq!(say("a", 0), Todo::Create("p.1".to_owned()));
+        assert_eq!(say("a", 0), Todo::Count("p.1".to_owned(), 2));
+        assert_eq!(say("b", 0), Todo::Create("p.2".to_owned()));
+        for number in 3..25 {
             assert!(matches!(say(&number.to_string(), 0), Todo::Create(_)));
         }
-        assert_eq!(say("b", 0), Todo::Nothing);
-        assert!(matches!(say("b", 300), Todo::Create(_)));
-        assert_eq!(say("c", 300), Todo::Nothing);
+        assert_eq!(say("c", 0), Todo::Nothing);
+        assert!(matches!(say("c", 300), Todo::Create(_)));
+        assert_eq!(say("d", 300), Todo::Nothing);
     }
 }

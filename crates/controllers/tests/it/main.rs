@@ -2,7 +2,11 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod collecting;
 mod quotas;
+mod rollouts;
+mod silence;
+mod workloads;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -84,6 +88,28 @@ async fn until<K: plumb_follow::Followed>(api: &Api<K>, name: &str, wanted: impl
         }
     };
     tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap()
+}
+
+/// Waits until an object is gone.
+async fn until_gone<K: plumb_follow::Followed>(api: &Api<K>, name: &str) {
+    let watching = async {
+        let one = WatchParams::default().fields(&format!("metadata.name={name}"));
+        loop {
+            let listed = kube::api::ListParams::default().fields(&format!("metadata.name={name}"));
+            let list = api.list(&listed).await.unwrap();
+            if list.items.is_empty() {
+                return;
+            }
+            let from = list.metadata.resource_version.unwrap();
+            let mut events = api.watch(&one, &from).await.unwrap().boxed();
+            while let Some(Ok(event)) = events.next().await {
+                if matches!(event, WatchEvent::Deleted(_)) {
+                    return;
+                }
+            }
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap();
 }
 
 #[tokio::test]

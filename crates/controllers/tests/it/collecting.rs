@@ -1,0 +1,174 @@
+//! What belongs to nobody goes, and namespaces with all that is in them.
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy,
+};
+use kube::core::GroupVersionKind;
+use kube::{Api, Resource};
+use plumb_follow::Followed;
+use serde_json::{Value, json};
+
+use crate::workloads::{Cluster, spec, template};
+
+fn deployment() -> Value {
+    json!({ "metadata": { "name": "web" }, "spec": spec("web", 2) })
+}
+
+fn policy(policy: PropagationPolicy) -> DeleteParams {
+    DeleteParams { propagation_policy: Some(policy), ..DeleteParams::default() }
+}
+
+impl Cluster {
+    async fn none<K>(&self)
+    where
+        K: Followed + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        self.until_all::<K>(std::collections::BTreeMap::is_empty).await;
+    }
+
+    async fn owned(
+        &self,
+        name: &str,
+        owner: &impl Resource<DynamicType = ()>,
+        block: bool,
+        finalizers: Value,
+    ) {
+        let meta = owner.meta();
+        let owner = json!({
+            "apiVersion": api_version(owner), "kind": kind(owner), "name": meta.name, "uid": meta.uid,
+            "blockOwnerDeletion": block,
+        });
+        let metadata = json!({ "name": name, "ownerReferences": [owner], "finalizers": finalizers });
+        self.create::<ConfigMap>(json!({ "metadata": metadata })).await;
+    }
+}
+
+fn api_version<K: Resource<DynamicType = ()>>(_: &K) -> String {
+    K::api_version(&()).into_owned()
+}
+
+fn kind<K: Resource<DynamicType = ()>>(_: &K) -> String {
+    K::kind(&()).into_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_background_what_is_owned_goes_after_its_owner() {
+    let cluster = Cluster::start();
+    cluster.create::<Deployment>(deployment()).await;
+    cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
+    cluster.api::<Deployment>().delete("web", &policy(PropagationPolicy::Background)).await.unwrap();
+    cluster.none::<Deployment>().await;
+    cluster.none::<ReplicaSet>().await;
+    cluster.none::<Pod>().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn in_the_foreground_an_owner_waits_for_what_blocks_it() {
+    let cluster = Cluster::start();
+    let owner = cluster.create::<ConfigMap>(json!({ "metadata": { "name": "owner" } })).await;
+    cluster.owned("held", &owner, true, json!(["example.com/mine"])).await;
+    cluster.owned("free", &owner, false, json!([])).await;
+    cluster.api::<ConfigMap>().delete("owner", &policy(PropagationPolicy::Foreground)).await.unwrap();
+    cluster.until::<ConfigMap>("held", |map| map.metadata.deletion_timestamp.is_some()).await;
+    let owner = cluster.api::<ConfigMap>().get("owner").await.unwrap();
+    assert!(owner.metadata.deletion_timestamp.is_some(), "it waits");
+    cluster.merge::<ConfigMap>("held", json!({ "metadata": { "finalizers": null } })).await;
+    cluster.until_all::<ConfigMap>(|maps| !maps.keys().any(|name| name != "kube-root-ca.crt")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orphans_stay() {
+    let cluster = Cluster::start();
+    cluster.create::<Deployment>(deployment()).await;
+    cluster.until_all::<Pod>(|pods| pods.len() == 2).await;
+    cluster.api::<Deployment>().delete("web", &policy(PropagationPolicy::Orphan)).await.unwrap();
+    cluster.none::<Deployment>().await;
+    let set = cluster
+        .until_all::<ReplicaSet>(|sets| sets.values().all(|set| set.metadata.owner_references.is_none()))
+        .await;
+    assert_eq!(set.len(), 1);
+    // Another deployment takes them in.
+    let again = cluster.create::<Deployment>(deployment()).await;
+    cluster
+        .until_all::<ReplicaSet>(|sets| {
+            let owners = sets.values().flat_map(|set| set.metadata.owner_references.iter().flatten());
+            sets.len() == 1 && owners.map(|owner| Some(&owner.uid)).eq([again.metadata.uid.as_ref()])
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_says_it_belongs_to_somebody_who_never_was_goes_and_custom_owners_count() {
+    let cluster = Cluster::start();
+    let definition: CustomResourceDefinition = serde_json::from_value(json!({
+        "metadata": { "name": "widgets.example.com" },
+        "spec": {
+            "group": "example.com", "scope": "Namespaced",
+            "names": { "plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList" },
+            "versions": [{
+                "name": "v1", "served": true, "storage": true,
+                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
+            }],
+        },
+    }))
+    .unwrap();
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
+    definitions.create(&PostParams::default(), &definition).await.unwrap();
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    let widgets: Api<DynamicObject> = Api::default_namespaced_with(cluster.client.clone(), &resource);
+    let widget = DynamicObject::new("w", &resource);
+    let widget = loop {
+        // It is served a moment after it was defined.
+        match widgets.create(&PostParams::default(), &widget).await {
+            Ok(widget) => break widget,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    let map = |name: &str, uid: &str| {
+        let owner = json!({ "apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": uid });
+        json!({ "metadata": { "name": name, "ownerReferences": [owner] } })
+    };
+    cluster.create::<ConfigMap>(map("kept", widget.metadata.uid.as_deref().unwrap())).await;
+    cluster.create::<ConfigMap>(map("lost", "11111111-2222-3333-4444-555555555555")).await;
+    cluster.until_all::<ConfigMap>(|maps| maps.contains_key("kept") && !maps.contains_key("lost")).await;
+    widgets.delete("w", &DeleteParams::default()).await.unwrap();
+    cluster.until_all::<ConfigMap>(|maps| !maps.contains_key("kept")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_goes_when_all_that_is_in_it_is_gone() {
+    let cluster = Cluster::start();
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let team: Namespace = serde_json::from_value(json!({ "metadata": { "name": "team" } })).unwrap();
+    namespaces.create(&PostParams::default(), &team).await.unwrap();
+    let deployments: Api<Deployment> = Api::namespaced(cluster.client.clone(), "team");
+    let web: Deployment = serde_json::from_value(deployment()).unwrap();
+    deployments.create(&PostParams::default(), &web).await.unwrap();
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "team");
+    let held = json!({ "metadata": { "name": "held", "finalizers": ["example.com/mine"] } });
+    maps.create(&PostParams::default(), &serde_json::from_value(held).unwrap()).await.unwrap();
+    let mut pod = template("other", "x");
+    pod["metadata"]["name"] = json!("alone");
+    let pods: Api<Pod> = Api::namespaced(cluster.client.clone(), "team");
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+    let remaining = |namespace: &Namespace| {
+        let conditions =
+            namespace.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+        conditions.into_iter().find(|one| one.type_ == "NamespaceFinalizersRemaining" && one.status == "True")
+    };
+    let said = super::until(&namespaces, "team", |team| remaining(team).is_some()).await;
+    let said = remaining(&said).unwrap().message.unwrap();
+    assert_eq!(
+        said,
+        "Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances"
+    );
+    assert!(pods.list(&ListParams::default()).await.unwrap().items.is_empty());
+    let free = json!({ "metadata": { "finalizers": null } });
+    maps.patch("held", &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
+    super::until_gone(&namespaces, "team").await;
+}

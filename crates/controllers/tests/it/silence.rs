@@ -1,0 +1,91 @@
+//! Nodes that are not heard of, and their pods. The clock is the test's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::json;
+
+use crate::until;
+use crate::workloads::{Cluster, template};
+
+fn ready(node: &Node) -> String {
+    let conditions = node.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
+    conditions.into_iter().find(|one| one.type_ == "Ready").map(|one| one.status).unwrap_or_default()
+}
+
+fn expels(node: &Node) -> bool {
+    let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
+    taints.iter().any(|taint| taint.effect == "NoExecute")
+}
+
+/// A node says that it is ready still.
+async fn beat(nodes: &Api<Node>, name: &str, ahead: i64) {
+    let now = Timestamp::now() + SignedDuration::from_secs(ahead);
+    let now = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+    let ready = json!({ "type": "Ready", "status": "True", "lastHeartbeatTime": now });
+    let status = Patch::Strategic(json!({ "status": { "conditions": [ready] } }));
+    nodes.patch_status(name, &PatchParams::default(), &status).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_is_gone_go() {
+    let ahead = Arc::new(AtomicI64::new(0));
+    let shown = ahead.clone();
+    let clock = Arc::new(move || Timestamp::now() + SignedDuration::from_secs(shown.load(Ordering::SeqCst)));
+    let cluster = Cluster::at(clock);
+    let nodes: Api<Node> = Api::all(cluster.client.clone());
+    for name in ["silent", "other"] {
+        let conditions = json!([{ "type": "Ready", "status": "True" }]);
+        let taints = json!([{ "key": "node.kubernetes.io/unreachable", "effect": "NoExecute" }]);
+        let node = json!({
+            "metadata": { "name": name }, "spec": { "taints": taints }, "status": { "conditions": conditions },
+        });
+        nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
+        // It is ready, and this was seen.
+        until(&nodes, name, |node| !expels(node)).await;
+    }
+    for (name, node) in [("leaves", "silent"), ("stays", "other")] {
+        let mut pod = template("web", "x");
+        pod["metadata"]["name"] = json!(name);
+        pod["spec"]["nodeName"] = json!(node);
+        cluster.create::<Pod>(pod).await;
+    }
+    // What is told is looked at; the time alone wakes nobody here.
+    let nudge = |name: &'static str, count: i32| {
+        let (nodes, note) =
+            (nodes.clone(), json!({ "metadata": { "annotations": { "nudge": count.to_string() } } }));
+        async move { nodes.patch(name, &PatchParams::default(), &Patch::Merge(note)).await.unwrap() }
+    };
+    cluster.until::<Pod>("leaves", |pod| pod.spec.as_ref().unwrap().tolerations.is_some()).await;
+    ahead.store(60, Ordering::SeqCst);
+    beat(&nodes, "other", 60).await;
+    nudge("silent", 1).await;
+    until(&nodes, "silent", |node| ready(node) == "Unknown" && expels(node)).await;
+    assert_eq!(ready(&nodes.get("other").await.unwrap()), "True");
+    assert!(cluster.api::<Pod>().get("leaves").await.unwrap().metadata.deletion_timestamp.is_none());
+    // It tolerates that for five minutes.
+    ahead.store(400, Ordering::SeqCst);
+    beat(&nodes, "other", 400).await;
+    nudge("silent", 2).await;
+    let gone = cluster.until_all::<Pod>(|pods| {
+        pods.get("leaves").is_none_or(|pod| pod.metadata.deletion_timestamp.is_some())
+    });
+    assert!(gone.await.contains_key("stays"));
+
+    nodes.delete("other", &DeleteParams::default()).await.unwrap();
+    let going = async {
+        let pods = cluster.api::<Pod>();
+        while pods.get_opt("stays").await.unwrap().is_some() {
+            let now = ahead.fetch_add(60, Ordering::SeqCst);
+            let note = json!({ "metadata": { "annotations": { "nudge": now.to_string() } } });
+            // It may be gone by now.
+            let _ = pods.patch("stays", &PatchParams::default(), &Patch::Merge(note)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_mins(1), going).await.unwrap();
+}

@@ -1,0 +1,335 @@
+//! The workload controllers, as clients see them. A pod here is ready as soon as somebody hears of it.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ReplicaSet;
+use k8s_openapi::api::core::v1::{Event, Pod, ReplicationController, ResourceQuota};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, Client, Resource};
+use plumb_apiserver::admission::Plugins;
+use plumb_apiserver::authn::{Authenticator, Tokens, User};
+use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_controllers::budgets::Budgets;
+use plumb_controllers::deployment::Deployments;
+use plumb_controllers::garbage::census::Census;
+use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
+use plumb_controllers::workload::{Clock, Workload, Workloads};
+use plumb_controllers::{Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, user_of};
+use plumb_follow::{Followed, Told, follow};
+use plumb_resize::rules::Rules;
+use plumb_store::{Options, Store};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+
+/// A cluster whose workloads are looked after, each controller with the rights of its own role.
+pub(crate) struct Cluster {
+    pub(crate) client: Client,
+    running: JoinSet<()>,
+    _folder: tempfile::TempDir,
+}
+
+impl Cluster {
+    /// One whose pods become ready.
+    pub(crate) fn start() -> Self {
+        let mut cluster = Self::without_nodes();
+        let client = cluster.client.clone();
+        cluster.running.spawn(be_ready(client));
+        cluster
+    }
+
+    /// One where nothing becomes of pods.
+    pub(crate) fn without_nodes() -> Self {
+        Self::at(Arc::new(Timestamp::now))
+    }
+
+    /// One where nothing becomes of pods, and the controllers have a clock of their own.
+    pub(crate) fn at(clock: Clock) -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let server = ApiServer::new(Config {
+            store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
+            rules: Rules::v1_36(),
+            clock: Arc::new(Timestamp::now),
+            limits: Limits::default(),
+            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+            nodes: None,
+            plugins: Plugins::new("", "ServiceAccount").unwrap(),
+            usage: None,
+        })
+        .unwrap();
+        let client = |user: User| Client::new(server.inside(user), "default");
+        let none: [&str; 0] = [];
+        let watcher = client(User::new(WATCHER, "", none));
+        let writer = |name: &str| client(User::new(user_of(name), "", GROUPS));
+        let clients = |name: &str| Clients { watch: watcher.clone(), write: writer(name) };
+        let mut running = JoinSet::new();
+        let mut workloads = Workloads::new(clock.clone());
+        workloads.add(ReplicaSets, writer(ReplicaSets::NAME));
+        workloads.add(ReplicationControllers, writer(ReplicationControllers::NAME));
+        workloads.add(Deployments, writer(Deployments::NAME));
+        workloads.add(Budgets, writer(Budgets::NAME));
+        running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clock.clone()));
+        running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
+        running.spawn(workloads.run(watcher.clone()));
+        let census: Arc<Census> = Arc::default();
+        running.spawn(census.clone().keep(watcher.clone()));
+        running.spawn(garbage::run(census.clone(), writer(garbage::NAME), clock.clone()));
+        running.spawn(namespaces::run(census, clients(namespaces::NAME), clock.clone()));
+        let books = quota::Config { rules: Rules::v1_36(), clock };
+        running.spawn(quota::run(clients(quota::NAME), books));
+        let client = client(User::new("admin", "", ["system:masters"]));
+        Self { client, running, _folder: folder }
+    }
+
+    pub(crate) fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        Api::default_namespaced(self.client.clone())
+    }
+
+    pub(crate) async fn create<K>(&self, object: Value) -> K
+    where
+        K: Followed + Serialize + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        let object: K = serde_json::from_value(object).unwrap();
+        self.api().create(&PostParams::default(), &object).await.unwrap()
+    }
+
+    pub(crate) async fn merge<K>(&self, name: &str, patch: Value) -> K
+    where
+        K: Followed + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
+    }
+
+    /// Waits until an object is as it should be.
+    pub(crate) async fn until<K>(&self, name: &str, wanted: impl Fn(&K) -> bool) -> K
+    where
+        K: Followed + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        let one = WatchParams::default().fields(&format!("metadata.name={name}"));
+        let watching = async {
+            let mut last = None;
+            loop {
+                let mut events = self.api::<K>().watch(&one, "0").await.unwrap().boxed();
+                while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(30), events.next()).await
+                {
+                    if let Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) = event {
+                        if wanted(&object) {
+                            return Ok(object);
+                        }
+                        last = Some(object);
+                    }
+                }
+                if last.is_some() {
+                    return Err(last);
+                }
+            }
+        };
+        let found = tokio::time::timeout(Duration::from_mins(1), watching).await;
+        found.expect("nothing of that name was there").unwrap_or_else(|last| panic!("it came to {last:#?}"))
+    }
+
+    /// Waits until the objects of a kind are as they should be.
+    pub(crate) async fn until_all<K>(
+        &self,
+        wanted: impl Fn(&BTreeMap<String, K>) -> bool,
+    ) -> BTreeMap<String, K>
+    where
+        K: Followed + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+    {
+        let (tell, mut told) = mpsc::channel(64);
+        let mut all: BTreeMap<String, K> = BTreeMap::new();
+        let waiting = async {
+            while let Some(told) = told.recv().await {
+                match told {
+                    Told::All(objects) => all = objects.into_iter().map(|one| (name(&one), one)).collect(),
+                    Told::Put(object) => _ = all.insert(name(&*object), *object),
+                    Told::Gone((_, name)) => _ = all.remove(&name),
+                }
+                if wanted(&all) {
+                    return;
+                }
+            }
+        };
+        let done = tokio::time::timeout(Duration::from_mins(1), async {
+            tokio::select! {
+                () = follow(self.api::<K>(), None, tell) => {}
+                () = waiting => {}
+            }
+        });
+        let done = done.await;
+        assert!(done.is_ok(), "it came to {:#?}", all.keys());
+        all
+    }
+}
+
+pub(crate) fn name(object: &impl Resource) -> String {
+    object.meta().name.clone().unwrap()
+}
+
+/// Makes every pod ready, but for those that say that they do not want to be.
+async fn be_ready(client: Client) {
+    let (tell, mut told) = mpsc::channel(64);
+    let pods: Api<Pod> = Api::all(client.clone());
+    let working = async {
+        while let Some(told) = told.recv().await {
+            let pods: Vec<Pod> = match told {
+                Told::All(pods) => pods,
+                Told::Put(pod) => vec![*pod],
+                Told::Gone(_) => vec![],
+            };
+            for pod in pods {
+                let said = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                let image = &pod.spec.as_ref().unwrap().containers[0].image;
+                if said != Some("Pending") || image.as_deref() == Some("broken") {
+                    continue;
+                }
+                let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": now });
+                let status = json!({ "status": { "phase": "Running", "conditions": [ready] } });
+                let api: Api<Pod> =
+                    Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap());
+                // Who is gone meanwhile need not be ready.
+                let _ = api.patch_status(&name(&pod), &PatchParams::default(), &Patch::Merge(status)).await;
+            }
+        }
+    };
+    tokio::join!(follow(pods, None, tell), working);
+}
+
+pub(crate) fn template(app: &str, image: &str) -> Value {
+    json!({
+        "metadata": { "labels": { "app": app } },
+        "spec": { "containers": [{ "name": "c", "image": image }], "terminationGracePeriodSeconds": 0 },
+    })
+}
+
+pub(crate) fn spec(app: &str, replicas: i32) -> Value {
+    json!({
+        "replicas": replicas,
+        "selector": { "matchLabels": { "app": app } },
+        "template": template(app, "x"),
+    })
+}
+
+fn has<K: Debug>(count: usize) -> impl Fn(&BTreeMap<String, K>) -> bool {
+    move |all| all.len() == count
+}
+
+fn controller(pod: &Pod) -> Option<&str> {
+    let owners = pod.metadata.owner_references.as_ref()?;
+    owners.iter().find(|owner| owner.controller == Some(true)).map(|owner| owner.name.as_str())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replica_set_has_as_many_pods_as_it_asks_for_and_says_so() {
+    let cluster = Cluster::start();
+    cluster.create::<ReplicaSet>(json!({ "metadata": { "name": "web" }, "spec": spec("web", 3) })).await;
+    let ready = |count: i32| {
+        move |set: &ReplicaSet| {
+            let status = set.status.clone().unwrap_or_default();
+            let counts =
+                (status.replicas, status.ready_replicas.unwrap_or(0), status.available_replicas.unwrap_or(0));
+            counts == (count, count, count) && status.observed_generation == set.metadata.generation
+        }
+    };
+    cluster.until("web", ready(3)).await;
+    let pods = cluster.until_all::<Pod>(has(3)).await;
+    assert!(pods.iter().all(|(name, pod)| name.starts_with("web-") && controller(pod) == Some("web")));
+
+    // Who is deleted is made up for.
+    let lost = pods.keys().next().unwrap();
+    cluster.api::<Pod>().delete(lost, &DeleteParams::default()).await.unwrap();
+    cluster.until_all::<Pod>(|pods| pods.len() == 3 && !pods.contains_key(lost)).await;
+
+    // Of too many the dear ones stay.
+    let kept = cluster.until_all::<Pod>(has(3)).await.keys().next().unwrap().clone();
+    let dear =
+        json!({ "metadata": { "annotations": { "controller.kubernetes.io/pod-deletion-cost": "9" } } });
+    cluster.merge::<Pod>(&kept, dear).await;
+    cluster.until("web", ready(3)).await;
+    cluster.merge::<ReplicaSet>("web", json!({ "spec": { "replicas": 1 } })).await;
+    cluster.until("web", ready(1)).await;
+    let left = cluster.until_all::<Pod>(has(1)).await;
+    assert_eq!(left.keys().collect::<Vec<_>>(), [&kept]);
+
+    let said = |reason: &'static str| {
+        move |events: &BTreeMap<String, Event>| {
+            events.values().filter(|event| event.reason.as_deref() == Some(reason)).count() >= 2
+        }
+    };
+    cluster.until_all::<Event>(said("SuccessfulCreate")).await;
+    cluster.until_all::<Event>(said("SuccessfulDelete")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_set_selects_it_adopts_and_what_it_no_longer_selects_it_lets_go() {
+    let cluster = Cluster::start();
+    let mut orphan = template("web", "x");
+    orphan["metadata"]["name"] = json!("orphan");
+    cluster.create::<Pod>(orphan).await;
+    cluster.create::<ReplicaSet>(json!({ "metadata": { "name": "web" }, "spec": spec("web", 2) })).await;
+    cluster.until::<Pod>("orphan", |pod| controller(pod) == Some("web")).await;
+    cluster.until_all::<Pod>(has(2)).await;
+
+    cluster.merge::<Pod>("orphan", json!({ "metadata": { "labels": { "app": "mine" } } })).await;
+    cluster.until::<Pod>("orphan", |pod| controller(pod).is_none()).await;
+    cluster.until_all::<Pod>(has(3)).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_set_that_meets_a_quota_says_so_and_goes_on_when_there_is_room() {
+    let cluster = Cluster::start();
+    let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "pods": "2" } } });
+    cluster.create::<ResourceQuota>(quota).await;
+    cluster
+        .until::<ResourceQuota>("q", |quota| quota.status.as_ref().is_some_and(|s| s.used.is_some()))
+        .await;
+    cluster.create::<ReplicaSet>(json!({ "metadata": { "name": "web" }, "spec": spec("web", 4) })).await;
+    let failure = |set: &ReplicaSet| {
+        let conditions = set.status.clone().unwrap_or_default().conditions.unwrap_or_default();
+        conditions.into_iter().find(|condition| condition.type_ == "ReplicaFailure")
+    };
+    let set = cluster.until::<ReplicaSet>("web", |set| failure(set).is_some()).await;
+    let said = failure(&set).unwrap();
+    assert_eq!(said.reason.as_deref(), Some("FailedCreate"));
+    assert!(said.message.unwrap().contains("exceeded quota"));
+    cluster.until_all::<Pod>(has(2)).await;
+    cluster.merge::<ResourceQuota>("q", json!({ "spec": { "hard": { "pods": "9" } } })).await;
+    cluster.until_all::<Pod>(has(4)).await;
+    cluster.until::<ReplicaSet>("web", |set| failure(set).is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_made_twice_however_many_are_asked_for() {
+    let cluster = Cluster::without_nodes();
+    cluster.create::<ReplicaSet>(json!({ "metadata": { "name": "web" }, "spec": spec("web", 200) })).await;
+    cluster.until::<ReplicaSet>("web", |set| set.status.as_ref().is_some_and(|s| s.replicas == 200)).await;
+    let events = cluster.api::<Pod>().list(&ListParams::default()).await.unwrap();
+    assert_eq!(events.items.len(), 200);
+    let deleted = |event: &Event| event.reason.as_deref() == Some("SuccessfulDelete");
+    let said = cluster.api::<Event>().list(&ListParams::default()).await.unwrap();
+    assert!(!said.items.iter().any(deleted), "more were made than were asked for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_replication_controller_is_a_replica_set() {
+    let cluster = Cluster::start();
+    let spec = json!({ "replicas": 2, "selector": { "app": "old" }, "template": template("old", "x") });
+    cluster.create::<ReplicationController>(json!({ "metadata": { "name": "old" }, "spec": spec })).await;
+    cluster
+        .until::<ReplicationController>("old", |controller| {
+            controller.status.as_ref().is_some_and(|status| status.available_replicas == Some(2))
+        })
+        .await;
+}
