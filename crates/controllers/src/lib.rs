@@ -11,6 +11,10 @@
 //! cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers see by the eyes of
 //! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a
 //! lost watch costs another look.
+//!
+//! Those that make and delete pods share a frame ([`workload`]: [`replicas`], [`deployment`], [`budgets`]), and what they
+//! know of pods and nodes others look at too ([`nodes`], [`pod_gc`]). Those that are about all kinds share a census
+//! ([`garbage`], [`namespaces`]).
 
 pub mod accounts;
 pub mod aggregation;

@@ -17,6 +17,7 @@ mod it {
     mod life;
     mod nodes;
     mod reflectors;
+    mod rollouts;
     mod scheduler;
     mod secrets;
     mod top;
