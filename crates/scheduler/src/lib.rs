@@ -31,6 +31,7 @@ mod labels;
 mod load;
 mod metrics;
 mod perform;
+pub mod placing;
 pub mod planner;
 mod preempt;
 mod queue;
