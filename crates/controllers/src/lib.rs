@@ -21,6 +21,7 @@ pub mod aggregation;
 pub mod budgets;
 pub mod deployment;
 pub mod garbage;
+pub mod job;
 pub mod namespaces;
 pub mod nodes;
 pub mod pod_gc;

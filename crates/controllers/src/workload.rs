@@ -64,6 +64,8 @@ impl Around {
 pub trait Workload: Send + Sync + 'static {
     /// The name of its controller, and of the user that this writes as.
     const NAME: &'static str;
+    /// The finalizer by which what it adopts is kept until it lets it go, if it counts what it controls.
+    const KEEPS: Option<&'static str> = None;
     /// The kind.
     type Kind: Written + Into<Object>;
     /// An object of it with all that matters for it.
@@ -298,6 +300,7 @@ impl<W: Workload> Desk<W> {
             recorder,
             owner: Ref::to(&*object),
             reference: claim::controller_reference(&*object),
+            keeps: W::KEEPS,
             now: around.now,
             said: &said,
         };

@@ -57,14 +57,23 @@ pub fn controller_reference<K: Resource<DynamicType = ()>>(owner: &K) -> OwnerRe
 }
 
 /// The patch by which a workload becomes the controller of an object. The uid, so that another one of the same name is
-/// left alone.
-pub(super) fn adoption(owner: &OwnerReference, of: &Ref) -> Value {
-    json!({ "metadata": { "uid": of.uid, "ownerReferences": [owner] } })
+/// left alone; the finalizer with it, so that the object is never controlled and not kept.
+pub(super) fn adoption(owner: &OwnerReference, of: &Ref, keeps: Option<&str>) -> Value {
+    let mut patch = json!({ "metadata": { "uid": of.uid, "ownerReferences": [owner] } });
+    if let Some(finalizer) = keeps {
+        patch["metadata"]["finalizers"] = json!([finalizer]);
+    }
+    patch
 }
 
 /// The patch by which it is that no more.
-pub(super) fn release(owner: &OwnerReference, of: &Ref) -> Value {
-    json!({ "metadata": { "uid": of.uid, "ownerReferences": [{ "$patch": "delete", "uid": owner.uid }] } })
+pub(super) fn release(owner: &OwnerReference, of: &Ref, keeps: Option<&str>) -> Value {
+    let gone = json!([{ "$patch": "delete", "uid": owner.uid }]);
+    let mut patch = json!({ "metadata": { "uid": of.uid, "ownerReferences": gone } });
+    if let Some(finalizer) = keeps {
+        patch["metadata"]["$deleteFromPrimitiveList/finalizers"] = json!([finalizer]);
+    }
+    patch
 }
 
 #[cfg(test)]

@@ -26,6 +26,8 @@ pub(super) struct Performer<'a> {
     /// The workload.
     pub(super) owner: Ref,
     pub(super) reference: OwnerReference,
+    /// The finalizer by which what it controls is kept.
+    pub(super) keeps: Option<&'static str>,
     pub(super) now: Timestamp,
     /// What is said about what came of a write.
     pub(super) said: &'a (dyn Fn(&Outcome<'_>) -> Option<Note> + Sync),
@@ -115,7 +117,7 @@ impl Performer<'_> {
                 }
                 Action::Adopt(of) => performed.note(self.adopt(of).await),
                 Action::Release(of) => {
-                    let patch = claim::release(&self.reference, &of);
+                    let patch = claim::release(&self.reference, &of, self.keeps);
                     let written = of.kind.patch(self.client, &of, &patch).await;
                     performed.note(self.changed(of, written));
                 }
@@ -184,7 +186,7 @@ impl Performer<'_> {
     async fn adopt(&self, of: Ref) -> Went {
         match self.owner.kind.get(self.client, &self.owner).await {
             Ok(now) if now.uid.as_deref() == Some(&self.owner.uid) && now.deletion_timestamp.is_none() => {
-                let patch = claim::adoption(&self.reference, &of);
+                let patch = claim::adoption(&self.reference, &of, self.keeps);
                 let written = of.kind.patch(self.client, &of, &patch).await;
                 self.changed(of, written)
             }
