@@ -27,7 +27,9 @@ pub mod nodes;
 pub mod pod_gc;
 pub mod quota;
 pub mod replicas;
+pub mod revision;
 pub mod root_ca;
+pub mod statefulset;
 pub mod taints;
 pub mod workload;
 

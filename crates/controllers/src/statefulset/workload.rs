@@ -1,0 +1,158 @@
+//! The decisions about `StatefulSets` in the frame of workloads.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_follow::place;
+
+use super::identity::{name, parts, range};
+use super::storage::{belongs_to, wanted};
+use super::{Claims, NAME, State, decide, spec};
+use crate::workload::claim::claims;
+use crate::workload::{Action, Around, Kind, Note, Outcome, Shelves, Verb, Wiring, Workload};
+
+/// Looks after the pods of `StatefulSets`.
+pub struct StatefulSets;
+
+impl Workload for StatefulSets {
+    const NAME: &'static str = NAME;
+    type Kind = StatefulSet;
+    type State = State;
+
+    fn wire(&self, wiring: &Wiring<StatefulSet>) {
+        wiring.owned::<Pod>(selector);
+        wiring.owned::<ControllerRevision>(selector);
+        let (queue, sets) = (wiring.queue.clone(), wiring.shelves.stateful_sets.clone());
+        wiring.shelves.claims.listen(move |change| {
+            // A new one was made for a set that waits for it anyway, or by somebody.
+            let Some(claim) = change.last() else { return };
+            let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
+            for set in sets.within(namespace).iter().filter(|set| belongs_to(claim, set)) {
+                queue.touch(place(&**set));
+            }
+        });
+    }
+
+    fn claims(&self, set: &StatefulSet, shelves: &Shelves) -> Vec<Action> {
+        let is_member = |pod: &str| parts(pod).is_some_and(|(parent, _)| parent == name(set));
+        let pods = claims(set, selector(set).as_ref(), &shelves.pods);
+        let revisions = claims(set, selector(set).as_ref(), &shelves.revisions);
+        let wanted = |action: &Action| match action {
+            Action::Adopt(of) if of.kind == Kind::Pod => is_member(&of.name),
+            // A revision stays what it was, whatever its labels say.
+            Action::Release(of) => of.kind == Kind::Pod,
+            _ => true,
+        };
+        pods.into_iter().chain(revisions).filter(wanted).collect()
+    }
+
+    fn gather(&self, set: &Arc<StatefulSet>, shelves: &Shelves) -> State {
+        let uid = set.metadata.uid.as_deref().unwrap_or_default();
+        let namespace = set.metadata.namespace.clone().unwrap_or_default();
+        let pods = shelves.pods.controlled_by(uid);
+        let ordinals: BTreeSet<i32> =
+            range(set).chain(pods.iter().filter_map(|pod| Some(parts(name(&**pod))?.1))).collect();
+        let mut of_pods = Claims::new();
+        if spec(set).volume_claim_templates.as_ref().is_some_and(|templates| !templates.is_empty()) {
+            let names = ordinals.into_iter().flat_map(|ordinal| wanted(set, ordinal));
+            let names = names.filter_map(|claim| claim.metadata.name);
+            of_pods = names
+                .filter_map(|name| Some((name.clone(), shelves.claims.get(&(namespace.clone(), name))?)))
+                .collect();
+        }
+        let taken = shelves.revisions.within(&namespace).iter().map(|one| name(&**one).to_owned()).collect();
+        State {
+            set: set.clone(),
+            pods,
+            revisions: shelves.revisions.controlled_by(uid),
+            taken,
+            claims: of_pods,
+        }
+    }
+
+    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
+        decide(state, around.now)
+    }
+
+    fn said(&self, set: &StatefulSet, outcome: &Outcome<'_>) -> Option<Note> {
+        said(name(set), outcome)
+    }
+}
+
+fn selector(set: &StatefulSet) -> Option<LabelSelector> {
+    set.spec.as_ref().map(|spec| spec.selector.clone())
+}
+
+/// What is said about pods and claims that come, change or go.
+fn said(set: &str, outcome: &Outcome<'_>) -> Option<Note> {
+    let (verb, well, badly) = match outcome.verb {
+        Verb::Create => ("Create", "SuccessfulCreate", "FailedCreate"),
+        Verb::Change => ("Update", "SuccessfulUpdate", "FailedUpdate"),
+        Verb::Delete => ("Delete", "SuccessfulDelete", "FailedDelete"),
+    };
+    let object = &outcome.object.name;
+    match (outcome.object.kind, outcome.error) {
+        (Kind::Pod, None) => {
+            Some(Note::normal(well, format!("{verb} Pod {object} in StatefulSet {set} successful")))
+        }
+        (Kind::Pod, Some(error)) => Some(Note::warning(
+            badly,
+            format!("{verb} Pod {object} in StatefulSet {set} failed error: {error}"),
+        )),
+        (Kind::PersistentVolumeClaim, error) if outcome.verb == Verb::Create => {
+            let ordinal = parts(object).map_or(0, |(_, ordinal)| ordinal);
+            let pod = format!("{set}-{ordinal}");
+            Some(match error {
+                None => {
+                    let message = format!("Create Claim {object} Pod {pod} in StatefulSet {set} success");
+                    Note::normal(well, message)
+                }
+                Some(error) => {
+                    let message = format!(
+                        "Create Claim {object} for Pod {pod} in StatefulSet {set} failed error: {error}"
+                    );
+                    Note::warning(badly, message)
+                }
+            })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::workload::Ref;
+
+    #[test]
+    fn it_is_said_what_became_of_pods_and_claims() {
+        let said_of = |kind: Kind, name: &str, verb: Verb, error: Option<&str>| {
+            let object = Ref { kind, namespace: String::new(), name: name.to_owned(), uid: String::new() };
+            said("web", &Outcome { verb, object: &object, error }).map(|note| (note.reason, note.message))
+        };
+        let (pod, claim) = (Kind::Pod, Kind::PersistentVolumeClaim);
+        for (said, reason, message) in [
+            (
+                said_of(pod, "web-0", Verb::Create, None),
+                "SuccessfulCreate",
+                "Create Pod web-0 in StatefulSet web successful",
+            ),
+            (
+                said_of(pod, "web-1", Verb::Delete, Some("no")),
+                "FailedDelete",
+                "Delete Pod web-1 in StatefulSet web failed error: no",
+            ),
+            (
+                said_of(claim, "d-web-2", Verb::Create, None),
+                "SuccessfulCreate",
+                "Create Claim d-web-2 Pod web-2 in StatefulSet web success",
+            ),
+        ] {
+            assert_eq!(said, Some((reason, message.to_owned())));
+        }
+        assert_eq!(said_of(claim, "d-web-2", Verb::Change, None), None);
+    }
+}
