@@ -1,0 +1,74 @@
+//! How often the pods of daemons fail on a node, so that one that always does is not made anew all the time.
+
+use std::collections::HashMap;
+
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+const FIRST: SignedDuration = SignedDuration::from_secs(1);
+const LONGEST: SignedDuration = SignedDuration::from_mins(15);
+/// How many nodes of how many sets are remembered; beyond that it is forgotten, and pods are made anew sooner.
+const REMEMBERED: usize = 65_536;
+
+/// What is remembered: failures by set, what it asked for, and node.
+#[derive(Debug, Default)]
+pub(super) struct Failures(HashMap<(String, i64, String), Failed>);
+
+#[derive(Debug)]
+struct Failed {
+    /// The last pod that failed.
+    pod: String,
+    times: u32,
+    at: Timestamp,
+}
+
+impl Failures {
+    /// Notes that a pod was found to have failed, and says when it may be made anew: the first one at once, each
+    /// further one after twice the time. Who did well for long enough begins anew.
+    pub(super) fn note(
+        &mut self,
+        (set, generation): (&str, i64),
+        node: &str,
+        pod: &Pod,
+        now: Timestamp,
+    ) -> Timestamp {
+        if self.0.len() >= REMEMBERED {
+            self.0.clear();
+        }
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let entry = self.0.entry((set.to_owned(), generation, node.to_owned()));
+        let failed = entry.or_insert_with(|| Failed { pod: String::new(), times: 0, at: now });
+        if failed.pod != uid {
+            let since = now.duration_since(failed.at);
+            failed.times = if since > LONGEST * 2 { 1 } else { failed.times + 1 };
+            (failed.pod, failed.at) = (uid, now);
+        }
+        match failed.times.checked_sub(2) {
+            None => failed.at,
+            Some(doublings) => failed.at + (FIRST * 2_i32.pow(doublings.min(16))).min(LONGEST),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn the_first_failure_is_mended_at_once_and_the_next_ones_later() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let pod =
+            |uid: &str| -> Pod { serde_json::from_value(json!({ "metadata": { "uid": uid } })).unwrap() };
+        let mut failures = Failures::default();
+        let mut note = |generation: i64, uid: &str, second: i64| {
+            let again = failures.note(("set", generation), "node", &pod(uid), at(second));
+            again.as_second() - second
+        };
+        assert_eq!([note(1, "a", 0), note(1, "b", 1), note(1, "c", 5), note(1, "d", 9)], [0, 1, 2, 4]);
+        // The same pod is one failure, however often it is looked at.
+        assert_eq!([note(1, "d", 10), note(1, "d", 11)], [3, 2]);
+        assert_eq!(note(2, "e", 12), 0);
+        assert_eq!(note(1, "f", 10_000), 0);
+    }
+}

@@ -1,0 +1,212 @@
+//! Which nodes a daemon runs on, and how its pods say so.
+
+use k8s_openapi::api::apps::v1::DaemonSet;
+use k8s_openapi::api::core::v1::{
+    Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec,
+    Toleration,
+};
+use plumb_scheduler::placing::Placing;
+
+use super::{GENERATION_LABEL, HASH, generation, spec};
+use crate::workload::claim::controller_reference;
+use crate::workload::pods;
+
+const NAME_FIELD: &str = "metadata.name";
+/// What a daemon bears besides what it says: it is there before a node is ready, and as long as the node is.
+const BORNE: [(&str, &str); 6] = [
+    ("node.kubernetes.io/not-ready", "NoExecute"),
+    ("node.kubernetes.io/unreachable", "NoExecute"),
+    ("node.kubernetes.io/disk-pressure", "NoSchedule"),
+    ("node.kubernetes.io/memory-pressure", "NoSchedule"),
+    ("node.kubernetes.io/pid-pressure", "NoSchedule"),
+    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+];
+const NO_NETWORK: (&str, &str) = ("node.kubernetes.io/network-unavailable", "NoSchedule");
+
+/// Whether a daemon is to be on a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// It is.
+    Wanted,
+    /// It is not, but may stay if it is there.
+    Borne,
+    /// It is not.
+    Forbidden,
+}
+
+/// What the pods of a set ask of their nodes.
+pub(super) struct Places {
+    placing: Placing,
+    only: Option<String>,
+}
+
+impl Places {
+    pub(super) fn of(set: &DaemonSet) -> Self {
+        let mut wanted = spec(set).template.spec.clone().unwrap_or_default();
+        bear(&mut wanted);
+        let only = wanted.node_name.take().filter(|name| !name.is_empty());
+        Self { placing: Placing::read(&wanted), only }
+    }
+
+    /// Whether the set is to be on a node.
+    pub(super) fn on(&self, node: &Node) -> Place {
+        let is_other = self.only.is_some() && self.only != node.metadata.name;
+        if is_other || !self.placing.selects(node) {
+            return Place::Forbidden;
+        }
+        let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+        let mut place = Place::Wanted;
+        for taint in taints.filter(|taint| !self.placing.bears(taint)) {
+            match &*taint.effect {
+                "NoExecute" => return Place::Forbidden,
+                "NoSchedule" => place = Place::Borne,
+                _ => {}
+            }
+        }
+        place
+    }
+}
+
+/// Adds what daemons bear.
+fn bear(spec: &mut PodSpec) {
+    let host = (spec.host_network == Some(true)).then_some(NO_NETWORK);
+    let tolerations = spec.tolerations.get_or_insert_default();
+    for (key, effect) in BORNE.into_iter().chain(host) {
+        let wanted = Toleration {
+            key: Some(key.to_owned()),
+            effect: Some(effect.to_owned()),
+            operator: Some("Exists".to_owned()),
+            ..Toleration::default()
+        };
+        let is_same = |one: &Toleration| {
+            let value = one.value.as_ref().is_none_or(String::is_empty);
+            value && (&one.key, &one.effect, &one.operator) == (&wanted.key, &wanted.effect, &wanted.operator)
+        };
+        match tolerations.iter_mut().find(|one| is_same(one)) {
+            // For how long does not matter to a daemon.
+            Some(same) => *same = wanted,
+            None => tolerations.push(wanted),
+        }
+    }
+}
+
+/// The pod for a node, of the revision with this hash. The scheduler binds it: it has the last word about room.
+pub(super) fn new_pod(set: &DaemonSet, node: &str, hash: &str) -> Pod {
+    let metadata = &set.metadata;
+    let namespace = metadata.namespace.as_deref().unwrap_or_default();
+    let name = metadata.name.as_deref().unwrap_or_default();
+    let mut pod = pods::from_template(&spec(set).template, namespace, name, controller_reference(set));
+    let labels = pod.metadata.labels.get_or_insert_default();
+    labels.insert(HASH.to_owned(), hash.to_owned());
+    if let Some(generation) = generation(set) {
+        labels.insert(GENERATION_LABEL.to_owned(), generation.to_string());
+    }
+    let spec = pod.spec.get_or_insert_default();
+    bear(spec);
+    let named = NodeSelectorRequirement {
+        key: NAME_FIELD.to_owned(),
+        operator: "In".to_owned(),
+        values: Some(vec![node.to_owned()]),
+    };
+    let term = NodeSelectorTerm { match_fields: Some(vec![named]), match_expressions: None };
+    let affinity = spec.affinity.get_or_insert_with(Affinity::default);
+    let of_node = affinity.node_affinity.get_or_insert_with(NodeAffinity::default);
+    // Whatever the template selects: the node was chosen by that.
+    of_node.required_during_scheduling_ignored_during_execution =
+        Some(NodeSelector { node_selector_terms: vec![term] });
+    pod
+}
+
+/// The node that a pod is on, or is for.
+pub(super) fn node_of(pod: &Pod) -> Option<&str> {
+    let spec = pod.spec.as_ref()?;
+    if let Some(node) = spec.node_name.as_deref().filter(|node| !node.is_empty()) {
+        return Some(node);
+    }
+    let required = spec.affinity.as_ref()?.node_affinity.as_ref()?;
+    let required = required.required_during_scheduling_ignored_during_execution.as_ref()?;
+    let fields = required.node_selector_terms.iter().flat_map(|term| term.match_fields.iter().flatten());
+    let mut names = fields.filter(|one| one.key == NAME_FIELD && one.operator == "In");
+    match names.next()?.values.as_deref()? {
+        [name] => Some(name),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn mk_set(spec: Value) -> DaemonSet {
+        let template = json!({ "metadata": { "labels": { "app": "d" } }, "spec": spec });
+        let spec = json!({ "selector": { "matchLabels": { "app": "d" } }, "template": template });
+        let notes = json!({ "deprecated.daemonset.template.generation": "4" });
+        serde_json::from_value(
+            json!({ "metadata": { "name": "d", "namespace": "n", "annotations": notes }, "spec": spec }),
+        )
+        .unwrap()
+    }
+
+    #[test]
+    fn a_daemon_is_where_its_template_may_be_and_bears_what_nodes_suffer_from() {
+        let node = |taints: &[(&str, &str)]| -> Node {
+            let taints: Vec<_> =
+                taints.iter().map(|(key, effect)| json!({ "key": key, "effect": effect })).collect();
+            let metadata = json!({ "name": "a", "labels": { "disk": "ssd" } });
+            serde_json::from_value(json!({ "metadata": metadata, "spec": { "taints": taints } })).unwrap()
+        };
+        let plain = json!({ "containers": [] });
+        let selecting = |disk: &str| json!({ "containers": [], "nodeSelector": { "disk": disk } });
+        for (spec, taints, wanted) in [
+            (plain.clone(), &[][..], Place::Wanted),
+            (
+                plain.clone(),
+                &[
+                    ("node.kubernetes.io/unschedulable", "NoSchedule"),
+                    ("node.kubernetes.io/not-ready", "NoExecute"),
+                ][..],
+                Place::Wanted,
+            ),
+            (plain.clone(), &[("mine", "NoSchedule")][..], Place::Borne),
+            (plain.clone(), &[("mine", "PreferNoSchedule")][..], Place::Wanted),
+            (plain.clone(), &[("mine", "NoSchedule"), ("mine", "NoExecute")][..], Place::Forbidden),
+            (plain, &[("node.kubernetes.io/network-unavailable", "NoSchedule")][..], Place::Borne),
+            (
+                json!({ "containers": [], "hostNetwork": true }),
+                &[("node.kubernetes.io/network-unavailable", "NoSchedule")][..],
+                Place::Wanted,
+            ),
+            (selecting("ssd"), &[][..], Place::Wanted),
+            (selecting("hdd"), &[][..], Place::Forbidden),
+            (json!({ "containers": [], "nodeName": "b" }), &[][..], Place::Forbidden),
+        ] {
+            assert_eq!(Places::of(&mk_set(spec.clone())).on(&node(taints)), wanted, "{spec} {taints:?}");
+        }
+    }
+
+    #[test]
+    fn a_pod_says_which_node_it_is_for() {
+        let likes = json!([{ "weight": 1, "preference": { "matchExpressions": [] } }]);
+        let affinity = json!({ "nodeAffinity": {
+            "requiredDuringSchedulingIgnoredDuringExecution": { "nodeSelectorTerms": [{ "matchExpressions": [{ "key": "x", "operator": "Exists" }] }] },
+            "preferredDuringSchedulingIgnoredDuringExecution": likes,
+        } });
+        let bears = json!([{ "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": 3 }]);
+        let set = mk_set(json!({ "containers": [], "affinity": affinity, "tolerations": bears }));
+        let pod = new_pod(&set, "a", "h");
+        assert_eq!(node_of(&pod), Some("a"));
+        let pod = serde_json::to_value(pod).unwrap();
+        assert_eq!(pod["metadata"]["generateName"], "d-");
+        let labels = json!({ "app": "d", "controller-revision-hash": "h", "pod-template-generation": "4" });
+        assert_eq!(pod["metadata"]["labels"], labels);
+        let named =
+            json!([{ "matchFields": [{ "key": "metadata.name", "operator": "In", "values": ["a"] }] }]);
+        let affinity = &pod["spec"]["affinity"]["nodeAffinity"];
+        assert_eq!(affinity["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"], named);
+        assert_eq!(affinity["preferredDuringSchedulingIgnoredDuringExecution"], likes);
+        let tolerations = pod["spec"]["tolerations"].as_array().unwrap();
+        assert_eq!(tolerations.len(), 6);
+        assert_eq!(tolerations[0].get("tolerationSeconds"), None);
+    }
+}
