@@ -19,6 +19,7 @@
 pub mod accounts;
 pub mod aggregation;
 pub mod budgets;
+pub mod cronjob;
 pub mod daemonset;
 pub mod deployment;
 pub mod garbage;

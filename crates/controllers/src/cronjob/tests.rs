@@ -1,0 +1,162 @@
+//! What is decided about `CronJobs`, in tables.
+
+use serde_json::{Value, json};
+
+use super::*;
+use crate::workload::Object;
+
+/// Half past noon of a Thursday.
+const NOW: &str = "2026-01-01T12:30:00Z";
+
+fn mk_state(spec: Value, status: Value, jobs: &[(&str, &str)]) -> State {
+    let template = json!({ "spec": { "template": { "spec": { "containers": [] } } } });
+    let mut whole = json!({
+        "schedule": "0 * * * *", "concurrencyPolicy": "Allow", "jobTemplate": template,
+        "successfulJobsHistoryLimit": 3, "failedJobsHistoryLimit": 1,
+    });
+    for (key, value) in spec.as_object().unwrap() {
+        whole[key] = value.clone();
+    }
+    let metadata =
+        json!({ "name": "c", "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T11:30:00Z" });
+    State {
+        cron: Arc::new(
+            serde_json::from_value(json!({ "metadata": metadata, "spec": whole, "status": status })).unwrap(),
+        ),
+        jobs: jobs.iter().map(|(name, said)| mk_job(name, said)).collect(),
+        taken: BTreeSet::new(),
+        zone: Some(TimeZone::UTC),
+    }
+}
+
+/// A Job by its name and what is said of it: `for=` which time, `Complete` or `Failed`, `manual`, `start=5`.
+fn mk_job(name: &str, said: &str) -> Arc<Job> {
+    let mut job = json!({ "metadata": { "name": name, "namespace": "n", "uid": name }, "status": {} });
+    for word in said.split_whitespace() {
+        match word.split_once('=') {
+            Some(("for", time)) => {
+                job["metadata"]["annotations"][SCHEDULED] = json!(format!("2026-01-01T{time}:00Z"));
+            }
+            Some(("start", time)) => job["status"]["startTime"] = json!(format!("2026-01-01T{time}:00Z")),
+            _ if word == "manual" => {}
+            _ => {
+                job["status"]["conditions"] = json!([{ "type": word, "status": "True" }]);
+                job["status"]["completionTime"] = json!("2026-01-01T12:10:00Z");
+            }
+        }
+    }
+    Arc::new(serde_json::from_value(job).unwrap())
+}
+
+fn active(names: &[&str]) -> Value {
+    let one = |name: &&str| json!({ "name": name, "namespace": "n", "uid": name });
+    json!(names.iter().map(one).collect::<Vec<_>>())
+}
+
+fn said(state: &State) -> Vec<String> {
+    let line = |action: &Action| match action {
+        Action::Create(Object::Job(job)) => format!("create {}", name(&**job)),
+        Action::Delete(of, Some(PropagationPolicy::Background)) => format!("delete {}", of.name),
+        Action::Event(note) => format!("say {}", note.reason),
+        Action::LookAgainAt(when) => format!("again at {}", &when.to_string()[11..16]),
+        Action::Status(Object::CronJob(cron)) => {
+            let status = cron.status.clone().unwrap();
+            let active: Vec<String> =
+                status.active.into_iter().flatten().filter_map(|one| one.name).collect();
+            let last = status.last_schedule_time.map(|time| time.0.to_string()[11..16].to_owned());
+            format!("active {active:?} last {last:?}").replace('"', "")
+        }
+        other => format!("{other:?}"),
+    };
+    decide(state, NOW.parse().unwrap()).iter().map(line).collect()
+}
+
+#[test]
+fn what_is_due_is_made_once() {
+    let mut new = mk_state(json!({}), json!({}), &[]);
+    assert_eq!(said(&new), ["create c-29454480", "again at 13:00"]);
+    // It is seen, and listed.
+    let made = mk_state(json!({}), json!({}), &[("c-29454480", "for=12:00")]);
+    assert_eq!(said(&made), ["active [c-29454480] last Some(12:00)", "again at 13:00"]);
+    let done = json!({ "active": active(&["c-29454480"]), "lastScheduleTime": "2026-01-01T12:00:00Z" });
+    assert_eq!(said(&mk_state(json!({}), done, &[("c-29454480", "for=12:00")])), ["again at 13:00"]);
+    // It is not made again though somebody deleted it.
+    let last = json!({ "lastScheduleTime": "2026-01-01T12:00:00Z" });
+    assert_eq!(said(&mk_state(json!({}), last, &[])), ["again at 13:00"]);
+    // Nor where another has the name.
+    new.taken.insert("c-29454480".to_owned());
+    assert_eq!(said(&new), ["again at 13:00"]);
+    assert_eq!(said(&mk_state(json!({ "suspend": true }), json!({}), &[])), [""; 0]);
+    assert_eq!(said(&mk_state(json!({ "schedule": "0 13 * * *" }), json!({}), &[])), ["again at 13:00"]);
+}
+
+#[test]
+fn what_was_missed_is_made_up_for_once_and_not_too_late() {
+    let long_ago = || json!({ "lastScheduleTime": "2025-12-01T00:00:00Z" });
+    assert_eq!(
+        said(&mk_state(json!({}), long_ago(), &[])),
+        ["say TooManyMissedTimes", "create c-29454480", "again at 13:00"]
+    );
+    let few = json!({ "lastScheduleTime": "2026-01-01T04:00:00Z" });
+    assert_eq!(said(&mk_state(json!({}), few, &[])), ["create c-29454480", "again at 13:00"]);
+    // Half an hour is too late, but by then nothing is due any more.
+    let deadline = |seconds: i64| json!({ "startingDeadlineSeconds": seconds });
+    assert_eq!(said(&mk_state(deadline(1000), long_ago(), &[])), ["again at 13:00"]);
+    assert_eq!(said(&mk_state(deadline(1900), long_ago(), &[])), ["create c-29454480", "again at 13:00"]);
+}
+
+#[test]
+fn one_that_still_runs_forbids_or_is_replaced() {
+    let runs = || json!({ "active": active(&["old"]), "lastScheduleTime": "2026-01-01T11:00:00Z" });
+    let old: &[(&str, &str)] = &[("old", "for=11:00")];
+    let policy = |policy: &str| json!({ "concurrencyPolicy": policy });
+    assert_eq!(said(&mk_state(policy("Allow"), runs(), old)), ["create c-29454480", "again at 13:00"]);
+    assert_eq!(said(&mk_state(policy("Forbid"), runs(), old)), ["say JobAlreadyActive", "again at 13:00"]);
+    assert_eq!(
+        said(&mk_state(policy("Replace"), runs(), old)),
+        ["active [] last Some(11:00)", "delete old", "create c-29454480", "again at 13:00"]
+    );
+}
+
+#[test]
+fn those_that_ended_leave_the_list_and_the_oldest_are_forgotten() {
+    let last = |active: Value| json!({ "active": active, "lastScheduleTime": "2026-01-01T12:00:00Z" });
+    let ended = mk_state(json!({}), last(active(&["a", "b"])), &[("a", "for=12:00 Complete")]);
+    assert_eq!(
+        said(&ended),
+        ["active [] last Some(12:00)", "say SawCompletedJob", "say MissingJob", "again at 13:00"]
+    );
+    let status = decide(&ended, NOW.parse().unwrap()).into_iter().find_map(|action| match action {
+        Action::Status(Object::CronJob(cron)) => cron.status,
+        _ => None,
+    });
+    assert_eq!(status.unwrap().last_successful_time.unwrap().0.to_string(), "2026-01-01T12:10:00Z");
+    let jobs: &[(&str, &str)] = &[
+        ("a", "for=09:00 start=09:00 Complete"),
+        ("b", "for=10:00 start=10:00 Complete"),
+        ("c", "for=08:00 start=08:00 Complete"),
+        ("d", "for=07:00 start=07:00 Failed"),
+        ("e", "for=11:00 start=11:00 Failed"),
+    ];
+    let two =
+        json!({ "lastScheduleTime": "2026-01-01T12:00:00Z", "lastSuccessfulTime": "2026-01-01T12:10:00Z" });
+    let state = mk_state(json!({ "successfulJobsHistoryLimit": 1 }), two, jobs);
+    assert_eq!(said(&state), ["delete c", "delete a", "delete d", "again at 13:00"]);
+    // One that somebody made is nobody's of ours.
+    let manual =
+        mk_state(json!({}), json!({ "lastScheduleTime": "2026-01-01T12:00:00Z" }), &[("m", "manual")]);
+    assert_eq!(said(&manual), ["say UnexpectedJob", "again at 13:00"]);
+}
+
+#[test]
+fn a_zone_that_nobody_knows_starts_nothing_and_one_that_is_known_says_when() {
+    let mut state = mk_state(json!({ "timeZone": "Mars/Olympus" }), json!({}), &[]);
+    state.zone = None;
+    assert_eq!(said(&state), ["say UnknownTimeZone"]);
+    let mut state = mk_state(json!({ "schedule": "0 7 * * *" }), json!({}), &[]);
+    state.zone = Some(TimeZone::posix("EST5").unwrap());
+    let actions = decide(&state, NOW.parse().unwrap());
+    let Action::Create(Object::Job(job)) = &actions[0] else { panic!("{actions:?}") };
+    assert_eq!(job.metadata.annotations.as_ref().unwrap()[SCHEDULED], "2026-01-01T07:00:00-05:00");
+    assert_eq!(said(&mk_state(json!({ "schedule": "x" }), json!({}), &[])), ["say UnparseableSchedule"]);
+}

@@ -1,0 +1,72 @@
+//! The decisions about `CronJobs` in the frame of workloads.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::batch::v1::{CronJob, Job};
+
+use super::zones::Zones;
+use super::{NAME, State, decide, name};
+use crate::workload::{Action, Around, Kind, Note, Outcome, Shelves, Verb, Wiring, Workload};
+
+/// Makes Jobs by the clock.
+pub struct CronJobs {
+    zones: Zones,
+}
+
+impl CronJobs {
+    /// With the zones that schedules may be in.
+    pub fn new(zones: Zones) -> Self {
+        Self { zones }
+    }
+}
+
+impl Workload for CronJobs {
+    const NAME: &'static str = NAME;
+    type Kind = CronJob;
+    type State = State;
+
+    fn wire(&self, wiring: &Wiring<CronJob>) {
+        // Nobody selects Jobs: they are made, and not found.
+        wiring.owned::<Job>(|_| None);
+    }
+
+    fn claims(&self, _: &CronJob, _: &Shelves) -> Vec<Action> {
+        Vec::new()
+    }
+
+    fn gather(&self, cron: &Arc<CronJob>, shelves: &Shelves) -> State {
+        let uid = cron.metadata.uid.as_deref().unwrap_or_default();
+        let namespace = cron.metadata.namespace.as_deref().unwrap_or_default();
+        let jobs = shelves.jobs.controlled_by(uid);
+        let others = shelves.jobs.within(namespace);
+        let is_own = |job: &Arc<Job>| jobs.iter().any(|own| Arc::ptr_eq(own, job));
+        let prefix = format!("{}-", name(&**cron));
+        let taken = others.iter().filter(|job| name(&***job).starts_with(&prefix) && !is_own(job));
+        let taken = taken.map(|job| name(&**job).to_owned()).collect();
+        let zone = self.zones.get(cron.spec.time_zone.as_deref().unwrap_or_default());
+        State { cron: cron.clone(), taken, zone, jobs }
+    }
+
+    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
+        decide(state, around.now)
+    }
+
+    fn said(&self, _: &CronJob, outcome: &Outcome<'_>) -> Option<Note> {
+        let Outcome { verb, object, error } = outcome;
+        if object.kind != Kind::Job {
+            return None;
+        }
+        let name = &object.name;
+        match (verb, error) {
+            (Verb::Create, None) => Some(Note::normal("SuccessfulCreate", format!("Created job {name}"))),
+            (Verb::Create, Some(error)) => {
+                Some(Note::warning("FailedCreate", format!("Error creating job: {error}")))
+            }
+            (Verb::Delete, None) => Some(Note::normal("SuccessfulDelete", format!("Deleted job {name}"))),
+            (Verb::Delete, Some(error)) => {
+                Some(Note::warning("FailedDelete", format!("Deleted job: {error}")))
+            }
+            (Verb::Change, _) => None,
+        }
+    }
+}
