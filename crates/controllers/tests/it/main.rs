@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
 mod collecting;
+mod jobs;
 mod quotas;
 mod rollouts;
+mod sets;
 mod silence;
 mod workloads;
 
