@@ -14,6 +14,7 @@
 
 mod client;
 mod container;
+mod exec;
 mod guard;
 mod life;
 mod namespaces;
@@ -25,6 +26,7 @@ mod sandbox;
 mod specify;
 mod state;
 mod statistics;
+mod terminal;
 
 use std::io;
 use std::net::Ipv4Addr;
@@ -69,7 +71,7 @@ pub fn shim_of_this_program() -> io::Result<(PathBuf, Vec<String>)> {
 }
 
 /// The folder that a built-in runtime has in a data directory.
-const FOLDER: &str = "runtime";
+pub const FOLDER: &str = "runtime";
 /// The folder of images in it.
 const IMAGES: &str = "images";
 

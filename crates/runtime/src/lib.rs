@@ -11,6 +11,7 @@
 pub mod builtin;
 pub mod cgroup;
 mod error;
+mod execution;
 pub mod fault;
 mod hex;
 pub mod image;
@@ -25,5 +26,7 @@ pub mod types;
 mod r#virtual;
 
 pub use error::{Error, Result};
+pub use execution::{ExecRequest, Execution, Resizer, TerminalSize};
+pub use mountinfo::mounts_below;
 pub use runtime::{Events, Runtime};
 pub use r#virtual::{MODEL, Virtual, VirtualConfig};

@@ -1,6 +1,17 @@
 //! What `/proc/self/mountinfo` says, and how paths go into the options of mounts.
 
+use std::io;
 use std::path::{Path, PathBuf};
+
+/// Everything that is mounted in a folder, the innermost and latest first.
+pub fn mounts_below(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let text = std::fs::read_to_string("/proc/self/mountinfo")?;
+    let points = text.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape);
+    let mut below: Vec<PathBuf> =
+        points.filter(|point| point.starts_with(folder) && point != folder).collect();
+    below.reverse();
+    Ok(below)
+}
 
 /// Mount points have spaces and the like as octal escapes.
 pub(crate) fn unescape(point: &str) -> PathBuf {

@@ -7,6 +7,7 @@ use async_trait::async_trait;
 use futures_util::Stream;
 
 use crate::error::{Error, Result};
+use crate::execution::{ExecRequest, Execution};
 use crate::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, Event,
     ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox,
@@ -90,6 +91,13 @@ pub trait Runtime: Send + Sync + 'static {
         command: &[String],
         timeout: Option<Duration>,
     ) -> Result<ExecOutput>;
+
+    /// Starts a command in a running container, and hands over its ends. A runtime without processes answers
+    /// [`Error::Unsupported`].
+    async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Execution> {
+        let _ = request;
+        Err(Error::Unsupported(format!("no command can be run in container {id}")))
+    }
 
     /// What a running container uses.
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats>;

@@ -51,7 +51,7 @@ pub(crate) const ROOT: &str = "root";
 /// call this:
 ///
 /// - `run FOLDER`: makes and starts the container whose folder that is;
-/// - `exec FOLDER COMMAND…`: runs a command in it;
+/// - `exec FOLDER COMMAND…`: runs a command in it, and `exec-tty` one whose terminal is standard input;
 /// - `pause FOLDER`: holds a process namespace for several containers.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let mut arguments = arguments.into_iter();
@@ -59,10 +59,11 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let folder = arguments.next().map(PathBuf::from);
     match (door.to_str(), folder) {
         (Some("run"), Some(folder)) => supervise::run(&folder),
-        (Some("exec"), Some(folder)) => exec::run(&folder, arguments),
+        (Some("exec"), Some(folder)) => exec::run(&folder, arguments, false),
+        (Some("exec-tty"), Some(folder)) => exec::run(&folder, arguments, true),
         (Some("pause"), Some(folder)) => pause::run(&folder),
         _ => {
-            eprintln!("a shim is started by the agent: run|exec|pause FOLDER");
+            eprintln!("a shim is started by the agent: run|exec|exec-tty|pause FOLDER");
             ExitCode::from(2)
         }
     }

@@ -180,7 +180,7 @@ impl State {
         }
     }
 
-    fn shim(&self, door: &str, folder: &Path) -> Command {
+    pub(super) fn shim(&self, door: &str, folder: &Path) -> Command {
         let (program, arguments) = &self.shim;
         let mut command = Command::new(program);
         command.args(arguments).arg(door).arg(folder).stdin(Stdio::null()).stderr(Stdio::null());

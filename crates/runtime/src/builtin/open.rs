@@ -189,8 +189,14 @@ impl State {
                         unfinished.push(entry);
                     }
                 }
-                // Its record comes first, so without one there is nothing else.
-                Err(_) => remove_folder(&folder)?,
+                // Its record comes first, so without one there is nothing else; unless somebody removed what can be
+                // removed by hand, which leaves what is mounted.
+                Err(_) => {
+                    let error =
+                        |error: io::Error| Error::io(format!("unmounting {}", folder.display()), &error);
+                    namespaces::unmake(&folder).map_err(error)?;
+                    remove_folder(&folder)?;
+                }
             }
         }
         let mut running = Vec::new();

@@ -15,6 +15,7 @@ use super::state::{ContainerEntry, SandboxEntry};
 use super::statistics::folder_usage;
 use super::{Builtin, client};
 use crate::error::{Error, Result};
+use crate::execution::{ExecRequest, Execution};
 use crate::image::ImageRecord;
 use crate::runtime::{Events, Runtime};
 use crate::shim::{Answer, Ask, store};
@@ -243,6 +244,11 @@ impl Runtime for Builtin {
     ) -> Result<ExecOutput> {
         let entry = self.container(id)?;
         self.state.exec(&entry, command, timeout).await
+    }
+
+    async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Execution> {
+        let entry = self.container(id)?;
+        self.state.exec_streams(&entry, &request)
     }
 
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats> {

@@ -8,6 +8,7 @@ use async_trait::async_trait;
 
 use super::{Call, Faults, Harm};
 use crate::error::Result;
+use crate::execution::{ExecRequest, Execution};
 use crate::runtime::{Events, Runtime};
 use crate::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, ExecOutput,
@@ -155,6 +156,11 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
         timeout: Option<Duration>,
     ) -> Result<ExecOutput> {
         self.through(Call::ExecSync, id.as_str(), self.inner.exec_sync(id, command, timeout)).await
+    }
+
+    async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Execution> {
+        // It lasts as long as somebody listens: there is no one moment for a fault.
+        self.inner.exec(id, request).await
     }
 
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats> {

@@ -24,9 +24,9 @@ use crate::sys;
 const NOT_RUN: u8 = 127;
 
 /// Runs a command in the container whose folder this is. Standard input, output and error are the command's.
-pub(super) fn run(folder: &Path, command: impl Iterator<Item = OsString>) -> ExitCode {
+pub(super) fn run(folder: &Path, command: impl Iterator<Item = OsString>, terminal: bool) -> ExitCode {
     let command: Vec<String> = command.map(|argument| argument.to_string_lossy().into_owned()).collect();
-    match start(folder, command) {
+    match start(folder, command, terminal) {
         Ok(code) => ExitCode::from(code),
         Err(failure) => {
             eprintln!("{failure}");
@@ -35,7 +35,7 @@ pub(super) fn run(folder: &Path, command: impl Iterator<Item = OsString>) -> Exi
     }
 }
 
-fn start(folder: &Path, command: Vec<String>) -> Result<u8> {
+fn start(folder: &Path, command: Vec<String>, terminal: bool) -> Result<u8> {
     let spec: Spec = load(&folder.join(SPEC)).doing("reading what runs")?;
     let started: Started = load(&folder.join(STARTED)).doing("reading what runs")?;
     let target = Pid::from_raw(started.pid);
@@ -54,7 +54,7 @@ fn start(folder: &Path, command: Vec<String>) -> Result<u8> {
     signals.thread_block().doing("holding signals back")?;
     match sys::fork_alone().doing("forking")? {
         ForkResult::Child => {
-            let failure = become_command(spec, namespaces, command);
+            let failure = become_command(spec, namespaces, command, terminal);
             eprintln!("{failure}");
             std::process::exit(i32::from(NOT_RUN))
         }
@@ -98,9 +98,17 @@ fn open_namespaces(target: Pid) -> Result<Vec<(OwnedFd, CloneFlags)>> {
     Ok(opened)
 }
 
-fn become_command(spec: Spec, namespaces: Vec<(OwnedFd, CloneFlags)>, command: Vec<String>) -> Failure {
+fn become_command(
+    spec: Spec,
+    namespaces: Vec<(OwnedFd, CloneFlags)>,
+    command: Vec<String>,
+    terminal: bool,
+) -> Failure {
     let mut process = spec.process;
     process.args = command;
+    if terminal && !process.env.iter().any(|variable| variable.starts_with("TERM=")) {
+        process.env.push("TERM=xterm".to_owned());
+    }
     let enter = || -> Result<String> {
         start_over()?;
         join(&spec.cgroup.doors)?;
@@ -108,6 +116,9 @@ fn become_command(spec: Spec, namespaces: Vec<(OwnedFd, CloneFlags)>, command: V
             setns(namespace, kind).doing("entering the container")?;
         }
         let identity = Identity::of(&process)?;
+        if terminal {
+            take_terminal(&identity)?;
+        }
         // Whoever gives up waiting kills our parent.
         restrict(&process, &identity, true)?;
         Ok(identity.home)
@@ -115,4 +126,12 @@ fn become_command(spec: Spec, namespaces: Vec<(OwnedFd, CloneFlags)>, command: V
     match enter().and_then(|home| execute::<Failure>(&process, &home)) {
         Ok(failure) | Err(failure) => failure,
     }
+}
+
+/// Has the terminal that is standard input be that of the session, and of the user.
+fn take_terminal(identity: &Identity) -> Result<()> {
+    let stdin = std::io::stdin();
+    rustix::process::ioctl_tiocsctty(&stdin).doing("taking the terminal")?;
+    let (user, none) = (Some(nix::unistd::Uid::from_raw(identity.uid)), None);
+    nix::unistd::fchown(&stdin, user, none).doing("giving the terminal to the user")
 }

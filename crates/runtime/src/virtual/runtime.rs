@@ -12,6 +12,7 @@ use super::pods::{
     All, VirtualContainer, VirtualLife, VirtualSandbox, container_prefix, filled, image_id, merge,
 };
 use crate::error::{Error, Result};
+use crate::execution::{ExecRequest, Execution};
 use crate::image::normalise;
 use crate::runtime::{Events, Runtime};
 use crate::types::{
@@ -304,6 +305,12 @@ impl Runtime for Virtual {
         };
         let started = elapsed >= container.model.startup;
         Ok(ExecOutput { exit_code: i32::from(!started), ..ExecOutput::default() })
+    }
+
+    async fn exec(&self, id: &ContainerId, _request: ExecRequest) -> Result<Execution> {
+        Err(Error::Unsupported(format!(
+            "container {id} is virtual: it has no processes to run a command beside (see --runtime builtin)"
+        )))
     }
 
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats> {
