@@ -25,6 +25,7 @@
 //! is to be written beside the object is a charge.
 
 mod awaited;
+mod certificates;
 mod claim_resize;
 pub(crate) mod condition;
 mod defaults;
@@ -304,7 +305,7 @@ pub(crate) struct Chain {
 impl Chain {
     /// The plugins that are on, in the order of kube-apiserver.
     pub(crate) fn new(on: &Plugins) -> Self {
-        let all: [Box<dyn Plugin>; 14] = [
+        let all: [Box<dyn Plugin>; 17] = [
             Box::new(no_escalation::NoEscalation),
             Box::new(namespace_lifecycle::NamespaceLifecycle),
             Box::new(limit_ranger::LimitRanger),
@@ -317,6 +318,9 @@ impl Chain {
             Box::new(defaults::StorageObjectInUseProtection),
             Box::new(claim_resize::PersistentVolumeClaimResize),
             Box::new(runtime_class::RuntimeClass),
+            Box::new(certificates::CertificateApproval),
+            Box::new(certificates::CertificateSigning),
+            Box::new(certificates::CertificateSubjectRestriction),
             Box::new(defaults::DefaultIngressClass),
             Box::new(pod_resize::PodResize),
         ];

@@ -4,6 +4,7 @@
 //! the TLS handshake verified, a bearer token, nobody. Nobody ([`User::anonymous`]) gets as far as the health
 //! endpoints ([`may_be_anonymous`]); everything else is [`Unauthorized`].
 
+mod bootstrap;
 mod certificate;
 mod csv;
 mod impersonation;
@@ -19,7 +20,9 @@ pub use user::{ALL_AUTHENTICATED, ALL_UNAUTHENTICATED, ANONYMOUS, User};
 
 use std::sync::Arc;
 
+use bootstrap::Bootstrap;
 use http::{header::AUTHORIZATION, request::Parts};
+use plumb_store::Store;
 
 use crate::{
     accounts::{Accounts, Refused},
@@ -53,6 +56,7 @@ pub enum Unauthorized {
 pub struct Authenticator {
     tokens: Tokens,
     accounts: Option<Accounts>,
+    bootstrap: Option<Bootstrap>,
     clock: Arc<dyn Clock>,
     anonymous: Arc<User>,
 }
@@ -68,13 +72,19 @@ pub(crate) struct Bearer {
 impl Authenticator {
     /// Knows the bearers of `tokens`, and judges certificates by `clock`.
     pub fn new(tokens: Tokens, clock: Arc<dyn Clock>) -> Self {
-        Self { tokens, accounts: None, clock, anonymous: Arc::new(User::anonymous()) }
+        Self { tokens, accounts: None, bootstrap: None, clock, anonymous: Arc::new(User::anonymous()) }
     }
 
     /// Knows the tokens of service accounts as well.
     #[must_use]
     pub fn with_accounts(self, accounts: Accounts) -> Self {
         Self { accounts: Some(accounts), ..self }
+    }
+
+    /// Knows the tokens by which machines ask to become nodes as well; they are Secrets in the store.
+    #[must_use]
+    pub fn with_bootstrap_tokens(self, store: Store) -> Self {
+        Self { bootstrap: Some(Bootstrap(store)), ..self }
     }
 
     /// What makes and checks the tokens of service accounts, if anything does.
@@ -89,6 +99,10 @@ impl Authenticator {
         // These are for whomever they are shown to.
         if let Some(user) = self.tokens.bearer(token) {
             return Ok(Bearer { user, audiences: audiences.to_vec() });
+        }
+        let bootstrap = self.bootstrap.as_ref();
+        if let Some(user) = bootstrap.and_then(|bootstrap| bootstrap.bearer(token, self.clock.now())) {
+            return Ok(Bearer { user: Arc::new(user), audiences: audiences.to_vec() });
         }
         let accounts = self.accounts.as_ref().ok_or_else(|| INVALID.to_owned())?;
         let audiences = if audiences.is_empty() { accounts.audiences() } else { audiences };
@@ -126,11 +140,15 @@ impl Authenticator {
     }
 }
 
-/// Whether the path is open to everybody: whether the server is well, and which one it is. These are the paths of the
-/// role `system:public-info-viewer`.
+/// Whether the path is open to everybody: whether the server is well, which one it is, and whom a machine is to trust
+/// that wants to join. These are the paths of the role `system:public-info-viewer`, and the one object that the role
+/// `plumb:cluster-info` shows.
 pub fn may_be_anonymous(path: &str) -> bool {
-    matches!(path, "/healthz" | "/livez" | "/readyz" | "/version" | "/version/")
+    matches!(path, "/healthz" | "/livez" | "/readyz" | "/version" | "/version/" | CLUSTER_INFO)
 }
+
+/// The object that tells machines whom to trust, as kubeadm has it.
+const CLUSTER_INFO: &str = "/api/v1/namespaces/kube-public/configmaps/cluster-info";
 
 /// The token in the value of an `Authorization` header, if it is of that kind.
 fn bearer(value: &[u8]) -> Option<&[u8]> {
@@ -163,8 +181,8 @@ mod tests {
     }
 
     #[test]
-    fn only_health_and_version_are_open_to_everybody() {
-        for path in ["/livez", "/readyz", "/healthz", "/version", "/version/"] {
+    fn only_health_version_and_whom_to_trust_are_open_to_everybody() {
+        for path in [CLUSTER_INFO, "/livez", "/readyz", "/healthz", "/version", "/version/"] {
             assert!(may_be_anonymous(path), "{path}");
         }
         for path in

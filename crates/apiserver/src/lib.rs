@@ -19,6 +19,7 @@ mod arrival;
 pub mod authn;
 mod authz;
 mod body;
+mod certificates;
 mod conversion;
 mod custom;
 pub mod defaults;

@@ -52,8 +52,9 @@ use std::{
 };
 
 use authority::Authority;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
+use plumb_certificates::{Request, Usage};
 use rustls::pki_types::CertificateDer;
 
 /// The user that the administrator's certificate and token stand for.
@@ -193,6 +194,17 @@ impl Pki {
         names: impl IntoIterator<Item = String>,
     ) -> Result<KeyedCertificate, PkiError> {
         self.state.lock().authority.issue_serving(&names.into_iter().collect(), self.clock.now())
+    }
+
+    /// A certificate, in PEM, for the key of a request. Whether it may have one, and for how long, is decided by
+    /// whoever asks.
+    pub fn sign(
+        &self,
+        request: &Request,
+        usages: &[Usage],
+        lifetime: SignedDuration,
+    ) -> Result<String, PkiError> {
+        self.state.lock().authority.sign(request, usages, lifetime, self.clock.now())
     }
 
     /// The certificate that the API server shows to the nodes' agents; a renewal replaces it in place.

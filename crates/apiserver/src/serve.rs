@@ -30,4 +30,4 @@ pub use listener::{BindError, Listener};
 pub use peer::Peer;
 pub use shutdown::{Shutdown, Trigger, shutdown};
 pub(crate) use tls::Wall;
-pub use tls::{TlsError, install_crypto, tls};
+pub use tls::{TlsError, install_crypto, tls, tls_of};

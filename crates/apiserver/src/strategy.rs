@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::admission::Warnings;
 use crate::allocation::Taken;
+use crate::certificates;
 use crate::custom::{self, Custom};
 use crate::defaults;
 use crate::error::ApiError;
@@ -315,6 +316,8 @@ pub(crate) fn prepare_update(
         ("apps", "DaemonSet") => count_template(Some(old), new),
         ("", "PersistentVolumeClaim") => claim::prepare(Some(&old["spec"]), &mut new["spec"]),
         ("", "ServiceAccount") => only_names(new),
+        // What was asked for stands; a status has addresses of its own.
+        _ if certificates::is_request(row) => new["spec"] = old["spec"].clone(),
         _ => {}
     }
     Ok(())
@@ -349,8 +352,11 @@ pub(crate) fn kept_by_status(row: &Row) -> &'static [&'static str] {
 }
 
 /// Makes a status what it has to be.
-pub(crate) fn prepare_status(row: &Row, old: &Value, new: &mut Value) {
+pub(crate) fn prepare_status(row: &Row, old: &Value, new: &mut Value, server: &ApiServer) {
     match (row.group(), row.kind()) {
+        _ if certificates::is_request(row) => {
+            certificates::prepare_conditions(old, new, false, server.now());
+        }
         ("", "Pod") => pod::keep_in_status(old, new),
         ("apps", "DaemonSet") => count_template(Some(old), new),
         ("", "Node") => gated::drop_unless_used(Some(&old["status"]), &mut new["status"], &["config"]),

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::accounts;
 use crate::admission::{Attributes, Operation};
 use crate::body::Body;
+use crate::certificates;
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
 use crate::nodes;
@@ -33,6 +34,10 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         ("status" | "resize", Verb::Get) => read::get(call),
         ("status", Verb::Update | Verb::Patch) => write::change(call, Part::Status).await,
         ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(call, Part::Resize).await,
+        ("approval", Verb::Get) => read::get(call),
+        ("approval", Verb::Update | Verb::Patch) if certificates::is_request(&call.row) => {
+            write::change(call, Part::Approval).await
+        }
         ("finalize", Verb::Update) => write::change(call, Part::Finalize).await,
         ("token", Verb::Create) => accounts::request::create(call).await,
         ("binding", Verb::Create) if is_pod => bind(call).await,
@@ -40,6 +45,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         ("ephemeralcontainers", Verb::Update | Verb::Patch) if is_pod => {
             write::change(call, Part::EphemeralContainers).await
         }
+        ("exec", Verb::Get | Verb::Create) if is_pod => nodes::exec::answer(call).await,
         ("log", Verb::Get) if is_pod => nodes::log::answer(call).await,
         ("proxy", _) if is_node => nodes::proxy::answer(call).await,
         ("eviction", Verb::Create) if is_pod => eviction::evict(call).await,

@@ -10,6 +10,7 @@
 mod apps;
 mod autoscaling;
 mod batch;
+mod certificate;
 mod claim;
 mod conditions;
 mod config;
@@ -156,6 +157,10 @@ const ROWS: &[Row] = &[
         .checked(claim::create, claim::update)
         .status(claim::status),
     Row::new("", "Event").named(Name::Segment).no_metadata().checked(event::create, event::update),
+    Row::new("certificates.k8s.io", "CertificateSigningRequest")
+        .named(Name::Segment)
+        .checked(certificate::create, certificate::update)
+        .status(certificate::update_status),
     Row::new("storage.k8s.io", "StorageClass").metadata_again(),
     Row::new("networking.k8s.io", "Ingress").metadata_again(),
     Row::new("events.k8s.io", "Event").checked(event::create_new, event::update_new),
@@ -317,6 +322,16 @@ pub fn ephemeral_containers(old: &Value, new: &Value) -> Vec<FieldError> {
     metadata::check_update(&kind, old, new, &mut errors);
     metadata::check(&kind, Name::Subdomain, new, &mut errors);
     pod::ephemeral_containers(old, new, &mut errors);
+    errors
+}
+
+/// Checks what is said for or against a request for a certificate. All else is as it was stored.
+pub(crate) fn approval(old: &Value, new: &Value, rules: &Rules) -> Vec<FieldError> {
+    let kind = Kind { group: "certificates.k8s.io", kind: "CertificateSigningRequest", namespaced: false };
+    let mut errors = Errors::new();
+    every_update(&kind, old, new, &mut errors);
+    metadata::check_update(&kind, old, new, &mut errors);
+    certificate::approval(old, new, rules, &mut errors);
     errors
 }
 

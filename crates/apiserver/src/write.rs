@@ -21,6 +21,7 @@ use crate::admission::{Attributes, Operation, system_classes};
 use crate::allocation::Taken;
 use crate::authz::{Ask, Selectors};
 use crate::body::Body;
+use crate::certificates;
 use crate::custom::presented_value;
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, of_another_kind};
@@ -134,6 +135,9 @@ async fn try_make(
     let (server, chain) = (&call.server, call.server.admission());
     begin(server, &call.row, &mut new);
     call.warn(strategy::prepare_create(&call.row, &mut new, server)?);
+    if certificates::is_request(&call.row) {
+        certificates::set_author(&mut new, &call.user);
+    }
     let taken = strategy::allocate(&call.row, None, &mut new, server)?;
     let (judged, shown) = call.judged(&new);
     strategy::validate_create(judged, &shown, server)?;

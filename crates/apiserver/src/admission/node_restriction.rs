@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{Attributes, Operation, Plugin};
 use crate::authn::User;
 use crate::authz::node_of;
+use crate::certificates;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{decode, meta};
@@ -304,23 +305,10 @@ fn signing_request(node: &str, wanted: &Wanted<'_>) -> Result<(), ApiError> {
     if !matches!(signer, "kubernetes.io/kubelet-serving" | "kubernetes.io/kube-apiserver-client-kubelet") {
         return Ok(());
     }
-    let request = new["spec"]["request"].as_str().unwrap_or_default();
-    let Some(name) = common_name(request) else { return Err(wanted.refuse("unable to parse csr")) };
+    let Ok(asked) = certificates::read(new) else { return Err(wanted.refuse("unable to parse csr")) };
     let own = format!("{NODE_USER}{node}");
-    if name == own {
+    if asked.common_name == own {
         return Ok(());
     }
     Err(wanted.refuse(&format!("can only create a node CSR with CN={own}")))
-}
-
-/// Whom a request for a certificate, as the API carries it, is for.
-fn common_name(request: &str) -> Option<String> {
-    use base64::Engine as _;
-    use x509_parser::prelude::FromDer as _;
-    let pem = base64::prelude::BASE64_STANDARD.decode(request).ok()?;
-    let (_, pem) = x509_parser::pem::parse_x509_pem(&pem).ok()?;
-    let (_, request) =
-        x509_parser::certification_request::X509CertificationRequest::from_der(&pem.contents).ok()?;
-    let name = request.certification_request_info.subject.iter_common_name().last()?;
-    name.as_str().ok().map(str::to_owned)
 }

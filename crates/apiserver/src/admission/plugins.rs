@@ -1,7 +1,7 @@
 //! Which plugins are on: names as on the command line of kube-apiserver.
 
 /// The plugins that there are, and whether each is on unless somebody says otherwise.
-const KNOWN: [(&str, bool); 16] = [
+const KNOWN: [(&str, bool); 19] = [
     ("NamespaceLifecycle", true),
     ("LimitRanger", true),
     ("ServiceAccount", true),
@@ -13,6 +13,9 @@ const KNOWN: [(&str, bool); 16] = [
     ("StorageObjectInUseProtection", true),
     ("PersistentVolumeClaimResize", true),
     ("RuntimeClass", true),
+    ("CertificateApproval", true),
+    ("CertificateSigning", true),
+    ("CertificateSubjectRestriction", true),
     ("DefaultIngressClass", true),
     ("PodResizeValidator", true),
     ("MutatingAdmissionWebhook", true),

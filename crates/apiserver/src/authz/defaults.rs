@@ -19,16 +19,21 @@ use crate::object::{decode, encode, metadata};
 use crate::server::ApiServer;
 use crate::{strategy, write};
 
-const ROLE_TABLES: [(&str, &str); 4] = [
+const ROLE_TABLES: [(&str, &str); 6] = [
     ("clusterroles", include_str!("defaults/cluster_roles.json")),
     ("clusterroles", include_str!("defaults/controller_roles.json")),
     // What metrics-server brings with it where this group is somebody else's.
     ("clusterroles", include_str!("defaults/metrics_roles.json")),
     ("roles", include_str!("defaults/roles.json")),
+    // What kubeadm brings with it elsewhere: machines join with a token, and get certificates.
+    ("clusterroles", include_str!("defaults/join_roles.json")),
+    ("roles", include_str!("defaults/join_local_roles.json")),
 ];
-const BINDING_TABLES: [(&str, &str); 2] = [
+const BINDING_TABLES: [(&str, &str); 4] = [
     ("clusterrolebindings", include_str!("defaults/cluster_role_bindings.json")),
     ("rolebindings", include_str!("defaults/role_bindings.json")),
+    ("clusterrolebindings", include_str!("defaults/join_bindings.json")),
+    ("rolebindings", include_str!("defaults/join_local_bindings.json")),
 ];
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";

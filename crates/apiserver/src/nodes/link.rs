@@ -90,7 +90,8 @@ impl NodeLink {
         let (mut sender, connection) =
             http1::handshake(stream).await.map_err(|error| failed(io::Error::other(error)))?;
         tokio::spawn(async move {
-            if let Err(error) = connection.await {
+            // Until the last byte, also of what is no longer HTTP.
+            if let Err(error) = connection.with_upgrades().await {
                 tracing::debug!(%error, "a connection to a node ended badly");
             }
         });

@@ -164,7 +164,7 @@ fn containers(pod: &Value) -> impl Iterator<Item = &str> {
 }
 
 /// The container whose log is wanted: the one that is named, or the only one.
-fn container<'a>(pod: &'a Value, asked: &'a str) -> Result<&'a str, ApiError> {
+pub(super) fn container<'a>(pod: &'a Value, asked: &'a str) -> Result<&'a str, ApiError> {
     let name = meta(pod, "name");
     if !asked.is_empty() {
         return containers(pod)
@@ -186,7 +186,7 @@ fn container<'a>(pod: &'a Value, asked: &'a str) -> Result<&'a str, ApiError> {
 }
 
 /// What a node's refusal becomes here, in the words that clients know.
-async fn refusal(response: Response<Incoming>, resource: &str, name: &str) -> ApiError {
+pub(super) async fn refusal(response: Response<Incoming>, resource: &str, name: &str) -> ApiError {
     let code = response.status();
     let body = Limited::new(response.into_body(), LONGEST_REFUSAL).collect().await;
     let text = body.map_or_else(

@@ -2,10 +2,11 @@
 
 use std::{collections::BTreeSet, net::IpAddr, path::Path, sync::Arc};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
+use plumb_certificates::{Request, Usage};
 use rcgen::{
     BasicConstraints, CertificateParams, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyIdMethod, KeyPair,
-    KeyUsagePurpose, PublicKeyData as _, SanType, SerialNumber,
+    KeyUsagePurpose, PublicKeyData, SanType, SerialNumber, SubjectPublicKeyInfo,
 };
 use rustls::pki_types::{CertificateDer, pem::PemObject as _};
 
@@ -167,26 +168,60 @@ impl Authority {
         self.issue(params, &name::encode(user, groups), "a client certificate")
     }
 
+    /// A certificate for the key of a request, under the name that it gives and for what else it names.
+    pub(super) fn sign(
+        &self,
+        request: &Request,
+        usages: &[Usage],
+        lifetime: SignedDuration,
+        now: Timestamp,
+    ) -> Result<String, PkiError> {
+        let what = "a requested certificate";
+        let mut params = params(Validity::lasting(now, lifetime).within(self.facts.validity));
+        for usage in usages {
+            match usage {
+                Usage::DigitalSignature => params.key_usages.push(KeyUsagePurpose::DigitalSignature),
+                Usage::KeyEncipherment => params.key_usages.push(KeyUsagePurpose::KeyEncipherment),
+                Usage::ClientAuth => params.extended_key_usages.push(ExtendedKeyUsagePurpose::ClientAuth),
+                Usage::ServerAuth => params.extended_key_usages.push(ExtendedKeyUsagePurpose::ServerAuth),
+            }
+        }
+        let addresses = request.addresses.iter().map(ToString::to_string);
+        let names = request.hosts.iter().cloned().chain(addresses);
+        params.subject_alt_names = names.map(|name| alternative(&name)).collect::<Result<_, _>>()?;
+        let key = SubjectPublicKeyInfo::from_der(&request.public_key).map_err(PkiError::make(what))?;
+        Ok(certificate_pem(&self.certify(params, &key, &request.subject, what)?))
+    }
+
     fn issue(
         &self,
         mut params: CertificateParams,
         subject: &[u8],
         what: &'static str,
     ) -> Result<KeyedCertificate, PkiError> {
-        params.is_ca = IsCa::ExplicitNoCa;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+        let key = KeyPair::generate().map_err(PkiError::make(what))?;
+        let certificate = self.certify(params, &key, subject, what)?;
+        KeyedCertificate::new(certificate, &key).ok_or_else(|| damaged(what))
+    }
+
+    /// A certificate for a key.
+    fn certify(
+        &self,
+        mut params: CertificateParams,
+        key: &impl PublicKeyData,
+        subject: &[u8],
+        what: &'static str,
+    ) -> Result<CertificateDer<'static>, PkiError> {
+        params.is_ca = IsCa::ExplicitNoCa;
         // Strict clients (Python's ssl since 3.13) refuse a certificate without it.
         params.use_authority_key_identifier_extension = true;
-
-        let key = KeyPair::generate().map_err(PkiError::make(what))?;
         let mut issuer = CertificateParams::default();
         issuer.key_identifier_method = self.identifier();
         issuer.key_usages = vec![KeyUsagePurpose::KeyCertSign];
-        let made = params
-            .signed_by(&key, &Issuer::from_params(&issuer, &*self.key))
-            .map_err(PkiError::make(what))?;
-        let certificate = renamed(&made, &self.facts.subject, subject, &self.key, what)?;
-        KeyedCertificate::new(certificate, &key).ok_or_else(|| damaged(what))
+        let made =
+            params.signed_by(key, &Issuer::from_params(&issuer, &*self.key)).map_err(PkiError::make(what))?;
+        renamed(&made, &self.facts.subject, subject, &self.key, what)
     }
 
     pub(super) fn der(&self) -> &CertificateDer<'static> {

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use x509_parser::{
     certificate::X509Certificate,
     extensions::{GeneralName, ParsedExtension},
@@ -22,10 +22,15 @@ impl Validity {
 
     /// From now on, for `days`.
     pub(super) fn from_now(now: Timestamp, days: i64) -> Self {
+        Self::lasting(now, SignedDuration::from_hours(days * 24))
+    }
+
+    /// From now on, for as long as this.
+    pub(super) fn lasting(now: Timestamp, length: SignedDuration) -> Self {
         let at = |second: i64| Timestamp::from_second(second).unwrap_or(Timestamp::MAX);
         Self {
             not_before: at(now.as_second().saturating_sub(Self::SKEW)),
-            not_after: at(now.as_second().saturating_add(days * 24 * 60 * 60)),
+            not_after: at(now.as_second().saturating_add(length.as_secs())),
         }
     }
 

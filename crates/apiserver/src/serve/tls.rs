@@ -5,8 +5,8 @@ use std::{sync::Arc, time::Duration};
 use rustls::{
     RootCertStore, ServerConfig,
     crypto::{CryptoProvider, ring},
-    pki_types::UnixTime,
-    server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier},
+    pki_types::{CertificateDer, UnixTime},
+    server::{NoServerSessionStorage, ResolvesServerCert, VerifierBuilderError, WebPkiClientVerifier},
     time_provider::TimeProvider,
 };
 
@@ -36,20 +36,30 @@ pub fn install_crypto() {
 /// TLS 1.2 and 1.3 with the authority's serving certificate, whichever it is at the time. A client may show a
 /// certificate; if it does, it must be one that the authority issued for clients and that has not expired.
 pub fn tls(pki: &Pki) -> Result<Arc<ServerConfig>, TlsError> {
-    let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
-    let mut roots = RootCertStore::empty();
     // The authority is renewed under the same name and key, which is all that a trust anchor consists of: this one
     // stays good.
-    roots.add(pki.authority_der()).map_err(TlsError::Authority)?;
+    tls_of(pki.authority_der(), pki.serving(), pki.clock())
+}
+
+/// The same for a server whose certificate somebody else keeps, and that trusts clients of an authority that is
+/// elsewhere: an agent on a machine of its own.
+pub fn tls_of(
+    authority: CertificateDer<'static>,
+    certificate: Arc<dyn ResolvesServerCert>,
+    clock: Arc<dyn Clock>,
+) -> Result<Arc<ServerConfig>, TlsError> {
+    let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
+    let mut roots = RootCertStore::empty();
+    roots.add(authority).map_err(TlsError::Authority)?;
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .allow_unauthenticated()
         .build()?;
 
-    let mut config = ServerConfig::builder_with_details(provider, Arc::new(Wall::new(pki.clock())))
+    let mut config = ServerConfig::builder_with_details(provider, Arc::new(Wall::new(clock)))
         .with_safe_default_protocol_versions()
         .map_err(TlsError::Versions)?
         .with_client_cert_verifier(verifier)
-        .with_cert_resolver(pki.serving());
+        .with_cert_resolver(certificate);
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
     // A resumed session carries the client certificate of the first one along without a look at its dates. Clients
     // hold on to connections, not to sessions: full handshakes cost little, and tickets nobody uses cost too.

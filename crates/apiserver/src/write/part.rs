@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::certificates;
 use crate::error::ApiError;
 use crate::pods;
 use crate::server::Call;
@@ -22,13 +23,15 @@ pub(crate) enum Part {
     EphemeralContainers,
     /// What holds a namespace.
     Finalize,
+    /// What is said for or against a request for a certificate.
+    Approval,
 }
 
 impl Part {
     /// Fills in what the new version leaves out.
     pub(crate) fn complete(self, call: &Call, old: &Value, new: &mut Value) -> Result<(), ApiError> {
         match self {
-            Self::Main | Self::Resize | Self::EphemeralContainers => {
+            Self::Main | Self::Resize | Self::EphemeralContainers | Self::Approval => {
                 strategy::complete(&call.row, old, new, &call.server)
             }
             Self::Status => strategy::complete(&call.row, old, new, &call.server),
@@ -70,7 +73,7 @@ impl Part {
                 if (call.row.group(), call.row.kind()) == ("", "Pod") {
                     pods::prepare_status(old, new, call.server.rules())?;
                 }
-                strategy::prepare_status(&call.row, old, new);
+                strategy::prepare_status(&call.row, old, new, &call.server);
             }
             Self::Resize => pods::prepare_resize(call, old, new)?,
             Self::EphemeralContainers => {
@@ -87,6 +90,18 @@ impl Part {
                     Some(given) => new["spec"]["ephemeralContainers"] = given,
                     None => {
                         new["spec"].as_object_mut().map(|spec| spec.remove("ephemeralContainers"));
+                    }
+                }
+            }
+            Self::Approval => {
+                certificates::prepare_conditions(old, new, true, call.server.now());
+                let said = new.pointer("/status/conditions").cloned();
+                restore(old, new, "spec");
+                restore(old, new, "status");
+                match said {
+                    Some(said) => new["status"]["conditions"] = said,
+                    None => {
+                        new["status"].as_object_mut().map(|status| status.remove("conditions"));
                     }
                 }
             }
@@ -120,7 +135,7 @@ impl Part {
         match self {
             Self::Main => warnings::on_update(&call.row, old, new),
             Self::Status => warnings::on_status(&call.row, new),
-            Self::Resize | Self::EphemeralContainers | Self::Finalize => Vec::new(),
+            Self::Resize | Self::EphemeralContainers | Self::Finalize | Self::Approval => Vec::new(),
         }
     }
 
@@ -137,6 +152,10 @@ impl Part {
                 strategy::judge(&call.row, new, &errors)
             }
             Self::Status => pods::validate_status(call, old, new),
+            Self::Approval => {
+                let errors = validation::approval(old, new, call.server.rules());
+                strategy::judge(&call.row, new, &errors)
+            }
             Self::Finalize => Ok(()),
         }
     }

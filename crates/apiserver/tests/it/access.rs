@@ -1,6 +1,7 @@
 //! Who may do what, from outside.
 
 mod bindings;
+mod certificates;
 mod defaults;
 mod escalation;
 mod nodes;
@@ -102,11 +103,13 @@ impl Cluster {
             Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings).unwrap();
         let now = Arc::<TestClock>::clone(&place.clock);
         let config = Config {
-            store,
+            store: store.clone(),
             rules: Rules::kep(),
             clock: Arc::new(move || now.now()),
             limits: Limits::default(),
-            authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
+            authenticator: Authenticator::new(tokens, clock)
+                .with_accounts(accounts)
+                .with_bootstrap_tokens(store.clone()),
             nodes: None,
             plugins: plumb_apiserver::admission::Plugins::new("", "ServiceAccount").unwrap(),
             usage: None,

@@ -1,0 +1,104 @@
+//! Who may decide over requests for certificates, who may sign them, and what nobody may ask for.
+
+use serde_json::Value;
+
+use super::{Attributes, Operation, Plugin};
+use crate::authz::{Ask, MASTERS, Objects};
+use crate::certificates::read;
+use crate::error::ApiError;
+
+const GROUP: &str = "certificates.k8s.io";
+const REQUESTS: &str = "certificatesigningrequests";
+
+/// Has only those decide over a request who may for its signer.
+pub(super) struct CertificateApproval;
+
+impl Plugin for CertificateApproval {
+    fn name(&self) -> &'static str {
+        "CertificateApproval"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.operation == Operation::Update
+            && attributes.subresource == Some("approval")
+            && attributes.is_below(GROUP, REQUESTS)
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, _: &Value) -> Result<(), ApiError> {
+        // What is stored counts, and not what the write says that the signer is.
+        may(attributes, "approve", signer(attributes.old))
+    }
+}
+
+/// Has only those sign a request who may for its signer.
+pub(super) struct CertificateSigning;
+
+impl Plugin for CertificateSigning {
+    fn name(&self) -> &'static str {
+        "CertificateSigning"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.operation == Operation::Update
+            && attributes.subresource == Some("status")
+            && attributes.is_below(GROUP, REQUESTS)
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
+        let told = |object: &Value| {
+            let status = &object["status"];
+            (status.get("certificate").cloned(), status.get("conditions").cloned())
+        };
+        if told(attributes.old) == told(new) {
+            return Ok(());
+        }
+        may(attributes, "sign", signer(attributes.old))
+    }
+}
+
+/// Has nobody ask for a certificate of the group that may do everything.
+pub(super) struct CertificateSubjectRestriction;
+
+impl Plugin for CertificateSubjectRestriction {
+    fn name(&self) -> &'static str {
+        "CertificateSubjectRestriction"
+    }
+
+    fn handles(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.operation == Operation::Create && attributes.is(GROUP, REQUESTS)
+    }
+
+    fn validate(&self, attributes: &Attributes<'_>, new: &Value) -> Result<(), ApiError> {
+        const SIGNER: &str = "kubernetes.io/kube-apiserver-client";
+        if signer(new) != SIGNER {
+            return Ok(());
+        }
+        let asked =
+            read(new).map_err(|error| attributes.forbidden(&format!("failed to parse CSR: {error}")))?;
+        if asked.organizations.iter().any(|group| group == MASTERS) {
+            let why = format!("use of {SIGNER} signer with {MASTERS} group is not allowed");
+            return Err(attributes.forbidden(&why));
+        }
+        Ok(())
+    }
+}
+
+fn signer(object: &Value) -> &str {
+    object["spec"]["signerName"].as_str().unwrap_or_default()
+}
+
+/// Refuses whoever may not do this for a signer: for that one, or for all of its domain.
+fn may(attributes: &Attributes<'_>, verb: &str, signer: &str) -> Result<(), ApiError> {
+    let domain = signer.split('/').next().unwrap_or_default();
+    let whole = format!("{domain}/*");
+    let allowed = [signer, &whole].into_iter().any(|name| {
+        let objects = Objects { group: GROUP, resource: "signers", name, ..Objects::default() };
+        let ask = Ask::about_objects(attributes.user, verb, objects);
+        attributes.server.authorizer().decide(&ask).is_allowed()
+    });
+    if allowed {
+        return Ok(());
+    }
+    let why = format!("user not permitted to {verb} requests with signerName {signer:?}");
+    Err(attributes.forbidden(&why))
+}

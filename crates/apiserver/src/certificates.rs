@@ -1,0 +1,85 @@
+//! Requests for certificates: who asked is written down by the server, what was asked never changes, and who approves
+//! and who signs are two different rights.
+
+use jiff::Timestamp;
+use plumb_certificates::{Request, Unreadable};
+use serde_json::{Value, json};
+
+use crate::authn::User;
+use crate::kinds::Row;
+use crate::object::moment;
+
+/// The conditions by which a request is decided.
+pub(crate) const DECISIONS: [&str; 2] = ["Approved", "Denied"];
+
+/// Whether a kind is that of requests for certificates.
+pub(crate) fn is_request(row: &Row) -> bool {
+    (row.group(), row.kind()) == ("certificates.k8s.io", "CertificateSigningRequest")
+}
+
+/// What a request asks for.
+pub(crate) fn read(object: &Value) -> Result<Request, Unreadable> {
+    use base64::Engine as _;
+    let text = object["spec"]["request"].as_str().unwrap_or_default();
+    let pem = base64::prelude::BASE64_STANDARD.decode(text).map_err(|_| Unreadable::Block)?;
+    Request::parse(&pem)
+}
+
+/// Writes down who asks: whoever approves goes by that.
+pub(crate) fn set_author(object: &mut Value, user: &User) {
+    let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
+    for field in ["username", "uid", "groups", "extra"] {
+        spec.remove(field);
+    }
+    spec.insert("username".to_owned(), json!(user.name()));
+    if !user.uid().is_empty() {
+        spec.insert("uid".to_owned(), json!(user.uid()));
+    }
+    if !user.groups().is_empty() {
+        spec.insert("groups".to_owned(), json!(user.groups()));
+    }
+    if !user.extra().is_empty() {
+        spec.insert("extra".to_owned(), json!(user.extra()));
+    }
+}
+
+/// Makes the conditions of a new status what they have to be: those that decide stay as they are, unless the write is
+/// one that decides, and every one says when it changed.
+pub(crate) fn prepare_conditions(old: &Value, new: &mut Value, decides: bool, now: Timestamp) {
+    let before = conditions(old).to_vec();
+    let Some(after) = new.pointer_mut("/status/conditions").and_then(Value::as_array_mut) else { return };
+    if !decides {
+        for decision in DECISIONS {
+            let of_type = |condition: &&Value| condition["type"] == decision;
+            let kept: Vec<&Value> = before.iter().filter(of_type).collect();
+            let mut given: Vec<&mut Value> =
+                after.iter_mut().filter(|condition| condition["type"] == decision).collect();
+            // Where one came or went, the rules refuse the write.
+            if kept.len() == given.len() {
+                for (given, kept) in given.iter_mut().zip(kept) {
+                    **given = kept.clone();
+                }
+            }
+        }
+    }
+    let now = moment(now);
+    for condition in after {
+        if condition["lastUpdateTime"].as_str().is_none_or(str::is_empty) {
+            condition["lastUpdateTime"] = json!(now);
+        }
+        if condition["lastTransitionTime"].as_str().is_none_or(str::is_empty) {
+            let same = before.iter().find(|other| {
+                other["type"] == condition["type"]
+                    && other["status"] == condition["status"]
+                    && other["lastTransitionTime"].is_string()
+            });
+            condition["lastTransitionTime"] =
+                same.map_or_else(|| json!(now), |other| other["lastTransitionTime"].clone());
+        }
+    }
+}
+
+/// The conditions of a request.
+pub(crate) fn conditions(object: &Value) -> &[Value] {
+    object.pointer("/status/conditions").and_then(Value::as_array).map_or(&[], Vec::as_slice)
+}

@@ -1,0 +1,168 @@
+//! `pods/exec`: a command in a container, on the node that runs it.
+//!
+//! What the client and the node say to each other is theirs: once both have agreed to speak it, bytes go to and fro until
+//! one of them has had enough, or this server stops.
+
+use http::header::{CONNECTION, HOST, UPGRADE};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::Full;
+use hyper::upgrade::OnUpgrade;
+use hyper_util::rt::TokioIo;
+use serde_json::{Value, json};
+
+use super::endpoint::Endpoint;
+use super::log::{container, refusal};
+use crate::authz::{Ask, Selectors};
+use crate::body::Body;
+use crate::error::ApiError;
+use crate::object::{decode, meta};
+use crate::serve::Shutdown;
+use crate::server::Call;
+use crate::target::Verb;
+
+/// What of a handshake is between the client and the node.
+const OF_THE_HANDSHAKE: [HeaderName; 5] = [
+    http::header::SEC_WEBSOCKET_ACCEPT,
+    http::header::SEC_WEBSOCKET_EXTENSIONS,
+    http::header::SEC_WEBSOCKET_KEY,
+    http::header::SEC_WEBSOCKET_PROTOCOL,
+    http::header::SEC_WEBSOCKET_VERSION,
+];
+
+/// Answers with a connection to the node, on which a command talks.
+pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
+    // WebSockets begin with a GET, but whoever runs a command needs the right to make something happen.
+    let selectors = Selectors::default();
+    let about = selectors.about(Verb::Create, &call.target);
+    call.server.authorizer().authorize(&Ask { user: &call.user, verb: Verb::Create.name(), about })?;
+    let options = call.server.admission().connect(call, options(call)).await?;
+    let key = call.row.key(call.namespace(), call.name())?;
+    let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
+    let pod = decode(&stored.value)?;
+    let container = container(&pod, options["container"].as_str().unwrap_or_default())?;
+    let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
+    if node.is_empty() {
+        return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", call.name())));
+    }
+    let endpoint = Endpoint::find(&call.server, node)?;
+    let path = format!(
+        "/exec/{}/{}/{container}?{}",
+        meta(&pod, "namespace"),
+        meta(&pod, "name"),
+        to_query(&options)
+    );
+    let mut request = Request::builder()
+        .method(Method::GET)
+        .uri(&path)
+        .header(HOST, endpoint.to_string())
+        .body(Full::default())
+        .map_err(|error| ApiError::internal(error.to_string()))?;
+    let (asked, headers) = (&call.head.headers, request.headers_mut());
+    if let Some(upgrade) = asked.get(UPGRADE) {
+        headers.insert(UPGRADE, upgrade.clone());
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+    }
+    for name in OF_THE_HANDSHAKE {
+        for value in asked.get_all(&name) {
+            headers.append(name.clone(), value.clone());
+        }
+    }
+    let mut answered = call.server.nodes()?.send(&endpoint, true, request).await?;
+    if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
+        return Err(refusal(answered, "pods", call.name()).await);
+    }
+    let client = call.head.extensions.get::<OnUpgrade>().cloned();
+    let client = client.ok_or_else(|| {
+        ApiError::bad_request("Upgrade request required on a connection that can be upgraded")
+    })?;
+    let mut response = Response::new(Body::from(""));
+    *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
+    for name in [CONNECTION, UPGRADE].into_iter().chain(OF_THE_HANDSHAKE) {
+        for value in answered.headers().get_all(&name) {
+            response.headers_mut().append(name.clone(), value.clone());
+        }
+    }
+    let shutdown = call.head.extensions.get::<Shutdown>().cloned();
+    let node = hyper::upgrade::on(&mut answered);
+    tokio::spawn(async move {
+        if let Err(error) = join(client, node, shutdown).await {
+            tracing::debug!(%error, "a connection to a command ended badly");
+        }
+    });
+    Ok(response)
+}
+
+/// Carries what each side says to the other.
+async fn join(client: OnUpgrade, node: OnUpgrade, shutdown: Option<Shutdown>) -> Result<(), BoxError> {
+    let (client, node) = tokio::try_join!(client, node)?;
+    let (mut client, mut node) = (TokioIo::new(client), TokioIo::new(node));
+    let stopped = async {
+        match shutdown {
+            Some(mut shutdown) => shutdown.requested().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        carried = tokio::io::copy_bidirectional(&mut client, &mut node) => carried.map(drop).map_err(Into::into),
+        () = stopped => Ok(()),
+    }
+}
+
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// What the client wants, as an object that webhooks judge.
+fn options(call: &Call) -> Value {
+    let on = |name: &str| call.query.get(name).is_some_and(|value| matches!(value, "1" | "true"));
+    let mut options = json!({ "command": call.query.all("command").collect::<Vec<_>>() });
+    for name in ["stdin", "stdout", "stderr", "tty"] {
+        if on(name) {
+            options[name] = json!(true);
+        }
+    }
+    if let Some(container) = call.query.get("container") {
+        options["container"] = json!(container);
+    }
+    options
+}
+
+/// What the agent is asked, in the order of the alphabet.
+fn to_query(options: &Value) -> String {
+    let commands = options["command"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    let mut all: Vec<String> = commands.map(|word| format!("command={}", escape(word))).collect();
+    for (name, of_agent) in [("stderr", "error"), ("stdin", "input"), ("stdout", "output"), ("tty", "tty")] {
+        if options[name] == true {
+            all.push(format!("{of_agent}=1"));
+        }
+    }
+    all.join("&")
+}
+
+/// A text as it may stand in an address.
+fn escape(text: &str) -> String {
+    use std::fmt::Write as _;
+    let mut escaped = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            escaped.push(char::from(byte));
+        } else {
+            // Writing to a text cannot fail.
+            let _ = write!(escaped, "%{byte:02X}");
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_word_of_a_command_arrives_as_it_was_typed() {
+        let options =
+            json!({ "command": ["sh", "-c", "echo a&b=c ü%"], "stdin": true, "stdout": true, "tty": true });
+        assert_eq!(
+            to_query(&options),
+            "command=sh&command=-c&command=echo%20a%26b%3Dc%20%C3%BC%25&input=1&output=1&tty=1"
+        );
+    }
+}
