@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A controller is a pure decision over what is there ([`accounts`], [`root_ca`], [`aggregation`], [`quota`],
-//! [`taints`]) and a thin loop ([`plumb_follow`]) that follows the API and does what was decided. It reaches the
+//! [`taints`], [`certificates`], [`tokens`]) and a thin loop ([`plumb_follow`]) that follows the API and does what was decided. It reaches the
 //! cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers see by the eyes of
 //! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a
 //! lost watch costs another look.
@@ -27,6 +27,7 @@ pub mod job;
 pub mod namespaces;
 pub mod nodes;
 pub mod pod_gc;
+pub mod certificates;
 pub mod quota;
 pub mod replicas;
 pub mod revision;
@@ -34,6 +35,7 @@ pub mod root_ca;
 pub mod statefulset;
 pub mod taints;
 pub mod workload;
+pub mod tokens;
 
 use kube::Client;
 

@@ -1,0 +1,315 @@
+//! Requests for certificates: which are approved without being asked about, what is signed, and what is swept away.
+//!
+//! ```text
+//!   request of a machine with a token, or of a node for itself ─▶ may it? (SubjectAccessReview) ─▶ approve ─┐
+//!   request of a node to be a server ─▶ are the names its own? (the Node's addresses) ────────────▶ approve ─┤
+//!   request that somebody approved ◀────────────────────────────────────────────────────────────────────────┘
+//!        └─▶ does it keep the rules of its signer? ─▶ sign, or say that it failed
+//! ```
+//!
+//! The first and the last are what kube-controller-manager does. That requests for serving certificates are approved is
+//! ours: elsewhere an administrator, or a controller from somewhere else, has to.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::ByteString;
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
+use k8s_openapi::api::certificates::v1::{
+    CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestStatus,
+};
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{DeleteParams, PostParams};
+use kube::{Api, Client};
+use plumb_certificates::{NODE_USER, NODES_GROUP, Request, Signer, Usage};
+use plumb_follow::{Backoff, Known, Place, follow, is_settled};
+use tokio::sync::mpsc;
+
+use crate::Clients;
+
+/// The name of this controller's user.
+pub const NAME: &str = "certificate-controller";
+/// The name of the user that approves requests for serving certificates, which upstream has nobody for.
+pub const SERVING_APPROVER: &str = "kubelet-serving-approver";
+
+/// How long a certificate is good for, unless less is asked for, and the least that it is.
+const LONGEST: SignedDuration = SignedDuration::from_hours(365 * 24);
+const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
+/// How often old requests are looked for, and how old one gets that is decided or that is not.
+const SWEEP: Duration = Duration::from_hours(1);
+const DECIDED: SignedDuration = SignedDuration::from_hours(1);
+const UNDECIDED: SignedDuration = SignedDuration::from_hours(24);
+
+/// Makes a certificate, in PEM, of a request that keeps the rules.
+pub type Sign = Arc<dyn Fn(&Request, &[Usage], SignedDuration) -> Result<String, String> + Send + Sync>;
+
+/// What the controller works with.
+#[derive(Clone)]
+pub struct Config {
+    /// Who signs.
+    pub sign: Sign,
+    /// As whom requests for serving certificates are approved.
+    pub approve_serving: Client,
+    /// What time it is.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+}
+
+/// What is to be done about a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing.
+    Leave,
+    /// Approve it if whoever asked may create one of these below requests.
+    Review(Vec<&'static str>),
+    /// Approve it if all the names in it are those of this Node.
+    Compare(String, Box<Request>),
+    /// Sign it.
+    Sign(Box<Request>, Vec<Usage>, SignedDuration),
+    /// Say that it cannot be signed, and why.
+    Fail(String),
+}
+
+/// What is to be done about a request.
+pub fn decide(object: &CertificateSigningRequest) -> Step {
+    let (spec, none) = (&object.spec, CertificateSigningRequestStatus::default());
+    let status = object.status.as_ref().unwrap_or(&none);
+    let is = |kind: &str| {
+        status
+            .conditions
+            .iter()
+            .flatten()
+            .any(|condition| condition.type_ == kind && condition.status == "True")
+    };
+    let signed = status.certificate.as_ref().is_some_and(|bytes| !bytes.0.is_empty());
+    let (Some(signer), Ok(request)) = (Signer::named(&spec.signer_name), Request::parse(&spec.request.0))
+    else {
+        return Step::Leave;
+    };
+    if signed || is("Denied") || is("Failed") {
+        return Step::Leave;
+    }
+    let usages = signer.check(&request, spec.usages.as_deref().unwrap_or_default());
+    if is("Approved") {
+        return match usages {
+            Ok(usages) => Step::Sign(Box::new(request), usages, lifetime(spec.expiration_seconds)),
+            Err(unfit) => Step::Fail(unfit.to_string()),
+        };
+    }
+    let own = spec.username.as_deref() == Some(&request.common_name);
+    match (signer, usages) {
+        (Signer::NodeClient, Ok(_)) if own => Step::Review(vec!["selfnodeclient", "nodeclient"]),
+        (Signer::NodeClient, Ok(_)) => Step::Review(vec!["nodeclient"]),
+        (Signer::NodeServing, Ok(_)) if own && is_node(object) => {
+            let node = request.common_name.trim_start_matches(NODE_USER).to_owned();
+            Step::Compare(node, Box::new(request))
+        }
+        _ => Step::Leave,
+    }
+}
+
+fn is_node(object: &CertificateSigningRequest) -> bool {
+    object.spec.groups.iter().flatten().any(|group| group == NODES_GROUP)
+}
+
+/// For how long a certificate is made.
+fn lifetime(asked: Option<i32>) -> SignedDuration {
+    asked.map_or(LONGEST, |seconds| SignedDuration::from_secs(i64::from(seconds)).clamp(SHORTEST, LONGEST))
+}
+
+/// Whether everything that a request is to be good for is what the node is reached under.
+pub fn is_own(request: &Request, node: &Node) -> bool {
+    let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
+    let known: BTreeSet<String> =
+        addresses.map(|address| address.address.clone()).chain(node.metadata.name.clone()).collect();
+    request.addresses.iter().all(|address| known.contains(&address.to_string()))
+        && request.hosts.iter().all(|host| known.contains(host))
+}
+
+/// Whether a request is so old that nobody will look at it any more.
+pub fn is_stale(object: &CertificateSigningRequest, now: Timestamp) -> bool {
+    let Some(made) = object.metadata.creation_timestamp.as_ref() else { return false };
+    let age = now.duration_since(made.0);
+    let conditions = object.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    let decided = conditions.into_iter().any(|condition| condition.status == "True");
+    age > if decided { DECIDED } else { UNDECIDED }
+}
+
+/// Approves, signs and sweeps until the future is dropped.
+pub async fn run(clients: Clients, config: Config) {
+    let (tell, mut told) = mpsc::channel(64);
+    let following = follow(Api::<CertificateSigningRequest>::all(clients.watch.clone()), None, tell);
+    let work = async {
+        let mut known = Known::default();
+        let mut retry: BTreeSet<Place> = BTreeSet::new();
+        let mut backoff = Backoff::default();
+        let mut sweep = tokio::time::interval(SWEEP);
+        loop {
+            let concerned: Vec<Place> = tokio::select! {
+                Some(news) = told.recv() => match known.take(news) {
+                    Some(one) => vec![one],
+                    None => known.iter().map(|(at, _)| at.clone()).collect(),
+                },
+                () = backoff.wait(), if !retry.is_empty() => std::mem::take(&mut retry).into_iter().collect(),
+                _ = sweep.tick() => {
+                    sweep_away(&clients, &known, (config.clock)()).await;
+                    continue;
+                }
+                else => return,
+            };
+            for at in concerned {
+                let Some(object) = known.get(&at) else { continue };
+                match act(&clients, &config, object).await {
+                    Ok(()) => {}
+                    Err(kube::Error::Api(status)) if status.is_conflict() => {
+                        // Somebody else wrote it, which will be told.
+                    }
+                    Err(error) if is_settled(&error) => {}
+                    Err(error) => {
+                        tracing::warn!(%error, request = at.1, "a request for a certificate was not dealt with, will try again");
+                        retry.insert(at);
+                    }
+                }
+            }
+            if retry.is_empty() {
+                backoff.reset();
+            }
+        }
+    };
+    tokio::join!(following, work);
+}
+
+async fn sweep_away(clients: &Clients, known: &Known<CertificateSigningRequest>, now: Timestamp) {
+    let requests: Api<CertificateSigningRequest> = Api::all(clients.write.clone());
+    for ((_, name), _) in known.iter().filter(|(_, object)| is_stale(object, now)) {
+        if let Err(error) = requests.delete(name, &DeleteParams::default()).await
+            && !is_settled(&error)
+        {
+            tracing::warn!(%error, request = name, "an old request for a certificate could not be removed");
+        }
+    }
+}
+
+/// Does what is to be done about a request.
+async fn act(
+    clients: &Clients,
+    config: &Config,
+    object: &CertificateSigningRequest,
+) -> Result<(), kube::Error> {
+    match decide(object) {
+        Step::Leave => Ok(()),
+        Step::Review(below) => {
+            for subresource in below {
+                if may(&clients.write, object, subresource).await? {
+                    let what = if subresource == "selfnodeclient" { "self kubelet" } else { "kubelet" };
+                    let message =
+                        format!("Auto approving {what} client certificate after SubjectAccessReview.");
+                    return approve(&clients.write, object, message).await;
+                }
+            }
+            tracing::info!(
+                request = object.metadata.name,
+                user = object.spec.username,
+                "may not have a node's certificate"
+            );
+            Ok(())
+        }
+        Step::Compare(node, request) => {
+            let nodes: Api<Node> = Api::all(config.approve_serving.clone());
+            match nodes.get_opt(&node).await? {
+                Some(found) if is_own(&request, &found) => {
+                    let message = "Auto approving kubelet serving certificate: the names are the node's.";
+                    approve(&config.approve_serving, object, message.to_owned()).await
+                }
+                _ => {
+                    tracing::info!(
+                        request = object.metadata.name,
+                        node,
+                        "asks for names that are not its own"
+                    );
+                    Ok(())
+                }
+            }
+        }
+        Step::Sign(request, usages, lifetime) => match (config.sign)(&request, &usages, lifetime) {
+            Ok(certificate) => {
+                let certificate = Some(ByteString(certificate.into_bytes()));
+                let mut signed = object.clone();
+                signed.status.get_or_insert_default().certificate = certificate;
+                write_status(&clients.write, &signed).await
+            }
+            Err(why) => fail(&clients.write, object, "SigningFailure", why).await,
+        },
+        Step::Fail(why) => fail(&clients.write, object, "SignerValidationFailure", why).await,
+    }
+}
+
+/// Whether whoever asked may have such a certificate.
+async fn may(client: &Client, object: &CertificateSigningRequest, below: &str) -> Result<bool, kube::Error> {
+    let review = SubjectAccessReview {
+        spec: SubjectAccessReviewSpec {
+            user: object.spec.username.clone(),
+            uid: object.spec.uid.clone(),
+            groups: object.spec.groups.clone(),
+            extra: object.spec.extra.clone(),
+            resource_attributes: Some(ResourceAttributes {
+                group: Some("certificates.k8s.io".to_owned()),
+                resource: Some("certificatesigningrequests".to_owned()),
+                subresource: Some(below.to_owned()),
+                verb: Some("create".to_owned()),
+                version: Some("*".to_owned()),
+                ..ResourceAttributes::default()
+            }),
+            ..SubjectAccessReviewSpec::default()
+        },
+        ..SubjectAccessReview::default()
+    };
+    let reviews: Api<SubjectAccessReview> = Api::all(client.clone());
+    let answer = reviews.create(&PostParams::default(), &review).await?;
+    Ok(answer.status.is_some_and(|status| status.allowed))
+}
+
+fn with_condition(
+    object: &CertificateSigningRequest,
+    kind: &str,
+    reason: &str,
+    message: String,
+) -> CertificateSigningRequest {
+    let mut said = object.clone();
+    let conditions = said.status.get_or_insert_default().conditions.get_or_insert_default();
+    conditions.push(CertificateSigningRequestCondition {
+        type_: kind.to_owned(),
+        status: "True".to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+        ..CertificateSigningRequestCondition::default()
+    });
+    said
+}
+
+async fn approve(
+    client: &Client,
+    object: &CertificateSigningRequest,
+    message: String,
+) -> Result<(), kube::Error> {
+    let approved = with_condition(object, "Approved", "AutoApproved", message);
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    requests.replace_subresource("approval", &name, &PostParams::default(), &approved).await.map(drop)
+}
+
+async fn fail(
+    client: &Client,
+    object: &CertificateSigningRequest,
+    reason: &str,
+    why: String,
+) -> Result<(), kube::Error> {
+    write_status(client, &with_condition(object, "Failed", reason, why)).await
+}
+
+async fn write_status(client: &Client, object: &CertificateSigningRequest) -> Result<(), kube::Error> {
+    let name = object.metadata.name.clone().unwrap_or_default();
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    requests.replace_status(&name, &PostParams::default(), object).await.map(drop)
+}
