@@ -10,6 +10,7 @@
 //! on from what it finds.
 
 mod agent;
+mod anybody;
 pub mod book;
 pub mod cpus;
 mod desk;
@@ -17,6 +18,7 @@ pub(crate) mod downward;
 pub mod env;
 mod events;
 mod hook;
+pub mod join;
 pub mod journal;
 pub mod last_words;
 pub mod lifecycle;

@@ -6,12 +6,14 @@
 //! |---|---|
 //! | `/healthz` | that it is there |
 //! | `/containerLogs/{namespace}/{pod}/{container}` | what a container wrote |
+//! | `/exec/{namespace}/{pod}/{container}` | a command in a container, over WebSockets |
 //! | `/pods` | the pods of the node |
 //! | `/stats/summary` | what the node and its pods use |
 //! | `/metrics/resource` | the same for Prometheus |
 //! | `/metrics` | what the agent counts |
 
 mod answer;
+mod exec;
 mod logs;
 mod query;
 mod stats;
@@ -23,6 +25,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use futures_util::future::BoxFuture;
+use http::request::Parts;
 use http::{Extensions, Method, Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
 use plumb_runtime::Runtime;
@@ -88,19 +91,25 @@ impl Server {
         Self { config: Arc::new(config), stats: Arc::new(stats) }
     }
 
-    async fn answer(self, method: Method, path: String, query: Query, may: bool) -> Response<Body> {
+    async fn answer(self, request: Parts, query: Query, may: bool) -> Response<Body> {
+        let (method, path) = (&request.method, request.uri.path());
         if path == "/healthz" {
             return text_of("text/plain; charset=utf-8", "ok".to_owned());
         }
         if !may {
             return refusal(StatusCode::FORBIDDEN, "Forbidden");
         }
-        if method != Method::GET {
-            return refusal(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
-        }
         let config = &self.config;
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
+        let executes = matches!(parts.as_slice(), ["exec", _, _, _]);
+        if method != Method::GET && !(executes && method == Method::POST) {
+            return refusal(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
+        }
         match parts.as_slice() {
+            ["exec", namespace, pod, container] => {
+                let wanted = exec::Wanted { namespace, pod, container, query: &query };
+                exec::answer(config, &wanted, &request).unwrap_or_else(|refused| refused)
+            }
             ["containerLogs", namespace, pod, container] => {
                 logs::answer(config, namespace, pod, container, &query)
                     .await
@@ -137,8 +146,8 @@ impl<B> Service<Request<B>> for Server {
     fn call(&mut self, request: Request<B>) -> Self::Future {
         let server = self.clone();
         let may = (server.config.gate)(request.extensions());
-        let (method, path) = (request.method().clone(), request.uri().path().to_owned());
         let query = Query::read(request.uri().query().unwrap_or_default());
-        Box::pin(async move { Ok(server.answer(method, path, query, may).await) })
+        let (request, _) = request.into_parts();
+        Box::pin(async move { Ok(server.answer(request, query, may).await) })
     }
 }

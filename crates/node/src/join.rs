@@ -1,0 +1,26 @@
+//! How a machine becomes a node of a cluster that runs elsewhere, and stays one.
+//!
+//! ```text
+//!   --server, --token, --ca-hash
+//!        │ cluster-info (unverified) ──▶ authority, if its key has the hash
+//!        ▼
+//!   token ── CertificateSigningRequest ──▶ client certificate  system:node:NAME, group system:nodes
+//!        ▼
+//!   the Node is registered ── CertificateSigningRequest ──▶ serving certificate for its addresses
+//!        ▼
+//!   both are kept in the data directory, and asked for anew when a third of their life is left
+//! ```
+//!
+//! The names, signers and usages are the kubelet's, so that it works with any cluster whose controllers approve and sign.
+
+mod certificate;
+mod connect;
+mod discover;
+mod renewal;
+mod request;
+
+pub use certificate::{CertificateError, NodeCertificate, Shown};
+pub use connect::{ConnectError, Connection, Identity};
+pub use discover::{CaPin, DiscoverError, discover};
+pub use renewal::{Purpose, Renewal};
+pub use request::{RequestError, ask};

@@ -1,0 +1,142 @@
+//! Whom to trust: the cluster tells everybody, and the hash that whoever invited us gave us tells whether it is true.
+
+use std::str::FromStr;
+
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use serde::Deserialize;
+use x509_parser::certificate::X509Certificate;
+use x509_parser::prelude::FromDer as _;
+
+use super::connect::{ConnectError, Connection, Identity};
+
+/// The hash of the public key of an authority, as `kubeadm` writes it: `sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CaPin([u8; 32]);
+
+/// A text that is no such hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("it must be sha256: and 64 hexadecimal digits, as `plumb token create` prints it")]
+pub struct BadPin;
+
+impl CaPin {
+    /// The hash of a certificate's public key. None if it is no certificate.
+    pub fn of(certificate: &[u8]) -> Option<Self> {
+        let (_, read) = X509Certificate::from_der(certificate).ok()?;
+        let hash = ring::digest::digest(&ring::digest::SHA256, read.public_key().raw);
+        hash.as_ref().try_into().ok().map(Self)
+    }
+
+    /// The hash of the first certificate in a PEM.
+    pub fn of_pem(pem: &str) -> Option<Self> {
+        Self::of(&CertificateDer::from_pem_slice(pem.as_bytes()).ok()?)
+    }
+}
+
+impl std::fmt::Display for CaPin {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("sha256:")?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl FromStr for CaPin {
+    type Err = BadPin;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64 && digits.is_ascii());
+        let digits = digits.ok_or(BadPin)?;
+        let mut hash = [0; 32];
+        for (byte, two) in hash.iter_mut().zip(digits.as_bytes().chunks(2)) {
+            let two = std::str::from_utf8(two).map_err(|_| BadPin)?;
+            *byte = u8::from_str_radix(two, 16).map_err(|_| BadPin)?;
+        }
+        Ok(Self(hash))
+    }
+}
+
+/// Why it is not known whom to trust.
+#[derive(Debug, thiserror::Error)]
+pub enum DiscoverError {
+    /// There is no way to the server.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The server does not answer.
+    #[error("asking {server} whom to trust")]
+    Ask {
+        /// The server.
+        server: String,
+        /// Why not.
+        source: Box<kube::Error>,
+    },
+    /// It answers something else.
+    #[error(
+        "{0} does not say whom to trust (the ConfigMap cluster-info in kube-public holds no kubeconfig with one)"
+    )]
+    Silent(String),
+    /// Its authority is another than the one that was promised.
+    #[error("{server} is not the cluster that the hash is of: its authority has the hash {found}")]
+    Stranger {
+        /// The server.
+        server: String,
+        /// The hash of what it says.
+        found: CaPin,
+    },
+}
+
+#[derive(Deserialize)]
+struct Kubeconfig {
+    clusters: Vec<Named>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    cluster: Cluster,
+}
+
+#[derive(Deserialize)]
+struct Cluster {
+    #[serde(rename = "certificate-authority-data")]
+    authority: String,
+}
+
+/// Asks a server for its authority, and believes it only if that has the hash. Answers with the authority in PEM.
+pub async fn discover(server: &str, pin: &CaPin) -> Result<String, DiscoverError> {
+    let client = Connection::new(server, "", &Identity::Nobody)?.client();
+    let maps: Api<ConfigMap> = Api::namespaced(client, "kube-public");
+    let info = maps.get("cluster-info").await;
+    let info =
+        info.map_err(|source| DiscoverError::Ask { server: server.to_owned(), source: Box::new(source) })?;
+    let silent = || DiscoverError::Silent(server.to_owned());
+    let pem = info.data.as_ref().and_then(|data| data.get("kubeconfig")).and_then(|text| authority(text));
+    let pem = pem.ok_or_else(silent)?;
+    let found = CaPin::of_pem(&pem).ok_or_else(silent)?;
+    if found != *pin {
+        return Err(DiscoverError::Stranger { server: server.to_owned(), found });
+    }
+    Ok(pem)
+}
+
+/// The authority in a kubeconfig.
+fn authority(kubeconfig: &str) -> Option<String> {
+    use base64::Engine as _;
+    let read: Kubeconfig = serde_saphyr::from_str(kubeconfig).ok()?;
+    let encoded = &read.clusters.first()?.cluster.authority;
+    String::from_utf8(base64::prelude::BASE64_STANDARD.decode(encoded).ok()?).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_hash_is_read_as_it_is_written() {
+        let text = format!("sha256:{}", "0f".repeat(32));
+        assert_eq!(text.parse::<CaPin>().unwrap().to_string(), text);
+        for wrong in ["", "sha256:", "0f", "sha1:00", &format!("sha256:{}", "0g".repeat(32))] {
+            assert_eq!(wrong.parse::<CaPin>(), Err(BadPin), "{wrong}");
+        }
+    }
+}

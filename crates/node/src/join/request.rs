@@ -1,0 +1,125 @@
+//! Asking a cluster for a certificate.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
+use plumb_follow::{Told, follow};
+use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
+use tokio::sync::mpsc;
+
+use super::certificate::{CertificateError, NodeCertificate};
+use super::renewal::Purpose;
+
+/// How long is waited for somebody to approve and to sign.
+const PATIENCE: Duration = Duration::from_mins(2);
+
+/// Why there is no certificate.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// The key or the request cannot be made.
+    #[error("cannot make a request for a certificate")]
+    Make(#[from] rcgen::Error),
+    /// The cluster did not take the request.
+    #[error("asking for a certificate")]
+    Ask(#[source] Box<kube::Error>),
+    /// It was refused.
+    #[error("the certificate request {name} was refused: {why}")]
+    Refused {
+        /// The request.
+        name: String,
+        /// Why.
+        why: String,
+    },
+    /// Nobody looked at it.
+    #[error(
+        "nobody has approved and signed the certificate request {0}; an administrator may: \
+         kubectl certificate approve {0}"
+    )]
+    Ignored(String),
+    /// What was signed cannot be used.
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
+}
+
+/// Asks for a certificate with a new key, and waits until it is there.
+pub async fn ask(client: &Client, node: &str, purpose: &Purpose) -> Result<NodeCertificate, RequestError> {
+    let key = KeyPair::generate()?;
+    let request = CertificateSigningRequest {
+        metadata: ObjectMeta { generate_name: Some(purpose.prefix().to_owned()), ..ObjectMeta::default() },
+        spec: CertificateSigningRequestSpec {
+            request: ByteString(pem(&key, node, purpose)?.into_bytes()),
+            signer_name: purpose.signer().to_owned(),
+            usages: Some(vec!["digital signature".to_owned(), purpose.usage().to_owned()]),
+            ..CertificateSigningRequestSpec::default()
+        },
+        status: None,
+    };
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let made = requests.create(&PostParams::default(), &request).await;
+    let made = made.map_err(|error| RequestError::Ask(Box::new(error)))?;
+    let name = made.metadata.name.unwrap_or_default();
+    let signed = tokio::time::timeout(PATIENCE, signed(requests, &name)).await;
+    let certificate = signed.map_err(|_| RequestError::Ignored(name.clone()))??;
+    let both = certificate + &key.serialize_pem();
+    Ok(NodeCertificate::parse(&both, &format!("the certificate request {name}"))?)
+}
+
+/// The request itself, in PEM.
+fn pem(key: &KeyPair, node: &str, purpose: &Purpose) -> Result<String, rcgen::Error> {
+    let mut params = CertificateParams::default();
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::OrganizationName, "system:nodes");
+    params.distinguished_name.push(DnType::CommonName, format!("system:node:{node}"));
+    if let Purpose::Serving(addresses) = purpose {
+        params.subject_alt_names = vec![SanType::DnsName(node.try_into()?)];
+        params
+            .subject_alt_names
+            .extend(addresses.iter().map(|address: &IpAddr| SanType::IpAddress(*address)));
+    }
+    params.serialize_request(key)?.pem()
+}
+
+/// Waits until a request was signed, or refused.
+async fn signed(requests: Api<CertificateSigningRequest>, name: &str) -> Result<String, RequestError> {
+    let (tell, mut told) = mpsc::channel(8);
+    let selector = format!("metadata.name={name}");
+    let following = follow(requests, Some(&selector), tell);
+    let deciding = async {
+        let gone = || RequestError::Refused { name: name.to_owned(), why: "it was deleted".to_owned() };
+        while let Some(news) = told.recv().await {
+            let seen = match news {
+                Told::All(all) => all.into_iter().next().ok_or_else(gone)?,
+                Told::Put(one) => *one,
+                Told::Gone(_) => return Err(gone()),
+            };
+            if let Some(outcome) = outcome(&seen) {
+                return outcome.map_err(|why| RequestError::Refused { name: name.to_owned(), why });
+            }
+        }
+        Err(gone())
+    };
+    tokio::pin!(deciding);
+    tokio::select! {
+        outcome = &mut deciding => outcome,
+        () = following => deciding.await,
+    }
+}
+
+/// What became of a request, if anything has: the certificate, or why there is none.
+fn outcome(request: &CertificateSigningRequest) -> Option<Result<String, String>> {
+    let status = request.status.as_ref()?;
+    for condition in status.conditions.iter().flatten() {
+        if matches!(condition.type_.as_str(), "Denied" | "Failed") && condition.status == "True" {
+            let why = [condition.message.clone(), condition.reason.clone()].into_iter().flatten();
+            let why =
+                why.into_iter().find(|text| !text.is_empty()).unwrap_or_else(|| condition.type_.clone());
+            return Some(Err(why));
+        }
+    }
+    let certificate = status.certificate.as_ref().filter(|bytes| !bytes.0.is_empty())?;
+    Some(String::from_utf8(certificate.0.clone()).map_err(|_| "what was signed is no text".to_owned()))
+}
