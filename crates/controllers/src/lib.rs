@@ -19,6 +19,7 @@
 pub mod accounts;
 pub mod aggregation;
 pub mod budgets;
+pub mod certificates;
 pub mod cronjob;
 pub mod daemonset;
 pub mod deployment;
@@ -27,15 +28,14 @@ pub mod job;
 pub mod namespaces;
 pub mod nodes;
 pub mod pod_gc;
-pub mod certificates;
 pub mod quota;
 pub mod replicas;
 pub mod revision;
 pub mod root_ca;
 pub mod statefulset;
 pub mod taints;
-pub mod workload;
 pub mod tokens;
+pub mod workload;
 
 use kube::Client;
 

@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
+use plumb_apiserver::pki::Pki;
+use plumb_certificates::{Request, Usage};
 use plumb_controllers::budgets::Budgets;
 use plumb_controllers::cronjob::CronJobs;
 use plumb_controllers::cronjob::zones::{USUAL_PLACE, Zones};
@@ -17,13 +19,30 @@ use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
 use plumb_controllers::statefulset::StatefulSets;
 use plumb_controllers::workload::{Clock, Workload, Workloads};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
-use plumb_controllers::{accounts, aggregation, garbage, namespaces, nodes, pod_gc, quota, root_ca, taints};
+use plumb_controllers::{
+    accounts, aggregation, certificates, garbage, namespaces, nodes, pod_gc, quota, root_ca, taints, tokens,
+};
 use plumb_resize::rules::Rules;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-/// Starts the controllers; they end when what is answered is dropped. `authority` is what pods are to trust.
-pub(crate) fn start(server: &ApiServer, authority: watch::Receiver<String>, rules: Rules) -> JoinSet<()> {
+use crate::invitation::{Binding, Invitation, WRITER, publish};
+
+/// What the controllers work with.
+pub(crate) struct Around {
+    /// Whom pods are to trust.
+    pub(crate) authority: watch::Receiver<String>,
+    /// What machines that want to join are told.
+    pub(crate) invitation: Invitation,
+    /// Which rules bind on nodes.
+    pub(crate) binding: Binding,
+    /// Who signs.
+    pub(crate) pki: Arc<Pki>,
+}
+
+/// Starts the controllers; they end when what is answered is dropped.
+pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet<()> {
+    let Around { authority, invitation, binding, pki } = around;
     let client = |user: User| Client::new(server.inside(user), "default");
     let none: [&str; 0] = [];
     let watcher = || client(User::new(WATCHER, "", none));
@@ -57,6 +76,22 @@ pub(crate) fn start(server: &ApiServer, authority: watch::Receiver<String>, rule
     running.spawn(census.clone().keep(watcher()));
     running.spawn(garbage::run(census.clone(), clients(garbage::NAME).write, clock.clone()));
     running.spawn(namespaces::run(census, clients(namespaces::NAME), clock.clone()));
-    running.spawn(garbage::events::run(clients(garbage::NAME), clock));
+    running.spawn(garbage::events::run(clients(garbage::NAME), clock.clone()));
+
+    running.spawn(tokens::run(clients(tokens::NAME), clock.clone()));
+    let signing = certificates::Config {
+        sign: Arc::new(move |request: &Request, usages: &[Usage], lifetime: SignedDuration| {
+            pki.sign(request, usages, lifetime).map_err(|error| error.to_string())
+        }),
+        approve_serving: client(User::new(user_of(certificates::SERVING_APPROVER), "", GROUPS)),
+        clock: clock.clone(),
+    };
+    running.spawn(certificates::run(clients(certificates::NAME), signing));
+    let writer = client(User::new(user_of(WRITER), "", GROUPS));
+    running.spawn(async move {
+        if let Err(error) = publish(&writer, &invitation, binding).await {
+            tracing::error!(error = format!("{error:#}"), "machines that want to join are not told how");
+        }
+    });
     running
 }

@@ -4,13 +4,18 @@ mod backup;
 mod cli;
 mod client;
 mod controllers;
+mod down;
 mod help;
+mod holder;
 mod image;
+mod invitation;
+mod join;
 mod nodes;
 mod reading;
 mod resize;
 mod scheduler;
 mod status;
+mod token;
 mod up;
 mod usage;
 
@@ -36,9 +41,12 @@ fn main() -> ExitCode {
         return plumb_runtime::load::main(arguments);
     }
     let cli = Cli::parse();
-    if let Command::Up(up) = &cli.command
-        && let Some(why) = up.conflict()
-    {
+    let conflict = match &cli.command {
+        Command::Up(up) => up.conflict(),
+        Command::Node(node) => node.node.conflict(),
+        _ => None,
+    };
+    if let Some(why) = conflict {
         Cli::command().error(ErrorKind::ArgumentConflict, why).exit();
     }
     tracing_subscriber::fmt()
@@ -50,6 +58,9 @@ fn main() -> ExitCode {
     let success = |()| ExitCode::SUCCESS;
     let done = match cli.command {
         Command::Up(up) => up::run(*up).map(success),
+        Command::Node(node) => join::run(*node).map(success),
+        Command::Token(token) => token::run(token).map(success),
+        Command::Down(down) => down::run(&down).map(success),
         Command::Resize(resize) => resize::run(*resize),
         Command::Status(status) => status::run(*status),
         Command::Backup(backup) => backup::backup(&backup).map(success),

@@ -1,5 +1,6 @@
 //! `plumb up`: a cluster on this machine.
 
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,15 +12,16 @@ use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
 use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
-use plumb_apiserver::serve::{self, Listener};
+use plumb_apiserver::serve;
 use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use tokio::sync::watch;
 
 use crate::cli::{Component, Up};
-use crate::usage::Measurements;
-use crate::{controllers, nodes, scheduler};
+use crate::invitation::{Binding, Invitation};
+use crate::usage::{self, Measurements};
+use crate::{controllers, holder, nodes, scheduler};
 
 /// What the cluster is called in a kubeconfig.
 const CLUSTER: &str = "plumb";
@@ -46,13 +48,14 @@ async fn up(args: Up) -> anyhow::Result<()> {
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     let store = Store::open(objects(data), Options::default())
         .with_context(|| format!("opening the data directory {}", data.display()))?;
-    let listener = Listener::bind(args.listen)?;
+    let listener = holder::listen(args.listen, "--listen")?;
     let clock = Arc::new(SystemClock);
-    let names = [listener.address().ip().to_string()];
+    let advertised = SocketAddr::new(advertised(&args, listener.address().ip()), listener.address().port());
+    let names = [listener.address().ip(), advertised.ip()].map(|address| address.to_string());
     let pki = Arc::new(Pki::open(data.join("pki"), names, clock.clone())?);
     let tokens = Tokens::open(&data.join("pki").join("tokens.csv"))?;
 
-    let (url, address) = (listener.url(), listener.address());
+    let url = listener.url();
     let settings = Settings::at(url.clone());
     let accounts = Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings)
         .context("the key of service accounts is of another kind")?;
@@ -64,10 +67,12 @@ async fn up(args: Up) -> anyhow::Result<()> {
         rules: rules.clone(),
         clock: Arc::new(Timestamp::now),
         limits: Limits::default(),
-        authenticator: Authenticator::new(tokens, clock).with_accounts(accounts),
+        authenticator: Authenticator::new(tokens, clock)
+            .with_accounts(accounts)
+            .with_bootstrap_tokens(store.clone()),
         nodes: Some(NodeLink::new(&pki)?),
         plugins: plugins(&args)?,
-        usage: args.components.contains(&Component::Node).then(|| Arc::new(measurements.clone()) as _),
+        usage: Some(Arc::new(measurements.clone())),
     })
     .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
@@ -89,11 +94,23 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let tls = serve::tls(&pki)?;
     let listener = listener.counting(server.failed_handshakes());
     let controllers = args.components.contains(&Component::Controllers);
-    let controllers = controllers.then(|| controllers::start(&server, authority, rules.clone()));
+    let controllers = controllers.then(|| {
+        let invitation =
+            Invitation { server: format!("https://{advertised}"), authority: pki.authority_pem() };
+        let binding = Binding { dialect: args.resize_dialect, gates: args.feature_gates };
+        let around = controllers::Around { authority, invitation, binding, pki: pki.clone() };
+        controllers::start(&server, around, rules.clone())
+    });
     let scheduling = args.components.contains(&Component::Scheduler);
     let scheduler = scheduling.then(|| scheduler::start(&server, &rules, args.feature_gates));
+    let gathering = usage::gather(&server, measurements.clone(), args.node.metric_resolution);
     let nodes = if args.components.contains(&Component::Node) {
-        let around = nodes::Around { api: address, pki: &pki, measurements, shutdown: shutdown.clone() };
+        let around = nodes::Around {
+            api: (advertised.ip().to_string(), advertised.port()),
+            pki: &pki,
+            measurements,
+            shutdown: shutdown.clone(),
+        };
         Some(nodes::start(&server, &args, &rules, around).await?)
     } else {
         None
@@ -112,9 +129,24 @@ async fn up(args: Up) -> anyhow::Result<()> {
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut that did not end in time");
     }
-    drop((controllers, scheduler, nodes));
+    drop((controllers, scheduler, nodes, gathering));
     store.close();
     Ok(())
+}
+
+/// Where other machines reach this one, if they do.
+fn advertised(args: &Up, listened: IpAddr) -> IpAddr {
+    let given = args.advertise_address.or(Some(listened).filter(|address| !address.is_unspecified()));
+    given.or_else(own_address).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+}
+
+/// The address that this machine sends from when it sends far away. Nothing is sent.
+fn own_address() -> Option<IpAddr> {
+    // An address that is nobody's (RFC 5737).
+    let far = SocketAddr::from(([192, 0, 2, 1], 9));
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    socket.connect(far).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
 }
 
 /// Who has a say in writes. Pods are asked for a service account only if the controllers run, who make the accounts,
@@ -135,7 +167,7 @@ fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> anyhow::Result<()> {
 }
 
 /// Waits for Ctrl-C, or for whoever ends processes politely.
-async fn asked_to_stop() -> anyhow::Result<()> {
+pub(crate) async fn asked_to_stop() -> anyhow::Result<()> {
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
         .context("listening for SIGTERM")?;
     tokio::select! {

@@ -1,40 +1,76 @@
-//! What the nodes of this process measure, for `kubectl top`.
+//! What nodes measure, for `kubectl top`: those of this process, and those that have joined from elsewhere.
+
+mod elsewhere;
 
 use std::collections::HashMap;
 use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
+use kube::Client;
+use parking_lot::RwLock;
+use plumb_apiserver::ApiServer;
+use plumb_apiserver::authn::User;
 use plumb_apiserver::usage::{Amounts, NodeUsage, PodUsage, Span, UsageSource};
+use plumb_controllers::{GROUPS, user_of};
 use plumb_node::usage::{Measured, Usage};
 use plumb_resize::Quantity;
+use tokio::task::JoinSet;
+
+use elsewhere::Elsewhere;
+
+/// The user that asks nodes that are elsewhere.
+const GATHERER: &str = "node-usage";
 
 /// The nodes' measurements, by the name of the node. The API server has this before there are nodes, so they are put
-/// in once, when they start.
+/// in once, when they start; what comes from elsewhere comes as it is measured.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Measurements(Arc<OnceLock<HashMap<String, Usage>>>);
+pub(crate) struct Measurements {
+    here: Arc<OnceLock<HashMap<String, Usage>>>,
+    elsewhere: Arc<RwLock<Elsewhere>>,
+}
 
 impl Measurements {
     /// Puts in what the nodes measure. Only the first time counts.
     pub(crate) fn put(&self, nodes: HashMap<String, Usage>) {
-        let _ = self.0.set(nodes);
+        let _ = self.here.set(nodes);
     }
 
     fn of(&self, node: &str) -> Option<&Usage> {
-        self.0.get()?.get(node)
+        self.here.get()?.get(node)
     }
 }
 
 impl UsageSource for Measurements {
     fn node(&self, name: &str) -> Option<NodeUsage> {
-        let measured = self.of(name)?.node()?;
+        let Some(own) = self.of(name) else { return self.elsewhere.read().node(name) };
+        let measured = own.node()?;
         Some(NodeUsage { span: span(&measured), used: amounts(&measured) })
     }
 
     fn pod(&self, node: &str, namespace: &str, name: &str) -> Option<PodUsage> {
-        let measured = self.of(node)?.pod(namespace, name)?;
+        let Some(own) = self.of(node) else { return self.elsewhere.read().pod(node, namespace, name) };
+        let measured = own.pod(namespace, name)?;
         let (_, first) = measured.first()?;
         let containers = measured.iter().map(|(name, measured)| (name.clone(), amounts(measured)));
         Some(PodUsage { span: span(first), containers: containers.collect() })
     }
+}
+
+/// Asks the nodes that are elsewhere every so often what they use, until what is answered is dropped.
+pub(crate) fn gather(server: &ApiServer, measurements: Measurements, every: Duration) -> JoinSet<()> {
+    let client = Client::new(server.inside(User::new(user_of(GATHERER), "", GROUPS)), "default");
+    let mut running = JoinSet::new();
+    running.spawn(async move {
+        loop {
+            tokio::time::sleep(every).await;
+            let is_here = |node: &str| measurements.of(node).is_some();
+            match elsewhere::ask_all(&client, is_here).await {
+                Ok(answers) => measurements.elsewhere.write().take(answers),
+                Err(error) => tracing::debug!(%error, "cannot find out which nodes there are"),
+            }
+        }
+    });
+    running
 }
 
 fn span(measured: &Measured) -> Span {

@@ -8,9 +8,11 @@ mod it {
     mod commands;
     mod conformance;
     mod differential;
+    mod exec;
     mod gates;
     mod hostile;
     mod images;
+    mod join;
     mod kills;
     mod kubectl;
     mod kubectl_apply;

@@ -80,6 +80,11 @@ fn what_is_in_the_way_is_said() {
     let cluster = Cluster::start(&data);
     let said = complaint(up(&data));
     assert!(said.starts_with("plumb: opening the data directory"), "{said}");
+    assert!(said.contains(&format!("process {}", cluster.pid())), "{said}");
+    let mut down = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    down.arg("down").arg("--data-dir").arg(&data);
+    let said = complaint(down);
+    assert!(said.contains("the cluster is running; stop it first"), "{said}");
 
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
@@ -87,11 +92,61 @@ fn what_is_in_the_way_is_said() {
     command.arg(folder.path().join("other"));
     let said = complaint(command);
     assert!(said.contains(&taken.local_addr().unwrap().to_string()), "{said}");
+    let holder = format!("process {} (", std::process::id());
+    assert!(said.contains(&holder) && said.contains("--listen"), "{said}");
 
     let mut command = up(&folder.path().join("other"));
     command.args(["--resize-dialect", "v1.35"]);
     assert!(complaint(command).contains("unknown resize dialect \"v1.35\": use \"kep\" or \"v1.36\""));
+    for (flag, expected) in [
+        ("--feature-gates=Nope=true", "unknown feature gate \"Nope\": known are InPlacePodVerticalScaling,"),
+        ("--disable-admission-plugins=Nope", "no admission plugin is called \"Nope\": there are"),
+        ("--nope", "unexpected argument '--nope' found"),
+    ] {
+        let mut command = up(&folder.path().join("other"));
+        let said = complaint({
+            command.arg(flag);
+            command
+        });
+        assert!(said.contains(expected), "{flag}: {said}");
+    }
     drop(cluster);
+}
+
+/// The program, as somebody who is not root.
+fn as_nobody(arguments: &[&str]) -> Option<Command> {
+    if !nix::unistd::geteuid().is_root() {
+        return None;
+    }
+    let mut command = Command::new("setpriv");
+    command.args(["--reuid=65534", "--regid=65534", "--clear-groups", env!("CARGO_BIN_EXE_plumb")]);
+    command.args(arguments);
+    Some(command)
+}
+
+#[test]
+fn who_lacks_a_right_is_told_which_and_what_goes_without() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    let data = folder.path().join("data").to_string_lossy().into_owned();
+    let program = std::path::Path::new(env!("CARGO_BIN_EXE_plumb"));
+    let up = |flags: &[&str]| as_nobody(&[&["up", "--data-dir", &data], flags].concat());
+    let Some(mut builtin) = up(&["--listen", "127.0.0.1:0", "--runtime", "builtin"]) else {
+        println!("SKIPPED: only root can be somebody else");
+        return;
+    };
+    if builtin.arg("--help").output().map_or(true, |help| !help.status.success()) {
+        println!("SKIPPED: nobody else may run {}", program.display());
+        return;
+    }
+    let said = complaint(up(&["--listen", "127.0.0.1:0", "--runtime", "builtin"]).unwrap());
+    assert!(said.contains("which takes root; --runtime virtual does not"), "{said}");
+    let said = complaint(up(&["--listen", "127.0.0.1:443"]).unwrap());
+    assert!(said.contains("not permitted; choose a port of 1024 or above with --listen"), "{said}");
+    std::fs::create_dir_all(folder.path().join("closed")).unwrap();
+    let closed = folder.path().join("closed/data").to_string_lossy().into_owned();
+    let said = complaint(as_nobody(&["up", "--data-dir", &closed, "--listen", "127.0.0.1:0"]).unwrap());
+    assert!(said.contains("making the data directory") && said.contains("denied"), "{said}");
 }
 
 #[test]

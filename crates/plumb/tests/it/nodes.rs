@@ -3,8 +3,9 @@
 mod cpus;
 mod deaths;
 mod leaks;
-mod machine;
+pub(crate) mod machine;
 mod memory;
+mod remains;
 mod sums;
 mod top;
 

@@ -15,13 +15,13 @@ use crate::it::cluster::Cluster;
 use crate::it::conformance::{clear, no_containers};
 
 /// A data directory whose containers are on this machine.
-pub(super) struct Machine {
+pub(crate) struct Machine {
     folder: tempfile::TempDir,
 }
 
 impl Machine {
     /// One, if containers can be run here; else it is said why not.
-    pub(super) fn here() -> Option<Self> {
+    pub(crate) fn here() -> Option<Self> {
         if let Some(why) = no_containers() {
             println!("SKIPPED: no real containers: {why}");
             return None;
@@ -29,30 +29,30 @@ impl Machine {
         Some(Self { folder: tempfile::tempdir().unwrap() })
     }
 
-    pub(super) fn data(&self) -> PathBuf {
+    pub(crate) fn data(&self) -> PathBuf {
         self.folder.path().join("data")
     }
 
     /// Starts a cluster on it.
-    pub(super) fn start(&self, flags: &[&str]) -> Cluster {
+    pub(crate) fn start(&self, flags: &[&str]) -> Cluster {
         let usual = ["--components", "apiserver,controllers,node", "--runtime", "builtin"];
         let room = ["--node-cpu", "64", "--node-memory", "64Gi", "--max-pods", "1000"];
         Cluster::start_with(&self.data(), &[&usual[..], &room[..], flags].concat())
     }
 
     /// Removes what is left on the machine.
-    pub(super) async fn clear(self) {
+    pub(crate) async fn clear(self) {
         clear(&self.data()).await;
     }
 }
 
 /// The pods of a cluster.
-pub(super) async fn pods(cluster: &Cluster) -> Api<Pod> {
+pub(crate) async fn pods(cluster: &Cluster) -> Api<Pod> {
     Api::namespaced(cluster.client().await, "default")
 }
 
 /// A pod of `plumb/load` containers.
-pub(super) fn pod(name: &str, containers: Value) -> Pod {
+pub(crate) fn pod(name: &str, containers: Value) -> Pod {
     serde_json::from_value(json!({
         "metadata": { "name": name },
         "spec": {
@@ -65,32 +65,32 @@ pub(super) fn pod(name: &str, containers: Value) -> Pod {
     .unwrap()
 }
 
-pub(super) fn load(name: &str, args: &[&str], resources: Value) -> Value {
+pub(crate) fn load(name: &str, args: &[&str], resources: Value) -> Value {
     json!({ "name": name, "image": "plumb/load", "args": args, "resources": resources })
 }
 
 /// Requests equal to limits.
-pub(super) fn equal(cpu: &str, memory: &str) -> Value {
+pub(crate) fn equal(cpu: &str, memory: &str) -> Value {
     let list = json!({ "cpu": cpu, "memory": memory });
     json!({ "requests": list, "limits": list })
 }
 
-pub(super) async fn create(pods: &Api<Pod>, pod: &Pod) -> Pod {
+pub(crate) async fn create(pods: &Api<Pod>, pod: &Pod) -> Pod {
     pods.create(&PostParams::default(), pod).await.unwrap()
 }
 
-pub(super) async fn resize(pods: &Api<Pod>, name: &str, containers: Value) {
+pub(crate) async fn resize(pods: &Api<Pod>, name: &str, containers: Value) {
     ask_for_resize(pods, name, containers).await.unwrap();
 }
 
 /// The same, of a server that may be gone before it answers.
-pub(super) async fn ask_for_resize(pods: &Api<Pod>, name: &str, containers: Value) -> kube::Result<Pod> {
+pub(crate) async fn ask_for_resize(pods: &Api<Pod>, name: &str, containers: Value) -> kube::Result<Pod> {
     let patch = Patch::Strategic(json!({ "spec": { "containers": containers } }));
     pods.patch_resize(name, &PatchParams::default(), &patch).await
 }
 
 /// Waits until a pod is as it must become.
-pub(super) async fn until(pods: &Api<Pod>, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
+pub(crate) async fn until(pods: &Api<Pod>, name: &str, what: &str, holds: impl Fn(&Pod) -> bool) -> Pod {
     let fields = format!("metadata.name={name}");
     let mut last = None;
     let wait = async {
@@ -112,7 +112,7 @@ pub(super) async fn until(pods: &Api<Pod>, name: &str, what: &str, holds: impl F
 }
 
 /// Whether every container runs with what the spec asks for, and no resize is under way.
-pub(super) fn is_settled(pod: &Pod) -> bool {
+pub(crate) fn is_settled(pod: &Pod) -> bool {
     let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return false };
     let statuses = status.container_statuses.as_deref().unwrap_or_default();
     let same = spec.containers.iter().all(|container| {
@@ -125,21 +125,21 @@ pub(super) fn is_settled(pod: &Pod) -> bool {
 }
 
 /// The message of a condition, if it holds.
-pub(super) fn condition(pod: &Pod, type_: &str) -> Option<String> {
+pub(crate) fn condition(pod: &Pod, type_: &str) -> Option<String> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let found = conditions.iter().find(|condition| condition.type_ == type_ && condition.status == "True")?;
     Some(found.message.clone().unwrap_or_default())
 }
 
 /// The groups of a pod: its own in each hierarchy, below which its containers' are.
-pub(super) struct Groups {
+pub(crate) struct Groups {
     cpu: PathBuf,
     cpuset: PathBuf,
     memory: PathBuf,
 }
 
 impl Groups {
-    pub(super) fn of(pod: &Pod) -> Self {
+    pub(crate) fn of(pod: &Pod) -> Self {
         let name = format!("pod{}", pod.metadata.uid.as_deref().unwrap());
         let find = |controller: &str| {
             Cgroups::find(controller, &name).unwrap_or_else(|| panic!("{name} has no group"))
@@ -148,7 +148,7 @@ impl Groups {
     }
 
     /// The ids of the containers that have groups.
-    pub(super) fn containers(&self) -> Vec<String> {
+    pub(crate) fn containers(&self) -> Vec<String> {
         let entries = fs::read_dir(&self.memory).unwrap().flatten();
         let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         let mut ids: Vec<String> = folders.map(|entry| entry.file_name().into_string().unwrap()).collect();
@@ -157,12 +157,12 @@ impl Groups {
     }
 
     /// A figure of the pod (of no container), or of a container.
-    pub(super) fn number(&self, container: &str, file: &str) -> Option<i64> {
+    pub(crate) fn number(&self, container: &str, file: &str) -> Option<i64> {
         self.text(container, file)?.parse().ok()
     }
 
     /// What a file of the pod, or of a container, says.
-    pub(super) fn text(&self, container: &str, file: &str) -> Option<String> {
+    pub(crate) fn text(&self, container: &str, file: &str) -> Option<String> {
         let root = match file.split('.').next() {
             Some("cpu") => &self.cpu,
             Some("cpuset") => &self.cpuset,
@@ -173,27 +173,27 @@ impl Groups {
     }
 
     /// A figure of the cpu group of a class, which is beside the one that the pod is in, or around it.
-    pub(super) fn of_class(&self, class: &str, file: &str) -> Option<i64> {
+    pub(crate) fn of_class(&self, class: &str, file: &str) -> Option<i64> {
         let all = self.cpu.ancestors().find(|folder| folder.join(class).is_dir())?;
         fs::read_to_string(all.join(class).join(file)).ok()?.trim().parse().ok()
     }
 
     /// The first process of a container.
-    pub(super) fn pid(&self, container: &str) -> Option<i64> {
+    pub(crate) fn pid(&self, container: &str) -> Option<i64> {
         let processes = fs::read_to_string(self.memory.join(container).join("cgroup.procs")).ok()?;
         processes.lines().filter_map(|line| line.parse().ok()).min()
     }
 }
 
 /// The id of a pod's container, as its group is called.
-pub(super) fn id(pod: &Pod, name: &str) -> String {
+pub(crate) fn id(pod: &Pod, name: &str) -> String {
     let statuses = pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap();
     let status = statuses.iter().find(|status| status.name == name).unwrap();
     status.container_id.as_deref().unwrap().split_once("://").unwrap().1.to_owned()
 }
 
 /// Waits until something holds that nobody tells of.
-pub(super) async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
     let wait = async {
         while !holds() {
             tokio::time::sleep(Duration::from_millis(2)).await;

@@ -1,0 +1,99 @@
+//! Machines that come and go.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use jiff::SignedDuration;
+use plumb_node::join::CaPin;
+use plumb_resize::rules::{Dialect, Gates};
+
+use super::OnNode;
+use crate::client::Cluster;
+
+/// What `plumb node` joins, and how.
+#[derive(Debug, Args)]
+pub(crate) struct Node {
+    /// The address of the cluster's API.
+    #[arg(long, value_name = "https://HOST:PORT")]
+    pub(crate) server: String,
+    /// The token that `plumb token create` printed. Not needed once this machine has joined.
+    #[arg(long, value_name = "TOKEN")]
+    pub(crate) token: Option<String>,
+    /// The hash of the public key of the cluster's authority, which `plumb token create` printed: by it this machine
+    /// knows that it talks to that cluster and to nobody else.
+    #[arg(long, value_name = "sha256:HASH", conflicts_with = "ca_file")]
+    pub(crate) ca_hash: Option<CaPin>,
+    /// The certificate of the cluster's authority, in the place of its hash.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) ca_file: Option<PathBuf>,
+    /// Where containers, promises and certificates of this node are kept. Made if it is not there.
+    #[arg(long, default_value = "./plumb-node", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// The address that this node is asked at for logs, usage and commands. Port 0 takes any free port.
+    /// [default: the address of this machine that the server is reached from, port 10250]
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) listen: Option<SocketAddr>,
+    /// The address that the cluster reaches this node at. [default: that of --listen]
+    #[arg(long, value_name = "IP")]
+    pub(crate) address: Option<IpAddr>,
+    /// Which description of in-place resize binds. [default: the cluster's]
+    #[arg(long, value_name = "kep|v1.36")]
+    pub(crate) resize_dialect: Option<Dialect>,
+    /// Feature gates. [default: the cluster's]
+    #[arg(long, value_name = "A=true,B=false")]
+    pub(crate) feature_gates: Option<Gates>,
+    #[command(flatten)]
+    pub(crate) node: OnNode,
+}
+
+/// What to do with tokens.
+#[derive(Debug, Args)]
+pub(crate) struct Token {
+    #[command(subcommand)]
+    pub(crate) command: TokenCommand,
+}
+
+/// What to do with tokens.
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token, and print the command that joins a machine with it.
+    Create {
+        /// How long it is good for, such as 1h or 30m; 0s is for good.
+        #[arg(long, default_value = "24h", value_name = "TIME")]
+        ttl: SignedDuration,
+        /// What it is for, in a few words.
+        #[arg(long, value_name = "TEXT")]
+        description: Option<String>,
+        /// Print the token alone.
+        #[arg(long)]
+        token_only: bool,
+        #[command(flatten)]
+        cluster: Cluster,
+    },
+    /// List the tokens, without their secrets.
+    #[command(visible_alias = "ls")]
+    List {
+        #[command(flatten)]
+        cluster: Cluster,
+    },
+    /// Revoke a token, by its first six letters.
+    #[command(visible_alias = "rm")]
+    Delete {
+        /// The token, or what is before its dot.
+        token: String,
+        #[command(flatten)]
+        cluster: Cluster,
+    },
+}
+
+/// What to remove.
+#[derive(Debug, Args)]
+pub(crate) struct Down {
+    /// The data directory of the cluster, or of the node.
+    #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
+    pub(crate) data_dir: PathBuf,
+    /// Remove the data directory as well, with all objects, images and certificates.
+    #[arg(long)]
+    pub(crate) purge: bool,
+}

@@ -1,0 +1,170 @@
+//! What a node is like, whoever runs it.
+
+use std::collections::BTreeMap;
+use std::str::FromStr;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use plumb_node::cpus::CpuSet;
+use plumb_resize::Quantity;
+use plumb_runtime::fault::Call;
+
+use super::interval;
+
+/// What a node is like.
+#[derive(Debug, Args)]
+pub(crate) struct OnNode {
+    /// What runs containers on the node.
+    #[arg(long, value_enum, default_value = "auto", value_name = "RUNTIME")]
+    pub(crate) runtime: RuntimeKind,
+    /// What the node is called; several are called NAME-0, NAME-1 and so on. [default: plumb, or the name of the machine
+    /// for one that joins]
+    #[arg(long, visible_alias = "name", value_name = "NAME")]
+    pub(crate) node_name: Option<String>,
+    /// How many cpus each node has for pods, such as 4 or 1500m. [default: those of this machine]
+    #[arg(long, value_name = "CPU")]
+    pub(crate) node_cpu: Option<Quantity>,
+    /// How much memory each node has for pods, such as 8Gi. [default: that of this machine]
+    #[arg(long, value_name = "MEMORY")]
+    pub(crate) node_memory: Option<Quantity>,
+    /// What of a node is not for pods, such as `cpu=200m,memory=512Mi`.
+    #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
+    pub(crate) system_reserved: Reserved,
+    /// Who decides on which cpus containers run: the kernel (`none`), or the node for containers of Guaranteed pods
+    /// that ask for whole cpus (`static`). What is reserved is not given away; `static` needs something to be.
+    #[arg(long, value_enum, default_value = "none", value_name = "POLICY")]
+    pub(crate) cpu_manager_policy: CpuPolicy,
+    /// The cpus of a node that are not for pods, such as 0-1, in the place of the cpu of --system-reserved.
+    /// [default: as many as --system-reserved says, the first ones]
+    #[arg(long, value_name = "CPUS")]
+    pub(crate) reserved_cpus: Option<CpuSet>,
+    /// How many pods a node takes.
+    #[arg(long, default_value = "110", value_name = "N")]
+    pub(crate) max_pods: u32,
+    /// How often what nodes and pods use is measured, for `kubectl top`.
+    #[arg(long, default_value = "15s", value_name = "TIME", value_parser = interval)]
+    pub(crate) metric_resolution: Duration,
+    /// Kill this process at the nth call of this name to the container runtime: for tests of what outlives it.
+    #[arg(long, hide = true, value_name = "CALL:N")]
+    pub(crate) die_at: Option<DieAt>,
+    /// Hold the container runtime up, so that what is under way can be seen: by how much each call of this name takes
+    /// longer, such as `UpdateContainerResources=3s`. For demonstrations and tests.
+    #[arg(long, value_name = "CALL=TIME")]
+    pub(crate) runtime_delay: Option<RuntimeDelay>,
+}
+
+impl OnNode {
+    /// What is wrong with flags that are right each by itself.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        let reserved = match &self.reserved_cpus {
+            Some(cpus) => !cpus.is_empty(),
+            None => self.system_reserved.cpu().saturating_milli() > 0,
+        };
+        if self.cpu_manager_policy == CpuPolicy::Static && !reserved {
+            return Some(
+                "--cpu-manager-policy static needs cpus that are not given away: --reserved-cpus or a cpu in --system-reserved",
+            );
+        }
+        None
+    }
+}
+
+/// Who decides on which cpus containers run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CpuPolicy {
+    /// The kernel.
+    None,
+    /// The node, for containers of Guaranteed pods that ask for whole cpus.
+    Static,
+}
+
+/// At which call to the container runtime to die.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DieAt {
+    /// The call.
+    pub(crate) call: Call,
+    /// Which of its kind, the first being 1.
+    pub(crate) nth: u64,
+}
+
+impl FromStr for DieAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, nth) = text.split_once(':').ok_or_else(|| format!("{text:?} is not CALL:N"))?;
+        let nth = nth.parse().map_err(|_| format!("{nth:?} is not a number"))?;
+        Ok(Self { call: change(name)?, nth })
+    }
+}
+
+/// Which calls to the container runtime are held up, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct RuntimeDelay {
+    /// The calls.
+    pub(crate) call: Call,
+    /// How long each waits before it is made.
+    pub(crate) time: Duration,
+}
+
+impl FromStr for RuntimeDelay {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let (name, time) = text.split_once('=').ok_or_else(|| format!("{text:?} is not CALL=TIME"))?;
+        Ok(Self { call: change(name)?, time: interval(time)? })
+    }
+}
+
+/// A call to the container runtime that changes something, by its name.
+fn change(name: &str) -> Result<Call, String> {
+    let call = Call::CHANGES.into_iter().find(|call| format!("{call:?}") == name);
+    call.ok_or_else(|| format!("{name:?} is no call that changes anything"))
+}
+
+/// Amounts by resource, as a flag spells them: `cpu=200m,memory=512Mi`.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Reserved(pub(crate) BTreeMap<String, Quantity>);
+
+impl Reserved {
+    /// What is reserved of cpu.
+    pub(crate) fn cpu(&self) -> Quantity {
+        self.0.get("cpu").copied().unwrap_or_default()
+    }
+}
+
+impl FromStr for Reserved {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parts = text.split(',').filter(|part| !part.trim().is_empty());
+        let amounts = parts.map(|part| {
+            let (name, amount) =
+                part.split_once('=').ok_or_else(|| format!("{part:?} is not NAME=AMOUNT"))?;
+            let amount = amount.trim().parse().map_err(|error| format!("{part:?}: {error}"))?;
+            Ok((name.trim().to_owned(), amount))
+        });
+        amounts.collect::<Result<_, String>>().map(Self)
+    }
+}
+
+/// What runs containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum RuntimeKind {
+    /// `builtin` where this user may create cgroups, else `virtual`.
+    Auto,
+    /// Containers in cgroups and namespaces of this machine, without a daemon.
+    Builtin,
+    /// No processes: what pods use follows a model in their annotations.
+    Virtual,
+}
+
+impl RuntimeKind {
+    /// The same, with what `auto` stands for on this machine.
+    pub(crate) fn chosen(self) -> Self {
+        match self {
+            Self::Auto if crate::nodes::may_run_containers() => Self::Builtin,
+            Self::Auto => Self::Virtual,
+            chosen => chosen,
+        }
+    }
+}

@@ -1,0 +1,65 @@
+//! `plumb down`: removes what a cluster has left on this machine.
+
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use nix::mount::{MntFlags, umount2};
+use plumb_runtime::builtin::{self, Builtin};
+use plumb_runtime::mounts_below;
+use plumb_store::{OpenError, Options, Store};
+
+use crate::cli::Down;
+use crate::client::block_on;
+use crate::nodes::builtin_config;
+use crate::up::objects;
+
+pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
+    let data = &args.data_dir;
+    if !data.is_dir() {
+        bail!("there is no data directory {}; --data-dir says which", data.display());
+    }
+    let data = std::fs::canonicalize(data).with_context(|| format!("finding {}", data.display()))?;
+    // Held until the end, so that nobody starts meanwhile.
+    let _locks = [lock(&objects(&data))?, lock(&data.join("journal"))?];
+    if data.join(builtin::FOLDER).is_dir() {
+        if !nix::unistd::geteuid().is_root() {
+            bail!("{} has held real containers: only root can remove what is left of them", data.display());
+        }
+        block_on(async {
+            let runtime = Builtin::open(builtin_config(&data, false)?).await;
+            let runtime = runtime.context("opening the built-in container runtime")?;
+            runtime.clear().await.context("removing what the containers left")
+        })?;
+    }
+    unmount(&data)?;
+    if args.purge {
+        std::fs::remove_dir_all(&data).with_context(|| format!("removing {}", data.display()))?;
+    }
+    Ok(())
+}
+
+/// Takes what a cluster would have to have in order to run. None if there never was one.
+fn lock(directory: &Path) -> anyhow::Result<Option<Store>> {
+    if !directory.is_dir() {
+        return Ok(None);
+    }
+    match Store::open(directory, Options::default()) {
+        Ok(store) => Ok(Some(store)),
+        Err(error @ OpenError::Locked { .. }) => {
+            Err(anyhow::Error::new(error).context("the cluster is running; stop it first"))
+        }
+        // What is damaged is nobody's, and is not needed here.
+        Err(error) => {
+            tracing::warn!(%error, "objects cannot be read");
+            Ok(None)
+        }
+    }
+}
+
+/// Lets go of every mount in a directory, the innermost first.
+fn unmount(directory: &Path) -> anyhow::Result<()> {
+    for point in mounts_below(directory).context("finding mounts")? {
+        umount2(&point, MntFlags::MNT_DETACH).with_context(|| format!("unmounting {}", point.display()))?;
+    }
+    Ok(())
+}

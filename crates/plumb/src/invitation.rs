@@ -1,0 +1,130 @@
+//! What a cluster tells machines that want to join, and nodes that have: where it is, whom to trust, which rules bind.
+
+use anyhow::Context as _;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use plumb_resize::rules::{Dialect, Gate, Gates};
+use serde_json::{Value, json};
+
+/// The user that writes it.
+pub(crate) const WRITER: &str = "cluster-info";
+/// What everybody may know.
+const PUBLIC: (&str, &str) = ("kube-public", "cluster-info");
+/// What nodes may know.
+const OF_NODES: (&str, &str) = ("kube-system", "plumb-node");
+
+/// Where a cluster is, and whom to trust.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Invitation {
+    /// The address of the API.
+    pub(crate) server: String,
+    /// The certificate of its authority, in PEM.
+    pub(crate) authority: String,
+}
+
+/// Which rules bind on nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Binding {
+    pub(crate) dialect: Dialect,
+    pub(crate) gates: Gates,
+}
+
+/// Tells it, as kubeadm does: a kubeconfig without a user.
+pub(crate) async fn publish(
+    client: &Client,
+    invitation: &Invitation,
+    binding: Binding,
+) -> anyhow::Result<()> {
+    let kubeconfig = to_kubeconfig(invitation)?;
+    put(client, PUBLIC, json!({ "kubeconfig": kubeconfig })).await?;
+    put(
+        client,
+        OF_NODES,
+        json!({ "resize-dialect": name_of(binding.dialect), "feature-gates": list(binding.gates) }),
+    )
+    .await
+}
+
+async fn put(client: &Client, (namespace, name): (&str, &str), data: Value) -> anyhow::Result<()> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), namespace);
+    let map: ConfigMap = serde_json::from_value(json!({ "metadata": { "name": name }, "data": data }))?;
+    let made = match maps.get_opt(name).await? {
+        None => maps.create(&kube::api::PostParams::default(), &map).await,
+        Some(found) if found.data == map.data => return Ok(()),
+        Some(_) => {
+            let patch = Patch::Merge(json!({ "data": map.data }));
+            maps.patch(name, &PatchParams::default(), &patch).await
+        }
+    };
+    made.map(drop).with_context(|| format!("writing the ConfigMap {name} in {namespace}"))
+}
+
+fn to_kubeconfig(invitation: &Invitation) -> anyhow::Result<String> {
+    use base64::Engine as _;
+    let authority = base64::prelude::BASE64_STANDARD.encode(&invitation.authority);
+    let cluster = json!({ "certificate-authority-data": authority, "server": invitation.server });
+    // JSON is YAML too.
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "clusters": [{ "name": "", "cluster": cluster }],
+        "contexts": [], "current-context": "", "preferences": {}, "users": [],
+    });
+    serde_json::to_string(&config).context("writing a kubeconfig")
+}
+
+/// Reads what was told.
+pub(crate) fn read_invitation(map: &ConfigMap) -> Option<Invitation> {
+    use base64::Engine as _;
+    let config: Value = serde_saphyr::from_str(map.data.as_ref()?.get("kubeconfig")?).ok()?;
+    let cluster = &config["clusters"][0]["cluster"];
+    let authority =
+        base64::prelude::BASE64_STANDARD.decode(cluster["certificate-authority-data"].as_str()?).ok()?;
+    Some(Invitation {
+        server: cluster["server"].as_str()?.to_owned(),
+        authority: String::from_utf8(authority).ok()?,
+    })
+}
+
+/// Asks which rules bind on nodes; the usual ones where nobody says so, as in a cluster of somebody else's.
+pub(crate) async fn binding(client: &Client) -> anyhow::Result<Binding> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), OF_NODES.0);
+    let usual = Binding { dialect: Dialect::default(), gates: Gates::default() };
+    let found = match maps.get_opt(OF_NODES.1).await {
+        Ok(Some(found)) => found,
+        Ok(None) => return Ok(usual),
+        Err(kube::Error::Api(status)) if status.code == 403 => return Ok(usual),
+        Err(error) => return Err(error).context("asking the cluster which rules bind"),
+    };
+    let text = |name: &str| found.data.as_ref().and_then(|data| data.get(name)).map_or("", String::as_str);
+    Ok(Binding { dialect: text("resize-dialect").parse()?, gates: text("feature-gates").parse()? })
+}
+
+fn name_of(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Kep => "kep",
+        Dialect::V1_36 => "v1.36",
+    }
+}
+
+/// Gates as the flag spells them.
+fn list(gates: Gates) -> String {
+    let all: Vec<String> =
+        Gate::ALL.into_iter().map(|gate| format!("{}={}", gate.name(), gates.is_on(gate))).collect();
+    all.join(",")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_told_can_be_read() {
+        let told = Invitation { server: "https://10.0.0.1:6443".into(), authority: "PEM\n".into() };
+        let map: ConfigMap =
+            serde_json::from_value(json!({ "data": { "kubeconfig": to_kubeconfig(&told).unwrap() } }))
+                .unwrap();
+        assert_eq!(read_invitation(&map), Some(told));
+        let gates: Gates = "InPlacePodVerticalScaling=false".parse().unwrap();
+        assert_eq!(list(gates).parse::<Gates>(), Ok(gates));
+    }
+}

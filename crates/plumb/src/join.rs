@@ -1,0 +1,189 @@
+//! `plumb node`: one more node for a cluster that runs elsewhere.
+
+mod enrol;
+
+use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs as _};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::serve;
+use plumb_node::join::{Connection, NodeCertificate, Purpose, Renewal, Shown};
+use plumb_resize::rules::Rules;
+use rustls::pki_types::CertificateDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+
+use crate::cli::Node;
+use crate::holder;
+use crate::invitation::{self, Binding};
+use crate::nodes::{Ground, Site, is_api_server};
+use crate::up::asked_to_stop;
+use enrol::Enrolled;
+
+/// Where agents listen, as the kubelet does.
+const USUAL_PORT: u16 = 10250;
+/// How long the server may take to be there.
+const REACH: Duration = Duration::from_secs(5);
+/// The file that the serving certificate is in, below `pki`.
+const SERVING: &str = "serving.pem";
+
+/// Runs a node until it is asked to stop.
+pub(crate) fn run(args: Node) -> anyhow::Result<()> {
+    serve::install_crypto();
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .context("starting the asynchronous runtime")?;
+    runtime.block_on(node(args))
+}
+
+async fn node(args: Node) -> anyhow::Result<()> {
+    let data = &args.data_dir;
+    std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
+    // First, since whoever has it has the data directory.
+    let mut ground = Ground::lay(&args.node, data)?;
+    let name = name(&args)?;
+    let listen = match args.listen {
+        Some(address) => address,
+        None => SocketAddr::new(towards(&args.server)?, USUAL_PORT),
+    };
+    let listener = holder::listen(listen, "--listen")?;
+    let address = match args.address.unwrap_or(listen.ip()) {
+        address if address.is_unspecified() => towards(&args.server)?,
+        address => address,
+    };
+    let Enrolled { connection, authority, renewal: client_renewal, certificate } =
+        enrol::enrol(&args, &name).await?;
+    let binding = binding(&args, &connection).await;
+    let rules = Rules::new(binding.dialect, binding.gates);
+
+    let site = Site {
+        name: name.clone(),
+        index: 0,
+        addresses: vec![address],
+        port: listener.address().port(),
+        client: connection.client(),
+        api: connection.place(),
+        rules,
+    };
+    let (mut agent, _) = ground.agent(&args.node, site).await?;
+    let service = agent.server(ground.root(), Arc::new(is_api_server));
+    // Its addresses have to be known before it can have a certificate for them.
+    agent.register().await;
+    ground.running.spawn(agent.run());
+
+    let shown = Arc::new(Shown::default());
+    let trusted = CertificateDer::from_pem_slice(authority.as_bytes()).context("reading the authority")?;
+    let tls = serve::tls_of(trusted, shown.clone(), Arc::new(SystemClock))?;
+    let file = data.join("pki").join(SERVING);
+    let kept = NodeCertificate::load(&file)?;
+    let serving_renewal = Renewal {
+        node: name.clone(),
+        purpose: Purpose::Serving(vec![address]),
+        file,
+        shown,
+        connection: connection.clone(),
+        clock: Arc::new(Timestamp::now),
+    };
+    let serving = serving_renewal.begin(kept).await;
+    let (trigger, shutdown) = serve::shutdown();
+    let answering = tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), service, shutdown));
+    let (ask_for_new, asked) = watch::channel(0);
+    let other = asked.clone();
+    ground.running.spawn(async move { client_renewal.keep(certificate, asked).await });
+    ground.running.spawn(async move { serving_renewal.keep(serving, other).await });
+    ground.running.spawn(renew_on_hangup(ask_for_new));
+
+    let what = if ground.is_virtual() { "runs virtual pods" } else { "runs containers of its own" };
+    eprintln!("plumb: node {name} {what}");
+    println!("plumb node {name} has joined {}", args.server);
+    asked_to_stop().await?;
+    eprintln!("plumb: stopping");
+    trigger.pull();
+    answering.await.context("the node's server ended badly")?;
+    drop(ground);
+    Ok(())
+}
+
+/// Asks for new certificates whenever this process is told to.
+async fn renew_on_hangup(ask: watch::Sender<u64>) {
+    let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
+    while hangup.recv().await.is_some() {
+        ask.send_modify(|times| *times += 1);
+    }
+}
+
+/// Which rules bind: the cluster's, unless told otherwise. As long as it takes to be told.
+async fn binding(args: &Node, connection: &Connection) -> Binding {
+    if let (Some(dialect), Some(gates)) = (args.resize_dialect, args.feature_gates) {
+        return Binding { dialect, gates };
+    }
+    let client = connection.client();
+    let mut wait = Duration::from_millis(100);
+    let told = loop {
+        match invitation::binding(&client).await {
+            Ok(told) => break told,
+            Err(error) => {
+                tracing::warn!(
+                    error = format!("{error:#}"),
+                    "the cluster does not answer yet, will ask again"
+                );
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(Duration::from_secs(10));
+            }
+        }
+    };
+    Binding {
+        dialect: args.resize_dialect.unwrap_or(told.dialect),
+        gates: args.feature_gates.unwrap_or(told.gates),
+    }
+}
+
+/// What the node is called: as told, or as the machine is.
+fn name(args: &Node) -> anyhow::Result<String> {
+    let name = match &args.node.node_name {
+        Some(name) => name.clone(),
+        None => {
+            let host = nix::unistd::gethostname().context("finding the name of this machine")?;
+            host.to_string_lossy().trim().to_ascii_lowercase()
+        }
+    };
+    let is_word = |part: &str| {
+        !part.is_empty()
+            && part.bytes().all(|byte| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-')
+            && !part.starts_with('-')
+            && !part.ends_with('-')
+    };
+    if name.len() > 253 || !name.split('.').all(is_word) {
+        bail!(
+            "{name:?} cannot be the name of a node; --name says another, of lower-case letters, digits and hyphens"
+        );
+    }
+    Ok(name)
+}
+
+/// The address of this machine that a server is reached from.
+fn towards(server: &str) -> anyhow::Result<IpAddr> {
+    let authority = server.strip_prefix("https://").unwrap_or(server).trim_end_matches('/');
+    let authority = if authority.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok()) {
+        authority.to_owned()
+    } else {
+        format!("{authority}:443")
+    };
+    let resolved = authority.to_socket_addrs().with_context(|| format!("looking up {authority}"))?;
+    let mut failure = None;
+    for address in resolved {
+        match TcpStream::connect_timeout(&address, REACH).and_then(|stream| stream.local_addr()) {
+            Ok(own) => return Ok(own.ip()),
+            Err(error) => failure = Some(error),
+        }
+    }
+    let failure = failure.map_or_else(|| anyhow::anyhow!("it has no address"), anyhow::Error::new);
+    Err(failure.context(format!(
+        "reaching {server}; --listen says where this node is, if the server is down just now"
+    )))
+}

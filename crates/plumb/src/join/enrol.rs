@@ -1,0 +1,107 @@
+//! From a token to a certificate of its own.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use plumb_node::join::{
+    Connection, Identity, NodeCertificate, Purpose, Renewal, RequestError, Shown, ask, discover,
+};
+
+use crate::cli::Node;
+
+/// What is kept below `pki` in the data directory.
+const AUTHORITY: &str = "ca.crt";
+const CLIENT: &str = "client.pem";
+
+/// A machine that is a node.
+pub(super) struct Enrolled {
+    /// The way to the cluster, as the node.
+    pub(super) connection: Connection,
+    /// Whom to trust, in PEM.
+    pub(super) authority: String,
+    /// How its certificate is renewed.
+    pub(super) renewal: Renewal,
+    /// Its certificate.
+    pub(super) certificate: NodeCertificate,
+}
+
+/// Takes up the certificate of an earlier start, or gets one with a token.
+pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
+    let folder = args.data_dir.join("pki");
+    let kept = NodeCertificate::load(&folder.join(CLIENT))?;
+    let authority = read(&folder.join(AUTHORITY))?;
+    let user = format!("system:node:{name}");
+    if let Some(other) = kept.as_ref().filter(|kept| kept.user != user) {
+        bail!(
+            "{} is the data directory of {}; --name {} takes it up again, --data-dir says another",
+            args.data_dir.display(),
+            other.user,
+            other.user.trim_start_matches("system:node:")
+        );
+    }
+    let (authority, certificate) = match (authority, kept.filter(|kept| kept.holds(Timestamp::now()))) {
+        (Some(authority), Some(certificate)) => (authority, certificate),
+        _ => {
+            let (authority, certificate) = join(args, name).await?;
+            certificate.save(&folder.join(CLIENT))?;
+            std::fs::write(folder.join(AUTHORITY), &authority)
+                .with_context(|| format!("writing {}", folder.join(AUTHORITY).display()))?;
+            (authority, certificate)
+        }
+    };
+    let shown = Arc::new(Shown::default());
+    shown.put(&certificate);
+    let connection = Connection::new(&args.server, &authority, &Identity::Certificate(shown.clone()))?;
+    let renewal = Renewal {
+        node: name.to_owned(),
+        purpose: Purpose::Client,
+        file: folder.join(CLIENT),
+        shown,
+        connection: connection.clone(),
+        clock: Arc::new(Timestamp::now),
+    };
+    Ok(Enrolled { connection, authority, renewal, certificate })
+}
+
+async fn join(args: &Node, name: &str) -> anyhow::Result<(String, NodeCertificate)> {
+    let Some(token) = &args.token else {
+        bail!(
+            "this machine has not joined {} yet, which takes a token: run `plumb token create` there, and here the \
+             command that it prints",
+            args.server
+        );
+    };
+    let authority = match (&args.ca_hash, &args.ca_file) {
+        (Some(hash), _) => discover(&args.server, hash).await?,
+        (None, Some(file)) => read(file)?.with_context(|| format!("there is no file {}", file.display()))?,
+        (None, None) => bail!(
+            "a token is not shown to just anybody who answers at {}: --ca-hash says who may have it, as \
+             `plumb token create` prints it, or --ca-file",
+            args.server
+        ),
+    };
+    let bearer = Connection::new(&args.server, &authority, &Identity::Token(token.clone()))?;
+    let certificate = ask(&bearer.client(), name, &Purpose::Client).await;
+    let certificate = certificate.map_err(|error| match &error {
+        RequestError::Ask(source) if is_unauthorized(source) => anyhow::anyhow!(
+            "{} does not know the token: it has expired or was revoked; `plumb token create` makes another there",
+            args.server
+        ),
+        _ => error.into(),
+    })?;
+    Ok((authority, certificate))
+}
+
+fn is_unauthorized(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 401)
+}
+
+fn read(path: &Path) -> anyhow::Result<Option<String>> {
+    match std::fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error).with_context(|| format!("reading {}", path.display())),
+    }
+}

@@ -1,0 +1,289 @@
+//! What the nodes of a process stand on: the machine, its journal, its runtime.
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use jiff::Timestamp;
+use kube::Client;
+use plumb_node::cpus::{CpuSet, Cpus};
+use plumb_node::journal::{Journal, open_store};
+use plumb_node::metrics::Metrics;
+use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
+use plumb_node::specify::{Place, resolv_conf};
+use plumb_node::usage::{Usage, UsageConfig};
+use plumb_node::{Agent, Clock};
+use plumb_resize::Quantity;
+use plumb_resize::admission::NodeFacts;
+use plumb_resize::rules::Rules;
+use plumb_runtime::builtin::{self, Builtin, shim_of_this_program};
+use plumb_runtime::cgroup::{Controller, Layout};
+use plumb_runtime::fault::{Asked, Fault, Faults, Faulty, Harm};
+use plumb_runtime::image::Load;
+use plumb_runtime::{Runtime, Virtual, VirtualConfig};
+use plumb_store::Store;
+use tokio::runtime::Handle;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use super::aside::Aside;
+use crate::cli::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
+
+/// How often the machine is looked at for what it runs short of.
+const LOOK_AT_MACHINE: Duration = Duration::from_secs(10);
+/// The version of Kubernetes that the agent speaks as.
+const AGENT_VERSION: &str = "v1.36.4";
+
+/// What the nodes of a process stand on.
+pub(crate) struct Ground {
+    kind: RuntimeKind,
+    data: PathBuf,
+    machine: Arc<Machine>,
+    journal: Store,
+    damage: Option<String>,
+    health: watch::Receiver<NodeHealth>,
+    place: Place,
+    cpus: Option<Cpus>,
+    metrics: Arc<Metrics>,
+    clock: Clock,
+    /// What goes on meanwhile; it ends when this is dropped.
+    pub(crate) running: JoinSet<()>,
+    /// Where agents of virtual nodes run.
+    aside: Option<Aside>,
+}
+
+/// One node: who it is, where it is, and whose.
+pub(crate) struct Site {
+    /// Its name.
+    pub(crate) name: String,
+    /// Which of several it is.
+    pub(crate) index: u16,
+    /// Where it is asked.
+    pub(crate) addresses: Vec<IpAddr>,
+    /// The port there.
+    pub(crate) port: u16,
+    /// How it reaches the cluster, as itself.
+    pub(crate) client: Client,
+    /// Where its pods find the API: host and port.
+    pub(crate) api: (String, u16),
+    /// Which rules bind.
+    pub(crate) rules: Rules,
+}
+
+impl Ground {
+    /// Finds out about the machine, and opens the journal of a data directory.
+    pub(crate) fn lay(args: &OnNode, data_dir: &Path) -> anyhow::Result<Self> {
+        let kind = args.runtime.chosen();
+        let is_virtual = kind == RuntimeKind::Virtual;
+        if !is_virtual && !may_run_containers() {
+            bail!(
+                "--runtime builtin runs containers in cgroups of this machine, which takes {}; --runtime virtual does not",
+                if nix::unistd::geteuid().is_root() { "cgroups that it does not have" } else { "root" }
+            );
+        }
+        let data = std::path::absolute(data_dir).context("finding the data directory")?;
+        let machine = Machine::read(Path::new("/")).and_then(|machine| machine.with_disk_of(&data));
+        let machine = Arc::new(machine.context("finding out about this machine")?);
+        let (journal, damage) = open_store(&data.join("journal"))?;
+        if let Some(damage) = &damage {
+            tracing::warn!(damage, "the journal of promises was put aside, and is made anew from what runs");
+        }
+        // Virtual pods take nothing of this machine, so what it runs short of is nothing to them.
+        let now = if is_virtual { NodeHealth::default() } else { look_at_machine(&data) };
+        let (tell_health, health) = watch::channel(now);
+        let mut running = JoinSet::new();
+        if !is_virtual {
+            running.spawn(watch_machine(data.clone(), tell_health));
+        }
+        let place = Place {
+            log_root: data.join("logs"),
+            cluster_dns: None,
+            machine_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+        };
+        let cpus = match args.cpu_manager_policy {
+            CpuPolicy::None => None,
+            CpuPolicy::Static => Some(cpus_of(args, &machine, is_virtual)?),
+        };
+        let (metrics, clock) = (Arc::default(), Arc::new(Timestamp::now));
+        let aside = is_virtual.then(Aside::start).transpose()?;
+        Ok(Self { kind, data, machine, journal, damage, health, place, cpus, metrics, clock, running, aside })
+    }
+
+    /// Whether pods are virtual.
+    pub(crate) fn is_virtual(&self) -> bool {
+        self.kind == RuntimeKind::Virtual
+    }
+
+    /// Where the kernel's files are, if a node is the whole machine.
+    pub(crate) fn root(&self) -> Option<PathBuf> {
+        (!self.is_virtual()).then(|| PathBuf::from("/"))
+    }
+
+    /// On whose threads agents run.
+    fn hands(&self) -> Handle {
+        self.aside.as_ref().map_or_else(Handle::current, Aside::handle)
+    }
+
+    /// Has an agent do its work.
+    pub(crate) fn employ(&mut self, agent: Agent) {
+        self.running.spawn_on(agent.run(), &self.hands());
+    }
+
+    /// The agent of a node, and what measures it.
+    pub(crate) async fn agent(&mut self, args: &OnNode, site: Site) -> anyhow::Result<(Agent, Usage)> {
+        let is_virtual = self.is_virtual();
+        let runtime: Arc<dyn Runtime> = if is_virtual {
+            let network =
+                Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(site.index) << 8));
+            Arc::new(Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network: network }))
+        } else {
+            let opened = Builtin::open(builtin_config(&self.data, true)?).await;
+            Arc::new(opened.context("opening the built-in container runtime")?)
+        };
+        let runtime = match args.die_at {
+            Some(at) => dying(runtime, at),
+            None => runtime,
+        };
+        let runtime = match args.runtime_delay {
+            Some(delay) => slowed(runtime, delay),
+            None => runtime,
+        };
+        let usage = Usage::new(UsageConfig {
+            node: site.name.clone(),
+            runtime: runtime.clone(),
+            every: args.metric_resolution,
+            clock: self.clock.clone(),
+            machine: self.root(),
+        });
+        let measuring = usage.clone();
+        self.running.spawn_on(async move { measuring.keep().await }, &self.hands());
+        let agent = Agent::new(plumb_node::Config {
+            setup: setup(args, &site),
+            machine: self.machine.clone(),
+            health: self.health.clone(),
+            client: site.client,
+            runtime,
+            journal: Journal::new(self.journal.clone(), site.name),
+            damage: self.damage.take(),
+            rules: site.rules,
+            facts: NodeFacts::default(),
+            cpus: self.cpus.clone(),
+            api_server: Some(site.api),
+            reachable: !is_virtual,
+            volumes: (!is_virtual).then(|| self.data.join("volumes")),
+            place: self.place.clone(),
+            metrics: self.metrics.clone(),
+            clock: self.clock.clone(),
+        });
+        let agent = self.hands().spawn(agent).await.context("an agent ended badly")??;
+        Ok((agent, usage))
+    }
+}
+
+/// What a node says of itself.
+fn setup(args: &OnNode, site: &Site) -> Setup {
+    let mut setup = Setup { port: site.port, ..Setup::new(&site.name) };
+    let capacity = [("cpu", &args.node_cpu), ("memory", &args.node_memory)];
+    let given = capacity.into_iter().filter_map(|(resource, amount)| Some((resource, (*amount)?)));
+    setup.capacity = given.map(|(resource, amount)| (resource.to_owned(), amount.into())).collect();
+    let reserved = args.system_reserved.0.iter();
+    setup.reserved = reserved.map(|(resource, amount)| (resource.clone(), (*amount).into())).collect();
+    if let Some(cpus) = &args.reserved_cpus {
+        let count = Quantity::from_units(i64::try_from(cpus.len()).unwrap_or(i64::MAX));
+        setup.reserved.insert("cpu".to_owned(), count.into());
+    }
+    setup.max_pods = args.max_pods;
+    setup.addresses.clone_from(&site.addresses);
+    AGENT_VERSION.clone_into(&mut setup.agent_version);
+    setup
+}
+
+/// The cpus that a node gives to pods that want some for themselves: those of the machine, or as many as a node of
+/// virtual pods says it has.
+fn cpus_of(args: &OnNode, machine: &Machine, is_virtual: bool) -> anyhow::Result<Cpus> {
+    let all: CpuSet = if is_virtual {
+        let count = args.node_cpu.map(|cpu| cpu.saturating_milli() / 1000);
+        (0..count.and_then(|count| u32::try_from(count).ok()).unwrap_or(machine.cpus)).collect()
+    } else {
+        if !Layout::detect().is_ok_and(|layout| layout.has(Controller::Cpuset)) {
+            bail!(
+                "--cpu-manager-policy static needs the cgroup controller cpuset, which this machine has not"
+            );
+        }
+        let online = std::fs::read_to_string("/sys/devices/system/cpu/online");
+        online
+            .context("finding the cpus of this machine")?
+            .parse()
+            .context("finding the cpus of this machine")?
+    };
+    let reserved = match &args.reserved_cpus {
+        Some(cpus) if !cpus.without(&all).is_empty() => {
+            bail!("--reserved-cpus {cpus}: the node has the cpus {all}");
+        }
+        Some(cpus) => cpus.clone(),
+        None => {
+            let count = args.system_reserved.cpu().saturating_milli().unsigned_abs().div_ceil(1000);
+            all.first(usize::try_from(count).unwrap_or(usize::MAX))
+        }
+    };
+    Ok(Cpus::new(all, reserved))
+}
+
+fn look_at_machine(data: &Path) -> NodeHealth {
+    pressures(Path::new("/"), data).unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot find out what this machine runs short of");
+        NodeHealth::default()
+    })
+}
+
+/// Says what the machine runs short of, whenever that changes.
+async fn watch_machine(data: PathBuf, tell: watch::Sender<NodeHealth>) {
+    loop {
+        tokio::time::sleep(LOOK_AT_MACHINE).await;
+        let now = look_at_machine(&data);
+        tell.send_if_modified(|health| std::mem::replace(health, now) != *health);
+    }
+}
+
+/// Whether this user may create cgroups, and what else containers need.
+pub(crate) fn may_run_containers() -> bool {
+    nix::unistd::geteuid().is_root() && Layout::detect().is_ok()
+}
+
+/// A runtime at whose nth call this process dies, without a chance to tidy up.
+fn dying(runtime: Arc<dyn Runtime>, DieAt { call, nth }: DieAt) -> Arc<dyn Runtime> {
+    let faults = Faults::default();
+    let seen = AtomicU64::new(0);
+    let die = move |_: &Asked| {
+        if seen.fetch_add(1, Ordering::Relaxed) + 1 == nth {
+            // If it fails there is nobody left to tell; the test notices that we live.
+            let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
+        }
+        false
+    };
+    faults.add(Fault::new(Harm::Delay(Duration::ZERO)).on(call).when(die));
+    Arc::new(Faulty::new(runtime, faults))
+}
+
+/// A runtime that takes its time over some calls.
+fn slowed(runtime: Arc<dyn Runtime>, RuntimeDelay { call, time }: RuntimeDelay) -> Arc<dyn Runtime> {
+    let faults = Faults::default();
+    faults.add(Fault::new(Harm::Delay(time)).on(call));
+    Arc::new(Faulty::new(runtime, faults))
+}
+
+/// The built-in runtime of a data directory, with the image `plumb/load` or without.
+pub(crate) fn builtin_config(data: &Path, with_load: bool) -> anyhow::Result<builtin::Config> {
+    let load = with_load.then(|| Load::of_this_program().context("making the image plumb/load"));
+    Ok(builtin::Config {
+        data_dir: data.to_owned(),
+        cgroups: Layout::detect().context("finding the cgroups of this machine")?,
+        shim: shim_of_this_program().context("finding the program of shims")?,
+        pod_network: None,
+        load: load.transpose()?,
+        settles: builtin::SETTLES,
+    })
+}

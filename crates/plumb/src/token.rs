@@ -1,0 +1,132 @@
+//! `plumb token`: the tokens by which machines join, as kubeadm has them.
+
+use std::collections::BTreeMap;
+
+use anyhow::{Context as _, bail};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
+use kube::{Api, Client};
+use plumb_node::join::CaPin;
+
+use crate::cli::{Token, TokenCommand};
+use crate::client::{block_on, refusal, table};
+use crate::invitation::{Invitation, read_invitation};
+
+const NAMESPACE: &str = "kube-system";
+const TYPE: &str = "bootstrap.kubernetes.io/token";
+const PREFIX: &str = "bootstrap-token-";
+/// The group that the default bindings know.
+const GROUP: &str = "system:bootstrappers:plumb:default-node-token";
+const LETTERS: &[u8; 36] = b"abcdefghijklmnopqrstuvwxyz0123456789";
+
+pub(crate) fn run(args: Token) -> anyhow::Result<()> {
+    block_on(async {
+        match args.command {
+            TokenCommand::Create { ttl, description, token_only, cluster } => {
+                let (client, _) = cluster.connect().await?;
+                create(&client, ttl, description, token_only).await
+            }
+            TokenCommand::List { cluster } => list(&cluster.connect().await?.0).await,
+            TokenCommand::Delete { token, cluster } => delete(&cluster.connect().await?.0, &token).await,
+        }
+    })
+}
+
+async fn create(
+    client: &Client,
+    ttl: SignedDuration,
+    description: Option<String>,
+    token_only: bool,
+) -> anyhow::Result<()> {
+    if ttl.is_negative() {
+        bail!("--ttl {ttl:#}: a token cannot have expired before it is made");
+    }
+    // Before the token is made, since without it nobody could use one.
+    let invitation = invitation(client).await?;
+    let (id, secret) = (word(6)?, word(16)?);
+    let mut data: BTreeMap<String, String> = [
+        ("token-id", id.as_str()),
+        ("token-secret", secret.as_str()),
+        ("usage-bootstrap-authentication", "true"),
+        ("usage-bootstrap-signing", "true"),
+        ("auth-extra-groups", GROUP),
+    ]
+    .into_iter()
+    .map(|(name, value)| (name.to_owned(), value.to_owned()))
+    .collect();
+    if !ttl.is_zero() {
+        let end = Timestamp::now().checked_add(ttl).context("--ttl is too long")?;
+        data.insert("expiration".to_owned(), end.strftime("%Y-%m-%dT%H:%M:%SZ").to_string());
+    }
+    data.extend(description.map(|text| ("description".to_owned(), text)));
+    let token = Secret {
+        metadata: ObjectMeta { name: Some(format!("{PREFIX}{id}")), ..ObjectMeta::default() },
+        type_: Some(TYPE.to_owned()),
+        string_data: Some(data),
+        ..Secret::default()
+    };
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    secrets.create(&PostParams::default(), &token).await.map_err(refusal)?;
+    if token_only {
+        println!("{id}.{secret}");
+        return Ok(());
+    }
+    let hash = CaPin::of_pem(&invitation.authority).context("the cluster's authority is no certificate")?;
+    println!("plumb node --server {} --token {id}.{secret} --ca-hash {hash}", invitation.server);
+    Ok(())
+}
+
+/// Where the cluster is, and whom to trust, as it tells everybody.
+async fn invitation(client: &Client) -> anyhow::Result<Invitation> {
+    let maps: Api<ConfigMap> = Api::namespaced(client.clone(), "kube-public");
+    let info = maps.get_opt("cluster-info").await.map_err(refusal)?;
+    info.as_ref().and_then(read_invitation).context(
+        "the cluster does not say where it is (the ConfigMap cluster-info in kube-public); the controllers of \
+         `plumb up` write it",
+    )
+}
+
+async fn list(client: &Client) -> anyhow::Result<()> {
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    let wanted = ListParams::default().fields(&format!("type={TYPE}"));
+    let found = secrets.list(&wanted).await.map_err(refusal)?;
+    let mut rows = vec![["TOKEN", "EXPIRES", "DESCRIPTION"].map(str::to_owned).to_vec()];
+    for secret in found.items {
+        let data = |name: &str| {
+            let bytes = secret.data.as_ref()?.get(name)?;
+            String::from_utf8(bytes.0.clone()).ok()
+        };
+        let end = data("expiration").unwrap_or_else(|| "never".to_owned());
+        rows.push(vec![data("token-id").unwrap_or_default(), end, data("description").unwrap_or_default()]);
+    }
+    print!("{}", table(&rows));
+    Ok(())
+}
+
+async fn delete(client: &Client, token: &str) -> anyhow::Result<()> {
+    let id = token.split('.').next().unwrap_or_default();
+    let secrets: Api<Secret> = Api::namespaced(client.clone(), NAMESPACE);
+    secrets.delete(&format!("{PREFIX}{id}"), &DeleteParams::default()).await.map_err(refusal)?;
+    println!("token {id} is revoked; machines that have joined with it stay");
+    Ok(())
+}
+
+/// Letters and digits that nobody can guess.
+fn word(length: usize) -> anyhow::Result<String> {
+    let random = rustls_random();
+    let mut letters = String::with_capacity(length);
+    while letters.len() < length {
+        let mut byte = [0];
+        random.fill(&mut byte).map_err(|_| anyhow::anyhow!("the system has no random numbers"))?;
+        // Every letter as likely as any other: what is beyond the last whole round is thrown away.
+        if usize::from(byte[0]) < LETTERS.len() * (256 / LETTERS.len()) {
+            letters.push(char::from(LETTERS[usize::from(byte[0]) % LETTERS.len()]));
+        }
+    }
+    Ok(letters)
+}
+
+fn rustls_random() -> &'static dyn rustls::crypto::SecureRandom {
+    rustls::crypto::ring::default_provider().secure_random
+}

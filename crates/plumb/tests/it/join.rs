@@ -1,0 +1,215 @@
+//! Machines that join: a token, certificates, pods, logs and usage; and what is said when it does not work.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
+use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::api::{ListParams, PostParams};
+use kube::{Api, Client};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, complaint};
+
+/// A cluster without a node of its own.
+const ALONE: [&str; 4] = ["--components", "apiserver,controllers,scheduler", "--metric-resolution", "100ms"];
+
+/// A running `plumb node`. It is killed when it is dropped.
+struct Agent(Child);
+
+impl Agent {
+    /// Starts it and waits until it has joined.
+    fn start(mut command: Command, data: &Path) -> Self {
+        let said = fs::File::create(data.with_extension("stderr")).unwrap();
+        let mut process = command.stdout(Stdio::piped()).stderr(said).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let why = || fs::read_to_string(data.with_extension("stderr")).unwrap();
+        assert!(line.contains("has joined"), "not joined: {line}{}", why());
+        Self(process)
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(i32::try_from(self.0.id()).unwrap()), signal).unwrap();
+    }
+
+    /// Asks it to stop, and waits until it has.
+    fn stop(mut self) {
+        self.signal(Signal::SIGINT);
+        assert!(self.0.wait().unwrap().success());
+    }
+}
+
+impl Drop for Agent {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What `plumb token create` prints.
+fn invitation(cluster: &Cluster) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    command.args(["token", "create", "--kubeconfig"]).arg(cluster.kubeconfig());
+    let deadline = std::time::Instant::now() + Duration::from_mins(1);
+    loop {
+        let output = command.output().unwrap();
+        if output.status.success() {
+            return String::from_utf8(output.stdout).unwrap().trim().to_owned();
+        }
+        // The controllers tell where the cluster is a moment after it is ready.
+        assert!(std::time::Instant::now() < deadline, "{}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
+/// The command of an invitation, for an agent of virtual pods.
+fn agent(words: &[&str], data: &Path) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    command.args(words).args(["--name", "n1", "--runtime", "virtual", "--listen", "127.0.0.1:0"]);
+    command.args(["--metric-resolution", "100ms", "--data-dir"]).arg(data);
+    command
+}
+
+fn pod(name: &str) -> Pod {
+    let container =
+        json!({ "name": "main", "image": "plumb/load", "args": ["--cpu", "100m", "--memory", "16Mi"] });
+    serde_json::from_value(json!({ "metadata": { "name": name }, "spec": { "containers": [container] } }))
+        .unwrap()
+}
+
+/// Asks until an answer is as it must become.
+async fn until<T>(what: &str, mut ask: impl AsyncFnMut() -> Option<T>) -> T {
+    let wait = async {
+        loop {
+            if let Some(found) = ask().await {
+                return found;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    };
+    let found = tokio::time::timeout(Duration::from_mins(1), wait).await;
+    found.unwrap_or_else(|_| panic!("not {what}"))
+}
+
+async fn is_running(client: &Client, name: &str) {
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    until("running", async || {
+        let pod = pods.get(name).await.unwrap();
+        (pod.status?.phase.as_deref() == Some("Running")).then_some(())
+    })
+    .await;
+}
+
+async fn get(client: &Client, path: &str) -> Result<Value, kube::Error> {
+    client.request(http::Request::get(path).body(Vec::new()).unwrap()).await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_machine_joins_with_a_token_and_stays_without_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, node): (PathBuf, PathBuf) = (folder.path().join("data"), folder.path().join("node"));
+    let cluster = Cluster::start_with(&data, &ALONE);
+    let client = cluster.client().await;
+    let invited = invitation(&cluster);
+    let words: Vec<&str> = invited.split_whitespace().skip(1).collect();
+    let joined = Agent::start(agent(&words, &node), &node);
+
+    let nodes: Api<Node> = Api::all(client.clone());
+    let addresses = nodes.get("n1").await.unwrap().status.unwrap().addresses.unwrap();
+    assert!(addresses.iter().any(|address| address.address == "127.0.0.1"), "{addresses:?}");
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    pods.create(&PostParams::default(), &pod("web")).await.unwrap();
+    is_running(&client, "web").await;
+    // The API server finds it, verifies it, and is known to it.
+    let summary = get(&client, "/api/v1/nodes/n1/proxy/stats/summary").await.unwrap();
+    assert_eq!(summary["node"]["nodeName"], "n1");
+    until("measured", async || {
+        let found = get(&client, "/apis/metrics.k8s.io/v1beta1/namespaces/default/pods/web").await.ok()?;
+        found["containers"][0]["usage"]["memory"].is_string().then_some(())
+    })
+    .await;
+    pods.logs("web", &kube::api::LogParams::default()).await.unwrap();
+
+    let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
+    let signed = requests.list(&ListParams::default()).await.unwrap();
+    let mut signers: Vec<(String, String)> = signed
+        .items
+        .into_iter()
+        .map(|request| (request.spec.username.unwrap(), request.spec.signer_name))
+        .collect();
+    signers.sort();
+    assert!(signers[0].0.starts_with("system:bootstrap:"), "{signers:?}");
+    assert_eq!(signers[0].1, "kubernetes.io/kube-apiserver-client-kubelet");
+    assert_eq!(signers[1], ("system:node:n1".to_owned(), "kubernetes.io/kubelet-serving".to_owned()));
+
+    // A new certificate when it is told to, and the old one is no longer used.
+    let certificate = || fs::read_to_string(node.join("pki/client.pem")).unwrap();
+    let first = certificate();
+    joined.signal(Signal::SIGHUP);
+    until("renewed", async || (certificate() != first).then_some(())).await;
+    joined.stop();
+
+    // The token is not needed any more, nor the hash.
+    let second = certificate();
+    let server = words[words.iter().position(|word| *word == "--server").unwrap() + 1];
+    let again = Agent::start(agent(&["node", "--server", server], &node), &node);
+    assert_eq!(certificate(), second);
+    pods.create(&PostParams::default(), &pod("later")).await.unwrap();
+    is_running(&client, "later").await;
+    again.stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_may_not_join_is_told_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, node) = (folder.path().join("data"), folder.path().join("node"));
+    let cluster = Cluster::start_with(&data, &ALONE);
+    let invited = invitation(&cluster);
+    let words: Vec<&str> = invited.split_whitespace().skip(1).collect();
+    let at = |flag: &str| words[words.iter().position(|word| *word == flag).unwrap() + 1];
+    let (server, token, hash) = (at("--server"), at("--token"), at("--ca-hash"));
+
+    let said = complaint(agent(&["node", "--server", server], &node));
+    assert!(said.contains("which takes a token: run `plumb token create` there"), "{said}");
+    let said = complaint(agent(&["node", "--server", server, "--token", token], &node));
+    assert!(said.contains("--ca-hash says who may have it"), "{said}");
+    let other = format!("sha256:{}", "0".repeat(64));
+    let stranger = ["node", "--server", server, "--token", token, "--ca-hash", &other];
+    let said = complaint(agent(&stranger, &node));
+    assert!(said.contains("is not the cluster that the hash is of"), "{said}");
+    let wrong = ["node", "--server", server, "--token", "abcdef.0123456789abcdef", "--ca-hash", hash];
+    let said = complaint(agent(&wrong, &node));
+    assert!(said.contains("does not know the token"), "{said}");
+    let said = complaint(agent(&["node", "--server", server, "--ca-hash", "md5:1"], &node));
+    assert!(said.contains("64 hexadecimal digits"), "{said}");
+
+    let mut revoke = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    revoke.args(["token", "rm", token, "--kubeconfig"]).arg(cluster.kubeconfig());
+    assert!(revoke.status().unwrap().success());
+    let said = complaint(agent(&words, &node));
+    assert!(said.contains("it has expired or was revoked"), "{said}");
+    // Nothing was left that would make it look as if it had joined.
+    assert!(!node.join("pki/client.pem").exists());
+}
+
+#[tokio::test]
+async fn a_token_gives_no_more_than_the_right_to_ask() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &ALONE);
+    let invited = invitation(&cluster);
+    let token = invited.split_whitespace().skip_while(|word| *word != "--token").nth(1).unwrap();
+    let mut config = super::cluster::config_of(&cluster.kubeconfig()).await;
+    config.auth_info =
+        kube::config::AuthInfo { token: Some(token.to_owned().into()), ..kube::config::AuthInfo::default() };
+    let bearer = Client::try_from(config).unwrap();
+    let requests: Api<CertificateSigningRequest> = Api::all(bearer.clone());
+    assert!(requests.list(&ListParams::default()).await.is_ok());
+    let nodes: Api<Node> = Api::all(bearer);
+    let refused = nodes.list(&ListParams::default()).await.unwrap_err();
+    assert!(refused.to_string().contains("system:bootstrap:"), "{refused}");
+}
