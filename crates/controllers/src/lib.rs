@@ -7,7 +7,8 @@
 //! ```
 //!
 //! A controller is a pure decision over what is there ([`accounts`], [`root_ca`], [`aggregation`], [`quota`],
-//! [`taints`], [`certificates`], [`tokens`]) and a thin loop ([`plumb_follow`]) that follows the API and does what was decided. It reaches the
+//! [`taints`], [`certificates`], [`tokens`],
+//! [`signing`]) and a thin loop ([`plumb_follow`]) that follows the API and does what was decided. It reaches the
 //! cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers see by the eyes of
 //! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a
 //! lost watch costs another look.
@@ -32,6 +33,7 @@ pub mod quota;
 pub mod replicas;
 pub mod revision;
 pub mod root_ca;
+pub mod signing;
 pub mod statefulset;
 pub mod taints;
 pub mod tokens;

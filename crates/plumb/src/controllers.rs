@@ -20,7 +20,8 @@ use plumb_controllers::statefulset::StatefulSets;
 use plumb_controllers::workload::{Clock, Workload, Workloads};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
-    accounts, aggregation, certificates, garbage, namespaces, nodes, pod_gc, quota, root_ca, taints, tokens,
+    accounts, aggregation, certificates, garbage, namespaces, nodes, pod_gc, quota, root_ca, signing, taints,
+    tokens,
 };
 use plumb_resize::rules::Rules;
 use tokio::sync::watch;
@@ -79,14 +80,15 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
     running.spawn(garbage::events::run(clients(garbage::NAME), clock.clone()));
 
     running.spawn(tokens::run(clients(tokens::NAME), clock.clone()));
-    let signing = certificates::Config {
+    running.spawn(signing::run(clients(signing::NAME), clock.clone()));
+    let certifying = certificates::Config {
         sign: Arc::new(move |request: &Request, usages: &[Usage], lifetime: SignedDuration| {
             pki.sign(request, usages, lifetime).map_err(|error| error.to_string())
         }),
         approve_serving: client(User::new(user_of(certificates::SERVING_APPROVER), "", GROUPS)),
         clock: clock.clone(),
     };
-    running.spawn(certificates::run(clients(certificates::NAME), signing));
+    running.spawn(certificates::run(clients(certificates::NAME), certifying));
     let writer = client(User::new(user_of(WRITER), "", GROUPS));
     running.spawn(async move {
         if let Err(error) = publish(&writer, &invitation, binding).await {

@@ -74,7 +74,7 @@ async fn node(args: Node) -> anyhow::Result<()> {
     let service = agent.server(ground.root(), Arc::new(is_api_server));
     // Its addresses have to be known before it can have a certificate for them.
     agent.register().await;
-    ground.running.spawn(agent.run());
+    ground.employ(agent);
 
     let shown = Arc::new(Shown::default());
     let trusted = CertificateDer::from_pem_slice(authority.as_bytes()).context("reading the authority")?;

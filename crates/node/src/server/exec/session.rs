@@ -12,7 +12,9 @@ use serde_json::{Value, json};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::WebSocketStream;
-use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::protocol::CloseFrame;
+use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
+use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
 use super::handshake::Protocol;
 
@@ -164,7 +166,9 @@ async fn finish(to_client: &mut (impl Sink<Message> + Unpin), status: &Value) {
     message.extend(serde_json::to_vec(status).unwrap_or_default());
     // Whoever does not hear it is gone.
     if to_client.send(Message::Binary(Bytes::from(message))).await.is_ok() {
-        let _ = to_client.close().await;
+        // Without a code clients take it for an accident.
+        let normally = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
+        let _ = to_client.send(Message::Close(Some(normally))).await;
     }
 }
 
