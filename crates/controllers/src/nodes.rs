@@ -7,13 +7,16 @@
 //!   ready again ──▶ the taint goes
 //! ```
 //!
-//! It counts when something was *heard*, not what the clock of a node said; so nobody is silent when this starts.
+//! It counts when something was *heard*, not what the clock of a node said; so nobody is silent when this starts. Nor is
+//! anybody who could not be heard because this did not run: time for which the machine slept does not count, and after
+//! a pause of the process everybody has to be silent anew.
 
 pub mod health;
 pub mod leave;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
@@ -31,6 +34,8 @@ use leave::{Leaves, expelling, leaves};
 
 /// The name of this controller's user.
 pub const NAME: &str = "node-controller";
+/// How often this looks whether it is awake.
+const AWAKE: Duration = Duration::from_secs(5);
 /// Where nodes renew their leases.
 const LEASES: &str = "kube-node-lease";
 
@@ -38,11 +43,11 @@ const LEASES: &str = "kube-node-lease";
 pub fn watch_over(
     shelves: &Arc<Shelves>,
     clients: Clients,
-    clock: Clock,
+    clocks: Clocks,
 ) -> impl Future<Output = ()> + use<> {
     let queue = Arc::new(Queue::default());
     let heard: Heard = Arc::default();
-    let (touched, hearing, time) = (queue.clone(), heard.clone(), clock.clone());
+    let (touched, hearing, time) = (queue.clone(), heard.clone(), clocks.steady.clone());
     shelves.nodes.listen(move |change| {
         let Some(name) = change.last().and_then(|node| node.metadata.name.clone()) else { return };
         let heartbeat = |node: Option<&Arc<Node>>| {
@@ -65,7 +70,7 @@ pub fn watch_over(
         }
     });
     let leases: Arc<Shelf<Lease>> = Arc::default();
-    let (hearing, time) = (heard.clone(), clock.clone());
+    let (hearing, time) = (heard.clone(), clocks.steady.clone());
     leases.listen(move |change| {
         if let Some(name) = change.now.and_then(|lease| lease.metadata.name.as_deref()) {
             hear(&hearing, name, time());
@@ -75,7 +80,7 @@ pub fn watch_over(
     let shelves = shelves.clone();
     async move {
         let api: Api<Lease> = Api::namespaced(clients.watch.clone(), LEASES);
-        let warden = Warden { client: clients.write, shelves, placed, heard, queue, clock };
+        let warden = Warden { client: clients.write, shelves, placed, heard, queue, clocks };
         tokio::join!(leases.follow(api), async {
             leases.ready().await;
             warden.work().await;
@@ -83,10 +88,27 @@ pub fn watch_over(
     }
 }
 
-/// When each node was last heard of.
-type Heard = Arc<Mutex<HashMap<String, Timestamp>>>;
+/// What time it is.
+#[derive(Clone)]
+pub struct Clocks {
+    /// For everybody.
+    pub wall: Clock,
+    /// For how long this has been running, without the time for which the machine slept.
+    pub steady: Arc<dyn Fn() -> Duration + Send + Sync>,
+}
 
-fn hear(heard: &Heard, name: &str, now: Timestamp) {
+impl Clocks {
+    /// The clocks of this machine.
+    pub fn of_this_machine() -> Self {
+        let start = Instant::now();
+        Self { wall: Arc::new(Timestamp::now), steady: Arc::new(move || start.elapsed()) }
+    }
+}
+
+/// When each node was last heard of.
+type Heard = Arc<Mutex<HashMap<String, Duration>>>;
+
+fn hear(heard: &Heard, name: &str, now: Duration) {
     heard.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), now);
 }
 
@@ -104,18 +126,36 @@ struct Warden {
     placed: Arc<Placed>,
     heard: Heard,
     queue: Arc<Queue>,
-    clock: Clock,
+    clocks: Clocks,
+}
+
+/// What is remembered from one look to the next.
+struct Memory {
+    /// When the next node may be left.
+    next_leave: Timestamp,
+    /// Whose pods were said not to be ready. It is said once: the node itself may know better.
+    not_ready: HashSet<String>,
 }
 
 impl Warden {
     async fn work(&self) {
         self.shelves.ready().await;
-        // When the next node may be left.
-        let mut next_leave = Timestamp::MIN;
+        let mut memory = Memory { next_leave: Timestamp::MIN, not_ready: HashSet::new() };
+        let mut tick = tokio::time::interval(AWAKE);
+        let mut awake = Instant::now();
         loop {
-            let now = (self.clock)();
+            if awake.elapsed() > AWAKE * 3 {
+                tracing::warn!(for_ = ?awake.elapsed(), "nobody could be heard for a while");
+                let now = (self.clocks.steady)();
+                let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+                for when in heard.values_mut() {
+                    *when = now;
+                }
+            }
+            awake = Instant::now();
+            let now = (self.clocks.wall)();
             while let Some(at) = self.queue.take(now) {
-                let went = match self.look(&at.1, now, &mut next_leave).await {
+                let went = match self.look(&at.1, now, &mut memory).await {
                     Ok(again_at) => {
                         if let Some(when) = again_at {
                             self.queue.touch_at(at.clone(), when);
@@ -127,41 +167,46 @@ impl Warden {
                         Went::Badly
                     }
                 };
-                self.queue.done(at, went, (self.clock)());
+                self.queue.done(at, went, (self.clocks.wall)());
             }
             let wait =
                 self.queue.next_at().map(|when| when.duration_since(now).try_into().unwrap_or_default());
             tokio::select! {
                 () = self.queue.changed() => {}
+                _ = tick.tick() => {}
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             }
         }
     }
 
     /// Looks after one node, and says when to do so again.
-    async fn look(
-        &self,
-        name: &str,
-        now: Timestamp,
-        next_leave: &mut Timestamp,
-    ) -> kube::Result<Option<Timestamp>> {
-        let Some(node) = self.shelves.nodes.get(&(String::new(), name.to_owned())) else { return Ok(None) };
-        let heard = {
-            let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-            *heard.entry(name.to_owned()).or_insert(now)
+    async fn look(&self, name: &str, now: Timestamp, memory: &mut Memory) -> kube::Result<Option<Timestamp>> {
+        let Some(node) = self.shelves.nodes.get(&(String::new(), name.to_owned())) else {
+            memory.not_ready.remove(name);
+            return Ok(None);
         };
-        let unknown = silence(&node, heard, now);
+        let silent = {
+            let steady = (self.clocks.steady)();
+            let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
+            steady.saturating_sub(*heard.entry(name.to_owned()).or_insert(steady))
+        };
+        let unknown = silence(&node, silent, now);
         if !unknown.is_empty() {
             tracing::info!(node = name, "a node is not heard of any more");
             self.say(&node, &unknown).await?;
             return Ok(None);
         }
-        if readiness(&node) != "True" {
+        if readiness(&node) == "True" {
+            memory.not_ready.remove(name);
+        } else if !memory.not_ready.contains(name) {
             self.not_ready(name).await?;
+            memory.not_ready.insert(name.to_owned());
         }
-        let mut again_at = heard.checked_add(SILENT_FOR).ok().filter(|when| *when > now);
+        // When it will have been silent for too long, if it is not heard of before.
+        let left = SILENT_FOR.checked_sub(silent).and_then(|left| now.checked_add(left).ok());
+        let mut again_at = left.filter(|when| *when > now);
         if let Some(wanted) = taints(&node, now) {
-            match self.may_leave(wanted.len() > tainted(&node).len(), now, next_leave) {
+            match self.may_leave(wanted.len() > tainted(&node).len(), now, &mut memory.next_leave) {
                 Ok(()) => {
                     self.taint(&node, wanted).await?;
                     return Ok(again_at);
@@ -207,7 +252,7 @@ impl Warden {
     async fn not_ready(&self, name: &str) -> kube::Result<()> {
         for pod in self.placed.on(name, &self.shelves) {
             if pods::is_ready(&pod) && !pods::is_going(&pod) {
-                let now = (self.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                let now = (self.clocks.wall)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let condition = json!({ "type": "Ready", "status": "False", "lastTransitionTime": now });
                 self.patch_pod(&pod, json!({ "conditions": [condition] })).await?;
             }
@@ -241,7 +286,7 @@ impl Warden {
     }
 
     async fn evict(&self, pod: &Pod) -> kube::Result<()> {
-        let now = (self.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = (self.clocks.wall)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
             "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": now,

@@ -243,7 +243,7 @@ mod tests {
             let node = json!({ "spec": { "taints": taints }, "status": { "conditions": conditions } });
             serde_json::from_value(node).unwrap()
         };
-        let table = [
+        let table = vec![
             (pod("", false), None, None),
             (pod("", true), None, Some(Why::NobodyEndsIt)),
             (pod("n", false), None, Some(Why::NodeIsGone)),

@@ -23,6 +23,7 @@ pub mod shelf;
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::jiff::Timestamp;
@@ -160,13 +161,14 @@ pub fn owner<W: Resource<DynamicType = ()>>(object: &impl Resource) -> Option<Pl
 pub struct Workloads {
     shelves: Arc<Shelves>,
     clock: Clock,
+    looks: Arc<AtomicU64>,
     running: JoinSet<()>,
 }
 
 impl Workloads {
     /// None yet.
     pub fn new(clock: Clock) -> Self {
-        Self { shelves: Arc::default(), clock, running: JoinSet::new() }
+        Self { shelves: Arc::default(), clock, looks: Arc::default(), running: JoinSet::new() }
     }
 
     /// What is known.
@@ -177,6 +179,11 @@ impl Workloads {
     /// What time it is.
     pub fn clock(&self) -> &Clock {
         &self.clock
+    }
+
+    /// How often a workload was looked at, from now on.
+    pub fn looks(&self) -> Arc<AtomicU64> {
+        self.looks.clone()
     }
 
     /// Adds a controller, which writes by this client. It starts when everything is known.
@@ -201,6 +208,7 @@ impl Workloads {
             shelves: self.shelves.clone(),
             recorder: None,
             clock: self.clock.clone(),
+            looks: self.looks.clone(),
         };
         self.running.spawn(run(desk));
     }
@@ -227,6 +235,7 @@ struct Desk<W> {
     shelves: Arc<Shelves>,
     recorder: Option<Recorder>,
     clock: Clock,
+    looks: Arc<AtomicU64>,
 }
 
 /// How looking at a workload went.
@@ -278,6 +287,7 @@ async fn run<W: Workload>(mut desk: Desk<W>) {
 impl<W: Workload> Desk<W> {
     /// Looks at one workload, and does what is to be done.
     async fn look(&self, at: Place, around: Around) -> Looked {
+        self.looks.fetch_add(1, Ordering::Relaxed);
         let Some(object) = W::Kind::shelf(&self.shelves).get(&at) else {
             return Looked { went: Went::Well, failure: None };
         };

@@ -69,7 +69,8 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
     workloads.add(Expiry, clients(Expiry::NAME).write);
     workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), clients(CronJobs::NAME).write);
     workloads.add(Budgets, clients(Budgets::NAME).write);
-    running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clock.clone()));
+    let clocks = nodes::Clocks::of_this_machine();
+    running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
     running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
     running.spawn(workloads.run(watcher()));
 

@@ -201,11 +201,13 @@ mod tests {
         }
     }
 
+    /// The new set, the old sets (how many pods of how many are available), and the sizes of those that change.
+    type Row<'a> = ((i32, i32), &'a [(i32, i32)], &'a [i32]);
+
     #[test]
     fn old_sets_shrink_as_far_as_pods_are_available() {
         let pace = pace(10, json!(3), json!(2));
-        // New set, old sets, wanted sizes of those that change.
-        let table: [((i32, i32), &[(i32, i32)], &[i32]); 6] = [
+        let table: [Row<'_>; 6] = [
             // All the new ones are missing: what may be unavailable goes.
             ((3, 0), &[(10, 10)], &[8]),
             ((3, 3), &[(10, 10)], &[5]),

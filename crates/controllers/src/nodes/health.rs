@@ -1,11 +1,13 @@
 //! Whether a node is heard of, and what is said of one that is not.
 
+use std::time::Duration;
+
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// For how long a node may be silent.
-pub const SILENT_FOR: SignedDuration = SignedDuration::from_secs(50);
+pub const SILENT_FOR: Duration = Duration::from_secs(50);
 /// The taint of nodes that say that they are not ready.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// The taint of nodes that are not heard of.
@@ -24,9 +26,9 @@ pub fn readiness(node: &Node) -> &str {
     condition(node, "Ready").map_or("Unknown", |ready| ready.status.as_str())
 }
 
-/// What is to be said of a node that has been silent since then.
-pub fn silence(node: &Node, heard: Timestamp, now: Timestamp) -> Vec<NodeCondition> {
-    if now < heard.checked_add(SILENT_FOR).unwrap_or(Timestamp::MAX) {
+/// What is to be said of a node that has been silent for so long.
+pub fn silence(node: &Node, silent: Duration, now: Timestamp) -> Vec<NodeCondition> {
+    if silent < SILENT_FOR {
         return Vec::new();
     }
     let moment = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
@@ -106,14 +108,15 @@ mod tests {
 
     #[test]
     fn a_node_that_is_silent_for_too_long_is_unknown() {
-        assert_eq!(silence(&node("True", &[]), at(0), at(49)), []);
-        let said = silence(&node("True", &[]), at(0), at(50));
+        let long = Duration::from_secs(50);
+        assert_eq!(silence(&node("True", &[]), Duration::from_secs(49), at(0)), []);
+        let said = silence(&node("True", &[]), long, at(0));
         let reasons: Vec<_> =
             said.iter().map(|one| (one.type_.as_str(), one.reason.as_deref().unwrap())).collect();
         assert_eq!(reasons[0], ("Ready", "NodeStatusUnknown"));
         assert_eq!(reasons[1], ("MemoryPressure", "NodeStatusNeverUpdated"));
         assert_eq!(reasons.len(), 4);
-        assert!(!silence(&node("Unknown", &[]), at(0), at(50)).iter().any(|one| one.type_ == "Ready"));
+        assert!(!silence(&node("Unknown", &[]), long, at(0)).iter().any(|one| one.type_ == "Ready"));
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The kinds that workload controllers follow and write.
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
@@ -62,9 +61,6 @@ impl Ref {
         (self.namespace.clone(), self.name.clone())
     }
 }
-
-/// How long an own write is waited for to be seen.
-const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 macro_rules! kinds {
     ($($kind:ident: $field:ident, $doc:literal;)*) => {
@@ -172,26 +168,26 @@ macro_rules! kinds {
                 })
             }
 
-            /// Waits until what was made is known. False if that takes too long.
-            pub(super) async fn saw_made(self, shelves: &Shelves, made: &ObjectMeta) -> bool {
+            /// Waits until what was made is known.
+            pub(super) async fn saw_made(self, shelves: &Shelves, made: &ObjectMeta) {
                 match self {
-                    $(Self::$kind => shelves.$field.saw(revision(made), SEEN_WITHIN).await,)*
+                    $(Self::$kind => shelves.$field.saw(revision(made)).await,)*
                 }
             }
 
-            /// Waits until what was written is known. False if that takes too long.
-            pub(super) async fn saw_written(self, shelves: &Shelves, of: &Ref, written: &ObjectMeta) -> bool {
+            /// Waits until what was written is known.
+            pub(super) async fn saw_written(self, shelves: &Shelves, of: &Ref, written: &ObjectMeta) {
                 let (at, revision) = (of.place(), revision(written));
                 match self {
-                    $(Self::$kind => shelves.$field.saw_written(&at, &of.uid, revision, SEEN_WITHIN).await,)*
+                    $(Self::$kind => shelves.$field.saw_written(&at, &of.uid, revision).await,)*
                 }
             }
 
-            /// Waits until what was deleted is known to go. False if that takes too long.
-            pub(super) async fn saw_going(self, shelves: &Shelves, of: &Ref) -> bool {
+            /// Waits until what was deleted is known to go.
+            pub(super) async fn saw_going(self, shelves: &Shelves, of: &Ref) {
                 let at = of.place();
                 match self {
-                    $(Self::$kind => shelves.$field.saw_going(&at, &of.uid, SEEN_WITHIN).await,)*
+                    $(Self::$kind => shelves.$field.saw_going(&at, &of.uid).await,)*
                 }
             }
         }

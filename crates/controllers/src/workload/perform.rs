@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
@@ -17,6 +18,9 @@ use super::recorder::Recorder;
 
 /// How many requests for one workload are under way at a time.
 const AT_ONCE: usize = 64;
+
+/// How long own writes are waited for to be seen.
+const SEEN_WITHIN: Duration = Duration::from_secs(30);
 
 /// Who performs, and for whom.
 pub(super) struct Performer<'a> {
@@ -123,10 +127,13 @@ impl Performer<'_> {
                 }
             }
         }
-        for write in std::mem::take(&mut performed.writes) {
-            if !self.saw(&write).await {
-                tracing::warn!(?write, "a write was not seen in time, going on without");
+        let seen = async {
+            for write in &performed.writes {
+                self.saw(write).await;
             }
+        };
+        if tokio::time::timeout(SEEN_WITHIN, seen).await.is_err() {
+            tracing::warn!(owner = ?self.owner, "own writes were not seen in time, going on without");
         }
         performed
     }
@@ -212,7 +219,7 @@ impl Performer<'_> {
         }
     }
 
-    async fn saw(&self, write: &Write) -> bool {
+    async fn saw(&self, write: &Write) {
         match write {
             Write::Made(kind, made) => kind.saw_made(self.shelves, made).await,
             Write::Changed(of, written) => of.kind.saw_written(self.shelves, of, written).await,

@@ -5,7 +5,6 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::Api;
@@ -220,27 +219,26 @@ impl<K: Followed> Shelf<K> {
         let _ = self.seen.subscribe().wait_for(|seen| seen.all).await;
     }
 
-    /// Waits until something that was made is known, or was known and is gone. False if that takes too long.
-    pub(super) async fn saw(&self, revision: u64, limit: Duration) -> bool {
-        let mut seen = self.seen.subscribe();
-        tokio::time::timeout(limit, seen.wait_for(|seen| seen.revision >= revision)).await.is_ok()
+    /// Waits until something that was made is known, or was known and is gone.
+    pub(super) async fn saw(&self, revision: u64) {
+        // The sender lives as long as this.
+        let _ = self.seen.subscribe().wait_for(|seen| seen.revision >= revision).await;
     }
 
-    /// Waits until an object is known as it was written, or as gone. False if that takes too long.
-    pub(super) async fn saw_written(&self, at: &Place, uid: &str, written: u64, limit: Duration) -> bool {
-        self.until(at, limit, |meta| meta.uid.as_deref() != Some(uid) || revision(meta) >= written).await
+    /// Waits until an object is known as it was written, or as gone.
+    pub(super) async fn saw_written(&self, at: &Place, uid: &str, written: u64) {
+        self.until(at, |meta| meta.uid.as_deref() != Some(uid) || revision(meta) >= written).await;
     }
 
-    /// Waits until an object is known to go, or to be gone. False if that takes too long.
-    pub(super) async fn saw_going(&self, at: &Place, uid: &str, limit: Duration) -> bool {
-        let gone = |meta: &ObjectMeta| meta.uid.as_deref() != Some(uid) || meta.deletion_timestamp.is_some();
-        self.until(at, limit, gone).await
+    /// Waits until an object is known to go, or to be gone.
+    pub(super) async fn saw_going(&self, at: &Place, uid: &str) {
+        self.until(at, |meta| meta.uid.as_deref() != Some(uid) || meta.deletion_timestamp.is_some()).await;
     }
 
-    async fn until(&self, at: &Place, limit: Duration, is_so: impl Fn(&ObjectMeta) -> bool) -> bool {
-        let mut seen = self.seen.subscribe();
+    async fn until(&self, at: &Place, is_so: impl Fn(&ObjectMeta) -> bool) {
         let is_so = |_: &Seen| self.get(at).is_none_or(|object| is_so(object.meta()));
-        tokio::time::timeout(limit, seen.wait_for(is_so)).await.is_ok()
+        // The sender lives as long as this.
+        let _ = self.seen.subscribe().wait_for(is_so).await;
     }
 
     fn index(&self) -> MutexGuard<'_, Index<K>> {
@@ -304,24 +302,19 @@ mod tests {
     #[tokio::test]
     async fn own_writes_are_waited_for() {
         let shelf = Shelf::default();
-        let short = Duration::from_millis(1);
         shelf.take(Told::All(vec![pod("a", 1, None)]));
-        assert!(!shelf.saw(5, short).await);
-        let (at, long) = (("n".to_owned(), "a".to_owned()), Duration::from_mins(1));
-        assert!(!shelf.saw_written(&at, "a", 2, short).await);
-        assert!(!shelf.saw_going(&at, "a", short).await);
+        let at = ("n".to_owned(), "a".to_owned());
         let seen = async {
             // What was made is gone again before it was looked for: it was seen nevertheless.
             shelf.take(Told::Put(Box::new(pod("b", 5, None))));
             shelf.take(Told::Gone(("n".into(), "b".into())));
             shelf.take(Told::Gone(at.clone()));
         };
-        let (saw, written, going, ()) = tokio::join!(
-            shelf.saw(5, long),
-            shelf.saw_written(&at, "a", 2, long),
-            shelf.saw_going(&at, "a", long),
-            seen
-        );
-        assert!(saw && written && going);
+        let mut waiting = std::pin::pin!(async {
+            tokio::join!(shelf.saw(5), shelf.saw_written(&at, "a", 2), shelf.saw_going(&at, "a"))
+        });
+        let at_once = std::time::Duration::ZERO;
+        assert!(tokio::time::timeout(at_once, &mut waiting).await.is_err());
+        tokio::join!(waiting, seen);
     }
 }

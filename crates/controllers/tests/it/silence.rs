@@ -8,6 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use plumb_controllers::nodes;
 use serde_json::json;
 
 use crate::until;
@@ -35,9 +36,12 @@ async fn beat(nodes: &Api<Node>, name: &str, ahead: i64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_is_gone_go() {
     let ahead = Arc::new(AtomicI64::new(0));
-    let shown = ahead.clone();
-    let clock = Arc::new(move || Timestamp::now() + SignedDuration::from_secs(shown.load(Ordering::SeqCst)));
-    let cluster = Cluster::at(clock);
+    let (shown, passed) = (ahead.clone(), ahead.clone());
+    let clocks = nodes::Clocks {
+        wall: Arc::new(move || Timestamp::now() + SignedDuration::from_secs(shown.load(Ordering::SeqCst))),
+        steady: Arc::new(move || Duration::from_secs(passed.load(Ordering::SeqCst).unsigned_abs())),
+    };
+    let cluster = Cluster::at(clocks);
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     for name in ["silent", "other"] {
         let conditions = json!([{ "type": "Ready", "status": "True" }]);

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -24,7 +25,7 @@ use plumb_controllers::garbage::census::Census;
 use plumb_controllers::job::{Expiry, Jobs, Strays};
 use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
 use plumb_controllers::statefulset::StatefulSets;
-use plumb_controllers::workload::{Clock, Workload, Workloads};
+use plumb_controllers::workload::{Workload, Workloads};
 use plumb_controllers::{Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, user_of};
 use plumb_follow::{Followed, Told, follow};
 use plumb_resize::rules::Rules;
@@ -37,6 +38,8 @@ use tokio::task::JoinSet;
 /// A cluster whose workloads are looked after, each controller with the rights of its own role.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
+    /// How often a workload was looked at.
+    pub(crate) looks: Arc<AtomicU64>,
     running: JoinSet<()>,
     _folder: tempfile::TempDir,
 }
@@ -52,11 +55,12 @@ impl Cluster {
 
     /// One where nothing becomes of pods.
     pub(crate) fn without_nodes() -> Self {
-        Self::at(Arc::new(Timestamp::now))
+        Self::at(nodes::Clocks::of_this_machine())
     }
 
-    /// One where nothing becomes of pods, and the controllers have a clock of their own.
-    pub(crate) fn at(clock: Clock) -> Self {
+    /// One where nothing becomes of pods, and the controllers have clocks of their own.
+    pub(crate) fn at(clocks: nodes::Clocks) -> Self {
+        let clock = clocks.wall.clone();
         let folder = tempfile::tempdir().unwrap();
         let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
         let server = ApiServer::new(Config {
@@ -87,8 +91,9 @@ impl Cluster {
         workloads.add(Expiry, writer(Expiry::NAME));
         workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), writer(CronJobs::NAME));
         workloads.add(Budgets, writer(Budgets::NAME));
-        running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clock.clone()));
+        running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
         running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
+        let looks = workloads.looks();
         running.spawn(workloads.run(watcher.clone()));
         let census: Arc<Census> = Arc::default();
         running.spawn(census.clone().keep(watcher.clone()));
@@ -97,7 +102,7 @@ impl Cluster {
         let books = quota::Config { rules: Rules::v1_36(), clock };
         running.spawn(quota::run(clients(quota::NAME), books));
         let client = client(User::new("admin", "", ["system:masters"]));
-        Self { client, running, _folder: folder }
+        Self { client, looks, running, _folder: folder }
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>
@@ -147,7 +152,7 @@ impl Cluster {
             }
         };
         let found = tokio::time::timeout(Duration::from_mins(1), watching).await;
-        found.expect("nothing of that name was there").unwrap_or_else(|last| panic!("it came to {last:#?}"))
+        found.unwrap().unwrap_or_else(|last| panic!("it came to {last:#?}"))
     }
 
     /// Waits until the objects of a kind are as they should be.
@@ -331,6 +336,34 @@ async fn nothing_is_made_twice_however_many_are_asked_for() {
     let deleted = |event: &Event| event.reason.as_deref() == Some("SuccessfulDelete");
     let said = cluster.api::<Event>().list(&ListParams::default()).await.unwrap();
     assert!(!said.items.iter().any(deleted), "more were made than were asked for");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_does_not_change_is_not_looked_at() {
+    let cluster = Cluster::start();
+    let ready = |set: &ReplicaSet| {
+        let status = set.status.clone().unwrap_or_default();
+        status.available_replicas == Some(1) && status.observed_generation == set.metadata.generation
+    };
+    let names: Vec<String> = (0..30).map(|number| format!("web-{number}")).collect();
+    for name in &names {
+        let set = json!({ "metadata": { "name": name }, "spec": spec(name, 1) });
+        cluster.create::<ReplicaSet>(set).await;
+    }
+    for name in &names {
+        cluster.until(name, ready).await;
+    }
+    // One that is made now is looked at, and with it the last looks of the others are over.
+    cluster.create::<ReplicaSet>(json!({ "metadata": { "name": "last" }, "spec": spec("last", 1) })).await;
+    cluster.until("last", ready).await;
+    let before = cluster.looks.load(Ordering::Relaxed);
+    cluster.merge::<ReplicaSet>("web-7", json!({ "spec": { "minReadySeconds": 0, "replicas": 2 } })).await;
+    cluster.until_all::<Pod>(has(32)).await;
+    cluster
+        .until::<ReplicaSet>("web-7", |set| set.status.clone().unwrap().available_replicas == Some(2))
+        .await;
+    let looks = cluster.looks.load(Ordering::Relaxed) - before;
+    assert!(looks < 25, "{looks} looks because one of thirty changed");
 }
 
 #[tokio::test(flavor = "multi_thread")]
