@@ -72,6 +72,12 @@ pub trait Workload: Send + Sync + 'static {
     /// An object of it with all that matters for it.
     type State: Send;
 
+    /// Whether a change of an object is worth a look at it. Asked of every change of the kind, so it must not take long.
+    fn minds(object: &Self::Kind) -> bool {
+        let _ = object;
+        true
+    }
+
     /// Arranges whose changes touch which workloads. Its own changes touch a workload anyway.
     fn wire(&self, wiring: &Wiring<Self::Kind>);
 
@@ -196,7 +202,7 @@ impl Workloads {
         };
         let touched = queue.clone();
         W::Kind::shelf(&self.shelves).listen(move |change| {
-            if let Some(object) = change.now {
+            if let Some(object) = change.now.filter(|object| W::minds(object)) {
                 touched.touch(place(&**object));
             }
         });

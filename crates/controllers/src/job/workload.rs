@@ -53,6 +53,10 @@ impl Workload for Strays {
     type Kind = Pod;
     type State = (Arc<Pod>, Option<Arc<Job>>);
 
+    fn minds(pod: &Pod) -> bool {
+        is_tracked(pod)
+    }
+
     fn wire(&self, wiring: &Wiring<Pod>) {
         let (queue, pods) = (wiring.queue.clone(), wiring.shelves.pods.clone());
         wiring.shelves.jobs.listen(move |change| {
@@ -95,6 +99,10 @@ impl Workload for Expiry {
     const NAME: &'static str = "ttl-after-finished-controller";
     type Kind = Job;
     type State = Arc<Job>;
+
+    fn minds(job: &Job) -> bool {
+        expires_at(job).is_some()
+    }
 
     fn wire(&self, _: &Wiring<Job>) {}
 

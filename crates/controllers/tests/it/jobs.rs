@@ -79,7 +79,7 @@ async fn a_job_is_complete_when_enough_of_its_pods_have_succeeded() {
     assert!(has(&job, "SuccessCriteriaMet").is_some() && status.completion_time.is_some());
     let uncounted = status.uncounted_terminated_pods.unwrap();
     assert_eq!((uncounted.succeeded, uncounted.failed), (None, None));
-    let pods = cluster.until_all::<Pod>(|pods| !pods.values().any(|pod| is_tracked(pod))).await;
+    let pods = cluster.until_all::<Pod>(|pods| !pods.values().any(is_tracked)).await;
     assert_eq!(pods.len(), 5);
     let said = |event: &Event| event.reason.as_deref() == Some("Completed");
     cluster.until_all::<Event>(|events| events.values().any(said)).await;
@@ -139,7 +139,7 @@ async fn a_job_that_is_deleted_or_too_old_takes_its_pods_with_it() {
     let cluster = Cluster::without_nodes();
     let _playing = play(&cluster);
     make(&cluster, "slow", "slow", json!({ "parallelism": 2, "completions": 2 })).await;
-    cluster.until_all::<Pod>(|pods| pods.len() == 2 && pods.values().all(|pod| is_tracked(pod))).await;
+    cluster.until_all::<Pod>(|pods| pods.len() == 2 && pods.values().all(is_tracked)).await;
     let background =
         DeleteParams { propagation_policy: Some(PropagationPolicy::Background), ..DeleteParams::default() };
     cluster.api::<Job>().delete("slow", &background).await.unwrap();
