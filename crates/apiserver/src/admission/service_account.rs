@@ -116,7 +116,8 @@ fn mount(pod: &mut Value, name: impl FnOnce() -> String) {
     let volume = existing.unwrap_or_else(name);
     let mut needed = false;
     for list in ["initContainers", "containers"] {
-        for container in pod["spec"][list].as_array_mut().into_iter().flatten() {
+        let containers = pod["spec"].get_mut(list).and_then(Value::as_array_mut);
+        for container in containers.into_iter().flatten() {
             let mounts = container["volumeMounts"].as_array();
             if mounts.into_iter().flatten().any(|mount| mount["mountPath"] == MOUNT) {
                 continue;

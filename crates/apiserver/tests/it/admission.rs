@@ -89,6 +89,7 @@ async fn a_pod_runs_as_a_service_account_and_finds_its_token() {
     assert_eq!(spec["imagePullSecrets"], json!([{ "name": "registry" }]));
     let volume = spec["volumes"][0]["name"].as_str().unwrap();
     assert!(volume.starts_with("kube-api-access-"), "{volume}");
+    assert!(spec.get("initContainers").is_none(), "nothing is made of what is not there");
     assert_eq!(spec["containers"][0]["volumeMounts"][0]["name"], volume);
     let mut bare = pod("bare", "1m", "1Mi");
     bare["spec"]["automountServiceAccountToken"] = json!(false);
