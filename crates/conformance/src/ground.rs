@@ -162,11 +162,10 @@ async fn free_cpu(client: &Client, node: &str) -> Result<i64, String> {
     Ok(free)
 }
 
-/// Deletes the pods of a case and waits until they are gone.
-pub(crate) async fn clear(pods: &Api<Pod>, case: &Case, patience: Duration) -> Result<(), String> {
+/// Deletes the pods of a case, and does not wait for them.
+pub(crate) async fn delete_pods(pods: &Api<Pod>, case: &Case) -> Result<(), String> {
     let of_case = ListParams::default().labels(&format!("{}={}", pod::LABEL, pod::label(case.name)));
-    let text = |error: kube::Error| error.to_string();
-    let there = pods.list(&of_case).await.map_err(text)?;
+    let there = pods.list(&of_case).await.map_err(|error| error.to_string())?;
     for pod in &there {
         match pods.delete(&pod.name_any(), &DeleteParams::default()).await {
             Ok(_) => {}
@@ -174,8 +173,17 @@ pub(crate) async fn clear(pods: &Api<Pod>, case: &Case, patience: Duration) -> R
             Err(error) => return Err(error.to_string()),
         }
     }
-    for pod in &there {
-        until_gone(pods, &pod.name_any(), &pod.uid().unwrap_or_default(), patience).await?;
+    Ok(())
+}
+
+/// Waits until no pods of cases that were deleted are left.
+pub(crate) async fn until_cleared(client: &Client, patience: Duration) -> Result<(), String> {
+    let pods: Api<Pod> = Api::all(client.clone());
+    let of_cases = ListParams::default().labels(pod::LABEL);
+    let there = pods.list(&of_cases).await.map_err(|error| error.to_string())?;
+    for pod in there.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
+        let pods: Api<Pod> = Api::namespaced(client.clone(), &pod.namespace().unwrap_or_default());
+        until_gone(&pods, &pod.name_any(), &pod.uid().unwrap_or_default(), patience).await?;
     }
     Ok(())
 }

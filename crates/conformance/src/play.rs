@@ -16,7 +16,7 @@ use crate::ground;
 use crate::pod::{self, Place};
 use crate::runner::Options;
 use crate::step::{Act, Call, Door, Expectation, Request, Step, Who};
-use crate::wait::{Objection, until, until_event, until_gone};
+use crate::wait::{Changes, Objection, until, until_event, until_gone, until_in, watched};
 
 /// A user without rights, and one that a case gives some to.
 const USER: &str = "plumb-conformance";
@@ -35,6 +35,8 @@ pub(crate) struct Play<'a> {
     pods: Api<Pod>,
     /// By pod, as steps name them.
     standings: BTreeMap<&'static str, Standing>,
+    /// A watch that was begun before something was asked that does not last.
+    watch: Option<Changes<Pod>>,
 }
 
 impl<'a> Play<'a> {
@@ -46,13 +48,17 @@ impl<'a> Play<'a> {
     ) -> Self {
         let pods = Api::namespaced(client.clone(), namespace);
         let node = case.room.map(|_| node);
-        Self { case, options, client, namespace, node, pods, standings: BTreeMap::new() }
+        Self { case, options, client, namespace, node, pods, standings: BTreeMap::new(), watch: None }
     }
 
     /// Plays the case, and takes its pods away.
     pub(crate) async fn play(mut self) -> Result<(), String> {
         let played = self.act().await;
-        let cleared = ground::clear(&self.pods, self.case, self.options.patience).await;
+        let mut cleared = ground::delete_pods(&self.pods, self.case).await;
+        // The next case may have other plans for the node.
+        if self.case.room.is_some() {
+            cleared = cleared.and(ground::until_cleared(self.client, self.options.patience).await);
+        }
         let cleared = cleared.and(ground::remove_rules(self.client, self.namespace, self.case.rules).await);
         played.and(cleared.map_err(|why| format!("afterwards: {why}")))
     }
@@ -85,6 +91,9 @@ impl<'a> Play<'a> {
         let expectation = step.expect.under(self.options.dialect);
         if matches!(expectation, Expectation::Untried) {
             return Ok(());
+        }
+        if matches!(expectation, Expectation::Underway) && self.options.is_slowed {
+            self.watch = Some(watched(&self.pods, &self.case.pod(step.of)).await);
         }
         match &step.act {
             Act::Resize(door, to) => self.resize(step.of, *door, to, expectation).await?,
@@ -228,7 +237,9 @@ impl<'a> Play<'a> {
         let standing = self.standings.entry(of).or_default().clone();
         match expectation {
             Expectation::Underway if self.options.is_slowed => {
-                self.until(&name, |pod| check::underway(pod, &standing, dialect)).await?;
+                let watch = self.watch.take().ok_or("nobody has watched")?;
+                let holds = |pod: &Pod| check::underway(pod, &standing, dialect);
+                until_in(watch, self.options.patience, holds).await?;
                 let allocated = standing.desired.clone();
                 self.standings.insert(of, Standing { allocated, ..standing });
             }
@@ -345,14 +356,15 @@ fn as_new(pod: &Pod, containers: &[Container], dialect: Dialect) -> Result<(), S
 }
 
 fn is_rolled_out(deployment: &Deployment) -> Result<(), Objection> {
-    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas);
+    let wanted = deployment.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let status = deployment.status.clone().unwrap_or_default();
-    let has = [status.updated_replicas, status.replicas, status.available_replicas];
-    let seen = status.observed_generation;
-    if seen == deployment.metadata.generation && has.iter().all(|count| *count == wanted) {
+    // None is nothing.
+    let has =
+        [status.updated_replicas, status.replicas, status.available_replicas].map(Option::unwrap_or_default);
+    if status.observed_generation == deployment.metadata.generation && has == [wanted; 3] {
         return Ok(());
     }
-    Objection::not_yet(format!("of {wanted:?} pods, updated, all and available are {has:?}"))
+    Objection::not_yet(format!("of {wanted} pods, updated, all and available are {has:?}"))
 }
 
 /// Removes what a pointer leads to.

@@ -90,6 +90,8 @@ pub async fn run(
     let (alone, together): (Vec<&Case>, Vec<&Case>) =
         wanted.into_iter().partition(|case| case.room.is_some());
     for (cases, at_once) in [(together, options.at_once.max(1)), (alone, 1)] {
+        // Whoever wants the node alone finds it so, or says what is in the way.
+        let _ = ground::until_cleared(&client, options.patience).await;
         let running = cases.into_iter().map(|case| report(&client, case, options, (&shared, &node)));
         let mut reports = std::pin::pin!(futures::stream::iter(running).buffer_unordered(at_once));
         while let Some(report) = reports.next().await {

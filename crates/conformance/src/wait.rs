@@ -4,11 +4,12 @@
 use std::fmt::Debug;
 use std::time::Duration;
 
+use futures::stream::BoxStream;
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::api::core::v1::Event;
 use kube::runtime::WatchStreamExt as _;
 use kube::runtime::wait::{await_condition, conditions::is_deleted};
-use kube::runtime::watcher::{Config, watch_object, watcher};
+use kube::runtime::watcher::{self, Config, watch_object};
 use kube::{Api, Resource};
 use serde::de::DeserializeOwned;
 
@@ -28,19 +29,41 @@ impl Objection {
     }
 }
 
+/// The changes of an object, as a watch tells them.
+pub(crate) type Changes<K> = BoxStream<'static, watcher::Result<Option<K>>>;
+
+/// Watches an object, from now on: nothing that happens to it after this is missed.
+pub(crate) async fn watched<K>(objects: &Api<K>, name: &str) -> Changes<K>
+where
+    K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
+{
+    let mut changes = watch_object(objects.clone(), name).boxed();
+    // The first is how it stands.
+    changes.next().await;
+    changes
+}
+
 /// Waits until `holds` says nothing against the object, or until `patience` is over.
 pub(crate) async fn until<K>(
     objects: &Api<K>,
     name: &str,
     patience: Duration,
-    mut holds: impl FnMut(&K) -> Result<(), Objection>,
+    holds: impl FnMut(&K) -> Result<(), Objection>,
 ) -> Result<K, String>
 where
     K: Resource + Clone + Debug + DeserializeOwned + Send + 'static,
 {
+    until_in(watch_object(objects.clone(), name).boxed(), patience, holds).await
+}
+
+/// The same, in a watch that has begun.
+pub(crate) async fn until_in<K>(
+    mut changes: Changes<K>,
+    patience: Duration,
+    mut holds: impl FnMut(&K) -> Result<(), Objection>,
+) -> Result<K, String> {
     let mut last = String::from("it was never seen");
     let watch = async {
-        let mut changes = std::pin::pin!(watch_object(objects.clone(), name));
         while let Some(change) = changes.next().await {
             match change {
                 Ok(Some(object)) => match holds(&object) {
@@ -87,7 +110,8 @@ pub(crate) async fn until_event(
     let about = Config::default().fields(&format!("involvedObject.name={pod}"));
     let mut seen = Vec::new();
     let watch = async {
-        let mut events = std::pin::pin!(watcher(events.clone(), about).default_backoff().applied_objects());
+        let mut events =
+            std::pin::pin!(watcher::watcher(events.clone(), about).default_backoff().applied_objects());
         loop {
             match events.try_next().await {
                 Ok(Some(event)) if event.reason.as_deref() == Some(reason) => return Ok(()),
