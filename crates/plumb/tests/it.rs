@@ -23,5 +23,6 @@ mod it {
     mod scheduler;
     mod secrets;
     mod top;
+    mod walk_through;
     mod wire;
 }
