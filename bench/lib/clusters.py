@@ -1,5 +1,5 @@
 """The clusters that are measured: Plumb's, and a real Kubernetes from the testbed."""
-import glob, json, os, re, subprocess, tempfile, time
+import functools, glob, json, os, re, subprocess, tempfile, time
 from pathlib import Path
 
 from .client import Api
@@ -13,10 +13,18 @@ def build():
         subprocess.run(["cargo", "build", "--locked", "--workspace", *profile], check=True, cwd=ROOT)
 
 
+@functools.cache
 def target():
     command = ["cargo", "metadata", "--format-version", "1", "--no-deps"]
     found = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT).stdout
     return Path(json.loads(found)["target_directory"])
+
+
+@functools.cache
+def kubectl():
+    """The kubectl of the testbed."""
+    command = [target() / "debug/testbed", "which", "kubectl"]
+    return subprocess.run(command, check=True, capture_output=True, text=True).stdout.strip()
 
 
 class Cluster:

@@ -1,18 +1,23 @@
 """Resizes and starts of pods with real containers, seen from outside: by a watch, and in the files of their cgroups."""
-import glob, os, threading, time
+import glob, json, os, subprocess, threading, time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+
+from .clusters import kubectl
 
 PODS = "/api/v1/namespaces/default/pods"
 OURS = "labelSelector=app%3Dbench"
 
 
-def create(cluster, name):
+def pod(cluster, name):
     container = {"name": "c", "imagePullPolicy": "IfNotPresent", **cluster.container,
                  "resources": {"requests": {"cpu": "10m", "memory": "32Mi"}, "limits": {"cpu": "300m", "memory": "32Mi"}}}
-    cluster.api.ask("POST", PODS, {
-        "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "bench"}},
-        "spec": {"terminationGracePeriodSeconds": 0, "automountServiceAccountToken": False, "containers": [container]}})
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "labels": {"app": "bench"}}, "spec": {
+        "terminationGracePeriodSeconds": 0, "automountServiceAccountToken": False, "containers": [container]}}
+
+
+def create(cluster, name):
+    cluster.api.ask("POST", PODS, pod(cluster, name))
 
 
 def resize(cluster, name, milli):
@@ -130,8 +135,14 @@ def clear(cluster):
     cluster.api.until("empty", lambda: not cluster.api.ask("GET", f"{PODS}?{OURS}&limit=1")["items"], pause=0.1)
 
 
-def starts(cluster, rounds):
-    """Milliseconds from the creation of a pod until a watch shows it ready."""
+def apply(cluster, name):
+    """Creates a pod by the real kubectl."""
+    command = [kubectl(), "--kubeconfig", cluster.kubeconfig, "apply", "-f", "-"]
+    subprocess.run(command, input=json.dumps(pod(cluster, name)), check=True, capture_output=True, text=True)
+
+
+def starts(cluster, rounds, create=create):
+    """Milliseconds from when a pod is asked for until a watch shows it ready."""
     follower, times = Follower(cluster), []
     for nth in range(rounds):
         name = f"bench-start-{nth}"
