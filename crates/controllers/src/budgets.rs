@@ -4,6 +4,8 @@
 //! counted anew from the pods that are there; one that is written down counts as missing until it is gone, or until it
 //! is clear that nobody will delete it.
 
+pub mod stale;
+
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 

@@ -327,6 +327,8 @@ impl<W: Workload> Desk<W> {
         let went = match &performed.failure {
             Some(_) => Went::Badly,
             None if performed.overtaken => Went::Badly,
+            // Who was to be claimed is gone, which is not known here yet.
+            None if claimed && performed.wrote_nothing() => Went::Badly,
             // What was said about a failure is to be taken back, and who was claimed to be counted.
             None if around.failure.is_some() || claimed => Went::Again,
             None => Went::Well,

@@ -229,6 +229,11 @@ impl Performer<'_> {
 }
 
 impl Performed {
+    /// Whether there was nothing to write after all.
+    pub(super) fn wrote_nothing(&self) -> bool {
+        self.writes.is_empty()
+    }
+
     fn note(&mut self, went: Went) {
         match went {
             Went::Done(write) => self.writes.push(*write),
