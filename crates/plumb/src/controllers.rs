@@ -8,7 +8,7 @@ use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
 use plumb_apiserver::pki::Pki;
 use plumb_certificates::{Request, Usage};
-use plumb_controllers::budgets::Budgets;
+use plumb_controllers::budgets::{Budgets, stale};
 use plumb_controllers::cronjob::CronJobs;
 use plumb_controllers::cronjob::zones::{USUAL_PLACE, Zones};
 use plumb_controllers::daemonset::DaemonSets;
@@ -69,6 +69,8 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
     workloads.add(Expiry, clients(Expiry::NAME).write);
     workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), clients(CronJobs::NAME).write);
     workloads.add(Budgets, clients(Budgets::NAME).write);
+    let undisrupted = clients(Budgets::NAME).write;
+    running.spawn(stale::take_back(workloads.shelves(), undisrupted, clock.clone()));
     let clocks = nodes::Clocks::of_this_machine();
     running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
     running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
