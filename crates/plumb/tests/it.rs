@@ -22,6 +22,7 @@ mod it {
     mod rollouts;
     mod scheduler;
     mod secrets;
+    mod sets;
     mod top;
     mod walk_through;
     mod wire;
