@@ -353,4 +353,6 @@ pub fn expires_at(job: &Job) -> Option<Timestamp> {
 }
 
 #[cfg(test)]
+mod interruptions;
+#[cfg(test)]
 mod tests;
