@@ -161,7 +161,8 @@ pub(super) const CASES: &[Case] = &[
                 Who::Us,
                 Call::Create(
                     r#"{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"{pod}"},"spec":{"replicas":1,
-                        "selector":{"matchLabels":{"app":"{pod}"}},"template":{"metadata":{"labels":{"app":"{pod}"}},
+                        "selector":{"matchLabels":{"app":"{pod}"}},"template":{"metadata":{"labels":{
+                            "app":"{pod}","plumb.dev/conformance-case":"{pod}"}},
                         "spec":{"terminationGracePeriodSeconds":1,"containers":[
                             {"name":"main","image":"{image}","command":{command},"resources":{"requests":{"cpu":"100m"}}}]}}}}"#,
                 ),
