@@ -31,10 +31,9 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     let is_pod = (call.row.group(), call.row.kind()) == ("", "Pod");
     let is_node = (call.row.group(), call.row.kind()) == ("", "Node");
     match (name.as_str(), call.verb) {
-        ("status" | "resize", Verb::Get) => read::get(call),
+        ("status" | "resize" | "approval", Verb::Get) => read::get(call),
         ("status", Verb::Update | Verb::Patch) => write::change(call, Part::Status).await,
         ("resize", Verb::Update | Verb::Patch) if is_pod => write::change(call, Part::Resize).await,
-        ("approval", Verb::Get) => read::get(call),
         ("approval", Verb::Update | Verb::Patch) if certificates::is_request(&call.row) => {
             write::change(call, Part::Approval).await
         }

@@ -1,5 +1,7 @@
 //! Requests, read and judged.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
 use plumb_certificates::{Request, Signer, Unreadable, Usage};
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 

@@ -108,7 +108,8 @@ impl Server {
         match parts.as_slice() {
             ["exec", namespace, pod, container] => {
                 let wanted = exec::Wanted { namespace, pod, container, query: &query };
-                exec::answer(config, &wanted, &request).unwrap_or_else(|refused| refused)
+                exec::answer(config, &wanted, &request)
+                    .unwrap_or_else(|exec::Refused(code, why)| refusal(code, &why))
             }
             ["containerLogs", namespace, pod, container] => {
                 logs::answer(config, namespace, pod, container, &query)

@@ -45,7 +45,7 @@ async fn node(args: Node) -> anyhow::Result<()> {
     let data = &args.data_dir;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     // First, since whoever has it has the data directory.
-    let mut ground = Ground::lay(&args.node, data)?;
+    let mut ground = Ground::lay(&args.like, data)?;
     let name = name(&args)?;
     let listen = match args.listen {
         Some(address) => address,
@@ -70,7 +70,7 @@ async fn node(args: Node) -> anyhow::Result<()> {
         api: connection.place(),
         rules,
     };
-    let (mut agent, _) = ground.agent(&args.node, site).await?;
+    let (mut agent, _) = ground.agent(&args.like, site).await?;
     let service = agent.server(ground.root(), Arc::new(is_api_server));
     // Its addresses have to be known before it can have a certificate for them.
     agent.register().await;
@@ -145,12 +145,11 @@ async fn binding(args: &Node, connection: &Connection) -> Binding {
 
 /// What the node is called: as told, or as the machine is.
 fn name(args: &Node) -> anyhow::Result<String> {
-    let name = match &args.node.node_name {
-        Some(name) => name.clone(),
-        None => {
-            let host = nix::unistd::gethostname().context("finding the name of this machine")?;
-            host.to_string_lossy().trim().to_ascii_lowercase()
-        }
+    let name = if let Some(name) = &args.like.node_name {
+        name.clone()
+    } else {
+        let host = nix::unistd::gethostname().context("finding the name of this machine")?;
+        host.to_string_lossy().trim().to_ascii_lowercase()
     };
     let is_word = |part: &str| {
         !part.is_empty()

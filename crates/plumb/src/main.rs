@@ -43,7 +43,7 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     let conflict = match &cli.command {
         Command::Up(up) => up.conflict(),
-        Command::Node(node) => node.node.conflict(),
+        Command::Node(node) => node.like.conflict(),
         _ => None,
     };
     if let Some(why) = conflict {

@@ -56,7 +56,7 @@ pub(super) fn create(request: &Value, _rules: &Rules, errors: &mut Errors) {
 fn usages(spec: &Value, errors: &mut Errors) {
     let path = SPEC.child("usages");
     if list(spec, "usages").is_empty() {
-        errors.push(FieldError::required(&path, ""));
+        errors.push(FieldError::required(path, ""));
     }
     for (index, usage) in texts(spec, "usages").enumerate() {
         if !USAGES.contains(&usage) {
@@ -74,16 +74,16 @@ fn signer(name: &str, errors: &mut Errors) {
     let path = SPEC.child("signerName");
     if name == "kubernetes.io/legacy-unknown" {
         let rule = "the legacy signerName is not allowed via this API version";
-        errors.push(FieldError::invalid(&path, name, rule));
+        errors.push(FieldError::invalid(path, name, rule));
         return;
     }
     if name.is_empty() {
-        errors.push(FieldError::required(&path, ""));
+        errors.push(FieldError::required(path, ""));
         return;
     }
     let Some((domain, rest)) = name.split_once('/').filter(|(_, rest)| !rest.contains('/')) else {
         let rule = "must be a fully qualified domain and path of the form 'example.com/signer-name'";
-        errors.push(FieldError::invalid(&path, name, rule));
+        errors.push(FieldError::invalid(path, name, rule));
         return;
     };
     for segment in [domain, rest] {
@@ -109,7 +109,7 @@ fn check_conditions(request: &Value, errors: &mut Errors) {
         let other = DECISIONS.into_iter().find(|other| *other != kind && DECISIONS.contains(&kind));
         if other.is_some_and(|other| earlier.iter().any(|condition| condition["type"] == other)) {
             let rule = "Approved and Denied conditions are mutually exclusive";
-            errors.push(FieldError::invalid(&path, kind, rule));
+            errors.push(FieldError::invalid(path, kind, rule));
         }
         if earlier.iter().any(|condition| text(condition, "type") == kind) {
             errors.push(FieldError::duplicate(at.child("type"), kind));

@@ -1,4 +1,4 @@
-//! Commands in containers, as `kubectl exec` asks for them: over WebSockets.
+//! Commands in containers, as `kubectl exec` asks for them: over `WebSocket`s.
 //!
 //! ```text
 //!   client ⇄ API server ⇄ WebSocket ── 0 stdin, 4 resize ──▶ the command in the container
@@ -20,7 +20,7 @@ use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
 use super::ServerConfig;
-use super::answer::{Body, refusal};
+use super::answer::Body;
 use super::query::Query;
 use handshake::Handshake;
 use session::Session;
@@ -36,13 +36,16 @@ pub(super) struct Wanted<'a> {
     pub(super) query: &'a Query,
 }
 
+/// Why there is no connection.
+pub(super) struct Refused(pub(super) StatusCode, pub(super) String);
+
 /// Answers with a connection on which the command talks; or says why there is none.
 pub(super) fn answer(
     config: &ServerConfig,
     wanted: &Wanted<'_>,
     request: &Parts,
-) -> Result<Response<Body>, Response<Body>> {
-    let refuse = |code: StatusCode, why: &str| refusal(code, why);
+) -> Result<Response<Body>, Refused> {
+    let refuse = |code: StatusCode, why: &str| Refused(code, why.to_owned());
     let found = config.pods.find(wanted.namespace, wanted.pod);
     let found = found.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "pod does not exist"))?;
     let id = running(&found, wanted.container).ok_or_else(|| {

@@ -44,7 +44,7 @@ pub(crate) struct Node {
     #[arg(long, value_name = "A=true,B=false")]
     pub(crate) feature_gates: Option<Gates>,
     #[command(flatten)]
-    pub(crate) node: OnNode,
+    pub(crate) like: OnNode,
 }
 
 /// What to do with tokens.

@@ -41,15 +41,15 @@ pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
             other.user.trim_start_matches("system:node:")
         );
     }
-    let (authority, certificate) = match (authority, kept.filter(|kept| kept.holds(Timestamp::now()))) {
-        (Some(authority), Some(certificate)) => (authority, certificate),
-        _ => {
-            let (authority, certificate) = join(args, name).await?;
-            certificate.save(&folder.join(CLIENT))?;
-            std::fs::write(folder.join(AUTHORITY), &authority)
-                .with_context(|| format!("writing {}", folder.join(AUTHORITY).display()))?;
-            (authority, certificate)
-        }
+    let kept = authority.zip(kept.filter(|kept| kept.holds(Timestamp::now())));
+    let (authority, certificate) = if let Some(kept) = kept {
+        kept
+    } else {
+        let (authority, certificate) = join(args, name).await?;
+        certificate.save(&folder.join(CLIENT))?;
+        std::fs::write(folder.join(AUTHORITY), &authority)
+            .with_context(|| format!("writing {}", folder.join(AUTHORITY).display()))?;
+        (authority, certificate)
     };
     let shown = Arc::new(Shown::default());
     shown.put(&certificate);

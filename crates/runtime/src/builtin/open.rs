@@ -163,40 +163,36 @@ impl State {
         let mut pods = Pods::default();
         let mut unfinished = Vec::new();
         for folder in folders(&self.folder.join(sandbox::FOLDER))? {
-            match load::<SandboxRecord>(&folder.join(sandbox::RECORD)) {
-                Ok(mut record) => {
-                    let group = self.tree.pod(record.config.class, &record.config.meta.uid);
-                    if record.complete && !namespaces::are_held(&folder, &record.config) {
-                        // It was stopped, or the machine was restarted; then somebody else may have its address.
-                        record.state = SandboxState::NotReady;
-                        record.address = None;
-                    }
-                    let gone = |(pid, start)| crate::shim::start_of(Pid::from_raw(pid)) != Some(start);
-                    if record.pause.is_some_and(gone) {
-                        record.state = SandboxState::NotReady;
-                    }
-                    if let Some(address) = record.address {
-                        self.addresses.lock().keep(address);
-                    }
-                    let (id, complete) = (record.id.clone(), record.complete);
-                    let guard = Guard::new(&folder, &group, id.clone(), None, self.two_notices(), None);
-                    let record = Mutex::new(record);
-                    let turn = tokio::sync::Mutex::default();
-                    let entry = Arc::new(SandboxEntry { folder, group, record, guard, turn });
-                    if complete {
-                        pods.sandboxes.insert(id, entry);
-                    } else {
-                        unfinished.push(entry);
-                    }
-                }
+            let Ok(mut record) = load::<SandboxRecord>(&folder.join(sandbox::RECORD)) else {
                 // Its record comes first, so without one there is nothing else; unless somebody removed what can be
                 // removed by hand, which leaves what is mounted.
-                Err(_) => {
-                    let error =
-                        |error: io::Error| Error::io(format!("unmounting {}", folder.display()), &error);
-                    namespaces::unmake(&folder).map_err(error)?;
-                    remove_folder(&folder)?;
-                }
+                let error = |error: io::Error| Error::io(format!("unmounting {}", folder.display()), &error);
+                namespaces::unmake(&folder).map_err(error)?;
+                remove_folder(&folder)?;
+                continue;
+            };
+            let group = self.tree.pod(record.config.class, &record.config.meta.uid);
+            if record.complete && !namespaces::are_held(&folder, &record.config) {
+                // It was stopped, or the machine was restarted; then somebody else may have its address.
+                record.state = SandboxState::NotReady;
+                record.address = None;
+            }
+            let gone = |(pid, start)| crate::shim::start_of(Pid::from_raw(pid)) != Some(start);
+            if record.pause.is_some_and(gone) {
+                record.state = SandboxState::NotReady;
+            }
+            if let Some(address) = record.address {
+                self.addresses.lock().keep(address);
+            }
+            let (id, complete) = (record.id.clone(), record.complete);
+            let guard = Guard::new(&folder, &group, id.clone(), None, self.two_notices(), None);
+            let record = Mutex::new(record);
+            let turn = tokio::sync::Mutex::default();
+            let entry = Arc::new(SandboxEntry { folder, group, record, guard, turn });
+            if complete {
+                pods.sandboxes.insert(id, entry);
+            } else {
+                unfinished.push(entry);
             }
         }
         let mut running = Vec::new();

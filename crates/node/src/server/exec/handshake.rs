@@ -1,4 +1,4 @@
-//! How a client and the node agree to speak WebSockets.
+//! How a client and the node agree to speak `WebSocket`.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
