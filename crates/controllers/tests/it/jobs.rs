@@ -10,6 +10,7 @@ use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
 use plumb_controllers::job::{FINALIZER, is_tracked};
+use plumb_controllers::nodes::Clocks;
 use plumb_follow::{Told, follow};
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -175,7 +176,8 @@ async fn a_pod_that_a_job_selects_is_adopted_and_kept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cron_job_makes_up_for_what_was_missed_and_remembers_how_it_went() {
     // An hour has gone by for the controllers.
-    let cluster = Cluster::at(Arc::new(|| Timestamp::now() + Duration::from_hours(1)));
+    let wall = Arc::new(|| Timestamp::now() + Duration::from_hours(1));
+    let cluster = Cluster::at(Clocks { wall, ..Clocks::of_this_machine() });
     let spec = json!({
         "schedule": "*/5 * * * *", "timeZone": "Etc/UTC", "successfulJobsHistoryLimit": 0,
         "jobTemplate": { "metadata": { "labels": { "of": "clock" } }, "spec": { "template": template("ok") } },
