@@ -44,7 +44,10 @@ fn runs(pod: &Pod) -> Result<(), Objection> {
     if running == all && all > 0 {
         return Ok(());
     }
-    Objection::not_yet(format!("{running} of {all} containers run"))
+    // Whoever has no node is told why by the scheduler.
+    let why = condition(pod, "PodScheduled").and_then(|found| found.message.as_deref());
+    let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+    Objection::not_yet(format!("{running} of {all} containers run{why}"))
 }
 
 /// Whether `status.resize` says this in the dialect that has it, and nothing in the other.

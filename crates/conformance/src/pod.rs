@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container as PodContainer, ContainerResizePolicy, Pod, PodSpec, ResourceRequirements,
+    Container as PodContainer, ContainerResizePolicy, Pod, PodSpec, ResourceRequirements, Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
@@ -46,9 +46,19 @@ pub(crate) fn new(
         node_selector: place.node.filter(|_| !place.bound).map(here),
         runtime_class_name: place.class.map(str::to_owned),
         termination_grace_period_seconds: Some(GRACE_SECONDS),
+        tolerations: Some(vec![anything()]),
         ..PodSpec::default()
     });
     pod
+}
+
+/// What the machine of a node runs short of, its disk above all, must not decide a case.
+fn anything() -> Toleration {
+    Toleration {
+        operator: Some("Exists".to_owned()),
+        effect: Some("NoSchedule".to_owned()),
+        ..Toleration::default()
+    }
 }
 
 /// What the label says for a case: labels are no longer than this.
