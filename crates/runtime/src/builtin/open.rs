@@ -274,6 +274,8 @@ impl State {
             for pod in self.tree.class(class).children()? {
                 for group in pod.children()? {
                     if group.path().file_name() == Some(id) {
+                        group.kill()?;
+                        wait_for_end(folder);
                         clear(folder, &group)?;
                     }
                 }
@@ -341,6 +343,16 @@ fn remove_folder(folder: &Path) -> Result<()> {
 fn has_shim(folder: &Path) -> bool {
     let Ok(file) = fs::File::open(folder.join(LOCK)) else { return false };
     flock(&file, FlockOperation::NonBlockingLockExclusive).is_err()
+}
+
+/// A shim whose container was killed writes down how that ended, into the folder that is to go.
+fn wait_for_end(folder: &Path) {
+    for _ in 0..500 {
+        if !has_shim(folder) {
+            return;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// A shim that is just starting the container has written down so in a moment.
