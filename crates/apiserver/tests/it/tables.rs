@@ -25,6 +25,7 @@ struct Case {
     /// Where objects of its kind are.
     path: &'static str,
     object: Value,
+    approval: Value,
     status: Value,
     is_deleted: bool,
     cells: Value,
@@ -32,13 +33,19 @@ struct Case {
 
 /// An object that is created at a path, and the cells of its row, the name among them.
 fn case(path: &'static str, object: Value, cells: Value) -> Case {
-    Case { path, object, status: Value::Null, is_deleted: false, cells }
+    Case { path, object, approval: Value::Null, status: Value::Null, is_deleted: false, cells }
 }
 
 impl Case {
     /// The status that the object is given after it was created.
     fn status(mut self, status: Value) -> Self {
         self.status = status;
+        self
+    }
+
+    /// What the object is told at its `approval` before that.
+    fn approval(mut self, status: Value) -> Self {
+        self.approval = status;
         self
     }
 
@@ -52,8 +59,10 @@ impl Case {
     async fn prepare(&self, door: &Door) -> String {
         let created = door.post(self.path, &self.object).await.ok();
         let path = format!("{}/{}", self.path, created["metadata"]["name"].as_str().unwrap());
-        if !self.status.is_null() {
-            door.merge(&format!("{path}/status"), &json!({ "status": self.status })).await.ok();
+        for (part, status) in [("approval", &self.approval), ("status", &self.status)] {
+            if !status.is_null() {
+                door.merge(&format!("{path}/{part}"), &json!({ "status": status })).await.ok();
+            }
         }
         if self.is_deleted {
             door.delete(&path, &Value::Null).await.ok();

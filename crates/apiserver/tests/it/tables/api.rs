@@ -1,5 +1,7 @@
 //! Kinds about the cluster itself: who may do what, who leads, who has a say.
 
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
 use serde_json::{Value, json};
 
 use super::{case, shows};
@@ -89,8 +91,7 @@ async fn classes_and_leases_show_what_they_stand_for() {
 async fn a_request_for_a_certificate_shows_whether_it_is_granted() {
     let path = "/apis/certificates.k8s.io/v1/certificatesigningrequests";
     let request = |name: &str, more: Value| {
-        let mut spec =
-            json!({ "request": CSR, "signerName": "x.io/s", "usages": ["client auth"], "username": "ann" });
+        let mut spec = json!({ "request": CSR, "signerName": "x.io/s", "usages": ["client auth"] });
         spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
         json!({ "metadata": { "name": name }, "spec": spec })
     };
@@ -98,17 +99,18 @@ async fn a_request_for_a_certificate_shows_whether_it_is_granted() {
         let all = conditions.iter().map(|kind| json!({ "type": kind, "status": "True" }));
         json!({ "conditions": all.collect::<Vec<_>>() })
     };
-    let mut issued = is(&[]);
-    issued["certificate"] = json!("AA==");
+    let certificate = rcgen::generate_simple_self_signed(["a".to_owned()]).unwrap().cert.pem();
+    let issued = json!({ "certificate": BASE64_STANDARD.encode(certificate) });
     let row = |name: &str, duration: &str, condition: &str| {
-        json!([name, "0s", "x.io/s", "ann", duration, condition])
+        json!([name, "0s", "x.io/s", "kubernetes-admin", duration, condition])
     };
     let cases = [
         case(path, request("new", json!({})), row("new", "<none>", "Pending")),
         case(path, request("day", json!({ "expirationSeconds": 86_400 })), row("day", "24h", "Pending")),
-        case(path, request("yes", json!({})), row("yes", "<none>", "Approved")).status(is(&["Approved"])),
+        case(path, request("yes", json!({})), row("yes", "<none>", "Approved")).approval(is(&["Approved"])),
         case(path, request("no", json!({})), row("no", "<none>", "Denied,Failed"))
-            .status(is(&["Failed", "Denied"])),
+            .approval(is(&["Denied"]))
+            .status(is(&["Denied", "Failed"])),
         case(path, request("there", json!({})), row("there", "<none>", "Pending,Issued")).status(issued),
     ];
     let columns = "Name | Age | SignerName | Requestor | RequestedDuration | Condition";
