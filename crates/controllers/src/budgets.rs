@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plumb_follow::place;
 
+use crate::share::rounded_up;
 use crate::workload::claim::{selector, selects};
 use crate::workload::{Action, Around, Note, Shelves, Wiring, Workload, controller_of, owner, pods};
 
@@ -129,17 +130,6 @@ fn scale_of(of: &OwnerReference, namespace: &str, shelves: &Shelves) -> Option<(
     Some((of.uid.clone(), replicas.unwrap_or(1)))
 }
 
-/// A number, or so many percent of another, rounded up.
-fn scaled(value: &IntOrString, of: i32) -> i32 {
-    match value {
-        IntOrString::Int(number) => *number,
-        IntOrString::String(text) => {
-            let percent = text.strip_suffix('%').and_then(|digits| digits.parse::<i64>().ok()).unwrap_or(0);
-            i32::try_from((percent.saturating_mul(of.into()).saturating_add(99)) / 100).unwrap_or(i32::MAX)
-        }
-    }
-}
-
 /// How many pods there should be, and how many of them healthy.
 fn expected(state: &State) -> Result<(i32, i32), String> {
     let spec = state.budget.spec.clone().unwrap_or_default();
@@ -147,12 +137,12 @@ fn expected(state: &State) -> Result<(i32, i32), String> {
     match (spec.max_unavailable, spec.min_available) {
         (Some(most), _) => {
             let expected = state.scale.clone()?;
-            Ok((expected, (expected - scaled(&most, expected)).max(0)))
+            Ok((expected, (expected - rounded_up(&most, expected)).max(0)))
         }
         (None, Some(IntOrString::Int(least))) => Ok((count, least)),
         (None, Some(least)) => {
             let expected = state.scale.clone()?;
-            Ok((expected, scaled(&least, expected)))
+            Ok((expected, rounded_up(&least, expected)))
         }
         (None, None) => Ok((0, 0)),
     }

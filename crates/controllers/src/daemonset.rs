@@ -23,6 +23,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::revision::{self, Settled, Subject};
+use crate::share::rounded_up;
 use crate::workload::claim::controller_reference;
 use crate::workload::{Action, Note, Ref, pods};
 use place::{Place, Places, new_pod, node_of};
@@ -130,14 +131,8 @@ fn label<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 
 /// A number of nodes, or a share of them, of which a part counts as one.
 fn share(value: Option<&IntOrString>, of: usize) -> usize {
-    match value {
-        None => 0,
-        Some(IntOrString::Int(number)) => usize::try_from(*number).unwrap_or(0),
-        Some(IntOrString::String(text)) => {
-            let percent = text.strip_suffix('%').and_then(|digits| digits.parse::<usize>().ok()).unwrap_or(0);
-            percent.saturating_mul(of).div_ceil(100)
-        }
-    }
+    let of = i32::try_from(of).unwrap_or(i32::MAX);
+    value.map_or(0, |value| usize::try_from(rounded_up(value, of)).unwrap_or(0))
 }
 
 /// What is to be done about the pods of a set.

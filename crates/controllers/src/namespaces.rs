@@ -165,11 +165,7 @@ pub async fn run(census: Arc<Census>, clients: Clients, clock: Clock) {
                 };
                 queue.done(at, went, clock());
             }
-            let wait = queue.next_at().map(|when| when.duration_since(now).try_into().unwrap_or_default());
-            tokio::select! {
-                () = queue.changed() => {}
-                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-            }
+            queue.due(now).await;
         }
     };
     tokio::join!(following, hearing, working);

@@ -169,12 +169,9 @@ impl Warden {
                 };
                 self.queue.done(at, went, (self.clocks.wall)());
             }
-            let wait =
-                self.queue.next_at().map(|when| when.duration_since(now).try_into().unwrap_or_default());
             tokio::select! {
-                () = self.queue.changed() => {}
+                () = self.queue.due(now) => {}
                 _ = tick.tick() => {}
-                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             }
         }
     }

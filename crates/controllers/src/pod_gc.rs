@@ -137,12 +137,7 @@ impl Collector {
                 };
                 self.queue.done(at, went, (self.clock)());
             }
-            let wait =
-                self.queue.next_at().map(|when| when.duration_since(now).try_into().unwrap_or_default());
-            tokio::select! {
-                () = self.queue.changed() => {}
-                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-            }
+            self.queue.due(now).await;
         }
     }
 

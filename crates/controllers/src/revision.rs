@@ -134,6 +134,11 @@ fn hash(text: &str, collisions: i32) -> String {
     for byte in text.bytes().chain(collisions.to_string().bytes()) {
         hash = hash.wrapping_mul(0x0100_0193) ^ u32::from(byte);
     }
+    spelled(hash)
+}
+
+/// A hash in letters that make no words.
+pub(crate) fn spelled(hash: u32) -> String {
     hash.to_string().bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
 }
 

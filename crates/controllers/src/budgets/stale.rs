@@ -65,11 +65,7 @@ pub fn take_back(shelves: &Arc<Shelves>, client: Client, clock: Clock) -> impl F
                 };
                 queue.done(at, went, clock());
             }
-            let wait = queue.next_at().map(|when| when.duration_since(now).try_into().unwrap_or_default());
-            tokio::select! {
-                () = queue.changed() => {}
-                () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-            }
+            queue.due(now).await;
         }
     }
 }

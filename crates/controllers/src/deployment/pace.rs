@@ -4,9 +4,9 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{DeploymentSpec, ReplicaSet};
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::sets::{self, age, available, replicas};
+use crate::share::{rounded_down, rounded_up};
 
 /// The numbers that a rollout keeps to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -21,20 +21,6 @@ pub struct Pace {
     pub unavailable: i32,
 }
 
-/// A number, or so many percent of another, rounded up or down. What cannot be read is nothing.
-fn scaled(value: Option<&IntOrString>, of: i32, up: bool) -> i32 {
-    match value {
-        None => 0,
-        Some(IntOrString::Int(number)) => *number,
-        Some(IntOrString::String(text)) => {
-            let percent = text.strip_suffix('%').and_then(|digits| digits.parse::<i64>().ok()).unwrap_or(0);
-            let hundredths = percent.saturating_mul(of.into());
-            let number = if up { hundredths.saturating_add(99) } else { hundredths } / 100;
-            i32::try_from(number).unwrap_or(i32::MAX)
-        }
-    }
-}
-
 impl Pace {
     /// The numbers of a deployment.
     pub fn of(spec: &DeploymentSpec) -> Self {
@@ -44,8 +30,8 @@ impl Pace {
             return Self { replicas, rolls: false, surge: 0, unavailable: 0 };
         }
         let rolling = strategy.and_then(|strategy| strategy.rolling_update.clone()).unwrap_or_default();
-        let surge = scaled(rolling.max_surge.as_ref(), replicas, true);
-        let mut unavailable = scaled(rolling.max_unavailable.as_ref(), replicas, false);
+        let surge = rolling.max_surge.map_or(0, |surge| rounded_up(&surge, replicas));
+        let mut unavailable = rolling.max_unavailable.map_or(0, |most| rounded_down(&most, replicas));
         // Rounded down to nothing a rollout would never end.
         if surge == 0 && unavailable == 0 {
             unavailable = 1;

@@ -6,6 +6,8 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet};
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
+use crate::revision::spelled;
+
 /// The label that tells the pods of one template from those of another.
 pub const HASH: &str = "pod-template-hash";
 /// Which of the templates of a deployment this is, counted from one.
@@ -27,8 +29,6 @@ const NOT_COPIED: [&str; 6] = [
     MOST,
     "deprecated.deployment.rollback.to",
 ];
-/// The letters of a hash: no vowels and nothing that looks like one, so that no name becomes a word.
-const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
 /// How long the name of an object may be.
 const LONGEST_NAME: usize = 253;
 
@@ -123,7 +123,7 @@ pub fn hash(deployment: &Deployment) -> String {
     for byte in text.iter().chain(collisions.iter().flatten()) {
         hash = (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193);
     }
-    hash.to_string().bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
+    spelled(hash)
 }
 
 /// What the next set of a deployment is called.

@@ -116,6 +116,15 @@ impl Queue {
         self.changed.notified().await;
     }
 
+    /// Waits until something was added or done, or until the next object is due, seen from this moment.
+    pub async fn due(&self, now: Timestamp) {
+        let wait = self.next_at().map(|when| when.duration_since(now).try_into().unwrap_or_default());
+        tokio::select! {
+            () = self.changed() => {}
+            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+        }
+    }
+
     fn state(&self) -> MutexGuard<'_, State> {
         // Each step leaves it whole.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
