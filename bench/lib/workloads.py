@@ -1,8 +1,6 @@
 """Pods that find nodes, and deployments that find pods."""
 import time
 
-from .api import namespace
-
 SCHEDULED = "/api/v1/namespaces/scheduled/pods"
 DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 
@@ -10,11 +8,16 @@ DEPLOYMENTS = "/apis/apps/v1/namespaces/default/deployments"
 def make_nodes(cluster, count):
     """Nodes that nobody runs, so that nothing but the scheduler and the API work on their pods."""
     room = {"cpu": "64", "memory": "256Gi", "pods": "1000"}
-    namespace(cluster, "scheduled")
     for i in range(count):
         labels = {"bench": "empty", "kubernetes.io/hostname": f"empty-{i}", "topology.kubernetes.io/zone": f"z{i % 3}"}
         cluster.api.ask("POST", "/api/v1/nodes", {"metadata": {"name": f"empty-{i}", "labels": labels}})
         cluster.api.merge(f"/api/v1/nodes/empty-{i}/status", {"status": {"allocatable": room, "capacity": room}})
+
+
+def until_scheduled(cluster, pods):
+    """Until every pod has a node."""
+    without = f"{pods}?fieldSelector=spec.nodeName%3D&limit=1"
+    cluster.api.until("all scheduled", lambda: not cluster.api.ask("GET", without)["items"], seconds=600)
 
 
 def scheduled(cluster, pods):
@@ -25,8 +28,7 @@ def scheduled(cluster, pods):
             {"name": "c", "image": "x", "resources": {"requests": {"cpu": "100m", "memory": "64Mi"}}}]}}
     begun = time.perf_counter()
     cluster.fill(pods, SCHEDULED, body)
-    without = f"{SCHEDULED}?fieldSelector=spec.nodeName%3D&limit=1"
-    cluster.api.until("all scheduled", lambda: not cluster.api.ask("GET", without)["items"])
+    until_scheduled(cluster, SCHEDULED)
     took = time.perf_counter() - begun
     cluster.api.text("DELETE", SCHEDULED, {"gracePeriodSeconds": 0})
     cluster.api.until("empty", lambda: not cluster.api.ask("GET", f"{SCHEDULED}?limit=1")["items"], pause=0.2)
