@@ -131,10 +131,9 @@ pub fn decode(bytes: &[u8]) -> Result<Value, ApiError> {
         .map_err(|error| ApiError::internal(format!("a stored object is damaged: {error}")))
 }
 
-/// A stored object as an item of a list: without kind and version.
-pub fn as_item(row: &Row, bytes: &Bytes) -> (&'static [u8], Bytes) {
-    let skip = head(row).len() - "\"metadata\":{".len();
-    (b"{", bytes.slice(skip.min(bytes.len())..))
+/// How many bytes of a stored object say its kind and version, which items of a list leave out.
+pub(crate) fn head_before_metadata(row: &Row) -> usize {
+    head(row).len() - "\"metadata\":{".len()
 }
 
 /// The same object with another resource version.

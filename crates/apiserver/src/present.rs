@@ -2,6 +2,8 @@
 //!
 //! An object that is wanted as it is, in the version that it is stored in, is never read: its bytes are the answer.
 
+use std::borrow::Cow;
+
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Response, StatusCode};
 use plumb_store::Revision;
@@ -14,7 +16,7 @@ use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::kinds::Row;
 use crate::negotiation::{Accepted, Form};
-use crate::object::{as_item, decode, meta};
+use crate::object::{decode, head_before_metadata, meta};
 use crate::server::{ApiServer, Call};
 use crate::table;
 use crate::target::Query;
@@ -162,7 +164,7 @@ impl View {
         Some(line(kind, bytes))
     }
 
-    fn list(&self, objects: &[&Bytes], metadata: &ListMetadata) -> Result<Bytes, ApiError> {
+    fn list(&self, objects: &[Cow<'_, Bytes>], metadata: &ListMetadata) -> Result<Bytes, ApiError> {
         if self.is_plain() {
             return Ok(encode_list(&self.row, objects, &metadata.to_json()));
         }
@@ -219,7 +221,7 @@ fn line(kind: &str, object: &[u8]) -> Bytes {
 pub(crate) fn show(call: &Call, status: StatusCode, bytes: &Bytes) -> Result<Response<Body>, ApiError> {
     let bytes = presented(&call.row, bytes);
     if call.accepted.form == Form::Whole && call.served.is_none() {
-        return Ok(answer(status, bytes));
+        return Ok(answer(status, bytes.into_owned()));
     }
     show_value(call, status, decode(&bytes)?)
 }
@@ -266,12 +268,9 @@ pub(crate) fn show_list(
     objects: &[&Bytes],
     metadata: &ListMetadata,
 ) -> Result<Response<Body>, ApiError> {
-    if call.row.custom().is_none() {
-        return Ok(answer(StatusCode::OK, View::of(call)?.list(objects, metadata)?));
-    }
     let presenter = Presenter::of(&call.row);
-    let shown: Vec<Bytes> = objects.iter().map(|bytes| presenter.show(bytes)).collect();
-    Ok(answer(StatusCode::OK, View::of(call)?.list(&shown.iter().collect::<Vec<_>>(), metadata)?))
+    let shown: Vec<Cow<'_, Bytes>> = objects.iter().map(|bytes| presenter.show(bytes)).collect();
+    Ok(answer(StatusCode::OK, View::of(call)?.list(&shown, metadata)?))
 }
 
 /// Answers with a list of objects that are not stored, in the form that the client wants.
@@ -280,7 +279,7 @@ pub(crate) fn show_values(call: &Call, objects: Vec<Value>) -> Result<Response<B
 }
 
 /// A list made of encoded objects, which are copied and not read.
-fn encode_list(row: &Row, objects: &[&Bytes], metadata: &Value) -> Bytes {
+fn encode_list(row: &Row, objects: &[Cow<'_, Bytes>], metadata: &Value) -> Bytes {
     let size: usize = objects.iter().map(|bytes| bytes.len()).sum();
     let mut out = BytesMut::with_capacity(size + 256);
     let (kind, version) = (&row.resource.list_kind, row.api_version());
@@ -288,18 +287,16 @@ fn encode_list(row: &Row, objects: &[&Bytes], metadata: &Value) -> Bytes {
         format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[")
             .as_bytes(),
     );
+    // Items of custom kinds say what they are, those of built-in ones don't.
+    let said = if row.custom().is_some() { 0 } else { head_before_metadata(row) };
     for (i, bytes) in objects.iter().enumerate() {
         if i > 0 {
             out.put_u8(b',');
         }
-        if row.custom().is_some() {
-            // Items of custom kinds say what they are.
-            out.put_slice(bytes);
-            continue;
+        if said > 0 {
+            out.put_u8(b'{');
         }
-        let (open, rest) = as_item(row, bytes);
-        out.put_slice(open);
-        out.put_slice(&rest);
+        out.put_slice(bytes.get(said..).unwrap_or_default());
     }
     out.put_slice(b"]}");
     out.freeze()

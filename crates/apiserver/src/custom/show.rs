@@ -1,5 +1,7 @@
 //! Stored objects as a version of their kind shows them.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use plumb_store::Revision;
 use serde_json::{Value, json};
@@ -23,17 +25,17 @@ impl<'a> Presenter<'a> {
 
     /// A stored object as the row shows it: the same bytes, unless it was stored in another version or before the
     /// schema became what it is.
-    pub(crate) fn show(&self, bytes: &Bytes) -> Bytes {
-        let Some(custom) = self.row.custom() else { return bytes.clone() };
+    pub(crate) fn show<'b>(&self, bytes: &'b Bytes) -> Cow<'b, Bytes> {
+        let Some(custom) = self.row.custom() else { return Cow::Borrowed(bytes) };
         if custom.alike && self.revision_of(bytes).is_some_and(|revision| revision > custom.since) {
-            return bytes.clone();
+            return Cow::Borrowed(bytes);
         }
         let shown = presented_value(self.row, bytes).and_then(|object| {
             let revision = meta(&object, "resourceVersion").parse().unwrap_or_default();
             encode_at(self.row, &object, revision)
         });
         // What cannot be read cannot be shown otherwise either.
-        shown.unwrap_or_else(|_| bytes.clone())
+        shown.map_or(Cow::Borrowed(bytes), Cow::Owned)
     }
 
     /// The revision in the bytes of an object of this very version.
@@ -45,7 +47,7 @@ impl<'a> Presenter<'a> {
 }
 
 /// One stored object as a row shows it.
-pub(crate) fn presented(row: &Row, bytes: &Bytes) -> Bytes {
+pub(crate) fn presented<'b>(row: &Row, bytes: &'b Bytes) -> Cow<'b, Bytes> {
     Presenter::of(row).show(bytes)
 }
 
