@@ -11,6 +11,11 @@ use crate::authn::{InProcess, User};
 use crate::body::Body;
 use crate::server::ApiServer;
 
+/// Lists and watches need not say who manages which fields: of a small object that is most of it, and no part of this
+/// process decides by it. What is read alone says it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct WithoutManagers;
+
 /// The API server as one user of this process sees it: a service that a `kube::Client` can be made of.
 ///
 /// The user goes through authentication, authorization and admission like everybody; there is no way in that
@@ -43,6 +48,7 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         request.extensions_mut().insert(InProcess(self.user.clone()));
+        request.extensions_mut().insert(WithoutManagers);
         self.server.call(request)
     }
 }

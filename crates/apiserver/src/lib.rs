@@ -40,6 +40,7 @@ pub mod object;
 mod openapi;
 mod outgoing;
 mod patching;
+mod pieces;
 pub mod pki;
 mod place;
 mod pods;

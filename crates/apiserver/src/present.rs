@@ -2,7 +2,7 @@
 //!
 //! An object that is wanted as it is, in the version that it is stored in, is never read: its bytes are the answer.
 
-use std::borrow::Cow;
+use std::ops::Range;
 
 use bytes::{BufMut, Bytes, BytesMut};
 use http::{Response, StatusCode};
@@ -14,12 +14,17 @@ use crate::conversion::Shown;
 use crate::custom::{self, Presenter, presented};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
+use crate::inside::WithoutManagers;
 use crate::kinds::Row;
 use crate::negotiation::{Accepted, Form};
 use crate::object::{decode, head_before_metadata, meta};
+use crate::pieces;
 use crate::server::{ApiServer, Call};
 use crate::table;
 use crate::target::Query;
+
+/// What a line of a watch is longer than its object, at most.
+const LINE: usize = 96;
 
 /// How much of an object comes with its row of a table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +62,8 @@ pub(crate) struct View {
     served: Option<Shown>,
     accepted: Accepted,
     included: Included,
+    /// Whether lists and watches say who manages which fields.
+    managers: bool,
     /// The group and kind of what is shown, if it is not what is stored.
     other: Option<(&'static str, &'static str)>,
 }
@@ -73,6 +80,7 @@ impl View {
             served: call.served.clone(),
             accepted: call.accepted,
             included,
+            managers: call.head.extensions.get::<WithoutManagers>().is_none(),
             other: None,
         })
     }
@@ -157,19 +165,72 @@ impl View {
 
     /// A line of a watch.
     pub(crate) fn line(&self, kind: &str, bytes: &Bytes, columns: bool) -> Option<Bytes> {
-        if !self.is_plain() {
-            let object = self.one(decode(bytes).ok()?, columns).ok()?;
-            return Some(line(kind, object.to_string().as_bytes()));
+        let mut line = BytesMut::with_capacity(bytes.len() + LINE);
+        line.put_slice(b"{\"type\":\"");
+        line.put_slice(kind.as_bytes());
+        line.put_slice(b"\",\"object\":");
+        match self.accepted.form {
+            Form::Whole if self.is_plain() => self.copy(bytes, 0..bytes.len(), &mut line),
+            Form::Metadata => self.copy_metadata(bytes, &mut line)?,
+            _ => line.put_slice(self.one(decode(bytes).ok()?, columns).ok()?.to_string().as_bytes()),
         }
-        Some(line(kind, bytes))
+        line.put_slice(b"}\n");
+        Some(line.freeze())
     }
 
-    fn list(&self, objects: &[Cow<'_, Bytes>], metadata: &ListMetadata) -> Result<Bytes, ApiError> {
-        if self.is_plain() {
-            return Ok(encode_list(&self.row, objects, &metadata.to_json()));
+    /// Copies a part of an object that holds its metadata.
+    fn copy(&self, object: &[u8], part: Range<usize>, out: &mut BytesMut) {
+        match (!self.managers).then(|| pieces::managed_fields(object)).flatten() {
+            Some(cut) => {
+                out.put_slice(&object[part.start..cut.start.max(part.start)]);
+                out.put_slice(&object[cut.end.min(part.end)..part.end]);
+            }
+            None => out.put_slice(&object[part]),
         }
-        let values = objects.iter().map(|bytes| decode(bytes)).collect::<Result<Vec<Value>, ApiError>>()?;
-        Ok(self.list_of(values, metadata.to_json())?.to_string().into())
+    }
+
+    /// Puts in what is said of every object, and nothing of what it is itself; none if it says nothing such.
+    fn copy_metadata(&self, object: &[u8], out: &mut BytesMut) -> Option<()> {
+        let metadata = pieces::metadata(object)?;
+        out.put_slice(b"{\"kind\":\"PartialObjectMetadata\",\"apiVersion\":\"");
+        out.put_slice(self.accepted.meta_version.as_bytes());
+        out.put_slice(b"\",\"metadata\":");
+        self.copy(object, metadata, out);
+        out.put_u8(b'}');
+        Some(())
+    }
+
+    fn list(&self, objects: &[&Bytes], metadata: &ListMetadata) -> Result<Bytes, ApiError> {
+        let metadata = metadata.to_json();
+        let size = objects.iter().map(|bytes| bytes.len()).sum();
+        // Each object is presented when its turn comes to be copied: there may be more of them than a cache holds.
+        let presenter = Presenter::of(&self.row);
+        match self.accepted.form {
+            Form::Whole if self.is_plain() => {
+                // Items of custom kinds say what they are, those of built-in ones don't.
+                let said = if self.row.custom().is_some() { 0 } else { head_before_metadata(&self.row) };
+                let (kind, version) = (&*self.row.resource.list_kind, &*self.row.api_version());
+                Ok(join((kind, version), &metadata, size, objects, |object, out| {
+                    if said > 0 {
+                        out.put_u8(b'{');
+                    }
+                    let object = presenter.show(object);
+                    self.copy(&object, said.min(object.len())..object.len(), out);
+                }))
+            }
+            Form::MetadataList => {
+                let list = ("PartialObjectMetadataList", self.accepted.meta_version);
+                Ok(join(list, &metadata, size, objects, |object, out| {
+                    // What is stored has metadata.
+                    self.copy_metadata(&presenter.show(object), out).unwrap_or_else(|| out.put_slice(b"{}"));
+                }))
+            }
+            _ => {
+                let values = objects.iter().map(|bytes| decode(&presenter.show(bytes)));
+                let values = values.collect::<Result<_, ApiError>>()?;
+                Ok(self.list_of(values, metadata)?.to_string().into())
+            }
+        }
     }
 
     fn list_of(&self, values: Vec<Value>, metadata: Value) -> Result<Value, ApiError> {
@@ -205,16 +266,6 @@ impl View {
             Form::Table => self.table(values, metadata, true),
         })
     }
-}
-
-fn line(kind: &str, object: &[u8]) -> Bytes {
-    let mut line = BytesMut::with_capacity(object.len() + 40);
-    line.put_slice(b"{\"type\":\"");
-    line.put_slice(kind.as_bytes());
-    line.put_slice(b"\",\"object\":");
-    line.put_slice(object);
-    line.put_slice(b"}\n");
-    line.freeze()
 }
 
 /// Answers with a stored object.
@@ -268,9 +319,7 @@ pub(crate) fn show_list(
     objects: &[&Bytes],
     metadata: &ListMetadata,
 ) -> Result<Response<Body>, ApiError> {
-    let presenter = Presenter::of(&call.row);
-    let shown: Vec<Cow<'_, Bytes>> = objects.iter().map(|bytes| presenter.show(bytes)).collect();
-    Ok(answer(StatusCode::OK, View::of(call)?.list(&shown, metadata)?))
+    Ok(answer(StatusCode::OK, View::of(call)?.list(objects, metadata)?))
 }
 
 /// Answers with a list of objects that are not stored, in the form that the client wants.
@@ -278,25 +327,23 @@ pub(crate) fn show_values(call: &Call, objects: Vec<Value>) -> Result<Response<B
     Ok(answer_value(StatusCode::OK, &View::of(call)?.list_of(objects, json!({}))?))
 }
 
-/// A list made of encoded objects, which are copied and not read.
-fn encode_list(row: &Row, objects: &[Cow<'_, Bytes>], metadata: &Value) -> Bytes {
-    let size: usize = objects.iter().map(|bytes| bytes.len()).sum();
+/// A list of a kind and version, made of encoded objects, which are copied and not read.
+fn join(
+    (kind, version): (&str, &str),
+    metadata: &Value,
+    size: usize,
+    objects: &[&Bytes],
+    copy: impl Fn(&Bytes, &mut BytesMut),
+) -> Bytes {
     let mut out = BytesMut::with_capacity(size + 256);
-    let (kind, version) = (&row.resource.list_kind, row.api_version());
-    out.put_slice(
-        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[")
-            .as_bytes(),
-    );
-    // Items of custom kinds say what they are, those of built-in ones don't.
-    let said = if row.custom().is_some() { 0 } else { head_before_metadata(row) };
-    for (i, bytes) in objects.iter().enumerate() {
+    let head =
+        format!("{{\"kind\":\"{kind}\",\"apiVersion\":\"{version}\",\"metadata\":{metadata},\"items\":[");
+    out.put_slice(head.as_bytes());
+    for (i, object) in objects.iter().enumerate() {
         if i > 0 {
             out.put_u8(b',');
         }
-        if said > 0 {
-            out.put_u8(b'{');
-        }
-        out.put_slice(bytes.get(said..).unwrap_or_default());
+        copy(object, &mut out);
     }
     out.put_slice(b"]}");
     out.freeze()

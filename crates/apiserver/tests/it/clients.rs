@@ -42,6 +42,33 @@ async fn kube_creates_resizes_watches_and_deletes_pods() {
 }
 
 #[tokio::test]
+async fn a_part_of_this_process_is_told_who_manages_fields_only_if_it_asks_for_one_object() {
+    let door = Door::open(Rules::kep());
+    let maps: Api<ConfigMap> = Api::default_namespaced(admin(&door));
+    let wanted: ConfigMap =
+        serde_json::from_value(json!({ "metadata": { "name": "m" }, "data": { "a": "1" } })).unwrap();
+    maps.create(&PostParams::default(), &wanted).await.unwrap();
+    assert_eq!(maps.get("m").await.unwrap().metadata.managed_fields.unwrap().len(), 1);
+
+    let listed = maps.list(&ListParams::default()).await.unwrap().items.remove(0);
+    assert_eq!((listed.data.clone(), listed.metadata.managed_fields.clone()), (wanted.data, None));
+    let mut events = maps.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let Some(Ok(WatchEvent::Added(watched))) = events.next().await else { panic!("it is not told") };
+    assert_eq!(watched, listed);
+    let metadata = maps.list_metadata(&ListParams::default()).await.unwrap().items.remove(0);
+    assert_eq!(metadata.metadata, listed.metadata);
+    let mut events = maps.watch_metadata(&WatchParams::default(), "0").await.unwrap().boxed();
+    let Some(Ok(WatchEvent::Added(watched))) = events.next().await else { panic!("it is not told") };
+    assert_eq!(watched.metadata, listed.metadata);
+
+    // Whoever writes back what it was told leaves the managers as they are.
+    let kept = maps.replace("m", &PostParams::default(), &listed).await.unwrap();
+    assert_eq!(kept.metadata.managed_fields.unwrap().len(), 1);
+    let outside = door.get("/api/v1/namespaces/default/configmaps").await.ok();
+    assert_eq!(outside["items"][0]["metadata"]["managedFields"].as_array().unwrap().len(), 1);
+}
+
+#[tokio::test]
 async fn kube_uses_every_verb_patch_and_subresource() {
     let door = Door::open(Rules::v1_36());
     let maps: Api<ConfigMap> = Api::default_namespaced(admin(&door));
