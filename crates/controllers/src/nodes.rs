@@ -81,7 +81,7 @@ pub fn watch_over(
     async move {
         let api: Api<Lease> = Api::namespaced(clients.watch.clone(), LEASES);
         let warden = Warden { client: clients.write, shelves, placed, heard, queue, clocks };
-        tokio::join!(leases.follow(api), async {
+        tokio::join!(leases.follow(api, std::convert::identity), async {
             leases.ready().await;
             warden.work().await;
         });

@@ -237,11 +237,12 @@ async fn go_on<S: Source>(api: &S, fields: Option<&str>, tell: mpsc::Sender<Told
     }
 }
 
-/// An object without what is kept about its managers: nobody who follows decides by it, and of a small object it is
-/// nine tenths of the memory.
-pub fn slim<K: kube::Resource>(mut object: K) -> K {
+/// An object without what is kept about its managers, in no more memory than it needs: nobody who follows decides by
+/// them, and of a small object they are nine tenths.
+pub fn slim<K: kube::Resource + Clone>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
-    object
+    // Lists that were read have room for several more, which of a pod with one container is a half; a copy has not.
+    object.clone()
 }
 
 /// Whether a refusal means that there is nothing left to do: somebody else did it, or the place is gone.

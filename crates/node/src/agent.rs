@@ -253,7 +253,8 @@ impl Agent {
         self.node.desk.listen(&uid, tell.clone());
         let node = self.node.clone();
         self.workers.spawn(async move {
-            if let Some(worker) = hire(node, tell, uid, pod, entry).await {
+            // In boxes: a task has room for everything that it ever holds, and there are many that wait.
+            if let Some(worker) = Box::pin(hire(node, tell, uid, pod, entry)).await.map(Box::new) {
                 worker.run(inbox).await;
             }
         });

@@ -106,7 +106,10 @@ pub struct Prober(AbortHandle);
 impl Prober {
     /// Begins to probe a container that runs. `health` is what is known of it: [`at_first`], or what was known
     /// when an agent before this one ended. `None` if the container has no probes.
-    pub fn begin(target: Target, health: Health, report: UnboundedSender<Report>) -> Option<Self> {
+    pub fn begin<T>(target: Target, health: Health, report: UnboundedSender<T>) -> Option<Self>
+    where
+        T: From<Report> + Send + 'static,
+    {
         let kinds = [Kind::Startup, Kind::Liveness, Kind::Readiness];
         kinds.iter().find_map(|kind| kind.of(&target.container))?;
         let began = Instant::now();
@@ -121,14 +124,14 @@ impl Drop for Prober {
     }
 }
 
-struct Probing {
+struct Probing<T> {
     target: Arc<Target>,
     began: Instant,
     health: Mutex<Health>,
-    report: UnboundedSender<Report>,
+    report: UnboundedSender<T>,
 }
 
-impl Probing {
+impl<T: From<Report>> Probing<T> {
     async fn run(self) {
         if let Some(probe) = &self.target.container.startup_probe
             && self.health().startup == Startup::UnderWay
@@ -171,7 +174,7 @@ impl Probing {
 
     fn tell(&self, told: Told) {
         // If nobody listens any more, this is about to be dropped.
-        let _ = self.report.send(Report { id: self.target.id.clone(), told });
+        let _ = self.report.send(Report { id: self.target.id.clone(), told }.into());
     }
 
     /// Probes until a verdict is found that is the last one; answers it.

@@ -79,6 +79,14 @@ pub(crate) enum Message {
     HookFailed(ContainerId, String),
     /// What became of what was told to the API.
     Told(Told),
+    /// A probe of one of its containers has something to say.
+    Probed(Box<Report>),
+}
+
+impl From<Report> for Message {
+    fn from(report: Report) -> Self {
+        Self::Probed(Box::new(report))
+    }
 }
 
 /// What a worker does after a turn.
@@ -97,9 +105,6 @@ pub(crate) struct Worker {
     node: Arc<Node>,
     /// To itself, from what is done beside it.
     tell: mpsc::UnboundedSender<Message>,
-    /// From the probes of its containers.
-    probed: mpsc::UnboundedSender<Report>,
-    reports: mpsc::UnboundedReceiver<Report>,
     uid: String,
     pod: Arc<Pod>,
     guest: Guest,
@@ -146,10 +151,7 @@ impl Worker {
     ) -> Self {
         let count = guest.shape.containers.len();
         let seen = look::empty(&guest.shape);
-        let (probed, reports) = mpsc::unbounded_channel();
         Self {
-            probed,
-            reports,
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             node,
             tell,
@@ -186,7 +188,7 @@ impl Worker {
     }
 
     /// Works until nothing is left of the pod.
-    pub(crate) async fn run(mut self, mut inbox: mpsc::UnboundedReceiver<Message>) {
+    pub(crate) async fn run(mut self: Box<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
         self.take_ending();
         loop {
             // What a pass needs in memory is given back while nothing happens.
@@ -207,17 +209,12 @@ impl Worker {
                             Some(message) => self.take(message),
                             None => break,
                         },
-                        // This end of it is held by the worker itself, so it never closes.
-                        Some(report) = self.reports.recv() => self.take_probed(report),
                         () = patience => self.fresh = false,
                     }
                 }
             }
             while let Ok(message) = inbox.try_recv() {
                 self.take(message);
-            }
-            while let Ok(report) = self.reports.try_recv() {
-                self.take_probed(report);
             }
         }
         self.count_standing();
@@ -250,6 +247,7 @@ impl Worker {
             Message::Pulled(image, error) => self.take_image(&image, error),
             Message::HookFailed(id, message) => self.take_failed_hook(&id, &message),
             Message::Told(told) => self.take_told(told),
+            Message::Probed(report) => self.take_probed(*report),
         }
     }
 

@@ -1,5 +1,6 @@
 //! The kinds that workload controllers follow and write.
 
+use std::convert::identity;
 use std::sync::Arc;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
@@ -13,6 +14,7 @@ use plumb_follow::{Followed, Place};
 use serde_json::Value;
 use tokio::task::JoinSet;
 
+use super::pods;
 use super::shelf::{Shelf, revision};
 
 /// A kind that has a shelf.
@@ -63,7 +65,7 @@ impl Ref {
 }
 
 macro_rules! kinds {
-    ($($kind:ident: $field:ident, $doc:literal;)*) => {
+    ($($kind:ident: $field:ident, $keep:path, $doc:literal;)*) => {
         /// A kind that workload controllers write.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Kind {
@@ -93,8 +95,8 @@ macro_rules! kinds {
             /// Follows every kind, in tasks that end with the set. Whoever listens must do so before.
             pub fn follow(&self, client: &Client) -> JoinSet<()> {
                 let mut tasks = JoinSet::new();
-                $(follow(&mut tasks, &self.$field, client);)*
-                follow(&mut tasks, &self.nodes, client);
+                $(follow(&mut tasks, &self.$field, client, $keep);)*
+                follow(&mut tasks, &self.nodes, client, identity);
                 tasks
             }
 
@@ -234,17 +236,17 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Pod: pods, "Containers that run together.";
-    ReplicaSet: replica_sets, "As many pods as are asked for.";
-    ReplicationController: replication_controllers, "As many pods as are asked for, as it was done at first.";
-    Deployment: deployments, "Replica sets that follow each other.";
-    StatefulSet: stateful_sets, "Pods that are told apart.";
-    DaemonSet: daemon_sets, "A pod on each node.";
-    ControllerRevision: revisions, "What a workload was.";
-    Job: jobs, "Pods that are to end.";
-    CronJob: cron_jobs, "Jobs by the clock.";
-    PersistentVolumeClaim: claims, "Room that outlives pods.";
-    PodDisruptionBudget: budgets, "How many pods may be missing.";
+    Pod: pods, pods::essence, "Containers that run together.";
+    ReplicaSet: replica_sets, identity, "As many pods as are asked for.";
+    ReplicationController: replication_controllers, identity, "As many pods as are asked for, as it was done at first.";
+    Deployment: deployments, identity, "Replica sets that follow each other.";
+    StatefulSet: stateful_sets, identity, "Pods that are told apart.";
+    DaemonSet: daemon_sets, identity, "A pod on each node.";
+    ControllerRevision: revisions, identity, "What a workload was.";
+    Job: jobs, identity, "Pods that are to end.";
+    CronJob: cron_jobs, identity, "Jobs by the clock.";
+    PersistentVolumeClaim: claims, identity, "Room that outlives pods.";
+    PodDisruptionBudget: budgets, identity, "How many pods may be missing.";
 }
 
 impl Shelved for Node {
@@ -260,7 +262,12 @@ where
     Api::namespaced(client.clone(), &of.namespace)
 }
 
-fn follow<K: Shelved>(tasks: &mut JoinSet<()>, shelf: &Arc<Shelf<K>>, client: &Client) {
+fn follow<K: Shelved>(
+    tasks: &mut JoinSet<()>,
+    shelf: &Arc<Shelf<K>>,
+    client: &Client,
+    keep: impl Fn(K) -> K + Send + Sync + 'static,
+) {
     let (shelf, api) = (shelf.clone(), Api::<K>::all(client.clone()));
-    tasks.spawn(async move { shelf.follow(api).await });
+    tasks.spawn(async move { shelf.follow(api, keep).await });
 }

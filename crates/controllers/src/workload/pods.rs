@@ -4,12 +4,38 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// What deleting a pod costs, as whoever made it says.
 const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
+
+/// What controllers ask about of a pod: they know all pods of the cluster, and most of a pod is what its containers are
+/// to run, which only its node asks about.
+pub fn essence(mut pod: Pod) -> Pod {
+    if let Some(spec) = &mut pod.spec {
+        spec.containers = Vec::new();
+        spec.volumes = None;
+        for container in spec.init_containers.iter_mut().flatten() {
+            *container = Container {
+                name: std::mem::take(&mut container.name),
+                restart_policy: container.restart_policy.take(),
+                ..Container::default()
+            };
+        }
+    }
+    if let Some(status) = &mut pod.status {
+        for lists in [&mut status.container_statuses, &mut status.init_container_statuses] {
+            for container in lists.iter_mut().flatten() {
+                container.allocated_resources = None;
+                container.resources = None;
+                container.volume_mounts = None;
+            }
+        }
+    }
+    pod
+}
 
 /// The phase of a pod.
 pub fn phase(pod: &Pod) -> &str {

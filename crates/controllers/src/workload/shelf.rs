@@ -109,12 +109,16 @@ impl<K: Followed> Default for Shelf<K> {
 }
 
 impl<K: Followed> Shelf<K> {
-    /// Follows the objects of an API for good.
-    pub async fn follow(&self, api: Api<K>) {
+    /// Follows the objects of an API for good; `keep` says what is kept of each.
+    pub async fn follow(&self, api: Api<K>, keep: impl Fn(K) -> K) {
         let (tell, mut told) = mpsc::channel(UNREAD);
         let taking = async {
             while let Some(told) = told.recv().await {
-                self.take(told);
+                self.take(match told {
+                    Told::All(objects) => Told::All(objects.into_iter().map(&keep).collect()),
+                    Told::Put(object) => Told::Put(Box::new(keep(*object))),
+                    Told::Gone(at) => Told::Gone(at),
+                });
             }
         };
         tokio::join!(follow(api, None, tell), taking);

@@ -276,7 +276,7 @@ async fn nothing_is_asked_before_the_delay_and_nothing_after_the_handle_is_gone(
     let mut target = target(json!({ "livenessProbe": liveness }), "").await;
     target.running_for = Duration::from_secs(10);
     let first = at_first(&target.container);
-    let (report, mut reports) = mpsc::unbounded_channel();
+    let (report, mut reports) = mpsc::unbounded_channel::<Report>();
     let began = tokio::time::Instant::now();
     let prober = Prober::begin(target, first, report).unwrap();
     let report = reports.recv().await.unwrap();
@@ -319,6 +319,6 @@ async fn a_pod_that_nothing_leads_to_is_as_well_as_its_runtime_says() {
 async fn a_container_without_probes_is_not_probed() {
     let target = target(json!({}), "").await;
     assert_eq!(at_first(&target.container), Health::default());
-    let (report, _reports) = mpsc::unbounded_channel();
+    let (report, _reports) = mpsc::unbounded_channel::<Report>();
     assert!(Prober::begin(target, Health::default(), report).is_none());
 }

@@ -19,8 +19,9 @@ use crate::types::{
     SandboxConfig, SandboxId, SandboxState,
 };
 
-/// How many events a slow reader may be behind.
-const EVENTS: usize = 1024;
+/// How many events a slow reader may be behind before it has to look at everything. There is room for all of them
+/// from the start, on each of thousands of nodes.
+const EVENTS: usize = 128;
 /// What a process is killed with for want of memory, as an exit code.
 const KILLED: i32 = 137;
 
