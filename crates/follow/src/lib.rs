@@ -257,3 +257,26 @@ pub fn is_settled(error: &kube::Error) -> bool {
         _ => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::api::core::v1::Pod;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn what_is_followed_takes_no_more_memory_than_it_needs() {
+        let status = json!({ "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": 0 });
+        let text = json!({
+            "metadata": { "name": "a", "managedFields": [{ "manager": "m" }] },
+            "spec": { "containers": [{ "name": "c" }] },
+            "status": { "containerStatuses": [status] },
+        });
+        let pod: Pod = serde_json::from_str(&text.to_string()).unwrap();
+        let room = |pod: &Pod| pod.status.as_ref()?.container_statuses.as_ref().map(Vec::capacity);
+        assert!(room(&pod) > Some(1), "nothing to save");
+        let slim = slim(pod);
+        assert_eq!((room(&slim), slim.metadata.managed_fields), (Some(1), None));
+    }
+}

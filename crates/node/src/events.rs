@@ -4,6 +4,7 @@
 //! Events are told in passing: nothing waits for them, and when the API is away they are lost.
 
 use std::collections::HashMap;
+use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -96,8 +97,12 @@ impl Recorder {
     }
 }
 
-/// What makes two events the same.
-type Same = (Option<String>, Option<String>, &'static str, String);
+/// What makes two events the same, as a number: spelled out it is as long as the events, and there are many of them.
+type Same = u64;
+
+fn same(by: &RandomState, about: &ObjectReference, reason: &str, message: &str) -> Same {
+    by.hash_one((&about.uid, &about.field_path, reason, message))
+}
 
 /// An event that was written.
 struct Written {
@@ -108,6 +113,7 @@ struct Written {
 
 async fn write(client: Client, node: String, mut told: mpsc::Receiver<Happened>) {
     let mut written: HashMap<Same, Written> = HashMap::new();
+    let by = RandomState::new();
     let mut budgets: HashMap<Option<String>, (f64, Timestamp)> = HashMap::new();
     let node: Arc<str> = node.into();
     while let Some(happened) = told.recv().await {
@@ -115,7 +121,7 @@ async fn write(client: Client, node: String, mut told: mpsc::Receiver<Happened>)
             continue;
         }
         let Happened { about, reason, message, at, .. } = &happened;
-        let same: Same = (about.uid.clone(), about.field_path.clone(), reason, message.clone());
+        let same = same(&by, about, reason, message);
         let api: Api<Event> = Api::namespaced(client.clone(), about.namespace.as_deref().unwrap_or_default());
         if let Some(before) = written.get_mut(&same) {
             (before.count, before.last) = (before.count.saturating_add(1), *at);

@@ -54,7 +54,7 @@ const TURNS: usize = 64;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// What a worker is told.
+/// What a worker is told. Each inbox has room for some from the start, so they are small.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// The pod as the API has it.
@@ -74,9 +74,9 @@ pub(crate) enum Message {
     /// A container that was asked to end has ended.
     Stopped(ContainerId),
     /// An image was fetched, or this went wrong.
-    Pulled(String, Option<String>),
+    Pulled(Box<(String, Option<String>)>),
     /// What was to be done after a container's start went wrong.
-    HookFailed(ContainerId, String),
+    HookFailed(Box<(ContainerId, String)>),
     /// What became of what was told to the API.
     Told(Told),
     /// A probe of one of its containers has something to say.
@@ -244,8 +244,8 @@ impl Worker {
                 self.fresh = false;
                 self.stopping.remove(&id);
             }
-            Message::Pulled(image, error) => self.take_image(&image, error),
-            Message::HookFailed(id, message) => self.take_failed_hook(&id, &message),
+            Message::Pulled(pulled) => self.take_image(&pulled.0, pulled.1),
+            Message::HookFailed(failed) => self.take_failed_hook(&failed.0, &failed.1),
             Message::Told(told) => self.take_told(told),
             Message::Probed(report) => self.take_probed(*report),
         }

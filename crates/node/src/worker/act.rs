@@ -251,7 +251,7 @@ impl Worker {
         tokio::spawn(async move {
             if let Some(error) = crate::hook::run(&target, &hook).await {
                 // A worker that has ended need not know.
-                let _ = tell.send(Message::HookFailed(target.id, error));
+                let _ = tell.send(Message::HookFailed(Box::new((target.id, error))));
             }
         });
     }
@@ -323,7 +323,7 @@ impl Worker {
         tokio::spawn(async move {
             let error = runtime.pull_image(&name).await.err().map(|error| error.to_string());
             // A worker that has ended need not know.
-            let _ = tell.send(Message::Pulled(name, error));
+            let _ = tell.send(Message::Pulled(Box::new((name, error))));
         });
     }
 
