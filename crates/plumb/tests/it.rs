@@ -18,6 +18,7 @@ mod it {
     mod kubectl_apply;
     mod life;
     mod nodes;
+    mod race;
     mod reflectors;
     mod rollouts;
     mod scheduler;

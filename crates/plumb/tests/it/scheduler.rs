@@ -12,16 +12,16 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 
 /// A cluster with one node of two cores.
-fn start(data: &Path, dialect: &str, gates: &str) -> Cluster {
+pub(crate) fn start(data: &Path, dialect: &str, more: &[&str]) -> Cluster {
     let parts = ["--components", "apiserver,controllers,scheduler,node", "--runtime", "virtual"];
     let room = ["--node-cpu", "2", "--node-memory", "2Gi"];
-    let rules = ["--resize-dialect", dialect, "--feature-gates", gates];
+    let rules = ["--resize-dialect", dialect];
     // Whether the account of the namespace is there yet is not what is looked at here.
     let plugins = ["--disable-admission-plugins", "ServiceAccount"];
-    Cluster::start_with(data, &[&parts[..], &room[..], &rules[..], &plugins[..]].concat())
+    Cluster::start_with(data, &[&parts[..], &room[..], &rules[..], &plugins[..], more].concat())
 }
 
-fn pod(name: &str, cpu: &str, more: Value) -> Pod {
+pub(crate) fn pod(name: &str, cpu: &str, more: Value) -> Pod {
     let amounts = json!({ "cpu": cpu, "memory": "64Mi" });
     let mut pod = json!({
         "metadata": { "name": name },
@@ -36,7 +36,7 @@ fn pod(name: &str, cpu: &str, more: Value) -> Pod {
 }
 
 /// Waits until a pod is as it should be; none if it is gone.
-async fn until(pods: &Api<Pod>, name: &str, holds: impl Fn(Option<&Pod>) -> bool) {
+pub(crate) async fn until(pods: &Api<Pod>, name: &str, holds: impl Fn(Option<&Pod>) -> bool) {
     let one = WatchParams::default().fields(&format!("metadata.name={name}"));
     let watching = async {
         loop {
@@ -56,16 +56,19 @@ async fn until(pods: &Api<Pod>, name: &str, holds: impl Fn(Option<&Pod>) -> bool
             }
         }
     };
-    tokio::time::timeout(Duration::from_mins(1), watching).await.expect(name);
+    if tokio::time::timeout(Duration::from_mins(1), watching).await.is_err() {
+        let status = pods.get_opt(name).await.unwrap().map(|pod| pod.status);
+        panic!("{name} does not become what it should: {status:#?}");
+    }
 }
 
-fn is_running(pod: Option<&Pod>) -> bool {
+pub(crate) fn is_running(pod: Option<&Pod>) -> bool {
     let status = pod.and_then(|pod| pod.status.as_ref());
     status.is_some_and(|status| status.phase.as_deref() == Some("Running"))
 }
 
 /// Whether a condition says something.
-fn says(type_: &'static str, words: &'static str) -> impl Fn(Option<&Pod>) -> bool {
+pub(crate) fn says(type_: &'static str, words: &'static str) -> impl Fn(Option<&Pod>) -> bool {
     move |pod| {
         let conditions = pod.and_then(|pod| pod.status.as_ref()?.conditions.as_ref());
         conditions.into_iter().flatten().any(|one| {
@@ -76,7 +79,7 @@ fn says(type_: &'static str, words: &'static str) -> impl Fn(Option<&Pod>) -> bo
 }
 
 /// Whether so much cpu is in force.
-fn has(cpu: &'static str) -> impl Fn(Option<&Pod>) -> bool {
+pub(crate) fn has(cpu: &'static str) -> impl Fn(Option<&Pod>) -> bool {
     move |pod| {
         let statuses = pod.and_then(|pod| pod.status.as_ref()?.container_statuses.as_ref());
         let requests = statuses.and_then(|all| all.first()?.resources.as_ref()?.requests.as_ref());
@@ -84,7 +87,7 @@ fn has(cpu: &'static str) -> impl Fn(Option<&Pod>) -> bool {
     }
 }
 
-async fn resize(pods: &Api<Pod>, name: &str, cpu: &str) {
+pub(crate) async fn resize(pods: &Api<Pod>, name: &str, cpu: &str) {
     let amounts = json!({ "cpu": cpu });
     let patch = json!({ "spec": { "containers": [
         { "name": "main", "resources": { "requests": amounts, "limits": amounts } },
@@ -96,7 +99,7 @@ async fn resize(pods: &Api<Pod>, name: &str, cpu: &str) {
 async fn a_shrink_lets_a_waiting_pod_in_and_a_deferred_growth_keeps_the_next_one_out() {
     for dialect in ["kep", "v1.36"] {
         let folder = tempfile::tempdir().unwrap();
-        let cluster = start(&folder.path().join("data"), dialect, "");
+        let cluster = start(&folder.path().join("data"), dialect, &[]);
         let pods: Api<Pod> = Api::default_namespaced(cluster.client().await);
         pods.create(&PostParams::default(), &pod("a", "1500m", json!({}))).await.unwrap();
         until(&pods, "a", is_running).await;
@@ -116,8 +119,8 @@ async fn a_shrink_lets_a_waiting_pod_in_and_a_deferred_growth_keeps_the_next_one
 #[tokio::test(flavor = "multi_thread")]
 async fn with_the_gate_others_leave_for_a_deferred_growth() {
     let folder = tempfile::tempdir().unwrap();
-    let gate = "InPlacePodVerticalScalingSchedulerPreemption=true";
-    let cluster = start(&folder.path().join("data"), "kep", gate);
+    let gate = ["--feature-gates", "InPlacePodVerticalScalingSchedulerPreemption=true"];
+    let cluster = start(&folder.path().join("data"), "kep", &gate);
     let pods: Api<Pod> = Api::default_namespaced(cluster.client().await);
     let critical = json!({ "priorityClassName": "system-cluster-critical" });
     pods.create(&PostParams::default(), &pod("a", "500m", critical)).await.unwrap();
