@@ -7,7 +7,7 @@ use std::{
 };
 
 use crate::{
-    Directory, OpenError, Revision, Snapshot,
+    Directory, OpenError, Recovery, Revision, Snapshot,
     archive::{self, ArchiveError},
     log,
 };
@@ -32,12 +32,23 @@ pub fn restore(reader: impl Read, directory: impl AsRef<Path>) -> Result<Revisio
     if !is_empty {
         return Err(OpenError::NotEmpty(path.to_path_buf()));
     }
-    let known = match archive::read(&mut BufReader::with_capacity(256 << 10, reader), "the backup", 0) {
-        Ok(known) => known,
-        Err(ArchiveError::Damaged(damage)) => return Err(damage.into()),
-        Err(ArchiveError::Io(error)) => return Err(failed("read", "the backup".into())(error)),
-    };
+    let known = read(reader)?;
     let revision = known.revision();
     log::found(&Directory::lock(path)?, known)?;
     Ok(revision)
+}
+
+/// The revision that a backup is at, if all of it is there and sound.
+pub fn verify(reader: impl Read) -> Result<Revision, OpenError> {
+    read(reader).map(|known| known.revision())
+}
+
+fn read(reader: impl Read) -> Result<Recovery, OpenError> {
+    match archive::read(&mut BufReader::with_capacity(256 << 10, reader), "the backup", 0) {
+        Ok(known) => Ok(known),
+        Err(ArchiveError::Damaged(damage)) => Err(damage.into()),
+        Err(ArchiveError::Io(source)) => {
+            Err(OpenError::Io { action: "read", file: "the backup".into(), source })
+        }
+    }
 }

@@ -83,7 +83,7 @@ mod ticket;
 mod watch;
 mod write;
 
-pub use backup::restore;
+pub use backup::{restore, verify};
 pub use disk::{Directory, Disk, DiskFile};
 pub use error::{Damage, OpenError};
 pub use event::{Change, Event};

@@ -2,7 +2,7 @@
 
 use std::{fs, thread};
 
-use plumb_store::{Attributes, Interest, OpenError, Store, Write, restore};
+use plumb_store::{Attributes, Interest, OpenError, Store, Write, restore, verify};
 
 use crate::support::{Follower, all, key, prefix, put, small};
 
@@ -73,7 +73,9 @@ fn a_damaged_backup_is_refused_with_the_place_and_leaves_no_store() {
         assert!(matches!(error, OpenError::Damaged(_)), "flipped at {at}: {error}");
         let error = restore(&copy[..at], &target).unwrap_err();
         assert!(matches!(error, OpenError::Damaged(_)), "cut at {at}: {error}");
+        assert!(verify(bad.as_slice()).is_err() && verify(&copy[..at]).is_err(), "{at}");
     }
+    assert_eq!(verify(copy.as_slice()).unwrap(), 20);
     copy.push(0);
     assert!(matches!(restore(copy.as_slice(), &target), Err(OpenError::Damaged(_))));
     assert!(!target.exists());
