@@ -1,10 +1,16 @@
 //! Copies of a data directory.
 
+mod running;
+
 use std::fs::{File, OpenOptions};
-use std::io::{BufReader, BufWriter, Write as _};
+use std::io::{BufReader, BufWriter, Write};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
 
 use anyhow::Context as _;
-use plumb_store::{Options, Store};
+use plumb_store::{OpenError, Options, Store};
+
+pub(crate) use running::serve;
 
 use crate::cli::{Backup, Restore};
 use crate::up::objects;
@@ -13,19 +19,38 @@ use crate::up::objects;
 pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
     let directory = objects(&args.data_dir);
     anyhow::ensure!(directory.is_dir(), "{} holds no objects: give --data-dir", args.data_dir.display());
-    let store = Store::open(&directory, Options::default())
-        .with_context(|| format!("opening {}", args.data_dir.display()))?;
+    // Secrets are among the objects.
     let file = OpenOptions::new()
         .write(true)
         .create_new(true)
+        .mode(0o600)
         .open(&args.file)
         .with_context(|| format!("making {}", args.file.display()))?;
-    let mut writer = BufWriter::new(file);
-    let revision = store.backup(&mut writer).with_context(|| format!("writing {}", args.file.display()))?;
-    writer.flush()?;
-    writer.get_ref().sync_all()?;
+    let copied = copy(&args.data_dir, &file).and_then(|()| {
+        // What was cut short is found out about now, not when it is needed.
+        let written = File::open(&args.file).with_context(|| format!("reading {}", args.file.display()))?;
+        plumb_store::verify(BufReader::new(written)).context("the copy is not whole")
+    });
+    let revision = copied.inspect_err(|_| {
+        // Nothing worth keeping is in it; what went wrong before is what is told.
+        drop(std::fs::remove_file(&args.file));
+    })?;
     println!("backed up {} at revision {revision} to {}", args.data_dir.display(), args.file.display());
     Ok(())
+}
+
+/// Copies the objects of a data directory, by whoever has it open.
+fn copy(data: &Path, file: &File) -> anyhow::Result<()> {
+    let mut writer = BufWriter::new(file);
+    match Store::open(objects(data), Options::default()) {
+        Ok(store) => {
+            store.backup(&mut writer).context("writing the copy")?;
+        }
+        Err(locked @ OpenError::Locked { .. }) => running::fetch(data, &mut writer)
+            .with_context(|| format!("asking the cluster that runs for a copy ({locked})"))?,
+        Err(error) => return Err(error).with_context(|| format!("opening {}", data.display())),
+    }
+    writer.flush().and_then(|()| file.sync_all()).context("writing the copy")
 }
 
 /// Makes a data directory from a copy.

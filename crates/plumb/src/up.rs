@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use crate::cli::{Component, Up};
 use crate::invitation::{Binding, Invitation};
 use crate::usage::{self, Measurements};
-use crate::{controllers, holder, nodes, scheduler};
+use crate::{backup, controllers, holder, nodes, scheduler};
 
 /// What the cluster is called in a kubeconfig.
 const CLUSTER: &str = "plumb";
@@ -49,6 +49,9 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let store = Store::open(objects(data), Options::default())
         .with_context(|| format!("opening the data directory {}", data.display()))?;
     let listener = holder::listen(args.listen, "--listen")?;
+    let copying = backup::serve(data, store.clone()).inspect_err(|error| {
+        tracing::warn!(%error, "no copies can be made while this runs (`plumb backup`)");
+    });
     let clock = Arc::new(SystemClock);
     let advertised = SocketAddr::new(advertised(&args, listener.address().ip()), listener.address().port());
     let names = [listener.address().ip(), advertised.ip()].map(|address| address.to_string());
@@ -129,7 +132,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut that did not end in time");
     }
-    drop((controllers, scheduler, nodes, gathering));
+    drop((controllers, scheduler, nodes, gathering, copying));
     store.close();
     Ok(())
 }

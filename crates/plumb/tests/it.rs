@@ -4,6 +4,7 @@
 
 mod it {
     mod accounts;
+    mod backup;
     mod cluster;
     mod commands;
     mod conformance;

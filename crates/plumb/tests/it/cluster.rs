@@ -75,7 +75,8 @@ impl Cluster {
         Self::run(&data, up_at(&data, address), &[])
     }
 
-    fn run(data: &Path, mut command: Command, flags: &[&str]) -> Self {
+    /// Runs a command that begins with [`up`].
+    pub(crate) fn run(data: &Path, mut command: Command, flags: &[&str]) -> Self {
         // A file and not a pipe: nobody reads while it runs, and a full pipe would stop it.
         let said = File::create(errors(data)).unwrap();
         // Most tests ask for objects and for nothing to happen to them.

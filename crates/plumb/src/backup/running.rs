@@ -1,0 +1,70 @@
+//! Copies of a cluster that runs: it writes one to whoever connects to a socket in its data directory. Who may enter the
+//! socket's folder could read the objects from the disk as well.
+
+use std::fs::{DirBuilder, File};
+use std::io::{self, Write};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use plumb_store::Store;
+use tokio::net::UnixListener;
+use tokio::task::JoinSet;
+
+const FOLDER: &str = "control";
+const SOCKET: &str = "backup";
+/// How long the other side may keep this one waiting.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Writes copies of a store, one after the other, to whoever asks. It ends when what is answered is dropped.
+pub(crate) fn serve(data: &Path, store: Store) -> io::Result<JoinSet<()>> {
+    DirBuilder::new().recursive(true).mode(0o700).create(data.join(FOLDER))?;
+    let (_folder, socket) = socket(data)?;
+    // That of a process that is no more: the data directory is ours alone.
+    match std::fs::remove_file(&socket) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+        _ => {}
+    }
+    let listener = UnixListener::bind(&socket)?;
+    let mut serving = JoinSet::new();
+    serving.spawn(async move {
+        loop {
+            let written = match listener.accept().await {
+                Ok((client, _)) => answer(client, store.clone()).await,
+                Err(error) => Err(error),
+            };
+            if let Err(error) = written {
+                tracing::warn!(%error, "a copy was asked for and not written");
+                // Whatever it was (no more files, say) may last; it must not keep a core busy.
+                tokio::time::sleep(Duration::from_millis(100)).await;
+            }
+        }
+    });
+    Ok(serving)
+}
+
+async fn answer(client: tokio::net::UnixStream, store: Store) -> io::Result<()> {
+    let client = client.into_std()?;
+    client.set_nonblocking(false)?;
+    client.set_write_timeout(Some(PATIENCE))?;
+    let writing = tokio::task::spawn_blocking(move || store.backup(client));
+    writing.await?.map(|revision| tracing::info!(revision, "wrote a copy"))
+}
+
+/// Has the cluster that runs on a data directory write a copy. Whether it is whole is for the copy to tell.
+pub(super) fn fetch(data: &Path, writer: &mut impl Write) -> io::Result<()> {
+    let (_folder, socket) = socket(data)?;
+    let mut server = UnixStream::connect(socket)?;
+    server.set_read_timeout(Some(PATIENCE))?;
+    io::copy(&mut server, writer).map(drop)
+}
+
+/// The socket, under a name that is short however deep the data directory is: addresses of sockets have 107 bytes. The
+/// name is good as long as the folder is open.
+fn socket(data: &Path) -> io::Result<(File, PathBuf)> {
+    let folder = File::open(data.join(FOLDER))?;
+    let socket = Path::new("/proc/self/fd").join(folder.as_raw_fd().to_string()).join(SOCKET);
+    Ok((folder, socket))
+}
