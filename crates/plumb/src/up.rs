@@ -163,10 +163,23 @@ fn plugins(args: &Up) -> anyhow::Result<Plugins> {
     Ok(Plugins::new(enable, &disable)?)
 }
 
-/// Writes the administrator's kubeconfig. A file of somebody else's is added to, and its context is kept.
+/// Writes the administrator's kubeconfig. A file of somebody else's is added to, and its context is kept; a new one is for
+/// whoever called `sudo`, since that is who will run `kubectl`.
 fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> anyhow::Result<()> {
     let entry = Entry::new(CLUSTER, url, &pki.authority_pem(), &pki.admin());
-    entry.merge(path, CurrentContext::Keep).with_context(|| format!("writing {}", path.display()))
+    let is_new = !path.exists();
+    entry.merge(path, CurrentContext::Keep).with_context(|| format!("writing {}", path.display()))?;
+    if let Some((user, group)) = behind_sudo().filter(|_| is_new) {
+        let given = std::os::unix::fs::chown(path, Some(user), Some(group));
+        given.with_context(|| format!("giving {} to user {user}", path.display()))?;
+    }
+    Ok(())
+}
+
+/// The user and group that `sudo` says it was called by.
+fn behind_sudo() -> Option<(u32, u32)> {
+    let id = |name: &str| std::env::var(name).ok()?.parse().ok();
+    nix::unistd::geteuid().is_root().then(|| id("SUDO_UID").zip(id("SUDO_GID"))).flatten()
 }
 
 /// Waits for Ctrl-C, or for whoever ends processes politely.

@@ -4,7 +4,7 @@ use std::{
     ffi::OsString,
     fs::{self, DirBuilder, File, OpenOptions, Permissions},
     io::{self, Read as _, Write as _},
-    os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _},
+    os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown},
     path::{Path, PathBuf},
 };
 
@@ -79,6 +79,7 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
 }
 
 /// Puts `text` at `path`, at once and durably: whoever looks, even after a crash, finds the old file or the new one.
+/// Whose the old file was, the new one is: root writes into other people's kubeconfigs.
 pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
     let temporary = beside(path, ".new");
     // What a crash left behind. Its mode is not to be trusted, so it is not written over.
@@ -88,7 +89,8 @@ pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), FileErro
         }
         _ => {}
     }
-    let written = write_new(&temporary, text, mode).and_then(|()| {
+    let owner = fs::metadata(path).ok().map(|old| (old.uid(), old.gid()));
+    let written = write_new(&temporary, text, mode, owner).and_then(|()| {
         fs::rename(&temporary, path).map_err(FileError::new("replace", path))?;
         sync_parent(path)
     });
@@ -106,11 +108,15 @@ pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     name.into()
 }
 
-fn write_new(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
+fn write_new(path: &Path, text: &str, mode: u32, owner: Option<(u32, u32)>) -> Result<(), FileError> {
     let create = OpenOptions::new().write(true).create_new(true).mode(mode).open(path);
     let mut file = create.map_err(FileError::new("create", path))?;
     // The mode at creation is cut by the process's umask; this one is exact.
     file.set_permissions(Permissions::from_mode(mode)).map_err(FileError::new("set the mode of", path))?;
+    if let Some((user, group)) = owner {
+        // Only root can give files away; anybody else has the right to replace them, and then they are theirs.
+        drop(fchown(&file, Some(user), Some(group)));
+    }
     file.write_all(text.as_bytes()).map_err(FileError::new("write", path))?;
     file.sync_all().map_err(FileError::new("sync", path))
 }

@@ -169,21 +169,30 @@ fn flags_that_do_not_go_together_are_refused_before_anything_is_made() {
     }
 }
 
-#[tokio::test]
-async fn a_copy_brings_everything_back() {
-    let folder = tempfile::tempdir().unwrap();
-    let (data, copy, again) =
-        (folder.path().join("data"), folder.path().join("copy"), folder.path().join("again"));
-    let cluster = Cluster::start(&data);
-    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
-    let made = maps.create(&PostParams::default(), &map("kept")).await.unwrap();
-    cluster.stop();
-    for (verb, directory) in [("backup", &data), ("restore", &again)] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
-        let done = command.arg(verb).arg(&copy).arg("--data-dir").arg(directory).output().unwrap();
-        assert!(done.status.success(), "{verb}: {}", String::from_utf8_lossy(&done.stderr));
+#[test]
+fn the_kubeconfig_is_for_whoever_called_sudo_and_one_that_was_there_stays_its_owners() {
+    use std::os::unix::fs::MetadataExt as _;
+    const CALLER: u32 = 4242;
+    if !nix::unistd::geteuid().is_root() {
+        println!("SKIPPED: only root can give files away");
+        return;
     }
-    let cluster = Cluster::start(&again);
-    let maps: Api<ConfigMap> = Api::default_namespaced(cluster.client().await);
-    assert_eq!(maps.get("kept").await.unwrap(), made);
+    let folder = tempfile::tempdir().unwrap();
+    let owner = |path: &std::path::Path| {
+        let file = std::fs::metadata(path).unwrap();
+        (file.uid(), file.gid(), file.mode() & 0o777)
+    };
+    let data = folder.path().join("data");
+    let mut command = up(&data);
+    command.env("SUDO_UID", CALLER.to_string()).env("SUDO_GID", CALLER.to_string());
+    let cluster = Cluster::run(&data, command, &[]);
+    assert_eq!(owner(&cluster.kubeconfig()), (CALLER, CALLER, 0o600));
+    drop(cluster);
+
+    let mine = folder.path().join("mine");
+    std::fs::write(&mine, "").unwrap();
+    std::os::unix::fs::chown(&mine, Some(CALLER), Some(CALLER)).unwrap();
+    drop(Cluster::start_with(&data, &["--kubeconfig", mine.to_str().unwrap()]));
+    assert!(std::fs::read_to_string(&mine).unwrap().contains("current-context: plumb"));
+    assert_eq!(owner(&mine), (CALLER, CALLER, 0o600));
 }
