@@ -1,6 +1,8 @@
 //! What the nodes of a process stand on: the machine, its journal, its runtime.
 
+use std::fs::Permissions;
 use std::net::{IpAddr, Ipv4Addr};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +38,10 @@ use crate::cli::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
 const LOOK_AT_MACHINE: Duration = Duration::from_secs(10);
 /// The version of Kubernetes that the agent speaks as.
 const AGENT_VERSION: &str = "v1.36.4";
+
+/// Where in a data directory the volumes of pods are, and what their containers say.
+const VOLUMES: &str = "volumes";
+const LOGS: &str = "logs";
 
 /// What the nodes of a process stand on.
 pub(crate) struct Ground {
@@ -91,6 +97,9 @@ impl Ground {
         if let Some(damage) = &damage {
             tracing::warn!(damage, "the journal of promises was put aside, and is made anew from what runs");
         }
+        if !is_virtual {
+            keep_private(&data).context("making the folders of pods")?;
+        }
         // Virtual pods take nothing of this machine, so what it runs short of is nothing to them.
         let now = if is_virtual { NodeHealth::default() } else { look_at_machine(&data) };
         let (tell_health, health) = watch::channel(now);
@@ -99,7 +108,7 @@ impl Ground {
             running.spawn(watch_machine(data.clone(), tell_health));
         }
         let place = Place {
-            log_root: data.join("logs"),
+            log_root: data.join(LOGS),
             cluster_dns: None,
             machine_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
         };
@@ -173,7 +182,7 @@ impl Ground {
             cpus: self.cpus.clone(),
             api_server: Some(site.api),
             reachable: !is_virtual,
-            volumes: (!is_virtual).then(|| self.data.join("volumes")),
+            volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
             place: self.place.clone(),
             metrics: self.metrics.clone(),
             clock: self.clock.clone(),
@@ -230,6 +239,16 @@ fn cpus_of(args: &OnNode, machine: &Machine, is_virtual: bool) -> anyhow::Result
         }
     };
     Ok(Cpus::new(all, reserved))
+}
+
+/// Keeps other users of this machine out of the secrets and logs of pods, which have the modes that their containers ask
+/// for. Containers see them through mounts, and pass none of these folders.
+fn keep_private(data: &Path) -> std::io::Result<()> {
+    for folder in [VOLUMES, LOGS].map(|name| data.join(name)) {
+        std::fs::create_dir_all(&folder)?;
+        std::fs::set_permissions(&folder, Permissions::from_mode(0o700))?;
+    }
+    Ok(())
 }
 
 fn look_at_machine(data: &Path) -> NodeHealth {

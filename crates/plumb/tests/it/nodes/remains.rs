@@ -55,6 +55,22 @@ async fn what_somebody_half_removed_by_hand_is_cleared_away() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn other_users_of_the_machine_are_kept_out_of_what_pods_have() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let Some(machine) = Machine::here() else { return };
+    let cluster = machine.start(&[]);
+    let api = pods(&cluster).await;
+    create(&api, &pod("web", json!([load("c", &["--memory", "1Mi"], equal("10m", "32Mi"))]))).await;
+    until(&api, "web", "settled", is_settled).await;
+    assert!(cluster.stop().success());
+    for entry in std::fs::read_dir(machine.data()).unwrap().flatten() {
+        let mode = entry.metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o077, 0, "{}", entry.path().display());
+    }
+    machine.clear().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn down_leaves_nothing_on_the_machine() {
     let Some(machine) = Machine::here() else { return };
     let cluster = machine.start(&[]);
