@@ -2,6 +2,8 @@
 
 mod join;
 mod node;
+#[cfg(test)]
+mod reference;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -34,10 +36,11 @@ pub(crate) struct Cli {
 pub(crate) enum Command {
     /// Run a cluster on this machine until Ctrl-C; starting again finds everything as it was.
     ///
-    /// Prints one line when it is ready. Then, for example:
-    ///
-    ///     export KUBECONFIG=./plumb-data/kubeconfig
-    ///     kubectl get namespaces
+    /// Prints one line when it is ready, with the kubeconfig for `kubectl`.
+    #[command(after_help = "Examples:\n  \
+        sudo plumb up\n  \
+        plumb up --runtime virtual --nodes 1000\n  \
+        export KUBECONFIG=./plumb-data/kubeconfig; kubectl get nodes")]
     Up(Box<Up>),
     /// Run one more node, of a cluster that runs elsewhere, until Ctrl-C; its containers run on.
     ///
@@ -53,9 +56,13 @@ pub(crate) enum Command {
     Down(Down),
     Resize(Box<Resize>),
     Status(Box<Status>),
-    /// Write a consistent copy of a data directory to a file. The cluster must not be running.
+    /// Write a consistent copy of a cluster's objects to a file, whether it runs or not.
+    ///
+    /// The certificates and keys in DIR/pki are not in it; copy that folder too. See docs/operations.md.
     Backup(Backup),
     /// Make a data directory from a copy that `plumb backup` wrote.
+    ///
+    /// Put the old DIR/pki beside it first if clients, nodes and pods are to go on as they were; else there are new keys.
     Restore(Restore),
     /// Import, list and remove images of the built-in runtime.
     Image(Image),
