@@ -29,6 +29,7 @@ use crate::journal::{Entry, Journal, JournalError};
 use crate::metrics::Metrics;
 use crate::node::{Node, Workers};
 use crate::objects::Objects;
+use crate::publish::Reports;
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::server::{Gate, Server, ServerConfig};
 use crate::specify;
@@ -67,6 +68,8 @@ pub struct Config {
     pub place: specify::Place,
     /// What is counted; nodes of one process may share it.
     pub metrics: Arc<Metrics>,
+    /// How pods' statuses reach the API; nodes of one process share it.
+    pub reports: Reports,
     /// What time it is.
     pub clock: Clock,
 }
@@ -141,6 +144,7 @@ impl Agent {
             facts,
             reachable: config.reachable,
             metrics: config.metrics,
+            reports: config.reports,
             client: client.clone(),
             memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
             workers: Workers::default(),

@@ -44,6 +44,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 
 pub use agent::{Agent, Config, StartError};
+pub use publish::Reports;
 
 /// What time it is.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;

@@ -17,6 +17,7 @@ use crate::env::EnvFacts;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
+use crate::publish::Reports;
 use crate::server::Pods;
 use crate::specify::{Place, identity};
 use crate::volumes::Volumes;
@@ -45,6 +46,7 @@ pub(crate) struct Node {
     pub(crate) memory: i64,
     pub(crate) workers: Workers,
     pub(crate) metrics: Arc<Metrics>,
+    pub(crate) reports: Reports,
 }
 
 impl Pods for Node {

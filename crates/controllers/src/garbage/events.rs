@@ -1,6 +1,7 @@
 //! Events pass: what happened is forgotten an hour after it was last said.
 
 use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
@@ -37,8 +38,8 @@ pub fn last_said(event: &Event) -> Option<Timestamp> {
 /// Which event is forgotten when.
 #[derive(Debug, Default)]
 pub struct Diary {
-    due: BTreeSet<(Timestamp, Place)>,
-    events: HashMap<Place, (Timestamp, Option<String>)>,
+    due: BTreeSet<(Timestamp, Arc<Place>)>,
+    events: HashMap<Arc<Place>, (Timestamp, Option<String>)>,
 }
 
 impl Diary {
@@ -65,13 +66,14 @@ impl Diary {
 
     fn plan(&mut self, at: Place, due: Timestamp, revision: Option<String>) {
         self.remove(&at);
+        let at = Arc::new(at);
         self.due.insert((due, at.clone()));
         self.events.insert(at, (due, revision));
     }
 
     fn remove(&mut self, at: &Place) {
-        if let Some((due, _)) = self.events.remove(at) {
-            self.due.remove(&(due, at.clone()));
+        if let Some((at, (due, _))) = self.events.remove_entry(at) {
+            self.due.remove(&(due, at));
         }
     }
 
@@ -80,7 +82,7 @@ impl Diary {
         let (_, at) = self.due.first().filter(|(due, _)| *due <= now)?.clone();
         let (_, revision) = self.events.get(&at)?.clone();
         self.remove(&at);
-        Some((at, revision))
+        Some((Arc::unwrap_or_clone(at), revision))
     }
 
     /// When the next is due.

@@ -86,7 +86,7 @@ impl Worker {
         let moment = if about_to_change { MOMENT } else { Duration::ZERO };
         let at = kept_back.unwrap_or_else(|| Instant::now() + moment);
         let taken = Arc::new(AtomicBool::new(!about_to_change));
-        let (client, pod, answer) = (self.node.client.clone(), self.pod.clone(), self.tell.clone());
+        let (node, pod, answer) = (self.node.clone(), self.pod.clone(), self.tell.clone());
         let claim = about_to_change.then(|| taken.clone());
         let task = tokio::spawn(async move {
             if let Some(claim) = claim {
@@ -95,7 +95,7 @@ impl Worker {
                     return;
                 }
             }
-            let told = tell(client, &pod, changes).await;
+            let told = Box::pin(tell(node.client.clone(), &node.reports, &pod, &changes)).await;
             // A worker that has ended need not know.
             let _ = answer.send(Message::Told(told));
         });

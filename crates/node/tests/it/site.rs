@@ -13,7 +13,7 @@ use plumb_node::cpus::Cpus;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::register::{Machine, NodeHealth, Setup};
 use plumb_node::specify::Place;
-use plumb_node::{Agent, Config};
+use plumb_node::{Agent, Config, Reports};
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Faults, Faulty};
@@ -84,6 +84,7 @@ impl Site {
                 machine_dns: Dns::default(),
             },
             metrics: Arc::default(),
+            reports: Reports::default(),
             clock: Arc::new(Timestamp::now),
         });
         self.agent = Some(tokio::spawn(agent.await.unwrap().run()));

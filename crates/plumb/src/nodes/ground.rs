@@ -17,7 +17,7 @@ use plumb_node::metrics::Metrics;
 use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
 use plumb_node::specify::{Place, resolv_conf};
 use plumb_node::usage::{Usage, UsageConfig};
-use plumb_node::{Agent, Clock};
+use plumb_node::{Agent, Clock, Reports};
 use plumb_resize::Quantity;
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
@@ -54,6 +54,7 @@ pub(crate) struct Ground {
     place: Place,
     cpus: Option<Cpus>,
     metrics: Arc<Metrics>,
+    reports: Reports,
     clock: Clock,
     /// What goes on meanwhile; it ends when this is dropped.
     pub(crate) running: JoinSet<()>,
@@ -116,9 +117,23 @@ impl Ground {
             CpuPolicy::None => None,
             CpuPolicy::Static => Some(cpus_of(args, &machine, is_virtual)?),
         };
-        let (metrics, clock) = (Arc::default(), Arc::new(Timestamp::now));
+        let (metrics, reports, clock) = (Arc::default(), Reports::default(), Arc::new(Timestamp::now));
         let aside = is_virtual.then(Aside::start).transpose()?;
-        Ok(Self { kind, data, machine, journal, damage, health, place, cpus, metrics, clock, running, aside })
+        Ok(Self {
+            kind,
+            data,
+            machine,
+            journal,
+            damage,
+            health,
+            place,
+            cpus,
+            metrics,
+            reports,
+            clock,
+            running,
+            aside,
+        })
     }
 
     /// Whether pods are virtual.
@@ -185,6 +200,7 @@ impl Ground {
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
             place: self.place.clone(),
             metrics: self.metrics.clone(),
+            reports: self.reports.clone(),
             clock: self.clock.clone(),
         });
         let agent = self.hands().spawn(agent).await.context("an agent ended badly")??;
