@@ -165,6 +165,7 @@ impl State {
                     message: why.clone(),
                 });
                 let _ = child.wait().await;
+                leave_group(entry).await;
                 entry.life.send_replace(Life::Exited(None, exit));
                 self.tell(entry, ContainerChange::Stopped);
                 Err(Error::failed(format!("starting container {}", entry.record.id), why))
@@ -172,7 +173,7 @@ impl State {
             Err(_) => {
                 let status = child.wait().await.map_err(doing)?;
                 let why = format!("the shim {} said nothing and ended with {status}", self.shim.0.display());
-                let _ = entry.group.kill();
+                leave_group(entry).await;
                 entry.life.send_replace(Life::Exited(None, lost(&why)));
                 self.tell(entry, ContainerChange::Stopped);
                 Err(Error::failed(format!("starting container {}", entry.record.id), why))
@@ -208,6 +209,14 @@ impl State {
             if let Some(mut child) = child {
                 let _ = child.wait().await;
             }
+            let state = state.upgrade();
+            if let Some(state) = &state {
+                if let Some(noticed) = state.noticed.lock().get_mut(&entry.notice) {
+                    noticed.tell_of_kills(&state.events);
+                }
+                state.unlisten(&entry);
+            }
+            leave_group(&entry).await;
             let ended = entry.life.send_if_modified(|life| match life {
                 Life::Running(started) => {
                     *life = Life::Exited(Some(started.clone()), exit);
@@ -215,11 +224,7 @@ impl State {
                 }
                 _ => false,
             });
-            if let Some(state) = state.upgrade().filter(|_| ended) {
-                if let Some(noticed) = state.noticed.lock().get_mut(&entry.notice) {
-                    noticed.tell_of_kills(&state.events);
-                }
-                state.unlisten(&entry);
+            if let Some(state) = state.filter(|_| ended) {
                 state.tell(&entry, ContainerChange::Stopped);
             }
         });
@@ -351,6 +356,16 @@ async fn keep(from: Option<impl tokio::io::AsyncRead + Unpin>, into: &mut Vec<u8
     {
         let room = LONGEST_OUTPUT.saturating_sub(into.len());
         into.extend(&buffer[..length.min(room)]);
+    }
+}
+
+/// Removes the cgroup of a container that has ended, before anybody hears of that. The container may be kept for long, for
+/// what it said, and v1 lets no group have less cpu than a group in it may have: its pod could not be made smaller.
+async fn leave_group(entry: &ContainerEntry) {
+    let group = entry.group.clone();
+    let deleted = tokio::task::spawn_blocking(move || group.delete()).await;
+    if let Ok(Err(error)) = deleted {
+        tracing::warn!(container = %entry.record.id, %error, "the cgroup of a container that has ended stays");
     }
 }
 

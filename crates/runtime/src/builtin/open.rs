@@ -210,6 +210,12 @@ impl State {
             if entry.life.borrow().is_running() {
                 running.push(entry.clone());
             }
+            // It ended while nobody looked after it.
+            if entry.life.borrow().exit().is_some()
+                && let Err(error) = entry.group.delete()
+            {
+                tracing::warn!(container = %entry.record.id, %error, "the cgroup of a container that has ended stays");
+            }
             pods.containers.insert(entry.record.id.clone(), entry);
         }
         *self.pods.lock() = pods;

@@ -213,6 +213,9 @@ impl Group {
         for child in self.children()? {
             child.delete()?;
         }
+        if self.version() == Version::V1 {
+            v1::let_go(self)?;
+        }
         let mut pause = FIRST_PAUSE;
         let mut left = self.folders();
         for attempt in 1.. {

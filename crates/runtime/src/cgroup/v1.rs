@@ -86,6 +86,13 @@ pub(super) fn set(group: &Group, to: &LinuxResources) -> Result<()> {
     Ok(())
 }
 
+/// Makes a group that is about to be removed stand in nobody's way. The kernel takes a moment to forget a group that is gone,
+/// and until then lets the group around it have no less cpu than this one might have had.
+pub(super) fn let_go(group: &Group) -> Result<()> {
+    let Some(folder) = group.folder(Controller::Cpu) else { return Ok(()) };
+    file::write_if_there(&folder.join("cpu.cfs_quota_us"), "-1").map(drop)
+}
+
 /// Both of quota and period must at every moment be legal together and within the parent's.
 fn set_quota(folder: &Path, to: &LinuxResources) -> Result<()> {
     let quota = |quota: i64| file::write(&folder.join("cpu.cfs_quota_us"), quota.to_string());

@@ -210,6 +210,46 @@ async fn resources_change_while_it_runs() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_that_has_ended_is_not_in_the_way_of_its_pod() {
+    let Some(node) = Node::new("a_container_that_has_ended_is_not_in_the_way_of_its_pod").await else {
+        return;
+    };
+    let quota = |quota| LinuxResources {
+        cpu_quota: Some(quota),
+        cpu_period: Some(100_000),
+        ..LinuxResources::default()
+    };
+    let mut pod = node.sandbox_config("smaller");
+    pod.resources = quota(50_000);
+    let sandbox = node.runtime.run_sandbox(pod).await.unwrap();
+    let mut config = Node::shell("c", "echo up; exec sleep 1000");
+    config.resources = Resources::Linux(quota(50_000));
+    let stopped = node.start(&sandbox, config.clone()).await;
+    node.says(&stopped, "up").await;
+    node.runtime.stop_container(&stopped, Duration::ZERO).await.unwrap();
+    config.meta.attempt = 1;
+    config.command = vec!["/no/such/program".into()];
+    let failed = node.runtime.create_container(&sandbox, config.clone()).await.unwrap();
+    assert!(node.runtime.start_container(&failed).await.is_err());
+    config.meta.attempt = 2;
+    config.command = Node::shell("c", "exit 0").command;
+    let mut events = node.runtime.events();
+    let done = node.start(&sandbox, config.clone()).await;
+    node.ended(&mut events, &done).await;
+
+    // They are kept for what they said. The kernel lets no group have less than a group in it may.
+    node.runtime.update_sandbox_resources(&sandbox, &quota(20_000)).await.unwrap();
+    let read = node.runtime.sandbox_status(&sandbox).await.unwrap().resources.unwrap();
+    assert_eq!(read.cpu_quota, Some(20_000));
+    for id in [&stopped, &failed, &done] {
+        let status = node.runtime.container_status(id).await.unwrap();
+        assert_eq!(status.container.state, ContainerState::Exited);
+        node.runtime.remove_container(id).await.unwrap();
+    }
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn memory_that_runs_out_is_told() {
     let Some(node) = Node::new("memory_that_runs_out_is_told").await else { return };
     let sandbox = node.sandbox("oom").await;

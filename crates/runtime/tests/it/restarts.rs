@@ -7,9 +7,15 @@ use std::time::Duration;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plumb_runtime::Runtime as _;
-use plumb_runtime::types::{ContainerFilter, ContainerState, LinuxResources, SandboxFilter, SandboxState};
+use plumb_runtime::types::{
+    ContainerFilter, ContainerState, LinuxResources, Resources, SandboxFilter, SandboxState,
+};
 
 use crate::node::{Node, said};
+
+fn quota(quota: i64) -> LinuxResources {
+    LinuxResources { cpu_quota: Some(quota), cpu_period: Some(100_000), ..LinuxResources::default() }
+}
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_runs_is_taken_up_again() {
@@ -21,12 +27,9 @@ async fn what_runs_is_taken_up_again() {
         .create_container(&sandbox, Node::shell("made", "echo made; exec sleep 1000"))
         .await
         .unwrap();
-    let ends = node
-        .start(
-            &sandbox,
-            Node::shell("ends", "echo up; while [ ! -e /dev/shm/go ]; do sleep 0.01; done; exit 5"),
-        )
-        .await;
+    let mut ends = Node::shell("ends", "echo up; while [ ! -e /dev/shm/go ]; do sleep 0.01; done; exit 5");
+    ends.resources = Resources::Linux(quota(50_000));
+    let ends = node.start(&sandbox, ends).await;
     for id in [&runs, &ends] {
         node.says(id, "up").await;
     }
@@ -53,6 +56,9 @@ async fn what_runs_is_taken_up_again() {
     assert_eq!(node.runtime.container_status(&made).await.unwrap().container.state, ContainerState::Created);
     let status = node.runtime.sandbox_status(&sandbox).await.unwrap();
     assert_eq!((status.sandbox.state, status.ips), (SandboxState::Ready, ips.clone()));
+
+    // What has ended holds nothing back: the kernel lets no group have less than a group in it may.
+    node.runtime.update_sandbox_resources(&sandbox, &quota(20_000)).await.unwrap();
 
     // It is as it was: what was made starts, what runs is changed, run into and stopped, addresses are not given twice.
     node.runtime.start_container(&made).await.unwrap();
