@@ -21,6 +21,7 @@ mod usage;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory as _, Parser as _};
+use std::io::IsTerminal as _;
 use std::process::ExitCode;
 
 use cli::{Cli, Command};
@@ -54,6 +55,8 @@ fn main() -> ExitCode {
             tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| cli.log.clone().into()),
         )
         .with_writer(std::io::stderr)
+        // Colours are for people; in a file or a journal they are noise.
+        .with_ansi(std::io::stderr().is_terminal())
         .init();
     let success = |()| ExitCode::SUCCESS;
     let done = match cli.command {
