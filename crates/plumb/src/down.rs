@@ -19,12 +19,13 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
         bail!("there is no data directory {}; --data-dir says which", data.display());
     }
     let data = std::fs::canonicalize(data).with_context(|| format!("finding {}", data.display()))?;
+    let had_containers = data.join(builtin::FOLDER).is_dir();
+    if had_containers && !nix::unistd::geteuid().is_root() {
+        bail!("{} has held real containers: only root can remove what is left of them", data.display());
+    }
     // Held until the end, so that nobody starts meanwhile.
     let _locks = [lock(&objects(&data))?, lock(&data.join("journal"))?];
-    if data.join(builtin::FOLDER).is_dir() {
-        if !nix::unistd::geteuid().is_root() {
-            bail!("{} has held real containers: only root can remove what is left of them", data.display());
-        }
+    if had_containers {
         block_on(async {
             let runtime = Builtin::open(builtin_config(&data, false)?).await;
             let runtime = runtime.context("opening the built-in container runtime")?;
