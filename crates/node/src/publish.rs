@@ -20,7 +20,7 @@ use crate::specify::identity;
 const MANAGER: &str = "kubelet";
 /// How many reports are on their way at once: enough to keep an API server busy. The others wait as the bytes they are,
 /// which is a tenth of what a request takes.
-const AT_ONCE: usize = 64;
+const AT_ONCE: usize = 128;
 
 /// The way to the API for reports, which nodes of one process share.
 #[derive(Clone, Debug)]
