@@ -58,6 +58,9 @@ struct Up {
     /// A flag for kube-apiserver, such as `--apiserver-flag=--v=4`; may be given several times.
     #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
     apiserver_flag: Vec<String>,
+    /// The same for kube-controller-manager.
+    #[arg(long, value_name = "FLAG", allow_hyphen_values = true)]
+    controllers_flag: Vec<String>,
     /// The cluster's folder; must be empty or not be there yet.
     #[arg(long)]
     dir: Option<PathBuf>,
@@ -120,8 +123,13 @@ async fn up(arguments: Up) -> Result<(), Error> {
         (true, false) => Parts::ApiServer,
     };
     let started = Instant::now();
-    let config =
-        Config { parts, dir: arguments.dir, apiserver_flags: arguments.apiserver_flag, keeper: None };
+    let config = Config {
+        parts,
+        dir: arguments.dir,
+        apiserver_flags: arguments.apiserver_flag,
+        controllers_flags: arguments.controllers_flag,
+        keeper: None,
+    };
     let start = Cluster::start_telling(config, |step| {
         eprintln!("{step} ({:.1} s)", started.elapsed().as_secs_f64());
     });

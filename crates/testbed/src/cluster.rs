@@ -40,6 +40,8 @@ pub struct Config {
     pub dir: Option<PathBuf>,
     /// Flags for kube-apiserver, after those it gets anyway: of two that say the same, the later one counts.
     pub apiserver_flags: Vec<String>,
+    /// The same for kube-controller-manager.
+    pub controllers_flags: Vec<String>,
     /// The `testbed` program; found beside the running program if `None`.
     pub keeper: Option<PathBuf>,
 }
@@ -82,6 +84,7 @@ impl Cluster {
             dir: config.dir,
             assets,
             apiserver_flags: config.apiserver_flags,
+            controllers_flags: config.controllers_flags,
             kept_logs: cache.logs(),
         };
         let (mut lifeline, mut events) = Lifeline::start(config.keeper, &order)?;

@@ -29,6 +29,9 @@ pub(crate) struct Instance {
     /// What kube-apiserver is told beside the usual.
     #[serde(default)]
     pub(crate) apiserver_flags: Vec<String>,
+    /// What kube-controller-manager is told beside the usual.
+    #[serde(default)]
+    pub(crate) controllers_flags: Vec<String>,
 }
 
 impl Instance {

@@ -37,6 +37,7 @@ pub(crate) struct Order {
     pub(crate) dir: Option<PathBuf>,
     pub(crate) assets: Assets,
     pub(crate) apiserver_flags: Vec<String>,
+    pub(crate) controllers_flags: Vec<String>,
     pub(crate) kept_logs: PathBuf,
 }
 
@@ -122,6 +123,7 @@ fn place(order: &Order, slot: u8) -> Result<Instance, Error> {
         first: None,
         assets: order.assets.clone(),
         apiserver_flags: order.apiserver_flags.clone(),
+        controllers_flags: order.controllers_flags.clone(),
     })
 }
 

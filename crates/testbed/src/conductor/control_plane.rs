@@ -133,6 +133,7 @@ impl ControlPlane<'_> {
         ] {
             controllers.arg(flag).arg(path);
         }
+        controllers.args(&self.instance.controllers_flags);
         crew.start(name, controllers)
     }
 
