@@ -258,17 +258,34 @@ pub(crate) fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
     if object == *old { Fate::Same } else { Fate::Marked(object) }
 }
 
-/// Says of an object when it goes.
-fn mark(object: &mut Value, call: &Call, grace: i64) {
+/// Says of an object when it goes, or that it goes earlier than was said.
+fn mark(object: &mut Value, call: &Call, mut grace: i64) {
+    let now = call.server.now();
+    let earlier = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+    let was_to_go = meta(object, "deletionTimestamp").parse::<jiff::Timestamp>().ok();
+    let began = was_to_go.map_or(Some(now), |at| at.checked_sub(seconds(earlier.unwrap_or_default())).ok());
     // Beyond the last moment that can be written there is none.
-    let wait = jiff::SignedDuration::from_secs(grace);
-    let at = call.server.now().checked_add(wait).unwrap_or(jiff::Timestamp::MAX);
+    let mut at =
+        began.and_then(|began| began.checked_add(seconds(grace)).ok()).unwrap_or(jiff::Timestamp::MAX);
+    if at < now {
+        // That it is over does not end the pod: its node still has the last word.
+        (at, grace) = (now, grace.min(1));
+    }
+    let is_namespace = (call.row.group(), call.row.kind()) == ("", "Namespace");
     let fields = metadata(object);
     fields.insert("deletionTimestamp".into(), json!(moment(at)));
-    fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
-    if let Some(generation) = fields.get("generation").and_then(Value::as_i64) {
+    // SPEC: of a namespace upstream says only that it is to go.
+    if !is_namespace {
+        fields.insert("deletionGracePeriodSeconds".into(), json!(grace));
+    }
+    let generation = fields.get("generation").and_then(Value::as_i64).filter(|_| was_to_go.is_none());
+    if let Some(generation) = generation {
         fields.insert("generation".into(), json!(generation.saturating_add(1)));
     }
+}
+
+fn seconds(seconds: i64) -> jiff::SignedDuration {
+    jiff::SignedDuration::from_secs(seconds)
 }
 
 /// How long the object's node gets to end it. Only pods end gracefully, and only where they run.

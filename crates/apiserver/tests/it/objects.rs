@@ -181,6 +181,27 @@ async fn a_pod_on_a_node_ends_gracefully_and_one_without_at_once() {
 }
 
 #[tokio::test]
+async fn a_pod_that_is_to_go_earlier_is_no_other_generation() {
+    let door = Door::open(Rules::kep());
+    let pods = "/api/v1/namespaces/default/pods";
+    let mut held = pod("held", "1", "1Gi");
+    held["metadata"]["finalizers"] = json!(["example.com/hold"]);
+    held["spec"]["nodeName"] = json!("n1");
+    door.post(pods, &held).await.ok();
+    let path = format!("{pods}/held");
+    let first = door.delete(&path, &Value::Null).await.ok();
+    assert_eq!(first["metadata"]["generation"], 2);
+    let second = door.delete(&path, &json!({ "gracePeriodSeconds": 10 })).await.ok();
+    let third = door.delete(&path, &json!({ "gracePeriodSeconds": 0 })).await.ok();
+    for (earlier, grace) in [(&second, 10), (&third, 0)] {
+        assert_eq!(earlier["metadata"]["deletionGracePeriodSeconds"], grace);
+        assert_eq!(earlier["metadata"]["generation"], 2);
+    }
+    let moments = [&third, &second, &first].map(|pod| pod["metadata"]["deletionTimestamp"].to_string());
+    assert!(moments.is_sorted(), "{moments:?}");
+}
+
+#[tokio::test]
 async fn preconditions_protect_another_object_of_the_same_name() {
     let door = Door::open(Rules::kep());
     door.post(MAPS, &map("a", &json!({}))).await.ok();
@@ -196,6 +217,7 @@ async fn a_namespace_on_its_way_out_takes_nothing_new() {
     door.post("/api/v1/namespaces", &json!({ "metadata": { "name": "team" } })).await.ok();
     let going = door.delete("/api/v1/namespaces/team", &Value::Null).await.ok();
     assert_eq!(going["status"]["phase"], "Terminating");
+    assert_eq!(going["metadata"]["deletionGracePeriodSeconds"], Value::Null);
     let (code, _, message) =
         door.post("/api/v1/namespaces/team/configmaps", &map("a", &json!({}))).await.refused();
     assert_eq!(code, 403);
