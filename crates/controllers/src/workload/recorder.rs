@@ -1,10 +1,10 @@
 //! Events: what a controller did and why, for the person who looks. They are told in passing: nothing waits for them.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
@@ -23,6 +23,12 @@ const LONGEST: usize = 1024;
 /// How much is said at most of one object at once, and in how many seconds it may be one more.
 const BURST: f64 = 25.0;
 const ONE_MORE: f64 = 300.0;
+/// How many different things are said of one object for one reason; the rest shares one event.
+const DIFFERENT: usize = 9;
+/// After so long without a word it may be as many again.
+const FORGOTTEN: SignedDuration = SignedDuration::from_mins(10);
+/// What is said of the rest begins with this.
+const COMBINED: &str = "(combined from similar events): ";
 /// How much of what was said is remembered.
 const REMEMBERED: usize = 4096;
 
@@ -34,18 +40,18 @@ struct Happened {
 
 /// Where to say what happened.
 #[derive(Clone)]
-pub(super) struct Recorder(mpsc::Sender<Happened>);
+pub(crate) struct Recorder(mpsc::Sender<Happened>);
 
 impl Recorder {
     /// Starts writing events as a controller of that name; it ends when the last clone is dropped.
-    pub(super) fn start(client: Client, controller: &'static str) -> Self {
+    pub(crate) fn start(client: Client, controller: &'static str) -> Self {
         let (tell, told) = mpsc::channel(WAITING);
         tokio::spawn(write(client, controller, told));
         Self(tell)
     }
 
     /// Says something about an object.
-    pub(super) fn record(&self, about: Ref, note: Note, at: Timestamp) {
+    pub(crate) fn record(&self, about: Ref, note: Note, at: Timestamp) {
         // So many events that they cannot be written are not worth waiting for.
         if let Err(error) = self.0.try_send(Happened { about, note, at }) {
             tracing::debug!(%error, "an event was not recorded");
@@ -56,10 +62,12 @@ impl Recorder {
 /// What was said before, so that nothing is said twice, and nobody talks too much.
 #[derive(Default)]
 struct Said {
-    /// What may still be said of an object, and when that was true.
-    left: HashMap<String, (f64, Timestamp)>,
-    /// The names of what was said, and how often it was.
-    events: HashMap<(String, &'static str, String), (String, i32)>,
+    /// What may still be said of an object, in praise or as a warning, and when that was true.
+    left: HashMap<(String, bool), (f64, Timestamp)>,
+    /// What was said of an object for a reason, and when last.
+    similar: HashMap<(String, &'static str), (HashSet<String>, Timestamp)>,
+    /// The names of what was said, and how often it was. What is said of the rest has no message.
+    events: HashMap<(String, &'static str, Option<String>), (String, i32)>,
     /// The last number that was part of a name.
     last: i128,
 }
@@ -67,8 +75,8 @@ struct Said {
 /// What is to be done about something that happened.
 #[derive(Debug, PartialEq)]
 enum Todo {
-    Create(String),
-    Count(String, i32),
+    Create { name: String, message: String },
+    Count { name: String, count: i32, message: String },
     Nothing,
 }
 
@@ -82,23 +90,42 @@ impl Said {
         if self.events.len() > REMEMBERED {
             self.events.clear();
         }
-        let (left, when) = self.left.entry(about.uid.clone()).or_insert((BURST, *at));
+        if self.similar.len() > REMEMBERED {
+            self.similar.clear();
+        }
+        let (left, when) = self.left.entry((about.uid.clone(), note.warning)).or_insert((BURST, *at));
         let passed = at.duration_since(*when).as_secs_f64().max(0.0);
         (*left, *when) = ((*left + passed / ONE_MORE).min(BURST), *at);
         if *left < 1.0 {
             return Todo::Nothing;
         }
         *left -= 1.0;
-        let key = (about.uid.clone(), note.reason, note.message.clone());
+        let own = self.has_its_own(about, note, *at);
+        let message = if own { note.message.clone() } else { format!("{COMBINED}{}", note.message) };
+        let key = (about.uid.clone(), note.reason, own.then(|| note.message.clone()));
         if let Some((name, count)) = self.events.get_mut(&key) {
             *count = count.saturating_add(1);
-            return Todo::Count(name.clone(), *count);
+            return Todo::Count { name: name.clone(), count: *count, message };
         }
         // Much is said at one moment.
         self.last = at.as_nanosecond().max(self.last + 1);
         let name = format!("{}.{:x}", about.name, self.last);
         self.events.insert(key, (name.clone(), 1));
-        Todo::Create(name)
+        Todo::Create { name, message }
+    }
+
+    /// Whether what happened has an event of its own, and not one with all that is like it.
+    fn has_its_own(&mut self, about: &Ref, note: &Note, at: Timestamp) -> bool {
+        let (messages, last) =
+            self.similar.entry((about.uid.clone(), note.reason)).or_insert((HashSet::new(), at));
+        if at.duration_since(*last) > FORGOTTEN {
+            messages.clear();
+        }
+        *last = at;
+        if messages.len() < DIFFERENT {
+            messages.insert(note.message.clone());
+        }
+        messages.contains(&note.message)
     }
 }
 
@@ -116,12 +143,14 @@ async fn write(client: Client, controller: &'static str, mut told: mpsc::Receive
         let api: Api<Event> = Api::namespaced(client.clone(), &happened.about.namespace);
         writing.spawn(async move {
             let written = match todo {
-                Todo::Create(name) => {
-                    let event = event(&happened, controller, name);
+                Todo::Create { name, message } => {
+                    let event = event(&happened, controller, name, message);
                     api.create(&PostParams::default(), &event).await.map(drop)
                 }
-                Todo::Count(name, count) => {
-                    let patch = json!({ "count": count, "lastTimestamp": Time(happened.at) });
+                Todo::Count { name, count, message } => {
+                    let message = shortened(message);
+                    let patch =
+                        json!({ "count": count, "lastTimestamp": Time(happened.at), "message": message });
                     api.patch(&name, &PatchParams::default(), &Patch::Strategic(&patch)).await.map(drop)
                 }
                 Todo::Nothing => Ok(()),
@@ -133,13 +162,17 @@ async fn write(client: Client, controller: &'static str, mut told: mpsc::Receive
     }
 }
 
-fn event(happened: &Happened, controller: &str, name: String) -> Event {
-    let Happened { about, note, at } = happened;
-    let mut message = note.message.clone();
+/// A message that is not too long.
+fn shortened(mut message: String) -> String {
     if message.len() > LONGEST {
         message.truncate(message.floor_char_boundary(LONGEST - 4));
         message.push_str(" ...");
     }
+    message
+}
+
+fn event(happened: &Happened, controller: &str, name: String, message: String) -> Event {
+    let Happened { about, note, at } = happened;
     Event {
         metadata: ObjectMeta {
             name: Some(name),
@@ -155,7 +188,7 @@ fn event(happened: &Happened, controller: &str, name: String) -> Event {
             ..ObjectReference::default()
         },
         reason: Some(note.reason.to_owned()),
-        message: Some(message),
+        message: Some(shortened(message)),
         type_: Some(if note.warning { "Warning" } else { "Normal" }.to_owned()),
         source: Some(EventSource { component: Some(controller.to_owned()), host: None }),
         reporting_component: Some(controller.to_owned()),
@@ -168,27 +201,50 @@ fn event(happened: &Happened, controller: &str, name: String) -> Event {
 
 #[cfg(test)]
 mod tests {
-    use k8s_openapi::jiff::SignedDuration;
-
     use super::*;
     use crate::workload::kinds::Kind;
 
+    fn say(said: &mut Said, reason: &'static str, message: &str, seconds: i64) -> Todo {
+        let about = Ref { kind: Kind::Pod, namespace: "n".into(), name: "p".into(), uid: "u".into() };
+        let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
+        said.say(&Happened { about, note: Note::normal(reason, message), at })
+    }
+
+    fn created(name: &str, message: &str) -> Todo {
+        Todo::Create { name: name.to_owned(), message: message.to_owned() }
+    }
+
+    fn counted(name: &str, count: i32, message: &str) -> Todo {
+        Todo::Count { name: name.to_owned(), count, message: message.to_owned() }
+    }
+
     #[test]
     fn the_same_is_counted_and_nobody_talks_too_much() {
+        const REASONS: [&str; 22] = ["R"; 22];
         let mut said = Said::default();
-        let about = Ref { kind: Kind::Pod, namespace: "n".into(), name: "p".into(), uid: "u".into() };
-        let mut say = |message: &str, seconds: i64| {
-            let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
-            said.say(&Happened { about: about.clone(), note: Note::normal("R", message), at })
-        };
-        assert_eq!(say("a", 0), Todo::Create("p.1".to_owned()));
-        assert_eq!(say("a", 0), Todo::Count("p.1".to_owned(), 2));
-        assert_eq!(say("b", 0), Todo::Create("p.2".to_owned()));
-        for number in 3..25 {
-            assert!(matches!(say(&number.to_string(), 0), Todo::Create(_)));
+        assert_eq!(say(&mut said, "R", "a", 0), created("p.1", "a"));
+        assert_eq!(say(&mut said, "R", "a", 0), counted("p.1", 2, "a"));
+        assert_eq!(say(&mut said, "R", "b", 0), created("p.2", "b"));
+        for (number, reason) in REASONS.into_iter().enumerate() {
+            assert_ne!(say(&mut said, reason, &number.to_string(), 0), Todo::Nothing);
         }
-        assert_eq!(say("c", 0), Todo::Nothing);
-        assert!(matches!(say("c", 300), Todo::Create(_)));
-        assert_eq!(say("d", 300), Todo::Nothing);
+        assert_eq!(say(&mut said, "S", "c", 0), Todo::Nothing);
+        assert!(matches!(say(&mut said, "S", "c", 300), Todo::Create { .. }));
+        assert_eq!(say(&mut said, "S", "d", 300), Todo::Nothing);
+    }
+
+    #[test]
+    fn what_is_like_much_else_shares_an_event() {
+        let mut said = Said::default();
+        for number in 1..=9 {
+            let message = number.to_string();
+            assert_eq!(say(&mut said, "R", &message, 0), created(&format!("p.{number}"), &message));
+        }
+        assert_eq!(say(&mut said, "R", "10", 0), created("p.a", "(combined from similar events): 10"));
+        assert_eq!(say(&mut said, "R", "11", 0), counted("p.a", 2, "(combined from similar events): 11"));
+        assert_eq!(say(&mut said, "R", "3", 0), counted("p.3", 2, "3"));
+        assert_eq!(say(&mut said, "other", "12", 0), created("p.b", "12"));
+        // After ten silent minutes nothing of this counts.
+        assert!(matches!(say(&mut said, "R", "13", 601), Todo::Create { message, .. } if message == "13"));
     }
 }
