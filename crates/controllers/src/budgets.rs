@@ -42,6 +42,8 @@ pub struct State {
 
 impl Workload for Budgets {
     const NAME: &'static str = "disruption-controller";
+    // SPEC: upstream's tells its events under the name of all of them.
+    const TELLS_AS: &'static str = "controllermanager";
     type Kind = PodDisruptionBudget;
     type State = State;
 
@@ -85,6 +87,10 @@ fn about(budget: &PodDisruptionBudget) -> Option<&LabelSelector> {
     budget.spec.as_ref()?.selector.as_ref()
 }
 
+/// Kinds of workloads that have no scale, and what they are called where that is said.
+const WITHOUT_SCALE: [(&str, &str, &str); 3] =
+    [("batch", "Job", "jobs.batch"), ("apps", "DaemonSet", "daemonsets.apps"), ("", "Node", "nodes")];
+
 /// How many pods those ask for together who control some pods. Those that nobody controls do not count.
 fn scale(
     pods: &[Arc<Pod>],
@@ -94,20 +100,29 @@ fn scale(
     for pod in pods {
         let Some(owner) = controller_of(&pod.metadata) else { continue };
         let Some((uid, scale)) = scale_of(owner) else {
+            let is_of = |(group, kind, _): &&(&str, &str, &str)| {
+                (group_of(owner), owner.kind.as_str()) == (*group, *kind)
+            };
             let name = pod.metadata.name.as_deref().unwrap_or_default();
-            return Err(format!("found no controllers for pod \"{name}\""));
+            return Err(WITHOUT_SCALE.iter().find(is_of).map_or_else(
+                || format!("found no controllers for pod \"{name}\""),
+                |(_, _, resource)| format!("{resource} does not implement the scale subresource"),
+            ));
         };
         scales.insert(uid, scale);
     }
     Ok(scales.values().sum())
 }
 
+fn group_of(owner: &OwnerReference) -> &str {
+    owner.api_version.split_once('/').map_or("", |(group, _)| group)
+}
+
 /// Who controls a pod in the end, and how many pods it asks for.
 fn scale_of(of: &OwnerReference, namespace: &str, shelves: &Shelves) -> Option<(String, i32)> {
     let at = (namespace.to_owned(), of.name.clone());
     let is_it = |uid: &Option<String>| uid.as_ref() == Some(&of.uid);
-    let group = of.api_version.split_once('/').map_or("", |(group, _)| group);
-    let replicas = match (group, of.kind.as_str()) {
+    let replicas = match (group_of(of), of.kind.as_str()) {
         ("apps", "ReplicaSet") => {
             let set = shelves.replica_sets.get(&at).filter(|set| is_it(&set.metadata.uid))?;
             if let Some(above) = owner::<Deployment>(&*set) {
@@ -146,6 +161,44 @@ fn expected(state: &State) -> Result<(i32, i32), String> {
         }
         (None, None) => Ok((0, 0)),
     }
+}
+
+/// What is said of pods that nobody controls, where it matters who does.
+fn unmanaged(state: &State) -> Option<Note> {
+    let spec = state.budget.spec.as_ref()?;
+    let counts = spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)));
+    let any = state.pods.iter().any(|pod| controller_of(&pod.metadata).is_none());
+    let selector = shown(spec.selector.as_ref()?);
+    (counts && any).then(|| {
+        Note::warning(
+            "UnmanagedPods",
+            format!(
+                "Pods selected by this PodDisruptionBudget (selector: {selector}) were found to be unmanaged. As a \
+                 result, the status of the PDB cannot be calculated correctly, which may result in undefined behavior. \
+                 To account for these pods please set \".spec.minAvailable\" field of the PDB to an integer value."
+            ),
+        )
+    })
+}
+
+/// A selector as upstream shows it in messages.
+fn shown(selector: &LabelSelector) -> String {
+    let labels = selector.match_labels.iter().flatten();
+    let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
+    let expressions = selector.match_expressions.iter().flatten();
+    let expressions: String = expressions
+        .map(|one| {
+            let values = one.values.as_deref().unwrap_or_default().join(" ");
+            format!(
+                "LabelSelectorRequirement{{Key:{},Operator:{},Values:[{values}],}},",
+                one.key, one.operator
+            )
+        })
+        .collect();
+    format!(
+        "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
+         MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"
+    )
 }
 
 /// What is to be done for a budget.
@@ -191,6 +244,7 @@ pub fn decide(state: &State, around: &Around) -> Vec<Action> {
     if status == before {
         actions.clear();
     } else {
+        actions.extend(unmanaged(state).filter(|_| state.scale.is_ok()).map(Action::Event));
         if state.pods.is_empty() {
             actions.push(Action::Event(Note::normal("NoPods", "No matching pods found")));
         }
@@ -332,6 +386,40 @@ mod tests {
         assert_eq!((said.current_healthy, said.disruptions_allowed), (Some(2), Some(1)));
         let actions = decide(&state, &Around { now: NOW.parse().unwrap(), failure: None });
         assert_eq!(actions.last(), Some(&Action::LookAgainAt("2026-01-01T00:11:00Z".parse().unwrap())));
+    }
+
+    #[test]
+    fn a_budget_of_pods_that_nobody_controls_is_warned_of_where_it_cannot_be_kept() {
+        let selector = json!({
+            "matchLabels": { "app": "web" },
+            "matchExpressions": [{ "key": "k", "operator": "In", "values": ["a", "b"] }],
+        });
+        for (spec, wanted) in [
+            (json!({ "minAvailable": 1, "selector": selector }), None),
+            (json!({ "maxUnavailable": 1, "selector": selector }), Some("UnmanagedPods")),
+            (json!({ "minAvailable": "50%", "selector": selector }), Some("UnmanagedPods")),
+        ] {
+            let state = state(spec, "r", Ok(0), json!({}));
+            let actions = decide(&state, &Around { now: NOW.parse().unwrap(), failure: None });
+            let note = actions.iter().find_map(|action| match action {
+                Action::Event(note) => Some(note),
+                _ => None,
+            });
+            assert_eq!(note.map(|note| note.reason), wanted);
+            let shown = "selector: &LabelSelector{MatchLabels:map[string]string{app: web,},MatchExpressions:\
+                         []LabelSelectorRequirement{LabelSelectorRequirement{Key:k,Operator:In,Values:[a b],},},}";
+            assert!(note.is_none_or(|note| note.message.contains(shown)), "{note:?}");
+        }
+    }
+
+    #[test]
+    fn pods_of_a_job_have_nobody_who_says_how_many_there_should_be() {
+        let pod = json!({ "metadata": { "name": "p", "ownerReferences": [{
+            "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true,
+        }] } });
+        let pods = [Arc::new(serde_json::from_value(pod).unwrap())];
+        let error = "jobs.batch does not implement the scale subresource".to_owned();
+        assert_eq!(scale(&pods, |_| None), Err(error));
     }
 
     #[test]

@@ -18,7 +18,7 @@ mod perform;
 pub mod placed;
 pub mod pods;
 pub mod queue;
-mod recorder;
+pub(crate) mod recorder;
 pub mod shelf;
 
 use std::collections::HashMap;
@@ -65,6 +65,8 @@ impl Around {
 pub trait Workload: Send + Sync + 'static {
     /// The name of its controller, and of the user that this writes as.
     const NAME: &'static str;
+    /// The name that its events are told under.
+    const TELLS_AS: &'static str = Self::NAME;
     /// The finalizer by which what it adopts is kept until it lets it go, if it counts what it controls.
     const KEEPS: Option<&'static str> = None;
     /// The kind.
@@ -251,7 +253,7 @@ struct Looked {
 }
 
 async fn run<W: Workload>(mut desk: Desk<W>) {
-    desk.recorder = Some(Recorder::start(desk.client.clone(), W::NAME));
+    desk.recorder = Some(Recorder::start(desk.client.clone(), W::TELLS_AS));
     let desk = Arc::new(desk);
     desk.shelves.ready().await;
     let mut under_way: JoinSet<Looked> = JoinSet::new();

@@ -28,6 +28,7 @@ impl DaemonSets {
 
 impl Workload for DaemonSets {
     const NAME: &'static str = NAME;
+    const TELLS_AS: &'static str = "daemonset-controller";
     type Kind = DaemonSet;
     type State = State;
 
