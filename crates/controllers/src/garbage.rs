@@ -120,7 +120,7 @@ impl Collector {
                     // It will be seen in a moment.
                     return if kind.followed { Went::Badly } else { Went::Well };
                 }
-                Ok(_) => self.census.graph().note_gone(&owner.uid),
+                Ok(_) => self.census.graph().note_absent(owner, &thing.at.0),
                 Err(error) => {
                     tracing::debug!(%error, owner = owner.name, "cannot ask for an owner, will try again");
                     return Went::Badly;

@@ -65,6 +65,11 @@ impl Thing {
     }
 }
 
+/// What is remembered of an owner that was looked for. No uid has spaces.
+fn absent(owner: &OwnerReference, from: &str) -> String {
+    format!("{} {} {from} {} {}", owner.api_version, owner.kind, owner.name, owner.uid)
+}
+
 /// All objects, by whom they belong to.
 #[derive(Debug, Default)]
 pub struct Graph {
@@ -82,7 +87,7 @@ impl Graph {
         self.things.get(uid)
     }
 
-    /// Whether an object was there, or was looked for, and is gone.
+    /// Whether an object was there and is gone.
     pub fn is_gone(&self, uid: &str) -> bool {
         self.gone.contains(uid)
     }
@@ -97,6 +102,17 @@ impl Graph {
         {
             self.gone.remove(&first);
         }
+    }
+
+    /// Whether an owner was looked for from a namespace, and there is none of this kind and name. Who says so may have
+    /// the uid of somebody else.
+    pub fn is_absent(&self, owner: &OwnerReference, from: &str) -> bool {
+        self.gone.contains(&absent(owner, from))
+    }
+
+    /// Remembers that an owner is not there for those in a namespace.
+    pub fn note_absent(&mut self, owner: &OwnerReference, from: &str) {
+        self.note_gone(&absent(owner, from));
     }
 
     /// What an object owns.

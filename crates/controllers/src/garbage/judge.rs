@@ -50,12 +50,11 @@ fn going(graph: &Graph, thing: &Thing) -> Verdict {
     if !thing.is_held_by(FOREGROUND) {
         return Verdict::Leave;
     }
-    let mut blocking = graph.owned_by(uid).filter(|one| one.blocks(uid)).peekable();
-    if blocking.peek().is_none() {
+    if !graph.owned_by(uid).any(|one| one.blocks(uid)) {
         return Verdict::Free(FOREGROUND);
     }
-    // Who goes already is heard of.
-    Verdict::After(blocking.filter(|one| !one.going).map(|one| one.uid.clone()).collect())
+    // Who goes already is heard of. Who does not block goes at the same time, and is not waited for.
+    Verdict::After(graph.owned_by(uid).filter(|one| !one.going).map(|one| one.uid.clone()).collect())
 }
 
 fn staying(graph: &Graph, thing: &Thing) -> Verdict {
@@ -102,7 +101,8 @@ fn staying(graph: &Graph, thing: &Thing) -> Verdict {
 /// How an owner stands; none if it has never been seen.
 fn standing(graph: &Graph, thing: &Thing, owner: &OwnerReference) -> Option<Standing> {
     let Some(found) = graph.get(&owner.uid) else {
-        return graph.is_gone(&owner.uid).then_some(Standing::Gone);
+        let is_gone = graph.is_gone(&owner.uid) || graph.is_absent(owner, &thing.at.0);
+        return is_gone.then_some(Standing::Gone);
     };
     let (there, here) = (&found.at.0, &thing.at.0);
     if !there.is_empty() && there != here {
@@ -167,7 +167,7 @@ mod tests {
 
     #[test]
     fn an_object_goes_with_its_last_owner() {
-        let table: [Row<'_>; 15] = [
+        let table: [Row<'_>; 16] = [
             ("belongs to nobody", &[("x", &[], "")], &[], "leave"),
             ("its owner is there", &[("o", &[], ""), ("x", &["o"], "")], &[], "leave"),
             ("its owner is gone", &[("x", &["o"], "")], &["o"], "delete Background"),
@@ -189,6 +189,12 @@ mod tests {
             ),
             ("a circle is broken", &[("x", &["o!"], ""), ("o", &["x!"], FOREGROUND)], &[], "keep o"),
             ("waits for one that stays", &[("x", &[], FOREGROUND), ("y", &["x!"], "")], &[], "after y"),
+            (
+                "waits for one of two that stay",
+                &[("x", &[], FOREGROUND), ("y", &["x!"], ""), ("z", &["x"], "")],
+                &[],
+                "after y z",
+            ),
             ("waits for one that goes", &[("x", &[], FOREGROUND), ("y", &["x!"], "going")], &[], "after "),
             (
                 "waits for none that blocks it",
@@ -202,6 +208,17 @@ mod tests {
         for (what, things, gone, wanted) in table {
             assert_eq!(said(judge(&graph(things, gone), "x")), wanted, "{what}");
         }
+    }
+
+    #[test]
+    fn who_is_not_there_under_one_name_may_be_there_under_another() {
+        let mut graph = graph(&[("x", &["o"], ""), ("y", &["o"], "")], &[]);
+        let mut other = thing("y", &["o"], "");
+        other.owners[0].kind = "Y".to_owned();
+        graph.put(other);
+        graph.note_absent(&thing("x", &["o"], "").owners[0], "n");
+        assert_eq!(said(judge(&graph, "x")), "delete Background");
+        assert_eq!(said(judge(&graph, "y")), "ask o");
     }
 
     #[test]
