@@ -232,20 +232,29 @@ impl<'a> Turn<'a> {
             }
             return Then::Wait;
         }
-        if pods::phase(pod) == "Pending"
-            && let Some(Obstacle::Missing(claims)) = obstacle(set, ordinal, &self.state.claims)
-        {
-            self.actions.extend(claims.into_iter().map(|claim| Action::Create(claim.into())));
+        let is_pending = pods::phase(pod) == "Pending";
+        if is_pending {
+            if let Some(Obstacle::Missing(claims)) = obstacle(set, ordinal, &self.state.claims) {
+                self.actions.extend(claims.into_iter().map(|claim| Action::Create(claim.into())));
+            }
+            self.hand_over(pod, ordinal);
         }
         if self.in_order && (pods::is_going(pod) || !self.is_available(pod)) {
             return Then::Wait;
         }
+        let before = self.actions.len();
         if !says_its_name(pod) {
             let labels: serde_json::Map<_, _> =
                 labels(name(&**pod), ordinal).into_iter().map(|(key, value)| (key, json!(value))).collect();
             self.actions.push(Action::Patch(Ref::to(&**pod), json!({ "metadata": { "labels": labels } })));
         }
-        self.hand_over(pod, ordinal);
+        if !is_pending {
+            self.hand_over(pod, ordinal);
+        }
+        if self.actions.len() > before {
+            let message = format!("Update Pod {} in StatefulSet {} successful", name(&**pod), name(set));
+            self.actions.push(Action::Event(Note::normal("SuccessfulUpdate", message)));
+        }
         Then::GoOn
     }
 

@@ -126,7 +126,10 @@ fn in_order_one_pod_comes_after_the_other() {
             // What has ended is made anew.
             (&["0 new Failed"], &["delete web-0"]),
             (&["0 new Succeeded going"], &[]),
-            (&["0 new nameless ready", "1 new ready", "2 new ready"], &["patch web-0"]),
+            (
+                &["0 new nameless ready", "1 new ready", "2 new ready"],
+                &["patch web-0", "say SuccessfulUpdate"],
+            ),
         ],
     );
     table(
@@ -341,7 +344,19 @@ fn claims_go_with_whom_the_policy_says() {
             wanted.iter().map(|who| format!("data-web-0 goes with {who}")).collect();
         if !stays(replicas) {
             expected.push("delete web-0".to_owned());
+        } else if wanted.is_some() {
+            expected.push("say SuccessfulUpdate".to_owned());
         }
         assert_eq!(said(&state), expected, "{scaled} {deleted} {replicas} {had:?}");
     }
+}
+
+#[test]
+fn claims_of_a_pod_that_does_not_run_yet_go_with_their_set_already() {
+    let policy = json!({ "whenScaled": "Retain", "whenDeleted": "Delete" });
+    let data = json!([{ "metadata": { "name": "data" }, "spec": {} }]);
+    let spec = json!({ "volumeClaimTemplates": data, "persistentVolumeClaimRetentionPolicy": policy });
+    let mut state = mk_state(spec, json!({ "replicas": 0 }), &["0 new Pending"]);
+    state.claims.insert("data-web-0".to_owned(), mk_claim("data-web-0", &[]));
+    assert_eq!(said(&state), ["data-web-0 goes with web"]);
 }
