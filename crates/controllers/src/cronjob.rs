@@ -73,8 +73,9 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
         create: None,
         again: None,
     };
-    turn.list();
+    // First: of what is forgotten at once nobody says that it has ended.
     turn.forget();
+    turn.list();
     if cron.metadata.deletion_timestamp.is_none() {
         turn.start();
     }
@@ -170,8 +171,12 @@ impl Turn<'_> {
                 (start.is_none(), start, job.metadata.name.clone())
             });
             let beyond = ended.len().saturating_sub(limit);
-            let beyond = ended.into_iter().take(beyond);
-            self.delete.extend(beyond.filter(|job| job.metadata.deletion_timestamp.is_none()));
+            for job in ended.into_iter().take(beyond) {
+                self.strike(job.metadata.uid.as_deref());
+                if job.metadata.deletion_timestamp.is_none() {
+                    self.delete.push(job);
+                }
+            }
         }
     }
 

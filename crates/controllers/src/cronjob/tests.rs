@@ -142,6 +142,10 @@ fn those_that_ended_leave_the_list_and_the_oldest_are_forgotten() {
         json!({ "lastScheduleTime": "2026-01-01T12:00:00Z", "lastSuccessfulTime": "2026-01-01T12:10:00Z" });
     let state = mk_state(json!({ "successfulJobsHistoryLimit": 1 }), two, jobs);
     assert_eq!(said(&state), ["delete c", "delete a", "delete d", "again at 13:00"]);
+    // Of what is forgotten at once it is not said that it has ended.
+    let none = json!({ "successfulJobsHistoryLimit": 0 });
+    let at_once = mk_state(none, last(active(&["a"])), &[("a", "for=12:00 Complete")]);
+    assert_eq!(said(&at_once), ["active [] last Some(12:00)", "delete a", "again at 13:00"]);
     // One that somebody made is nobody's of ours.
     let manual =
         mk_state(json!({}), json!({ "lastScheduleTime": "2026-01-01T12:00:00Z" }), &[("m", "manual")]);
