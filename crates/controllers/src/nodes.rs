@@ -28,12 +28,15 @@ use serde_json::{Value, json};
 
 use crate::Clients;
 use crate::workload::placed::{Placed, node_of};
-use crate::workload::{Clock, Queue, Shelf, Shelves, Went, pods};
-use health::{SILENT_FOR, pace, readiness, silence, taints};
+use crate::workload::recorder::Recorder;
+use crate::workload::{Clock, Note, Queue, Ref, Shelf, Shelves, Went, pods};
+use health::{SILENT_FOR, pace, patience, readiness, silence, taints};
 use leave::{Leaves, expelling, leaves};
 
 /// The name of this controller's user.
 pub const NAME: &str = "node-controller";
+/// Who says that pods leave: upstream has a controller of its own for that.
+const EXPELLER: &str = "taint-eviction-controller";
 /// How often this looks whether it is awake.
 const AWAKE: Duration = Duration::from_secs(5);
 /// Where nodes renew their leases.
@@ -63,7 +66,7 @@ pub fn watch_over(
     // Who comes to a node that others leave may have to leave too.
     let (touched, known) = (queue.clone(), shelves.clone());
     shelves.pods.listen(move |change| {
-        let Some(name) = change.now.and_then(|pod| node_of(pod)) else { return };
+        let Some(name) = change.last().and_then(|pod| node_of(pod)) else { return };
         let node = known.nodes.get(&(String::new(), name.to_owned()));
         if node.is_some_and(|node| expelling(tainted(&node)).next().is_some()) {
             touched.touch((String::new(), name.to_owned()));
@@ -80,7 +83,10 @@ pub fn watch_over(
     let shelves = shelves.clone();
     async move {
         let api: Api<Lease> = Api::namespaced(clients.watch.clone(), LEASES);
-        let warden = Warden { client: clients.write, shelves, placed, heard, queue, clocks };
+        let [teller, expeller] =
+            [NAME, EXPELLER].map(|controller| Recorder::start(clients.write.clone(), controller));
+        let warden =
+            Warden { client: clients.write, shelves, placed, heard, queue, clocks, teller, expeller };
         tokio::join!(leases.follow(api, std::convert::identity), async {
             leases.ready().await;
             warden.work().await;
@@ -127,6 +133,9 @@ struct Warden {
     heard: Heard,
     queue: Arc<Queue>,
     clocks: Clocks,
+    /// Who says what becomes of nodes, and who says which pods leave.
+    teller: Recorder,
+    expeller: Recorder,
 }
 
 /// What is remembered from one look to the next.
@@ -135,12 +144,15 @@ struct Memory {
     next_leave: Timestamp,
     /// Whose pods were said not to be ready. It is said once: the node itself may know better.
     not_ready: HashSet<String>,
+    /// The pods of each node that are to leave it at some time, by uid.
+    leaving: HashMap<String, HashMap<String, Ref>>,
 }
 
 impl Warden {
     async fn work(&self) {
         self.shelves.ready().await;
-        let mut memory = Memory { next_leave: Timestamp::MIN, not_ready: HashSet::new() };
+        let mut memory =
+            Memory { next_leave: Timestamp::MIN, not_ready: HashSet::new(), leaving: HashMap::new() };
         let mut tick = tokio::time::interval(AWAKE);
         let mut awake = Instant::now();
         loop {
@@ -180,6 +192,7 @@ impl Warden {
     async fn look(&self, name: &str, now: Timestamp, memory: &mut Memory) -> kube::Result<Option<Timestamp>> {
         let Some(node) = self.shelves.nodes.get(&(String::new(), name.to_owned())) else {
             memory.not_ready.remove(name);
+            memory.leaving.remove(name);
             return Ok(None);
         };
         let silent = {
@@ -193,14 +206,16 @@ impl Warden {
             self.say(&node, &unknown).await?;
             return Ok(None);
         }
-        if readiness(&node) == "True" {
+        // A node that says itself that it is not ready says so of its pods too.
+        let is_unheard = health::condition(&node, "Ready").is_some_and(|ready| ready.status == "Unknown");
+        if !is_unheard {
             memory.not_ready.remove(name);
         } else if !memory.not_ready.contains(name) {
-            self.not_ready(name).await?;
+            self.not_ready(name, now).await?;
             memory.not_ready.insert(name.to_owned());
         }
         // When it will have been silent for too long, if it is not heard of before.
-        let left = SILENT_FOR.checked_sub(silent).and_then(|left| now.checked_add(left).ok());
+        let left = patience(&node).checked_sub(silent).and_then(|left| now.checked_add(left).ok());
         let mut again_at = left.filter(|when| *when > now);
         if let Some(wanted) = taints(&node, now) {
             match self.may_leave(wanted.len() > tainted(&node).len(), now, &mut memory.next_leave) {
@@ -212,7 +227,7 @@ impl Warden {
                 Err(None) => {}
             }
         }
-        let leave = self.expel(name, &node, now).await?;
+        let leave = self.expel(name, &node, now, memory).await?;
         Ok([again_at, leave].into_iter().flatten().min())
     }
 
@@ -246,12 +261,14 @@ impl Warden {
     }
 
     /// Says of the pods of a node that they are not ready: nobody can tell.
-    async fn not_ready(&self, name: &str) -> kube::Result<()> {
+    async fn not_ready(&self, name: &str, at: Timestamp) -> kube::Result<()> {
         for pod in self.placed.on(name, &self.shelves) {
             if pods::is_ready(&pod) && !pods::is_going(&pod) {
                 let now = (self.clocks.wall)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let condition = json!({ "type": "Ready", "status": "False", "lastTransitionTime": now });
                 self.patch_pod(&pod, json!({ "conditions": [condition] })).await?;
+                let note = Note::warning("NodeNotReady", "Node is not ready");
+                self.teller.record(Ref::to(&*pod), note, at);
             }
         }
         Ok(())
@@ -266,20 +283,48 @@ impl Warden {
     }
 
     /// Has those pods leave that no longer tolerate the taints of their node, and says when the next ones do.
-    async fn expel(&self, name: &str, node: &Node, now: Timestamp) -> kube::Result<Option<Timestamp>> {
+    async fn expel(
+        &self,
+        name: &str,
+        node: &Node,
+        now: Timestamp,
+        memory: &mut Memory,
+    ) -> kube::Result<Option<Timestamp>> {
         let taints = tainted(node);
-        if expelling(taints).next().is_none() {
-            return Ok(None);
-        }
+        let mut before = memory.leaving.remove(name).unwrap_or_default();
+        let mut leaving = HashMap::new();
         let mut next: Option<Timestamp> = None;
-        for pod in self.placed.on(name, &self.shelves).into_iter().filter(|pod| pods::is_active(pod)) {
-            match leaves(&pod, taints, now) {
-                Leaves::Never => {}
-                Leaves::At(when) if when <= now => self.evict(&pod).await?,
-                Leaves::At(when) => next = Some(next.map_or(when, |first| first.min(when))),
+        if expelling(taints).next().is_some() {
+            for pod in self.placed.on(name, &self.shelves).into_iter().filter(|pod| pods::is_active(pod)) {
+                let of = Ref::to(&*pod);
+                match leaves(&pod, taints, now) {
+                    Leaves::Never => {}
+                    Leaves::At(when) if when <= now => {
+                        before.remove(&of.uid);
+                        self.tell_of("Marking for deletion Pod", of, now);
+                        self.evict(&pod).await?;
+                    }
+                    Leaves::At(when) => {
+                        next = Some(next.map_or(when, |first| first.min(when)));
+                        leaving.insert(of.uid.clone(), of);
+                    }
+                }
             }
         }
+        before.retain(|uid, _| !leaving.contains_key(uid));
+        for stays in before.into_values() {
+            self.tell_of("Cancelling deletion of Pod", stays, now);
+        }
+        if !leaving.is_empty() {
+            memory.leaving.insert(name.to_owned(), leaving);
+        }
         Ok(next)
+    }
+
+    /// Says that a pod leaves, or does not.
+    fn tell_of(&self, what: &str, pod: Ref, now: Timestamp) {
+        let message = format!("{what} {}/{}", pod.namespace, pod.name);
+        self.expeller.record(pod, Note::normal("TaintManagerEviction", message), now);
     }
 
     async fn evict(&self, pod: &Pod) -> kube::Result<()> {
@@ -287,6 +332,7 @@ impl Warden {
         let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
             "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": now,
+            "observedGeneration": pod.metadata.generation,
         });
         self.patch_pod(pod, json!({ "conditions": [condition] })).await?;
         let this_one = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };

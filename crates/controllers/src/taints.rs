@@ -4,12 +4,15 @@
 //! `NoSchedule`, which is what schedulers look at. Taints of anybody else are left alone.
 
 use k8s_openapi::api::core::v1::{Node, Taint};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
 use tokio::sync::mpsc;
 
 use crate::Clients;
+use crate::workload::Clock;
 use plumb_follow::{Backoff, Known, follow, is_settled};
 
 /// The name of this controller's user.
@@ -31,7 +34,7 @@ const TAINTS: [(&str, &str, &str); 6] = [
 ];
 
 /// The taints that a node is to have, if it has others.
-pub fn decide(node: &Node) -> Option<Vec<Taint>> {
+pub fn decide(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let spec = node.spec.clone().unwrap_or_default();
     let conditions = node.status.as_ref().and_then(|status| status.conditions.as_ref());
     let state = |wanted: &str| {
@@ -57,16 +60,21 @@ pub fn decide(node: &Node) -> Option<Vec<Taint>> {
     if as_wanted {
         return None;
     }
+    let kept: Vec<Taint> = ours.into_iter().filter(|taint| wanted.contains(&&*taint.key)).collect();
+    wanted.retain(|key| !kept.iter().any(|taint| taint.key == *key));
+    taints.extend(kept);
+    let time_added = Some(Time(Timestamp::from_second(now.as_second()).unwrap_or(now)));
     taints.extend(wanted.into_iter().map(|key| Taint {
         key: key.to_owned(),
         effect: EFFECT.to_owned(),
-        ..Taint::default()
+        time_added: time_added.clone(),
+        value: None,
     }));
     Some(taints)
 }
 
 /// Keeps the taints of nodes as they should be, until the future is dropped.
-pub async fn run(clients: Clients) {
+pub async fn run(clients: Clients, clock: Clock) {
     let (tell, mut told) = mpsc::channel(64);
     let following = follow(Api::<Node>::all(clients.watch.clone()), None, tell);
     let work = async {
@@ -82,6 +90,8 @@ pub async fn run(clients: Clients) {
                 },
                 () = backoff.wait(), if failed => None,
             };
+            let now = clock();
+            let judge = |node| judge(node, now);
             let wrong: Vec<(&Node, Vec<Taint>)> = match &concerned {
                 Some(at) if !failed => nodes.get(at).and_then(judge).into_iter().collect(),
                 _ => nodes.iter().filter_map(|(_, node)| judge(node)).collect(),
@@ -98,8 +108,8 @@ pub async fn run(clients: Clients) {
     tokio::join!(following, work);
 }
 
-fn judge(node: &Node) -> Option<(&Node, Vec<Taint>)> {
-    Some((node, decide(node)?))
+fn judge(node: &Node, now: Timestamp) -> Option<(&Node, Vec<Taint>)> {
+    Some((node, decide(node, now)?))
 }
 
 /// Writes the taints of a node, if it still is the one that was looked at.
@@ -138,7 +148,9 @@ mod tests {
 
     #[test]
     fn conditions_become_taints_and_other_taints_stay() {
-        let keys = |node: &Node| decide(node).map(|all| all.into_iter().map(|t| t.key).collect::<Vec<_>>());
+        let now = Timestamp::UNIX_EPOCH;
+        let keys =
+            |node: &Node| decide(node, now).map(|all| all.into_iter().map(|t| t.key).collect::<Vec<_>>());
         let ready = ("Ready", "True");
         assert_eq!(keys(&node(&[], &[(NOT_READY, EFFECT)], false)), None);
         assert_eq!(keys(&node(&[ready], &[(NOT_READY, EFFECT)], false)), Some(vec![]));
@@ -153,6 +165,14 @@ mod tests {
                 UNSCHEDULABLE.to_owned(),
             ])
         );
+        // What it has says since when, and that stays so.
+        let both = node(
+            &[("Ready", "Unknown"), ("MemoryPressure", "True")],
+            &[("node.kubernetes.io/unreachable", EFFECT)],
+            false,
+        );
+        let since: Vec<_> = decide(&both, now).unwrap().into_iter().map(|taint| taint.time_added).collect();
+        assert_eq!(since, [None, Some(Time(now))]);
         // The same key with another effect is somebody else's.
         assert_eq!(keys(&node(&[ready], &[(NOT_READY, "NoExecute")], false)), None);
     }

@@ -54,7 +54,7 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
     running.spawn(accounts::run(clients(accounts::NAME)));
     running.spawn(root_ca::run(clients(root_ca::NAME), authority));
     running.spawn(aggregation::run(clients(aggregation::NAME)));
-    running.spawn(taints::run(clients(taints::NAME)));
+    running.spawn(taints::run(clients(taints::NAME), clock.clone()));
     let books = quota::Config { rules, clock: clock.clone() };
     running.spawn(quota::run(clients(quota::NAME), books));
 

@@ -8,6 +8,8 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 /// For how long a node may be silent.
 pub const SILENT_FOR: Duration = Duration::from_secs(50);
+/// The same of a node that has not said anything yet.
+const NEW_FOR: Duration = Duration::from_secs(60);
 /// The taint of nodes that say that they are not ready.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// The taint of nodes that are not heard of.
@@ -26,9 +28,14 @@ pub fn readiness(node: &Node) -> &str {
     condition(node, "Ready").map_or("Unknown", |ready| ready.status.as_str())
 }
 
+/// For how long a node may be silent.
+pub fn patience(node: &Node) -> Duration {
+    if condition(node, "Ready").is_none() { NEW_FOR } else { SILENT_FOR }
+}
+
 /// What is to be said of a node that has been silent for so long.
 pub fn silence(node: &Node, silent: Duration, now: Timestamp) -> Vec<NodeCondition> {
-    if silent < SILENT_FOR {
+    if silent < patience(node) {
         return Vec::new();
     }
     let moment = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
@@ -43,7 +50,10 @@ pub fn silence(node: &Node, silent: Duration, now: Timestamp) -> Vec<NodeConditi
             status: "Unknown".to_owned(),
             reason: Some(reason.to_owned()),
             message: Some(message.to_owned()),
-            last_heartbeat_time: before.and_then(|before| before.last_heartbeat_time.clone()),
+            last_heartbeat_time: match before {
+                Some(before) => before.last_heartbeat_time.clone(),
+                None => node.metadata.creation_timestamp.clone(),
+            },
             last_transition_time: Some(moment.clone()),
         })
     });
@@ -52,10 +62,11 @@ pub fn silence(node: &Node, silent: Duration, now: Timestamp) -> Vec<NodeConditi
 
 /// The taints that a node is to have so that pods leave it, or come back; none if it has them.
 pub fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
-    let wanted = match readiness(node) {
-        "True" => None,
-        "False" => Some(NOT_READY),
-        _ => Some(UNREACHABLE),
+    let wanted = match condition(node, "Ready").map(|ready| ready.status.as_str()) {
+        // One that has not said anything yet has some time to do so.
+        None | Some("True") => None,
+        Some("False") => Some(NOT_READY),
+        Some(_) => Some(UNREACHABLE),
     };
     let before = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     let is_ours = |taint: &Taint| taint.effect == EFFECT && [NOT_READY, UNREACHABLE].contains(&&*taint.key);
@@ -117,6 +128,15 @@ mod tests {
         assert_eq!(reasons[1], ("MemoryPressure", "NodeStatusNeverUpdated"));
         assert_eq!(reasons.len(), 4);
         assert!(!silence(&node("Unknown", &[]), long, at(0)).iter().any(|one| one.type_ == "Ready"));
+    }
+
+    #[test]
+    fn a_new_node_has_some_time_to_say_something() {
+        let new: Node = serde_json::from_value(json!({ "metadata": { "name": "n" } })).unwrap();
+        assert_eq!(taints(&new, at(0)), None);
+        assert_eq!(silence(&new, Duration::from_secs(59), at(0)), []);
+        let said = silence(&new, Duration::from_mins(1), at(0));
+        assert_eq!(said[0].reason.as_deref(), Some("NodeStatusNeverUpdated"));
     }
 
     #[test]
