@@ -15,6 +15,7 @@
 mod answer;
 mod case;
 mod compare;
+pub mod controllers;
 mod edit;
 mod generate;
 mod ground;

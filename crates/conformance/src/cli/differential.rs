@@ -4,10 +4,11 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, Subcommand};
+use kube::Client;
 
 use super::{client, full_text};
-use crate::differential::{Case, Kept, Options, Servers, replay, run};
+use crate::differential::{Case, Kept, Options, Servers, controllers, replay, run};
 use crate::error::Error;
 
 /// Asks two API servers the same, and says where they answer differently.
@@ -21,6 +22,8 @@ struct Arguments {
     /// The kubeconfig of the server that is tested: `plumb up --resize-dialect v1.36`.
     #[arg(long)]
     subject: PathBuf,
+    #[command(subcommand)]
+    what: Option<What>,
     /// The namespace that the cases take place in.
     #[arg(long, default_value = "differential")]
     namespace: String,
@@ -53,6 +56,19 @@ struct Arguments {
     replay: Option<PathBuf>,
 }
 
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Lets the same happen in two clusters with controllers and without nodes, and says where they end up apart.
+    Controllers {
+        /// Only scenarios of such a name, in which `*` stands for any part of it; more than once for several.
+        #[arg(long, value_name = "GLOB")]
+        only: Vec<String>,
+        /// How many at once.
+        #[arg(long, default_value_t = 24, value_name = "N")]
+        at_once: usize,
+    },
+}
+
 /// Runs the differential test.
 pub fn run_program() -> ExitCode {
     // An error means that one was chosen before, which is what is wanted.
@@ -70,11 +86,12 @@ pub fn run_program() -> ExitCode {
 fn perform(arguments: Arguments) -> Result<bool, Error> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build().map_err(Error::Runtime)?;
     runtime.block_on(async {
-        let servers = Servers {
-            reference: client(Some(arguments.reference)).await?,
-            subject: client(Some(arguments.subject)).await?,
-            namespace: arguments.namespace,
-        };
+        let [reference, subject] =
+            [client(Some(arguments.reference)).await?, client(Some(arguments.subject)).await?];
+        if let Some(What::Controllers { only, at_once }) = arguments.what {
+            return compare_controllers(reference, subject, controllers::Options { only, at_once }).await;
+        }
+        let servers = Servers { reference, subject, namespace: arguments.namespace };
         let kept = Kept::read()?.without(&arguments.question);
         if let Some(path) = arguments.replay {
             return replay_all(&servers, &kept, &path).await;
@@ -92,6 +109,17 @@ fn perform(arguments: Arguments) -> Result<bool, Error> {
         println!("{outcome}");
         Ok(outcome.is_clean())
     })
+}
+
+async fn compare_controllers(
+    reference: Client,
+    subject: Client,
+    options: controllers::Options,
+) -> Result<bool, Error> {
+    let kept = controllers::Kept::read()?;
+    let outcome = controllers::run(reference, subject, kept, &options, controllers::print).await?;
+    println!("{outcome}");
+    Ok(outcome.is_clean())
 }
 
 async fn replay_all(servers: &Servers, kept: &Kept, path: &PathBuf) -> Result<bool, Error> {

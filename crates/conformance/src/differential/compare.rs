@@ -175,7 +175,7 @@ fn holder(path: &str) -> &str {
 
 /// Compares lists of things that stand somewhere: what is only in one, and if nothing is, whether the order is the
 /// same.
-fn lists(
+pub(super) fn lists(
     found: &mut Vec<Difference>,
     order: &str,
     reference: Vec<(String, String)>,
@@ -222,7 +222,13 @@ fn lists(
     }
 }
 
-fn values(found: &mut Vec<Difference>, at: &str, reference: Option<&Value>, subject: Option<&Value>) {
+/// Compares two values, down to where they differ.
+pub(super) fn values(
+    found: &mut Vec<Difference>,
+    at: &str,
+    reference: Option<&Value>,
+    subject: Option<&Value>,
+) {
     if reference == subject {
         return;
     }

@@ -93,7 +93,8 @@ impl Kept {
 }
 
 impl Pattern {
-    fn covers(&self, difference: &Difference) -> bool {
+    /// Whether a difference looks like that.
+    pub(super) fn covers(&self, difference: &Difference) -> bool {
         let side = |pattern: &Option<String>, text: &Option<String>| match (pattern, text) {
             (Some(pattern), Some(text)) => matches(pattern, text),
             (None, None) => true,

@@ -1,5 +1,7 @@
 //! What nobody can foresee, and therefore nobody compares: uids, times, revisions, allocated addresses and ports.
 
+use std::borrow::Cow;
+
 use serde_json::Value;
 
 /// How many letters a name gets that a server makes up.
@@ -60,11 +62,20 @@ fn without_revisions(text: &str) -> String {
 pub(super) struct Mask {
     prefix: String,
     said: String,
-    texts: Vec<(String, &'static str)>,
+    texts: Vec<(String, Cow<'static, str>)>,
     ports: Vec<i64>,
 }
 
 impl Mask {
+    /// One that knows these words, and for each what is shown in its place.
+    pub(super) fn of(words: impl IntoIterator<Item = (String, String)>) -> Self {
+        let mut texts: Vec<(String, Cow<'static, str>)> =
+            words.into_iter().map(|(word, shown)| (word, Cow::Owned(shown))).collect();
+        // The longest first: what the name of an owner begins, the names of what it owns go on.
+        texts.sort_by(|one, other| (other.0.len(), &one.0).cmp(&(one.0.len(), &other.0)));
+        Self { texts, ..Self::default() }
+    }
+
     /// Learns from an object that was stored. What the client itself has said is no choice of the server's.
     pub(super) fn learn(&mut self, object: &Value, said: &str) {
         said.clone_into(&mut self.said);
@@ -81,7 +92,7 @@ impl Mask {
         for port in ports.chain([&spec["healthCheckNodePort"]]).filter_map(Value::as_i64) {
             if port != 0 && !said.contains(&port.to_string()) && !self.ports.contains(&port) {
                 self.ports.push(port);
-                self.texts.push((port.to_string(), "<port>"));
+                self.texts.push((port.to_string(), Cow::Borrowed("<port>")));
             }
         }
     }
@@ -89,7 +100,7 @@ impl Mask {
     fn hide(&mut self, text: Option<&str>, shown: &'static str, said: &str) {
         let Some(text) = text.filter(|text| !text.is_empty() && !said.contains(*text)) else { return };
         if !self.texts.iter().any(|(known, _)| known == text) {
-            self.texts.push((text.to_owned(), shown));
+            self.texts.push((text.to_owned(), Cow::Borrowed(shown)));
         }
     }
 
@@ -125,7 +136,10 @@ impl Mask {
 
     /// A text without the server's own words.
     pub(super) fn text(&self, text: &str) -> String {
-        let text = self.texts.iter().fold(text.to_owned(), |text, (word, shown)| text.replace(word, shown));
+        // Most words are in few texts.
+        let text = self.texts.iter().fold(text.to_owned(), |text, (word, shown)| {
+            if text.contains(word) { text.replace(word, shown) } else { text }
+        });
         self.without_ports(&without_ids(&self.without_made_up(&without_revisions(&text))))
     }
 

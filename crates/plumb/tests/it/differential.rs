@@ -1,6 +1,6 @@
-//! The same questions to kube-apiserver and to `plumb up`, and the same answers.
+//! The same questions to kube-apiserver and to `plumb up`, and the same answers; the same workloads, and the same of them.
 
-use plumb_conformance::differential::{Kept, Options, Servers, run};
+use plumb_conformance::differential::{Kept, Options, Servers, controllers, run};
 use plumb_testbed::{Config, Parts};
 
 use super::cluster::Cluster;
@@ -11,6 +11,8 @@ const WITHOUT: &str = "--disable-admission-plugins=ServiceAccount";
 const NOT_HERE: &str = "--disable-admission-plugins=PodTopologyLabels";
 /// The network of services that is built in here.
 const NETWORK: &str = "--service-cluster-ip-range=10.96.0.0/12";
+/// Its usual limits would have scenarios that happen at the same time wait for each other.
+const UNLIMITED: [&str; 2] = ["--kube-api-qps=500", "--kube-api-burst=1000"];
 /// How many cases are played if nothing else is said.
 const CASES: u64 = 5_000;
 
@@ -39,6 +41,28 @@ async fn plumb_answers_as_kube_apiserver_does() {
         ..Options::default()
     };
     let outcome = run(&servers, &Kept::read().unwrap(), &options).await.unwrap();
+    println!("{outcome}");
+    assert!(outcome.is_clean(), "see above");
+    subject.stop();
+    reference.stop().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs the programs that `testbed obtain` gets; .ci/kubernetes runs it"]
+async fn plumb_makes_the_same_of_workloads_as_kube_controller_manager_does() {
+    let mut config = Config::of(Parts::ControlPlane);
+    config.apiserver_flags = vec![NOT_HERE.to_owned()];
+    config.controllers_flags = UNLIMITED.map(str::to_owned).to_vec();
+    let reference = plumb_testbed::Cluster::start(config).await.unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let flags = ["--resize-dialect", "v1.36", "--components", "apiserver,controllers"];
+    let subject = Cluster::start_with(folder.path(), &flags);
+    let clients = (reference.client().await.unwrap(), subject.client().await);
+    let kept = controllers::Kept::read().unwrap();
+    let only = std::env::var("PLUMB_DIFFERENTIAL_ONLY").ok();
+    let options =
+        controllers::Options { only: only.into_iter().collect(), ..controllers::Options::default() };
+    let outcome = controllers::run(clients.0, clients.1, kept, &options, controllers::print).await.unwrap();
     println!("{outcome}");
     assert!(outcome.is_clean(), "see above");
     subject.stop();

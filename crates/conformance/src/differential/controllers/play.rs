@@ -1,0 +1,473 @@
+//! Plays a scenario in both clusters, in step.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use futures::future;
+use kube::Client;
+use serde_json::{Value, json};
+
+use super::super::answer::{Answer, ask};
+use super::super::compare::Difference;
+use super::super::kept::Seen;
+use super::hand::{self, Move};
+use super::kept::Kept;
+use super::kinds::Kind;
+use super::nodes::{now, send};
+use super::portrait::Portrait;
+use super::scenario::{Act, Scenario, Step, has};
+use super::view::{SCENARIO, View, version};
+use crate::error::Error;
+
+/// For how long nothing may have changed before the hand moves.
+const BREATH: Duration = Duration::from_millis(250);
+/// The same before the next step. Controllers of Jobs gather what happens for a second.
+const REST: Duration = Duration::from_millis(1200);
+/// How long is waited for a change at a time. Such turns are counted and not the time that passes, so that nobody is
+/// late who could not be heard because this machine stood still.
+const TURN: Duration = Duration::from_secs(1);
+/// A difference that nothing has changed about for so many turns stays.
+const STANDSTILL: u32 = 12;
+/// The same while something is waited for: one side may look more seldom than the other.
+const LONG_STANDSTILL: u32 = 60;
+/// How long it may take until what was asked for is seen.
+const SEEN_WITHIN: Duration = Duration::from_secs(10);
+/// How many turns may be waited for what a step waits for.
+const PATIENCE: u32 = 180;
+
+/// One of the clusters.
+pub(super) struct Side {
+    pub(super) client: Client,
+    pub(super) view: View,
+}
+
+/// A difference that is not listed, and stayed.
+#[derive(Clone, Debug)]
+pub struct Finding {
+    /// In which scenario.
+    pub scenario: String,
+    /// What had happened: the steps, and the moves of the hand.
+    pub after: Vec<String>,
+    /// What differs.
+    pub differences: Vec<Difference>,
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{}, after:", self.scenario)?;
+        for happened in &self.after {
+            writeln!(f, "  {happened}")?;
+        }
+        for difference in &self.differences {
+            writeln!(f, "    {difference}")?;
+        }
+        Ok(())
+    }
+}
+
+/// What came of a scenario.
+#[derive(Debug, Default)]
+pub(super) struct Played {
+    /// How often the two were compared at rest.
+    pub(super) compared: usize,
+    /// The kept differences that were seen.
+    pub(super) kept: BTreeSet<Seen>,
+    /// What is not listed.
+    pub(super) finding: Option<Finding>,
+}
+
+/// A scenario that is being played.
+pub(super) struct Game {
+    sides: Arc<[Side; 2]>,
+    kept: Arc<Kept>,
+    scenario: Scenario,
+    namespace: String,
+    happened: Vec<String>,
+    played: Played,
+}
+
+/// An object of which something is asked.
+#[derive(Clone)]
+struct About {
+    kind: &'static Kind,
+    name: String,
+    /// Its version before; none if it was not there.
+    before: Option<u64>,
+    /// Whether it is to go.
+    goes: bool,
+}
+
+/// How a step ended.
+enum End {
+    /// Both came to rest and look the same.
+    Alike,
+    /// They don't.
+    Apart(Vec<Difference>),
+}
+
+impl Game {
+    /// A scenario that is to be played in a namespace of its own.
+    pub(super) fn new(sides: Arc<[Side; 2]>, kept: Arc<Kept>, scenario: Scenario, run: &str) -> Self {
+        let namespace = format!("{}-{run}", scenario.name);
+        Self { sides, kept, scenario, namespace, happened: Vec::new(), played: Played::default() }
+    }
+
+    /// Plays it up to the first difference that stays, and removes what is left of it.
+    pub(super) async fn play(mut self) -> Result<Played, Error> {
+        let ground = [
+            Act::Make(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}})),
+            Act::Until(
+                [("serviceaccounts/default", json!({})), ("configmaps/kube-root-ca.crt", json!({}))]
+                    .map(|(of, wanted)| (of.to_owned(), wanted))
+                    .into(),
+            ),
+        ];
+        let ground = ground.map(|act| Step { act, moves: None });
+        let steps = self.scenario.steps.clone();
+        for step in ground.iter().chain(&steps) {
+            if let End::Apart(differences) = self.step(step).await? {
+                let (scenario, after) = (self.scenario.name.clone(), self.happened.clone());
+                self.played.finding = Some(Finding { scenario, after, differences });
+                break;
+            }
+        }
+        let namespace = &self.namespace;
+        let left = [
+            format!("/api/v1/namespaces/{namespace}"),
+            format!("/api/v1/nodes?labelSelector={SCENARIO}%3D{namespace}"),
+        ];
+        for side in &*self.sides {
+            for path in &left {
+                send(&side.client, "DELETE", path, &json!({})).await?;
+            }
+        }
+        Ok(self.played)
+    }
+
+    async fn step(&mut self, step: &Step) -> Result<End, Error> {
+        let act = step.act.within(&self.namespace);
+        let mut wanted = None;
+        match &act {
+            Act::Make(object) => {
+                let mut object = object.clone();
+                if object["kind"] == "Node" && object["status"].is_null() {
+                    object["status"] = hand::node_status(&now())["status"].take();
+                }
+                let kind = object["kind"].as_str().and_then(Kind::of_object);
+                let kind = kind.ok_or_else(|| Error::List(format!("no such kind: {object}")))?;
+                let path = kind.collection(&self.namespace);
+                self.happened.push(format!("{} is made", called(&object, kind)));
+                let portraits = self.portraits();
+                let [one, other] = portraits.each_ref().map(|portrait| personal(&object, portrait));
+                let [reference, subject] = &*self.sides;
+                let (reference, subject) = future::try_join(
+                    send(&reference.client, "POST", &path, &one),
+                    send(&subject.client, "POST", &path, &other),
+                )
+                .await?;
+                let name = object["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+                let about = About { kind, name, before: None, goes: false };
+                if let Some(apart) = self.answered([reference, subject], [about.clone(), about]).await {
+                    return Ok(apart);
+                }
+            }
+            Act::Change { of, with, part } => {
+                let part = part.as_ref().map(|part| format!("/{part}")).unwrap_or_default();
+                self.happened.push(format!("{of}{part} is changed: {with}"));
+                if let Some(apart) = self.ask("PATCH", of, &part, with).await? {
+                    return Ok(apart);
+                }
+            }
+            Act::Delete { of, options } => {
+                self.happened.push(format!("{of} is deleted: {options}"));
+                let options = if options.is_null() { json!({}) } else { options.clone() };
+                if let Some(apart) = self.ask("DELETE", of, "", &options).await? {
+                    return Ok(apart);
+                }
+            }
+            Act::Evict { of } => {
+                self.happened.push(format!("{of} is asked to go"));
+                let eviction =
+                    json!({"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": "$name"}});
+                if let Some(apart) = self.ask("POST", of, "/eviction", &eviction).await? {
+                    return Ok(apart);
+                }
+            }
+            Act::Until(until) => {
+                self.happened.push(format!("until {}", json!(until)));
+                wanted = Some(until);
+            }
+        }
+        let (mut turns, mut still, mut changed) = (0, 0, self.changed());
+        let mut moves = step.moves.unwrap_or(usize::MAX);
+        loop {
+            self.quiet(BREATH).await;
+            let [reference, subject] = self.portraits();
+            let found = self.unlisted(reference.differences(&subject));
+            let missing = wanted
+                .and_then(|wanted| [&reference, &subject].into_iter().find_map(|one| missing(one, wanted)));
+            if !found.is_empty() {
+                let standstill = if missing.is_some() { LONG_STANDSTILL } else { STANDSTILL };
+                let now = self.changed();
+                (still, changed) = (if now == changed { still + 1 } else { 0 }, now);
+                turns += 1;
+                if still > standstill || turns > PATIENCE {
+                    return Ok(End::Apart(found));
+                }
+                self.change_within(TURN).await;
+                continue;
+            }
+            self.played.compared += 1;
+            let due = hand::next(&reference);
+            if moves == 0 {
+                return Ok(End::Alike);
+            }
+            if let Some((key, due)) = due {
+                moves -= 1;
+                self.happened.push(format!("  {key}: {due:?}"));
+                if let Some(apart) = self.perform(&key, &due, [&reference, &subject]).await? {
+                    return Ok(apart);
+                }
+                continue;
+            }
+            if let Some(missing) = missing {
+                turns += 1;
+                if turns > PATIENCE {
+                    return Ok(End::Apart(vec![missing]));
+                }
+                self.change_within(TURN).await;
+                continue;
+            }
+            let rest = self.rest();
+            if rest >= REST {
+                return Ok(End::Alike);
+            }
+            self.change_within(REST.saturating_sub(rest)).await;
+        }
+    }
+
+    /// Differences without those that are listed.
+    fn unlisted(&mut self, mut found: Vec<Difference>) -> Vec<Difference> {
+        found.retain(|difference| match self.kept.find(&self.scenario.name, difference) {
+            Some(seen) => {
+                self.played.kept.insert(seen);
+                false
+            }
+            None => true,
+        });
+        found
+    }
+
+    fn portraits(&self) -> [Portrait; 2] {
+        [0, 1].map(|i| Portrait::of(&self.namespace, &self.sides[i].view.place(&self.namespace)))
+    }
+
+    /// For how long nothing has changed on either side.
+    fn rest(&self) -> Duration {
+        let [one, other] = &*self.sides;
+        one.view.rest(&self.namespace).min(other.view.rest(&self.namespace))
+    }
+
+    /// Waits until nothing has changed for so long.
+    async fn quiet(&self, wanted: Duration) {
+        loop {
+            let rest = self.rest();
+            if rest >= wanted {
+                return;
+            }
+            tokio::time::sleep(wanted.saturating_sub(rest)).await;
+        }
+    }
+
+    /// Waits for a change here, but not for long.
+    async fn change_within(&self, time: Duration) {
+        let [mut one, mut other] = self.sides.each_ref().map(|side| side.view.changes());
+        let before = self.changed();
+        let changed = async {
+            while self.changed() == before {
+                future::select(Box::pin(one.changed()), Box::pin(other.changed())).await;
+            }
+        };
+        // That time is over is an answer too.
+        let _ = tokio::time::timeout(time, changed).await;
+    }
+
+    /// When something last changed on each side.
+    fn changed(&self) -> [Option<Instant>; 2] {
+        self.sides.each_ref().map(|side| side.view.changed(&self.namespace))
+    }
+
+    /// What two answers differ in; also when both refuse, which no scenario asks for. If they don't, it is waited until
+    /// both views have what came of it: whoever acted on less would do things twice.
+    async fn answered(&self, answers: [Answer; 2], about: [About; 2]) -> Option<End> {
+        let [reference, subject] = &answers;
+        // An eviction that a budget forbids, for the time being.
+        let alike = reference.code == subject.code && (reference.is_success() || reference.code == 429);
+        if !alike {
+            let text = |answer: &Answer| format!("{} {}", answer.code, answer.text("message"));
+            return Some(End::Apart(vec![difference("answer", &text(reference), &text(subject))]));
+        }
+        for ((side, answer), about) in self.sides.iter().zip(&answers).zip(&about) {
+            if answer.is_success() {
+                // What is not seen by then has come and gone.
+                let _ = tokio::time::timeout(SEEN_WITHIN, self.seen(side, answer, about)).await;
+            }
+            side.view.disturb(&self.namespace);
+        }
+        None
+    }
+
+    /// Waits until a view has what an answer tells of an object.
+    async fn seen(&self, side: &Side, answer: &Answer, about: &About) {
+        let told = version(&answer.body).filter(|_| !about.goes);
+        if told.is_some() && told == about.before {
+            return;
+        }
+        let is_seen = |now: Option<u64>| match (now, told) {
+            (None, _) => about.before.is_some(),
+            (Some(now), Some(told)) => now >= told,
+            (now, None) => now != about.before,
+        };
+        let mut changes = side.view.changes();
+        while !is_seen(side.view.version(&self.namespace, about.kind.plural, &about.name)) {
+            // The watches last as long as the view.
+            let _ = changes.changed().await;
+        }
+    }
+
+    /// Asks both for something about an object that is called so in portraits.
+    async fn ask(&self, method: &str, of: &str, part: &str, body: &Value) -> Result<Option<End>, Error> {
+        let portraits = self.portraits();
+        let Some(key) = key(of, &portraits[0]) else {
+            return Ok(Some(End::Apart(vec![difference(&format!("no {of}"), "", "")])));
+        };
+        let paths = portraits.each_ref().map(|portrait| self.path(&key, portrait));
+        let [Some(one), Some(other)] = paths else {
+            return Ok(Some(End::Apart(vec![difference(&format!("no {key}"), "", "")])));
+        };
+        let body = |name: &str| body.to_string().replace("$name", name);
+        let ask = |side: &Side, (path, about): (String, About)| {
+            let media_type =
+                if method == "PATCH" { "application/merge-patch+json" } else { "application/json" };
+            let (path, body) = (format!("{path}{part}"), body(&about.name).into_bytes());
+            let client = side.client.clone();
+            async move { ask(&client, method, &path, media_type, body).await }
+        };
+        let about = [&one, &other].map(|(_, about)| About { goes: method == "DELETE", ..about.clone() });
+        let (reference, subject) =
+            future::try_join(ask(&self.sides[0], one), ask(&self.sides[1], other)).await?;
+        Ok(self.answered([reference, subject], about).await)
+    }
+
+    /// The path of an object on one side, and which it is.
+    fn path(&self, key: &str, portrait: &Portrait) -> Option<(String, About)> {
+        let kind = Kind::of_plural(key.split_once('/')?.0)?;
+        let real = portrait.real(key)?;
+        let name = real["metadata"]["name"].as_str()?.to_owned();
+        let path = format!("{}/{name}", kind.collection(&self.namespace));
+        Some((path, About { kind, name, before: version(real), goes: false }))
+    }
+
+    /// Moves on both sides.
+    async fn perform(&self, key: &str, due: &Move, portraits: [&Portrait; 2]) -> Result<Option<End>, Error> {
+        let found = portraits.map(|portrait| self.path(key, portrait).zip(portrait.real(key)));
+        let [Some((one, first)), Some((other, second))] = found else {
+            return Ok(Some(End::Apart(vec![difference(&format!("no {key}"), "", "")])));
+        };
+        let now = now();
+        let (reference, subject) = future::try_join(
+            perform(&self.sides[0], (&one.0, &one.1.name), first, due, &now),
+            perform(&self.sides[1], (&other.0, &other.1.name), second, due, &now),
+        )
+        .await?;
+        let about = [one.1, other.1].map(|about| About { goes: *due == Move::LetGo, ..about });
+        Ok(self.answered([reference, subject], about).await)
+    }
+}
+
+/// A move on one side.
+async fn perform(
+    side: &Side,
+    (path, name): (&str, &str),
+    object: &Value,
+    due: &Move,
+    now: &str,
+) -> Result<Answer, Error> {
+    let client = &side.client;
+    let status = async |body: Value| {
+        let media_type = "application/strategic-merge-patch+json";
+        ask(client, "PATCH", &format!("{path}/status"), media_type, body.to_string().into_bytes()).await
+    };
+    match due {
+        Move::Start { node, ready } => {
+            if let Some(node) = node {
+                let target = json!({"apiVersion": "v1", "kind": "Node", "name": node});
+                let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name}, "target": target});
+                let bound = send(client, "POST", &format!("{path}/binding"), &binding).await?;
+                if !bound.is_success() {
+                    return Ok(bound);
+                }
+            }
+            status(hand::running(object, *ready, now)).await
+        }
+        Move::End { code } => status(hand::ended(object, *code, now)).await,
+        Move::LetGo => {
+            let options =
+                json!({"gracePeriodSeconds": 0, "preconditions": {"uid": object["metadata"]["uid"]}});
+            send(client, "DELETE", path, &options).await
+        }
+    }
+}
+
+/// What an object that is to be made is called.
+fn called(object: &Value, kind: &Kind) -> String {
+    format!("{}/{}", kind.plural, object["metadata"]["name"].as_str().unwrap_or_default())
+}
+
+/// Which object of a portrait is meant: by its name, or by a label.
+fn key(of: &str, portrait: &Portrait) -> Option<String> {
+    let Some((kind, label)) = of.split_once('?') else { return Some(of.to_owned()) };
+    let (label, value) = label.split_once('=')?;
+    let has = |(key, object): &(&String, &Value)| {
+        key.split_once('/').is_some_and(|(known, _)| known == kind)
+            && object["metadata"]["labels"].get(label).is_some_and(|found| found == value)
+    };
+    portrait.objects().iter().find(has).map(|(key, _)| key.clone())
+}
+
+fn difference(at: &str, reference: &str, subject: &str) -> Difference {
+    Difference { at: at.to_owned(), reference: Some(reference.to_owned()), subject: Some(subject.to_owned()) }
+}
+
+/// An object with the uids of one side where a portrait says whose they are: `<uid of configmaps/some>`.
+fn personal(value: &Value, portrait: &Portrait) -> Value {
+    match value {
+        Value::String(text) => {
+            let of = text.strip_prefix("<uid of ").and_then(|rest| rest.strip_suffix('>'));
+            of.and_then(|key| portrait.real(key))
+                .map_or_else(|| value.clone(), |real| real["metadata"]["uid"].clone())
+        }
+        Value::Array(list) => list.iter().map(|value| personal(value, portrait)).collect(),
+        Value::Object(map) => {
+            map.iter().map(|(key, value)| (key.clone(), personal(value, portrait))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+/// What a portrait does not have yet.
+fn missing(portrait: &Portrait, wanted: &std::collections::BTreeMap<String, Value>) -> Option<Difference> {
+    wanted.iter().find_map(|(of, wanted)| {
+        let there = key(of, portrait).and_then(|key| portrait.objects().get(&key));
+        let is_so = match (there, wanted) {
+            (None, Value::Null) => true,
+            (Some(object), wanted) => !wanted.is_null() && has(object, wanted),
+            (None, _) => false,
+        };
+        let shown =
+            |there: Option<&Value>| there.map(|object| object["status"].to_string()).unwrap_or_default();
+        (!is_so).then(|| difference(&format!("{of} never has {wanted}"), &shown(there), &shown(there)))
+    })
+}

@@ -1,0 +1,256 @@
+//! What a namespace has, without what nobody can foresee.
+//!
+//! What a controller makes has a name that nobody can foresee. It is called after its owner here, with a number: the
+//! second set of the deployment `web` is `web#2`, and its pods are `web#2#1`, `web#2#2`, … The number says in which order
+//! they come when they are sorted by all that can be foreseen of them, so that equal namespaces have equal portraits.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::super::compare::{Difference, lists, values};
+use super::super::mask::Mask;
+use super::kinds::KINDS;
+use super::view::Place;
+
+/// Volumes that the API server adds to pods begin with this.
+const ACCESS: &str = "kube-api-access-";
+/// What an event begins with that stands for many; which of them it was told for last is anybody's guess.
+const COMBINED: &str = "(combined from similar events)";
+/// How many letters the API server makes up for a name.
+const MADE_UP: usize = 5;
+/// What tells that a Job was made for a moment.
+const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
+
+/// What a namespace has. Objects are called `deployments/web`, `pods/web#1#2`.
+#[derive(Debug, Default)]
+pub(super) struct Portrait {
+    objects: BTreeMap<String, Value>,
+    real: BTreeMap<String, Value>,
+    events: Vec<(String, String)>,
+}
+
+/// Words that stand for something, and what is shown in their place.
+#[derive(Default)]
+struct Words {
+    /// Who is who.
+    exact: Vec<(String, String)>,
+    /// The same without numbers of pods, for texts about what has been: who was which of them nobody knows any more.
+    loose: Vec<(String, String)>,
+}
+
+impl Words {
+    fn learn(&mut self, word: Option<&str>, shown: &str, loosely: &str) {
+        let Some(word) = word.filter(|word| !word.is_empty()) else { return };
+        if self.exact.iter().all(|(known, _)| known != word) {
+            self.exact.push((word.to_owned(), shown.to_owned()));
+            self.loose.push((word.to_owned(), loosely.to_owned()));
+        }
+    }
+
+    fn mask(&self) -> Mask {
+        Mask::of(self.exact.iter().cloned())
+    }
+
+    /// What is learnt from an object once it is known what it is called.
+    fn meet(&mut self, kind: &str, object: &Value, called: &str, loosely: &str) {
+        let metadata = &object["metadata"];
+        let (name, uid) = (metadata["name"].as_str(), metadata["uid"].as_str());
+        if name != Some(called) {
+            self.learn(name, called, loosely);
+            let hash = name.and_then(|name| hash(kind, name, metadata));
+            self.learn(hash, &format!("<hash of {called}>"), &format!("<hash of {loosely}>"));
+        }
+        self.learn(uid, &format!("<uid of {kind}/{called}>"), &format!("<uid of {kind}/{loosely}>"));
+        for name in accesses(object) {
+            self.learn(Some(name), "kube-api-access", "kube-api-access");
+        }
+    }
+}
+
+/// The names of the volumes that the API server adds to a pod.
+fn accesses(object: &Value) -> impl Iterator<Item = &str> {
+    let volumes = object["spec"]["volumes"].as_array().into_iter().flatten();
+    volumes.filter_map(|volume| volume["name"].as_str()).filter(|name| name.starts_with(ACCESS))
+}
+
+/// The label's value that a name ends with, after a dash: what a controller made of a template.
+fn hash<'a>(kind: &str, name: &str, metadata: &'a Value) -> Option<&'a str> {
+    if !matches!(kind, "replicasets" | "controllerrevisions") {
+        return None;
+    }
+    let values = metadata["labels"].as_object()?.values().filter_map(Value::as_str);
+    let mut hashes = values.filter(|value| {
+        !value.is_empty() && name.strip_suffix(value).is_some_and(|start| start.ends_with('-'))
+    });
+    hashes.find(|value| value.bytes().any(|byte| byte.is_ascii_digit()) || value.len() > 5)
+}
+
+/// What a name begins with, if the rest was made up.
+fn prefix<'a>(kind: &str, metadata: &'a Value) -> Option<&'a str> {
+    let name = metadata["name"].as_str()?;
+    // What a StatefulSet makes is counted, and has no letters that anyone has made up.
+    let generated = metadata["generateName"]
+        .as_str()
+        .filter(|start| name.strip_prefix(start).is_some_and(|made_up| made_up.len() == MADE_UP));
+    let hashed = || name.strip_suffix(hash(kind, name, metadata)?);
+    let scheduled = || {
+        metadata["annotations"].get(SCHEDULED)?;
+        Some(name.trim_end_matches(|letter: char| letter.is_ascii_digit()))
+    };
+    generated.or_else(hashed).or_else(scheduled).map(|start| start.trim_end_matches('-'))
+}
+
+/// What comes first among those of one owner: revisions as they were made, everything else by what is said of it.
+fn order(object: &Value, mask: &Mask) -> (i64, String) {
+    let metadata = &object["metadata"];
+    let annotated = metadata["annotations"]["deployment.kubernetes.io/revision"].as_str();
+    let revision = object["revision"].as_i64().or_else(|| annotated?.parse().ok());
+    let own = [(&metadata["name"], "<name>"), (&metadata["uid"], "<uid>")];
+    let own = own.into_iter().filter_map(|(word, shown)| Some((word.as_str()?, shown)));
+    let own = own.chain(accesses(object).map(|name| (name, "<access>")));
+    let own = own.map(|(word, shown)| (word.to_owned(), shown.to_owned()));
+    // Its own name first, since it begins with its owner's.
+    let shown = mask.object(&Mask::of(own).object(&plain(object)));
+    (revision.unwrap_or_default(), shown.to_string())
+}
+
+/// A text without the names of pods that were refused, which nobody has ever seen.
+fn without_refused(text: &str) -> String {
+    const BEFORE: &str = "pods \"";
+    let mut parts = text.split(BEFORE);
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once('"').unwrap_or((part, ""));
+        let made_up = name.rsplit_once('-').filter(|(_, end)| end.len() == MADE_UP);
+        let name = made_up.map_or_else(|| name.to_owned(), |(start, _)| format!("{start}#"));
+        shown = format!("{shown}{BEFORE}{name}\"{rest}");
+    }
+    shown
+}
+
+/// A value without what is not compared wherever it stands.
+fn cleared(value: &Value) -> Value {
+    match value {
+        Value::String(text) => Value::String(without_refused(text)),
+        Value::Array(list) => list.iter().map(cleared).collect(),
+        Value::Object(map) => {
+            let kept = map.iter().filter(|(key, _)| *key != "resourceVersion");
+            kept.map(|(key, value)| (key.clone(), cleared(value))).collect()
+        }
+        other => other.clone(),
+    }
+}
+
+/// An object without what is not compared at all.
+fn plain(object: &Value) -> Value {
+    let mut object = cleared(object);
+    if let Some(metadata) = object.pointer_mut("/metadata").and_then(Value::as_object_mut) {
+        metadata.remove("managedFields");
+    }
+    if object["metadata"]["name"] == "kube-root-ca.crt"
+        && let Some(data) = object.pointer_mut("/data").and_then(Value::as_object_mut)
+    {
+        data.values_mut().for_each(|value| *value = json!("<authority>"));
+    }
+    // The order in which they are listed says nothing.
+    for (list, by) in [("/status/conditions", ["type", "status"]), ("/spec/taints", ["key", "effect"])] {
+        if let Some(list) = object.pointer_mut(list).and_then(Value::as_array_mut) {
+            list.sort_by_key(|one| by.map(|field| one[field].to_string()));
+        }
+    }
+    object
+}
+
+impl Portrait {
+    /// Draws a namespace.
+    pub(super) fn of(namespace: &str, place: &Place) -> Self {
+        let mut words = Words::default();
+        words.learn(Some(namespace), "$namespace", "$namespace");
+        let mut named: Vec<(String, &Value)> = Vec::new();
+        for kind in KINDS.iter().map(|kind| kind.plural).filter(|kind| *kind != "events") {
+            let mask = words.mask();
+            let there = place.there.iter().filter(|((known, _), _)| *known == kind).map(|(_, object)| object);
+            let mut made_up: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+            for object in there {
+                let metadata = &object["metadata"];
+                if let Some(prefix) = prefix(kind, metadata) {
+                    made_up.entry(mask.text(prefix)).or_default().push(object);
+                } else {
+                    let name = metadata["name"].as_str().unwrap_or_default();
+                    let called = mask.text(name);
+                    words.meet(kind, object, &called, &called);
+                    named.push((format!("{kind}/{called}"), object));
+                }
+            }
+            for (prefix, mut objects) in made_up {
+                objects.sort_by_cached_key(|object| order(object, &mask));
+                for (i, object) in objects.into_iter().enumerate() {
+                    let called = format!("{prefix}#{}", i + 1);
+                    let loosely = if kind == "pods" { format!("{prefix}#") } else { called.clone() };
+                    words.meet(kind, object, &called, &loosely);
+                    named.push((format!("{kind}/{called}"), object));
+                }
+            }
+            for (_, object) in place.gone.iter().filter(|(known, _)| *known == kind) {
+                let metadata = &object["metadata"];
+                let name = metadata["name"].as_str().unwrap_or_default();
+                let called = prefix(kind, metadata)
+                    .map_or_else(|| mask.text(name), |prefix| format!("{}#", mask.text(prefix)));
+                words.meet(kind, object, &called, &called);
+            }
+        }
+        let mask = words.mask();
+        let loose = Mask::of(words.loose);
+        let is_event = |((kind, _), event)| (kind == "events").then_some(event);
+        let mut events: Vec<(String, String)> = place
+            .there
+            .iter()
+            .map(|((kind, name), event)| ((*kind, name), event))
+            .filter_map(is_event)
+            .map(|event| said(event, &loose))
+            .collect();
+        events.sort();
+        events.dedup();
+        Self {
+            objects: named.iter().map(|(key, object)| (key.clone(), mask.object(&plain(object)))).collect(),
+            real: named.into_iter().map(|(key, object)| (key, object.clone())).collect(),
+            events,
+        }
+    }
+
+    /// Everything, by what it is called.
+    pub(super) fn objects(&self) -> &BTreeMap<String, Value> {
+        &self.objects
+    }
+
+    /// An object as it really is.
+    pub(super) fn real(&self, key: &str) -> Option<&Value> {
+        self.real.get(key)
+    }
+
+    /// In what another differs.
+    pub(super) fn differences(&self, subject: &Self) -> Vec<Difference> {
+        let mut found = Vec::new();
+        let keys =
+            self.objects.keys().chain(subject.objects.keys().filter(|key| !self.objects.contains_key(*key)));
+        for key in keys {
+            values(&mut found, key, self.objects.get(key), subject.objects.get(key));
+        }
+        lists(&mut found, "order of events", self.events.clone(), subject.events.clone());
+        found
+    }
+}
+
+/// What an event says, and of whom.
+fn said(event: &Value, mask: &Mask) -> (String, String) {
+    let about = &event["involvedObject"];
+    let text = |value: &Value| mask.text(&without_refused(value.as_str().unwrap_or_default()));
+    let at = format!("event of {} {}", text(&about["kind"]), text(&about["name"]));
+    let mut said = ["type", "reason", "message"].map(|field| text(&event[field]));
+    if said[2].starts_with(COMBINED) {
+        COMBINED.clone_into(&mut said[2]);
+    }
+    let by = text(&event["source"]["component"]);
+    (at, format!("{} (by {by})", said.join(" ")))
+}

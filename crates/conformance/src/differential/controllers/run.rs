@@ -1,0 +1,144 @@
+//! Plays many scenarios, and says what came of them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::jiff::Timestamp;
+use kube::Client;
+use tokio::task::JoinSet;
+
+use super::super::kept::Seen;
+use super::kept::Kept;
+use super::nodes;
+use super::play::{Finding, Game, Side};
+use super::scenario::scenarios;
+use super::view::View;
+use crate::error::Error;
+use crate::glob::matches;
+
+/// What is played.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Only scenarios of such a name, in which `*` stands for any part of it; all if empty.
+    pub only: Vec<String>,
+    /// How many at once.
+    pub at_once: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { only: Vec::new(), at_once: 24 }
+    }
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// How many scenarios were played.
+    pub scenarios: usize,
+    /// How often two clusters were compared at rest.
+    pub compared: usize,
+    /// The kept differences that were seen.
+    pub kept: BTreeSet<Seen>,
+    /// The kept differences that were not, if everything was played.
+    pub gone: Vec<Seen>,
+    /// What is not listed.
+    pub findings: Vec<Finding>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Outcome {
+    /// Whether nothing has to be done about it.
+    pub fn is_clean(&self) -> bool {
+        self.findings.is_empty() && self.gone.is_empty()
+    }
+}
+
+impl fmt::Display for Outcome {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for seen in &self.gone {
+            writeln!(f, "kept, but not seen any more: {}, pattern {}", seen.name, seen.pattern)?;
+        }
+        write!(
+            f,
+            "{} scenarios, compared {} times, {} kept differences seen, {} that are not listed, in {:.0} s",
+            self.scenarios,
+            self.compared,
+            self.kept.len(),
+            self.findings.len(),
+            self.took.as_secs_f64()
+        )
+    }
+}
+
+/// Prints what came of a scenario.
+pub fn print(scenario: &str, finding: Option<&Finding>, took: Duration) {
+    let seconds = took.as_secs_f64();
+    match finding {
+        None => println!("the same: {scenario} ({seconds:.0} s)"),
+        Some(finding) => println!("APART: {scenario} ({seconds:.0} s)\n{finding}"),
+    }
+}
+
+/// Plays the scenarios of the repository in two clusters that have controllers and neither scheduler nor nodes.
+/// `tell` hears of each that ended, and of what was found in it.
+pub async fn run(
+    reference: Client,
+    subject: Client,
+    kept: Kept,
+    options: &Options,
+    tell: impl Fn(&str, Option<&Finding>, Duration),
+) -> Result<Outcome, Error> {
+    let started = Instant::now();
+    let mut chosen = scenarios()?;
+    let all = chosen.len();
+    let only = &options.only;
+    chosen.retain(|scenario| only.is_empty() || only.iter().any(|pattern| matches(pattern, &scenario.name)));
+    if chosen.is_empty() {
+        return Err(Error::NoSuchCase(only.join(" ")));
+    }
+    let clients = [reference, subject];
+    for client in &clients {
+        nodes::prepare(client).await?;
+    }
+    let sides = Arc::new(clients.map(|client| Side { view: View::of(&client), client }));
+    let kept = Arc::new(kept);
+    let mut beats = JoinSet::new();
+    for i in 0..sides.len() {
+        let sides = sides.clone();
+        beats.spawn(async move { nodes::beat(&sides[i].client, &sides[i].view).await });
+    }
+    for side in &*sides {
+        nodes::steady(&side.view).await?;
+    }
+    // Clusters may have seen a run before.
+    let run = format!("{:x}", Timestamp::now().as_second());
+    let mut outcome = Outcome { scenarios: chosen.len(), ..Outcome::default() };
+    let is_whole = chosen.len() == all;
+    let mut left = chosen.into_iter();
+    let mut playing = JoinSet::new();
+    loop {
+        while playing.len() < options.at_once
+            && let Some(scenario) = left.next()
+        {
+            let name = scenario.name.clone();
+            let game = Game::new(sides.clone(), kept.clone(), scenario, &run);
+            playing.spawn(async move { (name, Instant::now(), game.play().await) });
+        }
+        let Some(ended) = playing.join_next().await else { break };
+        let (name, begun, played) = ended.map_err(|error| Error::Runtime(error.into()))?;
+        let played = played?;
+        tell(&name, played.finding.as_ref(), begun.elapsed());
+        outcome.compared += played.compared;
+        outcome.kept.extend(played.kept);
+        outcome.findings.extend(played.finding);
+    }
+    if is_whole {
+        outcome.gone = kept.patterns().filter(|pattern| !outcome.kept.contains(pattern)).collect();
+    }
+    outcome.took = started.elapsed();
+    Ok(outcome)
+}
