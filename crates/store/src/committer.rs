@@ -61,6 +61,20 @@ impl Shared {
         self.hub.close();
     }
 
+    /// Commits what waits, on the thread of whoever asks.
+    pub(crate) fn commit_waiting(&self, journal: &mut dyn Journal) {
+        loop {
+            let (batch, objects) = {
+                let mut head = self.head.lock();
+                if head.batch().is_empty() {
+                    return;
+                }
+                head.seal()
+            };
+            self.commit(journal, batch, objects);
+        }
+    }
+
     fn next_batch(&self) -> Option<(Batch, Objects)> {
         let mut head = self.head.lock();
         while head.batch().is_empty() {

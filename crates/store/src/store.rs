@@ -13,7 +13,7 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::{
     Conflict, Directory, Disk, Edit, Event, Expect, Interest, Journal, Key, List, Object, OpenError, Page,
     Patience, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch, Write, WriteError,
-    backup, committer::Shared, head::Head, log::Log, watch::Queue,
+    backup, committer::Shared, head::Head, journal::Memory, log::Log, watch::Queue,
 };
 
 /// How often an update is tried against other writers of the same key. Each loss means that another one won.
@@ -84,7 +84,15 @@ pub struct Store {
 struct Running {
     shared: Arc<Shared>,
     patience: Patience,
-    committer: Mutex<Option<JoinHandle<()>>>,
+    committer: Committer,
+}
+
+/// Who makes batches visible.
+enum Committer {
+    /// A thread, which waits for the disk. None once it was waited for.
+    Thread(Mutex<Option<JoinHandle<()>>>),
+    /// Whoever writes, before they go on: there is nothing to wait for.
+    Writers(Mutex<Memory>),
 }
 
 impl Store {
@@ -110,8 +118,18 @@ impl Store {
                 move || shared.commit_all(journal)
             })
             .map_err(OpenError::Thread)?;
-        let committer = Mutex::new(Some(committer));
+        let committer = Committer::Thread(Mutex::new(Some(committer)));
         Ok(Self { running: Arc::new(Running { shared, patience: options.patience, committer }) })
+    }
+
+    /// A store that nothing outlives: without a disk, and without a thread of its own. What is written is visible, and
+    /// watchers are told of it, before the write returns.
+    ///
+    /// It is for simulations: where nothing waits for a disk, nothing happens while the simulated time stands still.
+    pub fn in_memory(options: &Options) -> Self {
+        let shared = Arc::new(Shared::new(Recovery::new(0, options.history).finish(), options.pending));
+        let committer = Committer::Writers(Mutex::new(Memory));
+        Self { running: Arc::new(Running { shared, patience: options.patience, committer }) }
     }
 
     /// The store as it is now. All reads of one snapshot agree with each other.
@@ -292,7 +310,10 @@ impl Store {
         let gate = (head.revision() > self.revision()).then(|| head.join());
         drop(head);
         if gate.is_some() {
-            self.shared().bell.notify_one();
+            match &self.running.committer {
+                Committer::Thread(_) => _ = self.shared().bell.notify_one(),
+                Committer::Writers(memory) => self.shared().commit_waiting(&mut *memory.lock()),
+            }
         }
         Ticket::new(outcome, gate)
     }
@@ -308,7 +329,15 @@ impl Running {
     fn close(&self) {
         self.shared.head.lock().close();
         self.shared.bell.notify_one();
-        if let Some(committer) = self.committer.lock().take() {
+        let thread = match &self.committer {
+            Committer::Thread(thread) => thread.lock().take(),
+            Committer::Writers(memory) => {
+                self.shared.commit_waiting(&mut *memory.lock());
+                self.shared.hub.close();
+                None
+            }
+        };
+        if let Some(committer) = thread {
             // Waking a watcher may drop the last store on the committer's own thread, which cannot wait for itself.
             if committer.thread().id() != thread::current().id() {
                 // It catches panics itself.

@@ -6,6 +6,7 @@ mod crashes;
 mod damage;
 mod directory;
 mod faults;
+mod memory;
 mod model;
 mod sim;
 mod support;
