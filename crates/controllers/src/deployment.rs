@@ -214,6 +214,13 @@ impl<'a> Desk<'a> {
             _ => None,
         };
         let mut actions = Vec::new();
+        let grows = match only {
+            Some(set) => sets::replicas(set) < self.pace.replicas,
+            None => self.all().map(|set| sets::replicas(set)).sum::<i32>() < self.pace.most(),
+        };
+        if grows && !self.is_settled() {
+            return self.report(false);
+        }
         if let Some(set) = only {
             actions.extend(self.resize(set, self.pace.replicas, false));
         } else if self.is_saturated() {
@@ -235,6 +242,20 @@ impl<'a> Desk<'a> {
         actions
     }
 
+    /// Whether no set has pods that are to go, as far as is known. Until then there is no telling how many may come.
+    fn is_settled(&self) -> bool {
+        self.all().all(|set| sets::held(set) == Some(sets::replicas(set)))
+    }
+
+    /// How large the new set may be that has so many pods: there are never more in all than there may be, those among
+    /// them that are to go and are still there. Upstream counts only what sets ask for, and is beyond it for a moment.
+    fn new_size(&self, new: i32) -> i32 {
+        match self.old.iter().map(|set| sets::held(set)).sum::<Option<i32>>() {
+            Some(old) => self.pace.new_size(new, old.saturating_add(new)),
+            None => new.min(self.pace.replicas),
+        }
+    }
+
     /// Whether the new set is all that it should be.
     fn is_saturated(&self) -> bool {
         self.new.as_ref().is_some_and(|new| {
@@ -247,8 +268,7 @@ impl<'a> Desk<'a> {
 
     fn roll(&mut self) -> Vec<Action> {
         let Some(new) = self.new.clone() else { return self.make() };
-        let total: i32 = self.all().map(|set| sets::replicas(set)).sum();
-        let grown = self.resize(&new, self.pace.new_size(sets::replicas(&new), total), false);
+        let grown = self.resize(&new, self.new_size(sets::replicas(&new)), false);
         if !grown.is_empty() {
             return grown;
         }
@@ -268,9 +288,8 @@ impl<'a> Desk<'a> {
         }
         let new = self.new.as_ref().and_then(|new| new.metadata.uid.as_ref());
         let runs = |uid: &String| Some(uid) != new && self.state.with_pods.contains(uid);
-        let counted = |set: &ReplicaSet| set.status.as_ref().is_some_and(|status| status.replicas > 0);
         let old_run = self.state.sets.iter().filter_map(|set| set.metadata.uid.as_ref()).any(runs)
-            || self.old.iter().any(|set| counted(set));
+            || self.old.iter().any(|set| sets::held(set) != Some(0));
         if old_run {
             return self.report(true);
         }
@@ -292,8 +311,7 @@ impl<'a> Desk<'a> {
             return vec![Action::Status(self.working.clone().into())];
         }
         let mut actions = Vec::new();
-        let total: i32 = self.old.iter().map(|set| sets::replicas(set)).sum();
-        let size = if self.pace.rolls { self.pace.new_size(0, total) } else { self.pace.replicas };
+        let size = if self.pace.rolls { self.new_size(0) } else { self.pace.replicas };
         let revision = sets::next_revision(&self.old);
         let set = self.new_set(size, revision);
         let name = sets::name(&set).to_owned();

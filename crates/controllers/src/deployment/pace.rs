@@ -218,6 +218,15 @@ mod tests {
     }
 
     #[test]
+    fn pods_that_an_old_set_is_about_to_delete_are_not_taken_for_available() {
+        // The old set was just made smaller and has not heard of it: two of its seven pods are as good as gone.
+        let pace = pace(7, json!("50%"), json!(0));
+        let (new, old) = (set("new", 6, 4, 11), [set("old", 5, 7, 11)]);
+        let sizes: Vec<i32> = pace.old_sizes(&new, &old).into_iter().map(|(_, size)| size).collect();
+        assert_eq!(sizes, [3]);
+    }
+
+    #[test]
     fn sets_grow_and_shrink_by_their_share() {
         // From 10 pods (13 with surge) to so many; sizes before and after, in the order of the names.
         let table: [(i32, &[i32], &[i32]); 6] = [

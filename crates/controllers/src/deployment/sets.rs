@@ -42,9 +42,18 @@ pub fn replicas(set: &ReplicaSet) -> i32 {
     set.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1)
 }
 
-/// How many pods of a set are available.
+/// How many pods of a set are available, and stay so: what it has beyond what it asks for is about to go.
 pub fn available(set: &ReplicaSet) -> i32 {
-    set.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0)
+    let available = set.status.as_ref().and_then(|status| status.available_replicas);
+    available.unwrap_or(0).min(replicas(set))
+}
+
+/// How many pods a set has or is about to have; none if it has yet to hear what it asks for, since it may be making pods
+/// that it asked for before.
+pub fn held(set: &ReplicaSet) -> Option<i32> {
+    let status = set.status.as_ref();
+    let heard = status.and_then(|status| status.observed_generation) >= set.metadata.generation;
+    heard.then(|| status.map_or(0, |status| status.replicas).max(replicas(set)))
 }
 
 /// What is noted on a set.

@@ -239,6 +239,63 @@ fn a_paused_deployment_scales_but_does_not_roll() {
     assert_eq!(world.progress(), ("True".into(), "NewReplicaSetAvailable".into()));
 }
 
+/// What sets say, before they have heard what is asked of them.
+fn lagging(set: &mut ReplicaSet, has: i32) {
+    let status = set.status.as_mut().unwrap();
+    status.replicas = has;
+    status.available_replicas = Some(has);
+    set.metadata.generation = status.observed_generation.map(|seen| seen + 1);
+}
+
+#[test]
+fn no_set_grows_before_those_that_shrink_have_done_so() {
+    let rolling = json!({ "maxSurge": 0, "maxUnavailable": 1 });
+    let mut world = World::new(json!({ "strategy": { "type": "RollingUpdate", "rollingUpdate": rolling } }));
+    world.settle();
+    let old = world.sets.keys().next().cloned().unwrap();
+    world.image("two");
+    while sets::replicas(&world.sets[&old]) == 4 {
+        assert!(world.step());
+    }
+    assert_eq!(world.sizes(), [(1, 3), (2, 0)]);
+    // It has not heard of it.
+    lagging(world.sets.get_mut(&old).unwrap(), 4);
+    while world.step() {}
+    assert_eq!(world.sizes(), [(1, 3), (2, 0)]);
+    // It has heard of it, and its pod is still there.
+    let set = world.sets.get_mut(&old).unwrap();
+    set.status.as_mut().unwrap().observed_generation = set.metadata.generation;
+    while world.step() {}
+    assert_eq!(world.sizes(), [(1, 3), (2, 0)]);
+    // More are asked for meanwhile: they wait, too.
+    world.edit(|spec| spec.replicas = Some(6));
+    while world.step() {}
+    assert_eq!(world.sizes(), [(1, 3), (2, 0)]);
+    let set = world.sets[&old].clone();
+    world.put(set);
+    world.settle();
+    assert_eq!(world.sizes(), [(1, 0), (2, 6)]);
+}
+
+#[test]
+fn who_recreates_waits_until_old_sets_have_heard_that_they_are_to_have_no_pods() {
+    let mut world = World::new(json!({ "strategy": { "type": "Recreate" } }));
+    world.settle();
+    let old = world.sets.keys().next().cloned().unwrap();
+    world.image("two");
+    while sets::replicas(&world.sets[&old]) == 4 {
+        assert!(world.step());
+    }
+    // It may be about to make one.
+    lagging(world.sets.get_mut(&old).unwrap(), 0);
+    while world.step() {}
+    assert_eq!(world.sizes(), [(1, 0)]);
+    let set = world.sets[&old].clone();
+    world.put(set);
+    world.settle();
+    assert_eq!(world.sizes(), [(1, 0), (2, 4)]);
+}
+
 #[test]
 fn who_recreates_waits_until_the_old_pods_are_gone() {
     let mut world = World::new(json!({ "strategy": { "type": "Recreate" } }));
