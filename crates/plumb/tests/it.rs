@@ -8,6 +8,7 @@ mod it {
     mod cluster;
     mod commands;
     mod conformance;
+    mod dice;
     mod differential;
     mod exec;
     mod gates;
@@ -25,6 +26,7 @@ mod it {
     mod scheduler;
     mod secrets;
     mod sets;
+    mod soak;
     mod top;
     mod walk_through;
     mod wire;

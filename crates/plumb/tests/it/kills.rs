@@ -23,8 +23,9 @@ use tokio::sync::mpsc;
 
 use self::follower::Follower;
 use self::ledger::Ledger;
-use self::writer::{Dice, Writer};
+use self::writer::Writer;
 use super::cluster::{Cluster, up};
+use super::dice::Dice;
 use super::wire::{Connection, Speech, Wire, soon};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
