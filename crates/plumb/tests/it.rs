@@ -27,6 +27,7 @@ mod it {
     mod secrets;
     mod sets;
     mod soak;
+    mod storms;
     mod top;
     mod walk_through;
     mod wire;
