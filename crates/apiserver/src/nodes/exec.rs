@@ -11,7 +11,7 @@ use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
 
 use super::endpoint::Endpoint;
-use super::log::{container, refusal};
+use super::log::{container, refusal, words};
 use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::error::ApiError;
@@ -68,6 +68,11 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         }
     }
     let mut answered = call.server.nodes()?.send(&endpoint, true, request).await?;
+    if answered.status() == StatusCode::NOT_FOUND {
+        // Upstream hands on what the kubelet says of a container that does not run.
+        let why = words(answered).await;
+        return Err(ApiError::from_elsewhere(StatusCode::NOT_FOUND, "NotFound", why.trim().to_owned()));
+    }
     if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refusal(answered, "pods", call.name()).await);
     }

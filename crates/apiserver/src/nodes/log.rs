@@ -188,11 +188,7 @@ pub(super) fn container<'a>(pod: &'a Value, asked: &'a str) -> Result<&'a str, A
 /// What a node's refusal becomes here, in the words that clients know.
 pub(super) async fn refusal(response: Response<Incoming>, resource: &str, name: &str) -> ApiError {
     let code = response.status();
-    let body = Limited::new(response.into_body(), LONGEST_REFUSAL).collect().await;
-    let text = body.map_or_else(
-        |error| error.to_string(),
-        |body| String::from_utf8_lossy(&body.to_bytes()).into_owned(),
-    );
+    let text = words(response).await;
     let (reason, message) = match code.as_u16() {
         500 => return ApiError::internal(text),
         400 => return ApiError::bad_request(text),
@@ -226,6 +222,12 @@ pub(super) async fn refusal(response: Response<Incoming>, resource: &str, name: 
     };
     let message = format!("{message} ( {resource} {name})");
     ApiError::from_elsewhere(code, reason, message).naming("", resource, name)
+}
+
+/// What a node says in the place of what was asked for.
+pub(super) async fn words(response: Response<Incoming>) -> String {
+    let body = Limited::new(response.into_body(), LONGEST_REFUSAL).collect().await;
+    body.map_or_else(|error| error.to_string(), |body| String::from_utf8_lossy(&body.to_bytes()).into_owned())
 }
 
 #[cfg(test)]
