@@ -184,9 +184,9 @@ fn unmanaged(state: &State) -> Option<Note> {
 /// A selector as upstream shows it in messages.
 fn shown(selector: &LabelSelector) -> String {
     let labels = selector.match_labels.iter().flatten();
-    let labels: String = labels.map(|(key, value)| format!("{key}: {value},")).collect();
+    let labels = labels.map(|(key, value)| format!("{key}: {value},")).collect::<Vec<_>>().concat();
     let expressions = selector.match_expressions.iter().flatten();
-    let expressions: String = expressions
+    let expressions = expressions
         .map(|one| {
             let values = one.values.as_deref().unwrap_or_default().join(" ");
             format!(
@@ -194,7 +194,8 @@ fn shown(selector: &LabelSelector) -> String {
                 one.key, one.operator
             )
         })
-        .collect();
+        .collect::<Vec<_>>()
+        .concat();
     format!(
         "&LabelSelector{{MatchLabels:map[string]string{{{labels}}},\
          MatchExpressions:[]LabelSelectorRequirement{{{expressions}}},}}"

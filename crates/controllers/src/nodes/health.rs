@@ -9,7 +9,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 /// For how long a node may be silent.
 pub const SILENT_FOR: Duration = Duration::from_secs(50);
 /// The same of a node that has not said anything yet.
-const NEW_FOR: Duration = Duration::from_secs(60);
+const NEW_FOR: Duration = Duration::from_mins(1);
 /// The taint of nodes that say that they are not ready.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
 /// The taint of nodes that are not heard of.

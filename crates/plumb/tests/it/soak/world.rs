@@ -33,10 +33,10 @@ use plumb_controllers::workload::{Workload, Workloads};
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, taints, user_of,
 };
-use plumb_node::Agent;
 use plumb_node::journal::Journal;
 use plumb_node::register::{Machine, NodeHealth, Setup};
 use plumb_node::specify::Place;
+use plumb_node::{Agent, Reports};
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::types::{Dns, SandboxFilter};
@@ -217,7 +217,7 @@ impl World {
         running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
         running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
         running.spawn(workloads.run(watcher()));
-        running.spawn(taints::run(clients(taints::NAME)));
+        running.spawn(taints::run(clients(taints::NAME), clock.clone()));
         let books = quota::Config { rules: self.rules.clone(), clock: clock.clone() };
         running.spawn(quota::run(clients(quota::NAME), books));
         let census: Arc<Census> = Arc::default();
@@ -265,6 +265,7 @@ impl World {
                 machine_dns: Dns::default(),
             },
             metrics: Arc::default(),
+            reports: Reports::default(),
             clock: self.clock.clone(),
         });
         site.agent = Some(tokio::spawn(agent.await.unwrap().run()));
