@@ -224,7 +224,11 @@ impl Game {
             if moves == 0 {
                 return Ok(End::Alike);
             }
-            if let Some((key, due)) = due {
+            if let Some((key, mut due)) = due {
+                // A portrait shows a scenario's own nodes without its namespace.
+                if let Move::Start { node: Some(node), .. } = &mut due {
+                    *node = node.replace("$namespace", &self.namespace);
+                }
                 moves -= 1;
                 self.happened.push(format!("  {key}: {due:?}"));
                 if let Some(apart) = self.perform(&key, &due, [&reference, &subject]).await? {
