@@ -77,14 +77,30 @@ impl<'a> Play<'a> {
                 .map_err(|why| format!("the node was not filled: {why}"))?;
         }
         if !self.case.containers.is_empty() {
-            self.create("", self.case.containers, false).await?;
-            let started = self.come_to("", &Expectation::Applied { restarts: &[] }).await;
-            started.map_err(|why| format!("the pod did not start as asked: {why}"))?;
+            self.start().await.map_err(|why| format!("the pod did not start as asked: {why}"))?;
         }
         for (index, step) in self.case.steps.iter().enumerate() {
             self.step(step).await.map_err(|why| format!("step {}: {why}", index + 1))?;
         }
         Ok(())
+    }
+
+    /// Makes the pod that the case begins with. A scheduler gives away what pods of other cases have left before their
+    /// node has let go of it, which turns the pod away then.
+    async fn start(&mut self) -> Result<(), String> {
+        let begun = Instant::now();
+        loop {
+            self.create("", self.case.containers, false).await?;
+            let Err(why) = self.come_to("", &Expectation::Applied { restarts: &[] }).await else {
+                return Ok(());
+            };
+            let pod = self.pods.get(&self.case.pod("")).await.map_err(|error| error.to_string())?;
+            let reason = pod.status.and_then(|status| status.reason).unwrap_or_default();
+            if !reason.starts_with("OutOf") || begun.elapsed() > self.options.patience {
+                return Err(why);
+            }
+            self.leave("").await?;
+        }
     }
 
     async fn step(&mut self, step: &Step) -> Result<(), String> {
