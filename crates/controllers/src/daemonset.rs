@@ -91,7 +91,8 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     };
     let update = match revision::settle(&subject, &revisions, &state.taken) {
         Settled::There(update) => update,
-        Settled::Write(action) => return vec![*action],
+        Settled::Missing(update) => return vec![Action::Create((*update).into())],
+        Settled::Former(update) => return vec![Action::Replace((*update).into())],
     };
     let daemons = Daemons::new(state, hash_of(&update), now);
     let mut plan = daemons.manage();
@@ -107,10 +108,10 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     let again = pods::next_available(&state.pods, daemons.min_ready_seconds(), now);
     actions.extend(again.map(Action::LookAgainAt));
     let used: BTreeSet<&str> = state.pods.iter().filter_map(|pod| label(pod, HASH)).collect();
-    let is_live = |one: &ControllerRevision| {
-        revision::name(one) == revision::name(&update) || used.contains(hash_of(one))
-    };
-    actions.extend(revision::forgotten(&revisions, is_live, spec(set).revision_history_limit.unwrap_or(10)));
+    let is_past = |one: &ControllerRevision| revision::name(one) != revision::name(&update);
+    let is_used = |one: &ControllerRevision| used.contains(hash_of(one));
+    let limit = spec(set).revision_history_limit.unwrap_or(10);
+    actions.extend(revision::forgotten(&revisions, is_past, is_used, limit));
     actions
 }
 

@@ -38,8 +38,10 @@ pub struct Subject<'a> {
 pub enum Settled {
     /// It is there, and the latest.
     There(Arc<ControllerRevision>),
-    /// This has to be written first.
-    Write(Box<Action>),
+    /// It has to be made first.
+    Missing(Box<ControllerRevision>),
+    /// It is there, and has to become the latest first.
+    Former(Box<ControllerRevision>),
 }
 
 /// The name of a revision.
@@ -87,9 +89,9 @@ pub fn settle(of: &Subject<'_>, revisions: &[Arc<ControllerRevision>], taken: &B
         Some(same) if same.revision + 1 == next => Settled::There(same.clone()),
         Some(same) => {
             let renumbered = ControllerRevision { revision: next, ..ControllerRevision::clone(same) };
-            Settled::Write(Box::new(Action::Replace(renumbered.into())))
+            Settled::Former(Box::new(renumbered))
         }
-        None => Settled::Write(Box::new(Action::Create(new(of, next, taken).into()))),
+        None => Settled::Missing(Box::new(new(of, next, taken))),
     }
 }
 
@@ -142,22 +144,24 @@ pub(crate) fn spelled(hash: u32) -> String {
     hash.to_string().bytes().map(|digit| char::from(LETTERS[usize::from(digit) % LETTERS.len()])).collect()
 }
 
-/// The revisions to forget: the oldest of those that nothing is of, beyond as many as are to be remembered.
+/// The revisions to forget, the oldest first: of those of the past, as many as are beyond what is to be remembered, but
+/// none that is still of use.
 pub fn forgotten(
     revisions: &[Arc<ControllerRevision>],
-    is_live: impl Fn(&ControllerRevision) -> bool,
+    is_past: impl Fn(&ControllerRevision) -> bool,
+    is_used: impl Fn(&ControllerRevision) -> bool,
     limit: i32,
 ) -> Vec<Action> {
-    let history: Vec<&Arc<ControllerRevision>> = revisions.iter().filter(|one| !is_live(one)).collect();
     let Ok(limit) = usize::try_from(limit) else { return Vec::new() };
-    let beyond = history.len().saturating_sub(limit);
-    history[..beyond].iter().map(|one| Action::Delete(Ref::to(&***one), None)).collect()
+    let past: Vec<&Arc<ControllerRevision>> = revisions.iter().filter(|one| is_past(one)).collect();
+    let beyond = past.len().saturating_sub(limit);
+    let unused = past.into_iter().filter(|one| !is_used(one));
+    unused.take(beyond).map(|one| Action::Delete(Ref::to(&**one), None)).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::workload::Object;
 
     fn subject<'a>(metadata: &'a ObjectMeta, template: &'a PodTemplateSpec) -> Subject<'a> {
         let owner =
@@ -177,11 +181,7 @@ mod tests {
     ) -> ControllerRevision {
         let taken = taken.iter().map(|name| (*name).to_owned()).collect();
         match settle(of, revisions, &taken) {
-            Settled::Write(action) => match *action {
-                Action::Create(Object::ControllerRevision(one))
-                | Action::Replace(Object::ControllerRevision(one)) => *one,
-                other => panic!("{other:?}"),
-            },
+            Settled::Missing(one) | Settled::Former(one) => *one,
             Settled::There(one) => panic!("{one:?}"),
         }
     }
@@ -218,8 +218,10 @@ mod tests {
         for image in ["a", "b", "c", "d"] {
             revisions.push(Arc::new(written(&subject(&metadata, &mk_template(image)), &revisions, &[])));
         }
-        let gone = |limit: i32| -> Vec<i64> {
-            let actions = forgotten(&revisions, |one| one.revision == 2, limit);
+        let gone = |past: &[i64], used: &[i64], limit: i32| -> Vec<i64> {
+            let is_past = |one: &ControllerRevision| past.contains(&one.revision);
+            let is_used = |one: &ControllerRevision| used.contains(&one.revision);
+            let actions = forgotten(&revisions, is_past, is_used, limit);
             let number = |action: &Action| match action {
                 Action::Delete(of, None) => {
                     revisions.iter().find(|one| name(one) == of.name).unwrap().revision
@@ -228,8 +230,11 @@ mod tests {
             };
             actions.iter().map(number).collect()
         };
-        assert_eq!(gone(1), [1, 3]);
-        assert_eq!(gone(3), [0; 0]);
-        assert_eq!(gone(0), [1, 3, 4]);
+        assert_eq!(gone(&[1, 3, 4], &[], 1), [1, 3]);
+        assert_eq!(gone(&[1, 3, 4], &[], 3), [0; 0]);
+        assert_eq!(gone(&[1, 3, 4], &[], 0), [1, 3, 4]);
+        // One that is used counts, and stays.
+        assert_eq!(gone(&[1, 2, 3], &[1], 2), [2]);
+        assert_eq!(gone(&[1, 2, 3], &[1, 3], 0), [2]);
     }
 }

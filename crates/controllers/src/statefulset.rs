@@ -61,6 +61,7 @@ pub(crate) fn spec(set: &StatefulSet) -> &StatefulSetSpec {
 /// What is to be done about a set.
 pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     let set = &*state.set;
+    let is_going = set.metadata.deletion_timestamp.is_some();
     let mut revisions = state.revisions.clone();
     revision::sort(&mut revisions);
     let collisions = set.status.as_ref().and_then(|status| status.collision_count);
@@ -73,12 +74,15 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     };
     let update = match revision::settle(&subject, &revisions, &state.taken) {
         Settled::There(update) => update,
-        Settled::Write(action) => return vec![*action],
+        // What a set was is swept up before the set itself goes: to write it anew would have no end.
+        Settled::Missing(update) | Settled::Former(update) if is_going => Arc::new(*update),
+        Settled::Missing(update) => return vec![Action::Create((*update).into())],
+        Settled::Former(update) => return vec![Action::Replace((*update).into())],
     };
     let was = set.status.as_ref().and_then(|status| status.current_revision.as_deref());
     let current = revisions.iter().find(|one| Some(revision::name(one)) == was).unwrap_or(&update).clone();
     let mut turn = Turn::new(state, &current, &update, now);
-    if set.metadata.deletion_timestamp.is_none() {
+    if !is_going {
         turn.take();
     }
     let status = turn.status(&current, &update);
@@ -89,11 +93,16 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     actions.extend(turn.actions);
     let again = pods::next_available(&state.pods, min_ready_seconds(set), now);
     actions.extend(again.map(Action::LookAgainAt));
+    if is_going {
+        return actions;
+    }
     let used: BTreeSet<&str> = state.pods.iter().filter_map(|pod| revision_of(pod)).collect();
     let live = [revision::name(&current), revision::name(&update)];
-    let is_live =
-        |one: &ControllerRevision| live.contains(&revision::name(one)) || used.contains(revision::name(one));
-    actions.extend(revision::forgotten(&revisions, is_live, spec(set).revision_history_limit.unwrap_or(10)));
+    let is_past = |one: &ControllerRevision| {
+        !live.contains(&revision::name(one)) && !used.contains(revision::name(one))
+    };
+    let limit = spec(set).revision_history_limit.unwrap_or(10);
+    actions.extend(revision::forgotten(&revisions, is_past, |_: &ControllerRevision| false, limit));
     actions
 }
 

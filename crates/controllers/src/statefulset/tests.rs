@@ -232,6 +232,22 @@ fn a_template_becomes_a_revision_before_anything_else() {
 }
 
 #[test]
+fn of_a_set_that_goes_nothing_is_written_but_its_status() {
+    let status = json!({ "replicas": 3, "currentRevision": "web-new", "updateRevision": "web-new" });
+    let mut state = mk_state(json!({ "revisionHistoryLimit": 0 }), status, &["0 new ready going"]);
+    let mut set = StatefulSet::clone(&state.set);
+    set.metadata.deletion_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now()));
+    state.set = Arc::new(set);
+    // What it was is swept up before it.
+    for revisions in [state.revisions.clone(), vec![mk_revision("old", 1)], vec![]] {
+        state.revisions = revisions;
+        let actions = decide(&state, now());
+        let [Action::Status(Object::StatefulSet(set))] = &*actions else { panic!("{actions:?}") };
+        assert_eq!(set.status.as_ref().unwrap().replicas, 1);
+    }
+}
+
+#[test]
 fn the_status_counts_pods_by_what_they_are() {
     let status = |spec: Value, pods: &[&str]| -> Value {
         let before = json!({ "replicas": 0, "currentRevision": "web-old", "updateRevision": "web-new" });
