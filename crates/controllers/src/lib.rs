@@ -13,7 +13,7 @@
 //! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a
 //! lost watch costs another look.
 //!
-//! Those that make and delete pods share a frame ([`workload`]: [`replicas`], [`deployment`], [`budgets`]), and what they
+//! Those that make and delete pods share a frame ([`workload`]: [`replicas`], [`deployment`], [`budgets`], [`protection`]), and what they
 //! know of pods and nodes others look at too ([`nodes`], [`pod_gc`]). Those that are about all kinds share a census
 //! ([`garbage`], [`namespaces`]).
 
@@ -29,6 +29,7 @@ pub mod job;
 pub mod namespaces;
 pub mod nodes;
 pub mod pod_gc;
+pub mod protection;
 pub mod quota;
 pub mod replicas;
 pub mod revision;

@@ -15,13 +15,14 @@ use plumb_controllers::daemonset::DaemonSets;
 use plumb_controllers::deployment::Deployments;
 use plumb_controllers::garbage::census::Census;
 use plumb_controllers::job::{Expiry, Jobs, Strays};
+use plumb_controllers::protection::Claims;
 use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
 use plumb_controllers::statefulset::StatefulSets;
 use plumb_controllers::workload::{Clock, Workload, Workloads};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
-    accounts, aggregation, certificates, garbage, namespaces, nodes, pod_gc, quota, root_ca, signing, taints,
-    tokens,
+    accounts, aggregation, certificates, garbage, namespaces, nodes, pod_gc, protection, quota, root_ca,
+    signing, taints, tokens,
 };
 use plumb_resize::rules::Rules;
 use tokio::sync::watch;
@@ -69,6 +70,8 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
     workloads.add(Expiry, clients(Expiry::NAME).write);
     workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), clients(CronJobs::NAME).write);
     workloads.add(Budgets, clients(Budgets::NAME).write);
+    workloads.add(Claims, clients(Claims::NAME).write);
+    running.spawn(protection::keep_volumes(clients(protection::VOLUMES_NAME)));
     let undisrupted = clients(Budgets::NAME).write;
     running.spawn(stale::take_back(workloads.shelves(), undisrupted, clock.clone()));
     let clocks = nodes::Clocks::of_this_machine();

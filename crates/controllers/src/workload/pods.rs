@@ -4,7 +4,7 @@ use std::cmp::{Ordering, Reverse};
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodTemplateSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodCondition, PodTemplateSpec, Volume};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
@@ -16,7 +16,9 @@ const DELETION_COST: &str = "controller.kubernetes.io/pod-deletion-cost";
 pub fn essence(mut pod: Pod) -> Pod {
     if let Some(spec) = &mut pod.spec {
         spec.containers = Vec::new();
-        spec.volumes = None;
+        let claims = |volume: &Volume| volume.persistent_volume_claim.is_some() || volume.ephemeral.is_some();
+        let volumes: Vec<Volume> = spec.volumes.take().into_iter().flatten().filter(claims).collect();
+        spec.volumes = Some(volumes).filter(|volumes| !volumes.is_empty());
         for container in spec.init_containers.iter_mut().flatten() {
             *container = Container {
                 name: std::mem::take(&mut container.name),

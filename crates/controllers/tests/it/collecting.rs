@@ -1,7 +1,7 @@
 //! What belongs to nobody goes, and namespaces with all that is in them.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{ConfigMap, Namespace, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy,
@@ -171,4 +171,35 @@ async fn a_namespace_goes_when_all_that_is_in_it_is_gone() {
     let free = json!({ "metadata": { "finalizers": null } });
     maps.patch("held", &PatchParams::default(), &Patch::Merge(free)).await.unwrap();
     super::until_gone(&namespaces, "team").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn claims_and_volumes_that_are_deleted_go_when_nobody_uses_them() {
+    let cluster = Cluster::start();
+    let room = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
+    for name in ["used", "unused"] {
+        cluster.create::<PersistentVolumeClaim>(json!({ "metadata": { "name": name }, "spec": room })).await;
+    }
+    let mut pod = template("other", "x");
+    pod["metadata"]["name"] = json!("user");
+    pod["spec"]["nodeName"] = json!("somewhere");
+    pod["spec"]["volumes"] = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "used" } }]);
+    cluster.create::<Pod>(pod).await;
+    let claims = cluster.api::<PersistentVolumeClaim>();
+    for name in ["used", "unused"] {
+        claims.delete(name, &DeleteParams::default()).await.unwrap();
+    }
+    let left = cluster.until_all::<PersistentVolumeClaim>(|claims| !claims.contains_key("unused")).await;
+    assert!(left["used"].metadata.deletion_timestamp.is_some());
+    cluster.api::<Pod>().delete("user", &DeleteParams::default().grace_period(0)).await.unwrap();
+    cluster.none::<PersistentVolumeClaim>().await;
+
+    let volumes: Api<PersistentVolume> = Api::all(cluster.client.clone());
+    let spec = json!({
+        "accessModes": ["ReadWriteOnce"], "capacity": { "storage": "1Gi" }, "hostPath": { "path": "/data" },
+    });
+    let volume = serde_json::from_value(json!({ "metadata": { "name": "disk" }, "spec": spec })).unwrap();
+    volumes.create(&PostParams::default(), &volume).await.unwrap();
+    volumes.delete("disk", &DeleteParams::default()).await.unwrap();
+    super::until_gone(&volumes, "disk").await;
 }

@@ -23,10 +23,13 @@ use plumb_controllers::daemonset::DaemonSets;
 use plumb_controllers::deployment::Deployments;
 use plumb_controllers::garbage::census::Census;
 use plumb_controllers::job::{Expiry, Jobs, Strays};
+use plumb_controllers::protection::Claims;
 use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
 use plumb_controllers::statefulset::StatefulSets;
 use plumb_controllers::workload::{Workload, Workloads};
-use plumb_controllers::{Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, user_of};
+use plumb_controllers::{
+    Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of,
+};
 use plumb_follow::{Followed, Told, follow};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
@@ -91,6 +94,8 @@ impl Cluster {
         workloads.add(Expiry, writer(Expiry::NAME));
         workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), writer(CronJobs::NAME));
         workloads.add(Budgets, writer(Budgets::NAME));
+        workloads.add(Claims, writer(Claims::NAME));
+        running.spawn(protection::keep_volumes(clients(protection::VOLUMES_NAME)));
         running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
         running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
         let looks = workloads.looks();

@@ -1,0 +1,244 @@
+//! Claims and volumes that somebody uses stay: what is deleted goes once nobody does.
+//!
+//! They are made with a finalizer each, and here it is taken off: of claims when no pod on a node names them any more
+//! ([`Claims`]), of volumes when they are not bound ([`keep_volumes`]).
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Api;
+use kube::api::PostParams;
+use plumb_follow::{Backoff, Known, follow, is_settled, place};
+use tokio::sync::mpsc;
+
+use crate::Clients;
+use crate::workload::{Action, Around, Shelves, Wiring, Workload, pods};
+
+/// The name of the user that lets volumes go.
+pub const VOLUMES_NAME: &str = "pv-protection-controller";
+
+const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
+const VOLUME_IN_USE: &str = "kubernetes.io/pv-protection";
+
+/// Lets claims go that are deleted and that nobody uses.
+pub struct Claims;
+
+impl Workload for Claims {
+    const NAME: &'static str = "pvc-protection-controller";
+    type Kind = PersistentVolumeClaim;
+    type State = (Arc<PersistentVolumeClaim>, Vec<Arc<Pod>>);
+
+    fn minds(claim: &PersistentVolumeClaim) -> bool {
+        is_held(&claim.metadata, CLAIM_IN_USE)
+    }
+
+    fn wire(&self, wiring: &Wiring<PersistentVolumeClaim>) {
+        let (queue, claims) = (wiring.queue.clone(), wiring.shelves.claims.clone());
+        wiring.shelves.pods.listen(move |change| {
+            let lets_go = |pod: &Pod| change.now.is_none_or(|now| !same(now, pod) || is_shut_down(now));
+            let Some(pod) = change.before.filter(|pod| lets_go(pod)) else { return };
+            let namespace = place(&**pod).0;
+            for (claim, _) in named(pod) {
+                let at = (namespace.clone(), claim);
+                if claims.get(&at).is_some_and(|claim| Self::minds(&claim)) {
+                    queue.touch(at);
+                }
+            }
+        });
+    }
+
+    fn claims(&self, _: &PersistentVolumeClaim, _: &Shelves) -> Vec<Action> {
+        Vec::new()
+    }
+
+    fn gather(&self, claim: &Arc<PersistentVolumeClaim>, shelves: &Shelves) -> Self::State {
+        // Only asked of claims that are to go, and there are few of them.
+        (claim.clone(), shelves.pods.within(&place(&**claim).0))
+    }
+
+    fn decide(&self, (claim, pods): &Self::State, _: &Around) -> Vec<Action> {
+        if !Self::minds(claim) || pods.iter().any(|pod| uses(pod, claim)) {
+            return Vec::new();
+        }
+        let mut free = PersistentVolumeClaim::clone(claim);
+        let_go(&mut free.metadata, CLAIM_IN_USE);
+        vec![Action::Replace(free.into())]
+    }
+}
+
+/// Whether a finalizer is what something is still there for, or one of those.
+fn is_held(metadata: &ObjectMeta, by: &str) -> bool {
+    let finalizers = metadata.finalizers.iter().flatten();
+    metadata.deletion_timestamp.is_some() && finalizers.into_iter().any(|finalizer| finalizer == by)
+}
+
+fn let_go(metadata: &mut ObjectMeta, finalizer: &str) {
+    metadata.finalizers.iter_mut().for_each(|all| all.retain(|one| one != finalizer));
+}
+
+fn same(one: &Pod, other: &Pod) -> bool {
+    one.metadata.uid == other.metadata.uid
+}
+
+/// The claims that a pod names, and whether they were made for it.
+fn named(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
+    let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
+    volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
+        (Some(claim), _) => Some((claim.claim_name.clone(), false)),
+        (None, Some(_)) => Some((format!("{}-{}", place(pod).1, volume.name), true)),
+        (None, None) => None,
+    })
+}
+
+/// Whether a pod may have a claim mounted.
+fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let is_on_a_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
+    let name = place(claim).1;
+    is_on_a_node
+        && named(pod).any(|(named, is_its_own)| {
+            named == name && (!is_its_own || (!is_shut_down(pod) && controls(pod, claim)))
+        })
+}
+
+fn controls(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    owners.any(|owner| owner.controller == Some(true) && Some(&owner.uid) == pod.metadata.uid.as_ref())
+}
+
+/// Whether its node is done with a pod, which then only waits for others.
+fn is_shut_down(pod: &Pod) -> bool {
+    pods::is_going(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
+}
+
+/// Lets volumes go that are deleted and not bound, until the future is dropped.
+pub async fn keep_volumes(clients: Clients) {
+    let (tell, mut told) = mpsc::channel(64);
+    let following = follow(Api::<PersistentVolume>::all(clients.watch), None, tell);
+    let work = async {
+        let api: Api<PersistentVolume> = Api::all(clients.write);
+        let mut volumes = Known::default();
+        let mut backoff = Backoff::default();
+        let mut failed = false;
+        loop {
+            let concerned = tokio::select! {
+                event = told.recv() => match event {
+                    Some(event) => volumes.take(event),
+                    None => return,
+                },
+                () = backoff.wait(), if failed => None,
+            };
+            let free: Vec<PersistentVolume> = match &concerned {
+                Some(at) if !failed => volumes.get(at).and_then(freed).into_iter().collect(),
+                _ => volumes.iter().filter_map(|(_, volume)| freed(volume)).collect(),
+            };
+            failed = false;
+            for volume in free {
+                failed |= write(&api, &volume).await.is_err();
+            }
+            if !failed {
+                backoff.reset();
+            }
+        }
+    };
+    tokio::join!(following, work);
+}
+
+/// A volume as it is when it is let go, if it is to be.
+fn freed(volume: &PersistentVolume) -> Option<PersistentVolume> {
+    let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
+    if !is_held(&volume.metadata, VOLUME_IN_USE) || phase == Some("Bound") {
+        return None;
+    }
+    let mut free = volume.clone();
+    let_go(&mut free.metadata, VOLUME_IN_USE);
+    Some(free)
+}
+
+/// Writes a volume, if it still is the one that was looked at.
+async fn write(volumes: &Api<PersistentVolume>, volume: &PersistentVolume) -> kube::Result<()> {
+    let name = place(volume).1;
+    match volumes.replace(&name, &PostParams::default(), volume).await {
+        Ok(_) => Ok(()),
+        // It has changed, or is gone: what became of it is told.
+        Err(error) if is_settled(&error) => Ok(()),
+        Err(error) => {
+            tracing::warn!(%error, volume = name, "a volume could not be let go, will try again");
+            Err(error)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use k8s_openapi::jiff::Timestamp;
+    use serde_json::json;
+
+    use super::*;
+
+    fn claim(going: bool) -> Arc<PersistentVolumeClaim> {
+        let deleted = going.then_some("2026-01-01T00:00:00Z");
+        let owners =
+            json!([{ "apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "own", "controller": true }]);
+        let metadata = json!({
+            "name": "p-data", "namespace": "n", "uid": "c", "deletionTimestamp": deleted,
+            "finalizers": ["else/where", CLAIM_IN_USE], "ownerReferences": owners,
+        });
+        Arc::new(serde_json::from_value(json!({ "metadata": metadata })).unwrap())
+    }
+
+    #[test]
+    fn a_claim_that_is_deleted_goes_when_no_pod_on_a_node_uses_it() {
+        let around = Around { now: Timestamp::UNIX_EPOCH, failure: None };
+        let by_name = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "p-data" } }]);
+        let own = json!([{ "name": "data", "ephemeral": {} }]);
+        let other = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "other" } }]);
+        let ended = json!({ "deletionTimestamp": "2026-01-01T00:00:00Z", "deletionGracePeriodSeconds": 0 });
+        for (going, uid, volumes, node, metadata, goes) in [
+            (false, "own", &other, None, json!({}), false),
+            (true, "own", &other, Some("a"), json!({}), true),
+            (true, "own", &by_name, Some("a"), json!({}), false),
+            (true, "own", &by_name, None, json!({}), true),
+            (true, "own", &by_name, Some("a"), ended.clone(), false),
+            (true, "own", &own, Some("a"), json!({}), false),
+            (true, "own", &own, Some("a"), ended, true),
+            // The claim was made for another pod of the same name.
+            (true, "former", &own, Some("a"), json!({}), true),
+        ] {
+            let mut pod = json!({
+                "metadata": metadata, "spec": { "containers": [], "nodeName": node, "volumes": volumes },
+            });
+            pod["metadata"]["name"] = json!("p");
+            pod["metadata"]["namespace"] = json!("n");
+            pod["metadata"]["uid"] = json!(uid);
+            let pod = pods::essence(serde_json::from_value(pod).unwrap());
+            let actions = Claims.decide(&(claim(going), vec![Arc::new(pod.clone())]), &around);
+            let left = actions.iter().map(|action| match action {
+                Action::Replace(crate::workload::Object::PersistentVolumeClaim(claim)) => {
+                    claim.metadata.finalizers.clone().unwrap()
+                }
+                other => panic!("{other:?}"),
+            });
+            let wanted: Vec<Vec<String>> = goes.then(|| vec!["else/where".to_owned()]).into_iter().collect();
+            assert_eq!(left.collect::<Vec<_>>(), wanted, "{going} {pod:?}");
+        }
+    }
+
+    #[test]
+    fn a_volume_that_is_deleted_goes_unless_it_is_bound() {
+        for (going, phase, goes) in [
+            (false, "Available", false),
+            (true, "Available", true),
+            (true, "Released", true),
+            (true, "Bound", false),
+        ] {
+            let metadata = json!({
+                "name": "v", "finalizers": [VOLUME_IN_USE],
+                "deletionTimestamp": going.then_some("2026-01-01T00:00:00Z"),
+            });
+            let volume = json!({ "metadata": metadata, "status": { "phase": phase } });
+            let left = freed(&serde_json::from_value(volume).unwrap()).map(|free| free.metadata.finalizers);
+            assert_eq!(left, goes.then(|| Some(Vec::new())), "{going} {phase}");
+        }
+    }
+}
