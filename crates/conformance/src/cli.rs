@@ -125,7 +125,9 @@ async fn run_cases(arguments: Arguments, cases: &[Case]) -> Result<Summary, Erro
     Ok(summary)
 }
 
-async fn client(path: Option<PathBuf>) -> Result<Client, Error> {
+/// A client for the cluster of a kubeconfig, or of the environment's. It tries nothing twice: that something is refused
+/// for the time being is an answer.
+pub async fn client(path: Option<PathBuf>) -> Result<Client, Error> {
     let name =
         path.as_ref().map_or_else(|| "of the environment".to_owned(), |path| path.display().to_string());
     let unusable = |source| Error::Kubeconfig { path: name.clone(), source: Box::new(source) };
@@ -134,8 +136,9 @@ async fn client(path: Option<PathBuf>) -> Result<Client, Error> {
         None => Kubeconfig::read(),
     }
     .map_err(unusable)?;
-    let config =
-        Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.map_err(unusable)?;
+    let options = KubeConfigOptions::default();
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(unusable)?;
+    config.default_retry = false;
     Client::try_from(config).map_err(api("make a client"))
 }
 

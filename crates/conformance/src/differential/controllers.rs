@@ -14,6 +14,7 @@
 //! A portrait is what a namespace has, with everything masked that nobody can foresee: times, revisions, and names and
 //! uids by whom they stand for. What we do differently on purpose is listed in `differential/controllers/kept.yaml`.
 
+mod acts;
 mod hand;
 mod kept;
 mod kinds;

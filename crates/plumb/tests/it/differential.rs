@@ -1,5 +1,6 @@
 //! The same questions to kube-apiserver and to `plumb up`, and the same answers; the same workloads, and the same of them.
 
+use plumb_conformance::cli::client;
 use plumb_conformance::differential::{Kept, Options, Servers, controllers, run};
 use plumb_testbed::{Config, Parts};
 
@@ -57,7 +58,10 @@ async fn plumb_makes_the_same_of_workloads_as_kube_controller_manager_does() {
     let folder = tempfile::tempdir().unwrap();
     let flags = ["--resize-dialect", "v1.36", "--components", "apiserver,controllers"];
     let subject = Cluster::start_with(folder.path(), &flags);
-    let clients = (reference.client().await.unwrap(), subject.client().await);
+    let clients = (
+        client(Some(reference.kubeconfig_path().to_owned())).await.unwrap(),
+        client(Some(subject.kubeconfig())).await.unwrap(),
+    );
     let kept = controllers::Kept::read().unwrap();
     let only = std::env::var("PLUMB_DIFFERENTIAL_ONLY").ok();
     let options =

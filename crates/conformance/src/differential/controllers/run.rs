@@ -13,7 +13,7 @@ use super::super::kept::Seen;
 use super::kept::Kept;
 use super::nodes;
 use super::play::{Finding, Game, Side};
-use super::scenario::scenarios;
+use super::scenario::{Scenario, scenarios};
 use super::view::View;
 use crate::error::Error;
 use crate::glob::matches;
@@ -44,6 +44,8 @@ pub struct Outcome {
     pub kept: BTreeSet<Seen>,
     /// The kept differences that were not, if everything was played.
     pub gone: Vec<Seen>,
+    /// How many scenarios were apart once, and not when they were played again.
+    pub once: usize,
     /// What is not listed.
     pub findings: Vec<Finding>,
     /// How long it took.
@@ -57,6 +59,39 @@ impl Outcome {
     }
 }
 
+impl Outcome {
+    /// Plays scenarios, some at a time.
+    async fn play(
+        &mut self,
+        scenarios: &[Scenario],
+        sides: &Arc<[Side; 2]>,
+        kept: &Arc<Kept>,
+        at_once: usize,
+        tell: impl Fn(&str, Option<&Finding>, Duration),
+    ) -> Result<(), Error> {
+        // Clusters may have seen a run before.
+        let run = format!("{:x}", Timestamp::now().as_second());
+        let mut left = scenarios.iter();
+        let mut playing = JoinSet::new();
+        loop {
+            while playing.len() < at_once
+                && let Some(scenario) = left.next()
+            {
+                let name = scenario.name.clone();
+                let game = Game::new(sides.clone(), kept.clone(), scenario.clone(), &run);
+                playing.spawn(async move { (name, Instant::now(), game.play().await) });
+            }
+            let Some(ended) = playing.join_next().await else { return Ok(()) };
+            let (name, begun, played) = ended.map_err(|error| Error::Runtime(error.into()))?;
+            let played = played?;
+            tell(&name, played.finding.as_ref(), begun.elapsed());
+            self.compared += played.compared;
+            self.kept.extend(played.kept);
+            self.findings.extend(played.finding);
+        }
+    }
+}
+
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for seen in &self.gone {
@@ -64,11 +99,13 @@ impl fmt::Display for Outcome {
         }
         write!(
             f,
-            "{} scenarios, compared {} times, {} kept differences seen, {} that are not listed, in {:.0} s",
+            "{} scenarios, compared {} times, {} kept differences seen, {} that are not listed, {} that were seen but once, \
+             in {:.0} s",
             self.scenarios,
             self.compared,
             self.kept.len(),
             self.findings.len(),
+            self.once,
             self.took.as_secs_f64()
         )
     }
@@ -114,27 +151,16 @@ pub async fn run(
     for side in &*sides {
         nodes::steady(&side.view).await?;
     }
-    // Clusters may have seen a run before.
-    let run = format!("{:x}", Timestamp::now().as_second());
     let mut outcome = Outcome { scenarios: chosen.len(), ..Outcome::default() };
     let is_whole = chosen.len() == all;
-    let mut left = chosen.into_iter();
-    let mut playing = JoinSet::new();
-    loop {
-        while playing.len() < options.at_once
-            && let Some(scenario) = left.next()
-        {
-            let name = scenario.name.clone();
-            let game = Game::new(sides.clone(), kept.clone(), scenario, &run);
-            playing.spawn(async move { (name, Instant::now(), game.play().await) });
-        }
-        let Some(ended) = playing.join_next().await else { break };
-        let (name, begun, played) = ended.map_err(|error| Error::Runtime(error.into()))?;
-        let played = played?;
-        tell(&name, played.finding.as_ref(), begun.elapsed());
-        outcome.compared += played.compared;
-        outcome.kept.extend(played.kept);
-        outcome.findings.extend(played.finding);
+    outcome.play(&chosen, &sides, &kept, options.at_once, &tell).await?;
+    // Where upstream's own parts race each other it comes to the one end or the other: what is found has to be found
+    // again.
+    let found = std::mem::take(&mut outcome.findings);
+    chosen.retain(|scenario| found.iter().any(|finding| finding.scenario == scenario.name));
+    if !chosen.is_empty() {
+        outcome.play(&chosen, &sides, &kept, options.at_once, &tell).await?;
+        outcome.once = found.len() - outcome.findings.len();
     }
     if is_whole {
         outcome.gone = kept.patterns().filter(|pattern| !outcome.kept.contains(pattern)).collect();
