@@ -1,5 +1,5 @@
 """A client of a Kubernetes API: plain HTTP/1.1 on TLS, one connection per thread, nothing cached."""
-import base64, http.client, json, re, ssl, tempfile, threading, time, urllib.parse
+import base64, http.client, json, re, socket, ssl, tempfile, threading, time, urllib.parse
 from pathlib import Path
 
 
@@ -76,11 +76,32 @@ class Api:
         return self.send("GET", path)[0] == 200
 
     def watch(self, path, selector):
-        """Events from now on, as they come: (time, type, object)."""
-        version = self.ask("GET", f"{path}?limit=1")["metadata"]["resourceVersion"]
-        connection = self.connect()
-        connection.request("GET", f"{path}?watch=1&resourceVersion={version}&{selector}", headers=self.headers)
-        stream = connection.getresponse()
-        while line := stream.readline():
+        return Watch(self, path, selector)
+
+
+class Watch:
+    """Events from now on, as they come: (time, type, object), until it is closed."""
+
+    def __init__(self, api, path, selector):
+        version = api.ask("GET", f"{path}?limit=1")["metadata"]["resourceVersion"]
+        self.connection = api.connect()
+        # Where nothing happens nothing is told.
+        self.connection.sock.settimeout(None)
+        self.connection.request("GET", f"{path}?watch=1&resourceVersion={version}&{selector}", headers=api.headers)
+        self.socket, self.stream = self.connection.sock, self.connection.getresponse()
+
+    def __iter__(self):
+        while line := self.next():
             event = json.loads(line)
             yield time.perf_counter(), event["type"], event["object"]
+
+    def next(self):
+        try:
+            return self.stream.readline()
+        except (http.client.IncompleteRead, OSError):
+            # It was closed in the midst of it.
+            return b""
+
+    def close(self):
+        # The connection itself belongs to whoever reads, who is told that this is the end.
+        self.socket.shutdown(socket.SHUT_RDWR)

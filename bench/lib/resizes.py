@@ -4,6 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from .clusters import kubectl
+from .machine import calm
 
 PODS = "/api/v1/namespaces/default/pods"
 OURS = "labelSelector=app%3Dbench"
@@ -41,11 +42,19 @@ def cpu_in_force(pod):
 
 
 class Follower:
-    """Follows pods in a thread and notes when something is first seen."""
+    """Follows pods in a thread and notes when something is first seen, until it is left."""
 
     def __init__(self, cluster, selector=OURS):
         self.events, self.changed, self.seen = cluster.api.watch(PODS, selector), threading.Condition(), {}
-        threading.Thread(target=self.follow, daemon=True).start()
+        self.thread = threading.Thread(target=self.follow, daemon=True)
+
+    def __enter__(self):
+        self.thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.events.close()
+        self.thread.join()
 
     def follow(self):
         for at, kind, pod in self.events:
@@ -84,43 +93,43 @@ def quota_file(uid):
 def latency(cluster, rounds):
     """Milliseconds from PATCH until the cgroup has the new quota (read every 0.1 ms), and until a watch shows it."""
     create(cluster, "bench-one")
-    follower = Follower(cluster, "fieldSelector=metadata.name%3Dbench-one")
-    pod = cluster.api.until("ready", lambda: is_ready(pod := cluster.api.ask("GET", f"{PODS}/bench-one")) and pod)
-    with open(quota_file(pod["metadata"]["uid"])) as file:
-        def quota():
-            file.seek(0)
-            return file.read().split()[0]
+    with Follower(cluster, "fieldSelector=metadata.name%3Dbench-one") as follower:
+        pod = cluster.api.until("ready", lambda: is_ready(pod := cluster.api.ask("GET", f"{PODS}/bench-one")) and pod)
+        with open(quota_file(pod["metadata"]["uid"])) as file:
+            def quota():
+                file.seek(0)
+                return file.read().split()[0]
 
-        applied, told = [], []
-        with ThreadPoolExecutor(1) as patching:  # one client, which keeps its connection
-            patching.submit(cluster.api.ask, "GET", f"{PODS}/bench-one").result()
-            for nth in range(rounds):
-                milli = 310 + 10 * (nth % 2)
-                follower.forget()
-                begun = time.perf_counter()
-                patched = patching.submit(resize, cluster, "bench-one", milli)
-                while quota() != str(milli * 100):
-                    time.sleep(0.0001)
-                applied.append((time.perf_counter() - begun) * 1000)
-                told.append((follower.wait(("bench-one", "cpu", milli)) - begun) * 1000)
-                patched.result()
-                time.sleep(0.05)
-    delete(cluster, "bench-one")
-    follower.wait(("bench-one", "gone"))
+            applied, told = [], []
+            with ThreadPoolExecutor(1) as patching:  # one client, which keeps its connection
+                patching.submit(cluster.api.ask, "GET", f"{PODS}/bench-one").result()
+                for nth in range(rounds):
+                    milli = 310 + 10 * (nth % 2)
+                    follower.forget()
+                    begun = time.perf_counter()
+                    patched = patching.submit(resize, cluster, "bench-one", milli)
+                    while quota() != str(milli * 100):
+                        time.sleep(0.0001)
+                    applied.append((time.perf_counter() - begun) * 1000)
+                    told.append((follower.wait(("bench-one", "cpu", milli)) - begun) * 1000)
+                    patched.result()
+                    time.sleep(0.05)
+        delete(cluster, "bench-one")
+        follower.wait(("bench-one", "gone"))
     return applied, told
 
 
 def burst(cluster, count, rounds):
     """Milliseconds until the status of every pod shows what 16 threads asked of all; the pods stay."""
     names = [f"bench-{nth}" for nth in range(count)]
-    with ThreadPoolExecutor(16) as threads:
-        follower = Follower(cluster)
+    with ThreadPoolExecutor(16) as threads, Follower(cluster) as follower:
         list(threads.map(lambda name: create(cluster, name), names))
         for name in names:
             follower.wait((name, "ready", True))
         times = []
         for nth in range(rounds):
             milli = 310 + 10 * (nth % 2)
+            calm()
             follower.forget()
             begun = time.perf_counter()
             list(threads.map(lambda name: resize(cluster, name, milli), names))
@@ -143,13 +152,14 @@ def apply(cluster, name):
 
 def starts(cluster, rounds, create=create):
     """Milliseconds from when a pod is asked for until a watch shows it ready."""
-    follower, times = Follower(cluster), []
-    for nth in range(rounds):
-        name = f"bench-start-{nth}"
-        follower.forget()
-        begun = time.perf_counter()
-        create(cluster, name)
-        times.append((follower.wait((name, "ready", True)) - begun) * 1000)
-        delete(cluster, name)
-        follower.wait((name, "gone"))
+    times = []
+    with Follower(cluster) as follower:
+        for nth in range(rounds):
+            name = f"bench-start-{nth}"
+            follower.forget()
+            begun = time.perf_counter()
+            create(cluster, name)
+            times.append((follower.wait((name, "ready", True)) - begun) * 1000)
+            delete(cluster, name)
+            follower.wait((name, "gone"))
     return times
