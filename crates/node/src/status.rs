@@ -29,6 +29,8 @@ pub(crate) struct Known<'a> {
     pub(crate) phase: Phase,
     /// Why the pod as a whole ended, if it was not its containers: a word and a sentence.
     pub(crate) because: Option<(&'a str, &'a str)>,
+    /// Whether the node has taken the pod in. What it has turned away has no containers, and is promised nothing.
+    pub(crate) taken_in: bool,
     pub(crate) desired: &'a PodResources,
     pub(crate) allocation: &'a Allocation,
     /// What is in force.
@@ -73,7 +75,11 @@ pub(crate) fn compose(known: Known<'_>) -> PodStatus {
     status.start_time = old.start_time.clone().or_else(|| Some(now.clone()));
     status.qos_class = Some(known.shape.qos.name().to_owned());
     addresses(&known, &mut status);
-    container::publish(&known, old, &mut status);
+    if known.taken_in {
+        container::publish(&known, old, &mut status);
+    } else {
+        (status.container_statuses, status.init_container_statuses) = (None, None);
+    }
     let spec = known.pod.spec.as_ref();
     let projection = project(known.allocation, known.desired, known.generation(), known.actual, known.rules);
     if let Some(spec) = spec {

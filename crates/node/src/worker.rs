@@ -124,6 +124,8 @@ pub(crate) struct Worker {
     because: Option<(String, String)>,
     /// The pod is over: nothing of it is started again, and it holds no room.
     over: bool,
+    /// The pod was never taken in, by this agent or by one before it.
+    turned: bool,
     /// It is to end: since when, and how long it has.
     ends: Option<(Timestamp, Duration)>,
     /// The API has it no more.
@@ -166,6 +168,7 @@ impl Worker {
             report: Telling::default(),
             because: None,
             over: is_over(&pod),
+            turned: is_over(&pod) && !has_statuses(&pod),
             ends: None,
             deleted: false,
             buried: false,
@@ -184,6 +187,7 @@ impl Worker {
     pub(crate) fn turned_away(mut self, reason: String, message: String) -> Self {
         self.because = Some((reason, message));
         self.over = true;
+        self.turned = true;
         self
     }
 
@@ -503,6 +507,7 @@ impl Worker {
             waiting: parts.waiting,
             phase: parts.phase,
             because: self.because.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str())),
+            taken_in: !self.turned,
             desired: &self.guest.desired,
             allocation: &self.entry.allocation,
             actual: parts.actual,
@@ -545,6 +550,12 @@ fn final_phase(pod: &Pod) -> Option<Phase> {
         "Failed" => Some(Phase::Failed),
         _ => None,
     }
+}
+
+/// Whether anything was ever said of a pod's containers.
+fn has_statuses(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    status.is_some_and(|status| status.container_statuses.as_ref().is_some_and(|all| !all.is_empty()))
 }
 
 /// Whether the API says that a pod is over. What is over stays over.
