@@ -116,6 +116,11 @@ impl<'a> Books<'a> {
             if has_failed && keep.contains(uid) && ending == Ending::No {
                 continue;
             }
+            if self.uncounted_failed.contains(uid) {
+                // Whatever it says by now: it may have come to a good end after it was deleted.
+                let_go.push(pod);
+                continue;
+            }
             if has_failed || ending == Ending::Failure {
                 // Who has reached success only goes because of it.
                 let counts = match ending {
@@ -123,7 +128,7 @@ impl<'a> Books<'a> {
                     _ => true,
                 };
                 let counts = counts && seen.is_in_range(pod) && seen.meaning(pod) != Meaning::Ignored;
-                if self.uncounted_failed.contains(uid) || !counts {
+                if !counts {
                     let_go.push(pod);
                 } else if !is_full {
                     uncounted.failed.get_or_insert_default().push(uid.to_owned());

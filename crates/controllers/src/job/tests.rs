@@ -256,6 +256,18 @@ fn failures_are_waited_after_and_counted_until_the_limit() {
     );
 }
 
+/// Deleted while it ran, it is in the books as a failure; what it says last does not change them, nor keep it.
+#[test]
+fn a_pod_that_succeeds_after_it_was_deleted_is_let_go_as_a_failure() {
+    let named = json!({ "uncountedTerminatedPods": { "failed": ["a"] } });
+    let wanted: &[&str] = &["let go a", "create"];
+    let row: Row<'_> = (named.clone(), &[("a", "kept Succeeded deleted")], wanted);
+    table(json!({ "completions": 1 }), &[row]);
+    let job = mk_job(json!({ "completions": 1, "completionMode": "Indexed" }), named);
+    let lines = said(&job, &[("a", "kept Succeeded deleted #0")]);
+    assert!(lines.iter().any(|line| line == "let go a"), "{lines:?}");
+}
+
 #[test]
 fn a_job_has_failed_when_all_its_pods_are_gone_and_counted() {
     let target =
