@@ -97,6 +97,7 @@ impl Soak {
             court.laws.pods.iter().count(),
             editor.done,
         );
+        world.end().await;
     }
 
     /// Lets time go by, and judges what happens.

@@ -40,6 +40,15 @@ pub(super) async fn at_rest(world: &World, laws: &Laws) -> Unrest {
     let daemons: Vec<DaemonSet> = all(&client).await;
     let jobs: Vec<Job> = all(&client).await;
     let pods: Vec<Pod> = all(&client).await;
+    // Whatever is in a namespace that does not go is not at rest either: the namespace says why.
+    for namespace in all::<Namespace>(&client).await {
+        let name = namespace.metadata.name.unwrap_or_default();
+        let kept = || pods.iter().filter(|pod| pod.metadata.namespace.as_deref() == Some(&*name));
+        holds(!name.starts_with(GUEST), || {
+            let kept: Vec<_> = kept().map(|pod| (&pod.metadata, node_of(pod), &pod.status)).collect();
+            format!("namespace {name} is there: {:#?}, its pods: {kept:#?}", namespace.status)
+        })?;
+    }
     deployments.iter().try_for_each(deployed)?;
     stateful.iter().try_for_each(|set| stands(set, &pods))?;
     daemons.iter().try_for_each(everywhere)?;
@@ -68,13 +77,13 @@ pub(super) async fn at_rest(world: &World, laws: &Laws) -> Unrest {
             format!("pod {:?} is kept by {:?}", place(&pod.metadata), pod.metadata.finalizers)
         })?;
     }
-    for namespace in all::<Namespace>(&client).await {
-        let name = namespace.metadata.name.unwrap_or_default();
-        holds(!name.starts_with(GUEST), || format!("namespace {name} is there: {:?}", namespace.status))?;
-    }
     budgets(&all(&client).await)?;
     quotas(&all(&client).await, &pods)?;
     nothing_leaks(world, laws, &pods).await
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref()
 }
 
 fn deployed(deployment: &Deployment) -> Unrest {

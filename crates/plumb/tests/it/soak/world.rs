@@ -44,7 +44,7 @@ use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_scheduler::{Settings, USER};
 use plumb_store::{Options, Store};
 use tokio::sync::watch;
-use tokio::task::{JoinHandle, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
 
 use super::super::dice::Dice;
@@ -78,6 +78,27 @@ struct Site {
     name: String,
     runtime: Arc<dyn Runtime>,
     agent: Option<JoinHandle<()>>,
+}
+
+impl Site {
+    async fn cut_off(&mut self) {
+        if let Some(agent) = self.agent.take() {
+            agent.abort();
+            not_by_panic(agent.await);
+        }
+    }
+}
+
+async fn cut_off(running: &mut JoinSet<()>) {
+    running.abort_all();
+    while let Some(ended) = running.join_next().await {
+        not_by_panic(ended);
+    }
+}
+
+/// Whoever ended was cut off, or it panicked, which is a bug that a restart must not hide.
+fn not_by_panic(ended: Result<(), JoinError>) {
+    assert!(!ended.is_err_and(|error| error.is_panic()), "a part of the cluster panicked");
 }
 
 impl World {
@@ -160,25 +181,29 @@ impl World {
 
     /// Cuts the controllers off wherever they are, and starts them anew.
     pub(super) async fn restart_controllers(&mut self) {
-        self.controllers.shutdown().await;
+        cut_off(&mut self.controllers).await;
         self.start_controllers();
     }
 
     /// The same with the scheduler.
     pub(super) async fn restart_scheduler(&mut self) {
-        self.scheduler.shutdown().await;
+        cut_off(&mut self.scheduler).await;
         self.start_scheduler();
     }
 
     /// The same with the agent of a node. Its containers run on.
     pub(super) async fn restart_agent(&mut self, index: usize) {
-        if let Some(agent) = self.nodes[index].agent.take() {
-            agent.abort();
-            // It was cut off, or it panicked, which is a bug.
-            let ended = agent.await;
-            assert!(ended.is_ok() || ended.is_err_and(|error| error.is_cancelled()), "an agent panicked");
-        }
+        self.nodes[index].cut_off().await;
         self.start_agent(index).await;
+    }
+
+    /// Cuts everybody off for good.
+    pub(super) async fn end(mut self) {
+        cut_off(&mut self.controllers).await;
+        cut_off(&mut self.scheduler).await;
+        for site in &mut self.nodes {
+            site.cut_off().await;
+        }
     }
 
     /// The uids of the pods that nodes run or have promised anything to: sandboxes, then promises.
