@@ -2,6 +2,7 @@
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{
     ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams, PropagationPolicy,
@@ -185,6 +186,15 @@ async fn claims_and_volumes_that_are_deleted_go_when_nobody_uses_them() {
     pod["spec"]["nodeName"] = json!("somewhere");
     pod["spec"]["volumes"] = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "used" } }]);
     cluster.create::<Pod>(pod).await;
+    // Once its budget counts it, all controllers have heard of the pod.
+    let selector = json!({ "matchLabels": { "app": "other" } });
+    let budget =
+        json!({ "metadata": { "name": "calm" }, "spec": { "minAvailable": 1, "selector": selector } });
+    cluster.create::<PodDisruptionBudget>(budget).await;
+    let counts = |budget: &PodDisruptionBudget| {
+        budget.status.as_ref().is_some_and(|status| status.expected_pods == Some(1))
+    };
+    cluster.until("calm", counts).await;
     let claims = cluster.api::<PersistentVolumeClaim>();
     for name in ["used", "unused"] {
         claims.delete(name, &DeleteParams::default()).await.unwrap();

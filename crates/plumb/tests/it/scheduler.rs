@@ -40,10 +40,11 @@ pub(crate) async fn until(pods: &Api<Pod>, name: &str, holds: impl Fn(Option<&Po
     let one = WatchParams::default().fields(&format!("metadata.name={name}"));
     let watching = async {
         loop {
+            let mut events = pods.watch(&one, "0").await.unwrap().boxed();
+            // Of what was gone before the watch began it does not tell.
             if holds(pods.get_opt(name).await.unwrap().as_ref()) {
                 return;
             }
-            let mut events = pods.watch(&one, "0").await.unwrap().boxed();
             while let Some(Ok(event)) = events.next().await {
                 let done = match event {
                     WatchEvent::Added(pod) | WatchEvent::Modified(pod) => holds(Some(&pod)),
