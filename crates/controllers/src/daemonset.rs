@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
 
-use crate::revision::{self, Settled, Subject};
+use crate::revision::{self, Subject};
 use crate::share::rounded_up;
 use crate::workload::claim::controller_reference;
 use crate::workload::{Action, Note, Ref, pods};
@@ -89,10 +89,9 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
         label: HASH,
         collisions: set.status.as_ref().and_then(|status| status.collision_count),
     };
-    let update = match revision::settle(&subject, &revisions, &state.taken) {
-        Settled::There(update) => update,
-        Settled::Missing(update) => return vec![Action::Create((*update).into())],
-        Settled::Former(update) => return vec![Action::Replace((*update).into())],
+    let update = match revision::settle(&subject, &revisions, &state.taken).there() {
+        Ok(update) => update,
+        Err(write) => return vec![*write],
     };
     let daemons = Daemons::new(state, hash_of(&update), now);
     let mut plan = daemons.manage();

@@ -24,6 +24,7 @@ pub mod certificates;
 pub mod cronjob;
 pub mod daemonset;
 pub mod deployment;
+mod each;
 pub mod garbage;
 pub mod job;
 pub mod namespaces;
@@ -43,12 +44,40 @@ pub mod workload;
 
 use kube::Client;
 
+use budgets::Budgets;
+use cronjob::CronJobs;
+use cronjob::zones::{USUAL_PLACE, Zones};
+use daemonset::DaemonSets;
+use deployment::Deployments;
+use job::{Expiry, Jobs, Strays};
+use protection::Claims;
+use replicas::{ReplicaSets, ReplicationControllers};
+use statefulset::StatefulSets;
+use workload::{Clock, Workload as _, Workloads};
+
 /// The user that all controllers list and watch as.
 pub const WATCHER: &str = "system:kube-controller-manager";
 
 /// The user that a controller writes as.
 pub fn user_of(controller: &str) -> String {
     format!("system:serviceaccount:kube-system:{controller}")
+}
+
+/// All controllers of workloads, each of which writes as its own user.
+pub fn workloads(clock: Clock, writer: impl Fn(&str) -> Client) -> Workloads {
+    let mut workloads = Workloads::new(clock.clone());
+    workloads.add(ReplicaSets, writer(ReplicaSets::NAME));
+    workloads.add(ReplicationControllers, writer(ReplicationControllers::NAME));
+    workloads.add(Deployments, writer(Deployments::NAME));
+    workloads.add(StatefulSets, writer(StatefulSets::NAME));
+    workloads.add(DaemonSets::new(clock), writer(DaemonSets::NAME));
+    workloads.add(Jobs, writer(Jobs::NAME));
+    workloads.add(Strays, writer(Strays::NAME));
+    workloads.add(Expiry, writer(Expiry::NAME));
+    workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), writer(CronJobs::NAME));
+    workloads.add(Budgets, writer(Budgets::NAME));
+    workloads.add(Claims, writer(Claims::NAME));
+    workloads
 }
 
 /// The groups of the users that controllers write as.

@@ -9,10 +9,10 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
-use plumb_follow::{Backoff, Known, follow, is_settled, place};
-use tokio::sync::mpsc;
+use plumb_follow::{is_settled, place};
 
 use crate::Clients;
+use crate::each::mend;
 use crate::workload::{Action, Around, Shelves, Wiring, Workload, pods};
 
 /// The name of the user that lets volumes go.
@@ -113,35 +113,13 @@ fn is_shut_down(pod: &Pod) -> bool {
 
 /// Lets volumes go that are deleted and not bound, until the future is dropped.
 pub async fn keep_volumes(clients: Clients) {
-    let (tell, mut told) = mpsc::channel(64);
-    let following = follow(Api::<PersistentVolume>::all(clients.watch), None, tell);
-    let work = async {
-        let api: Api<PersistentVolume> = Api::all(clients.write);
-        let mut volumes = Known::default();
-        let mut backoff = Backoff::default();
-        let mut failed = false;
-        loop {
-            let concerned = tokio::select! {
-                event = told.recv() => match event {
-                    Some(event) => volumes.take(event),
-                    None => return,
-                },
-                () = backoff.wait(), if failed => None,
-            };
-            let free: Vec<PersistentVolume> = match &concerned {
-                Some(at) if !failed => volumes.get(at).and_then(freed).into_iter().collect(),
-                _ => volumes.iter().filter_map(|(_, volume)| freed(volume)).collect(),
-            };
-            failed = false;
-            for volume in free {
-                failed |= write(&api, &volume).await.is_err();
-            }
-            if !failed {
-                backoff.reset();
-            }
-        }
+    let volumes: Api<PersistentVolume> = Api::all(clients.write);
+    let judge = |volume: &PersistentVolume| freed(volume).map(Box::new);
+    let write = |volume: Box<PersistentVolume>| {
+        let volumes = volumes.clone();
+        async move { write(&volumes, &volume).await }
     };
-    tokio::join!(following, work);
+    mend(Api::all(clients.watch), judge, write).await;
 }
 
 /// A volume as it is when it is let go, if it is to be.

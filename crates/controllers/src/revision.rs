@@ -44,6 +44,25 @@ pub enum Settled {
     Former(Box<ControllerRevision>),
 }
 
+impl Settled {
+    /// The revision, or what has to be written before it is the latest.
+    pub fn there(self) -> Result<Arc<ControllerRevision>, Box<Action>> {
+        match self {
+            Self::There(revision) => Ok(revision),
+            Self::Missing(revision) => Err(Box::new(Action::Create((*revision).into()))),
+            Self::Former(revision) => Err(Box::new(Action::Replace((*revision).into()))),
+        }
+    }
+
+    /// The revision, as it is or would be.
+    pub fn revision(self) -> Arc<ControllerRevision> {
+        match self {
+            Self::There(revision) => revision,
+            Self::Missing(revision) | Self::Former(revision) => Arc::new(*revision),
+        }
+    }
+}
+
 /// The name of a revision.
 pub fn name(revision: &ControllerRevision) -> &str {
     revision.metadata.name.as_deref().unwrap_or_default()

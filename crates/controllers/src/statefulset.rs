@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
-use crate::revision::{self, Settled, Subject};
+use crate::revision::{self, Subject};
 use crate::workload::claim::controller_reference;
 use crate::workload::{Action, Note, Ref, pods};
 use identity::{labels, name, new_pod, ordinal, range, says_its_name, start};
@@ -72,12 +72,12 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
         label: HASH,
         collisions,
     };
-    let update = match revision::settle(&subject, &revisions, &state.taken) {
-        Settled::There(update) => update,
-        // What a set was is swept up before the set itself goes: to write it anew would have no end.
-        Settled::Missing(update) | Settled::Former(update) if is_going => Arc::new(*update),
-        Settled::Missing(update) => return vec![Action::Create((*update).into())],
-        Settled::Former(update) => return vec![Action::Replace((*update).into())],
+    let settled = revision::settle(&subject, &revisions, &state.taken);
+    // What a set was is swept up before the set itself goes: to write it anew would have no end.
+    let settled = if is_going { Ok(settled.revision()) } else { settled.there() };
+    let update = match settled {
+        Ok(update) => update,
+        Err(write) => return vec![*write],
     };
     let was = set.status.as_ref().and_then(|status| status.current_revision.as_deref());
     let current = revisions.iter().find(|one| Some(revision::name(one)) == was).unwrap_or(&update).clone();

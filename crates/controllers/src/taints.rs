@@ -9,11 +9,11 @@ use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
 use serde_json::json;
-use tokio::sync::mpsc;
 
 use crate::Clients;
+use crate::each::mend;
 use crate::workload::Clock;
-use plumb_follow::{Backoff, Known, follow, is_settled};
+use plumb_follow::is_settled;
 
 /// The name of this controller's user.
 pub const NAME: &str = "node-controller";
@@ -75,41 +75,13 @@ pub fn decide(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
 
 /// Keeps the taints of nodes as they should be, until the future is dropped.
 pub async fn run(clients: Clients, clock: Clock) {
-    let (tell, mut told) = mpsc::channel(64);
-    let following = follow(Api::<Node>::all(clients.watch.clone()), None, tell);
-    let work = async {
-        let api: Api<Node> = Api::all(clients.write.clone());
-        let mut nodes = Known::default();
-        let mut backoff = Backoff::default();
-        let mut failed = false;
-        loop {
-            let concerned = tokio::select! {
-                event = told.recv() => match event {
-                    Some(event) => nodes.take(event),
-                    None => return,
-                },
-                () = backoff.wait(), if failed => None,
-            };
-            let now = clock();
-            let judge = |node| judge(node, now);
-            let wrong: Vec<(&Node, Vec<Taint>)> = match &concerned {
-                Some(at) if !failed => nodes.get(at).and_then(judge).into_iter().collect(),
-                _ => nodes.iter().filter_map(|(_, node)| judge(node)).collect(),
-            };
-            failed = false;
-            for (node, taints) in wrong {
-                failed |= write(&api, node, taints).await.is_err();
-            }
-            if !failed {
-                backoff.reset();
-            }
-        }
+    let nodes: Api<Node> = Api::all(clients.write);
+    let judge = |node: &Node| Some((node.clone(), decide(node, clock())?));
+    let write = |(node, taints): (Node, Vec<Taint>)| {
+        let nodes = nodes.clone();
+        async move { write(&nodes, &node, taints).await }
     };
-    tokio::join!(following, work);
-}
-
-fn judge(node: &Node, now: Timestamp) -> Option<(&Node, Vec<Taint>)> {
-    Some((node, decide(node, now)?))
+    mend(Api::all(clients.watch), judge, write).await;
 }
 
 /// Writes the taints of a node, if it still is the one that was looked at.

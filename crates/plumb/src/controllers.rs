@@ -9,16 +9,8 @@ use plumb_apiserver::authn::User;
 use plumb_apiserver::pki::Pki;
 use plumb_certificates::{Request, Usage};
 use plumb_controllers::budgets::{Budgets, stale};
-use plumb_controllers::cronjob::CronJobs;
-use plumb_controllers::cronjob::zones::{USUAL_PLACE, Zones};
-use plumb_controllers::daemonset::DaemonSets;
-use plumb_controllers::deployment::Deployments;
 use plumb_controllers::garbage::census::Census;
-use plumb_controllers::job::{Expiry, Jobs, Strays};
-use plumb_controllers::protection::Claims;
-use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
-use plumb_controllers::statefulset::StatefulSets;
-use plumb_controllers::workload::{Clock, Workload, Workloads};
+use plumb_controllers::workload::{Clock, Workload};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
     accounts, aggregation, certificates, garbage, namespaces, nodes, pod_gc, protection, quota, root_ca,
@@ -59,18 +51,7 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
     let books = quota::Config { rules, clock: clock.clone() };
     running.spawn(quota::run(clients(quota::NAME), books));
 
-    let mut workloads = Workloads::new(clock.clone());
-    workloads.add(ReplicaSets, clients(ReplicaSets::NAME).write);
-    workloads.add(ReplicationControllers, clients(ReplicationControllers::NAME).write);
-    workloads.add(Deployments, clients(Deployments::NAME).write);
-    workloads.add(StatefulSets, clients(StatefulSets::NAME).write);
-    workloads.add(DaemonSets::new(clock.clone()), clients(DaemonSets::NAME).write);
-    workloads.add(Jobs, clients(Jobs::NAME).write);
-    workloads.add(Strays, clients(Strays::NAME).write);
-    workloads.add(Expiry, clients(Expiry::NAME).write);
-    workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), clients(CronJobs::NAME).write);
-    workloads.add(Budgets, clients(Budgets::NAME).write);
-    workloads.add(Claims, clients(Claims::NAME).write);
+    let workloads = plumb_controllers::workloads(clock.clone(), |name| clients(name).write);
     running.spawn(protection::keep_volumes(clients(protection::VOLUMES_NAME)));
     let undisrupted = clients(Budgets::NAME).write;
     running.spawn(stale::take_back(workloads.shelves(), undisrupted, clock.clone()));

@@ -16,17 +16,7 @@ use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::{ApiServer, Config, Limits};
-use plumb_controllers::budgets::Budgets;
-use plumb_controllers::cronjob::CronJobs;
-use plumb_controllers::cronjob::zones::{USUAL_PLACE, Zones};
-use plumb_controllers::daemonset::DaemonSets;
-use plumb_controllers::deployment::Deployments;
 use plumb_controllers::garbage::census::Census;
-use plumb_controllers::job::{Expiry, Jobs, Strays};
-use plumb_controllers::protection::Claims;
-use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
-use plumb_controllers::statefulset::StatefulSets;
-use plumb_controllers::workload::{Workload, Workloads};
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of,
 };
@@ -83,18 +73,7 @@ impl Cluster {
         let writer = |name: &str| client(User::new(user_of(name), "", GROUPS));
         let clients = |name: &str| Clients { watch: watcher.clone(), write: writer(name) };
         let mut running = JoinSet::new();
-        let mut workloads = Workloads::new(clock.clone());
-        workloads.add(ReplicaSets, writer(ReplicaSets::NAME));
-        workloads.add(ReplicationControllers, writer(ReplicationControllers::NAME));
-        workloads.add(Deployments, writer(Deployments::NAME));
-        workloads.add(StatefulSets, writer(StatefulSets::NAME));
-        workloads.add(DaemonSets::new(clock.clone()), writer(DaemonSets::NAME));
-        workloads.add(Jobs, writer(Jobs::NAME));
-        workloads.add(Strays, writer(Strays::NAME));
-        workloads.add(Expiry, writer(Expiry::NAME));
-        workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), writer(CronJobs::NAME));
-        workloads.add(Budgets, writer(Budgets::NAME));
-        workloads.add(Claims, writer(Claims::NAME));
+        let workloads = plumb_controllers::workloads(clock.clone(), writer);
         running.spawn(protection::keep_volumes(clients(protection::VOLUMES_NAME)));
         running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
         running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));

@@ -21,15 +21,8 @@ use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::{ApiServer, Config, Limits};
 use plumb_controllers::budgets::{Budgets, stale};
-use plumb_controllers::cronjob::CronJobs;
-use plumb_controllers::cronjob::zones::{USUAL_PLACE, Zones};
-use plumb_controllers::daemonset::DaemonSets;
-use plumb_controllers::deployment::Deployments;
 use plumb_controllers::garbage::census::Census;
-use plumb_controllers::job::{Expiry, Jobs, Strays};
-use plumb_controllers::replicas::{ReplicaSets, ReplicationControllers};
-use plumb_controllers::statefulset::StatefulSets;
-use plumb_controllers::workload::{Workload, Workloads};
+use plumb_controllers::workload::Workload;
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, taints, user_of,
 };
@@ -225,17 +218,7 @@ impl World {
         let writer = |name: &str| lag.client(server, User::new(user_of(name), "", GROUPS));
         let clients = |name: &str| Clients { watch: watcher(), write: writer(name) };
         let running = &mut self.controllers;
-        let mut workloads = Workloads::new(clock.clone());
-        workloads.add(ReplicaSets, writer(ReplicaSets::NAME));
-        workloads.add(ReplicationControllers, writer(ReplicationControllers::NAME));
-        workloads.add(Deployments, writer(Deployments::NAME));
-        workloads.add(StatefulSets, writer(StatefulSets::NAME));
-        workloads.add(DaemonSets::new(clock.clone()), writer(DaemonSets::NAME));
-        workloads.add(Jobs, writer(Jobs::NAME));
-        workloads.add(Strays, writer(Strays::NAME));
-        workloads.add(Expiry, writer(Expiry::NAME));
-        workloads.add(CronJobs::new(Zones::of(USUAL_PLACE)), writer(CronJobs::NAME));
-        workloads.add(Budgets, writer(Budgets::NAME));
+        let workloads = plumb_controllers::workloads(clock.clone(), writer);
         running.spawn(stale::take_back(workloads.shelves(), writer(Budgets::NAME), clock.clone()));
         let began = self.began;
         let clocks = nodes::Clocks { wall: clock.clone(), steady: Arc::new(move || began.elapsed()) };
