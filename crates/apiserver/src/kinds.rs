@@ -15,7 +15,7 @@ use plumb_apischema::schema::{Kind, Scope};
 use plumb_resize::rules::Rules;
 use plumb_store::{Key, Prefix};
 
-pub use fields::{field_value, supported_fields};
+pub use fields::{field_value, kept_beside, supported_fields};
 pub use resource::{Name, Resource, Subresource};
 
 use crate::conversion::{self, StoredAs};

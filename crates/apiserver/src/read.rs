@@ -75,17 +75,21 @@ impl Selection {
     }
 
     fn wants_fields(&self, object: &Object) -> bool {
-        if self.fields.terms().is_empty() {
-            return true;
-        }
-        let in_key = |field: &str| match field {
-            "metadata.name" => object.key.segments().last().map(str::to_owned),
-            field => object.attributes.get(field).map(str::to_owned),
+        let beside = |field: &str| match field {
+            "metadata.name" => object.key.segments().last(),
+            field => object.attributes.get(field),
         };
-        if self.fields.terms().iter().all(|term| in_key(&term.field).is_some()) {
-            return self.fields.matches(|field| in_key(field).unwrap_or_default());
+        let mut all_known = true;
+        for term in self.fields.terms() {
+            match beside(&term.field) {
+                Some(value) if !term.takes(value) => return false,
+                Some(_) => {}
+                None => all_known = false,
+            }
         }
-        decode(&object.value).is_ok_and(|value| self.fields.matches(|field| field_value(&value, field)))
+        all_known
+            || decode(&object.value)
+                .is_ok_and(|value| self.fields.matches(|field| field_value(&value, field)))
     }
 }
 

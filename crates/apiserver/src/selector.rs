@@ -166,6 +166,13 @@ pub struct Term {
     pub equal: bool,
 }
 
+impl Term {
+    /// Whether the field may have this value.
+    pub fn takes(&self, value: &str) -> bool {
+        (value == self.value) == self.equal
+    }
+}
+
 impl FieldSelector {
     /// Reads a selector as a query carries it: `spec.nodeName=n1,status.phase!=Failed`. Only fields in
     /// `supported` can be selected by.
@@ -207,7 +214,7 @@ impl FieldSelector {
 
     /// Whether it selects an object whose fields have these values; an absent field is empty.
     pub fn matches(&self, value_of: impl Fn(&str) -> String) -> bool {
-        self.0.iter().all(|term| (value_of(&term.field) == term.value) == term.equal)
+        self.0.iter().all(|term| term.takes(&value_of(&term.field)))
     }
 }
 

@@ -9,7 +9,7 @@ mod part;
 
 use http::{Response, StatusCode};
 use plumb_resize::field::FieldError;
-use plumb_store::{Event, Key, Object, Write, WriteError};
+use plumb_store::{Event, Key, MAX_ATTRIBUTE, Object, Write, WriteError};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;
@@ -25,7 +25,7 @@ use crate::certificates;
 use crate::custom::presented_value;
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, of_another_kind};
-use crate::kinds::Row;
+use crate::kinds::{Row, field_value, kept_beside};
 use crate::managers::{self, Wanted};
 use crate::object::{encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
@@ -452,15 +452,12 @@ fn released(object: &Value) -> bool {
             .is_none_or(|left| left == 0)
 }
 
-/// What watchers of a kind are indexed by.
+/// What of an object is kept beside its bytes.
 pub(crate) fn attributes(row: &Row, object: &Value) -> plumb_store::Attributes {
-    let node = object.pointer("/spec/nodeName").and_then(Value::as_str);
-    match node {
-        Some(node) if row.group().is_empty() && row.kind() == "Pod" => {
-            plumb_store::Attributes::one("spec.nodeName", node)
-        }
-        _ => plumb_store::Attributes::none(),
-    }
+    let fields = kept_beside(row.group(), row.kind()).iter();
+    let values = fields.map(|field| (*field, field_value(object, field)));
+    // What is longer than the store takes is read from the bytes when somebody asks.
+    values.filter(|(_, value)| (1..=MAX_ATTRIBUTE).contains(&value.len())).collect()
 }
 
 /// The refusal of a write that the store could not take.

@@ -51,6 +51,17 @@ fn own_fields(group: &str, kind: &str) -> &'static [&'static str] {
     }
 }
 
+/// The fields of a kind whose values are kept beside the bytes of its objects: those that are often selected by, where
+/// there are many objects to read otherwise. Scheduler and agents watch pods by them, and whoever describes a pod asks
+/// for its events. Objects that were written when a field was not among these have no value there.
+pub fn kept_beside(group: &str, kind: &str) -> &'static [&'static str] {
+    match (group, kind) {
+        ("", "Pod") => &["spec.nodeName", "status.phase"],
+        ("", "Event") => &["involvedObject.uid"],
+        _ => &[],
+    }
+}
+
 /// Whether objects of a kind can be selected by a field.
 pub fn supported_fields(group: &str, kind: &str) -> impl Fn(&str) -> bool {
     let own = own_fields(group, kind);

@@ -108,7 +108,8 @@ async fn an_autoscaler_of_the_old_version_is_held_to_the_rules() {
 #[tokio::test]
 async fn an_event_is_one_object_in_both_groups() {
     let door = Door::open(Rules::kep());
-    let pod = json!({ "kind": "Pod", "namespace": "default", "name": "web", "apiVersion": "v1" });
+    let pod =
+        json!({ "kind": "Pod", "namespace": "default", "name": "web", "apiVersion": "v1", "uid": "u-1" });
     let event = json!({
         "metadata": { "name": "a" }, "regarding": pod, "note": "pulled it", "reason": "Pulled", "type": "Normal",
         "action": "Pull", "eventTime": "2026-01-02T03:04:05.000000Z", "reportingController": "example.com/c",
@@ -152,6 +153,17 @@ async fn an_event_is_one_object_in_both_groups() {
         names(&door.get(&format!("{CORE}?fieldSelector=involvedObject.name%3Dweb")).await.ok()),
         ["a", "b"]
     );
+    // An identity of any length can be asked for.
+    let long = "u".repeat(2000);
+    let other = json!({ "kind": "Pod", "namespace": "default", "name": "web", "uid": long });
+    door.post(CORE, &json!({ "metadata": { "name": "c" }, "involvedObject": other })).await.ok();
+    for (uid, about_it) in [(pod["uid"].as_str().unwrap(), vec!["a", "b"]), (&long, vec!["c"]), ("x", vec![])]
+    {
+        let of_core = format!("{CORE}?fieldSelector=involvedObject.name%3Dweb,involvedObject.uid%3D{uid}");
+        assert_eq!(names(&door.get(&of_core).await.ok()), about_it);
+        let of_own = format!("{OWN}?fieldSelector=regarding.uid%3D{uid}");
+        assert_eq!(names(&door.get(&of_own).await.ok()), about_it);
+    }
     let (status, _, message) =
         door.get(&format!("{OWN}?fieldSelector=involvedObject.name%3Dweb")).await.refused();
     assert_eq!((status, message.as_str()), (400, "field label not supported: involvedObject.name"));

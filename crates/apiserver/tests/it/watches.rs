@@ -101,6 +101,24 @@ async fn a_node_hears_of_its_own_pods_only() {
 }
 
 #[tokio::test]
+async fn pods_are_selected_by_the_phase_they_are_in_now() {
+    let door = Door::open(Rules::kep());
+    let not_ended =
+        "fieldSelector=status.phase%21%3DSucceeded,status.phase%21%3DFailed,spec.restartPolicy%3DAlways";
+    let mut events = Events::open(&door, &format!("{PODS}?watch=1&{not_ended}")).await;
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    assert_eq!(events.told().await, said("ADDED", "a"));
+    for (phase, told, left) in [("Running", "MODIFIED", 1), ("Failed", "DELETED", 0)] {
+        door.merge(&format!("{PODS}/a/status"), &json!({ "status": { "phase": phase } })).await.ok();
+        assert_eq!(events.told().await, said(told, "a"));
+        let listed = door.get(&format!("{PODS}?{not_ended}")).await.ok();
+        assert_eq!(listed["items"].as_array().map(Vec::len), Some(left), "{phase}");
+        let listed = door.get(&format!("{PODS}?fieldSelector=status.phase%3D{phase}")).await.ok();
+        assert_eq!(listed["items"].as_array().map(Vec::len), Some(1), "{phase}");
+    }
+}
+
+#[tokio::test]
 async fn a_client_that_asks_for_it_is_told_when_it_has_seen_everything() {
     let door = Door::open(Rules::kep());
     door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
