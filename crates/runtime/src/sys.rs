@@ -23,11 +23,15 @@ pub(crate) fn fork_alone() -> io::Result<ForkResult> {
     unsafe { fork() }.map_err(io::Error::from)
 }
 
-/// Gives `SIGPIPE`, which Rust's start-up ignores, its usual effect back: what is ignored stays ignored across
-/// exec, and programs rely on being ended by it.
-pub(crate) fn restore_sigpipe() -> io::Result<()> {
-    // SAFETY: the default disposition runs no code of ours.
-    unsafe { signal(Signal::SIGPIPE, SigHandler::SigDfl) }.map(drop).map_err(io::Error::from)
+/// Gives every signal its usual effect back: what is ignored stays ignored across exec, and programs rely on being ended.
+/// Rust's start-up ignores `SIGPIPE`; whoever started the agent may have had it ignore others, as `nohup` does.
+pub(crate) fn restore_signals() -> io::Result<()> {
+    let fixed = [Signal::SIGKILL, Signal::SIGSTOP];
+    for changeable in Signal::iterator().filter(|signal| !fixed.contains(signal)) {
+        // SAFETY: the default disposition runs no code of ours.
+        unsafe { signal(changeable, SigHandler::SigDfl) }?;
+    }
+    Ok(())
 }
 
 /// Lets the calling thread, and what it executes, use only the system calls that the program lets pass.

@@ -14,7 +14,7 @@ use plumb_runtime::types::{
 };
 use plumb_runtime::{Error, Runtime as _};
 
-use crate::node::{Node, said};
+use crate::node::{Node, SHIM, said};
 
 /// The usual capabilities, as the kernel shows them.
 const USUAL: &str = "00000000a80425fb";
@@ -324,6 +324,18 @@ async fn stopping_asks_first_and_kills_then() {
     // Again is as good, and so is one that is not there.
     node.runtime.stop_container(&deaf, Duration::ZERO).await.unwrap();
     node.runtime.stop_container(&"nobody".into(), Duration::ZERO).await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_container_has_every_signal_as_programs_expect_it_whatever_the_agent_was_started_with() {
+    let test = "a_container_has_every_signal_as_programs_expect_it_whatever_the_agent_was_started_with";
+    // As under nohup, or in the background of a script.
+    let ignores = ["-c", r#"trap '' HUP INT QUIT PIPE TERM USR1; exec "$0" "$@""#, SHIM];
+    let shim = ("/bin/sh".into(), ignores.map(Into::into).to_vec());
+    let Some(node) = Node::with(test, |config| config.shim = shim).await else { return };
+    let said = node.output("signals", "grep -E 'Sig(Ign|Blk)' /proc/self/status").await;
+    assert_eq!(said, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
     node.end().await;
 }
 

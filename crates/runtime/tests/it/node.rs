@@ -34,17 +34,27 @@ pub(crate) struct Node {
 impl Node {
     /// `None`, and it is said why, where this machine does not allow it.
     pub(crate) async fn new(test: &str) -> Option<Self> {
-        Self::settling(test, LONG).await
+        Self::with(test, |_| ()).await
     }
 
     /// The same, with limits that kill nobody for this long after they were lowered.
     pub(crate) async fn settling(test: &str, settles: Duration) -> Option<Self> {
+        Self::with(test, |config| config.settles = settles).await
+    }
+
+    /// The same, set up otherwise.
+    pub(crate) async fn with(test: &str, otherwise: impl FnOnce(&mut Config)) -> Option<Self> {
         let folder = Arc::new(tempfile::tempdir().unwrap());
         if !rustix::process::geteuid().is_root() {
             eprintln!("skipped: {test}: containers need root");
             return None;
         }
-        let runtime = match open(folder.path(), settles).await {
+        let opened = async {
+            let mut config = config(folder.path())?;
+            otherwise(&mut config);
+            Builtin::open(config).await
+        };
+        let runtime = match opened.await {
             Ok(runtime) => runtime,
             Err(error) => {
                 eprintln!("skipped: {test}: {error}");
@@ -57,7 +67,7 @@ impl Node {
 
     /// The runtime in a folder where another one was, as after the agent was killed and started again.
     pub(crate) async fn again(folder: Arc<TempDir>) -> Self {
-        Self { runtime: open(folder.path(), LONG).await.unwrap(), folder }
+        Self { runtime: Builtin::open(config(folder.path()).unwrap()).await.unwrap(), folder }
     }
 
     pub(crate) fn logs(&self) -> PathBuf {
@@ -177,8 +187,8 @@ impl Drop for Node {
     }
 }
 
-async fn open(folder: &Path, settles: Duration) -> plumb_runtime::Result<Builtin> {
-    Builtin::open(Config {
+fn config(folder: &Path) -> plumb_runtime::Result<Config> {
+    Ok(Config {
         data_dir: folder.join("data"),
         cgroups: Layout::detect()?,
         shim: (SHIM.into(), Vec::new()),
@@ -189,9 +199,8 @@ async fn open(folder: &Path, settles: Duration) -> plumb_runtime::Result<Builtin
             called: "plumb".into(),
             args: vec!["load".into()],
         }),
-        settles,
+        settles: LONG,
     })
-    .await
 }
 
 /// The lines of a log without what the format adds.
