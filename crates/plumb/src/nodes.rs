@@ -19,6 +19,7 @@ use plumb_resize::rules::Rules;
 use crate::cli::Up;
 use crate::usage::Measurements;
 
+pub(crate) use aside::one_on_each_core;
 pub(crate) use ground::{Ground, Site, builtin_config, may_run_containers};
 
 /// What the only node of a cluster is called, unless somebody says otherwise.

@@ -36,10 +36,11 @@ pub(crate) fn objects(data_dir: &Path) -> PathBuf {
 /// Runs a cluster until it is asked to stop.
 pub(crate) fn run(args: Up) -> anyhow::Result<()> {
     serve::install_crypto();
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build()
-        .context("starting the asynchronous runtime")?;
+    let mut threads = tokio::runtime::Builder::new_multi_thread();
+    if args.nodes > 1 {
+        nodes::one_on_each_core(&mut threads);
+    }
+    let runtime = threads.enable_all().build().context("starting the asynchronous runtime")?;
     runtime.block_on(up(args))
 }
 
