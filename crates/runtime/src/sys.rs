@@ -7,7 +7,6 @@
 
 use std::io;
 
-use nix::sys::signal::{SigHandler, Signal, signal};
 use nix::unistd::{ForkResult, fork};
 use seccompiler::BpfProgram;
 
@@ -25,13 +24,12 @@ pub(crate) fn fork_alone() -> io::Result<ForkResult> {
 
 /// Gives every signal its usual effect back: what is ignored stays ignored across exec, and programs rely on being ended.
 /// Rust's start-up ignores `SIGPIPE`; whoever started the agent may have had it ignore others, as `nohup` does.
-pub(crate) fn restore_signals() -> io::Result<()> {
-    let fixed = [Signal::SIGKILL, Signal::SIGSTOP];
-    for changeable in Signal::iterator().filter(|signal| !fixed.contains(signal)) {
-        // SAFETY: the default disposition runs no code of ours.
-        unsafe { signal(changeable, SigHandler::SigDfl) }?;
+pub(crate) fn restore_signals() {
+    for number in 1..=libc::SIGRTMAX() {
+        // SAFETY: the default disposition runs no code of ours. It is refused for those that cannot be ignored and for
+        // two that the C library keeps for itself.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
     }
-    Ok(())
 }
 
 /// Lets the calling thread, and what it executes, use only the system calls that the program lets pass.

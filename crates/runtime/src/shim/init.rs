@@ -91,7 +91,8 @@ fn prepare(spec: &Spec, root: &Path, stdio: &Stdio, line: &mut Line) -> Result<S
 pub(super) fn start_over() -> Result<()> {
     nix::unistd::setsid().doing("starting a session")?;
     SigSet::empty().thread_set_mask().doing("letting signals through")?;
-    sys::restore_signals().doing("restoring signals")
+    sys::restore_signals();
+    Ok(())
 }
 
 pub(super) fn join(doors: &[std::path::PathBuf]) -> Result<()> {

@@ -334,8 +334,11 @@ async fn a_container_has_every_signal_as_programs_expect_it_whatever_the_agent_w
     let ignores = ["-c", r#"trap '' HUP INT QUIT PIPE TERM USR1; exec "$0" "$@""#, SHIM];
     let shim = ("/bin/sh".into(), ignores.map(Into::into).to_vec());
     let Some(node) = Node::with(test, |config| config.shim = shim).await else { return };
-    let said = node.output("signals", "grep -E 'Sig(Ign|Blk)' /proc/self/status").await;
-    assert_eq!(said, "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n");
+    let said = node.output("signals", "grep -E 'Sig(Blk|Ign)' /proc/self/status").await;
+    let sets = said.split_whitespace().filter_map(|word| u64::from_str_radix(word, 16).ok());
+    // But for two that the C library keeps for itself, 32 and 33.
+    let sets: Vec<u64> = sets.map(|set| set & !(0b11 << 31)).collect();
+    assert_eq!(sets, [0, 0], "{said}");
     node.end().await;
 }
 
