@@ -3,6 +3,7 @@
 //! Only what differs is sent, and only if the pod is still what it was when that was decided: the patch carries its
 //! resource version. Whoever else wrote in between is read first, and everything is decided again.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
@@ -11,7 +12,6 @@ use kube::{Api, Client};
 use plumb_follow::slim;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
-use serde_json::{Map, Value};
 use tokio::sync::Semaphore;
 
 use crate::specify::identity;
@@ -50,18 +50,22 @@ pub(crate) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Option<Box<Ra
     if old == Some(new) {
         return None;
     }
-    // Plain data with string keys always has a JSON form.
-    let object = |status: &PodStatus| match serde_json::to_value(status) {
-        Ok(Value::Object(object)) => object,
-        _ => Map::new(),
-    };
-    let old = old.map(object).unwrap_or_default();
-    let new = object(new);
-    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), Value::Null));
-    let put = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
-    let changes: Map<String, Value> =
-        put.map(|(key, value)| (key.clone(), value.clone())).chain(gone).collect();
+    let (old, new) = (old.and_then(text), text(new)?);
+    let (old, new) = (old.as_deref().map(parts).unwrap_or_default(), parts(&new));
+    let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (*key, RawValue::NULL));
+    let put = new.iter().filter(|(key, value)| old.get(*key).is_none_or(|old| old.get() != value.get()));
+    let changes: BTreeMap<&str, &RawValue> = put.map(|(key, value)| (*key, *value)).chain(gone).collect();
     if changes.is_empty() { None } else { to_raw_value(&changes).ok() }
+}
+
+/// A status in JSON. Plain data with string keys always has a form in it.
+fn text(status: &PodStatus) -> Option<String> {
+    serde_json::to_string(status).ok()
+}
+
+/// The fields of a status, each as it is written: equal fields are written alike, so nobody need read them.
+fn parts(status: &str) -> BTreeMap<&str, &RawValue> {
+    serde_json::from_str(status).unwrap_or_default()
 }
 
 /// A pod as it must still be for its report to be taken.
@@ -96,5 +100,40 @@ pub(crate) async fn tell(client: Client, reports: &Reports, pod: &Pod, changes: 
             Err(error) => Told::Failed(error.to_string()),
         },
         Err(error) => Told::Failed(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
+mod tests {
+    use k8s_openapi::api::core::v1::{PodCondition, PodIP};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn status(phase: &str, reason: Option<&str>, ready: &str) -> PodStatus {
+        let condition =
+            PodCondition { type_: "Ready".into(), status: ready.into(), ..PodCondition::default() };
+        PodStatus {
+            phase: Some(phase.into()),
+            reason: reason.map(Into::into),
+            conditions: Some(vec![condition]),
+            pod_ips: Some(vec![PodIP { ip: "10.0.0.1".into() }]),
+            ..PodStatus::default()
+        }
+    }
+
+    #[test]
+    fn only_what_differs_is_told_and_what_is_gone_is_null() {
+        let told = |old: Option<&PodStatus>, new: &PodStatus| -> Option<Value> {
+            changes(old, new).map(|changes| serde_json::from_str(changes.get()).unwrap())
+        };
+        let (waiting, runs) = (status("Pending", Some("Waits"), "False"), status("Running", None, "False"));
+        assert_eq!(told(Some(&runs), &runs), None);
+        assert_eq!(told(Some(&waiting), &runs), Some(json!({ "phase": "Running", "reason": null })));
+        let ready = status("Running", None, "True");
+        let conditions = serde_json::to_value(&ready.conditions).unwrap();
+        assert_eq!(told(Some(&runs), &ready), Some(json!({ "conditions": conditions })));
+        assert_eq!(told(None, &ready), Some(serde_json::to_value(&ready).unwrap()));
     }
 }
