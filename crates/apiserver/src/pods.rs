@@ -104,14 +104,13 @@ pub(crate) fn prepare_resize(call: &Call, old: &Value, new: &mut Value) -> Resul
     put_back(new, &stored, &pod)
 }
 
-/// Makes a status what it has to be: with what an old client did not know of, and without what is switched off.
+/// Makes a status, which is complete, what it has to be: without what is switched off.
 pub(crate) fn prepare_status(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
-    if rules.resize && !rules.copy_back {
+    if rules.resize && rules.resize_pod_level {
         return Ok(());
     }
     let (stored, before) = (typed(old)?, typed(new)?);
     let mut pod = before.clone();
-    copy_back(&stored, &mut pod, rules);
     drop_disabled(Some(&stored), &mut pod, rules);
     put_back(new, &before, &pod)
 }
@@ -119,7 +118,7 @@ pub(crate) fn prepare_status(old: &Value, new: &mut Value, rules: &Rules) -> Res
 /// Fills in what a changed pod leaves out: what an old client did not know of comes back first, so that it is
 /// not taken for something to be filled in.
 pub(crate) fn complete(old: &Value, new: &mut Value, rules: &Rules) -> Result<(), ApiError> {
-    if rules.copy_back {
+    if rules.copy_back && may_lack_something(new) {
         let before = typed(new)?;
         let mut pod = before.clone();
         copy_back(&typed(old)?, &mut pod, rules);
@@ -127,6 +126,18 @@ pub(crate) fn complete(old: &Value, new: &mut Value, rules: &Rules) -> Result<()
     }
     defaults::apply("", "v1", "Pod", new, rules);
     Ok(())
+}
+
+/// Whether an old client may have left something out. Few have, and to find out what takes reading both pods as wholes.
+fn may_lack_something(pod: &Value) -> bool {
+    let any = |part: &str, lists: [&str; 2], lacks: fn(&Value) -> bool| {
+        lists.into_iter().filter_map(|list| pod[part][list].as_array()).flatten().any(lacks)
+    };
+    any("spec", ["containers", "initContainers"], |container| {
+        container["resizePolicy"].as_array().is_none_or(Vec::is_empty)
+    }) || any("status", ["containerStatuses", "initContainerStatuses"], |status| {
+        status.get("allocatedResources").is_none_or(Value::is_null)
+    })
 }
 
 /// Fills in the policies of a pod that was stored while nobody had any, by an earlier version or with the feature
