@@ -13,8 +13,9 @@ use tokio::task::JoinSet;
 
 use crate::planner::PodRef;
 
-/// How many events wait to be written at most; more are lost.
-const WAITING: usize = 4096;
+/// How many events wait to be written at most; more are lost. Enough for tens of thousands of pods at once, which are
+/// scheduled faster than told of.
+const WAITING: usize = 1 << 16;
 /// How many are written at a time.
 const AT_ONCE: usize = 16;
 /// How long a note may be.
