@@ -98,7 +98,7 @@ class Cluster:
     def crowd(self, *args):
         """Many clients at once over HTTP/2; what they have measured."""
         command = [target() / "release/examples/crowd", "--address", self.api.url.netloc, "--ca", self.api.authority,
-                   "--token", self.api.token, *map(str, args)]
+                   f"--token={self.api.token}", *map(str, args)]
         return json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout)
 
     def fill(self, objects, path, body, at_once=16):
