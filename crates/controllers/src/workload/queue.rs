@@ -7,7 +7,8 @@
 //!                        └──── later, at a time ◀─┘
 //! ```
 //!
-//! An object is in it once, however often it is touched, and nobody takes one that somebody is busy with.
+//! An object is in it once, however often it is touched, and nobody takes one that somebody is busy with. One that took
+//! long rests for longer: of a workload whose thousand pods become ready one by one each is not news of its own.
 
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -19,6 +20,13 @@ use tokio::sync::Notify;
 /// How long the first and the longest wait after failures are.
 const FIRST_WAIT: SignedDuration = SignedDuration::from_millis(5);
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(30);
+
+/// How many times as long as looking at an object took it is left alone afterwards, and for how long at most: nobody
+/// waits for more, and an object takes a quarter of somebody's time at most.
+const REST: i32 = 3;
+const LONGEST_REST: SignedDuration = SignedDuration::from_millis(50);
+/// How many rests may be over before they are forgotten.
+const FORGET: usize = 1024;
 
 /// Objects that are to be looked at.
 #[derive(Default)]
@@ -32,7 +40,10 @@ struct State {
     ready: VecDeque<Place>,
     /// What is in `ready`, or is to be as soon as nobody is busy with it.
     due: HashSet<Place>,
-    busy: HashSet<Place>,
+    /// What somebody is busy with, and since when.
+    busy: HashMap<Place, Timestamp>,
+    /// Until when objects are left alone.
+    rests: HashMap<Place, Timestamp>,
     later: BTreeSet<(Timestamp, Place)>,
     /// When what is in `later` is due: an object waits for one time only, the first.
     alarms: HashMap<Place, Timestamp>,
@@ -72,20 +83,28 @@ impl Queue {
                 state.touch(at);
             }
         }
-        let at = state.ready.pop_front()?;
-        state.due.remove(&at);
+        let at = loop {
+            let at = state.ready.pop_front()?;
+            state.due.remove(&at);
+            match state.rests.get(&at).copied().filter(|until| *until > now) {
+                Some(until) => state.alarm(at, until),
+                None => break at,
+            }
+        };
         // Whoever looks now says anew when to look again.
         if let Some(when) = state.alarms.remove(&at) {
             state.later.remove(&(when, at.clone()));
         }
-        state.busy.insert(at.clone());
+        state.busy.insert(at.clone(), now);
         Some(at)
     }
 
     /// Nobody is busy any more with an object.
     pub fn done(&self, at: Place, went: Went, now: Timestamp) {
         let mut state = self.state();
-        state.busy.remove(&at);
+        if let Some(since) = state.busy.remove(&at) {
+            state.rest(at.clone(), now.duration_since(since), now);
+        }
         match went {
             Went::Well | Went::Again => {
                 state.failures.remove(&at);
@@ -133,9 +152,20 @@ impl Queue {
 
 impl State {
     fn touch(&mut self, at: Place) {
-        if self.due.insert(at.clone()) && !self.busy.contains(&at) {
+        if self.due.insert(at.clone()) && !self.busy.contains_key(&at) {
             self.ready.push_back(at);
         }
+    }
+
+    fn rest(&mut self, at: Place, took: SignedDuration, now: Timestamp) {
+        let rest = took.saturating_mul(REST).min(LONGEST_REST);
+        if self.rests.len() >= FORGET {
+            self.rests.retain(|_, until| *until > now);
+        }
+        match now.checked_add(rest) {
+            Ok(until) if until > now => self.rests.insert(at, until),
+            _ => self.rests.remove(&at),
+        };
     }
 
     fn alarm(&mut self, at: Place, when: Timestamp) {
@@ -193,6 +223,25 @@ mod tests {
         queue.take(now);
         queue.done(at("a"), Went::Badly, now);
         assert_eq!(queue.next_at().unwrap().duration_since(now).as_millis(), 5);
+    }
+
+    #[test]
+    fn what_took_long_is_left_alone_for_longer_and_then_looked_at() {
+        let after = |millis| Timestamp::UNIX_EPOCH.checked_add(SignedDuration::from_millis(millis)).unwrap();
+        for (took, again) in [(0, 0), (4, 16), (400, 450)] {
+            let queue = Queue::default();
+            queue.touch(at("a"));
+            assert_eq!(queue.take(after(0)), Some(at("a")));
+            queue.done(at("a"), Went::Well, after(took));
+            queue.touch(at("a"));
+            queue.touch(at("b"));
+            let others = if again == took { [Some(at("a")), Some(at("b"))] } else { [Some(at("b")), None] };
+            assert_eq!([queue.take(after(took)), queue.take(after(took))], others, "{took}");
+            if again > took {
+                assert_eq!(queue.next_at(), Some(after(again)));
+                assert_eq!(queue.take(after(again)), Some(at("a")));
+            }
+        }
     }
 
     #[test]
