@@ -104,7 +104,6 @@ pub(crate) async fn tell(client: Client, reports: &Reports, pod: &Pod, changes: 
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that cannot go on has failed")]
 mod tests {
     use k8s_openapi::api::core::v1::{PodCondition, PodIP};
     use serde_json::{Value, json};

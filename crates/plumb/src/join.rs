@@ -105,7 +105,7 @@ async fn node(args: Node) -> anyhow::Result<()> {
     eprintln!("plumb: stopping");
     trigger.pull();
     answering.await.context("the node's server ended badly")?;
-    drop(ground);
+    ground.stop().await;
     Ok(())
 }
 

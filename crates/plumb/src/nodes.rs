@@ -29,7 +29,14 @@ const USUAL_NAME: &str = "plumb";
 pub(crate) struct Nodes {
     /// How many there are and what runs their containers, in a few words.
     pub(crate) what: String,
-    _ground: Ground,
+    ground: Ground,
+}
+
+impl Nodes {
+    /// Ends them.
+    pub(crate) async fn stop(self) {
+        self.ground.stop().await;
+    }
 }
 
 /// What nodes need of the cluster around them.
@@ -90,7 +97,7 @@ pub(crate) async fn start(
         (1, true) => format!("node {usual} runs virtual pods"),
         (n, _) => format!("{n} nodes run virtual pods"),
     };
-    Ok(Nodes { what, _ground: ground })
+    Ok(Nodes { what, ground })
 }
 
 /// Only the API server asks a node; who may ask for what is decided there.

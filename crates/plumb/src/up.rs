@@ -133,7 +133,10 @@ async fn up(args: Up) -> anyhow::Result<()> {
     if drained.cut > 0 {
         tracing::warn!(connections = drained.cut, "connections were cut that did not end in time");
     }
-    drop((controllers, scheduler, nodes, gathering, copying));
+    if let Some(nodes) = nodes {
+        nodes.stop().await;
+    }
+    drop((controllers, scheduler, gathering, copying));
     store.close();
     Ok(())
 }

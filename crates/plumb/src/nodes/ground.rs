@@ -156,6 +156,11 @@ impl Ground {
         self.running.spawn_on(agent.run(), &self.hands());
     }
 
+    /// Ends what goes on, and then the threads that it goes on: without them what is left of it would fail, and say so.
+    pub(crate) async fn stop(mut self) {
+        self.running.shutdown().await;
+    }
+
     /// The agent of a node, and what measures it.
     pub(crate) async fn agent(&mut self, args: &OnNode, site: Site) -> anyhow::Result<(Agent, Usage)> {
         let is_virtual = self.is_virtual();
