@@ -18,8 +18,9 @@ impl Aside {
     pub(super) fn start() -> anyhow::Result<Self> {
         let mut builder = Builder::new_multi_thread();
         builder.enable_all().thread_name("virtual-nodes").on_thread_start(|| {
-            // On Linux it is this thread's alone. If it is refused they do not give way, that is all.
-            let _ = rustix::process::nice(NICE);
+            // On Linux it is this thread's alone. To this much and not by this much: those for what blocks are started by
+            // others that give way already. If it is refused they do not, that is all.
+            let _ = rustix::process::setpriority_process(None, NICE);
         });
         Ok(Self(Some(builder.build().context("starting the threads of virtual nodes")?)))
     }
