@@ -130,25 +130,27 @@ pub(crate) fn complete(old: &Value, new: &mut Value, rules: &Rules) -> Result<()
 
 /// Whether an old client may have left something out. Few have, and to find out what takes reading both pods as wholes.
 fn may_lack_something(pod: &Value) -> bool {
-    let any = |part: &str, lists: [&str; 2], lacks: fn(&Value) -> bool| {
-        lists.into_iter().filter_map(|list| pod[part][list].as_array()).flatten().any(lacks)
-    };
-    any("spec", ["containers", "initContainers"], |container| {
-        container["resizePolicy"].as_array().is_none_or(Vec::is_empty)
-    }) || any("status", ["containerStatuses", "initContainerStatuses"], |status| {
-        status.get("allocatedResources").is_none_or(Value::is_null)
-    })
+    let no_policy = |container: &Value| container["resizePolicy"].as_array().is_none_or(Vec::is_empty);
+    entries(&pod["spec"], &["containers", "initContainers"]).any(no_policy)
+        || entries(&pod["status"], &STATUSES).any(|status| status["allocatedResources"].is_null())
+}
+
+/// The lists of a status that say of containers what is allocated.
+const STATUSES: [&str; 2] = ["containerStatuses", "initContainerStatuses"];
+
+/// What is in some lists of a spec or a status.
+fn entries<'a>(part: &'a Value, lists: &[&str]) -> impl Iterator<Item = &'a Value> {
+    lists.iter().filter_map(|list| part[*list].as_array()).flatten()
 }
 
 /// Fills in the policies of a pod that was stored while nobody had any, by an earlier version or with the feature
 /// switched off.
 pub(crate) fn complete_stored(stored: &mut Value, rules: &Rules) {
-    let lacks = |list: &str, is_resizable: fn(&Value) -> bool| {
-        let containers = stored["spec"][list].as_array().into_iter().flatten();
-        containers.filter(|container| is_resizable(container)).any(|one| one.get("resizePolicy").is_none())
-    };
-    let is_sidecar = |container: &Value| container["restartPolicy"] == "Always";
-    if rules.default_policies && (lacks("containers", |_| true) || lacks("initContainers", is_sidecar)) {
+    let lacks = |container: &Value| container.get("resizePolicy").is_none();
+    let is_sidecar = |container: &&Value| container["restartPolicy"] == "Always";
+    let lack = entries(&stored["spec"], &["containers"]).any(lacks)
+        || entries(&stored["spec"], &["initContainers"]).filter(is_sidecar).any(lacks);
+    if rules.default_policies && lack {
         defaults::apply("", "v1", "Pod", stored, rules);
     }
 }
@@ -174,11 +176,7 @@ pub(crate) fn validate_status(call: &Call, old: &Value, new: &Value) -> Result<(
 
 /// What a status says is allocated.
 fn allocations(pod: &Value) -> Vec<(&str, Option<&Value>)> {
-    let lists = ["containerStatuses", "initContainerStatuses"].map(|list| pod["status"][list].as_array());
-    let of_containers = lists
-        .into_iter()
-        .flatten()
-        .flatten()
+    let of_containers = entries(&pod["status"], &STATUSES)
         .filter_map(|status| Some((status["name"].as_str()?, Some(status.get("allocatedResources")?))));
     of_containers.chain([("", pod["status"].get("allocatedResources"))]).collect()
 }

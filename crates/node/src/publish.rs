@@ -51,7 +51,7 @@ pub(crate) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Option<Box<Ra
         return None;
     }
     let (old, new) = (old.and_then(text), text(new)?);
-    let (old, new) = (old.as_deref().map(parts).unwrap_or_default(), parts(&new));
+    let (old, new) = (old.as_deref().and_then(parts).unwrap_or_default(), parts(&new)?);
     let gone = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (*key, RawValue::NULL));
     let put = new.iter().filter(|(key, value)| old.get(*key).is_none_or(|old| old.get() != value.get()));
     let changes: BTreeMap<&str, &RawValue> = put.map(|(key, value)| (*key, *value)).chain(gone).collect();
@@ -64,8 +64,8 @@ fn text(status: &PodStatus) -> Option<String> {
 }
 
 /// The fields of a status, each as it is written: equal fields are written alike, so nobody need read them.
-fn parts(status: &str) -> BTreeMap<&str, &RawValue> {
-    serde_json::from_str(status).unwrap_or_default()
+fn parts(status: &str) -> Option<BTreeMap<&str, &RawValue>> {
+    serde_json::from_str(status).ok()
 }
 
 /// A pod as it must still be for its report to be taken.

@@ -21,8 +21,8 @@ use tokio::sync::Notify;
 const FIRST_WAIT: SignedDuration = SignedDuration::from_millis(5);
 const LONGEST_WAIT: SignedDuration = SignedDuration::from_secs(30);
 
-/// How many times as long as looking at an object took it is left alone afterwards, and for how long at most: nobody
-/// waits for more, and an object takes a quarter of somebody's time at most.
+/// How many times as long as looking at an object took it is left alone afterwards, so that an object which is touched
+/// all the time is looked at for a quarter of it; and for how long at most, so that nobody sees the difference.
 const REST: i32 = 3;
 const LONGEST_REST: SignedDuration = SignedDuration::from_millis(50);
 /// How many rests may be over before they are forgotten.
