@@ -43,7 +43,8 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     let selection = Selection::of(call)?;
     let prefix = call.row.prefix(call.namespace())?;
     let mut interest = Interest::prefix(prefix.clone());
-    if let Some(node) = selection.fields.exact("spec.nodeName") {
+    // Of a pod without a node none is kept, so whoever wants those is told of all and chooses.
+    if let Some(node) = selection.fields.exact("spec.nodeName").filter(|node| !node.is_empty()) {
         interest = interest.attribute("spec.nodeName", node);
     }
     let store = call.server.store();

@@ -101,6 +101,17 @@ async fn a_node_hears_of_its_own_pods_only() {
 }
 
 #[tokio::test]
+async fn whoever_schedules_hears_of_pods_that_have_no_node() {
+    let door = Door::open(Rules::kep());
+    let mut events = Events::open(&door, "/api/v1/pods?watch=1&fieldSelector=spec.nodeName%3D").await;
+    door.post(PODS, &pod("a", "1", "1Gi")).await.ok();
+    assert_eq!(events.told().await, said("ADDED", "a"));
+    let binding = json!({ "metadata": { "name": "a" }, "target": { "kind": "Node", "name": "n1" } });
+    door.post(&format!("{PODS}/a/binding"), &binding).await.ok();
+    assert_eq!(events.told().await, said("DELETED", "a"));
+}
+
+#[tokio::test]
 async fn pods_are_selected_by_the_phase_they_are_in_now() {
     let door = Door::open(Rules::kep());
     let not_ended =
