@@ -8,6 +8,8 @@ use std::{
     fs::{self, OpenOptions},
     io,
     path::{Path, PathBuf},
+    thread,
+    time::{Duration, SystemTime},
 };
 
 use base64::{Engine as _, prelude::BASE64_STANDARD};
@@ -17,6 +19,11 @@ use crate::pki::{FileError, KeyedCertificate, files};
 
 /// What a cluster and its context are called, if nothing else is asked for.
 pub const DEFAULT_NAME: &str = "plumb";
+
+/// A lock file of this age was left by a program that crashed: `kubectl` holds its lock for milliseconds.
+const STALE_LOCK: Duration = Duration::from_secs(5);
+/// How often a lock that another program holds is tried again. A lock file has no event to wait for.
+const LOCK_RETRY: Duration = Duration::from_millis(50);
 
 /// Why a kubeconfig cannot be written. It was left as it is, and no message holds any of its contents.
 #[derive(Debug, thiserror::Error)]
@@ -32,12 +39,12 @@ pub enum KubeconfigError {
         /// What is wrong with it, said of the file.
         what: String,
     },
-    /// Another program is about to change the file.
-    #[error("{} is being changed by another program; if that is not so, remove {}", path.display(), lock.display())]
+    /// Another program takes the lock again and again.
+    #[error("{} is being changed by another program, which holds {}", path.display(), lock.display())]
     Locked {
         /// The file.
         path: PathBuf,
-        /// What says so.
+        /// The lock file beside it.
         lock: PathBuf,
     },
 }
@@ -170,25 +177,47 @@ fn unfit(path: &Path, what: impl Into<String>) -> KubeconfigError {
     KubeconfigError::Unfit { path: path.to_owned(), what: what.into() }
 }
 
-/// The lock that `kubectl` takes as well while it changes a kubeconfig: a file beside it.
+/// The lock that `kubectl` takes as well while it changes a kubeconfig: a file beside it, without an owner.
 struct Lock(PathBuf);
 
 impl Lock {
+    /// Takes the lock. A lock file that no program removes for [`STALE_LOCK`] is what a crash left, and is taken over:
+    /// it must not keep a cluster from starting.
     fn take(path: &Path) -> Result<Self, KubeconfigError> {
         let lock = files::beside(path, ".lock");
-        match OpenOptions::new().write(true).create_new(true).open(&lock) {
-            Ok(_) => Ok(Self(lock)),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                Err(KubeconfigError::Locked { path: path.to_owned(), lock })
+        // Twice the age of a stale lock: enough to see one grow old, and to outlast a busy program.
+        let attempts = 2 * STALE_LOCK.as_millis() / LOCK_RETRY.as_millis();
+        for _ in 0..attempts {
+            match OpenOptions::new().write(true).create_new(true).open(&lock) {
+                Ok(_) => return Ok(Self(lock)),
+                Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(FileError::new("create", &lock)(error).into()),
             }
-            Err(error) => Err(FileError::new("create", &lock)(error).into()),
+            if is_stale(&lock) {
+                tracing::warn!(lock = %lock.display(), "removing a stale kubeconfig lock");
+                match fs::remove_file(&lock) {
+                    Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                        return Err(FileError::new("remove", &lock)(error).into());
+                    }
+                    _ => continue,
+                }
+            }
+            thread::sleep(LOCK_RETRY);
         }
+        Err(KubeconfigError::Locked { path: path.to_owned(), lock })
     }
+}
+
+/// Whether a lock file is older than any program holds one. One from the future says nothing about its age: the clock
+/// was set back since.
+fn is_stale(lock: &Path) -> bool {
+    let modified = fs::symlink_metadata(lock).and_then(|found| found.modified());
+    modified.is_ok_and(|then| SystemTime::now().duration_since(then).map_or(true, |age| age >= STALE_LOCK))
 }
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        // If it cannot be removed, the next to come is told about it by name.
+        // A lock file that cannot be removed is stale for the next program that needs the lock.
         drop(fs::remove_file(&self.0));
     }
 }

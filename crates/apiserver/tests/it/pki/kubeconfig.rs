@@ -152,18 +152,35 @@ fn a_file_that_is_no_kubeconfig_is_told_and_left() {
 }
 
 #[test]
-fn a_file_that_another_program_changes_is_left_alone() {
+fn a_lock_that_another_program_holds_is_waited_for() {
     let place = Place::new();
     let pki = place.open().unwrap();
     let path = place.directory.path().join("config");
     let lock = place.directory.path().join("config.lock");
     let entry = entry(&pki, "https://127.0.0.1:6443");
     std::fs::write(&lock, "").unwrap();
-    let error = entry.merge(&path, CurrentContext::Keep).unwrap_err().to_string();
-    assert!(error.contains(&lock.display().to_string()), "{error}");
-    assert!(!path.exists());
+    let merging = std::thread::spawn({
+        let path = path.clone();
+        move || entry.merge(&path, CurrentContext::Keep)
+    });
+    // The other program is still at it: it writes its own version, then releases the lock.
+    std::fs::write(&path, THEIRS).unwrap();
     std::fs::remove_file(&lock).unwrap();
-    entry.merge(&path, CurrentContext::Keep).unwrap();
+    merging.join().unwrap().unwrap();
+    named(&read(&path), "clusters", "plumb");
+    assert!(!lock.exists());
+}
+
+#[test]
+fn a_lock_that_a_crashed_program_left_is_taken_over() {
+    let place = Place::new();
+    let pki = place.open().unwrap();
+    let path = place.directory.path().join("config");
+    let lock = place.directory.path().join("config.lock");
+    let file = std::fs::File::create(&lock).unwrap();
+    file.set_modified(std::time::SystemTime::now() - std::time::Duration::from_mins(1)).unwrap();
+    entry(&pki, "https://127.0.0.1:6443").merge(&path, CurrentContext::Keep).unwrap();
+    named(&read(&path), "clusters", "plumb");
     assert!(!lock.exists());
 }
 
