@@ -1,5 +1,5 @@
 """The clusters that are measured: Plumb's, and a real Kubernetes from the testbed."""
-import functools, glob, json, os, re, subprocess, tempfile, time
+import functools, glob, json, os, re, secrets, subprocess, tempfile, time
 from pathlib import Path
 
 from .client import Api
@@ -124,9 +124,14 @@ class Plumb(Cluster):
         super().__init__()
         self.flags, self.program = flags, program or target() / "release/plumb"
         self.kubeconfig = f"{self.data}/kubeconfig"
+        # wrk can send a token and no client certificate.
+        self.tokens = Path(self.folder.name, "tokens.csv")
+        self.tokens.write_text(f"{secrets.token_hex(32)},kubernetes-admin,,system:masters\n")
+        self.tokens.chmod(0o600)
 
     def command(self):
-        return [self.program, "up", "--listen", "127.0.0.1:0", "--data-dir", self.data, *self.flags]
+        return [self.program, "up", "--listen", "127.0.0.1:0", "--data-dir", self.data, "--token-auth-file", self.tokens,
+                *self.flags]
 
     def settle(self):
         sandboxes = Path(self.data, "runtime/sandboxes")

@@ -30,7 +30,7 @@ struct World {
 /// A cluster with many people who have roles, and many pods that need secrets.
 static WORLD: LazyLock<World> = LazyLock::new(|| {
     let folder = tempfile::tempdir().unwrap();
-    let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+    let tokens = Tokens::default();
     let server = ApiServer::new(Config {
         store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
         rules: Rules::kep(),

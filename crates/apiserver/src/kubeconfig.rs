@@ -62,6 +62,7 @@ pub enum CurrentContext {
 #[derive(Clone, Debug)]
 pub struct Entry {
     name: String,
+    user_name: String,
     cluster: Value,
     user: Value,
 }
@@ -69,17 +70,55 @@ pub struct Entry {
 impl Entry {
     /// The cluster `name` at `server`, whose authority has the certificate `authority_pem`, for the bearer of `client`.
     pub fn new(name: &str, server: &str, authority_pem: &str, client: &KeyedCertificate) -> Self {
+        let user = format!("{name}-admin");
+        Self::with_names(
+            name,
+            user,
+            server,
+            authority_pem,
+            &client.certificate_pem(),
+            client.key_pem().reveal(),
+        )
+    }
+
+    /// The cluster at `server` for `user`, whose certificate and key are given in PEM.
+    pub fn of_pem(
+        user: &str,
+        server: &str,
+        authority_pem: &str,
+        certificate_pem: &str,
+        key_pem: &str,
+    ) -> Self {
+        Self::with_names(DEFAULT_NAME, user.to_owned(), server, authority_pem, certificate_pem, key_pem)
+    }
+
+    fn with_names(
+        name: &str,
+        user_name: String,
+        server: &str,
+        authority_pem: &str,
+        certificate_pem: &str,
+        key_pem: &str,
+    ) -> Self {
         Self {
             name: name.to_owned(),
+            user_name,
             cluster: json!({
                 "server": server,
                 "certificate-authority-data": BASE64_STANDARD.encode(authority_pem),
             }),
             user: json!({
-                "client-certificate-data": BASE64_STANDARD.encode(client.certificate_pem()),
-                "client-key-data": BASE64_STANDARD.encode(client.key_pem().reveal()),
+                "client-certificate-data": BASE64_STANDARD.encode(certificate_pem),
+                "client-key-data": BASE64_STANDARD.encode(key_pem),
             }),
         }
+    }
+
+    /// Writes a new file with these entries alone. A file or a link that is there already is an error.
+    pub fn create(&self, path: &Path) -> Result<(), KubeconfigError> {
+        let mut config = Map::new();
+        self.put_into(&mut config, CurrentContext::Switch).map_err(|what| unfit(path, what))?;
+        Ok(files::create(path, &render(path, &config)?, files::PRIVATE)?)
     }
 
     /// Writes a file with these entries alone, in place of whatever is there.
@@ -112,10 +151,9 @@ impl Entry {
     fn put_into(&self, config: &mut Map<String, Value>, current: CurrentContext) -> Result<(), String> {
         config.entry("apiVersion").or_insert_with(|| "v1".into());
         config.entry("kind").or_insert_with(|| "Config".into());
-        let user = format!("{}-admin", self.name);
-        let context = json!({"cluster": self.name, "user": user});
+        let context = json!({"cluster": self.name, "user": self.user_name});
         put(config, "clusters", "cluster", &self.name, self.cluster.clone())?;
-        put(config, "users", "user", &user, self.user.clone())?;
+        put(config, "users", "user", &self.user_name, self.user.clone())?;
         put(config, "contexts", "context", &self.name, context)?;
 
         let has_current =

@@ -37,7 +37,7 @@ pub use client::ClientCertificate;
 pub use clock::{Clock, SystemClock};
 pub use error::PkiError;
 pub use files::FileError;
-pub use keyed::KeyedCertificate;
+pub use keyed::{KeyedCertificate, certificate_pem};
 pub use rotation::keep_fresh;
 pub use secret::Secret;
 pub use serving::ServingCertificate;

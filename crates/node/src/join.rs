@@ -23,4 +23,4 @@ pub use certificate::{CertificateError, NodeCertificate, Shown};
 pub use connect::{ConnectError, Connection, Identity};
 pub use discover::{CaPin, DiscoverError, discover};
 pub use renewal::{Purpose, Renewal};
-pub use request::{RequestError, ask};
+pub use request::{RequestError, ask, issued};

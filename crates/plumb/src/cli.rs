@@ -17,6 +17,7 @@ use plumb_resize::rules::{Dialect, Gates};
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
 
+use crate::kubeconfig::Issue;
 use crate::resize::Resize;
 use crate::status::Status;
 
@@ -50,6 +51,7 @@ pub(crate) enum Command {
     Node(Box<Node>),
     /// Make, list and revoke the tokens by which machines join a cluster.
     Token(Token),
+    Kubeconfig(Box<Issue>),
     /// Remove what a cluster that no longer runs has left on this machine: containers, mounts, cgroups, its bridge.
     ///
     /// Objects and images stay, so that `plumb up` starts the same pods anew; `--purge` removes them too.
@@ -142,6 +144,10 @@ pub(crate) struct Up {
     /// [default: DIR/kubeconfig]
     #[arg(long, value_name = "FILE")]
     pub(crate) kubeconfig: Option<PathBuf>,
+    /// A file with static bearer tokens, a line for each: token,user,uid,"group,group". They never expire: a
+    /// certificate of `plumb kubeconfig` does.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_auth_file: Option<PathBuf>,
     /// Which description of in-place resize binds: `kep` (KEP-1287 as written) or `v1.36` (Kubernetes as
     /// shipped).
     #[arg(long, default_value = "kep", value_name = "kep|v1.36")]

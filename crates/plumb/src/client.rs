@@ -25,6 +25,13 @@ pub(crate) struct Cluster {
 impl Cluster {
     /// A client, and the namespace that is meant.
     pub(crate) async fn connect(&self) -> anyhow::Result<(Client, String)> {
+        let (config, client) = self.config().await?;
+        let namespace = self.namespace.clone().unwrap_or(config.default_namespace);
+        Ok((client, namespace))
+    }
+
+    /// How the cluster is reached, and a client of it.
+    pub(crate) async fn config(&self) -> anyhow::Result<(Config, Client)> {
         plumb_apiserver::serve::install_crypto();
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
@@ -36,8 +43,8 @@ impl Cluster {
             None => Config::from_kubeconfig(&options).await,
         };
         let config = config.context("finding out which cluster is meant; --kubeconfig or KUBECONFIG says")?;
-        let namespace = self.namespace.clone().unwrap_or_else(|| config.default_namespace.clone());
-        Ok((Client::try_from(config).context("making a client")?, namespace))
+        let client = Client::try_from(config.clone()).context("making a client")?;
+        Ok((config, client))
     }
 }
 

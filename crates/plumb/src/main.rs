@@ -10,6 +10,7 @@ mod holder;
 mod image;
 mod invitation;
 mod join;
+mod kubeconfig;
 mod nodes;
 mod reading;
 mod resize;
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Up(up) => up::run(*up).map(success),
         Command::Node(node) => join::run(*node).map(success),
         Command::Token(token) => token::run(token).map(success),
+        Command::Kubeconfig(issue) => kubeconfig::run(*issue).map(success),
         Command::Down(down) => down::run(&down).map(success),
         Command::Resize(resize) => resize::run(*resize),
         Command::Status(status) => status::run(*status),

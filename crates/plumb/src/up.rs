@@ -57,7 +57,8 @@ async fn up(args: Up) -> anyhow::Result<()> {
     let advertised = SocketAddr::new(advertised(&args, listener.address().ip()), listener.address().port());
     let names = [listener.address().ip(), advertised.ip()].map(|address| address.to_string());
     let pki = Arc::new(Pki::open(data.join("pki"), names, clock.clone())?);
-    let tokens = Tokens::open(&data.join("pki").join("tokens.csv"))?;
+    let tokens = args.token_auth_file.as_deref().map(Tokens::open).transpose()?.unwrap_or_default();
+    remove_administrator_token(&data.join("pki"));
 
     let url = listener.url();
     let settings = Settings::at(url.clone());
@@ -141,6 +142,20 @@ async fn up(args: Up) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Removes the token file that earlier versions made: its token of the administrator never expired. It is not read any
+/// more, and a secret that opens nothing today would still open a cluster that is taken back to an earlier version.
+fn remove_administrator_token(pki: &Path) {
+    let file = pki.join("tokens.csv");
+    match std::fs::remove_file(&file) {
+        Ok(()) => tracing::warn!(
+            file = %file.display(),
+            "removed the token file of an earlier version; --token-auth-file reads one that you keep"
+        ),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+        Err(error) => tracing::warn!(%error, file = %file.display(), "cannot remove an old token file"),
+    }
+}
+
 /// Where other machines reach this one, if they do.
 fn advertised(args: &Up, listened: IpAddr) -> IpAddr {
     let given = args.advertise_address.or(Some(listened).filter(|address| !address.is_unspecified()));
@@ -174,7 +189,8 @@ fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> anyhow::Result<()> {
     let is_new = !path.exists();
     entry.merge(path, CurrentContext::Keep).with_context(|| format!("writing {}", path.display()))?;
     if let Some((user, group)) = behind_sudo().filter(|_| is_new) {
-        let given = std::os::unix::fs::chown(path, Some(user), Some(group));
+        // Never through a link: root would give away what the link points to.
+        let given = std::os::unix::fs::lchown(path, Some(user), Some(group));
         given.with_context(|| format!("giving {} to user {user}", path.display()))?;
     }
     Ok(())

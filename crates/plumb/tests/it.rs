@@ -16,6 +16,7 @@ mod it {
     mod images;
     mod join;
     mod kills;
+    mod kubeconfigs;
     mod kubectl;
     mod kubectl_apply;
     mod life;

@@ -41,12 +41,6 @@ fn field(line: &str) -> Result<(String, Option<&str>), &'static str> {
     }
 }
 
-/// A field, quoted if it must be.
-pub(super) fn quote(field: &str) -> String {
-    let plain = !field.contains(['"', ',']) && field.trim() == field;
-    if plain { field.to_owned() } else { format!("\"{}\"", field.replace('"', "\"\"")) }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -69,6 +63,12 @@ mod tests {
         for line in [r#"a,"b"#, r#"a,"b"c"#, r#"a"b,c"#] {
             assert!(fields(line).is_err(), "{line}");
         }
+    }
+
+    /// A field, quoted if it must be.
+    fn quote(field: &str) -> String {
+        let plain = !field.contains(['"', ',']) && field.trim() == field;
+        if plain { field.to_owned() } else { format!("\"{}\"", field.replace('"', "\"\"")) }
     }
 
     proptest! {

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use base64::{Engine as _, prelude::BASE64_URL_SAFE_NO_PAD};
-use rustls::crypto::SecureRandom;
 use subtle::ConstantTimeEq as _;
 
 /// A bearer token: whoever has it is its user. Its `Debug` output hides it, and it has no `Display`.
@@ -11,13 +9,6 @@ use subtle::ConstantTimeEq as _;
 pub struct Token(String);
 
 impl Token {
-    /// 256 bits from `random`, as text.
-    pub(super) fn generate(random: &dyn SecureRandom) -> Result<Self, rustls::crypto::GetRandomFailed> {
-        let mut bytes = [0; 32];
-        random.fill(&mut bytes)?;
-        Ok(Self(BASE64_URL_SAFE_NO_PAD.encode(bytes)))
-    }
-
     pub(super) fn new(text: String) -> Self {
         Self(text)
     }

@@ -1,4 +1,5 @@
-//! The bearers of tokens.
+//! Static tokens, as upstream's `--token-auth-file` has them. None is made here: the administrator has a client
+//! certificate, which expires.
 
 use std::{
     collections::HashSet,
@@ -7,7 +8,7 @@ use std::{
 };
 
 use super::{Token, User, csv};
-use crate::pki::{ADMIN_USER, FileError, MASTERS_GROUP, files};
+use crate::pki::{FileError, files};
 
 /// Every token is compared with every one that is presented, so that time does not tell which came close.
 const MAX_TOKENS: usize = 1_000;
@@ -20,8 +21,7 @@ pub enum TokenError {
     File(#[from] FileError),
     /// A line does not say whose token it is.
     #[error(
-        "{} line {line}: {what}; mend the line (token,user,uid,\"group,group\"), or remove the file to have a new one \
-         made with a token for the administrator",
+        "{} line {line}: {what}; each line is token,user,uid,\"group,group\"",
         path.display()
     )]
     Unfit {
@@ -32,29 +32,23 @@ pub enum TokenError {
         /// What is wrong with it.
         what: &'static str,
     },
-    /// The system has no random numbers to make a token of.
-    #[error("cannot make a token: no random numbers")]
-    Random,
+    /// There is no such file.
+    #[error("there is no token file {}", .0.display())]
+    Missing(PathBuf),
 }
 
 /// The bearers of tokens: a file with a line for each, in the format of upstream's static token file
 /// (`token,user,uid,"group,group"`).
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Tokens {
     known: Vec<(Token, Arc<User>)>,
 }
 
 impl Tokens {
-    /// Reads the file, or makes one with a new token for the administrator.
+    /// Reads the file.
     pub fn open(path: &Path) -> Result<Self, TokenError> {
-        if let Some(bytes) = files::read_private(path)? {
-            return Self::read(path, &String::from_utf8_lossy(&bytes));
-        }
-        let random = rustls::crypto::ring::default_provider().secure_random;
-        let token = Token::generate(random).map_err(|_| TokenError::Random)?;
-        let fields = [token.reveal(), ADMIN_USER, "", MASTERS_GROUP].map(csv::quote);
-        files::replace(path, &(fields.join(",") + "\n"), files::PRIVATE)?;
-        Ok(Self { known: vec![(token, Arc::new(User::new(ADMIN_USER, "", [MASTERS_GROUP])))] })
+        let bytes = files::read_private(path)?.ok_or_else(|| TokenError::Missing(path.to_owned()))?;
+        Self::read(path, &String::from_utf8_lossy(&bytes))
     }
 
     fn read(path: &Path, text: &str) -> Result<Self, TokenError> {

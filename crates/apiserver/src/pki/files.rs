@@ -101,6 +101,12 @@ pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), FileErro
     written
 }
 
+/// Makes a new file with `text`, durably. A file or a link that is there already is an error.
+pub(crate) fn create(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
+    write_new(path, text, mode, None)?;
+    sync_parent(path)
+}
+
 /// `path` with `suffix` at the end of its name.
 pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
     let mut name = OsString::from(path);

@@ -101,7 +101,7 @@ impl KeyedCertificate {
 }
 
 /// A certificate as PEM: base64 in lines of 64 characters.
-pub(super) fn certificate_pem(der: &[u8]) -> String {
+pub fn certificate_pem(der: &[u8]) -> String {
     let encoded = BASE64_STANDARD.encode(der);
     let mut pem = String::from("-----BEGIN CERTIFICATE-----\n");
     let mut rest = encoded.as_str();

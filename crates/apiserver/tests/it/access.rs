@@ -16,8 +16,8 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use plumb_apiserver::accounts::{Accounts, Settings};
-use plumb_apiserver::authn::{Authenticator, InProcess, Tokens, User};
-use plumb_apiserver::pki::{ADMIN_USER, Clock as _, Pki};
+use plumb_apiserver::authn::{Authenticator, InProcess, User};
+use plumb_apiserver::pki::{Clock as _, Pki};
 use plumb_apiserver::{ApiServer, Config, Limits};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
@@ -96,8 +96,7 @@ impl Cluster {
 
     fn open(place: &Place, pki: &Pki, settings: Settings) -> ApiServer {
         let store = Store::open(place.directory.path().join("objects"), Options::default()).unwrap();
-        let tokens = Tokens::open(&place.path("tokens.csv")).unwrap();
-        assert!(tokens.of(ADMIN_USER).is_some());
+        let tokens = place.admin_token().0;
         let clock = Arc::<TestClock>::clone(&place.clock);
         let accounts =
             Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings).unwrap();

@@ -22,8 +22,7 @@ impl World {
     fn new() -> Self {
         let place = Place::new();
         let pki = place.open().unwrap();
-        let tokens = Tokens::open(&place.path("tokens.csv")).unwrap();
-        let admin_token = tokens.of(ADMIN_USER).unwrap().reveal().to_owned();
+        let (tokens, admin_token) = place.admin_token();
         let authenticator = Authenticator::new(tokens, Arc::<TestClock>::clone(&place.clock));
         Self { place, pki, authenticator, admin_token }
     }
@@ -136,16 +135,14 @@ fn a_token_does_not_appear_in_debug_output() {
 }
 
 #[test]
-fn the_token_file_is_made_once_and_read_again() {
+fn a_token_file_is_read_and_never_made() {
     let world = World::new();
     let path = world.place.path("tokens.csv");
     assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
-    assert!(world.admin_token.len() >= 43, "256 bits");
-    assert_eq!(
-        world.place.read("tokens.csv"),
-        format!("{},kubernetes-admin,,system:masters\n", world.admin_token)
-    );
-    assert_ne!(World::new().admin_token, world.admin_token);
+    let missing = world.place.path("no-such-file.csv");
+    let error = Tokens::open(&missing).map(drop).unwrap_err().to_string();
+    assert!(error.contains(&missing.display().to_string()), "{error}");
+    assert!(!missing.exists());
 
     let more = "\nabc,\"odd, user\",u-1,\"a, b,,c\"\ndef,plain,\n";
     world.place.write("tokens.csv", &(world.place.read("tokens.csv") + more));

@@ -8,7 +8,8 @@ mod life;
 use std::sync::{Arc, Mutex};
 
 use jiff::{Timestamp, ToSpan as _};
-use plumb_apiserver::pki::{Clock, Pki};
+use plumb_apiserver::authn::Tokens;
+use plumb_apiserver::pki::{ADMIN_USER, Clock, Pki};
 use tempfile::TempDir;
 
 /// A clock that goes when it is told to.
@@ -53,6 +54,13 @@ impl Place {
 
     pub(super) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).unwrap();
+    }
+
+    /// A file with a token of the administrator's, as one would give it to `--token-auth-file`.
+    pub(super) fn admin_token(&self) -> (Tokens, String) {
+        let token = format!("administrator-of-{}", self.directory.path().display()).replace('/', "-");
+        self.write("tokens.csv", &format!("{token},{ADMIN_USER},,system:masters\n"));
+        (Tokens::open(&self.path("tokens.csv")).unwrap(), token)
     }
 
     pub(super) fn open(&self) -> Result<Pki, plumb_apiserver::pki::PkiError> {

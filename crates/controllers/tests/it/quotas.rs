@@ -28,7 +28,7 @@ struct Cluster {
 impl Cluster {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let tokens = Tokens::default();
         let server = ApiServer::new(Config {
             store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
             rules: Rules::v1_36(),

@@ -55,7 +55,7 @@ impl Cluster {
     pub(crate) fn at(clocks: nodes::Clocks) -> Self {
         let clock = clocks.wall.clone();
         let folder = tempfile::tempdir().unwrap();
-        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let tokens = Tokens::default();
         let server = ApiServer::new(Config {
             store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
             rules: Rules::v1_36(),

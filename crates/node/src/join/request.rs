@@ -14,8 +14,8 @@ use tokio::sync::mpsc;
 use super::certificate::{CertificateError, NodeCertificate};
 use super::renewal::Purpose;
 
-/// How long is waited for somebody to approve and to sign.
-const PATIENCE: Duration = Duration::from_mins(2);
+/// How long a request may wait for its approval and its signature.
+const DECISION_TIMEOUT: Duration = Duration::from_mins(2);
 
 /// Why there is no certificate.
 #[derive(Debug, thiserror::Error)]
@@ -62,10 +62,15 @@ pub async fn ask(client: &Client, node: &str, purpose: &Purpose) -> Result<NodeC
     let made = requests.create(&PostParams::default(), &request).await;
     let made = made.map_err(|error| RequestError::Ask(Box::new(error)))?;
     let name = made.metadata.name.unwrap_or_default();
-    let signed = tokio::time::timeout(PATIENCE, signed(requests, &name)).await;
-    let certificate = signed.map_err(|_| RequestError::Ignored(name.clone()))??;
+    let certificate = issued(client, &name).await?;
     let both = certificate + &key.serialize_pem();
     Ok(NodeCertificate::parse(&both, &format!("the certificate request {name}"))?)
+}
+
+/// Waits until a request was signed, and answers with the certificate in PEM.
+pub async fn issued(client: &Client, name: &str) -> Result<String, RequestError> {
+    let signed = tokio::time::timeout(DECISION_TIMEOUT, signed(Api::all(client.clone()), name)).await;
+    signed.map_err(|_| RequestError::Ignored(name.to_owned()))?
 }
 
 /// The request itself, in PEM.

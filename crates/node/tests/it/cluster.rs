@@ -44,7 +44,7 @@ impl Cluster {
         let settings = Settings::at("https://127.0.0.1".to_owned());
         let accounts =
             Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings).unwrap();
-        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let tokens = Tokens::default();
         let server = ApiServer::new(Config {
             store,
             rules,

@@ -18,8 +18,12 @@ pub(crate) struct Node {
     #[arg(long, value_name = "https://HOST:PORT")]
     pub(crate) server: String,
     /// The token that `plumb token create` printed. Not needed once this machine has joined.
-    #[arg(long, value_name = "TOKEN")]
+    #[arg(long, value_name = "TOKEN", conflicts_with = "token_file")]
     pub(crate) token: Option<String>,
+    /// A file that holds the token, so that it is not on the command line, which every process of this machine can read;
+    /// `-` reads it from standard input.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) token_file: Option<PathBuf>,
     /// The hash of the public key of the cluster's authority, which `plumb token create` printed: by it this machine
     /// knows that it talks to that cluster and to nobody else.
     #[arg(long, value_name = "sha256:HASH", conflicts_with = "ca_file")]

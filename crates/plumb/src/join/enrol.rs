@@ -1,5 +1,7 @@
 //! From a token to a certificate of its own.
 
+use std::fs::File;
+use std::io::Read as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -14,6 +16,8 @@ use crate::cli::Node;
 /// What is kept below `pki` in the data directory.
 const AUTHORITY: &str = "ca.crt";
 const CLIENT: &str = "client.pem";
+/// Far above any token: a longer file is something else.
+const MAX_TOKEN_FILE: u64 = 4 << 10;
 
 /// A machine that is a node.
 pub(super) struct Enrolled {
@@ -66,7 +70,7 @@ pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
 }
 
 async fn join(args: &Node, name: &str) -> anyhow::Result<(String, NodeCertificate)> {
-    let Some(token) = &args.token else {
+    let Some(token) = token(args)? else {
         bail!(
             "this machine has not joined {} yet, which takes a token: run `plumb token create` there, and here the \
              command that it prints",
@@ -82,7 +86,7 @@ async fn join(args: &Node, name: &str) -> anyhow::Result<(String, NodeCertificat
             args.server
         ),
     };
-    let bearer = Connection::new(&args.server, &authority, &Identity::Token(token.clone()))?;
+    let bearer = Connection::new(&args.server, &authority, &Identity::Token(token))?;
     let certificate = ask(&bearer.client(), name, &Purpose::Client).await;
     let certificate = certificate.map_err(|error| match &error {
         RequestError::Ask(source) if is_unauthorized(source) => anyhow::anyhow!(
@@ -92,6 +96,22 @@ async fn join(args: &Node, name: &str) -> anyhow::Result<(String, NodeCertificat
         _ => error.into(),
     })?;
     Ok((authority, certificate))
+}
+
+/// The bootstrap token: from the command line, a file, or standard input.
+fn token(args: &Node) -> anyhow::Result<Option<String>> {
+    let Some(file) = &args.token_file else { return Ok(args.token.clone()) };
+    let mut text = String::new();
+    let read = if file == Path::new("-") {
+        std::io::stdin().take(MAX_TOKEN_FILE).read_to_string(&mut text)
+    } else {
+        File::open(file).and_then(|file| file.take(MAX_TOKEN_FILE).read_to_string(&mut text))
+    };
+    read.with_context(|| format!("reading the token from {}", file.display()))?;
+    match text.trim() {
+        "" => bail!("--token-file {}: it holds no token", file.display()),
+        token => Ok(Some(token.to_owned())),
+    }
 }
 
 fn is_unauthorized(error: &kube::Error) -> bool {

@@ -30,7 +30,23 @@ pub(crate) fn up(data: &Path) -> Command {
 fn up_at(data: &Path, address: SocketAddr) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
     command.args(["up", "--listen", &address.to_string(), "--data-dir"]).arg(data);
+    command.arg("--token-auth-file").arg(token_file(data));
     command
+}
+
+/// A file with a token of the administrator's for the cluster on a data directory, beside that directory.
+pub(crate) fn token_file(data: &Path) -> PathBuf {
+    let file = data.with_extension("tokens.csv");
+    if !file.exists() {
+        let unique = data.display().to_string().replace(|c: char| !c.is_ascii_alphanumeric(), "-");
+        std::fs::write(&file, format!("administrator{unique},kubernetes-admin,,system:masters\n")).unwrap();
+    }
+    file
+}
+
+/// The token in [`token_file`].
+pub(crate) fn admin_token(data: &Path) -> String {
+    std::fs::read_to_string(token_file(data)).unwrap().split(',').next().unwrap().to_owned()
 }
 
 /// Runs a command that is to fail, and answers with what it says.
@@ -103,7 +119,7 @@ impl Cluster {
 
     /// A door to it without a client library in between.
     pub(crate) fn wire(&self) -> Wire {
-        Wire::new(self.address, &self.data.join("pki"))
+        Wire::new(self.address, &self.data.join("pki"), admin_token(&self.data))
     }
 
     /// Its process.

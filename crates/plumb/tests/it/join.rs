@@ -117,7 +117,13 @@ async fn a_machine_joins_with_a_token_and_stays_without_it() {
     let client = cluster.client().await;
     let invited = invitation(&cluster);
     let words: Vec<&str> = invited.split_whitespace().skip(1).collect();
-    let joined = Agent::start(agent(&words, &node), &node);
+    // The token goes by a file: a command line is readable by every process of the machine.
+    let at = words.iter().position(|word| *word == "--token").unwrap();
+    let secret = folder.path().join("token");
+    fs::write(&secret, format!("{}\n", words[at + 1])).unwrap();
+    let mut kept: Vec<&str> = words.clone();
+    kept.splice(at..at + 2, ["--token-file", secret.to_str().unwrap()]);
+    let joined = Agent::start(agent(&kept, &node), &node);
 
     let nodes: Api<Node> = Api::all(client.clone());
     let addresses = nodes.get("n1").await.unwrap().status.unwrap().addresses.unwrap();
@@ -176,6 +182,11 @@ async fn whoever_may_not_join_is_told_why() {
 
     let said = complaint(agent(&["node", "--server", server], &node));
     assert!(said.contains("which takes a token: run `plumb token create` there"), "{said}");
+    let empty = folder.path().join("empty");
+    fs::write(&empty, "\n").unwrap();
+    let said =
+        complaint(agent(&["node", "--server", server, "--token-file", empty.to_str().unwrap()], &node));
+    assert!(said.contains("it holds no token"), "{said}");
     let said = complaint(agent(&["node", "--server", server, "--token", token], &node));
     assert!(said.contains("--ca-hash says who may have it"), "{said}");
     let other = format!("sha256:{}", "0".repeat(64));

@@ -8,7 +8,7 @@ use kube::api::{ListParams, PostParams};
 use kube::{Api, Client};
 use serde_json::json;
 
-use super::cluster::{Cluster, config_of};
+use super::cluster::{Cluster, admin_token, config_of};
 
 /// A client that shows a token instead of the administrator's certificate.
 async fn bearer(kubeconfig: &std::path::Path, token: &str) -> Client {
@@ -31,8 +31,7 @@ async fn a_token_never_appears_in_a_log() {
     let (post, request) = (PostParams::default(), TokenRequest::default());
     let made = accounts.create_token_request("app", &post, &request).await.unwrap();
     let token = made.status.unwrap().token.unwrap();
-    let of_admin = std::fs::read_to_string(data.join("pki").join("tokens.csv")).unwrap();
-    let of_admin = of_admin.split(',').next().unwrap().to_owned();
+    let of_admin = admin_token(&data);
     let wrong = "wrong-0123456789-wrong".to_owned();
     let forged = format!("{token}x");
     for (token, code) in [(&token, 403), (&of_admin, 200), (&wrong, 401), (&forged, 401)] {

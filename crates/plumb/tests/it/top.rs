@@ -53,7 +53,7 @@ fn serve(folder: &Path) -> (ApiServer, PathBuf, Trigger) {
     let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
     let clock = Arc::new(SystemClock);
     let pki = Pki::open(folder.join("pki"), ["127.0.0.1".to_owned()], clock.clone()).unwrap();
-    let tokens = Tokens::open(&folder.join("tokens.csv")).unwrap();
+    let tokens = Tokens::default();
     let server = ApiServer::new(Config {
         store: Store::open(folder.join("objects"), Options::default()).unwrap(),
         rules: Rules::kep(),

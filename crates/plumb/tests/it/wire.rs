@@ -52,12 +52,10 @@ enum Sender {
 }
 
 impl Wire {
-    pub(crate) fn new(address: SocketAddr, pki: &Path) -> Self {
+    pub(crate) fn new(address: SocketAddr, pki: &Path, token: String) -> Self {
         plumb_apiserver::serve::install_crypto();
         let mut roots = RootCertStore::empty();
         roots.add(CertificateDer::from_pem_file(pki.join("ca.crt")).unwrap()).unwrap();
-        let tokens = std::fs::read_to_string(pki.join("tokens.csv")).unwrap();
-        let token = tokens.split(',').next().unwrap().to_owned();
         Self { address, roots: Arc::new(roots), token }
     }
 

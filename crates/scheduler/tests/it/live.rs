@@ -32,7 +32,7 @@ struct Live {
 impl Live {
     fn start() -> Self {
         let folder = tempfile::tempdir().unwrap();
-        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let tokens = Tokens::default();
         let server = ApiServer::new(plumb_apiserver::Config {
             store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
             rules: Rules::kep(),

@@ -13,7 +13,7 @@ use hyper::{
 };
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use plumb_apiserver::{
-    authn::{Authenticator, Token, Tokens},
+    authn::{Authenticator, Token},
     pki::{ADMIN_USER, Clock as _, KeyedCertificate, Pki},
     serve::{Drained, Limits, Listener, Peer, Shutdown, Trigger, install_crypto, serve, shutdown, tls},
 };
@@ -76,7 +76,7 @@ impl Server {
         let (trigger, end) = shutdown();
         let (told, began) = mpsc::unbounded_channel();
         let release = Arc::new(Notify::new());
-        let tokens = Tokens::open(&place.path("tokens.csv")).unwrap();
+        let tokens = place.admin_token().0;
         let admin_token = tokens.of(ADMIN_USER).unwrap().clone();
         let behind = Behind {
             authenticator: Arc::new(Authenticator::new(tokens, pki.clock())),
