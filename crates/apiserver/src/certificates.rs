@@ -1,8 +1,10 @@
 //! Requests for certificates: who asked is written down by the server, what was asked never changes, and who approves
 //! and who signs are two different rights.
 
+use std::net::IpAddr;
+
 use jiff::Timestamp;
-use plumb_certificates::{Request, Unreadable};
+use plumb_certificates::{CLIENT_ADDRESS, NODES_GROUP, Request, Unreadable};
 use serde_json::{Value, json};
 
 use crate::authn::User;
@@ -25,8 +27,8 @@ pub(crate) fn read(object: &Value) -> Result<Request, Unreadable> {
     Request::parse(&pem)
 }
 
-/// Writes down who asks: whoever approves goes by that.
-pub(crate) fn set_author(object: &mut Value, user: &User) {
+/// Records who asks, and for a node the address that the request came from: the approver decides by both.
+pub(crate) fn set_author(object: &mut Value, user: &User, remote: Option<IpAddr>) {
     let Some(spec) = object.get_mut("spec").and_then(Value::as_object_mut) else { return };
     for field in ["username", "uid", "groups", "extra"] {
         spec.remove(field);
@@ -38,8 +40,14 @@ pub(crate) fn set_author(object: &mut Value, user: &User) {
     if !user.groups().is_empty() {
         spec.insert("groups".to_owned(), json!(user.groups()));
     }
-    if !user.extra().is_empty() {
-        spec.insert("extra".to_owned(), json!(user.extra()));
+    let mut extra = user.extra().clone();
+    // An impersonated user brings extras that its impersonator chose.
+    extra.remove(CLIENT_ADDRESS);
+    if let Some(remote) = remote.filter(|_| user.is_in(NODES_GROUP)) {
+        extra.insert(CLIENT_ADDRESS.to_owned(), vec![remote.to_canonical().to_string()]);
+    }
+    if !extra.is_empty() {
+        spec.insert("extra".to_owned(), json!(extra));
     }
 }
 

@@ -1,17 +1,19 @@
-//! The cluster's own authority, and the certificates and keys that it stands for.
+//! The cluster's certificate authorities, and the certificates and keys that they stand for.
 //!
 //! Everything lives in one directory, is made at first start and found again at every later one:
 //!
 //! | file | what | kept |
 //! |---|---|---|
-//! | `ca.crt`, `ca.key` | the authority | ten years; renewed with the same key, so that nobody needs to be told |
+//! | `ca.crt`, `ca.key` | the authority that signs the API server's certificate: what clients trust | ten years; renewed with the same key, so that what trusts the old certificate trusts the new one |
+//! | `client-ca.crt`, `client-ca.key` | the authority that signs client certificates: what the API server and node agents trust | likewise |
+//! | `kubelet-serving-ca.crt`, `.key` | the authority that signs the serving certificates of nodes: what only the API server trusts | likewise |
 //! | `serving.pem` | the API server's certificate and key | one year; a new key each time |
 //! | `admin.pem` | the administrator's certificate and key | one year; a new key each time |
 //! | `sa.key`, `sa.pub` | the key that signs service-account tokens | for good |
 //!
 //! A certificate is renewed when a third of its life is left, at start and by [`keep_fresh`] while the server runs.
-//! Whoever has an authority already puts its `ca.crt` and `ca.key` (PKCS #8) there before the first start; that one is
-//! used, and its own certificate is theirs to renew.
+//! To use an existing authority, put its certificate and key (PKCS #8) there under these names before the first start; it
+//! is used as it is, and its own certificate is never renewed here.
 //!
 //! # Invariants
 //!
@@ -28,6 +30,7 @@ mod error;
 pub(crate) mod files;
 mod keyed;
 mod name;
+mod previous;
 mod rotation;
 mod secret;
 mod serving;
@@ -45,13 +48,13 @@ pub use signing::SigningKey;
 
 use std::{
     collections::BTreeSet,
-    fmt,
+    fmt, iter,
     net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
 };
 
-use authority::Authority;
+use authority::{Authority, Role};
 use jiff::{SignedDuration, Timestamp};
 use parking_lot::Mutex;
 use plumb_certificates::{Request, Usage};
@@ -90,11 +93,14 @@ pub struct Pki {
     serving: Arc<ServingCertificate>,
     node_client: Arc<ClientCertificate>,
     signing: SigningKey,
+    previous_clients: Option<CertificateDer<'static>>,
     state: Mutex<State>,
 }
 
 struct State {
     authority: Authority,
+    clients: Authority,
+    node_serving: Authority,
     serving: KeyedCertificate,
     admin: KeyedCertificate,
     node_client: KeyedCertificate,
@@ -136,16 +142,20 @@ impl Pki {
         let names = serving_names(names);
         let now = clock.now();
 
-        let authority = Authority::open(&directory, now)?;
+        let authority = Authority::open(&directory, Role::Serving, now)?;
         let serving = open_serving(&directory, &names, &authority, now)?;
-        let admin = open_admin(&directory, &authority, now)?;
-        let node_client = issue_node_client(&authority, now)?;
+        let clients = open_clients(&directory, &authority, now)?;
+        let previous_clients = previous::open(&directory, &clients, now)?;
+        let node_serving = Authority::open(&directory, Role::NodeServing, now)?;
+        let admin = open_admin(&directory, &clients, now)?;
+        let node_client = issue_node_client(&clients, now)?;
         let signing = SigningKey::open(&directory)?;
 
         Ok(Self {
             serving: Arc::new(ServingCertificate::new(serving.certified()?)),
             node_client: Arc::new(ClientCertificate::new(node_client.certified()?)),
-            state: Mutex::new(State { authority, serving, admin, node_client }),
+            state: Mutex::new(State { authority, clients, node_serving, serving, admin, node_client }),
+            previous_clients,
             directory,
             names,
             clock,
@@ -159,7 +169,12 @@ impl Pki {
     pub fn renew(&self) -> Result<Renewed, PkiError> {
         let now = self.clock.now();
         let mut state = self.state.lock();
-        let authority = state.authority.renew_if_due(&self.directory, now)?;
+        // All are tried: one that cannot be renewed here must not keep the others from it.
+        let [authority, clients, node_serving] = {
+            let State { authority, clients, node_serving, .. } = &mut *state;
+            [authority, clients, node_serving].map(|one| one.renew_if_due(&self.directory, now))
+        };
+        let authority = authority? | clients? | node_serving?;
         let mut renewed = Renewed { authority, ..Renewed::default() };
         if serving_due(&state.serving, &self.names, now) {
             let fresh = issue_serving(&self.directory, &self.names, &state.authority, now)?;
@@ -168,11 +183,11 @@ impl Pki {
             renewed.serving = true;
         }
         if state.admin.validity().due(now) {
-            state.admin = issue_admin(&self.directory, &state.authority, now)?;
+            state.admin = issue_admin(&self.directory, &state.clients, now)?;
             renewed.admin = true;
         }
         if state.node_client.validity().due(now) {
-            let fresh = issue_node_client(&state.authority, now)?;
+            let fresh = issue_node_client(&state.clients, now)?;
             self.node_client.replace(fresh.certified()?);
             state.node_client = fresh;
         }
@@ -183,7 +198,7 @@ impl Pki {
     ///
     /// Nothing is written: it belongs to whoever asked for it.
     pub fn issue_client(&self, user: &str, groups: &[&str]) -> Result<KeyedCertificate, PkiError> {
-        self.state.lock().authority.issue_client(user, groups, self.clock.now())
+        self.state.lock().clients.issue_client(user, groups, self.clock.now())
     }
 
     /// A certificate, with a new key, by which a server proves to be at any of `names`: a node's agent.
@@ -193,7 +208,7 @@ impl Pki {
         &self,
         names: impl IntoIterator<Item = String>,
     ) -> Result<KeyedCertificate, PkiError> {
-        self.state.lock().authority.issue_serving(&names.into_iter().collect(), self.clock.now())
+        self.state.lock().node_serving.issue_serving(&names.into_iter().collect(), self.clock.now())
     }
 
     /// A certificate, in PEM, for the key of a request. Whether it may have one, and for how long, is decided by
@@ -204,7 +219,10 @@ impl Pki {
         usages: &[Usage],
         lifetime: SignedDuration,
     ) -> Result<String, PkiError> {
-        self.state.lock().authority.sign(request, usages, lifetime, self.clock.now())
+        let state = self.state.lock();
+        let authority =
+            if usages.contains(&Usage::ServerAuth) { &state.node_serving } else { &state.clients };
+        authority.sign(request, usages, lifetime, self.clock.now())
     }
 
     /// The certificate that the API server shows to the nodes' agents; a renewal replaces it in place.
@@ -212,14 +230,37 @@ impl Pki {
         Arc::clone(&self.node_client)
     }
 
-    /// The authority's certificate, as PEM: what clients trust.
+    /// The certificate of the authority that signs the API server's, as PEM: what clients trust.
     pub fn authority_pem(&self) -> String {
         self.state.lock().authority.pem()
     }
 
-    /// The authority's certificate: what client certificates are verified by.
+    /// The certificate of the authority that signs the API server's: what clients trust.
     pub fn authority_der(&self) -> CertificateDer<'static> {
         self.state.lock().authority.der().clone()
+    }
+
+    /// What client certificates are verified by: the authority of clients, and the one before it while it counts.
+    pub fn client_authorities(&self) -> Vec<CertificateDer<'static>> {
+        let current = self.state.lock().clients.der().clone();
+        iter::once(current).chain(self.previous_clients.clone()).collect()
+    }
+
+    /// The same as PEM, for agents on other machines.
+    pub fn client_authorities_pem(&self) -> String {
+        self.client_authorities().iter().map(|der| certificate_pem(der)).collect()
+    }
+
+    /// What the serving certificates of nodes are verified by. The nodes of this process show the API server's own
+    /// certificate, and nodes that joined before nodes had an authority of their own have one of the API server's.
+    pub fn node_authorities(&self) -> [CertificateDer<'static>; 2] {
+        let state = self.state.lock();
+        [state.node_serving.der().clone(), state.authority.der().clone()]
+    }
+
+    /// The names and addresses of the API server.
+    pub fn names(&self) -> &BTreeSet<String> {
+        &self.names
     }
 
     /// The administrator's certificate.
@@ -294,6 +335,17 @@ fn issue_serving(
     let issued = authority.issue_serving(names, now)?;
     issued.save(&directory.join(SERVING_FILE))?;
     Ok(issued)
+}
+
+/// Opens the authority of clients. A directory in which `ca.crt` vouched for the administrator is of a time when it vouched
+/// for all clients: they stay known.
+fn open_clients(directory: &Path, authority: &Authority, now: Timestamp) -> Result<Authority, PkiError> {
+    let admin = directory.join(ADMIN_FILE);
+    if KeyedCertificate::load(&admin, authority).is_ok_and(|found| found.is_some()) {
+        previous::keep(directory, authority)?;
+        files::remove(&admin)?;
+    }
+    Authority::open(directory, Role::Client, now)
 }
 
 fn open_admin(directory: &Path, authority: &Authority, now: Timestamp) -> Result<KeyedCertificate, PkiError> {

@@ -30,6 +30,7 @@ use crate::managers::{self, Wanted};
 use crate::object::{encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
 use crate::present::{show, show_value};
+use crate::serve::Peer;
 use crate::server::{ApiServer, Call};
 use crate::strategy;
 use crate::target::Verb;
@@ -136,7 +137,8 @@ async fn try_make(
     begin(server, &call.row, &mut new);
     call.warn(strategy::prepare_create(&call.row, &mut new, server)?);
     if certificates::is_request(&call.row) {
-        certificates::set_author(&mut new, &call.user);
+        let remote = call.head.extensions.get::<Peer>().map(|peer| peer.remote().ip());
+        certificates::set_author(&mut new, &call.user, remote);
     }
     let taken = strategy::allocate(&call.row, None, &mut new, server)?;
     let (judged, shown) = call.judged(&new);

@@ -1,16 +1,25 @@
 //! Requests for certificates: which are approved without being asked about, what is signed, and what is swept away.
 //!
 //! ```text
-//!   request of a machine with a token, or of a node for itself ─▶ may it? (SubjectAccessReview) ─▶ approve ─┐
-//!   request of a node to be a server ─▶ are the names its own? (the Node's addresses) ────────────▶ approve ─┤
+//!   request of a machine with a token ─▶ is the name free? (no such Node, or its key; else deny) ─┐
+//!   request of a node for itself ──────────────────────────────────────────────────────┴▶ SubjectAccessReview ─▶ approve ─┐
+//!   request of a node to be a server ─▶ are the names its own? (see `serving`) ────────────────────────────────▶ approve ─┤
 //!   request that somebody approved ◀────────────────────────────────────────────────────────────────────────┘
 //!        └─▶ does it keep the rules of its signer? ─▶ sign, or say that it failed
 //! ```
 //!
 //! The first and the last are what kube-controller-manager does. That requests for serving certificates are approved is
-//! ours: elsewhere an administrator, or a controller from somewhere else, has to.
+//! ours: elsewhere an administrator, or a controller from somewhere else, has to. What is not approved here waits for an
+//! administrator (`kubectl certificate approve`).
+
+mod bootstrap;
+mod serving;
+
+pub use bootstrap::{NameTaken, check_name};
+pub use serving::{ForeignName, check_names};
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,9 +30,9 @@ use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestStatus,
 };
 use k8s_openapi::api::core::v1::Node;
-use kube::api::{DeleteParams, PostParams};
+use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
-use plumb_certificates::{NODE_USER, NODES_GROUP, Request, Signer, Usage};
+use plumb_certificates::{CLIENT_ADDRESS, NODE_USER, NODES_GROUP, Request, Signer, Usage};
 use plumb_follow::{Backoff, Known, Place, follow, is_settled};
 use tokio::sync::mpsc;
 
@@ -50,8 +59,10 @@ pub type Sign = Arc<dyn Fn(&Request, &[Usage], SignedDuration) -> Result<String,
 pub struct Config {
     /// Who signs.
     pub sign: Sign,
-    /// As whom requests for serving certificates are approved.
+    /// As whom requests for serving certificates are approved, and Nodes are read.
     pub approve_serving: Client,
+    /// The names and addresses of the API server: no node gets a certificate for them.
+    pub api_server: BTreeSet<String>,
     /// What time it is.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
 }
@@ -63,6 +74,8 @@ pub enum Step {
     Leave,
     /// Approve it if whoever asked may create one of these below requests.
     Review(Vec<&'static str>),
+    /// Approve it if the name of this node is free, or was this machine's before, and the requester may create one.
+    Admit(String, Box<Request>),
     /// Approve it if all the names in it are those of this Node.
     Compare(String, Box<Request>),
     /// Sign it.
@@ -100,10 +113,9 @@ pub fn decide(object: &CertificateSigningRequest) -> Step {
     let own = spec.username.as_deref() == Some(&request.common_name);
     match (signer, usages) {
         (Signer::NodeClient, Ok(_)) if own => Step::Review(vec!["selfnodeclient", "nodeclient"]),
-        (Signer::NodeClient, Ok(_)) => Step::Review(vec!["nodeclient"]),
+        (Signer::NodeClient, Ok(_)) => Step::Admit(node_of(&request), Box::new(request)),
         (Signer::NodeServing, Ok(_)) if own && is_node(object) => {
-            let node = request.common_name.trim_start_matches(NODE_USER).to_owned();
-            Step::Compare(node, Box::new(request))
+            Step::Compare(node_of(&request), Box::new(request))
         }
         _ => Step::Leave,
     }
@@ -118,13 +130,9 @@ fn lifetime(asked: Option<i32>) -> SignedDuration {
     asked.map_or(LONGEST, |seconds| SignedDuration::from_secs(i64::from(seconds)).clamp(SHORTEST, LONGEST))
 }
 
-/// Whether everything that a request is to be good for is what the node is reached under.
-pub fn is_own(request: &Request, node: &Node) -> bool {
-    let addresses = node.status.iter().flat_map(|status| status.addresses.iter().flatten());
-    let known: BTreeSet<String> =
-        addresses.map(|address| address.address.clone()).chain(node.metadata.name.clone()).collect();
-    request.addresses.iter().all(|address| known.contains(&address.to_string()))
-        && request.hosts.iter().all(|host| known.contains(host))
+/// The node that a request of a node names.
+fn node_of(request: &Request) -> String {
+    request.common_name.strip_prefix(NODE_USER).unwrap_or(&request.common_name).to_owned()
 }
 
 /// Whether a request is so old that nobody will look at it any more.
@@ -160,7 +168,7 @@ pub async fn run(clients: Clients, config: Config) {
             };
             for at in concerned {
                 let Some(object) = known.get(&at) else { continue };
-                match act(&clients, &config, object).await {
+                match act(&clients, &config, object, &known).await {
                     Ok(()) => {}
                     Err(kube::Error::Api(status)) if status.is_conflict() => {
                         // Somebody else wrote it, which will be told.
@@ -196,37 +204,43 @@ async fn act(
     clients: &Clients,
     config: &Config,
     object: &CertificateSigningRequest,
+    known: &Known<CertificateSigningRequest>,
 ) -> Result<(), kube::Error> {
     match decide(object) {
         Step::Leave => Ok(()),
-        Step::Review(below) => {
-            for subresource in below {
-                if may(&clients.write, object, subresource).await? {
-                    let what = if subresource == "selfnodeclient" { "self kubelet" } else { "kubelet" };
-                    let message =
-                        format!("Auto approving {what} client certificate after SubjectAccessReview.");
-                    return approve(&clients.write, object, message).await;
+        Step::Review(below) => review(&clients.write, object, &below).await,
+        Step::Admit(node, request) => {
+            let nodes: Api<Node> = Api::all(config.approve_serving.clone());
+            let found = nodes.get_opt(&node).await?;
+            let others = known.iter().map(|(_, other)| other);
+            match check_name(&request, found.as_ref(), others) {
+                Ok(()) => review(&clients.write, object, &["nodeclient"]).await,
+                // Denied rather than left: the machine learns at once why it can't have the name.
+                Err(taken) => {
+                    tracing::warn!(
+                        request = object.metadata.name,
+                        user = object.spec.username,
+                        node,
+                        "denied a node client certificate: {taken}"
+                    );
+                    let denied = with_condition(object, "Denied", "NodeNameTaken", taken.to_string());
+                    decide_on(&clients.write, &denied).await
                 }
             }
-            tracing::info!(
-                request = object.metadata.name,
-                user = object.spec.username,
-                "may not have a node's certificate"
-            );
-            Ok(())
         }
         Step::Compare(node, request) => {
             let nodes: Api<Node> = Api::all(config.approve_serving.clone());
-            match nodes.get_opt(&node).await? {
-                Some(found) if is_own(&request, &found) => {
+            let nodes = nodes.list(&ListParams::default()).await?.items;
+            match check_names(&request, &node, client_address(object), &nodes, &config.api_server) {
+                Ok(()) => {
                     let message = "Auto approving kubelet serving certificate: the names are the node's.";
                     approve(&config.approve_serving, object, message.to_owned()).await
                 }
-                _ => {
-                    tracing::info!(
+                Err(foreign) => {
+                    tracing::warn!(
                         request = object.metadata.name,
                         node,
-                        "asks for names that are not its own"
+                        "did not approve a kubelet serving certificate: {foreign}"
                     );
                     Ok(())
                 }
@@ -243,6 +257,32 @@ async fn act(
         },
         Step::Fail(why) => fail(&clients.write, object, "SignerValidationFailure", why).await,
     }
+}
+
+/// Approves a node client certificate if the requester may create one of these subresources of requests.
+async fn review(
+    client: &Client,
+    object: &CertificateSigningRequest,
+    below: &[&'static str],
+) -> Result<(), kube::Error> {
+    for subresource in below {
+        if may(client, object, subresource).await? {
+            let what = if *subresource == "selfnodeclient" { "self kubelet" } else { "kubelet" };
+            let message = format!("Auto approving {what} client certificate after SubjectAccessReview.");
+            return approve(client, object, message).await;
+        }
+    }
+    tracing::info!(
+        request = object.metadata.name,
+        user = object.spec.username,
+        "may not have a node's certificate"
+    );
+    Ok(())
+}
+
+/// The address that a node's request came from, as the API server recorded it.
+fn client_address(object: &CertificateSigningRequest) -> Option<IpAddr> {
+    object.spec.extra.as_ref()?.get(CLIENT_ADDRESS)?.first()?.parse().ok()
 }
 
 /// Whether whoever asked may have such a certificate.
@@ -293,10 +333,14 @@ async fn approve(
     object: &CertificateSigningRequest,
     message: String,
 ) -> Result<(), kube::Error> {
-    let approved = with_condition(object, "Approved", "AutoApproved", message);
-    let name = object.metadata.name.clone().unwrap_or_default();
+    decide_on(client, &with_condition(object, "Approved", "AutoApproved", message)).await
+}
+
+/// Writes the approval or denial of a request.
+async fn decide_on(client: &Client, decided: &CertificateSigningRequest) -> Result<(), kube::Error> {
+    let name = decided.metadata.name.clone().unwrap_or_default();
     let requests: Api<CertificateSigningRequest> = Api::all(client.clone());
-    requests.replace_subresource("approval", &name, &PostParams::default(), &approved).await.map(drop)
+    requests.replace_subresource("approval", &name, &PostParams::default(), decided).await.map(drop)
 }
 
 async fn fail(

@@ -20,7 +20,7 @@ use plumb_resize::rules::Rules;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::invitation::{Binding, Invitation, WRITER, publish};
+use crate::invitation::{Binding, Invitation, NodeSettings, WRITER, publish};
 
 /// What the controllers work with.
 pub(crate) struct Around {
@@ -68,7 +68,10 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
 
     running.spawn(tokens::run(clients(tokens::NAME), clock.clone()));
     running.spawn(signing::run(clients(signing::NAME), clock.clone()));
+    let client_authorities = pki.client_authorities_pem();
+    let api_server = pki.names().clone();
     let certifying = certificates::Config {
+        api_server,
         sign: Arc::new(move |request: &Request, usages: &[Usage], lifetime: SignedDuration| {
             pki.sign(request, usages, lifetime).map_err(|error| error.to_string())
         }),
@@ -77,8 +80,9 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
     };
     running.spawn(certificates::run(clients(certificates::NAME), certifying));
     let writer = client(User::new(user_of(WRITER), "", GROUPS));
+    let settings = NodeSettings { binding, client_authorities };
     running.spawn(async move {
-        if let Err(error) = publish(&writer, &invitation, binding).await {
+        if let Err(error) = publish(&writer, &invitation, &settings).await {
             tracing::error!(error = format!("{error:#}"), "machines that want to join are not told how");
         }
     });

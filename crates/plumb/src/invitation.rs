@@ -13,6 +13,8 @@ pub(crate) const WRITER: &str = "cluster-info";
 const PUBLIC: (&str, &str) = ("kube-public", "cluster-info");
 /// What nodes may know.
 const OF_NODES: (&str, &str) = ("kube-system", "plumb-node");
+/// The key of the authorities of clients in it, as `extension-apiserver-authentication` of kube-apiserver calls it.
+const CLIENT_CA: &str = "client-ca-file";
 
 /// Where a cluster is, and whom to trust.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,18 +32,32 @@ pub(crate) struct Binding {
     pub(crate) gates: Gates,
 }
 
+/// What a cluster has nodes on other machines know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct NodeSettings {
+    /// Which rules bind.
+    pub(crate) binding: Binding,
+    /// The certificates, in PEM, of the authorities that sign client certificates: whom a node's server answers. Empty
+    /// where the cluster does not say.
+    pub(crate) client_authorities: String,
+}
+
 /// Tells it, as kubeadm does: a kubeconfig without a user.
 pub(crate) async fn publish(
     client: &Client,
     invitation: &Invitation,
-    binding: Binding,
+    settings: &NodeSettings,
 ) -> anyhow::Result<()> {
     let kubeconfig = to_kubeconfig(invitation)?;
     put(client, PUBLIC, json!({ "kubeconfig": kubeconfig })).await?;
     put(
         client,
         OF_NODES,
-        json!({ "resize-dialect": name_of(binding.dialect), "feature-gates": list(binding.gates) }),
+        json!({
+            "resize-dialect": name_of(settings.binding.dialect),
+            "feature-gates": list(settings.binding.gates),
+            CLIENT_CA: settings.client_authorities,
+        }),
     )
     .await
 }
@@ -85,10 +101,13 @@ pub(crate) fn read_invitation(map: &ConfigMap) -> Option<Invitation> {
     })
 }
 
-/// Asks which rules bind on nodes; the usual ones where nobody says so, as in a cluster of somebody else's.
-pub(crate) async fn binding(client: &Client) -> anyhow::Result<Binding> {
+/// Asks for the settings of nodes; the defaults in a cluster that publishes none, such as one that Plumb does not run.
+pub(crate) async fn settings(client: &Client) -> anyhow::Result<NodeSettings> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), OF_NODES.0);
-    let usual = Binding { dialect: Dialect::default(), gates: Gates::default() };
+    let usual = NodeSettings {
+        binding: Binding { dialect: Dialect::default(), gates: Gates::default() },
+        client_authorities: String::new(),
+    };
     let found = match maps.get_opt(OF_NODES.1).await {
         Ok(Some(found)) => found,
         Ok(None) => return Ok(usual),
@@ -96,7 +115,8 @@ pub(crate) async fn binding(client: &Client) -> anyhow::Result<Binding> {
         Err(error) => return Err(error).context("asking the cluster which rules bind"),
     };
     let text = |name: &str| found.data.as_ref().and_then(|data| data.get(name)).map_or("", String::as_str);
-    Ok(Binding { dialect: text("resize-dialect").parse()?, gates: text("feature-gates").parse()? })
+    let binding = Binding { dialect: text("resize-dialect").parse()?, gates: text("feature-gates").parse()? };
+    Ok(NodeSettings { binding, client_authorities: text(CLIENT_CA).to_owned() })
 }
 
 fn name_of(dialect: Dialect) -> &'static str {

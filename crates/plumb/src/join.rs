@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::serve;
-use plumb_node::join::{Connection, NodeCertificate, Purpose, Renewal, Shown};
+use plumb_node::join::{Connection, NodeCertificate, Purpose, Renewal, Shown, publish_key};
 use plumb_resize::rules::Rules;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use crate::cli::Node;
 use crate::holder;
-use crate::invitation::{self, Binding};
+use crate::invitation::{self, NodeSettings};
 use crate::nodes::{Ground, Site, is_api_server};
 use crate::up::asked_to_stop;
 use enrol::Enrolled;
@@ -58,7 +58,7 @@ async fn node(args: Node) -> anyhow::Result<()> {
     };
     let Enrolled { connection, authority, renewal: client_renewal, certificate } =
         enrol::enrol(&args, &name).await?;
-    let binding = binding(&args, &connection).await;
+    let NodeSettings { binding, client_authorities } = settings(&args, &connection).await;
     let rules = Rules::new(binding.dialect, binding.gates);
 
     let site = Site {
@@ -74,10 +74,13 @@ async fn node(args: Node) -> anyhow::Result<()> {
     let service = agent.server(ground.root(), Arc::new(is_api_server));
     // Its addresses have to be known before it can have a certificate for them.
     agent.register().await;
+    publish_key(&connection.client(), &name, &certificate).await;
     ground.employ(agent);
 
     let shown = Arc::new(Shown::default());
-    let trusted = CertificateDer::from_pem_slice(authority.as_bytes()).context("reading the authority")?;
+    let trusted = if client_authorities.is_empty() { &authority } else { &client_authorities };
+    let trusted: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(trusted.as_bytes()).collect();
+    let trusted = trusted.context("reading the authorities of clients")?;
     let tls = serve::tls_of(trusted, shown.clone(), Arc::new(SystemClock))?;
     let file = data.join("pki").join(SERVING);
     let kept = NodeCertificate::load(&file)?;
@@ -117,16 +120,14 @@ async fn renew_on_hangup(ask: watch::Sender<u64>) {
     }
 }
 
-/// Which rules bind: the cluster's, unless told otherwise. As long as it takes to be told.
-async fn binding(args: &Node, connection: &Connection) -> Binding {
-    if let (Some(dialect), Some(gates)) = (args.resize_dialect, args.feature_gates) {
-        return Binding { dialect, gates };
-    }
+/// The settings that the cluster has for its nodes, with what the command line says otherwise. Asks until the cluster
+/// answers.
+async fn settings(args: &Node, connection: &Connection) -> NodeSettings {
     let client = connection.client();
     let mut wait = Duration::from_millis(100);
-    let told = loop {
-        match invitation::binding(&client).await {
-            Ok(told) => break told,
+    let mut settings = loop {
+        match invitation::settings(&client).await {
+            Ok(settings) => break settings,
             Err(error) => {
                 tracing::warn!(
                     error = format!("{error:#}"),
@@ -137,10 +138,9 @@ async fn binding(args: &Node, connection: &Connection) -> Binding {
             }
         }
     };
-    Binding {
-        dialect: args.resize_dialect.unwrap_or(told.dialect),
-        gates: args.feature_gates.unwrap_or(told.gates),
-    }
+    settings.binding.dialect = args.resize_dialect.unwrap_or(settings.binding.dialect);
+    settings.binding.gates = args.feature_gates.unwrap_or(settings.binding.gates);
+    settings
 }
 
 /// What the node is called: as told, or as the machine is.

@@ -50,11 +50,13 @@ pub struct NodeLink {
 }
 
 impl NodeLink {
-    /// A way to agents whose certificates, like ours, are of this authority.
+    /// A way to agents whose certificates the cluster's authority for nodes signed.
     pub fn new(pki: &Pki) -> Result<Self, LinkError> {
         let provider = Arc::new(ring::default_provider());
         let mut roots = RootCertStore::empty();
-        roots.add(pki.authority_der()).map_err(LinkError::Authority)?;
+        for authority in pki.node_authorities() {
+            roots.add(authority).map_err(LinkError::Authority)?;
+        }
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
         let config = |verifier: Arc<dyn ServerCertVerifier>| {

@@ -19,34 +19,69 @@ use super::{
 };
 
 const AUTHORITY_DAYS: i64 = 3650;
-const LEAF_DAYS: i64 = 365;
+pub(super) const LEAF_DAYS: i64 = 365;
 
-const CERTIFICATE_FILE: &str = "ca.crt";
-const KEY_FILE: &str = "ca.key";
+/// Which of a cluster's authorities one is. Each vouches for one kind of certificate, and is trusted for nothing else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    /// Signs the API server's certificate. Clients trust it.
+    Serving,
+    /// Signs client certificates. The API server and the node agents trust it.
+    Client,
+    /// Signs the serving certificates of node agents. Only the API server trusts it, so a node's certificate can never
+    /// pass for the API server's, whatever names are in it.
+    NodeServing,
+}
 
-/// What the name of an authority that was made here begins with; when it was made follows.
-const OUR_NAME: &str = "plumb-ca@";
+impl Role {
+    const fn certificate_file(self) -> &'static str {
+        match self {
+            Self::Serving => "ca.crt",
+            Self::Client => "client-ca.crt",
+            Self::NodeServing => "kubelet-serving-ca.crt",
+        }
+    }
+
+    const fn key_file(self) -> &'static str {
+        match self {
+            Self::Serving => "ca.key",
+            Self::Client => "client-ca.key",
+            Self::NodeServing => "kubelet-serving-ca.key",
+        }
+    }
+
+    /// What the common name of an authority that was made here begins with; when it was made follows.
+    const fn our_name(self) -> &'static str {
+        match self {
+            Self::Serving => "plumb-ca@",
+            Self::Client => "plumb-client-ca@",
+            Self::NodeServing => "plumb-kubelet-serving-ca@",
+        }
+    }
+}
 
 /// The common name of the API server in its certificate.
 const SERVING_USER: &str = "kube-apiserver";
 
 pub(super) struct Authority {
+    role: Role,
     key: Arc<KeyPair>,
     certificate: CertificateDer<'static>,
     facts: Facts,
 }
 
 impl Authority {
-    /// Opens the authority in `directory`, or makes one, and renews it if that is due.
-    pub(super) fn open(directory: &Path, now: Timestamp) -> Result<Self, PkiError> {
-        let certificate_path = directory.join(CERTIFICATE_FILE);
-        let key_path = directory.join(KEY_FILE);
+    /// Opens the authority of a role in `directory`, or makes one, and renews it if that is due.
+    pub(super) fn open(directory: &Path, role: Role, now: Timestamp) -> Result<Self, PkiError> {
+        let certificate_path = directory.join(role.certificate_file());
+        let key_path = directory.join(role.key_file());
         let certificate = files::read(&certificate_path)?;
         let key = match files::read_private(&key_path)? {
             Some(key) => KeyPair::from_pem(&String::from_utf8_lossy(&key))
                 .map_err(|error| unfit(&key_path, format!("holds no usable private key ({error})")))?,
             None if certificate.is_some() => {
-                return Err(unfit(&key_path, "is missing, though ca.crt is there"));
+                let what = format!("is missing, though {} is there", role.certificate_file());
+                return Err(unfit(&key_path, what));
             }
             None => {
                 let key = KeyPair::generate().map_err(PkiError::make("the authority's key"))?;
@@ -57,16 +92,16 @@ impl Authority {
         // A key without a certificate is what a crash at first start leaves. Nothing is lost by completing it, since
         // whatever the key signed stays valid under any certificate for that key and name.
         let Some(certificate) = certificate else {
-            let subject = name::encode(&format!("{OUR_NAME}{}", now.as_second()), &[]);
-            return Self::write(directory, Arc::new(key), subject, KeyIdMethod::Sha256, now);
+            let subject = name::encode(&format!("{}{}", role.our_name(), now.as_second()), &[]);
+            return Self::write(directory, role, Arc::new(key), subject, KeyIdMethod::Sha256, now);
         };
 
-        let mut authority = Self::load(&certificate_path, &certificate, Arc::new(key))?;
+        let mut authority = Self::load(role, &certificate_path, &certificate, Arc::new(key))?;
         authority.renew_if_due(directory, now)?;
         Ok(authority)
     }
 
-    fn load(path: &Path, pem: &[u8], key: Arc<KeyPair>) -> Result<Self, PkiError> {
+    fn load(role: Role, path: &Path, pem: &[u8], key: Arc<KeyPair>) -> Result<Self, PkiError> {
         let mut found = CertificateDer::pem_slice_iter(pem);
         let (Some(Ok(certificate)), None) = (found.next(), found.next()) else {
             return Err(unfit(path, "does not hold just one certificate"));
@@ -75,18 +110,17 @@ impl Authority {
             return Err(unfit(path, "holds a damaged certificate"));
         };
         if facts.public_key != key.subject_public_key_info() {
-            return Err(unfit(path, "does not belong to ca.key"));
+            return Err(unfit(path, format!("does not belong to {}", role.key_file())));
         }
         if !facts.is_authority {
             return Err(unfit(path, "is not the certificate of an authority"));
         }
         if !is_signed_by(&certificate, &facts.public_key) {
-            return Err(unfit(
-                path,
-                "is not signed by ca.key: an authority under another one is not supported",
-            ));
+            let key = role.key_file();
+            let what = format!("is not signed by {key}: an authority under another one is not supported");
+            return Err(unfit(path, what));
         }
-        Ok(Self { key, certificate, facts })
+        Ok(Self { role, key, certificate, facts })
     }
 
     /// Renews the authority's certificate, if it is time, and says whether it was. Name and key stay, so that what was
@@ -98,7 +132,7 @@ impl Authority {
             return Ok(false);
         }
         if !self.is_ours() {
-            let path = directory.join(CERTIFICATE_FILE);
+            let path = directory.join(self.role.certificate_file());
             let end = self.facts.validity.not_after;
             if end <= now {
                 let what = format!("was made elsewhere, and held until {end}");
@@ -109,6 +143,7 @@ impl Authority {
         }
         *self = Self::write(
             directory,
+            self.role,
             Arc::clone(&self.key),
             self.facts.subject.clone(),
             self.identifier(),
@@ -119,12 +154,13 @@ impl Authority {
 
     fn write(
         directory: &Path,
+        role: Role,
         key: Arc<KeyPair>,
         subject: Vec<u8>,
         identifier: KeyIdMethod,
         now: Timestamp,
     ) -> Result<Self, PkiError> {
-        let path = directory.join(CERTIFICATE_FILE);
+        let path = directory.join(role.certificate_file());
         let mut params = params(Validity::from_now(now, AUTHORITY_DAYS));
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages =
@@ -135,7 +171,7 @@ impl Authority {
         let certificate = renamed(&made, &subject, &subject, &key, what)?;
         let pem = certificate_pem(&certificate);
         files::replace(&path, &pem, files::PUBLIC)?;
-        Self::load(&path, pem.as_bytes(), key)
+        Self::load(role, &path, pem.as_bytes(), key)
     }
 
     /// A certificate for the server that is reached under `names`.
@@ -232,6 +268,11 @@ impl Authority {
         certificate_pem(&self.certificate)
     }
 
+    /// When its certificate began to hold.
+    pub(super) fn not_before(&self) -> Timestamp {
+        self.facts.validity.not_before
+    }
+
     /// Whether it issued the certificate.
     pub(super) fn issued(&self, certificate: &[u8]) -> bool {
         is_signed_by(certificate, &self.facts.public_key)
@@ -239,7 +280,7 @@ impl Authority {
 
     fn is_ours(&self) -> bool {
         let name = self.facts.common_name.as_deref().unwrap_or_default();
-        name.starts_with(OUR_NAME) && self.facts.subject == name::encode(name, &[])
+        name.starts_with(self.role.our_name()) && self.facts.subject == name::encode(name, &[])
     }
 
     fn identifier(&self) -> KeyIdMethod {

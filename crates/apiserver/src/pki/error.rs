@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::files::FileError;
 
 /// What to do about a damaged authority.
-pub(super) const RESTORE_AUTHORITY: &str = "restore ca.crt and ca.key from a backup; if there is none, move the \
+pub(super) const RESTORE_AUTHORITY: &str = "restore its certificate and key from a backup; if there is none, move the \
     directory away to begin with a new authority, which no kubeconfig or node made before will trust";
 
 /// What to do about an expired authority that was made elsewhere.

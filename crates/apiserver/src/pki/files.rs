@@ -83,12 +83,7 @@ pub(crate) fn read_private(path: &Path) -> Result<Option<Vec<u8>>, FileError> {
 pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), FileError> {
     let temporary = beside(path, ".new");
     // What a crash left behind. Its mode is not to be trusted, so it is not written over.
-    match fs::remove_file(&temporary) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            return Err(FileError::new("remove", &temporary)(error));
-        }
-        _ => {}
-    }
+    remove(&temporary)?;
     let owner = fs::metadata(path).ok().map(|old| (old.uid(), old.gid()));
     let written = write_new(&temporary, text, mode, owner).and_then(|()| {
         fs::rename(&temporary, path).map_err(FileError::new("replace", path))?;
@@ -99,6 +94,14 @@ pub(crate) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), FileErro
         drop(fs::remove_file(&temporary));
     }
     written
+}
+
+/// Removes a file, if it is there.
+pub(crate) fn remove(path: &Path) -> Result<(), FileError> {
+    match fs::remove_file(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(FileError::new("remove", path)(error)),
+        _ => Ok(()),
+    }
 }
 
 /// Makes a new file with `text`, durably. A file or a link that is there already is an error.

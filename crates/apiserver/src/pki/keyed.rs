@@ -51,7 +51,7 @@ impl KeyedCertificate {
             return Err(unfit("holds a certificate that does not belong to the key beside it"));
         }
         if !authority.issued(&found.certificate) {
-            return Err(unfit("holds a certificate that was not issued by the authority in ca.crt"));
+            return Err(unfit("holds a certificate that was not issued by the authority of this cluster"));
         }
         Ok(Some(found))
     }

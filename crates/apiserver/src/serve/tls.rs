@@ -33,24 +33,26 @@ pub fn install_crypto() {
     drop(ring::default_provider().install_default());
 }
 
-/// TLS 1.2 and 1.3 with the authority's serving certificate, whichever it is at the time. A client may show a
-/// certificate; if it does, it must be one that the authority issued for clients and that has not expired.
+/// TLS 1.2 and 1.3 with the API server's serving certificate, whichever it is at the time. A client may show a
+/// certificate; if it does, the authority of clients must have issued it, and it must not have expired.
 pub fn tls(pki: &Pki) -> Result<Arc<ServerConfig>, TlsError> {
-    // The authority is renewed under the same name and key, which is all that a trust anchor consists of: this one
+    // An authority is renewed under the same name and key, which is all that a trust anchor consists of: this one
     // stays good.
-    tls_of(pki.authority_der(), pki.serving(), pki.clock())
+    tls_of(pki.client_authorities(), pki.serving(), pki.clock())
 }
 
-/// The same for a server whose certificate somebody else keeps, and that trusts clients of an authority that is
-/// elsewhere: an agent on a machine of its own.
+/// The same for a server that keeps its certificate elsewhere and trusts clients of these authorities: an agent on a
+/// machine of its own.
 pub fn tls_of(
-    authority: CertificateDer<'static>,
+    authorities: Vec<CertificateDer<'static>>,
     certificate: Arc<dyn ResolvesServerCert>,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<ServerConfig>, TlsError> {
     let provider: Arc<CryptoProvider> = Arc::new(ring::default_provider());
     let mut roots = RootCertStore::empty();
-    roots.add(authority).map_err(TlsError::Authority)?;
+    for authority in authorities {
+        roots.add(authority).map_err(TlsError::Authority)?;
+    }
     let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
         .allow_unauthenticated()
         .build()?;

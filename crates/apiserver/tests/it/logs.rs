@@ -70,7 +70,9 @@ impl Agent {
     async fn start(pki: &Pki, issuer: &Pki) -> Self {
         let own = issuer.issue_serving(["127.0.0.1".to_owned()]).unwrap();
         let mut roots = RootCertStore::empty();
-        roots.add(pki.authority_der()).unwrap();
+        for authority in pki.client_authorities() {
+            roots.add(authority).unwrap();
+        }
         let verifier = WebPkiClientVerifier::builder(Arc::new(roots)).build().unwrap();
         let key = PrivateKeyDer::from_pem_slice(own.key_pem().reveal().as_bytes()).unwrap();
         let chain: Vec<CertificateDer<'static>> = vec![own.certificate().clone()];

@@ -7,7 +7,10 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
 use k8s_openapi::api::core::v1::{Node, Secret};
 use plumb_certificates::Usage;
-use plumb_controllers::certificates::{Step, decide, is_own, is_stale};
+use plumb_certificates::{CLIENT_KEY, Request, encoded_key};
+use plumb_controllers::certificates::{
+    ForeignName, NameTaken, Step, check_name, check_names, decide, is_stale,
+};
 use plumb_controllers::{signing, tokens};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use serde_json::json;
@@ -46,25 +49,104 @@ fn names() -> Vec<SanType> {
     vec![SanType::DnsName("n1".try_into().unwrap()), SanType::IpAddress("10.0.0.1".parse().unwrap())]
 }
 
+fn node(name: &str, addresses: &[&str], annotations: serde_json::Value) -> Node {
+    let addresses: Vec<_> =
+        addresses.iter().map(|address| json!({ "type": "InternalIP", "address": address })).collect();
+    let metadata = json!({ "name": name, "annotations": annotations });
+    serde_json::from_value(json!({ "metadata": metadata, "status": { "addresses": addresses } })).unwrap()
+}
+
 #[test]
-fn a_machine_and_a_node_are_reviewed_and_a_server_is_compared_with_its_node() {
+fn a_machine_is_admitted_a_node_is_reviewed_and_a_server_is_compared_with_its_node() {
     let step = decide(&request("system:bootstrap:abcdef", CLIENT, vec![], &[]));
-    assert_eq!(step, Step::Review(vec!["nodeclient"]));
+    assert!(matches!(step, Step::Admit(node, _) if node == "n1"));
     let step = decide(&request("system:node:n1", CLIENT, vec![], &[]));
     assert_eq!(step, Step::Review(vec!["selfnodeclient", "nodeclient"]));
-    let Step::Compare(node, asked) = decide(&request("system:node:n1", SERVING, names(), &[])) else {
-        panic!("not compared")
+    let step = decide(&request("system:node:n1", SERVING, names(), &[]));
+    assert!(matches!(step, Step::Compare(node, _) if node == "n1"));
+}
+
+#[test]
+fn a_serving_certificate_is_for_the_address_that_the_request_came_from_and_no_one_elses() {
+    let asked = |names: &[&str]| {
+        let name = |name: &&str| match name.parse() {
+            Ok(address) => SanType::IpAddress(address),
+            Err(_) => SanType::DnsName((*name).try_into().unwrap()),
+        };
+        let object = request("system:node:n1", SERVING, names.iter().map(name).collect(), &[]);
+        Request::parse(&object.spec.request.0).unwrap()
     };
-    assert_eq!(node, "n1");
-    let node = |addresses: &[&str]| -> Node {
-        let addresses: Vec<_> =
-            addresses.iter().map(|address| json!({ "type": "InternalIP", "address": address })).collect();
-        serde_json::from_value(json!({ "metadata": { "name": "n1" }, "status": { "addresses": addresses } }))
-            .unwrap()
+    let api_server = ["10.0.0.5", "127.0.0.1", "kubernetes", "localhost"].map(str::to_owned).into();
+    let nodes = [
+        node("n1", &["10.0.0.1", "10.0.0.2", "10.0.0.5", "127.0.0.1", "n1.example"], json!({})),
+        node("n2", &["10.0.0.2", "127.0.0.1"], json!({})),
+    ];
+    let check = |names: &[&str], from: Option<&str>| {
+        let from = from.map(|address| address.parse().unwrap());
+        check_names(&asked(names), "n1", from, &nodes, &api_server)
     };
-    assert!(is_own(&asked, &node(&["10.0.0.1"])));
-    assert!(!is_own(&asked, &node(&["10.0.0.2"])), "an address of somebody else's");
-    assert!(!is_own(&asked, &node(&[])));
+    assert_eq!(check(&["n1", "10.0.0.1"], Some("10.0.0.1")), Ok(()));
+    assert_eq!(check(&["n1", "127.0.0.1"], Some("127.0.0.1")), Ok(()), "loopback is every process's");
+    let (listed, elsewhere) = ("10.0.0.1".parse().unwrap(), "10.0.0.9".parse().unwrap());
+    let refused = [
+        // The node lists the address itself, and asks from another one.
+        (
+            &["10.0.0.1"][..],
+            Some("10.0.0.9"),
+            ForeignName::Elsewhere { asked: listed, came_from: Some(elsewhere) },
+        ),
+        (&["10.0.0.1"], None, ForeignName::Elsewhere { asked: listed, came_from: None }),
+        (&["10.0.0.9"], Some("10.0.0.9"), ForeignName::Unlisted(elsewhere)),
+        // Behind the same NAT as the API server, or as another node.
+        (&["10.0.0.5"], Some("10.0.0.5"), ForeignName::ApiServer("10.0.0.5".to_owned())),
+        (
+            &["10.0.0.2"],
+            Some("10.0.0.2"),
+            ForeignName::OtherNode { name: "10.0.0.2".to_owned(), node: "n2".to_owned() },
+        ),
+        (&["n2", "10.0.0.1"], Some("10.0.0.1"), ForeignName::Host("n2".to_owned())),
+        (&["kubernetes", "10.0.0.1"], Some("10.0.0.1"), ForeignName::Host("kubernetes".to_owned())),
+        (&["n1.example"], Some("10.0.0.1"), ForeignName::Host("n1.example".to_owned())),
+    ];
+    for (names, from, expected) in refused {
+        assert_eq!(check(names, from), Err(expected), "{names:?} from {from:?}");
+    }
+    let missing = check_names(&asked(&["n1"]), "n1", None, &nodes[1..], &api_server);
+    assert_eq!(missing, Err(ForeignName::NoNode));
+}
+
+#[test]
+fn a_node_called_like_the_api_server_gets_no_serving_certificate() {
+    let object = request("system:node:n1", SERVING, names(), &[]);
+    let asked = Request::parse(&object.spec.request.0).unwrap();
+    let nodes = [node("n1", &["10.0.0.1"], json!({}))];
+    let from = Some("10.0.0.1".parse().unwrap());
+    let refused = check_names(&asked, "n1", from, &nodes, &["n1".to_owned()].into());
+    assert_eq!(refused, Err(ForeignName::ApiServer("n1".to_owned())));
+}
+
+#[test]
+fn a_bootstrap_token_takes_no_name_of_a_node_without_its_key() {
+    let mine = request("system:bootstrap:abcdef", CLIENT, vec![], &[]);
+    let asked = Request::parse(&mine.spec.request.0).unwrap();
+    let approved = |like: &CertificateSigningRequest| {
+        let mut other = like.clone();
+        other.status = request("x", CLIENT, vec![], &["Approved"]).status;
+        other
+    };
+    let rival = request("system:bootstrap:fedcba", CLIENT, vec![], &[]);
+    let none: [CertificateSigningRequest; 0] = [];
+    assert_eq!(check_name(&asked, None, &none), Ok(()));
+    assert_eq!(check_name(&asked, None, [&mine, &rival]), Ok(()), "not decided yet");
+    assert_eq!(check_name(&asked, None, [&approved(&mine)]), Ok(()), "the same key asks again");
+    assert_eq!(check_name(&asked, None, [&approved(&rival)]), Err(NameTaken::Request));
+
+    let theirs = node("n1", &[], json!({ CLIENT_KEY: "MFkw" }));
+    let without = node("n1", &[], json!({}));
+    let own = node("n1", &[], json!({ CLIENT_KEY: encoded_key(&asked.public_key) }));
+    assert_eq!(check_name(&asked, Some(&theirs), &none), Err(NameTaken::Node));
+    assert_eq!(check_name(&asked, Some(&without), &none), Err(NameTaken::Node));
+    assert_eq!(check_name(&asked, Some(&own), &none), Ok(()));
 }
 
 #[test]

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use parking_lot::RwLock;
+use rcgen::KeyPair;
 use rustls::SignatureScheme;
 use rustls::client::ResolvesClientCert;
 use rustls::pki_types::pem::PemObject as _;
@@ -50,6 +51,8 @@ pub struct NodeCertificate {
     pub user: String,
     /// The addresses that it is good for.
     pub addresses: Vec<IpAddr>,
+    /// Its public key, with its algorithm, in DER.
+    pub public_key: Vec<u8>,
     /// Since when it holds.
     pub since: Timestamp,
     /// Until when it holds.
@@ -80,9 +83,10 @@ impl NodeCertificate {
         let name = read.subject().iter_common_name().last().and_then(|name| name.as_str().ok());
         let user = name.unwrap_or_default().to_owned();
         let addresses = addresses(&read);
+        let public_key = read.public_key().raw.to_owned();
         let provider = rustls::crypto::ring::default_provider();
         let certified = Arc::new(CertifiedKey::from_der(chain, key, &provider)?);
-        Ok(Self { certified, pem: pem.to_owned(), user, addresses, since, until })
+        Ok(Self { certified, pem: pem.to_owned(), user, addresses, public_key, since, until })
     }
 
     /// Reads one from a file; none if there is no file.
@@ -99,6 +103,11 @@ impl NodeCertificate {
         replace(path, &self.pem, 0o600)
     }
 
+    /// Its key.
+    pub fn key(&self) -> Result<KeyPair, CertificateError> {
+        read_key(&self.pem).ok_or_else(|| CertificateError::Unfit("a certificate of this node".to_owned()))
+    }
+
     /// Whether it is time for another: a third of its life is left, or less.
     pub fn due(&self, now: Timestamp) -> bool {
         let life = self.until.as_second() - self.since.as_second();
@@ -108,6 +117,25 @@ impl NodeCertificate {
     /// Whether it still proves anything.
     pub fn holds(&self, now: Timestamp) -> bool {
         now < self.until
+    }
+}
+
+/// The private key in a text of PEM blocks.
+pub(super) fn read_key(pem: &str) -> Option<KeyPair> {
+    PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok().and_then(|key| KeyPair::try_from(&key).ok())
+}
+
+/// The key in a file, which is made if it is not there: a machine that asks again, after a crash, asks with the same key.
+pub fn kept_key(path: &Path) -> Result<KeyPair, CertificateError> {
+    let unfit = || CertificateError::Unfit(path.display().to_string());
+    match fs::read_to_string(path) {
+        Ok(text) => read_key(&text).ok_or_else(unfit),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let key = KeyPair::generate().map_err(|_| unfit())?;
+            replace(path, &key.serialize_pem(), 0o600)?;
+            Ok(key)
+        }
+        Err(source) => Err(CertificateError::File { doing: "read", path: path.to_owned(), source }),
     }
 }
 

@@ -5,6 +5,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+use kube::api::{Patch, PatchParams};
+use kube::{Api, Client};
+use plumb_certificates::{CLIENT_KEY, encoded_key};
+use serde_json::json;
 use tokio::sync::watch;
 
 use super::certificate::{NodeCertificate, Shown};
@@ -83,6 +88,7 @@ impl Renewal {
         self.shown.put(&certificate);
         if self.purpose == Purpose::Client {
             self.connection.begin_anew();
+            publish_key(&self.connection.client(), &self.node, &certificate).await;
         }
         tracing::info!(user = certificate.user, until = %certificate.until, purpose = ?self.purpose, "has a certificate");
         Ok(certificate)
@@ -132,5 +138,15 @@ impl Renewal {
                 }
             }
         }
+    }
+}
+
+/// Annotates the Node with the public key of its certificate. By that key the machine gets a new certificate, with a token,
+/// after its certificate has expired; without the annotation an administrator has to approve that.
+pub async fn publish_key(client: &Client, node: &str, certificate: &NodeCertificate) {
+    let key = encoded_key(&certificate.public_key);
+    let patch = Patch::Merge(json!({ "metadata": { "annotations": { CLIENT_KEY: key } } }));
+    if let Err(error) = Api::<Node>::all(client.clone()).patch(node, &PatchParams::default(), &patch).await {
+        tracing::warn!(%error, node, "the node is not annotated with its public key");
     }
 }

@@ -36,8 +36,8 @@ pub enum RequestError {
     },
     /// Nobody looked at it.
     #[error(
-        "nobody has approved and signed the certificate request {0}; an administrator may: \
-         kubectl certificate approve {0}"
+        "the certificate request {0} was not approved; `kubectl describe csr {0}` and the log of the cluster say why, and \
+         an administrator may approve it: kubectl certificate approve {0}"
     )]
     Ignored(String),
     /// What was signed cannot be used.
@@ -47,11 +47,20 @@ pub enum RequestError {
 
 /// Asks for a certificate with a new key, and waits until it is there.
 pub async fn ask(client: &Client, node: &str, purpose: &Purpose) -> Result<NodeCertificate, RequestError> {
-    let key = KeyPair::generate()?;
+    ask_with(client, node, purpose, &KeyPair::generate()?).await
+}
+
+/// The same with a key that the cluster may know this machine by.
+pub async fn ask_with(
+    client: &Client,
+    node: &str,
+    purpose: &Purpose,
+    key: &KeyPair,
+) -> Result<NodeCertificate, RequestError> {
     let request = CertificateSigningRequest {
         metadata: ObjectMeta { generate_name: Some(purpose.prefix().to_owned()), ..ObjectMeta::default() },
         spec: CertificateSigningRequestSpec {
-            request: ByteString(pem(&key, node, purpose)?.into_bytes()),
+            request: ByteString(pem(key, node, purpose)?.into_bytes()),
             signer_name: purpose.signer().to_owned(),
             usages: Some(vec!["digital signature".to_owned(), purpose.usage().to_owned()]),
             ..CertificateSigningRequestSpec::default()

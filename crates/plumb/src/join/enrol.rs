@@ -8,14 +8,18 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use plumb_node::join::{
-    Connection, Identity, NodeCertificate, Purpose, Renewal, RequestError, Shown, ask, discover,
+    Connection, Identity, NodeCertificate, Purpose, Renewal, RequestError, Shown, ask_with, discover,
+    kept_key,
 };
+use rcgen::KeyPair;
 
 use crate::cli::Node;
 
 /// What is kept below `pki` in the data directory.
 const AUTHORITY: &str = "ca.crt";
 const CLIENT: &str = "client.pem";
+/// The key that a certificate is asked for with, until there is one.
+const KEY: &str = "client.key";
 /// Far above any token: a longer file is something else.
 const MAX_TOKEN_FILE: u64 = 4 << 10;
 
@@ -45,12 +49,20 @@ pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
             other.user.trim_start_matches("system:node:")
         );
     }
+    let expired = kept.clone().filter(|kept| !kept.holds(Timestamp::now()));
     let kept = authority.zip(kept.filter(|kept| kept.holds(Timestamp::now())));
     let (authority, certificate) = if let Some(kept) = kept {
         kept
     } else {
-        let (authority, certificate) = join(args, name).await?;
+        // The cluster knows a node that it has by the key of its last certificate, and no other machine may take its name.
+        let key = match expired {
+            Some(expired) => expired.key()?,
+            None => kept_key(&folder.join(KEY))?,
+        };
+        let (authority, certificate) = join(args, name, &key).await?;
         certificate.save(&folder.join(CLIENT))?;
+        // Its key is in the file of the certificate now; a copy that stays would be used for a later join.
+        drop(std::fs::remove_file(folder.join(KEY)));
         std::fs::write(folder.join(AUTHORITY), &authority)
             .with_context(|| format!("writing {}", folder.join(AUTHORITY).display()))?;
         (authority, certificate)
@@ -69,7 +81,7 @@ pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
     Ok(Enrolled { connection, authority, renewal, certificate })
 }
 
-async fn join(args: &Node, name: &str) -> anyhow::Result<(String, NodeCertificate)> {
+async fn join(args: &Node, name: &str, key: &KeyPair) -> anyhow::Result<(String, NodeCertificate)> {
     let Some(token) = token(args)? else {
         bail!(
             "this machine has not joined {} yet, which takes a token: run `plumb token create` there, and here the \
@@ -87,7 +99,7 @@ async fn join(args: &Node, name: &str) -> anyhow::Result<(String, NodeCertificat
         ),
     };
     let bearer = Connection::new(&args.server, &authority, &Identity::Token(token))?;
-    let certificate = ask(&bearer.client(), name, &Purpose::Client).await;
+    let certificate = ask_with(&bearer.client(), name, &Purpose::Client, key).await;
     let certificate = certificate.map_err(|error| match &error {
         RequestError::Ask(source) if is_unauthorized(source) => anyhow::anyhow!(
             "{} does not know the token: it has expired or was revoked; `plumb token create` makes another there",

@@ -224,3 +224,63 @@ async fn a_token_gives_no_more_than_the_right_to_ask() {
     let refused = nodes.list(&ListParams::default()).await.unwrap_err();
     assert!(refused.to_string().contains("system:bootstrap:"), "{refused}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_does_not_give_a_machine_the_name_of_a_node_that_exists() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, node) = (folder.path().join("data"), folder.path().join("node"));
+    let cluster = Cluster::start_with(&data, &ALONE);
+    let client = cluster.client().await;
+    let invited = invitation(&cluster);
+    let words: Vec<&str> = invited.split_whitespace().skip(1).collect();
+    let joined = Agent::start(agent(&words, &node), &node);
+
+    // Another machine has the same token, and wants that node's pods and their secrets.
+    let thief = folder.path().join("thief");
+    let said = complaint(agent(&words, &thief));
+    assert!(said.contains("a node of this name exists"), "{said}");
+    assert!(!thief.join("pki/client.pem").exists());
+
+    // The node itself comes back with its key, although its certificate is lost to it: as after months without power.
+    joined.stop();
+    let kept = fs::read_to_string(node.join("pki/client.pem")).unwrap();
+    let key = &kept[kept.find("-----BEGIN PRIVATE KEY").unwrap()..];
+    fs::remove_file(node.join("pki/client.pem")).unwrap();
+    fs::write(node.join("pki/client.key"), key).unwrap();
+    let back = Agent::start(agent(&words, &node), &node);
+    let renewed = fs::read_to_string(node.join("pki/client.pem")).unwrap();
+    assert!(renewed != kept && renewed.contains(key));
+    assert!(!node.join("pki/client.key").exists());
+    back.stop();
+
+    // Once the node is deleted, its name is free.
+    Api::<Node>::all(client).delete("n1", &kube::api::DeleteParams::default()).await.unwrap();
+    let requests: Api<CertificateSigningRequest> = Api::all(cluster.client().await);
+    requests.delete_collection(&kube::api::DeleteParams::default(), &ListParams::default()).await.unwrap();
+    Agent::start(agent(&words, &thief), &thief).stop();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_gets_no_serving_certificate_for_an_address_that_it_only_claims() {
+    let folder = tempfile::tempdir().unwrap();
+    let (data, node) = (folder.path().join("data"), folder.path().join("node"));
+    let cluster = Cluster::start_with(&data, &ALONE);
+    let invited = invitation(&cluster);
+    let words: Vec<&str> = invited.split_whitespace().skip(1).collect();
+    // It says that it is reached at an address that its requests do not come from.
+    let mut claims = agent(&words, &node);
+    claims.args(["--address", "192.0.2.7"]);
+    let said = fs::File::create(node.with_extension("stderr")).unwrap();
+    let _agent = Agent(claims.stdout(Stdio::null()).stderr(said).spawn().unwrap());
+    until("refused", async || {
+        cluster.said().contains("the request for 192.0.2.7 came from 127.0.0.1").then_some(())
+    })
+    .await;
+    let requests: Api<CertificateSigningRequest> = Api::all(cluster.client().await);
+    let requests = requests.list(&ListParams::default()).await.unwrap().items;
+    let serving =
+        requests.iter().find(|one| one.spec.signer_name == "kubernetes.io/kubelet-serving").unwrap();
+    let undecided =
+        serving.status.as_ref().is_none_or(|status| status.conditions.as_ref().is_none_or(Vec::is_empty));
+    assert!(undecided, "left to an administrator: {:?}", serving.status);
+}

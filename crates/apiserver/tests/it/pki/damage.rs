@@ -26,7 +26,18 @@ fn refused(place: &Place, file: &str, about: &str) {
 
 #[test]
 fn a_damaged_file_is_told_by_name_and_never_replaced() {
-    for file in ["ca.crt", "ca.key", "serving.pem", "admin.pem", "sa.key", "sa.pub"] {
+    for file in [
+        "ca.crt",
+        "ca.key",
+        "client-ca.crt",
+        "client-ca.key",
+        "kubelet-serving-ca.crt",
+        "kubelet-serving-ca.key",
+        "serving.pem",
+        "admin.pem",
+        "sa.key",
+        "sa.pub",
+    ] {
         let place = Place::new();
         drop(place.open().unwrap());
         let whole = place.read(file);
@@ -50,6 +61,8 @@ fn a_foreign_file_is_told_by_name_and_never_replaced() {
     let cases = [
         ("ca.crt", "does not belong to ca.key"),
         ("ca.key", "does not belong to ca.key"),
+        ("client-ca.crt", "does not belong to client-ca.key"),
+        ("kubelet-serving-ca.crt", "does not belong to kubelet-serving-ca.key"),
         ("serving.pem", "not issued by the authority"),
         ("admin.pem", "not issued by the authority"),
         ("sa.pub", "does not belong to sa.key"),
@@ -76,9 +89,11 @@ fn a_leaf_in_the_place_of_the_authority_is_refused() {
 
 #[test]
 fn a_certificate_without_its_key_is_refused() {
-    for (file, about) in
-        [("ca.key", "is missing, though ca.crt is there"), ("sa.key", "is missing, though sa.pub is there")]
-    {
+    for (file, about) in [
+        ("ca.key", "is missing, though ca.crt is there"),
+        ("client-ca.key", "is missing, though client-ca.crt is there"),
+        ("sa.key", "is missing, though sa.pub is there"),
+    ] {
         let place = Place::new();
         drop(place.open().unwrap());
         std::fs::remove_file(place.path(file)).unwrap();
@@ -88,7 +103,18 @@ fn a_certificate_without_its_key_is_refused() {
 
 #[test]
 fn a_first_start_that_was_cut_short_is_completed() {
-    let order = ["ca.key", "ca.crt", "serving.pem", "admin.pem", "sa.key", "sa.pub"];
+    let order = [
+        "ca.key",
+        "ca.crt",
+        "serving.pem",
+        "client-ca.key",
+        "client-ca.crt",
+        "kubelet-serving-ca.key",
+        "kubelet-serving-ca.crt",
+        "admin.pem",
+        "sa.key",
+        "sa.pub",
+    ];
     for (done, next) in order.iter().enumerate() {
         let place = Place::new();
         drop(place.open().unwrap());
@@ -121,7 +147,7 @@ fn a_leaf_that_was_removed_is_issued_again() {
 fn a_key_that_others_could_read_no_longer_can_be() {
     let place = Place::new();
     drop(place.open().unwrap());
-    for file in ["ca.key", "serving.pem", "admin.pem", "sa.key"] {
+    for file in ["ca.key", "client-ca.key", "kubelet-serving-ca.key", "serving.pem", "admin.pem", "sa.key"] {
         std::fs::set_permissions(place.path(file), std::fs::Permissions::from_mode(0o644)).unwrap();
         place.open().unwrap();
         assert_eq!(

@@ -30,8 +30,10 @@ fn bring(place: &Place) {
     params.not_before = now.into();
     params.not_after = (now + std::time::Duration::from_hours(2 * 365 * 24)).into();
     std::fs::create_dir(place.path("")).unwrap();
-    place.write("ca.crt", &params.self_signed(&key).unwrap().pem());
-    place.write("ca.key", &key.serialize_pem());
+    for name in ["ca", "client-ca"] {
+        place.write(&format!("{name}.crt"), &params.self_signed(&key).unwrap().pem());
+        place.write(&format!("{name}.key"), &key.serialize_pem());
+    }
 }
 
 #[test]
@@ -40,7 +42,9 @@ fn its_signature_and_its_name_are_on_what_is_issued() {
     bring(&place);
     let pki = place.open().unwrap();
     let mut roots = RootCertStore::empty();
-    roots.add(pki.authority_der()).unwrap();
+    for authority in pki.client_authorities() {
+        roots.add(authority).unwrap();
+    }
     let provider = rustls::crypto::ring::default_provider();
     let verifier =
         WebPkiClientVerifier::builder_with_provider(roots.into(), provider.into()).build().unwrap();

@@ -7,14 +7,23 @@ use plumb_apiserver::{
     pki::{Clock as _, Pki, Renewed, keep_fresh},
     serve::shutdown,
 };
+use rustls::{
+    RootCertStore,
+    pki_types::{CertificateDer, UnixTime},
+    server::WebPkiClientVerifier,
+};
 use tokio::sync::mpsc;
 use x509_parser::extensions::GeneralName;
 
 use super::Place;
 
-const FILES: [(&str, u32); 6] = [
+const FILES: [(&str, u32); 10] = [
     ("ca.crt", 0o644),
     ("ca.key", 0o600),
+    ("client-ca.crt", 0o644),
+    ("client-ca.key", 0o600),
+    ("kubelet-serving-ca.crt", 0o644),
+    ("kubelet-serving-ca.key", 0o600),
     ("serving.pem", 0o600),
     ("admin.pem", 0o600),
     ("sa.key", 0o600),
@@ -188,4 +197,63 @@ fn keys_do_not_appear_in_debug_output() {
     let shown = format!("{:?} {:?} {:?}", pki, pki.admin(), pki.service_account_key());
     assert!(!shown.contains("PRIVATE"), "{shown}");
     assert!(shown.contains("[secret]"), "{shown}");
+}
+
+/// Whether a client certificate is let in by the API server's authorities for clients.
+fn is_let_in(pki: &Pki, place: &Place, certificate: &CertificateDer<'_>) -> bool {
+    let mut roots = RootCertStore::empty();
+    for authority in pki.client_authorities() {
+        roots.add(authority).unwrap();
+    }
+    let provider = rustls::crypto::ring::default_provider();
+    let verifier =
+        WebPkiClientVerifier::builder_with_provider(roots.into(), provider.into()).build().unwrap();
+    let now = u64::try_from(place.clock.now().as_second()).unwrap();
+    let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+    verifier.verify_client_cert(certificate, &[], now).is_ok()
+}
+
+#[test]
+fn each_kind_of_certificate_has_an_authority_of_its_own() {
+    let place = Place::new();
+    let pki = place.open().unwrap();
+    let [ca, clients, nodes] =
+        ["ca.crt", "client-ca.crt", "kubelet-serving-ca.crt"].map(|name| place.read(name));
+    assert!(ca != clients && clients != nodes && nodes != ca);
+    assert!(is_let_in(&pki, &place, pki.admin().certificate()));
+    assert_eq!(pki.client_authorities().len(), 1, "the authority of servers vouches for no client");
+    // A node's certificate is not one of the API server's: what clients trust did not sign it.
+    let node = pki.issue_serving(["127.0.0.1".to_owned()]).unwrap();
+    let ca = pki.authority_der();
+    let (_, ca) = x509_parser::parse_x509_certificate(&ca).unwrap();
+    let (_, node) = x509_parser::parse_x509_certificate(node.certificate()).unwrap();
+    assert!(node.verify_signature(Some(ca.public_key())).is_err());
+}
+
+#[test]
+fn clients_of_a_time_with_one_authority_stay_known_for_a_year() {
+    // A data directory of that time: `ca` signed everything.
+    let old = Place::new();
+    let pki = old.open().unwrap();
+    let node = pki.issue_client("system:node:n1", &["system:nodes"]).unwrap();
+    drop(pki);
+    for (new, name) in [("client-ca.crt", "ca.crt"), ("client-ca.key", "ca.key")] {
+        old.write(name, &old.read(new));
+        std::fs::remove_file(old.path(new)).unwrap();
+    }
+    for name in ["serving.pem", "kubelet-serving-ca.crt", "kubelet-serving-ca.key"] {
+        std::fs::remove_file(old.path(name)).unwrap();
+    }
+    let admin_then = old.read("admin.pem");
+
+    let pki = old.open().unwrap();
+    assert_ne!(old.read("admin.pem"), admin_then, "the administrator has a certificate of the new authority");
+    assert!(is_let_in(&pki, &old, pki.admin().certificate()));
+    assert!(is_let_in(&pki, &old, node.certificate()));
+    assert!(is_let_in(&old.open().unwrap(), &old, node.certificate()), "also at the next start");
+    assert_eq!(pki.client_authorities_pem().matches("BEGIN CERTIFICATE").count(), 2);
+
+    old.clock.forward_days(366);
+    let later = old.open().unwrap();
+    assert_eq!(later.client_authorities().len(), 1, "no certificate of it can be left");
 }

@@ -1,0 +1,18 @@
+//! What a cluster knows of a node by other means than the node's own word.
+
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+
+/// The key in `spec.extra` of a CertificateSigningRequest under which the API server records the address that a node's
+/// request came from. Clients can't set it: the API server writes all of `spec.extra`.
+pub const CLIENT_ADDRESS: &str = "plumb.dev/client-address";
+
+/// The annotation of a Node with the public key of its client certificate, as [`encoded_key`] writes it. Only the node
+/// itself and administrators may write it, so whoever holds the private key is that node, even after its certificate has
+/// expired.
+pub const CLIENT_KEY: &str = "plumb.dev/client-key";
+
+/// A public key (a DER-encoded `SubjectPublicKeyInfo`) as text.
+pub fn encoded_key(public_key: &[u8]) -> String {
+    BASE64_STANDARD.encode(public_key)
+}
