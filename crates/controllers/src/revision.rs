@@ -87,12 +87,8 @@ fn plain(mut template: PodTemplateSpec) -> PodTemplateSpec {
 
 /// Puts revisions in the order in which they were rolled out.
 pub fn sort(revisions: &mut [Arc<ControllerRevision>]) {
-    let created = |one: &ControllerRevision| one.metadata.creation_timestamp.clone();
-    revisions.sort_by(|a, b| {
-        a.revision
-            .cmp(&b.revision)
-            .then_with(|| created(a).cmp(&created(b)))
-            .then_with(|| name(a).cmp(name(b)))
+    revisions.sort_by_cached_key(|one| {
+        (one.revision, one.metadata.creation_timestamp.clone(), name(one).to_owned())
     });
 }
 

@@ -1,7 +1,6 @@
 //! Who manages which fields: `metadata.managedFields`.
 
 use std::borrow::Cow;
-use std::cmp::Ordering;
 
 use serde_json::{Map, Value};
 
@@ -176,16 +175,9 @@ impl<'a> Manager<'a> {
     }
 
     /// The order in which managers are listed. Moments are all written alike, so that their texts are in order.
-    fn order(&self, other: &Self) -> Ordering {
-        let key = |manager: &Self| {
-            let time = manager.time.as_deref().unwrap_or_default().to_owned();
-            (manager.operation, time)
-        };
-        key(self)
-            .cmp(&key(other))
-            .then_with(|| self.name.cmp(&other.name))
-            .then_with(|| self.api_version.cmp(&other.api_version))
-            .then_with(|| self.subresource.cmp(&other.subresource))
+    fn order(&self) -> impl Ord {
+        let time = self.time.as_deref().unwrap_or_default();
+        (self.operation, time, &self.name, &self.api_version, &self.subresource)
     }
 }
 
@@ -209,7 +201,7 @@ impl<'a> Managers<'a> {
             return None;
         }
         let mut sorted: Vec<&Manager<'a>> = self.0.iter().collect();
-        sorted.sort_by(|one, other| one.order(other));
+        sorted.sort_by(|one, other| one.order().cmp(&other.order()));
         Some(Value::Array(sorted.into_iter().map(Manager::to_value).collect()))
     }
 

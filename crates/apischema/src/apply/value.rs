@@ -42,12 +42,34 @@ pub(super) fn compare(one: &Value, other: &Value) -> Ordering {
     }
 }
 
+/// Compares numbers by what they are worth, exactly. Upstream rounds a whole number before it compares it with a float, so
+/// that 2⁵³+1 and 2⁵³ both equal 2⁵³ as a float, though they differ: that is no order.
 fn compare_numbers(one: &Number, other: &Number) -> Ordering {
-    if let (Some(one), Some(other)) = (one.as_i64(), other.as_i64()) {
-        return one.cmp(&other);
+    // What is beyond an int64 is a float to upstream, and JSON has neither NaN nor infinities.
+    let float = |number: &Number| number.as_f64().unwrap_or_default();
+    match (one.as_i64(), other.as_i64()) {
+        (Some(one), Some(other)) => one.cmp(&other),
+        (Some(one), None) => compare_whole(one, float(other)),
+        (None, Some(other)) => compare_whole(other, float(one)).reverse(),
+        (None, None) => float(one).partial_cmp(&float(other)).unwrap_or(Ordering::Equal),
     }
-    let (one, other) = (one.as_f64().unwrap_or_default(), other.as_f64().unwrap_or_default());
-    one.partial_cmp(&other).unwrap_or(Ordering::Equal)
+}
+
+/// Compares a whole number with a float.
+fn compare_whole(whole: i64, float: f64) -> Ordering {
+    /// 2⁶³, which is the first float beyond an `i64`.
+    const BEYOND: f64 = 9_223_372_036_854_775_808.0;
+    if float >= BEYOND {
+        return Ordering::Less;
+    }
+    if float < -BEYOND {
+        return Ordering::Greater;
+    }
+    // It lies between the bounds, and has no fraction: nothing is cut off.
+    #[expect(clippy::cast_possible_truncation)]
+    let floor = float.floor() as i64;
+    let beyond_floor = if float > float.floor() { Ordering::Less } else { Ordering::Equal };
+    whole.cmp(&floor).then(beyond_floor)
 }
 
 fn rank(value: &Value) -> u8 {
@@ -151,6 +173,98 @@ pub(super) fn in_go(value: &Value) -> String {
             let fields: Vec<String> =
                 object.iter().map(|(name, value)| format!("{}:{}", Quoted(name), in_go(value))).collect();
             format!("map[string]interface {{}}{{{}}}", fields.join(", "))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_laws::total_order;
+    use proptest::collection::{btree_map, vec};
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::super::element::Element;
+    use super::*;
+
+    /// Numbers that floats cannot tell apart, and their like.
+    fn number() -> impl Strategy<Value = Value> {
+        let near = |around: i64| (-2..3_i64).prop_map(move |off| json!(around.saturating_add(off)));
+        let float = |around: f64| (-2..3_i8).prop_map(move |off| json!(around + f64::from(off) * 2.0));
+        prop_oneof![
+            near(1 << 53),
+            near(i64::MAX),
+            near(i64::MIN),
+            near(0),
+            (u64::MAX - 3..=u64::MAX).prop_map(|number| json!(number)),
+            float(9_007_199_254_740_992.0),
+            float(9_223_372_036_854_775_808.0),
+            float(-9_223_372_036_854_775_808.0),
+            (-3..4_i8).prop_map(|halves| json!(f64::from(halves) / 2.0)),
+            any::<f64>().prop_map(|float| json!(float)),
+        ]
+    }
+
+    fn value() -> impl Strategy<Value = Value> {
+        let leaf = prop_oneof![
+            8 => number(),
+            1 => "[ab]?".prop_map(|text| json!(text)),
+            1 => any::<bool>().prop_map(|value| json!(value)),
+            1 => Just(Value::Null),
+        ];
+        leaf.prop_recursive(2, 8, 3, |inner| {
+            prop_oneof![
+                vec(inner.clone(), 0..3).prop_map(Value::Array),
+                btree_map("[ab]", inner, 0..3).prop_map(|fields| Value::Object(fields.into_iter().collect())),
+            ]
+        })
+    }
+
+    fn element() -> impl Strategy<Value = Element<'static>> {
+        prop_oneof![
+            "[ab]?".prop_map(|name| Element::Field(name.into())),
+            vec(("[ab]", value()), 0..3).prop_map(|fields| {
+                let fields = fields.into_iter();
+                Element::Key(
+                    fields.map(|(name, value)| (name.into(), std::borrow::Cow::Owned(value))).collect(),
+                )
+            }),
+            value().prop_map(|value| Element::Value(std::borrow::Cow::Owned(value))),
+            (0..3_i64).prop_map(Element::Index),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_values_is_total(values in vec(prop_oneof![number(), value()], 1..6)) {
+            prop_assert_eq!(total_order(&values, compare), Ok(()));
+        }
+
+        #[test]
+        fn values_that_are_equal_are_equal_in_the_order(one in value(), other in value()) {
+            prop_assert_eq!(equal(&one, &other), compare(&one, &other).is_eq());
+        }
+
+        #[test]
+        fn the_order_of_elements_is_total(elements in vec(element(), 1..6)) {
+            prop_assert_eq!(total_order(&elements, Ord::cmp), Ok(()));
+        }
+    }
+
+    #[test]
+    fn whole_numbers_are_compared_with_floats_without_rounding() {
+        let table = [
+            (json!(9_007_199_254_740_993_i64), json!(9_007_199_254_740_992.0), Ordering::Greater),
+            (json!(9_007_199_254_740_992_i64), json!(9_007_199_254_740_992.0), Ordering::Equal),
+            (json!(i64::MAX), json!(9_223_372_036_854_775_808.0), Ordering::Less),
+            (json!(i64::MIN), json!(-9_223_372_036_854_775_808.0), Ordering::Equal),
+            (json!(-2), json!(-1.5), Ordering::Less),
+            (json!(-1), json!(-1.5), Ordering::Greater),
+            (json!(0), json!(-0.0), Ordering::Equal),
+        ];
+        for (one, other, order) in table {
+            assert_eq!(compare(&one, &other), order, "{one} {other}");
+            assert_eq!(compare(&other, &one), order.reverse(), "{other} {one}");
         }
     }
 }

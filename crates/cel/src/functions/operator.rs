@@ -223,3 +223,45 @@ fn same_keys(a: &Value<'_>, b: &Value<'_>, keys: &[String]) -> bool {
     };
     keys.iter().all(|key| part(a, key) == part(b, key))
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Numbers of all kinds that are close to one another, and to the ends of what each kind holds.
+    fn number() -> impl Strategy<Value = Value<'static>> {
+        let around = prop_oneof![Just(0_i64), Just(1 << 53), Just(i64::MAX), Just(i64::MIN)];
+        let whole = (around, -2..3_i64).prop_map(|(around, off)| Value::Int(around.saturating_add(off)));
+        let unsigned = prop_oneof![0..3_u64, (1 << 53) - 2..(1 << 53) + 3_u64, u64::MAX - 2..=u64::MAX];
+        let floats = [
+            0.0,
+            -0.0,
+            0.5,
+            -1.5,
+            9_007_199_254_740_992.0,
+            9_223_372_036_854_775_808.0,
+            18_446_744_073_709_551_616.0,
+        ];
+        let float = prop_oneof![prop::sample::select(floats.to_vec()), any::<f64>()];
+        prop_oneof![
+            whole,
+            unsigned.prop_map(Value::Uint),
+            (float, any::<bool>()).prop_map(|(float, negated)| Value::Double(if negated {
+                -float
+            } else {
+                float
+            })),
+        ]
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_numbers_is_total(numbers in vec(number(), 1..6)) {
+            let compared = |a: &Value<'static>, b: &Value<'static>| compare(a, b).unwrap();
+            prop_assert_eq!(plumb_laws::total_order(&numbers, compared), Ok(()));
+        }
+    }
+}

@@ -137,3 +137,21 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         _ => return None,
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use proptest::collection::vec;
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #[test]
+        fn the_order_of_versions_is_total(
+            texts in vec("[01]\\.[01]\\.0(-(0|1|9{21}|a|a1|-1)(\\.(0|10|b))?)?(\\+[ab])?", 1..6)
+        ) {
+            let versions: Vec<Semver> = texts.iter().map(|text| Semver::parse(text).unwrap()).collect();
+            prop_assert_eq!(plumb_laws::total_order(&versions, Semver::cmp), Ok(()));
+        }
+    }
+}

@@ -1,6 +1,6 @@
 //! What controllers ask about pods.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -125,24 +125,58 @@ pub fn from_template(
     }
 }
 
-/// Puts pods in the order in which they are given up: first those that are furthest from serving, then the cheap ones,
-/// then those whose node has more of `related`, then the young ones.
+/// Sorts pods in the order in which they are deleted when there are too many, which is upstream's
+/// `ActivePodsWithRanks`: first those without a node, pending, not ready, of a low deletion cost, on a node with more of
+/// `related`, ready for a shorter time, restarted more often, younger.
 pub fn rank_for_deletion(pods: &mut [Arc<Pod>], related: &[Arc<Pod>], now: Timestamp) {
     let mut beside: HashMap<&str, usize> = HashMap::new();
     for pod in related.iter().filter(|pod| is_active(pod)) {
         *beside.entry(node(pod)).or_default() += 1;
     }
-    pods.sort_by(|a, b| {
-        let first = |pod: &Pod| {
-            let (assigned, beside) = (!node(pod).is_empty(), beside.get(node(pod)).copied().unwrap_or(0));
-            (assigned, phase_order(pod), is_ready(pod), cost(pod), Reverse(beside))
-        };
-        first(a)
-            .cmp(&first(b))
-            .then_with(|| younger_first(ready_since(a), ready_since(b), a, b, now))
-            .then_with(|| restarts(b).cmp(&restarts(a)))
-            .then_with(|| younger_first(created(a), created(b), a, b, now))
-    });
+    pods.sort_by_cached_key(|pod| DeletionRank::of(pod, beside.get(node(pod)).copied().unwrap_or(0), now));
+}
+
+/// What pods are compared by for deletion, field after field; the smaller is deleted first.
+///
+/// Upstream compares two pods of different ages by uid if the ages are of one order of magnitude, and two of the same
+/// age by restarts. Taken together that is no order: three pods may each come before the next. Here pods whose ages are
+/// of one order of magnitude are compared by restarts as well, and by uid last; wherever upstream does not decide by
+/// uid, the answer is the same.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct DeletionRank {
+    is_assigned: bool,
+    phase: u8,
+    is_ready: bool,
+    cost: i32,
+    beside: Reverse<usize>,
+    ready_for: Option<Age>,
+    restarts: Reverse<(i32, i32)>,
+    created: Option<Age>,
+    uid: Option<String>,
+}
+
+impl DeletionRank {
+    fn of(pod: &Pod, beside: usize, now: Timestamp) -> Self {
+        Self {
+            is_assigned: !node(pod).is_empty(),
+            phase: phase_order(pod),
+            is_ready: is_ready(pod),
+            cost: cost(pod),
+            beside: Reverse(beside),
+            ready_for: ready_since(pod).map(|since| age(since, now)),
+            restarts: Reverse(restarts(pod)),
+            created: created(pod).map(|since| age(since, now)),
+            uid: pod.metadata.uid.clone(),
+        }
+    }
+}
+
+/// The order of magnitude of an age, so that pods of about the same age are deleted at random (KEP-2185). None is an age
+/// of nothing, or a time in the future.
+type Age = Option<u32>;
+
+fn age(since: Timestamp, now: Timestamp) -> Age {
+    u128::try_from(now.duration_since(since).as_nanos()).unwrap_or(0).checked_ilog2()
 }
 
 fn node(pod: &Pod) -> &str {
@@ -166,28 +200,6 @@ fn created(pod: &Pod) -> Option<Timestamp> {
     pod.metadata.creation_timestamp.as_ref().map(|time| time.0)
 }
 
-/// The younger before the older, by the order of magnitude of their ages; among the like, chance as the uid has it, so
-/// that not all young pods go at once. Nobody's time is the youngest.
-fn younger_first(
-    a: Option<Timestamp>,
-    b: Option<Timestamp>,
-    a_pod: &Pod,
-    b_pod: &Pod,
-    now: Timestamp,
-) -> Ordering {
-    match (a, b) {
-        (a, b) if a == b => Ordering::Equal,
-        (None, _) => Ordering::Less,
-        (_, None) => Ordering::Greater,
-        (Some(a), Some(b)) => {
-            let age = |then: Timestamp| u128::try_from(now.duration_since(then).as_nanos()).unwrap_or(0);
-            let magnitude = |then| age(then).checked_ilog2();
-            let by_age = magnitude(a).cmp(&magnitude(b));
-            by_age.then_with(|| a_pod.metadata.uid.cmp(&b_pod.metadata.uid))
-        }
-    }
-}
-
 /// How often containers of a pod were restarted, and those that are started before the others.
 fn restarts(pod: &Pod) -> (i32, i32) {
     let Some(status) = &pod.status else { return (0, 0) };
@@ -205,6 +217,10 @@ fn restarts(pod: &Pod) -> (i32, i32) {
 
 #[cfg(test)]
 mod tests {
+    use std::cmp::Ordering;
+
+    use proptest::collection::vec;
+    use proptest::prelude::*;
     use serde_json::{Value, json};
 
     use super::*;
@@ -257,6 +273,90 @@ mod tests {
         let wanted =
             ["unassigned", "pending", "not ready", "cheap", "doubled", "young", "restarted", "old", "dear"];
         assert_eq!(names, wanted);
+    }
+
+    /// What upstream's `ActivePodsWithRanks.Less` says of two pods, and whether it says so by their uids alone.
+    fn upstream(a: &Pod, b: &Pod, now: Timestamp) -> (Ordering, bool) {
+        fn by_age(a: Option<Timestamp>, b: Option<Timestamp>, now: Timestamp) -> Option<Ordering> {
+            match (a, b) {
+                (a, b) if a == b => None,
+                (None, _) => Some(Ordering::Less),
+                (_, None) => Some(Ordering::Greater),
+                (Some(a), Some(b)) => Some(age(a, now).cmp(&age(b, now))),
+            }
+        }
+        let first = |pod: &Pod| (!node(pod).is_empty(), phase_order(pod), is_ready(pod), cost(pod));
+        let order = first(a).cmp(&first(b));
+        if order.is_ne() {
+            return (order, false);
+        }
+        if let Some(order) = by_age(ready_since(a), ready_since(b), now) {
+            return (order, order.is_eq());
+        }
+        let order = restarts(b).cmp(&restarts(a));
+        if order.is_ne() {
+            return (order, false);
+        }
+        let order = by_age(created(a), created(b), now);
+        (order.unwrap_or(Ordering::Equal), order.is_none_or(Ordering::is_eq))
+    }
+
+    /// The moment at which generated pods are compared.
+    const NOW: i64 = 1_000_000;
+
+    /// Pods that agree in most things, so that what is compared last matters.
+    fn any_pod() -> impl Strategy<Value = Pod> {
+        let seconds = || prop_oneof![Just(None), (NOW - 200..NOW + 2).prop_map(Some)];
+        ("[a-d]{1,2}", prop::bool::weighted(0.9), prop::bool::weighted(0.9), seconds(), seconds(), 0..2).prop_map(
+            |(uid, is_assigned, is_ready, ready_since, created, restarts)| {
+                let time = |seconds: Option<i64>| seconds.map(|second| Timestamp::from_second(second).unwrap().to_string());
+                let ready = json!({ "type": "Ready", "status": if is_ready { "True" } else { "False" }, "lastTransitionTime": time(ready_since) });
+                let status = json!({ "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": restarts });
+                serde_json::from_value(json!({
+                    "metadata": { "uid": uid, "creationTimestamp": time(created) },
+                    "spec": { "containers": [], "nodeName": is_assigned.then_some("n") },
+                    "status": { "phase": "Running", "conditions": [ready], "containerStatuses": [status] },
+                }))
+                .unwrap()
+            },
+        )
+    }
+
+    proptest! {
+        #[test]
+        fn the_order_of_deletion_is_total(pods in vec(any_pod(), 1..6)) {
+            let now = Timestamp::from_second(NOW).unwrap();
+            let compare = |a: &Pod, b: &Pod| DeletionRank::of(a, 0, now).cmp(&DeletionRank::of(b, 0, now));
+            prop_assert_eq!(plumb_laws::total_order(&pods, compare), Ok(()));
+        }
+
+        #[test]
+        fn the_order_of_deletion_is_upstreams_wherever_upstream_does_not_go_by_uid(a in any_pod(), b in any_pod()) {
+            let now = Timestamp::from_second(NOW).unwrap();
+            let (order, by_uid) = upstream(&a, &b, now);
+            if !by_uid {
+                prop_assert_eq!(DeletionRank::of(&a, 0, now).cmp(&DeletionRank::of(&b, 0, now)), order);
+            }
+        }
+    }
+
+    /// Sorting does not panic: with a comparison that is no order it does for about this many pods.
+    #[test]
+    fn a_hundred_pods_that_came_in_steps_are_ranked() {
+        let now = Timestamp::from_second(NOW).unwrap();
+        let pods = (0..100_i64).map(|number| {
+            let came = Timestamp::from_second(NOW - 8 - (number / 10) * 3 / 2).unwrap().to_string();
+            let uid = format!("{:02}", number * 37 % 100);
+            pod(&uid, json!({
+                "metadata": { "creationTimestamp": came },
+                "status": { "conditions": [{ "type": "Ready", "status": "True", "lastTransitionTime": came }],
+                    "containerStatuses": [{ "name": "c", "image": "", "imageID": "", "ready": true, "restartCount": number % 3 }] },
+            }))
+        });
+        let mut pods: Vec<Arc<Pod>> = pods.collect();
+        rank_for_deletion(&mut pods, &[], now);
+        let ages: Vec<Age> = pods.iter().map(|pod| age(ready_since(pod).unwrap(), now)).collect();
+        assert!(ages.is_sorted());
     }
 
     #[test]
