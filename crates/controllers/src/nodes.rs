@@ -31,7 +31,7 @@ use crate::workload::placed::{Placed, node_of};
 use crate::workload::recorder::Recorder;
 use crate::workload::{Clock, Note, Queue, Ref, Shelf, Shelves, Went, pods};
 use health::{SILENT_FOR, pace, patience, readiness, silence, taints};
-use leave::{Leaves, expelling, leaves};
+use leave::{FirstSeen, Leaves, expelling, leaves};
 
 /// The name of this controller's user.
 pub const NAME: &str = "node-controller";
@@ -146,13 +146,19 @@ struct Memory {
     not_ready: HashSet<String>,
     /// The pods of each node that are to leave it at some time, by uid.
     leaving: HashMap<String, HashMap<String, Ref>>,
+    /// Since when each node has the taints that do not say so.
+    first_seen: HashMap<String, FirstSeen>,
 }
 
 impl Warden {
     async fn work(&self) {
         self.shelves.ready().await;
-        let mut memory =
-            Memory { next_leave: Timestamp::MIN, not_ready: HashSet::new(), leaving: HashMap::new() };
+        let mut memory = Memory {
+            next_leave: Timestamp::MIN,
+            not_ready: HashSet::new(),
+            leaving: HashMap::new(),
+            first_seen: HashMap::new(),
+        };
         let mut tick = tokio::time::interval(AWAKE);
         let mut awake = Instant::now();
         loop {
@@ -193,6 +199,7 @@ impl Warden {
         let Some(node) = self.shelves.nodes.get(&(String::new(), name.to_owned())) else {
             memory.not_ready.remove(name);
             memory.leaving.remove(name);
+            memory.first_seen.remove(name);
             return Ok(None);
         };
         let silent = {
@@ -294,10 +301,18 @@ impl Warden {
         let mut before = memory.leaving.remove(name).unwrap_or_default();
         let mut leaving = HashMap::new();
         let mut next: Option<Timestamp> = None;
-        if expelling(taints).next().is_some() {
+        let first_seen = if expelling(taints).next().is_some() {
+            let first_seen = memory.first_seen.entry(name.to_owned()).or_default();
+            first_seen.note(taints, now);
+            Some(&*first_seen)
+        } else {
+            memory.first_seen.remove(name);
+            None
+        };
+        if let Some(first_seen) = first_seen {
             for pod in self.placed.on(name, &self.shelves).into_iter().filter(|pod| pods::is_active(pod)) {
                 let of = Ref::to(&*pod);
-                match leaves(&pod, taints, now) {
+                match leaves(&pod, taints, first_seen, now) {
                     Leaves::Never => {}
                     Leaves::At(when) if when <= now => {
                         before.remove(&of.uid);

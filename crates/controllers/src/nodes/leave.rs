@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
+use crate::workload::pods;
+
 /// When a pod has to leave.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Leaves {
@@ -31,9 +33,36 @@ pub fn expelling(taints: &[Taint]) -> impl Iterator<Item = &Taint> {
     taints.iter().filter(|taint| taint.effect == "NoExecute")
 }
 
+/// When taints that do not say so themselves (`timeAdded`) were first seen on a node.
+#[derive(Clone, Debug, Default)]
+pub struct FirstSeen(Vec<(Taint, Timestamp)>);
+
+impl FirstSeen {
+    /// Notes which taints a node has now, and forgets those that it has no more.
+    pub fn note(&mut self, taints: &[Taint], now: Timestamp) {
+        let untimed = expelling(taints).filter(|taint| taint.time_added.is_none());
+        self.0 = untimed.map(|taint| (taint.clone(), self.of(taint).unwrap_or(now))).collect();
+    }
+
+    fn of(&self, taint: &Taint) -> Option<Timestamp> {
+        self.0.iter().find(|(seen, _)| seen == taint).map(|(_, when)| *when)
+    }
+}
+
+/// When a pod came to its node.
+fn bound_at(pod: &Pod) -> Option<Timestamp> {
+    let scheduled = pods::condition(pod, "PodScheduled").filter(|scheduled| scheduled.status == "True");
+    let started = || pod.status.as_ref()?.start_time.as_ref();
+    scheduled
+        .and_then(|scheduled| scheduled.last_transition_time.as_ref())
+        .or_else(started)
+        .map(|time| time.0)
+}
+
 /// When a pod has to leave a node with these taints: at once if it does not tolerate one of them, and otherwise when the
-/// first toleration ends that does so for a while only.
-pub fn leaves(pod: &Pod, taints: &[Taint], now: Timestamp) -> Leaves {
+/// first toleration ends that does so for a while only. That while begins with the taint, or with the pod if it came
+/// to a node that had the taint.
+pub fn leaves(pod: &Pod, taints: &[Taint], first_seen: &FirstSeen, now: Timestamp) -> Leaves {
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     let mut until = Leaves::Never;
     for taint in expelling(taints) {
@@ -44,7 +73,9 @@ pub fn leaves(pod: &Pod, taints: &[Taint], now: Timestamp) -> Leaves {
         let Some(seconds) = found.filter_map(|toleration| toleration.toleration_seconds).min() else {
             continue;
         };
-        let since = taint.time_added.as_ref().map_or(now, |time| time.0);
+        let added = taint.time_added.as_ref().map(|time| time.0);
+        let since = added.or_else(|| first_seen.of(taint)).unwrap_or(now);
+        let since = bound_at(pod).map_or(since, |bound| bound.max(since));
         let end = since.checked_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX);
         until = match until {
             Leaves::At(first) if first <= end => until,
@@ -80,7 +111,59 @@ mod tests {
             let pod =
                 serde_json::from_value(json!({ "spec": { "containers": [], "tolerations": tolerations } }));
             let taints: Vec<Taint> = serde_json::from_value(json!(taints)).unwrap();
-            assert_eq!(leaves(&pod.unwrap(), &taints, now), wanted, "{taints:?} {tolerations:?}");
+            let first_seen = FirstSeen::default();
+            assert_eq!(
+                leaves(&pod.unwrap(), &taints, &first_seen, now),
+                wanted,
+                "{taints:?} {tolerations:?}"
+            );
         }
+    }
+
+    fn second(second: i64) -> Timestamp {
+        Timestamp::from_second(second).unwrap()
+    }
+
+    fn tolerant(status: Value) -> Pod {
+        let toleration = json!({ "key": "a", "operator": "Exists", "tolerationSeconds": 30 });
+        let pod = json!({ "spec": { "containers": [], "tolerations": [toleration] }, "status": status });
+        serde_json::from_value(pod).unwrap()
+    }
+
+    #[test]
+    fn a_taint_without_a_time_is_tolerated_from_when_it_was_first_seen() {
+        let taint = |value: &str| Taint {
+            key: "a".into(),
+            value: Some(value.into()),
+            effect: "NoExecute".into(),
+            time_added: None,
+        };
+        let pod = tolerant(json!({}));
+        let mut first_seen = FirstSeen::default();
+        for now in [100, 110, 130] {
+            first_seen.note(&[taint("x")], second(now));
+            let left = leaves(&pod, &[taint("x")], &first_seen, second(now));
+            assert_eq!(left, Leaves::At(second(130)), "at {now}");
+        }
+        // One that was taken off and put on again is a new one, and so is one of another value.
+        first_seen.note(&[], second(140));
+        first_seen.note(&[taint("x")], second(150));
+        assert_eq!(leaves(&pod, &[taint("x")], &first_seen, second(151)), Leaves::At(second(180)));
+        first_seen.note(&[taint("y")], second(160));
+        assert_eq!(leaves(&pod, &[taint("y")], &first_seen, second(161)), Leaves::At(second(190)));
+    }
+
+    #[test]
+    fn a_pod_that_comes_to_a_tainted_node_stays_for_as_long_as_it_tolerates_the_taint() {
+        let taint: Taint = serde_json::from_value(
+            json!({ "key": "a", "effect": "NoExecute", "timeAdded": "1970-01-01T00:00:50Z" }),
+        )
+        .unwrap();
+        let scheduled = json!({ "conditions": [{ "type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:10:00Z" }] });
+        let left =
+            |status: Value| leaves(&tolerant(status), &[taint.clone()], &FirstSeen::default(), second(610));
+        assert_eq!(left(scheduled), Leaves::At(second(630)));
+        assert_eq!(left(json!({ "startTime": "1970-01-01T00:10:05Z" })), Leaves::At(second(635)));
+        assert_eq!(left(json!({ "startTime": "1970-01-01T00:00:05Z" })), Leaves::At(second(80)));
     }
 }
