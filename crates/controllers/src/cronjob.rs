@@ -34,8 +34,8 @@ pub const NAME: &str = "cronjob-controller";
 const SCHEDULED: &str = "batch.kubernetes.io/cronjob-scheduled-timestamp";
 /// How long after its time something is looked at, so that clocks agree that it has come.
 const A_MOMENT: SignedDuration = SignedDuration::from_millis(100);
-/// How many missed times are too many to be a coincidence.
-const MANY: i64 = 100;
+/// More missed start times than this are a warning.
+const MANY: u32 = 100;
 
 /// A `CronJob` and all that matters for it.
 #[derive(Clone)]
@@ -258,32 +258,32 @@ impl Turn<'_> {
         deadline.map_or(since, |deadline| deadline.max(since))
     }
 
-    /// The last time that has come, and how many have since the last that was done.
+    /// The most recent of the start times that have come, and how many have come since the last one that was done.
+    ///
+    /// Of many only the most recent is started. Upstream guesses where that is from the distance of the first two, which
+    /// is far off for a schedule like `* 9 * * *` whose times are not evenly spread; here it is searched for.
     fn due(&self, schedule: &Schedule, zone: &TimeZone) -> Option<Due> {
-        let first = schedule.next(self.since(true), zone).filter(|first| *first <= self.now)?;
-        let Some(second) = schedule.next(first, zone).filter(|second| *second <= self.now) else {
-            return Some(Due { at: first, missed: 0 });
-        };
-        // Not all that were missed are counted: there may be years of them.
-        let between = second.duration_since(first).as_secs().max(1);
-        let missed = self.now.duration_since(first).as_secs() / between + 1;
-        let mut at = first;
-        let near = first.checked_add(SignedDuration::from_secs((missed - 2).max(0) * between)).ok()?;
-        let mut next = schedule.next(near, zone);
-        while let Some(then) = next.filter(|then| *then <= self.now) {
-            at = then;
-            next = schedule.next(then, zone);
+        let mut at = schedule.next(self.since(true), zone).filter(|first| *first <= self.now)?;
+        let mut missed = 0;
+        // There may be years of them: the rest is not counted, and not walked through.
+        while missed <= MANY {
+            let Some(next) = schedule.next(at, zone).filter(|next| *next <= self.now) else {
+                return Some(Due { at, missed });
+            };
+            at = next;
+            // The one that is started was not missed; the one before it was.
+            missed += if missed == 0 { 2 } else { 1 };
         }
-        Some(Due { at, missed })
+        Some(Due { at: schedule.last(at, self.now, zone), missed })
     }
 }
 
-/// A time that has come.
+/// A start time that has come.
 #[derive(Clone, Copy)]
 struct Due {
     at: Timestamp,
-    /// About how many have come, if more than one.
-    missed: i64,
+    /// How many start times have come, if more than one, and not counted beyond [`MANY`].
+    missed: u32,
 }
 
 fn reference(job: &Job) -> ObjectReference {

@@ -109,6 +109,29 @@ impl Schedule {
         }
         None
     }
+
+    /// The last time up to another at which it happens, given an earlier one.
+    ///
+    /// Found by halving the time between them, so that it takes as many steps for years as for an hour.
+    pub fn last(&self, earlier: Timestamp, until: Timestamp, zone: &TimeZone) -> Timestamp {
+        let mut at = earlier;
+        if let Self::Every(span) = self {
+            let spans = until.duration_since(at).as_secs().max(0) / span.as_secs().max(1);
+            let passed = SignedDuration::from_secs(spans.saturating_mul(span.as_secs()));
+            return at.checked_add(passed).unwrap_or(at);
+        }
+        // It does not happen after `end`, up to `until`.
+        let mut end = until.as_second();
+        while at.as_second() < end {
+            let middle = at.as_second() + (end - at.as_second()) / 2;
+            let next = Timestamp::from_second(middle).ok().and_then(|middle| self.next(middle, zone));
+            match next.filter(|next| *next <= until) {
+                Some(next) => at = next,
+                None => end = middle,
+            }
+        }
+        at
+    }
 }
 
 fn has(set: u64, number: i8) -> bool {

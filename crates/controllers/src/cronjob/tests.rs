@@ -105,6 +105,63 @@ fn what_was_missed_is_made_up_for_once_and_not_too_late() {
     assert_eq!(said(&mk_state(deadline(1900), long_ago(), &[])), ["create c-29454480", "again at 13:00"]);
 }
 
+/// Decides again and again, as the controller does while there is something to do, and answers which Jobs are made.
+fn made_until_quiet(state: &mut State) -> Vec<String> {
+    let mut made = Vec::new();
+    for _ in 0..1000 {
+        let actions = decide(state, NOW.parse().unwrap());
+        let job = actions.iter().find_map(|action| match action {
+            Action::Create(Object::Job(job)) => Some(job.clone()),
+            _ => None,
+        });
+        let status = actions.iter().find_map(|action| match action {
+            Action::Status(Object::CronJob(cron)) => cron.status.clone(),
+            _ => None,
+        });
+        if job.is_none() && status.is_none() {
+            break;
+        }
+        if let Some(mut job) = job {
+            made.push(job.metadata.annotations.as_ref().unwrap()[SCHEDULED].clone());
+            job.metadata.uid = job.metadata.name.clone();
+            state.jobs.push(Arc::new(*job));
+        }
+        if status.is_some() {
+            Arc::make_mut(&mut state.cron).status = status;
+        }
+    }
+    made
+}
+
+#[test]
+fn a_cron_job_that_is_resumed_after_a_month_starts_the_most_recent_missed_job_alone() {
+    let suspended = || json!({ "lastScheduleTime": "2025-12-01T00:00:00Z" });
+    let table = [
+        ("* * * * *", "2026-01-01T12:30:00Z"),
+        ("* 9 * * *", "2026-01-01T09:59:00Z"),
+        ("*/5 9-10 * * 1-5", "2026-01-01T10:55:00Z"),
+        ("0,1 9 * * 6", "2025-12-27T09:01:00Z"),
+        ("0 0 2 12 *", "2025-12-02T00:00:00Z"),
+        ("@every 7m", "2026-01-01T12:28:00Z"),
+    ];
+    for (schedule, most_recent) in table {
+        let mut state = mk_state(json!({ "schedule": schedule }), suspended(), &[]);
+        assert_eq!(made_until_quiet(&mut state), [most_recent], "{schedule}");
+    }
+}
+
+#[test]
+fn more_than_a_hundred_missed_start_times_are_a_warning() {
+    let hourly_since = |last: &str| mk_state(json!({}), json!({ "lastScheduleTime": last }), &[]);
+    let warns = |state: &State| said(state).contains(&"say TooManyMissedTimes".to_owned());
+    // At 12:00 the hundredth, or the hundred and first.
+    assert!(!warns(&hourly_since("2025-12-28T08:00:00Z")));
+    assert!(warns(&hourly_since("2025-12-28T07:00:00Z")));
+    // Twice a week for a month is not many, though the two are a minute apart.
+    let weekly = json!({ "schedule": "0,1 9 * * 6" });
+    assert!(!warns(&mk_state(weekly, json!({ "lastScheduleTime": "2025-12-01T00:00:00Z" }), &[])));
+}
+
 #[test]
 fn one_that_still_runs_forbids_or_is_replaced() {
     let runs = || json!({ "active": active(&["old"]), "lastScheduleTime": "2026-01-01T11:00:00Z" });
