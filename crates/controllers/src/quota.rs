@@ -32,6 +32,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::Clients;
+use crate::workload::{Queue, Went};
 use counting::Kind;
 use watching::{Told, follow};
 
@@ -39,8 +40,6 @@ use watching::{Told, follow};
 pub const NAME: &str = "resourcequota-controller";
 /// How often everything is measured anew, whatever happened: pods that outlive their grace period tell nobody.
 const EVERYTHING: Duration = Duration::from_mins(5);
-/// How long a quota waits that could not be measured.
-const AGAIN: Duration = Duration::from_millis(200);
 
 /// What the books are kept by.
 #[derive(Clone)]
@@ -63,18 +62,23 @@ pub async fn run(clients: Clients, config: Config) {
     let mut state = State::default();
     let mut tick = tokio::time::interval(EVERYTHING);
     loop {
-        let waiting = !state.due.is_empty();
-        tokio::select! {
-            biased;
-            event = told.recv() => match event {
-                Some(event) => state.take(event),
-                None => return,
-            },
-            _ = tick.tick() => state.due.extend(state.quotas.keys().cloned()),
-            () = async {}, if waiting => {
-                if let Some(place) = state.due.pop_first() {
-                    keep(&clients, &config, &mut state, &place).await;
-                }
+        let now = (config.clock)();
+        // What happened comes first, so that a quota is measured once for all of it.
+        while let Ok(event) = told.try_recv() {
+            state.take(event);
+        }
+        if let Some(place) = state.due.take(now) {
+            let went = keep(&clients, &config, &mut state, &place).await;
+            // One that fails waits, longer each time, while the others are measured.
+            state.due.done(place, went, (config.clock)());
+        } else {
+            tokio::select! {
+                event = told.recv() => match event {
+                    Some(event) => state.take(event),
+                    None => return,
+                },
+                _ = tick.tick() => state.quotas.keys().for_each(|place| state.due.touch(place.clone())),
+                () = state.due.due(now) => {}
             }
         }
         for kind in state.unwatched() {
@@ -112,7 +116,7 @@ fn spawn(
 struct State {
     quotas: BTreeMap<Place, ResourceQuota>,
     watched: BTreeMap<Kind, ApiResource>,
-    due: BTreeSet<Place>,
+    due: Queue,
 }
 
 impl State {
@@ -122,19 +126,20 @@ impl State {
             Told::Quota(quota) => {
                 let place = watching::place(&quota.metadata);
                 if is_stale(&quota) {
-                    self.due.insert(place.clone());
+                    self.due.touch(place.clone());
                 }
                 self.quotas.insert(place, *quota);
             }
             Told::NoQuota(place) => {
                 self.quotas.remove(&place);
-                self.due.remove(&place);
             }
             Told::Released { namespace, kind } => {
                 let concerned = self.quotas.range((namespace.clone(), String::new())..);
                 let concerned = concerned.take_while(|((of, _), _)| *of == namespace);
                 let counts = |quota: &ResourceQuota| kinds(quota).contains(&kind);
-                self.due.extend(concerned.filter(|(_, quota)| counts(quota)).map(|(place, _)| place.clone()));
+                for (place, _) in concerned.filter(|(_, quota)| counts(quota)) {
+                    self.due.touch(place.clone());
+                }
             }
         }
     }
@@ -182,17 +187,14 @@ fn decide<'a>(
 }
 
 /// Measures one quota, and writes what came of it.
-async fn keep(clients: &Clients, config: &Config, state: &mut State, place: &Place) {
+async fn keep(clients: &Clients, config: &Config, state: &mut State, place: &Place) -> Went {
     match try_keep(clients, config, state, place).await {
-        Ok(false) => {}
+        Ok(false) => Went::Well,
         // Something may have been made between the list and the moment from which it is charged.
-        Ok(true) => {
-            state.due.insert(place.clone());
-        }
+        Ok(true) => Went::Again,
         Err(error) => {
-            tracing::debug!(%error, namespace = place.0, quota = place.1, "a quota could not be measured");
-            state.due.insert(place.clone());
-            tokio::time::sleep(AGAIN).await;
+            tracing::debug!(%error, namespace = place.0, quota = place.1, "a quota could not be measured, will try again");
+            Went::Badly
         }
     }
 }

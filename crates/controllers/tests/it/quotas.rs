@@ -6,7 +6,8 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::join_all;
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, Client};
 use plumb_apiserver::admission::Plugins;
@@ -27,6 +28,11 @@ struct Cluster {
 
 impl Cluster {
     fn start() -> Self {
+        Self::start_as("admin")
+    }
+
+    /// One whose quota controller writes as a user; who is called `admin` may do everything.
+    fn start_as(writer: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tokens = Tokens::default();
         let server = ApiServer::new(Config {
@@ -43,7 +49,9 @@ impl Cluster {
         let client = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
         let mut running = JoinSet::new();
         let config = quota::Config { rules: Rules::v1_36(), clock: Arc::new(Timestamp::now) };
-        let clients = Clients { watch: client.clone(), write: client.clone() };
+        let groups = if writer == "admin" { vec!["system:masters"] } else { vec![] };
+        let write = Client::new(server.inside(User::new(writer, "", groups)), "default");
+        let clients = Clients { watch: client.clone(), write };
         running.spawn(quota::run(clients, config));
         Self { client, _running: running, _folder: folder }
     }
@@ -151,4 +159,35 @@ async fn the_books_never_forget_an_admission_that_is_under_way() {
         }
         cluster.used(json!({ "pods": "0" })).await;
     }
+}
+
+/// A quota whose status cannot be written is tried again later; those after it are measured meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quota_that_fails_does_not_keep_the_others_from_being_measured() {
+    // The controller may write quotas in `default` alone, and "a" comes before it.
+    let cluster = Cluster::start_as("quota-writer");
+    let (client, params) = (&cluster.client, PostParams::default());
+    let rule = json!({ "apiGroups": [""], "resources": ["resourcequotas/status"], "verbs": ["update"] });
+    let role: Role = read(json!({ "metadata": { "name": "writer" }, "rules": [rule] }));
+    Api::default_namespaced(client.clone()).create(&params, &role).await.unwrap();
+    let subject = json!({ "kind": "User", "name": "quota-writer", "apiGroup": "rbac.authorization.k8s.io" });
+    let role = json!({ "kind": "Role", "name": "writer", "apiGroup": "rbac.authorization.k8s.io" });
+    let binding = json!({ "metadata": { "name": "writer" }, "subjects": [subject], "roleRef": role });
+    let binding: RoleBinding = read(binding);
+    Api::default_namespaced(client.clone()).create(&params, &binding).await.unwrap();
+    let namespace: Namespace = read(json!({ "metadata": { "name": "a" } }));
+    Api::all(client.clone()).create(&params, &namespace).await.unwrap();
+    let quota: ResourceQuota =
+        read(json!({ "metadata": { "name": "q" }, "spec": { "hard": { "pods": "1" } } }));
+    Api::namespaced(client.clone(), "a").create(&params, &quota).await.unwrap();
+
+    cluster.quota(json!({ "pods": "2" })).await;
+    cluster.used(json!({ "pods": "0" })).await;
+    cluster.pods().create(&PostParams::default(), &pod("p", "1")).await.unwrap();
+    cluster.pods().delete("p", &DeleteParams::default()).await.unwrap();
+    cluster.used(json!({ "pods": "0" })).await;
+}
+
+fn read<K: serde::de::DeserializeOwned>(object: Value) -> K {
+    serde_json::from_value(object).unwrap()
 }
