@@ -117,6 +117,9 @@ pub(crate) enum ImageCommand {
         /// A further name for it.
         #[arg(long = "name", value_name = "NAME")]
         names: Vec<String>,
+        /// The most that the layers may take together, uncompressed.
+        #[arg(long, value_name = "BYTES", default_value_t = plumb_runtime::image::Limits::default().unpacked_bytes)]
+        max_unpacked_bytes: u64,
     },
     /// List what is there.
     Ls,

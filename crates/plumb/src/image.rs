@@ -2,6 +2,7 @@
 
 use anyhow::{Context as _, bail};
 use plumb_runtime::builtin::{images_of, remove_image};
+use plumb_runtime::image::Limits;
 
 use crate::cli::{Image, ImageCommand};
 
@@ -11,9 +12,11 @@ const SHORT_ID: usize = 12;
 pub(crate) fn run(image: Image) -> anyhow::Result<()> {
     let images = images_of(&image.data_dir)?;
     match image.command {
-        ImageCommand::Import { file, names } => {
-            let imported =
-                images.import(&file, &names).with_context(|| format!("importing {}", file.display()))?;
+        ImageCommand::Import { file, names, max_unpacked_bytes } => {
+            let limits = Limits { unpacked_bytes: max_unpacked_bytes, ..Limits::default() };
+            let imported = images
+                .import_within(&file, &names, limits)
+                .with_context(|| format!("importing {}", file.display()))?;
             for record in imported {
                 let name = record.tags.first().map_or(record.id.as_str(), String::as_str);
                 println!("imported {name}");

@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::digest::Digest;
+
 /// What an image says about running it: the part of its configuration that matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "PascalCase")]
@@ -40,7 +42,7 @@ pub(super) struct WholeConfig {
 #[derive(Debug, Default, Deserialize)]
 #[serde(default)]
 pub(super) struct Rootfs {
-    pub(super) diff_ids: Vec<String>,
+    pub(super) diff_ids: Vec<Digest>,
 }
 
 /// Many tools write `null` where there is nothing.

@@ -1,410 +1,285 @@
-//! From an archive to an image.
+//! From an archive to images.
+//!
+//! ```text
+//!   read all documents -> check every digest against content -> unpack into a staging directory -> move into the store
+//! ```
+//!
+//! The store is changed in the last step alone. An import that fails earlier leaves it as it was; what a killed one
+//! leaves of its staging directory is removed when the store is opened next.
 
-use std::fs;
-use std::io::{self, Read};
-use std::path::{Path, PathBuf};
-use std::thread;
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::path::Path;
 
 use jiff::Timestamp;
-use nix::mount::{MntFlags, MsFlags, mount, umount2};
-use nix::sched::{CloneFlags, unshare};
-use ring::digest::{Context, SHA256, digest};
-use serde::Deserialize;
 
-use super::archive::{Archive, Compression};
+use super::archive::Archive;
 use super::config::WholeConfig;
-use super::name::normalise;
-use super::store::{ImageError, ImageRecord, Images, Turn, UNFINISHED};
-use super::unpack::unpack;
-use crate::hex::hex;
-use crate::mountinfo::escaped;
+use super::digest::Digest;
+use super::layers::{MOST_LAYERS, Staging, Verified, free, layer_path, verify};
+use super::limits::{Limits, OverLimit};
+use super::manifest::{Found, LayerFile, architecture, images};
+use super::name::tagged;
+use super::store::{ImageError, ImageRecord, Images, Lock};
 
-/// An index may lead to an index, but not for ever.
-const DEEPEST_INDEX: u32 = 4;
-const LAYER: &str = "fs";
+/// All names of the files that an import unpacks; they are held in memory.
+const MOST_NAME_BYTES: u64 = 256 << 20;
 
-/// An image as an archive describes it.
-struct Found {
-    config: Vec<u8>,
+/// An image whose documents were checked.
+struct Checked {
+    id: Digest,
+    config: WholeConfig,
     layers: Vec<Layer>,
     tags: Vec<String>,
-    digest: Option<String>,
+    digest: Option<Digest>,
 }
 
 struct Layer {
-    file: String,
-    /// Of the file as it is in the archive, where the archive says it.
-    digest: Option<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct DockerManifest {
-    config: String,
-    #[serde(default)]
-    repo_tags: Option<Vec<String>>,
-    layers: Vec<String>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct OciIndex {
-    manifests: Vec<Descriptor>,
-}
-
-#[derive(Deserialize)]
-struct OciManifest {
-    config: Descriptor,
-    layers: Vec<Descriptor>,
-}
-
-#[derive(Clone, Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Descriptor {
-    #[serde(default)]
-    media_type: String,
-    digest: String,
-    #[serde(default)]
-    platform: Option<Platform>,
-    #[serde(default)]
-    annotations: std::collections::HashMap<String, String>,
-}
-
-#[derive(Clone, Deserialize)]
-struct Platform {
-    architecture: String,
-    os: String,
+    file: LayerFile,
+    /// The digest of the uncompressed layer.
+    diff: Digest,
+    /// Names the layer together with all that are below it.
+    chain: Digest,
 }
 
 impl Images {
-    /// Imports every image of an archive: an OCI layout (a folder or a tar file) or what `docker save` writes.
+    /// Imports every image of an archive: an OCI layout (a directory or a tar file) or what `docker save` writes.
     /// `names` are added to the names that the archive gives, if it has one image only.
     pub fn import(&self, file: &Path, names: &[String]) -> Result<Vec<ImageRecord>, ImageError> {
-        let turn = self.turn()?;
-        let scratch = self.snapshots().join(format!("{UNFINISHED}-archive"));
-        let _ = fs::remove_dir_all(&scratch);
-        fs::create_dir_all(&scratch).map_err(ImageError::io(format!("making {}", scratch.display())))?;
-        let imported = self.import_into(&turn, file, names, &scratch);
-        let _ = fs::remove_dir_all(&scratch);
-        imported
+        self.import_within(file, names, Limits::default())
     }
 
-    fn import_into(
+    /// The same, with other limits.
+    pub fn import_within(
         &self,
-        turn: &Turn,
         file: &Path,
         names: &[String],
-        scratch: &Path,
+        limits: Limits,
     ) -> Result<Vec<ImageRecord>, ImageError> {
-        let unusable = |why: &str| ImageError::Unusable { file: file.to_owned(), why: why.to_owned() };
-        let archive =
-            Archive::open(file, scratch).map_err(ImageError::io(format!("reading {}", file.display())))?;
-        let mut found = if archive.has("manifest.json") {
-            docker_archive(&archive).map_err(|why| unusable(&why))?
-        } else if archive.has("index.json") {
-            oci_layout(&archive).map_err(|why| unusable(&why))?
-        } else {
-            return Err(unusable(
-                "neither an OCI layout nor a docker archive: no index.json and no manifest.json",
-            ));
-        };
+        let unusable = |why: String| ImageError::Unusable { file: file.to_owned(), why };
+        let lock = self.lock()?;
+        let staging = Staging::make(&self.snapshots()).map_err(ImageError::io(format!(
+            "making a staging directory in {}",
+            self.snapshots().display()
+        )))?;
+        let archive = Archive::open(file, staging.path(), within_free_space(&staging, limits))
+            .map_err(|error| explained(error, file, "reading it".to_owned()))?;
+        let mut found = images(&archive).map_err(unusable)?;
         match found.as_mut_slice() {
-            [] => return Err(unusable("no image for this machine in it")),
+            [] => return Err(unusable("no image for this machine in it".to_owned())),
             [one] => one.tags.extend(names.iter().cloned()),
             _ if names.is_empty() => {}
-            _ => return Err(unusable("it has several images, so they keep their own names")),
+            _ => return Err(unusable("it has several images, so they keep their own names".to_owned())),
         }
-        found.into_iter().map(|image| self.import_one(turn, &archive, image, file)).collect()
+        let checked: Vec<Checked> =
+            found.into_iter().map(|image| check(image).map_err(unusable)).collect::<Result<_, _>>()?;
+        self.refuse_pinned_names(&checked, file)?;
+        let new = self.verify_layers(&archive, &checked, &staging, file, limits)?;
+        self.unpack(&archive, &checked, &staging, file, &new)?;
+        self.commit(&lock, checked, &staging)
     }
 
-    fn import_one(
+    /// The names of what is part of Plumb are not an archive's to take.
+    fn refuse_pinned_names(&self, images: &[Checked], file: &Path) -> Result<(), ImageError> {
+        let known = self.list()?;
+        let pinned = known.iter().filter(|record| record.pinned).flat_map(|record| &record.tags);
+        let pinned: HashSet<&String> = pinned.collect();
+        match images.iter().flat_map(|image| &image.tags).find(|tag| pinned.contains(tag)) {
+            None => Ok(()),
+            Some(tag) => Err(ImageError::Unusable {
+                file: file.to_owned(),
+                why: format!("it names an image {tag}, which is part of plumb; give the image another name"),
+            }),
+        }
+    }
+
+    /// Checks the content of every layer that is not in the store against all of its digests, and answers by the
+    /// chain what unpacking each takes. Nothing is changed.
+    fn verify_layers(
         &self,
-        turn: &Turn,
         archive: &Archive,
-        image: Found,
+        images: &[Checked],
+        staging: &Staging,
         file: &Path,
-    ) -> Result<ImageRecord, ImageError> {
+        limits: Limits,
+    ) -> Result<HashMap<Digest, Verified>, ImageError> {
         let unusable = |why: String| ImageError::Unusable { file: file.to_owned(), why };
-        let config: WholeConfig = serde_json::from_slice(&image.config)
-            .map_err(|error| unusable(format!("a configuration that is not understood: {error}")))?;
-        if (!config.os.is_empty() && config.os != "linux")
-            || (!config.architecture.is_empty() && config.architecture != architecture())
-        {
-            return Err(unusable(format!("it is for {} on {}", config.os, config.architecture)));
+        let mut files: HashMap<(LayerFile, Digest), Verified> = HashMap::new();
+        let mut new: HashMap<Digest, Verified> = HashMap::new();
+        let mut total = Verified::default();
+        for layer in images.iter().flat_map(|image| &image.layers) {
+            if new.contains_key(&layer.chain) || self.stored(&layer.chain)?.is_some() {
+                continue;
+            }
+            let key = (layer.file.clone(), layer.diff);
+            let verified = match files.get(&key).copied() {
+                Some(known) => known,
+                None => verify(archive, &layer.file, layer.diff, limits).map_err(|error| {
+                    error.explained(file, format!("reading the layer {:?}", layer.file.name))
+                })?,
+            };
+            files.insert(key, verified);
+            new.insert(layer.chain, verified);
+            // A layer counts as often as it is unpacked: once for each stack of layers that it is on top of.
+            total = total.and(verified);
+            if total.bytes > limits.unpacked_bytes {
+                return Err(unusable(OverLimit::Bytes(limits.unpacked_bytes).to_string()));
+            }
+            if total.entries > limits.entries {
+                return Err(unusable(OverLimit::Entries(limits.entries).to_string()));
+            }
+            if total.name_bytes > MOST_NAME_BYTES {
+                return Err(unusable(format!("its file names take more than {MOST_NAME_BYTES} bytes")));
+            }
         }
-        if config.rootfs.diff_ids.len() != image.layers.len() {
-            return Err(unusable("its configuration names another number of layers than it has".into()));
+        let free = free(staging.path()).map_err(ImageError::io("looking for free space"))?;
+        if total.disk() > free.bytes || total.entries > free.inodes {
+            return Err(unusable(format!(
+                "it takes {} bytes and {} files, and {} bytes and {} files are free in {}; remove images that no \
+                 pod uses with `plumb image rm`",
+                total.disk(),
+                total.entries,
+                free.bytes,
+                free.inodes,
+                self.snapshots().display()
+            )));
         }
-        let (mut stack, mut chain, mut size) = (Vec::<PathBuf>::new(), String::new(), 0);
-        for (layer, diff) in image.layers.iter().zip(&config.rootfs.diff_ids) {
-            chain =
-                if chain.is_empty() { diff.clone() } else { sha256(format!("{chain} {diff}").as_bytes()) };
-            let (folder, bytes) = self.layer(archive, layer, diff, &chain, &stack)?;
-            stack.insert(0, folder);
-            size += bytes;
+        Ok(new)
+    }
+
+    /// Unpacks all new layers into the staging directory.
+    fn unpack(
+        &self,
+        archive: &Archive,
+        images: &[Checked],
+        staging: &Staging,
+        file: &Path,
+        new: &HashMap<Digest, Verified>,
+    ) -> Result<(), ImageError> {
+        for image in images {
+            let mut below = Vec::new();
+            for layer in &image.layers {
+                let verified = new.get(&layer.chain);
+                if let Some(verified) = verified.filter(|_| !staging.has(&layer.chain)) {
+                    staging
+                        .unpack(archive, &layer.file, layer.diff, layer.chain, &below, *verified)
+                        .map_err(|error| {
+                            error.explained(file, format!("unpacking the layer {:?}", layer.file.name))
+                        })?;
+                }
+                below.insert(0, (layer.chain, verified.is_some()));
+            }
         }
-        let mut tags: Vec<String> = image.tags.iter().map(|tag| normalise(tag)).collect();
-        tags.sort();
-        tags.dedup();
+        staging.sync().map_err(ImageError::io("writing layers to disk"))
+    }
+
+    /// Moves the new layers into the store, and writes the records. If that fails, what was changed is changed back.
+    fn commit(
+        &self,
+        lock: &Lock,
+        images: Vec<Checked>,
+        staging: &Staging,
+    ) -> Result<Vec<ImageRecord>, ImageError> {
+        let before = self.list()?;
+        let commit = || -> Result<Vec<ImageRecord>, ImageError> {
+            staging.move_into(&self.snapshots()).map_err(ImageError::io("moving layers into the store"))?;
+            let mut records = Vec::new();
+            for image in images {
+                let record = self.record(image)?;
+                self.put(lock, &record)?;
+                records.push(record);
+            }
+            Ok(records)
+        };
+        commit().inspect_err(|_| {
+            if let Err(error) = self.restore(lock, &before) {
+                tracing::warn!(%error, "what a failed import changed could not be changed back");
+            }
+        })
+    }
+
+    fn record(&self, image: Checked) -> Result<ImageRecord, ImageError> {
+        let mut size = 0;
+        for layer in &image.layers {
+            size += self.stored(&layer.chain)?.unwrap_or(0);
+        }
+        let mut tags = image.tags;
         let mut digests: Vec<String> = match &image.digest {
             Some(digest) => tags.iter().map(|tag| format!("{}@{digest}", without_tag(tag))).collect(),
             None => Vec::new(),
         };
-        let id = sha256(&image.config);
-        let before = self.list()?.iter().find(|record| record.id == id).cloned();
-        if let Some(before) = before {
+        let id = image.id.to_string();
+        if let Some(before) = self.list()?.iter().find(|record| record.id == id) {
             // The same image under another name.
-            for (names, more) in [(&mut tags, &before.tags), (&mut digests, &before.digests)] {
-                names.extend_from_slice(more);
-                names.sort();
-                names.dedup();
-            }
+            tags.extend_from_slice(&before.tags);
+            digests.extend_from_slice(&before.digests);
         }
-        let record = ImageRecord {
+        for names in [&mut tags, &mut digests] {
+            names.sort();
+            names.dedup();
+        }
+        Ok(ImageRecord {
             id,
             tags,
             digests,
-            config: config.config,
-            layers: stack,
+            config: image.config.config,
+            layers: image.layers.iter().rev().map(|layer| layer_path(&layer.chain)).collect(),
             size,
             imported_at: Timestamp::now(),
             pinned: false,
+        })
+    }
+}
+
+/// Checks an image's documents: for which machine it is, its layers' digests, its names.
+fn check(image: Found) -> Result<Checked, String> {
+    let config: WholeConfig = serde_json::from_slice(&image.config)
+        .map_err(|error| format!("a configuration that is not understood: {error}"))?;
+    if (!config.os.is_empty() && config.os != "linux")
+        || (!config.architecture.is_empty() && config.architecture != architecture())
+    {
+        return Err(format!("it is for {:?} on {:?}", config.os, config.architecture));
+    }
+    if config.rootfs.diff_ids.len() != image.layers.len() {
+        return Err("its configuration names another number of layers than it has".to_owned());
+    }
+    if image.layers.len() > MOST_LAYERS {
+        return Err(format!("it has {} layers; at most {MOST_LAYERS} can be mounted", image.layers.len()));
+    }
+    let mut layers: Vec<Layer> = Vec::new();
+    for (file, diff) in image.layers.into_iter().zip(config.rootfs.diff_ids.iter().copied()) {
+        let chain = match layers.last() {
+            None => diff,
+            Some(below) => Digest::of(format!("{} {diff}", below.chain).as_bytes()),
         };
-        self.put(turn, &record)?;
-        Ok(record)
+        layers.push(Layer { file, diff, chain });
     }
+    let tags = image.tags.iter().map(|tag| tagged(tag).map_err(|error| error.to_string()));
+    let mut tags: Vec<String> = tags.collect::<Result<_, _>>()?;
+    tags.sort();
+    tags.dedup();
+    Ok(Checked { id: Digest::of(&image.config), config, layers, tags, digest: image.digest })
+}
 
-    /// Unpacks a layer on top of those below it, unless that was done before.
-    fn layer(
-        &self,
-        archive: &Archive,
-        layer: &Layer,
-        diff: &str,
-        chain: &str,
-        below: &[PathBuf],
-    ) -> Result<(PathBuf, u64), ImageError> {
-        let doing = |what: &str| ImageError::io(format!("{what} the layer {}", layer.file));
-        let read_size = |folder: &Path| -> Option<u64> {
-            fs::read_to_string(folder.join("size")).ok()?.trim().parse().ok()
-        };
-        let name = snapshot_name(chain);
-        let base = self.snapshots();
-        let done = base.join(&name);
-        if let Some(size) = read_size(&done) {
-            return Ok((Path::new(&name).join(LAYER), size));
+/// What is wrong with the archive is told apart from what the operating system refused.
+pub(super) fn explained(error: io::Error, file: &Path, doing: String) -> ImageError {
+    match error.kind() {
+        io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => {
+            ImageError::Unusable { file: file.to_owned(), why: format!("{doing}: {error}") }
         }
-        let unfinished = base.join(format!("{UNFINISHED}-{name}"));
-        for folder in [&unfinished, &done] {
-            if folder.exists() {
-                fs::remove_dir_all(folder).map_err(doing("removing what is left of"))?;
-            }
-        }
-        for part in [LAYER, "work", "merged"] {
-            fs::create_dir_all(unfinished.join(part)).map_err(doing("making room for"))?;
-        }
-        if let Some(expected) = &layer.digest {
-            check(archive.file(&layer.file).map_err(doing("reading"))?, expected, &layer.file)?;
-        }
-        let file = archive.file(&layer.file).map_err(doing("reading"))?;
-        let (size, found) = apply(file, &base, below, &unfinished).map_err(doing("unpacking"))?;
-        if found != diff {
-            let _ = fs::remove_dir_all(&unfinished);
-            let what = format!("the layer {}", layer.file);
-            return Err(ImageError::Digest { what, expected: diff.to_owned(), found });
-        }
-        let finish = || -> io::Result<()> {
-            for part in ["work", "merged"] {
-                fs::remove_dir_all(unfinished.join(part))?;
-            }
-            fs::write(unfinished.join("size"), size.to_string())?;
-            // A layer that is there is whole, also after a power failure.
-            rustix::fs::syncfs(fs::File::open(&unfinished)?)?;
-            fs::rename(&unfinished, &done)
-        };
-        finish().map_err(doing("finishing"))?;
-        Ok((Path::new(&name).join(LAYER), size))
+        _ => ImageError::Io { doing: format!("{}: {doing}", file.display()), source: error },
     }
 }
 
-/// All layers' names have to fit into one page of mount options, so a name is not the whole digest.
-pub(super) fn snapshot_name(chain: &str) -> String {
-    chain.trim_start_matches("sha256:").chars().take(20).collect()
-}
-
-/// Unpacks, on a thread whose mounts nobody else sees, onto the stack of layers below.
-fn apply(
-    layer: impl Read + Send,
-    base: &Path,
-    below: &[PathBuf],
-    unfinished: &Path,
-) -> io::Result<(u64, String)> {
-    let upper = unfinished.join(LAYER);
-    if below.is_empty() {
-        return read_layer(layer, &upper);
-    }
-    let merged = unfinished.join("merged");
-    let lower: Vec<String> =
-        below.iter().map(|path| base.join(path).to_string_lossy().into_owned()).collect();
-    let work = unfinished.join("work");
-    let options =
-        format!("lowerdir={},upperdir={},workdir={}", lower.join(":"), escaped(&upper), escaped(&work));
-    let none: Option<&str> = None;
-    thread::scope(|scope| {
-        let unpacking = scope.spawn(|| -> io::Result<(u64, String)> {
-            unshare(CloneFlags::CLONE_NEWNS)?;
-            // The folder is this thread's own now, as the mounts are.
-            nix::unistd::chdir(base)?;
-            mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none)?;
-            mount(Some("overlay"), &merged, Some("overlay"), MsFlags::empty(), Some(options.as_str()))?;
-            let read = read_layer(layer, &merged);
-            umount2(&merged, MntFlags::MNT_DETACH)?;
-            read
-        });
-        unpacking.join().unwrap_or_else(|_| Err(io::Error::other("unpacking broke off")))
-    })
-}
-
-/// Unpacks, and answers the size and the digest of what was unpacked.
-fn read_layer(mut layer: impl Read, root: &Path) -> io::Result<(u64, String)> {
-    let mut magic = [0; 4];
-    let mut seen = 0;
-    while seen < magic.len() {
-        match layer.read(&mut magic[seen..])? {
-            0 => break,
-            more => seen += more,
-        }
-    }
-    let whole = (&magic[..seen]).chain(layer);
-    let mut plain =
-        Hashing { inner: Compression::of(&magic[..seen]).reader(whole)?, context: Context::new(&SHA256) };
-    let size = unpack(&mut plain, root)?;
-    // What pads the archive counts as well.
-    io::copy(&mut plain, &mut io::sink())?;
-    Ok((size, format!("sha256:{}", hex(plain.context.finish().as_ref()))))
-}
-
-struct Hashing<R> {
-    inner: R,
-    context: Context,
-}
-
-impl<R: Read> Read for Hashing<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let length = self.inner.read(buffer)?;
-        self.context.update(&buffer[..length]);
-        Ok(length)
-    }
-}
-
-fn check(file: impl Read, expected: &str, what: &str) -> Result<(), ImageError> {
-    let mut hashing = Hashing { inner: file, context: Context::new(&SHA256) };
-    io::copy(&mut hashing, &mut io::sink()).map_err(ImageError::io(format!("reading {what}")))?;
-    let found = format!("sha256:{}", hex(hashing.context.finish().as_ref()));
-    if found == expected {
-        Ok(())
-    } else {
-        Err(ImageError::Digest { what: what.to_owned(), expected: expected.to_owned(), found })
-    }
-}
-
-pub(super) fn sha256(bytes: &[u8]) -> String {
-    format!("sha256:{}", hex(digest(&SHA256, bytes).as_ref()))
-}
-
-fn docker_archive(archive: &Archive) -> Result<Vec<Found>, String> {
-    let text = archive.text("manifest.json").map_err(|error| error.to_string())?;
-    let manifests: Vec<DockerManifest> =
-        serde_json::from_slice(&text).map_err(|error| format!("manifest.json: {error}"))?;
-    let mut found = Vec::new();
-    for manifest in manifests {
-        let config = archive.text(&manifest.config).map_err(|error| error.to_string())?;
-        let layers = manifest.layers.into_iter().map(|file| Layer { file, digest: None }).collect();
-        let tags = manifest.repo_tags.unwrap_or_default();
-        found.push(Found { config, layers, tags, digest: None });
-    }
-    Ok(found)
-}
-
-fn oci_layout(archive: &Archive) -> Result<Vec<Found>, String> {
-    let text = archive.text("index.json").map_err(|error| error.to_string())?;
-    let index: OciIndex = serde_json::from_slice(&text).map_err(|error| format!("index.json: {error}"))?;
-    let mut found = Vec::new();
-    for descriptor in index.manifests {
-        let name = ["io.containerd.image.name", "org.opencontainers.image.ref.name"]
-            .iter()
-            .find_map(|key| descriptor.annotations.get(*key))
-            // A bare tag is not a name.
-            .filter(|name| name.contains(['/', ':']))
-            .cloned();
-        if let Some(manifest) = manifest_of(archive, &descriptor, 0)? {
-            found.push(oci_image(archive, &manifest, name)?);
-        }
-    }
-    Ok(found)
-}
-
-/// The manifest for this machine behind a descriptor, through indexes.
-fn manifest_of(archive: &Archive, descriptor: &Descriptor, depth: u32) -> Result<Option<Descriptor>, String> {
-    let other = |platform: &Platform| platform.os != "linux" || platform.architecture != architecture();
-    if descriptor.platform.as_ref().is_some_and(other) || depth > DEEPEST_INDEX {
-        return Ok(None);
-    }
-    if !descriptor.media_type.contains("index") && !descriptor.media_type.contains("manifest.list") {
-        return Ok(Some(descriptor.clone()));
-    }
-    let index: OciIndex =
-        serde_json::from_slice(&blob(archive, &descriptor.digest)?).map_err(|error| error.to_string())?;
-    for descriptor in &index.manifests {
-        if let Some(found) = manifest_of(archive, descriptor, depth + 1)? {
-            return Ok(Some(found));
-        }
-    }
-    Ok(None)
-}
-
-fn oci_image(archive: &Archive, descriptor: &Descriptor, name: Option<String>) -> Result<Found, String> {
-    let manifest: OciManifest =
-        serde_json::from_slice(&blob(archive, &descriptor.digest)?).map_err(|error| error.to_string())?;
-    let layers = manifest
-        .layers
-        .iter()
-        .map(|layer| Ok(Layer { file: blob_path(&layer.digest)?, digest: Some(layer.digest.clone()) }));
-    Ok(Found {
-        config: blob(archive, &manifest.config.digest)?,
-        layers: layers.collect::<Result<_, String>>()?,
-        tags: name.into_iter().collect(),
-        digest: Some(descriptor.digest.clone()),
-    })
-}
-
-fn blob_path(digest: &str) -> Result<String, String> {
-    let hex = digest.strip_prefix("sha256:").filter(|hex| hex.bytes().all(|byte| byte.is_ascii_hexdigit()));
-    hex.map(|hex| format!("blobs/sha256/{hex}"))
-        .ok_or_else(|| format!("a digest that is not understood: {digest}"))
-}
-
-/// A description by its digest, which is checked.
-fn blob(archive: &Archive, digest: &str) -> Result<Vec<u8>, String> {
-    let path = blob_path(digest)?;
-    let text = archive.text(&path).map_err(|error| error.to_string())?;
-    match sha256(&text) {
-        found if found == digest => Ok(text),
-        found => Err(format!("{path} has the digest {found}")),
-    }
+/// A compressed archive is uncompressed into the staging directory, and must not fill the disk either.
+fn within_free_space(staging: &Staging, limits: Limits) -> Limits {
+    let free = free(staging.path()).map_or(u64::MAX, |free| free.bytes);
+    Limits { unpacked_bytes: limits.unpacked_bytes.min(free), ..limits }
 }
 
 fn without_tag(name: &str) -> &str {
     match name.rsplit_once(':') {
         Some((before, tag)) if !tag.contains('/') => before,
         _ => name,
-    }
-}
-
-/// This machine, as images call it.
-pub(super) fn architecture() -> &'static str {
-    match std::env::consts::ARCH {
-        "x86_64" => "amd64",
-        "aarch64" => "arm64",
-        other => other,
     }
 }

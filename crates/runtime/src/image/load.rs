@@ -11,7 +11,8 @@ use std::process::{Command, Stdio};
 use jiff::Timestamp;
 
 use super::config::ImageConfig;
-use super::import::{sha256, snapshot_name};
+use super::digest::Digest;
+use super::layers::{FILES, describe, layer_name, layer_path};
 use super::name::normalise;
 use super::store::{ImageError, ImageRecord, Images, UNFINISHED};
 
@@ -63,12 +64,13 @@ impl Images {
                 found.mtime_nsec()
             );
         }
-        let id = sha256(made_of.as_bytes());
-        let turn = self.turn()?;
+        let digest = Digest::of(made_of.as_bytes());
+        let id = digest.to_string();
+        let lock = self.lock()?;
         if let Some(before) = self.list()?.iter().find(|record| record.id == id) {
             return Ok(ImageRecord::clone(before));
         }
-        let (layer, size) = self.copy(&id, &files)?;
+        let (layer, size) = self.copy(&digest, &files)?;
         let mut entrypoint = vec![format!("/{}", load.called)];
         entrypoint.extend(load.args.iter().cloned());
         let record = ImageRecord {
@@ -87,15 +89,15 @@ impl Images {
             pinned: true,
         };
         // That of the program as it was before an upgrade loses its name, and stays for whom it is in use by.
-        self.put(&turn, &record)?;
+        self.put(&lock, &record)?;
         Ok(record)
     }
 
-    fn copy(&self, id: &str, files: &[(PathBuf, PathBuf)]) -> Result<(PathBuf, u64), ImageError> {
-        let name = snapshot_name(id);
+    fn copy(&self, id: &Digest, files: &[(PathBuf, PathBuf)]) -> Result<(PathBuf, u64), ImageError> {
+        let name = layer_name(id);
         let (done, unfinished) =
             (self.snapshots().join(&name), self.snapshots().join(format!("{UNFINISHED}-{name}")));
-        let root = unfinished.join("fs");
+        let root = unfinished.join(FILES);
         let copy = || -> io::Result<u64> {
             for folder in [&unfinished, &done] {
                 if folder.exists() {
@@ -117,13 +119,13 @@ impl Images {
                 size += fs::copy(file, &to)?;
                 fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
             }
-            fs::write(unfinished.join("size"), size.to_string())?;
+            describe(&unfinished, id, size)?;
             rustix::fs::syncfs(File::open(&unfinished)?)?;
             fs::rename(&unfinished, &done)?;
             Ok(size)
         };
         let size = copy().map_err(ImageError::io(format!("making the image {name}")))?;
-        Ok((Path::new(&name).join("fs"), size))
+        Ok((layer_path(id), size))
     }
 }
 

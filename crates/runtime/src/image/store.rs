@@ -1,8 +1,10 @@
 //! Which images there are.
 
 use std::collections::HashSet;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
@@ -13,14 +15,18 @@ use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::config::ImageConfig;
+use super::digest::Digest;
+use super::layers::is_layer_path;
 use super::name::normalise;
 use crate::shim::{load, store};
 
 const RECORDS: &str = "records";
 pub(super) const SNAPSHOTS: &str = "snapshots";
-const LOCK: &str = "lock";
+const LOCK_FILE: &str = "lock";
 /// What is being made and not yet part of the store.
 pub(super) const UNFINISHED: &str = ".new";
+/// Layers have set-user programs in them that other users of the machine must not reach.
+const CLOSED: u32 = 0o700;
 
 /// Why something could not be done with images.
 #[derive(Debug, thiserror::Error)]
@@ -42,14 +48,14 @@ pub enum ImageError {
         why: String,
     },
     /// Something is not what its digest says.
-    #[error("{what} has the digest {found} instead of {expected}")]
+    #[error("{what} has the digest {found} instead of {expected}: the archive is damaged or was changed")]
     Digest {
         /// What was looked at.
         what: String,
         /// What it should be.
-        expected: String,
+        expected: Digest,
         /// What it is.
-        found: String,
+        found: Digest,
     },
 }
 
@@ -103,10 +109,12 @@ struct Known {
     /// When the folder of records was last changed, as of this reading.
     as_of: Option<SystemTime>,
     records: Vec<Arc<ImageRecord>>,
+    /// Some records could not be read, so it is not known which layers are in use.
+    incomplete: bool,
 }
 
-/// Nobody else changes the store while this is held.
-pub(super) struct Turn(#[expect(dead_code, reason = "held, not used")] File);
+/// No other process changes the store while this is held.
+pub(super) struct Lock(#[expect(dead_code, reason = "held, not used")] File);
 
 impl Images {
     /// The images in this folder, which is made if it is not there.
@@ -116,9 +124,11 @@ impl Images {
             let path = folder.join(part);
             fs::create_dir_all(&path).map_err(ImageError::io(format!("making {}", path.display())))?;
         }
+        fs::set_permissions(&folder, fs::Permissions::from_mode(CLOSED))
+            .map_err(ImageError::io(format!("closing {}", folder.display())))?;
         let images = Self { folder, known: Mutex::default() };
-        // What somebody began who is gone.
-        let _turn = images.turn()?;
+        // What an import left that was killed.
+        let _lock = images.lock()?;
         images.sweep()?;
         Ok(images)
     }
@@ -128,13 +138,13 @@ impl Images {
         self.folder.join(SNAPSHOTS)
     }
 
-    pub(super) fn turn(&self) -> Result<Turn, ImageError> {
-        let path = self.folder.join(LOCK);
+    pub(super) fn lock(&self) -> Result<Lock, ImageError> {
+        let path = self.folder.join(LOCK_FILE);
         let doing = || format!("locking {}", path.display());
         let file = File::options().create(true).write(true).truncate(false).open(&path);
         let file = file.map_err(ImageError::io(doing()))?;
         flock(&file, FlockOperation::LockExclusive).map_err(|errno| ImageError::io(doing())(errno.into()))?;
-        Ok(Turn(file))
+        Ok(Lock(file))
     }
 
     /// All of them, by id.
@@ -148,20 +158,22 @@ impl Images {
             return Ok(known.records.clone());
         }
         let mut records: Vec<Arc<ImageRecord>> = Vec::new();
+        let mut incomplete = false;
         for entry in fs::read_dir(&folder).map_err(ImageError::io(doing()))? {
             let path = entry.map_err(ImageError::io(doing()))?.path();
             if path.extension().is_some_and(|extension| extension == "json") {
-                match load(&path) {
+                match read_record(&path) {
                     Ok(record) => records.push(Arc::new(record)),
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => {
+                        incomplete = true;
                         tracing::warn!(path = %path.display(), %error, "an image's record cannot be read");
                     }
                 }
             }
         }
         records.sort_by(|a, b| a.id.cmp(&b.id));
-        *known = Known { as_of: Some(changed), records: records.clone() };
+        *known = Known { as_of: Some(changed), records: records.clone(), incomplete };
         Ok(records)
     }
 
@@ -175,15 +187,14 @@ impl Images {
             record.tags.contains(&whole) || record.digests.contains(&whole) || record.id == name
         });
         let by_id = || {
-            let mut matching =
-                records.iter().filter(|record| is_id && record.id["sha256:".len()..].starts_with(hex));
+            let mut matching = records.iter().filter(|record| is_id && digits(&record.id).starts_with(hex));
             matching.next().filter(|_| matching.next().is_none())
         };
         Ok(by_name.or_else(by_id).cloned())
     }
 
     /// Adds or replaces a record. Its names are taken from whatever had them before.
-    pub(super) fn put(&self, _turn: &Turn, record: &ImageRecord) -> Result<(), ImageError> {
+    pub(super) fn put(&self, _lock: &Lock, record: &ImageRecord) -> Result<(), ImageError> {
         for other in self.list()? {
             if other.id != record.id && other.tags.iter().any(|tag| record.tags.contains(tag)) {
                 let mut without = ImageRecord::clone(&other);
@@ -195,36 +206,58 @@ impl Images {
     }
 
     fn write(&self, record: &ImageRecord) -> Result<(), ImageError> {
-        let path = self.record_of(&record.id);
+        let path = self.record_of(&record.id)?;
         store(&path, record, true).map_err(ImageError::io(format!("writing {}", path.display())))?;
         self.known.lock().as_of = None;
         Ok(())
     }
 
-    fn record_of(&self, id: &str) -> PathBuf {
-        self.folder.join(RECORDS).join(format!("{}.json", id.trim_start_matches("sha256:")))
+    fn record_of(&self, id: &str) -> Result<PathBuf, ImageError> {
+        let records = self.folder.join(RECORDS);
+        match id.parse::<Digest>() {
+            Ok(id) => Ok(records.join(format!("{}.json", id.hex()))),
+            Err(error) => Err(ImageError::Unusable { file: records, why: format!("an image's id: {error}") }),
+        }
+    }
+
+    /// Has the records be as they were, and removes layers that were added since.
+    pub(super) fn restore(&self, _lock: &Lock, before: &[Arc<ImageRecord>]) -> Result<(), ImageError> {
+        for added in self.list()?.iter().filter(|now| !before.iter().any(|record| record.id == now.id)) {
+            let path = self.record_of(&added.id)?;
+            fs::remove_file(&path).map_err(ImageError::io(format!("removing {}", path.display())))?;
+        }
+        for record in before {
+            self.write(record)?;
+        }
+        self.known.lock().as_of = None;
+        self.sweep()
     }
 
     /// Removes a name, or, by its id or its last name, an image. Layers that no other image needs go with it.
     pub fn remove(&self, name: &str) -> Result<(), ImageError> {
-        let turn = self.turn()?;
+        let lock = self.lock()?;
         let Some(found) = self.find(name)? else { return Ok(()) };
         let whole = normalise(name);
         let mut rest = ImageRecord::clone(&found);
         rest.tags.retain(|tag| *tag != whole);
         if rest.tags.len() < found.tags.len() && !rest.tags.is_empty() {
-            return self.put(&turn, &rest);
+            return self.put(&lock, &rest);
         }
-        let path = self.record_of(&found.id);
+        let path = self.record_of(&found.id)?;
         fs::remove_file(&path).map_err(ImageError::io(format!("removing {}", path.display())))?;
         self.known.lock().as_of = None;
         self.sweep()
     }
 
-    /// Removes layers that belong to no image. Only while it is our turn.
+    /// Removes layers that belong to no image. Only under the store's lock. What cannot be removed is logged: it must
+    /// not keep the runtime from starting.
     fn sweep(&self) -> Result<(), ImageError> {
-        let used: HashSet<PathBuf> = self
-            .list()?
+        let records = self.list()?;
+        if self.known.lock().incomplete {
+            tracing::warn!("some images' records cannot be read, so no layer is removed");
+            return Ok(());
+        }
+        let used: HashSet<PathBuf> = records
             .iter()
             .flat_map(|record| record.layers.iter().filter_map(|layer| layer.parent().map(Path::to_owned)))
             .collect();
@@ -232,10 +265,32 @@ impl Images {
         let doing = || format!("sweeping {}", folder.display());
         for entry in fs::read_dir(&folder).map_err(ImageError::io(doing()))? {
             let entry = entry.map_err(ImageError::io(doing()))?;
-            if !used.contains(Path::new(&entry.file_name())) {
-                fs::remove_dir_all(entry.path()).map_err(ImageError::io(doing()))?;
+            if used.contains(Path::new(&entry.file_name())) {
+                continue;
+            }
+            let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+            let path = entry.path();
+            let removed = if is_directory { fs::remove_dir_all(&path) } else { fs::remove_file(&path) };
+            if let Err(error) = removed {
+                tracing::warn!(path = %path.display(), %error, "a layer that no image uses could not be removed");
             }
         }
         Ok(())
     }
+}
+
+/// A record, if its id names the file that it is in and its layers are layers of the store.
+fn read_record(path: &Path) -> io::Result<ImageRecord> {
+    let record: ImageRecord = load(path)?;
+    let is_own = record.id.parse::<Digest>().is_ok_and(|id| path.file_stem() == Some(OsStr::new(&id.hex())));
+    if is_own && record.layers.iter().all(|layer| is_layer_path(layer)) {
+        Ok(record)
+    } else {
+        Err(io::Error::new(io::ErrorKind::InvalidData, "its id or its layers are not what they can be"))
+    }
+}
+
+/// An id without what is before its digits.
+fn digits(id: &str) -> &str {
+    id.strip_prefix("sha256:").unwrap_or(id)
 }

@@ -1,262 +1,239 @@
-//! From a layer to files, with nothing left outside.
+//! From a layer to files, all of them below one root.
+//!
+//! Every path is resolved by the kernel with `openat2` as if `root` were the root of the file system, and whatever is
+//! made is owned, closed and dated by its file descriptor. So no link that a layer makes leads out, and no change of
+//! ownership follows a link.
 
 use std::collections::{BTreeMap, HashSet};
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
+use std::fs::{self, File};
 use std::io::{self, Read};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
-use std::path::{Component, Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 
 use rustix::fs::{
-    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chmodat, chownat, lsetxattr,
-    makedev, mkdirat, mknodat, openat, statat, symlinkat, unlinkat, utimensat,
+    AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, chownat, fchmod, fchown,
+    fsetxattr, futimens, linkat, mkdirat, mknodat, openat, statat, symlinkat, unlinkat, utimensat,
 };
 use rustix::io::Errno;
-use tar::EntryType;
 
+use super::change::{Change, DEEPEST, Planned, id, plan};
+use super::entries::{Entries, Entry, Stream, refused};
 use crate::place::{Place, path_of};
 
-/// Names a layer takes away begin with it.
-const WHITEOUT: &[u8] = b".wh.";
-/// Takes away all that lower layers have in a folder.
-const OPAQUE: &[u8] = b".wh..wh..opq";
-/// Other names that begin so are some tool's own.
-const RESERVED: &[u8] = b".wh..wh.";
+/// What a layer takes, as found by [`scan`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Scanned {
+    pub(super) entries: u64,
+    /// All names together: they are held in memory while a layer is unpacked.
+    pub(super) name_bytes: u64,
+}
+
+/// Reads a layer as it will be unpacked, and changes nothing. `most` is how many entries it may have.
+pub(super) fn scan(layer: impl Read, most: u64) -> io::Result<Scanned> {
+    let mut scanned = Scanned::default();
+    each(layer, |_, entry| {
+        plan(entry)?;
+        scanned.entries += 1;
+        scanned.name_bytes += entry.name.len() as u64;
+        if scanned.entries > most { Err(super::limits::OverLimit::Entries(most).into()) } else { Ok(()) }
+    })?;
+    Ok(scanned)
+}
 
 /// Unpacks a layer onto what is at `root`. Nothing is made, changed or removed outside, whatever the layer says:
-/// links are followed as if `root` were the root.
+/// links are followed as if `root` were the root. Answers the bytes of all files.
 pub(super) fn unpack(layer: impl Read, root: &Path) -> io::Result<u64> {
+    let place = Place::open(root)?;
+    let base = depth_of(&place.find("/")?)?;
     let mut unpacking =
-        Unpacking { place: Place::open(root)?, made: HashSet::new(), folders: BTreeMap::new(), size: 0 };
-    let mut archive = tar::Archive::new(layer);
-    archive.set_ignore_zeros(false);
-    for entry in archive.entries()? {
-        let mut entry = entry?;
-        let name = entry.path_bytes().into_owned();
-        unpacking.entry(&mut entry, &name).map_err(|error| {
-            io::Error::new(error.kind(), format!("unpacking {:?}: {error}", String::from_utf8_lossy(&name)))
+        Unpacking { place, base, made: HashSet::new(), directories: BTreeMap::new(), size: 0 };
+    each(layer, |data, entry| unpacking.entry(data, entry))?;
+    unpacking.finish()
+}
+
+fn each<R: Read>(
+    layer: R,
+    mut take: impl FnMut(&mut Entries<Stream<R>>, &Entry) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut entries = Entries::new(Stream(layer));
+    while let Some(entry) = entries.next()? {
+        take(&mut entries, &entry).map_err(|error| {
+            let name: String = String::from_utf8_lossy(&entry.name).chars().take(200).collect();
+            io::Error::new(error.kind(), format!("{name:?}: {error}"))
         })?;
     }
-    unpacking.finish()
+    Ok(())
 }
 
 struct Unpacking {
     place: Place,
-    /// What this layer made itself: not taken away when it makes a folder opaque.
+    /// How deep the root itself is.
+    base: usize,
+    /// What this layer made itself: not removed when it makes a directory opaque.
     made: HashSet<PathBuf>,
-    /// Times of folders are set in the end, for making files in them changes them.
-    folders: BTreeMap<PathBuf, Timestamps>,
+    /// Times of directories are set in the end, for making files in them changes them.
+    directories: BTreeMap<PathBuf, Timestamps>,
     size: u64,
 }
 
 impl Unpacking {
-    fn entry<R: Read>(&mut self, entry: &mut tar::Entry<'_, R>, name: &[u8]) -> io::Result<()> {
-        let kind = entry.header().entry_type();
-        if matches!(
-            kind,
-            EntryType::XGlobalHeader | EntryType::XHeader | EntryType::GNULongName | EntryType::GNULongLink
-        ) {
+    fn entry(&mut self, data: &mut impl Read, entry: &Entry) -> io::Result<()> {
+        let Planned { parent, name, change } = plan(entry)?;
+        if change == Change::Ignored {
             return Ok(());
         }
-        let path = inside(name)?;
-        let Some(file_name) = path.file_name() else {
-            // The root itself: its rights matter, there is nothing to make.
-            let root = self.place.find("/")?;
-            return self.attributes(entry, &root, OsStr::new("."), &path, kind);
-        };
-        let above = path.parent().unwrap_or(Path::new(""));
-        let folder = self.place.make_folder(above)?;
-        if file_name.as_bytes() == OPAQUE {
-            return self.clear(&folder, above);
+        let above = self.place.make_folder(&parent)?;
+        // Through links, paths could become deeper than any single one of them.
+        if depth_of(&above)? > self.base + DEEPEST {
+            return Err(refused(format!("a path through links that is deeper than {DEEPEST} directories")));
         }
-        if file_name.as_bytes().starts_with(RESERVED) {
-            return Ok(());
-        }
-        if let Some(hidden) = file_name.as_bytes().strip_prefix(WHITEOUT) {
-            let hidden = inside(hidden)?;
-            let Some(hidden) = hidden.file_name() else { return Err(escapes()) };
-            return remove(&folder, hidden);
-        }
-        self.make(entry, kind, &folder, file_name)?;
-        self.made.insert(path.clone());
-        if !kind.is_hard_link() {
-            self.attributes(entry, &folder, file_name, &path, kind)?;
-        }
-        Ok(())
-    }
-
-    fn make<R: Read>(
-        &mut self,
-        entry: &mut tar::Entry<'_, R>,
-        kind: EntryType,
-        folder: &OwnedFd,
-        name: &OsStr,
-    ) -> io::Result<()> {
-        let there = match statat(folder, name, AtFlags::SYMLINK_NOFOLLOW) {
-            Ok(stat) => Some(FileType::from_raw_mode(stat.st_mode)),
-            Err(Errno::NOENT) => None,
-            Err(errno) => return Err(errno.into()),
-        };
-        match there {
-            Some(FileType::Directory) if kind.is_dir() => return Ok(()),
-            Some(_) => remove(folder, name)?,
-            None => {}
-        }
-        match kind {
-            EntryType::Directory => mkdirat(folder, name, Mode::from_raw_mode(0o755))?,
-            EntryType::Symlink => {
-                let target = entry.link_name_bytes().ok_or_else(|| io::Error::other("a link to nowhere"))?;
-                symlinkat(OsStr::from_bytes(&target), folder, name)?;
-            }
-            EntryType::Link => {
-                let target = entry.link_name_bytes().ok_or_else(|| io::Error::other("a link to nowhere"))?;
-                let target = inside(&target)?;
-                let Some(target_name) = target.file_name() else { return Err(escapes()) };
-                let above = target.parent().unwrap_or(Path::new(""));
-                let from = self.place.find(above)?;
-                rustix::fs::linkat(from, target_name, folder, name, AtFlags::empty())?;
-            }
-            EntryType::Char | EntryType::Block | EntryType::Fifo => {
-                let header = entry.header();
-                let device =
-                    makedev(header.device_major()?.unwrap_or(0), header.device_minor()?.unwrap_or(0));
-                let file_type = match kind {
-                    EntryType::Char => FileType::CharacterDevice,
-                    EntryType::Block => FileType::BlockDevice,
-                    _ => FileType::Fifo,
+        match &change {
+            Change::Opaque => return self.clear(&above, &parent),
+            Change::Whiteout(hidden) => return remove(&above, hidden),
+            Change::Root => {}
+            _ => {
+                let there = match statat(&above, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                    Ok(stat) => Some(FileType::from_raw_mode(stat.st_mode)),
+                    Err(Errno::NOENT) => None,
+                    Err(errno) => return Err(errno.into()),
                 };
-                mknodat(folder, name, file_type, Mode::from_raw_mode(0o600), device)?;
+                let stays = there == Some(FileType::Directory) && change == Change::Directory;
+                if there.is_some() && !stays {
+                    remove(&above, &name)?;
+                }
+                self.made.insert(parent.join(&name));
             }
-            EntryType::Regular | EntryType::Continuous | EntryType::GNUSparse => {
+        }
+        let mode = Mode::from_raw_mode(entry.mode);
+        let times = times(entry);
+        match change {
+            Change::File => {
                 let flags =
                     OFlags::CREATE | OFlags::EXCL | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-                let file = openat(folder, name, flags, Mode::from_raw_mode(0o600))?;
-                self.size += io::copy(entry, &mut std::fs::File::from(file))?;
+                let mut file = File::from(openat(&above, &name, flags, Mode::from_raw_mode(0o600))?);
+                self.size += io::copy(data, &mut file)?;
+                attributes(&file, entry, mode)?;
+                futimens(&file, &times)?;
             }
-            other => return Err(io::Error::other(format!("an entry of kind {other:?}"))),
+            Change::Directory | Change::Root => {
+                if change == Change::Directory {
+                    match mkdirat(&above, &name, Mode::from_raw_mode(0o700)) {
+                        Ok(()) | Err(Errno::EXIST) => {}
+                        Err(errno) => return Err(errno.into()),
+                    }
+                }
+                let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+                let directory = openat(&above, &name, flags, Mode::empty())?;
+                attributes(&directory, entry, mode)?;
+                self.directories.insert(parent.join(&name), times);
+            }
+            Change::Symlink(target) => {
+                symlinkat(&target, &above, &name)?;
+                let (uid, gid) = owner(entry)?;
+                chownat(&above, &name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+                utimensat(&above, &name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Change::HardLink { parent, name: target } => {
+                let from = self.place.find(parent)?;
+                // Without AT_SYMLINK_FOLLOW: a link to a symbolic link is a second name of that one.
+                linkat(from, &target, &above, &name, AtFlags::empty())?;
+            }
+            Change::Fifo => {
+                mknodat(&above, &name, FileType::Fifo, Mode::from_raw_mode(0o600), 0)?;
+                let fifo =
+                    openat(&above, &name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+                let (uid, gid) = owner(entry)?;
+                chownat(&fifo, "", Some(uid), Some(gid), AtFlags::EMPTY_PATH)?;
+                rustix::fs::chmod(path_of(&fifo), mode)?;
+                utimensat(&above, &name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
+            }
+            Change::Device => {
+                tracing::debug!(name = %name.display(), "a device file of an image is not made");
+            }
+            Change::Opaque | Change::Whiteout(_) | Change::Ignored => {}
         }
         Ok(())
     }
 
-    fn attributes<R: Read>(
-        &mut self,
-        entry: &mut tar::Entry<'_, R>,
-        folder: &OwnedFd,
-        name: &OsStr,
-        path: &Path,
-        kind: EntryType,
-    ) -> io::Result<()> {
-        let header = entry.header().clone();
-        // Some tools leave numbers out that they don't care about.
-        let (uid, gid) = (owner(header.uid().unwrap_or(0))?, owner(header.gid().unwrap_or(0))?);
-        chownat(folder, name, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)), AtFlags::SYMLINK_NOFOLLOW)?;
-        if !kind.is_symlink() {
-            // After the owner: changing that takes set-user bits away.
-            chmodat(
-                folder,
-                name,
-                Mode::from_raw_mode(header.mode().unwrap_or(0o644) & 0o7777),
-                AtFlags::empty(),
-            )?;
-        }
-        self.extended(entry, folder, name)?;
-        let seconds = i64::try_from(header.mtime().unwrap_or(0)).unwrap_or(0);
-        let time = Timespec { tv_sec: seconds, tv_nsec: 0 };
-        let times = Timestamps { last_access: time, last_modification: time };
-        if kind.is_dir() {
-            self.folders.insert(path.to_owned(), times);
-        } else {
-            utimensat(folder, name, &times, AtFlags::SYMLINK_NOFOLLOW)?;
-        }
-        Ok(())
-    }
-
-    /// File capabilities and the like. Those that this file system has no room for are left out.
-    #[expect(clippy::unused_self, reason = "one of several steps of the same kind")]
-    fn extended<R: Read>(
-        &self,
-        entry: &mut tar::Entry<'_, R>,
-        folder: &OwnedFd,
-        name: &OsStr,
-    ) -> io::Result<()> {
-        let Some(extensions) = entry.pax_extensions()? else { return Ok(()) };
-        for extension in extensions {
-            let extension = extension?;
-            let Some(attribute) = extension.key_bytes().strip_prefix(b"SCHILY.xattr.") else { continue };
-            // Overlay's own marks are not the layer's to set.
-            if attribute.starts_with(b"trusted.") {
-                continue;
-            }
-            let at = path_of(folder).join(name);
-            match lsetxattr(&at, OsStr::from_bytes(attribute), extension.value_bytes(), XattrFlags::empty()) {
-                Ok(()) | Err(Errno::OPNOTSUPP | Errno::PERM) => {}
-                Err(errno) => return Err(errno.into()),
-            }
-        }
-        Ok(())
-    }
-
-    /// Takes away what lower layers have in a folder.
-    fn clear(&self, folder: &OwnedFd, path: &Path) -> io::Result<()> {
-        for entry in std::fs::read_dir(path_of(folder))? {
+    /// Removes what lower layers have in a directory.
+    fn clear(&self, directory: &OwnedFd, path: &Path) -> io::Result<()> {
+        for entry in fs::read_dir(path_of(directory))? {
             let name = entry?.file_name();
             if !self.made.contains(&path.join(&name)) {
-                remove(folder, &name)?;
+                remove(directory, &name)?;
             }
         }
         Ok(())
     }
 
     fn finish(self) -> io::Result<u64> {
-        for (path, times) in &self.folders {
-            // Taken away again by the same layer, perhaps.
-            if let Ok(folder) = self.place.find(path) {
-                let folder = path_of(&folder);
-                utimensat(rustix::fs::CWD, &folder, times, AtFlags::empty())?;
+        for (path, times) in &self.directories {
+            // The same layer may have removed it again, or have put something else there.
+            let Ok(directory) = self.place.find(path) else { continue };
+            let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+            if let Ok(directory) = openat(&directory, ".", flags, Mode::empty()) {
+                futimens(&directory, times)?;
             }
         }
         Ok(self.size)
     }
 }
 
-fn escapes() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, "the path leads out of the image")
+fn owner(entry: &Entry) -> io::Result<(Uid, Gid)> {
+    Ok((Uid::from_raw(id(entry.uid)?), Gid::from_raw(id(entry.gid)?)))
 }
 
-/// A path of the layer without a leading slash; one that climbs is refused.
-fn inside(name: &[u8]) -> io::Result<PathBuf> {
-    let path = PathBuf::from(OsString::from_vec(name.to_vec()));
-    let mut plain = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::Normal(part) => plain.push(part),
-            Component::RootDir | Component::CurDir => {}
-            Component::ParentDir | Component::Prefix(_) => return Err(escapes()),
+fn times(entry: &Entry) -> Timestamps {
+    let time = Timespec { tv_sec: entry.mtime, tv_nsec: 0 };
+    Timestamps { last_access: time, last_modification: time }
+}
+
+/// Owner, mode and extended attributes of what is open.
+fn attributes(of: impl AsFd, entry: &Entry, mode: Mode) -> io::Result<()> {
+    let (uid, gid) = owner(entry)?;
+    fchown(&of, Some(uid), Some(gid))?;
+    // After the owner: changing that takes set-user bits away.
+    fchmod(&of, mode)?;
+    for (attribute, value) in entry.xattrs.iter().filter(|(attribute, _)| is_taken(attribute)) {
+        match fsetxattr(&of, OsStr::from_bytes(attribute), value, XattrFlags::empty()) {
+            // Those that this file system cannot hold are left out.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::PERM) => {}
+            Err(errno) => return Err(errno.into()),
         }
     }
-    Ok(plain)
+    Ok(())
 }
 
-fn owner(id: u64) -> io::Result<u32> {
-    u32::try_from(id)
-        .ok()
-        .filter(|id| *id != u32::MAX)
-        .ok_or_else(|| io::Error::other("an owner that cannot be"))
+/// The attributes that a layer may set: file capabilities, access control lists, and what programs put there. The
+/// overlay's own marks and labels of the machine's security modules are not a layer's to set.
+fn is_taken(attribute: &[u8]) -> bool {
+    const TAKEN: [&[u8]; 3] =
+        [b"security.capability", b"system.posix_acl_access", b"system.posix_acl_default"];
+    TAKEN.contains(&attribute)
+        || (attribute.starts_with(b"user.") && !attribute.starts_with(b"user.overlay."))
+}
+
+/// How deep in the file system a directory is, whatever links led to it.
+fn depth_of(directory: &OwnedFd) -> io::Result<usize> {
+    Ok(fs::read_link(path_of(directory))?.components().count())
 }
 
 /// Removes what is there, with all that is in it, links themselves and not what they lead to.
-fn remove(folder: &OwnedFd, name: &OsStr) -> io::Result<()> {
-    match unlinkat(folder.as_fd(), name, AtFlags::empty()) {
+fn remove(directory: &OwnedFd, name: &OsStr) -> io::Result<()> {
+    match unlinkat(directory, name, AtFlags::empty()) {
         Ok(()) | Err(Errno::NOENT) => Ok(()),
-        Err(Errno::ISDIR | Errno::PERM) => std::fs::remove_dir_all(path_of(folder).join(name)),
+        Err(Errno::ISDIR | Errno::PERM) => fs::remove_dir_all(path_of(directory).join(name)),
         Err(errno) => Err(errno.into()),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::fs;
     use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+    use tar::EntryType;
 
     use super::*;
 
