@@ -1,10 +1,13 @@
 //! Places in a root file system that we don't trust: no link in it leads out of it.
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{CWD, Mode, OFlags, ResolveFlags, mkdirat, open, openat, openat2};
+use rustix::fs::{
+    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat, openat2, statat,
+};
 use rustix::io::Errno;
 
 /// The root of such a file system.
@@ -67,6 +70,32 @@ impl Place {
             }
         }
         Ok(here)
+    }
+
+    /// Whether a name at the root is a symbolic link.
+    pub(crate) fn is_symlink(&self, name: &str) -> bool {
+        statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)
+            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
+    }
+
+    /// The content of a regular file. Nothing else is read, and nothing is opened that could block: what is there may
+    /// be a pipe that is never written to, or a link to one of this process's own files.
+    pub(crate) fn read(&self, path: &str, most: u64) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let file = openat2(&self.0, path, flags, Mode::empty(), how)?;
+        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
+            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"));
+        }
+        let mut content = Vec::new();
+        File::from(file).take(most + 1).read_to_end(&mut content)?;
+        if content.len() as u64 > most {
+            return Err(io::Error::new(
+                io::ErrorKind::InvalidData,
+                format!("it is larger than {most} bytes"),
+            ));
+        }
+        Ok(content)
     }
 
     /// What is there, or an empty file, made with all folders that lead to it.

@@ -4,7 +4,6 @@ use std::ffi::CString;
 use std::fs;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::os::unix::fs::DirBuilderExt as _;
 use std::path::Path;
 
 use nix::errno::Errno;
@@ -21,6 +20,7 @@ use super::identity::Identity;
 use super::root::{self, Sources};
 use super::spec::{ProcessSpec, Spec};
 use super::{capability, seccomp};
+use crate::place::Place;
 use crate::sys;
 
 /// What the forked process says to the shim before it becomes something else. If it stops saying anything, it
@@ -137,12 +137,7 @@ pub(super) fn restrict(process: &ProcessSpec, identity: &Identity, dies_with_shi
         };
         setrlimit(kind, limit.soft, limit.hard).doing(format_args!("setting {}", limit.name))?;
     }
-    let cwd = if process.cwd.is_empty() { "/" } else { &process.cwd };
-    if !Path::new(cwd).is_dir() {
-        let made = fs::DirBuilder::new().recursive(true).mode(0o755).create(cwd);
-        made.doing(format_args!("making the working directory {cwd}"))?;
-    }
-    nix::unistd::chdir(cwd).doing(format_args!("going to the working directory {cwd}"))?;
+    change_directory(if process.cwd.is_empty() { "/" } else { &process.cwd })?;
     let filter = process.seccomp.then(|| seccomp::program(process.capabilities)).transpose()?;
     capability::bound(process.capabilities)?;
     if let Some(filter) = filter.as_ref().filter(|_| !process.no_new_privs) {
@@ -162,6 +157,20 @@ pub(super) fn restrict(process: &ProcessSpec, identity: &Identity, dies_with_shi
         }
     }
     Ok(())
+}
+
+/// Goes to the working directory, which is made if it is missing. The image or the container says where that is, and
+/// it must not be behind one of this process's own open files: `/proc/self/fd/7` may be a directory of the machine.
+fn change_directory(path: &str) -> Result<()> {
+    let doing = || format!("going to the working directory {path}");
+    let root = Place::open(Path::new("/")).doing("opening the root file system")?;
+    let found = root.make_folder(Path::new(path)).doing(doing())?;
+    nix::unistd::fchdir(&found).doing(doing())?;
+    // Unreachable from the root, it has no path.
+    match nix::unistd::getcwd() {
+        Ok(path) if path.is_absolute() => Ok(()),
+        _ => fail(doing(), "it is outside of the container's root"),
+    }
 }
 
 fn rlimit(name: &str) -> Option<Resource> {

@@ -13,7 +13,7 @@ use nix::unistd::pivot_root;
 use rustix::fs::{CWD, FileType, StatVfsMountFlags, fstat, fstatvfs};
 use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
 
-use super::failure::{Doing as _, Result};
+use super::failure::{Doing as _, Result, fail};
 use super::spec::{BindSpec, OverlaySpec, Spec};
 use crate::mountinfo::{escaped, unescape};
 use crate::place::{Place, outside, path_of};
@@ -28,6 +28,9 @@ const NONE: Option<&str> = None;
 pub(super) struct Sources {
     binds: Vec<OwnedFd>,
     devices: Vec<(OwnedFd, String)>,
+    /// The machine's `/dev/null`, once for each masked path. That of the container may be anything, if a volume is
+    /// mounted over `/dev`.
+    masks: Vec<OwnedFd>,
     views: Vec<(OwnedFd, String)>,
     shm: Option<OwnedFd>,
     dev: Option<OwnedFd>,
@@ -51,9 +54,11 @@ impl Sources {
                 views.push((tree(folder, false)?, name.clone()));
             }
         }
+        let masked = spec.masked_paths.iter().filter(|_| !spec.privileged);
+        let masks = masked.map(|_| tree(Path::new("/dev/null"), false)).collect::<Result<_>>()?;
         let shm = spec.shm.as_ref().map(|shm| tree(shm, false)).transpose()?;
         let dev = spec.privileged.then(|| tree(Path::new("/dev"), true)).transpose()?;
-        Ok(Self { binds, devices, views, shm, dev })
+        Ok(Self { binds, devices, masks, views, shm, dev })
     }
 }
 
@@ -81,11 +86,11 @@ pub(super) fn enter(spec: &Spec, sources: Sources, root: &Path) -> Result<()> {
         // Images name working directories that are not there; later it may be too late to make them.
         folder_in(&place, &spec.process.cwd)?;
     }
-    pivot(root)?;
     if !spec.privileged {
-        mask(&spec.masked_paths)?;
-        protect(&spec.readonly_paths)?;
+        mask(&spec.masked_paths, sources.masks, &place)?;
+        protect(&spec.readonly_paths, &place)?;
     }
+    pivot(root)?;
     if spec.read_only_rootfs {
         let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NODEV;
         mount(NONE, "/", NONE, flags, NONE).doing("making the root file system read-only")?;
@@ -129,6 +134,12 @@ fn mount_at(place: &Place, path: &str, kind: &str, flags: MsFlags, data: Option<
 
 fn kernel_filesystems(spec: &Spec, place: &Place) -> Result<()> {
     let closed = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
+    // Behind a link they could be hidden by a volume, and what is masked in them with them.
+    for name in ["proc", "sys", "dev"] {
+        if place.is_symlink(name) {
+            return fail(format_args!("mounting /{name}"), "the image has a symbolic link in its place");
+        }
+    }
     mount_at(place, "/proc", "proc", closed, None)?;
     let sys = if spec.privileged { closed } else { closed | MsFlags::MS_RDONLY };
     mount_at(place, "/sys", "sysfs", sys, None)
@@ -271,35 +282,29 @@ fn pivot(root: &Path) -> Result<()> {
     nix::unistd::chdir("/").doing("going to the root")
 }
 
-/// Paths that show nothing.
-fn mask(paths: &[String]) -> Result<()> {
-    for path in paths {
-        let Ok(found) = fs::metadata(path) else { continue };
-        let done = if found.is_dir() {
-            mount(
-                Some("tmpfs"),
-                path.as_str(),
-                Some("tmpfs"),
-                MsFlags::MS_RDONLY | MsFlags::MS_NODEV,
-                Some("nr_inodes=1"),
-            )
+/// Has paths show nothing. Before the root is changed, so that no path leads through the container's own `/proc`.
+fn mask(paths: &[String], nulls: Vec<OwnedFd>, place: &Place) -> Result<()> {
+    for (path, null) in paths.iter().zip(nulls) {
+        let Ok(at) = place.find(path) else { continue };
+        let kind = FileType::from_raw_mode(fstat(&at).doing(format_args!("looking at {path}"))?.st_mode);
+        if kind == FileType::Directory {
+            let flags = MsFlags::MS_RDONLY | MsFlags::MS_NODEV;
+            mount(Some("tmpfs"), &path_of(&at), Some("tmpfs"), flags, Some("nr_inodes=1"))
+                .doing(format_args!("masking {path}"))?;
         } else {
-            mount(Some("/dev/null"), path.as_str(), NONE, MsFlags::MS_BIND, NONE)
-        };
-        done.doing(format_args!("masking {path}"))?;
+            attach(&null, &at, path)?;
+        }
     }
     Ok(())
 }
 
-/// Paths that cannot be written.
-fn protect(paths: &[String]) -> Result<()> {
+/// Has paths be read-only.
+fn protect(paths: &[String], place: &Place) -> Result<()> {
     for path in paths {
-        if !Path::new(path).exists() {
-            continue;
-        }
-        mount(Some(path.as_str()), path.as_str(), NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)
+        let Ok(at) = place.find(path) else { continue };
+        mount(Some(&path_of(&at)), &path_of(&at), NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)
             .doing(format_args!("protecting {path}"))?;
-        let at = outside(Path::new(path)).doing("looking at a mount")?;
+        let at = place.find(path).doing(format_args!("protecting {path}"))?;
         let before = fstatvfs(&at).doing("looking at a mount")?.f_flag;
         remount(&at, MsFlags::MS_RDONLY | kept(before), path)?;
     }

@@ -89,7 +89,7 @@ const LINK: EntryType = EntryType::Symlink;
 const HARD: EntryType = EntryType::Link;
 
 /// A layer of entries with any names: the builder of the crate would refuse some.
-fn layer(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
+pub(crate) fn layer(entries: &[(EntryType, &str, &str)]) -> Vec<u8> {
     let mut builder = tar::Builder::new(Vec::new());
     for (kind, name, content) in entries {
         let mut header = tar::Header::new_gnu();
@@ -134,7 +134,7 @@ fn docker_with(layers: &[Vec<u8>], diffs: &[String], tag: &str) -> Vec<u8> {
     archive.into_inner().unwrap()
 }
 
-fn docker(layers: &[Vec<u8>]) -> Vec<u8> {
+pub(crate) fn docker(layers: &[Vec<u8>]) -> Vec<u8> {
     let diffs: Vec<String> = layers.iter().map(|layer| sha256(layer)).collect();
     docker_with(layers, &diffs, "test/hostile:1")
 }

@@ -7,6 +7,7 @@ mod cgroup_v2;
 mod containers;
 mod faults;
 mod guards;
+mod hostile_containers;
 mod hostile_images;
 mod images;
 mod leaks;
