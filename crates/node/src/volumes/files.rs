@@ -15,7 +15,7 @@ use std::ffi::OsString;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{
-    DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, chown, lchown, symlink,
+    DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _, fchown, lchown, symlink,
 };
 use std::path::{Component, Path, PathBuf};
 
@@ -127,12 +127,12 @@ fn fill(folder: &Path, files: &Files, owner: Owner) -> io::Result<()> {
         if let Some(parent) = path.parent() {
             fs::create_dir_all(parent)?;
         }
-        let mut open = OpenOptions::new();
-        open.write(true).create_new(true).mode(0o600).open(&path)?.write_all(&file.data)?;
-        fs::set_permissions(&path, Permissions::from_mode(file.mode & 0o777))?;
+        let mut made = OpenOptions::new().write(true).create_new(true).mode(0o600).open(&path)?;
+        made.write_all(&file.data)?;
         if file.user.is_some() {
-            chown(&path, file.user, None)?;
+            fchown(&made, file.user, None)?;
         }
+        made.set_permissions(Permissions::from_mode(file.mode & 0o777))?;
     }
     owner.take(folder, READ_ONLY)
 }

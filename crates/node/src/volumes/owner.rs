@@ -2,8 +2,11 @@
 
 use std::fs::{self, Permissions};
 use std::io;
-use std::os::unix::fs::{PermissionsExt as _, lchown};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, chownat, fstat, openat};
 
 /// What the group may do with files of a volume that containers write.
 pub(super) const READ_WRITE: u32 = 0o660;
@@ -25,26 +28,79 @@ impl Owner {
         self.0
     }
 
-    /// Gives everything from here on down to the group, which may then do this with it.
+    /// Gives everything from here on down to the group, which may then do this with it. No link is followed: each file
+    /// is changed by the descriptor that it was looked at through, whatever a container puts in its place meanwhile.
     pub(super) fn take(self, path: &Path, mode: u32) -> io::Result<()> {
-        if self.0.is_some() && fs::symlink_metadata(path)?.is_dir() {
-            for entry in fs::read_dir(path)? {
-                self.take(&entry?.path(), mode)?;
-            }
-        }
-        self.take_one(path, mode)
+        let Some(group) = self.0 else { return Ok(()) };
+        give_all(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)
     }
 
     /// The same for this alone.
     pub(super) fn take_one(self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(group) = self.0 else { return Ok(()) };
-        let found = fs::symlink_metadata(path)?;
-        lchown(path, None, Some(group))?;
-        if found.is_symlink() {
-            // Its mode means nothing, and to change it would be to change what it leads to.
-            return Ok(());
+        give(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)
+    }
+}
+
+const FLAGS: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+fn give_all(at: &OwnedFd, group: Gid, mode: u32) -> io::Result<()> {
+    if FileType::from_raw_mode(fstat(at)?.st_mode) == FileType::Directory {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let mut entries = Dir::new(openat(at, c".", flags, Mode::empty())?)?;
+        while let Some(entry) = entries.read() {
+            let entry = entry?;
+            let name = entry.file_name();
+            if name != c"." && name != c".." {
+                give_all(&openat(at, name, FLAGS, Mode::empty())?, group, mode)?;
+            }
         }
-        let mode = if found.is_dir() { mode | FOLDER } else { mode };
-        fs::set_permissions(path, Permissions::from_mode(found.permissions().mode() & 0o7777 | mode))
+    }
+    give(at, group, mode)
+}
+
+fn give(at: &OwnedFd, group: Gid, mode: u32) -> io::Result<()> {
+    let found = fstat(at)?;
+    let kind = FileType::from_raw_mode(found.st_mode);
+    chownat(at, c"", None, Some(group), AtFlags::EMPTY_PATH)?;
+    if kind == FileType::Symlink {
+        // Its mode means nothing.
+        return Ok(());
+    }
+    let mode = if kind == FileType::Directory { mode | FOLDER } else { mode };
+    let path = format!("/proc/self/fd/{}", at.as_raw_fd());
+    fs::set_permissions(path, Permissions::from_mode(found.st_mode & 0o7777 | mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{MetadataExt as _, symlink};
+
+    use super::*;
+
+    #[test]
+    fn ownership_changes_do_not_follow_links() {
+        let outside = tempfile::tempdir().unwrap();
+        let volume = outside.path().join("volume");
+        fs::create_dir_all(volume.join("d")).unwrap();
+        let (victim, own) = (outside.path().join("victim"), volume.join("d/own"));
+        for file in [&victim, &own] {
+            fs::write(file, "").unwrap();
+            fs::set_permissions(file, Permissions::from_mode(0o600)).unwrap();
+        }
+        symlink(&victim, volume.join("link")).unwrap();
+        symlink(outside.path(), volume.join("d/up")).unwrap();
+        // Another group where that can be set, else one that changes no more than the mode.
+        let group =
+            if rustix::process::geteuid().is_root() { 4711 } else { rustix::process::getegid().as_raw() };
+        let before = fs::metadata(&victim).unwrap();
+        Owner::new(Some(group)).take(&volume, READ_WRITE).unwrap();
+        let after = fs::metadata(&victim).unwrap();
+        assert_eq!((after.gid(), after.mode()), (before.gid(), before.mode()));
+        assert_eq!(fs::metadata(outside.path()).unwrap().mode() & 0o2000, 0);
+        let own = fs::metadata(&own).unwrap();
+        assert_eq!((own.gid(), own.mode() & 0o7777), (group, 0o660));
+        assert_eq!(fs::metadata(volume.join("d")).unwrap().mode() & 0o2070, 0o2070);
+        assert_eq!(fs::symlink_metadata(volume.join("link")).unwrap().gid(), group);
     }
 }
