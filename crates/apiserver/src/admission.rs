@@ -97,7 +97,7 @@ pub(crate) struct Attributes<'a> {
     /// What hangs below the object, if the address goes on: then old and new may be of another kind, such as a
     /// `Binding`.
     pub(crate) subresource: Option<&'a str>,
-    /// The namespace. A namespace lives in itself.
+    /// The namespace of the object; a Namespace is in itself, any other cluster-scoped object in none.
     pub(crate) namespace: Option<&'a str>,
     /// The name; empty while it is not generated yet.
     pub(crate) name: &'a str,
@@ -170,8 +170,7 @@ impl<'a> Attributes<'a> {
             operation,
             row: &call.row,
             subresource: call.target.subresource.as_deref(),
-            // Also where the kind has no namespaces: a namespace is in itself.
-            namespace: call.target.namespace.as_deref(),
+            namespace: call.admission_namespace(),
             name: call.name(),
             generate_name: "",
             old,
@@ -190,7 +189,7 @@ impl<'a> Attributes<'a> {
             operation: Operation::Connect,
             row: &call.row,
             subresource: call.target.subresource.as_deref(),
-            namespace: call.target.namespace.as_deref(),
+            namespace: call.admission_namespace(),
             name: call.name(),
             generate_name: "",
             old: &Value::Null,

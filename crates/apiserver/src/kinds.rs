@@ -82,6 +82,11 @@ impl Row {
         (self.group(), self.kind()) == ("apiextensions.k8s.io", "CustomResourceDefinition")
     }
 
+    /// Whether its objects are namespaces.
+    pub(crate) fn is_namespace(&self) -> bool {
+        (self.group(), self.kind()) == ("", "Namespace")
+    }
+
     /// The kind's name.
     pub fn kind(&self) -> &str {
         &self.resource.kind

@@ -48,6 +48,7 @@ mod present;
 mod read;
 mod readable;
 mod reviews;
+mod scope;
 pub mod selector;
 pub mod serve;
 mod server;

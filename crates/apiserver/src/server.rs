@@ -39,7 +39,7 @@ use crate::place::{Origin, Place, Places};
 use crate::serve::Shutdown;
 use crate::target::{Address, Query, Target, Verb};
 use crate::usage::{self, UsageSource};
-use crate::{defaults, delete, discovery, exchange, health, read, reviews, subresource, watch, write};
+use crate::{defaults, delete, discovery, exchange, health, read, reviews, scope, subresource, watch, write};
 
 /// The version that is told to clients.
 pub const VERSION: &str = "v1.36.4+plumb";
@@ -275,15 +275,17 @@ impl ApiServer {
                 return self.answer_path(address, &head, noted);
             }
         };
+        // One snapshot of the kinds serves the whole request: a kind that is defined anew must not be authorized in
+        // one scope and served in another.
+        let row = self.kinds().row(&target).cloned();
+        if let Some(row) = &row {
+            scope::check(row, &target, &head.method)?;
+        }
         let query = Query::parse(&head.uri)?;
         let verb = target.verb(&head.method, query.is_on("watch")?)?;
         let selectors = Selectors::of(&query, verb);
         let user = self.admit(user, &mut head.headers, verb.name(), &selectors.about(verb, &target))?;
-        let row = self.kinds().row(&target).ok_or_else(ApiError::no_such_path)?.clone();
-        let (row, served) = self.stored(row)?;
-        if target.namespace.is_none() && row.is_namespaced() && !matches!(verb, Verb::List | Verb::Watch) {
-            return Err(ApiError::no_such_path());
-        }
+        let (row, served) = self.stored(row.ok_or_else(ApiError::no_such_path)?)?;
         let labels = Labels::of_request(&target, &row, verb, &head, &query);
         noted.series = labels.map(|labels| self.shared.metrics.series(&labels));
         let accepted = match verb {
@@ -485,6 +487,12 @@ impl Call {
     /// The namespace, if the kind has any.
     pub(crate) fn namespace(&self) -> Option<&str> {
         self.target.namespace.as_deref().filter(|_| self.row.is_namespaced())
+    }
+
+    /// The namespace that admission judges a request in: a Namespace is in itself, any other cluster-scoped object in
+    /// none, whatever the path says.
+    pub(crate) fn admission_namespace(&self) -> Option<&str> {
+        if self.row.is_namespace() { self.target.name.as_deref() } else { self.namespace() }
     }
 }
 

@@ -112,6 +112,8 @@ impl Target {
                 target.namespace = own(namespace);
                 rest
             }
+            // No path leads to a namespace inside a namespace.
+            ["namespaces", _, "namespaces", ..] if group.is_empty() => return Err(ApiError::no_such_path()),
             ["namespaces", namespace, rest @ ..] => {
                 target.namespace = own(namespace);
                 rest

@@ -106,7 +106,7 @@ async fn admit_new(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiE
     let (name, prefix) = (meta(&asked, "name").to_owned(), meta(&asked, "generateName").to_owned());
     let mut attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
     (attributes.name, attributes.generate_name) = (&name, &prefix);
-    if call.row.kind() == "Namespace" && call.row.group().is_empty() {
+    if call.row.is_namespace() {
         attributes.namespace = Some(&name);
     }
     call.server.admission().mutate(&attributes, &mut asked).await?;

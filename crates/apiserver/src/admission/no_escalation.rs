@@ -29,7 +29,7 @@ impl Plugin for NoEscalation {
         attributes.server.authorizer().no_escalation(&Grant {
             user: attributes.user,
             row: attributes.row,
-            namespace: attributes.namespace.unwrap_or_default(),
+            namespace: attributes.namespace,
             // The address of a new object has no name.
             name: if is_update { attributes.name } else { "" },
             old: is_update.then_some(attributes.old),

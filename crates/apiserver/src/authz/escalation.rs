@@ -20,14 +20,25 @@ pub(crate) struct Grant<'a> {
     pub(crate) user: &'a User,
     /// The kind.
     pub(crate) row: &'a Row,
-    /// The namespace of the address; empty for the cluster's.
-    pub(crate) namespace: &'a str,
+    /// The namespace of the object, if it has one. For a cluster-scoped kind it does not count: see
+    /// [`Grant::namespace`].
+    pub(crate) namespace: Option<&'a str>,
     /// The name in the address; empty for a new object.
     pub(crate) name: &'a str,
     /// What is there, if anything is.
     pub(crate) old: Option<&'a Value>,
     /// What is to be there.
     pub(crate) new: &'a Value,
+}
+
+impl<'a> Grant<'a> {
+    /// The namespace that the writer's own rights are taken from; empty for the cluster.
+    ///
+    /// The kind decides whether there is one: what a cluster-scoped object grants, it grants everywhere, so that
+    /// rights in one namespace are not enough to write it.
+    fn namespace(&self) -> &'a str {
+        self.namespace.filter(|_| self.row.is_namespaced()).unwrap_or_default()
+    }
 }
 
 impl Authorizer {
@@ -50,7 +61,7 @@ impl Authorizer {
         let objects = Objects {
             group: RBAC_GROUP,
             resource: grant.row.plural(),
-            namespace: grant.namespace,
+            namespace: grant.namespace(),
             name: grant.name,
             ..Objects::default()
         };
@@ -89,14 +100,14 @@ impl Authorizer {
         let objects = Objects {
             group: RBAC_GROUP,
             resource: plural,
-            namespace: grant.namespace,
+            namespace: grant.namespace(),
             name: &role.name,
             ..Objects::default()
         };
         if self.decide(&Ask::about_objects(grant.user, "bind", objects)).is_allowed() {
             return Ok(());
         }
-        let rules = self.rules_of(&role, grant.namespace).map_err(|error| match error {
+        let rules = self.rules_of(&role, grant.namespace()).map_err(|error| match error {
             // SPEC: upstream names the kind that is written and not the one that is missing.
             Unresolved::Missing(role) => ApiError::not_found(RBAC_GROUP, grant.row.plural(), &role.name),
             Unresolved::Unsupported(_) => ApiError::internal(error.to_string()),
@@ -107,7 +118,7 @@ impl Authorizer {
 
     /// Whether the writer has all these rights; if not, which ones are missing.
     fn holds(&self, grant: &Grant<'_>, rules: &[Rule]) -> Result<(), String> {
-        let (own, unresolved) = self.rules_for(grant.user, grant.namespace);
+        let (own, unresolved) = self.rules_for(grant.user, grant.namespace());
         let missing = uncovered(&own, rules);
         if missing.is_empty() {
             return Ok(());
@@ -240,10 +251,66 @@ fn quoted(texts: &[String]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use plumb_store::{Key, Options, Store, Write};
+
     use super::*;
+    use crate::kinds::Kinds;
 
     fn rules(value: Value) -> Vec<Rule> {
         Rule::all_of(&json!({ "rules": value }))
+    }
+
+    /// An authorizer of a cluster in which `ann` is bound to a role that allows everything, in the namespace `ns1`.
+    fn with_admin_of_one_namespace(directory: &std::path::Path) -> Authorizer {
+        let store = Store::open(directory, Options::default()).unwrap();
+        let everything = json!([
+            { "apiGroups": ["*"], "resources": ["*"], "verbs": ["*"] },
+            { "nonResourceURLs": ["*"], "verbs": ["*"] },
+        ]);
+        let role = json!({ "metadata": { "name": "cluster-admin" }, "rules": everything });
+        let binding = json!({
+            "metadata": { "namespace": "ns1", "name": "ann" },
+            "roleRef": { "apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin" },
+            "subjects": [{ "apiGroup": RBAC_GROUP, "kind": "User", "name": "ann" }],
+        });
+        let write = |path: &str, object: &Value| {
+            Write::create(Key::new(format!("{RBAC_GROUP}/{path}")).unwrap(), object.to_string())
+        };
+        let writes =
+            vec![write("clusterroles/cluster-admin", &role), write("rolebindings/ns1/ann", &binding)];
+        store.transact(writes).wait().unwrap();
+        Authorizer::new(&store)
+    }
+
+    #[test]
+    fn rights_in_one_namespace_do_not_count_for_a_cluster_scoped_object_whatever_namespace_is_given() {
+        let directory = tempfile::tempdir().unwrap();
+        let authorizer = with_admin_of_one_namespace(directory.path());
+        let (kinds, user) = (Kinds::builtin(), User::new("ann", "", ["staff"]));
+        let rules = json!([{ "apiGroups": [""], "resources": ["nodes"], "verbs": ["get"] }]);
+        let role = json!({ "metadata": { "name": "new" }, "rules": rules });
+        let aggregates = json!({
+            "metadata": { "name": "new" },
+            "aggregationRule": { "clusterRoleSelectors": [{ "matchLabels": { "a": "b" } }] },
+        });
+        let binding = json!({
+            "metadata": { "name": "new" },
+            "roleRef": { "apiGroup": RBAC_GROUP, "kind": "ClusterRole", "name": "cluster-admin" },
+        });
+        let table = [
+            ("roles", &role, true),
+            ("rolebindings", &binding, true),
+            ("clusterroles", &role, false),
+            ("clusterroles", &aggregates, false),
+            ("clusterrolebindings", &binding, false),
+        ];
+        for (plural, new, allowed) in table {
+            let row = kinds.find(RBAC_GROUP, plural).unwrap();
+            for old in [None, Some(&json!({ "metadata": { "name": "new" } }))] {
+                let grant = Grant { user: &user, row: &row, namespace: Some("ns1"), name: "new", old, new };
+                assert_eq!(authorizer.no_escalation(&grant).is_ok(), allowed, "{plural} {new}");
+            }
+        }
     }
 
     #[test]

@@ -7,6 +7,7 @@ mod escalation;
 mod nodes;
 mod reviews;
 mod roles;
+mod scope;
 mod tokens;
 mod wire;
 

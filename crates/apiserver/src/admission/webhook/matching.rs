@@ -65,11 +65,10 @@ fn by_rules(hook: &Hook, attributes: &Attributes<'_>) -> Option<Invocation> {
 impl Rule {
     fn matches(&self, attributes: &Attributes<'_>, version: &str) -> bool {
         let names = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
-        let is_namespace = attributes.is_below("", "namespaces");
         let scoped = match self.scope {
             Scope::All => true,
-            Scope::Namespaced => attributes.namespace.is_some() && !is_namespace,
-            Scope::Cluster => attributes.namespace.is_none() || is_namespace,
+            Scope::Namespaced => attributes.row.is_namespaced(),
+            Scope::Cluster => !attributes.row.is_namespaced(),
         };
         let resource = |item: &String| {
             let (resource, sub) = item.split_once('/').unwrap_or((item, ""));
