@@ -60,15 +60,13 @@ impl Authorizer {
             ("", "persistentvolumeclaims") => {
                 self.gets(node, verb, objects, |graph, ns, name| graph.needs(node, Kind::Claim, ns, name))
             }
-            ("", "persistentvolumes") => {
-                self.gets(node, verb, objects, |graph, _, name| graph.needs_volume(node, name))
-            }
+            ("", "persistentvolumes") => self
+                .gets(node, verb, objects, |graph, ns, name| ns.is_empty() && graph.needs_volume(node, name)),
             ("resource.k8s.io", "resourceclaims") => self.gets(node, verb, objects, |graph, ns, name| {
                 graph.needs(node, Kind::ResourceClaim, ns, name)
             }),
-            ("storage.k8s.io", "volumeattachments") => {
-                self.gets(node, verb, objects, |graph, _, name| graph.is_attached(node, name))
-            }
+            ("storage.k8s.io", "volumeattachments") => self
+                .gets(node, verb, objects, |graph, ns, name| ns.is_empty() && graph.is_attached(node, name)),
             ("", "serviceaccounts") => self.account(node, verb, objects),
             ("coordination.k8s.io", "leases") => lease(node, verb, objects),
             ("storage.k8s.io", "csinodes") => storage_node(node, verb, objects),
@@ -115,6 +113,8 @@ impl Authorizer {
         self.related(node, objects, is_related)
     }
 
+    /// Whether a relation leads from the node to the object. Of a cluster-scoped one it has to be asked without a
+    /// namespace: with one it is no object that there is.
     fn related(
         &self,
         node: &str,
@@ -151,7 +151,7 @@ impl Authorizer {
         match verb {
             "create" => Opinion::Allow,
             "get" | "update" | "patch" | "delete" => {
-                self.related(node, objects, |graph, _, name| graph.has_slice(node, name))
+                self.related(node, objects, |graph, ns, name| ns.is_empty() && graph.has_slice(node, name))
             }
             "watch" | "list" | "deletecollection" => Opinion::allow_if(objects.on_node == Some(node), || {
                 "can only list/watch/deletecollection resourceslices with nodeName field selector".to_owned()
