@@ -13,6 +13,7 @@
 //! shows it. Anything else is a failure, and is shrunk to the smallest case that still shows it.
 
 mod answer;
+pub mod authorization;
 mod case;
 mod compare;
 pub mod controllers;

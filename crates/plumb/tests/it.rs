@@ -4,6 +4,7 @@
 
 mod it {
     mod accounts;
+    mod authorization;
     mod backup;
     mod cluster;
     mod commands;

@@ -4,6 +4,7 @@ mod bindings;
 mod certificates;
 mod defaults;
 mod escalation;
+mod matrix;
 mod nodes;
 mod reviews;
 mod roles;
