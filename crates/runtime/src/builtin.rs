@@ -57,9 +57,12 @@ pub struct Config {
     pub settles: Duration,
 }
 
-/// For how long after it was lowered a memory limit kills nobody: longer than bursts are apart, and not so long that
-/// anybody relies on it.
+/// For how long a memory limit is guarded after it was lowered: nothing is killed for it, and it is restored if what
+/// it holds is about to outgrow it.
 pub const SETTLES: Duration = Duration::from_secs(2);
+
+/// The same for a container that has used more than the new limit before, or had a limit restored: it may do so again.
+pub const LONGEST_SETTLES: Duration = Duration::from_secs(32);
 
 /// What [`Config::shim`] is for the program that runs: `plumb-shim` beside it, if it is there, else the program
 /// itself with `shim` as its first argument. Both do the same; the small one takes a third of a megabyte, while a

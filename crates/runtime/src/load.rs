@@ -2,11 +2,12 @@
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
+use std::io::{self, Read as _, Seek as _};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{fs, thread};
 
 use memmap2::MmapMut;
 use nix::sys::signal::{SigSet, Signal};
@@ -19,7 +20,8 @@ pub const USAGE: &str = "\
 Use cpu and memory as told, until ended.
 
 Usage: load [--cpu 100m] [--memory 64Mi] [--shape constant] [--period 60s]
-            [--cpu-peak CPU] [--memory-peak MEMORY] [--duration TIME] [--exit-code N] [--quiet]
+            [--cpu-peak CPU] [--memory-peak MEMORY] [--file SIZE] [--duration TIME] [--exit-code N]
+            [--quiet]
 
   --cpu CPU              cores in use, such as 100m or 1.5 [default: 0]
   --memory MEMORY        memory held, such as 64Mi [default: 0]
@@ -27,6 +29,7 @@ Usage: load [--cpu 100m] [--memory 64Mi] [--shape constant] [--period 60s]
   --period TIME          of the shape, such as 90s or 5m [default: 60s]
   --cpu-peak CPU         where a shape leads [default: twice --cpu]
   --memory-peak MEMORY   where a shape leads [default: twice --memory]
+  --file SIZE            page cache in use: a temporary file that is read over and over [default: 0]
   --duration TIME        end by itself after this long [default: never]
   --exit-code N          with which code to end then [default: 0]
   --quiet                don't say every 10 s what is in use
@@ -42,6 +45,8 @@ struct Load {
     /// In thousandths of a core, and in bytes: base and peak.
     cpu: (u64, u64),
     memory: (u64, u64),
+    /// The size of a file that is read over and over.
+    file: u64,
     shape: Shape,
     period: Duration,
     duration: Option<Duration>,
@@ -55,6 +60,7 @@ impl Load {
         let mut load = Self {
             cpu: (0, 0),
             memory: (0, 0),
+            file: 0,
             shape: Shape::Constant,
             period: Duration::from_mins(1),
             duration: None,
@@ -77,6 +83,7 @@ impl Load {
                 "--cpu" => cpu = milli(&value)?,
                 "--cpu-peak" => cpu_peak = Some(milli(&value)?),
                 "--memory" => memory = bytes(&value)?,
+                "--file" => load.file = bytes(&value)?,
                 "--memory-peak" => memory_peak = Some(bytes(&value)?),
                 "--shape" => load.shape = value.parse()?,
                 "--period" => load.period = duration(&value)?,
@@ -151,6 +158,15 @@ fn run(load: &Load) -> ExitCode {
         let share = share.clone();
         thread::spawn(move || burn(&share));
     }
+    if load.file > 0 {
+        let size = load.file;
+        thread::spawn(move || {
+            if let Err(error) = read_over_and_over(size) {
+                eprintln!("load: the file: {error}");
+                std::process::exit(1);
+            }
+        });
+    }
     let start = Instant::now();
     let mut held = Vec::new();
     let mut said = None;
@@ -188,6 +204,24 @@ fn hold(held: &mut Vec<MmapMut>, bytes: u64) {
     }
 }
 
+/// Has this much page cache in use: reads a file of this size that has no name.
+fn read_over_and_over(size: u64) -> io::Result<()> {
+    let folder = std::env::temp_dir();
+    fs::create_dir_all(&folder)?;
+    let path = folder.join(format!("plumb-load-{}", std::process::id()));
+    let mut file = fs::File::options().read(true).write(true).create_new(true).open(&path)?;
+    fs::remove_file(&path)?;
+    let mut block = vec![1; BLOCK];
+    io::copy(&mut io::repeat(1).take(size), &mut file)?;
+    // Only what is on the disk can be given up and read again.
+    file.sync_all()?;
+    loop {
+        file.rewind()?;
+        while file.read(&mut block)? > 0 {}
+        thread::sleep(SLICE);
+    }
+}
+
 /// Uses one core for so many thousandths of the time.
 fn burn(share: &AtomicU64) {
     loop {
@@ -211,7 +245,9 @@ mod tests {
 
     #[test]
     fn options_are_read_either_way() {
-        let load = parse("--cpu 250m --memory=64Mi --shape ramp --period 5m --memory-peak 1Gi").unwrap();
+        let load =
+            parse("--cpu 250m --memory=64Mi --shape ramp --period 5m --memory-peak 1Gi --file 2Mi").unwrap();
+        assert_eq!(load.file, 2 << 20);
         assert_eq!((load.cpu, load.memory), ((250, 500), (64 << 20, 1 << 30)));
         assert_eq!((load.shape, load.period), (Shape::Ramp, Duration::from_mins(5)));
         assert_eq!(load.memory_at(Duration::from_mins(10)), 1 << 30);

@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use super::client;
-use super::guard::Guard;
+use super::guard::GroupGuard;
 use super::life::{Life, lost};
 use super::specify::{Parts, device_rules, linux, specify};
 use super::state::{ContainerEntry, ContainerRecord, NoticedContainer, State};
@@ -84,9 +84,9 @@ impl State {
             stop_signal,
             config,
         };
-        let around = Some(&*sandbox.guard);
+        let (whose, around) = ((sandbox_id.clone(), Some(id.clone())), Some(sandbox.guard.clone()));
         let entry = Arc::new(ContainerEntry {
-            guard: Guard::new(&folder, &group, sandbox_id.clone(), Some(id.clone()), notices, around),
+            guard: GroupGuard::of(self.surroundings(), &folder, &group, whose, notices, around),
             folder,
             group,
             record,
@@ -246,7 +246,7 @@ impl State {
     fn unlisten(&self, entry: &ContainerEntry) {
         self.notices.remove(Notice(entry.notice));
         self.noticed.lock().remove(&entry.notice);
-        self.let_be(&entry.guard);
+        entry.guard.effects().unlisten();
     }
 
     /// Asks a container to end, and makes it after a while.

@@ -1,294 +1,275 @@
-//! Memory limits of groups that were lowered a moment ago, and who looks after them: see `cgroup::guard`.
+//! Guards over memory limits that were lowered a moment ago: see `cgroup::guard` for what a guard does to a group.
 //!
-//! What a limit was before is written down before it is touched, so whoever finds a group that was left guarded
-//! goes on guarding it: nobody is held still for longer than it takes to start again.
+//! ```text
+//!             lower: write down what was applied before ▸ arm ▸ write the limit
+//!   disarmed ────────────────────────────────────────────────────────────────▶ armed
+//!      ▲                                                                         │
+//!      ├── the group is about to outgrow the limit: restore what was applied ◀───┤
+//!      └── the window is over: the limit is the limit                        ◀───┘
+//! ```
+//!
+//! A group that stays armed is held still for good, so there is one rule: **while a group may be armed, one task, its
+//! watcher, will disarm it**. The state is behind an async mutex on which everybody waits in turn, never `try_lock`:
+//! - the state says "armed" before anything is done to the group, in a task that is not cancelled with its caller;
+//! - whoever makes it "armed" starts the watcher in the same critical section, unless it runs;
+//! - the watcher ends only in a critical section that finds the state "disarmed", and a disarm that fails is retried.
+//!
+//! What was applied before is in a file before the group is touched, so the next runtime goes on after a crash.
 
-use std::collections::HashMap;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+mod cgroup;
+#[cfg(test)]
+mod tests;
 
-use jiff::Timestamp;
-use parking_lot::Mutex;
-use tokio::sync::broadcast;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
-use super::state::{ContainerEntry, SandboxEntry, State};
-use crate::cgroup::{Before, Group, Notice};
-use crate::error::{Error, Result};
-use crate::shim::{load, store};
-use crate::types::{ContainerId, Event, LinuxResources, SandboxId, SandboxState};
+pub(super) use cgroup::{Bells, GuardedGroup, Surroundings};
 
-/// What a limit was, in the folder of the container or sandbox.
-const RECORD: &str = "guard.json";
-/// Whoever looks after the limit of one group.
-#[derive(Debug)]
-pub(super) struct Guard {
-    group: Group,
-    record: PathBuf,
-    sandbox: SandboxId,
-    /// None for the group of the pod as a whole.
-    container: Option<ContainerId>,
-    /// Under which the kernel says that the group is out of memory, and that it has reached the mark.
-    notice: u64,
-    mark_notice: u64,
-    /// The notice of the group around it.
-    around: Option<u64>,
-    watch: Mutex<Option<Watch>>,
-    /// The kernel has said something that was not looked at yet.
-    rung: AtomicBool,
+use crate::cgroup::Before;
+use crate::error::{Error, Result};
+use crate::types::LinuxResources;
+
+/// The guard over the memory limit of a cgroup.
+pub(super) type GroupGuard = Guard<GuardedGroup>;
+
+/// Between two looks at a group of which the kernel keeps ringing.
+const PAUSE: Duration = Duration::from_millis(1);
+/// How long until a group that could not be disarmed is tried again: twice as long each time, up to a ceiling.
+const FIRST_RETRY: Duration = Duration::from_millis(10);
+const LONGEST_RETRY: Duration = Duration::from_secs(10);
+
+/// What a guard does to its group, and around it.
+pub(super) trait Effects: Send + Sync + 'static {
+    /// Whether the runtime that guards is still there.
+    fn is_open(&self) -> bool;
+    /// The memory limit that is applied.
+    fn applied(&self) -> Result<Before>;
+    /// Sets resources.
+    fn set(&self, to: &LinuxResources) -> Result<()>;
+    /// For how long a limit is guarded; `restored` says that one had to be restored last time.
+    fn window(&self, limit: i64, restored: bool) -> Duration;
+    /// Writes down what was applied before, and has the kernel kill nothing for a limit that is about to be this.
+    /// Answers the usage at which the group is about to run into it.
+    fn arm(&self, before: &Before, limit: i64) -> Result<u64>;
+    /// Whether the group is about to outgrow its limit, or has.
+    fn is_cornered(&self, mark: u64) -> Result<bool>;
+    /// Sets the limit to what was applied before.
+    fn restore(&self, before: &Before) -> Result<()>;
+    /// Says that it was restored.
+    fn tell_restored(&self);
+    /// Undoes [`arm`](Self::arm). Good if the group is gone.
+    fn disarm(&self, before: &Before) -> Result<()>;
+    /// What was written down and not undone.
+    fn recorded(&self) -> Option<Before>;
+    /// Disarms a group of which nothing was written down.
+    fn disarm_unrecorded(&self) -> Result<()>;
 }
 
-/// A limit that is looked after.
+/// Guards one group.
+#[derive(Debug)]
+pub(super) struct Guard<E> {
+    effects: E,
+    /// The guard of the pod's group, if this is a container's.
+    around: Option<Arc<Self>>,
+    /// Rung when there is something to look at.
+    bell: Arc<Notify>,
+    state: Mutex<Guarding>,
+}
+
+#[derive(Debug, Default)]
+struct Guarding {
+    /// The group is armed, or may be.
+    armed: Option<Armed>,
+    /// The watcher runs.
+    watched: bool,
+    /// The last limit that was lowered had to be restored.
+    restored: bool,
+}
+
 #[derive(Clone, Copy, Debug)]
-struct Watch {
+struct Armed {
     before: Before,
     mark: u64,
     until: Instant,
+    /// How often disarming it has failed.
+    failures: u32,
 }
 
-/// Those whose limits are looked after now, by the notices of their groups.
-#[derive(Debug, Default)]
-pub(super) struct Guards(Mutex<HashMap<u64, Arc<Guard>>>);
-
-impl Guards {
-    /// The kernel has something to say; whether it was about somebody whose limit is looked after.
-    pub(super) fn ring(&self, notice: Notice, events: &broadcast::Sender<Event>) -> bool {
-        let Some(guard) = self.get(notice.0) else { return false };
-        guard.rung.store(true, Ordering::SeqCst);
-        guard.look(self, events);
-        true
-    }
-
-    fn get(&self, notice: u64) -> Option<Arc<Guard>> {
-        self.0.lock().get(&notice).cloned()
+impl Armed {
+    /// Armed, or about to be, with nothing known but what was applied before.
+    fn now(before: Before) -> Self {
+        Self { before, mark: u64::MAX, until: Instant::now(), failures: 0 }
     }
 }
 
-impl Guard {
-    /// Whoever looks after a group that has this folder. `around` is the group around it, if it is a container's.
-    pub(super) fn new(
-        folder: &Path,
-        group: &Group,
-        sandbox: SandboxId,
-        container: Option<ContainerId>,
-        notices: (u64, u64),
-        around: Option<&Self>,
-    ) -> Arc<Self> {
-        Arc::new(Self {
-            group: group.clone(),
-            record: folder.join(RECORD),
-            sandbox,
-            container,
-            notice: notices.0,
-            mark_notice: notices.1,
-            around: around.map(|around| around.notice),
-            watch: Mutex::default(),
-            rung: AtomicBool::new(false),
-        })
+impl<E: Effects> Guard<E> {
+    /// A guard that is rung by `bell`.
+    pub(super) fn new(effects: E, bell: Arc<Notify>, around: Option<Arc<Self>>) -> Arc<Self> {
+        Arc::new(Self { effects, around, bell, state: Mutex::default() })
     }
 
-    /// Looks whether the group is about to outgrow its limit, if the kernel has said something.
-    fn look(&self, guards: &Guards, events: &broadcast::Sender<Event>) {
-        // Whoever has the lock looks when they are done with it.
-        while self.rung.load(Ordering::SeqCst)
-            && let Some(mut watch) = self.watch.try_lock()
-        {
-            self.rung.store(false, Ordering::SeqCst);
-            let Some(seen) = *watch else { return };
-            match self.group.is_cornered(seen.mark) {
-                Ok(true) => self.take_back(&mut watch, guards, events),
-                Ok(false) => {}
-                Err(error) => tracing::debug!(%error, "a group whose limit was lowered is gone"),
-            }
-        }
+    /// Its effects.
+    pub(super) fn effects(&self) -> &E {
+        &self.effects
     }
 
-    /// Has the limit go back to what it was, and says so.
-    fn take_back(&self, watch: &mut Option<Watch>, guards: &Guards, events: &broadcast::Sender<Event>) {
-        let Some(seen) = *watch else { return };
-        // What is around it went down with it, and has to be there first. Where somebody is at that just now, it runs
-        // into that limit and is looked after there.
-        if let Some(around) = self.around.and_then(|around| guards.get(around))
-            && let Some(mut watch) = around.watch.try_lock()
-        {
-            around.take_back(&mut watch, guards, events);
-        }
-        if let Err(error) = self.group.take_back(&seen.before) {
-            tracing::warn!(%error, "a limit that was lowered too far stays");
-            return;
-        }
-        *watch = None;
-        self.forget();
-        // Without anybody listening that is as well.
-        let _ = events.send(Event::LimitTakenBack {
-            sandbox: self.sandbox.clone(),
-            container: self.container.clone(),
-            at: Timestamp::now(),
-        });
+    /// Sets resources of a group that is in use: where its memory limit goes down, nothing is killed for that.
+    pub(super) async fn set(self: &Arc<Self>, to: &LinuxResources) -> Result<()> {
+        let Some(limit) = to.memory_limit else { return self.effects.set(to) };
+        let (guard, to) = (self.clone(), to.clone());
+        // In a task of its own: the caller may be cancelled while the kernel is at it.
+        let set = tokio::spawn(async move { guard.set_limit(limit, to).await }).await;
+        set.map_err(|error| Error::failed("setting a memory limit", error))?
     }
 
-    /// From now on the limit is the limit.
-    fn release(&self, watch: &mut Option<Watch>) {
-        let Some(seen) = watch.take() else { return };
-        match self.group.release(&seen.before) {
-            Ok(()) => self.forget(),
-            Err(error) if error.is_missing() => {}
-            // It is tried again by whoever comes next.
-            Err(error) => tracing::warn!(%error, "a group is still guarded"),
-        }
-    }
-
-    /// The same, of a group that a runtime before this one looked after.
-    fn abandon(&self) {
-        if let Ok(before) = load::<Before>(&self.record) {
-            let until = Instant::now();
-            self.release(&mut Some(Watch { before, mark: u64::MAX, until }));
-        }
-    }
-
-    fn forget(&self) {
-        match fs::remove_file(&self.record) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                tracing::warn!(%error, "a record of a limit that was lowered stays");
-            }
-            _ => {}
-        }
-    }
-}
-
-impl State {
-    /// Sets resources of a group that is in use: where its memory limit goes down, nobody is killed for that.
-    pub(super) async fn set(self: &Arc<Self>, guard: &Arc<Guard>, to: &LinuxResources) -> Result<()> {
-        let watched = guard.watch.lock().is_some();
-        let goes_down = match to.memory_limit {
-            Some(limit) => watched || guard.group.before_lowering()?.is_above(limit),
-            None => false,
+    async fn set_limit(self: &Arc<Self>, limit: i64, to: LinuxResources) -> Result<()> {
+        let mut state = self.state.lock().await;
+        // Of several changes in a row, what was applied before the first is what was enough.
+        let before = match state.armed {
+            Some(armed) => armed.before,
+            None => self.effects.applied()?,
         };
-        if !goes_down {
-            return Ok(guard.group.set(to)?);
+        if !before.is_above(limit) {
+            self.effects.set(&to)?;
+            self.disarm(&mut state);
+            self.watch(&mut state);
+            return Ok(());
         }
-        let (state, guard, to) = (self.clone(), guard.clone(), to.clone());
+        let window = self.effects.window(limit, state.restored);
+        let earlier = state.armed.replace(Armed::now(before));
+        let guard = self.clone();
         // The kernel reclaims what is above the limit before it answers.
-        let lowered = tokio::task::spawn_blocking(move || state.lower(&guard, &to)).await;
-        lowered.map_err(|error| Error::failed("lowering a limit", error))?
-    }
-
-    fn lower(self: &Arc<Self>, guard: &Arc<Guard>, to: &LinuxResources) -> Result<()> {
-        let set = {
-            let mut watch = guard.watch.lock();
-            // Of several changes in a row, what there was before the first is what was enough.
-            let before = match *watch {
-                Some(watch) => watch.before,
-                None => guard.group.before_lowering()?,
-            };
-            let limit = to.memory_limit.unwrap_or(-1);
-            if !before.is_above(limit) {
-                guard.group.set(to)?;
-                guard.release(&mut watch);
-                return Ok(());
-            }
-            store(&guard.record, &before, false)
-                .map_err(|error| Error::io("writing down what a limit was", &error))?;
-            let was_watched = watch.is_some();
-            let set = self.arm(guard, &mut watch, before, limit).and_then(|()| Ok(guard.group.set(to)?));
-            match set {
-                Err(_) if was_watched => {
-                    let limit = guard.group.before_lowering()?.limit;
-                    self.arm(guard, &mut watch, before, limit)?;
-                }
-                Err(_) => guard.release(&mut watch),
-                Ok(()) => {}
-            }
-            set
-        };
-        guard.look(&self.guards, &self.events);
-        set
-    }
-
-    /// Begins to look after a limit that is this, or is about to be.
-    fn arm(
-        self: &Arc<Self>,
-        guard: &Arc<Guard>,
-        watch: &mut Option<Watch>,
-        before: Before,
-        limit: i64,
-    ) -> Result<()> {
-        self.guards.0.lock().extend([(guard.notice, guard.clone()), (guard.mark_notice, guard.clone())]);
-        let mark = guard.group.guard(limit)?;
-        *watch = Some(Watch { before, mark, until: Instant::now() + self.settles });
-        self.notices.add_mark(&guard.group, mark, Notice(guard.mark_notice))?;
-        if guard.container.is_none() {
-            // The groups of containers are listened to for as long as they run.
-            self.notices.add(&guard.group, Notice(guard.notice))?;
-        }
-        // The runtime may end before that; then the next one goes on.
-        let (state, guard, settles) = (Arc::downgrade(self), guard.clone(), self.settles);
-        tokio::spawn(async move {
-            tokio::time::sleep(settles).await;
-            if let Some(state) = state.upgrade() {
-                state.settle(&guard);
-            }
+        let lowering = tokio::task::spawn_blocking(move || {
+            let mark = guard.effects.arm(&before, limit)?;
+            guard.effects.set(&to).map(|()| mark)
         });
-        Ok(())
+        let lowered = lowering.await.unwrap_or_else(|error| Err(Error::failed("lowering a limit", error)));
+        match (&lowered, earlier) {
+            (Ok(mark), _) => {
+                let until = Instant::now() + window;
+                state.armed = Some(Armed { mark: *mark, until, ..Armed::now(before) });
+            }
+            // The limit that was lowered before this one stays, and stays guarded.
+            (Err(_), Some(earlier)) => self.arm_again(&mut state, earlier.before, earlier.until),
+            (Err(_), None) => self.disarm(&mut state),
+        }
+        self.watch(&mut state);
+        lowered.map(drop)
     }
 
-    /// Ends what [`arm`](Self::arm) began, unless it was begun anew.
-    fn settle(&self, guard: &Guard) {
-        // Whoever has the lock lowers the limit once more.
-        let Some(mut watch) = guard.watch.try_lock() else { return };
-        if watch.is_some_and(|watch| watch.until > Instant::now()) {
+    /// Guards the limit that is applied. Where that fails, the watcher disarms it at once.
+    fn arm_again(&self, state: &mut Guarding, before: Before, until: Instant) {
+        state.armed = Some(Armed::now(before));
+        let mark = self.effects.applied().and_then(|applied| self.effects.arm(&before, applied.limit));
+        match mark {
+            Ok(mark) => state.armed = Some(Armed { mark, until, ..Armed::now(before) }),
+            Err(error) => tracing::warn!(%error, "a memory limit that was lowered is no longer guarded"),
+        }
+    }
+
+    /// Goes on with what a runtime before this one left armed: for a window, or not at all for a group in which
+    /// nothing runs any more.
+    pub(super) async fn resume(self: &Arc<Self>, in_use: bool) {
+        let mut state = self.state.lock().await;
+        match self.effects.recorded() {
+            Some(before) if in_use => {
+                let limit = self.effects.applied().map_or(before.limit, |applied| applied.limit);
+                let until = Instant::now() + self.effects.window(limit, false);
+                self.arm_again(&mut state, before, until);
+            }
+            Some(before) => {
+                state.armed = Some(Armed::now(before));
+                self.disarm(&mut state);
+            }
+            None => {
+                if let Err(error) = self.effects.disarm_unrecorded() {
+                    tracing::warn!(%error, "a group may be armed that nothing was written down of");
+                }
+            }
+        }
+        self.watch(&mut state);
+    }
+
+    /// Has the watcher look at the group: at once, and when its window is over.
+    fn watch(self: &Arc<Self>, state: &mut Guarding) {
+        self.bell.notify_one();
+        if state.armed.is_some() && !state.watched {
+            state.watched = true;
+            tokio::spawn(Self::run_watcher(Arc::downgrade(self), self.bell.clone()));
+        }
+    }
+
+    /// Runs until the group is disarmed, or the runtime is gone; then the next one goes on.
+    async fn run_watcher(guard: Weak<Self>, bell: Arc<Notify>) {
+        let mut until = Instant::now();
+        loop {
+            // A ring, or the time: either way the group is looked at.
+            let _ = tokio::time::timeout_at(until, bell.notified()).await;
+            let Some(guard) = guard.upgrade().filter(|guard| guard.effects.is_open()) else { return };
+            let mut state = guard.state.lock().await;
+            guard.look(&mut state).await;
+            let Some(armed) = state.armed else {
+                state.watched = false;
+                return;
+            };
+            until = armed.until;
+            drop(state);
+            tokio::time::sleep(PAUSE).await;
+        }
+    }
+
+    /// Restores the limit if the group is about to outgrow it, and disarms the group if its window is over.
+    async fn look(&self, state: &mut Guarding) {
+        let Some(armed) = state.armed else { return };
+        let cornered = self.effects.is_cornered(armed.mark).unwrap_or_else(|error| {
+            tracing::debug!(%error, "a group whose limit was lowered cannot be read");
+            false
+        });
+        let is_over = armed.until <= Instant::now();
+        if cornered {
+            self.restore(state).await;
+        } else if is_over {
+            state.restored = false;
+        }
+        if is_over {
+            self.disarm(state);
+        }
+    }
+
+    /// Sets the limit to what was applied before, and disarms the group.
+    async fn restore(&self, state: &mut Guarding) {
+        // The pod's limit went down with it, and has to be up first. A pod's guard never waits for a container's.
+        if let Some(around) = &self.around {
+            around.restore_alone(&mut *around.state.lock().await);
+        }
+        self.restore_alone(state);
+    }
+
+    fn restore_alone(&self, state: &mut Guarding) {
+        let Some(armed) = state.armed else { return };
+        state.restored = true;
+        if let Err(error) = self.effects.restore(&armed.before) {
+            tracing::warn!(%error, "a memory limit that was lowered too far stays");
             return;
         }
-        if let Some(seen) = *watch
-            && guard.group.is_cornered(seen.mark).unwrap_or(false)
-        {
-            guard.take_back(&mut watch, &self.guards, &self.events);
-        }
-        guard.release(&mut watch);
-        self.let_be(guard);
+        self.disarm(state);
+        self.effects.tell_restored();
     }
 
-    /// Listens no longer to what is said for a guard's sake.
-    pub(super) fn let_be(&self, guard: &Guard) {
-        self.notices.remove(Notice(guard.mark_notice));
-        if guard.container.is_none() {
-            self.notices.remove(Notice(guard.notice));
-        }
-        let mut guards = self.guards.0.lock();
-        guards.remove(&guard.notice);
-        guards.remove(&guard.mark_notice);
-    }
-
-    /// Goes on with what a runtime before this one began.
-    pub(super) fn resume(self: &Arc<Self>, guard: &Arc<Guard>) -> Result<()> {
-        let Ok(before) = load::<Before>(&guard.record) else { return Ok(()) };
-        {
-            let mut watch = guard.watch.lock();
-            let limit = guard.group.before_lowering()?.limit;
-            self.arm(guard, &mut watch, before, limit)?;
-            // Whoever was held still meanwhile has waited long enough.
-            guard.rung.store(true, Ordering::SeqCst);
-        }
-        guard.look(&self.guards, &self.events);
-        Ok(())
-    }
-
-    /// The same for all that may be guarded: the groups of containers that run, and of pods.
-    pub(super) fn resume_all(self: &Arc<Self>, running: &[Arc<ContainerEntry>]) {
-        let sandboxes: Vec<_> = self.pods.lock().sandboxes.values().cloned().collect();
-        // A pod's sandboxes share its group, and those before the newest have no say in it.
-        let is_ready = |entry: &&Arc<SandboxEntry>| entry.record.lock().state == SandboxState::Ready;
-        let (ready, over): (Vec<_>, Vec<_>) = sandboxes.iter().partition(is_ready);
-        for entry in over {
-            entry.guard.abandon();
-        }
-        let guards = ready.into_iter().map(|entry| &entry.guard).chain(running.iter().map(|e| &e.guard));
-        for guard in guards {
-            if let Err(error) = self.resume(guard) {
-                tracing::warn!(%error, "a limit that was lowered is not looked after");
+    /// From now on the limit is the limit. A disarm that fails is retried by the watcher.
+    fn disarm(&self, state: &mut Guarding) {
+        let Some(armed) = &mut state.armed else { return };
+        match self.effects.disarm(&armed.before) {
+            Ok(()) => state.armed = None,
+            Err(error) => {
+                let doublings = armed.failures.min(16);
+                let retry = FIRST_RETRY.saturating_mul(1 << doublings).min(LONGEST_RETRY);
+                tracing::warn!(%error, ?retry, "a group is still armed");
+                armed.failures = armed.failures.saturating_add(1);
+                armed.until = Instant::now() + retry;
             }
         }
     }

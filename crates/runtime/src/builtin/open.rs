@@ -19,7 +19,7 @@ use rustix::fs::{FlockOperation, flock};
 use tokio::sync::{broadcast, watch};
 
 use super::container::{self, clear};
-use super::guard::{Guard, Guards};
+use super::guard::{Bells, GroupGuard};
 use super::life::{Life, lost};
 use super::naming::Naming;
 use super::network::{Addresses, Wire};
@@ -44,7 +44,7 @@ impl Builtin {
         for entry in &running {
             state.look_after(entry, None);
         }
-        state.resume_all(&running);
+        state.resume_guards(&running).await;
         Ok(Self { state })
     }
 
@@ -95,11 +95,11 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     }
     let events = broadcast::Sender::new(EVENTS);
     let listened: Arc<Mutex<HashMap<u64, NoticedContainer>>> = Arc::default();
-    let guards: Arc<Guards> = Arc::default();
+    let bells: Arc<Bells> = Arc::default();
     let notices = {
-        let (listened, events, guards) = (listened.clone(), events.clone(), guards.clone());
+        let (listened, events, bells) = (listened.clone(), events.clone(), bells.clone());
         Notices::start(move |notice| {
-            if !guards.ring(notice, &events) {
+            if !bells.ring(notice) {
                 hear(notice, &listened, &events);
             }
         })?
@@ -114,9 +114,9 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         addresses: Mutex::new(Addresses::new(network, prefix)),
         bridge: Mutex::default(),
         events,
-        notices,
+        notices: Arc::new(notices),
         noticed: listened,
-        guards,
+        bells,
         settles: config.settles,
         next: AtomicU64::new(0),
         warned_about_oom_score: Once::new(),
@@ -185,7 +185,9 @@ impl State {
                 self.addresses.lock().keep(address);
             }
             let (id, complete) = (record.id.clone(), record.complete);
-            let guard = Guard::new(&folder, &group, id.clone(), None, self.two_notices(), None);
+            let (surroundings, whose, notices) =
+                (self.surroundings(), (id.clone(), None), self.two_notices());
+            let guard = GroupGuard::of(surroundings, &folder, &group, whose, notices, None);
             let record = Mutex::new(record);
             let turn = tokio::sync::Mutex::default();
             let entry = Arc::new(SandboxEntry { folder, group, record, guard, turn });
@@ -227,6 +229,20 @@ impl State {
         Ok(running)
     }
 
+    /// Goes on with the guards that a runtime before this one left, of pods and of containers that run.
+    async fn resume_guards(&self, running: &[Arc<ContainerEntry>]) {
+        let sandboxes: Vec<_> = self.pods.lock().sandboxes.values().cloned().collect();
+        // A pod's sandboxes share its group, and those before the newest have no say in it: they come first.
+        let is_ready = |entry: &&Arc<SandboxEntry>| entry.record.lock().state == SandboxState::Ready;
+        let (ready, over): (Vec<_>, Vec<_>) = sandboxes.iter().partition(is_ready);
+        for entry in over {
+            entry.guard.resume(false).await;
+        }
+        for guard in ready.into_iter().map(|entry| &entry.guard).chain(running.iter().map(|e| &e.guard)) {
+            guard.resume(true).await;
+        }
+    }
+
     /// Removes what Plumb made an image of before an upgrade, unless a container still uses it.
     fn sweep_images(&self) -> Result<()> {
         for image in self.images.list()? {
@@ -261,9 +277,10 @@ impl State {
             Err(_) => Life::Created,
         };
         let notices = self.two_notices();
-        let (id, around) = (record.id.clone(), Some(&*sandbox.guard));
+        let whose = (record.sandbox.clone(), Some(record.id.clone()));
+        let around = Some(sandbox.guard.clone());
         ContainerEntry {
-            guard: Guard::new(&folder, &group, record.sandbox.clone(), Some(id), notices, around),
+            guard: GroupGuard::of(self.surroundings(), &folder, &group, whose, notices, around),
             folder,
             group,
             record,

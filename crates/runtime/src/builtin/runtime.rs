@@ -139,7 +139,7 @@ impl Runtime for Builtin {
 
     async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
         let entry = self.sandbox(id)?;
-        self.state.set(&entry.guard, resources).await
+        entry.guard.set(resources).await
     }
 
     async fn update_class_resources(&self, class: QosClass, resources: &LinuxResources) -> Result<()> {
@@ -219,7 +219,7 @@ impl Runtime for Builtin {
             return Err(Error::FailedPrecondition(format!("container {id} has ended")));
         }
         if running {
-            return self.state.set(&entry.guard, resources).await;
+            return entry.guard.set(resources).await;
         }
         Ok(entry.group.set(resources)?)
     }

@@ -15,7 +15,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use parking_lot::Mutex;
 
-use super::guard::Guard;
+use super::guard::GroupGuard;
 use super::namespaces::{self, Cable};
 use super::network::Wire;
 use super::state::{SandboxEntry, SandboxRecord, State};
@@ -53,7 +53,14 @@ impl State {
             config,
         };
         let entry = Arc::new(SandboxEntry {
-            guard: Guard::new(&folder, &group, id.clone(), None, self.two_notices(), None),
+            guard: GroupGuard::of(
+                self.surroundings(),
+                &folder,
+                &group,
+                (id.clone(), None),
+                self.two_notices(),
+                None,
+            ),
             folder,
             group,
             record: Mutex::new(record),

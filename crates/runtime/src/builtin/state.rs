@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{broadcast, watch};
 
-use super::guard::{Guard, Guards};
+use super::guard::{Bells, GroupGuard, Surroundings};
 use super::life::Life;
 use super::naming::Naming;
 use super::network::Addresses;
@@ -38,11 +38,11 @@ pub(super) struct State {
     /// The bridge's number, once it is known to be there.
     pub(super) bridge: Mutex<Option<u32>>,
     pub(super) events: broadcast::Sender<Event>,
-    pub(super) notices: Notices,
+    pub(super) notices: Arc<Notices>,
     /// Containers by the number under which the kernel speaks of them.
     pub(super) noticed: Arc<Mutex<HashMap<u64, NoticedContainer>>>,
-    /// Groups whose limits were lowered a moment ago.
-    pub(super) guards: Arc<Guards>,
+    /// Of groups whose memory limits were lowered a moment ago.
+    pub(super) bells: Arc<Bells>,
     /// How long after that they are guarded.
     pub(super) settles: Duration,
     pub(super) next: AtomicU64,
@@ -85,7 +85,7 @@ pub(super) struct SandboxEntry {
     pub(super) folder: PathBuf,
     pub(super) group: Group,
     pub(super) record: Mutex<SandboxRecord>,
-    pub(super) guard: Arc<Guard>,
+    pub(super) guard: Arc<GroupGuard>,
     /// One thing at a time is done to a sandbox as a whole.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
@@ -128,7 +128,7 @@ pub(super) struct ContainerEntry {
     pub(super) record: ContainerRecord,
     pub(super) life: watch::Sender<Life>,
     pub(super) notice: u64,
-    pub(super) guard: Arc<Guard>,
+    pub(super) guard: Arc<GroupGuard>,
     /// One thing at a time is done to it.
     pub(super) turn: tokio::sync::Mutex<()>,
 }
@@ -168,6 +168,16 @@ impl State {
     pub(super) fn two_notices(&self) -> (u64, u64) {
         let first = self.next.fetch_add(2, Ordering::Relaxed);
         (first, first + 1)
+    }
+
+    /// What the guards of this runtime share.
+    pub(super) fn surroundings(&self) -> Surroundings {
+        Surroundings {
+            notices: Arc::downgrade(&self.notices),
+            bells: self.bells.clone(),
+            events: self.events.downgrade(),
+            settles: self.settles,
+        }
     }
 
     pub(super) fn tell(&self, entry: &ContainerEntry, change: ContainerChange) {

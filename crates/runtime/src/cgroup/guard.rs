@@ -1,17 +1,16 @@
 //! A memory limit that was lowered a moment ago.
 //!
-//! Whoever grows just then would be killed for what was legal when they began. So for a while after a limit went
-//! down nobody is killed for it: v1 puts the out-of-memory killer off, and whoever runs into the limit is held still;
-//! v2 slows a group down from a mark below the limit on. If what is in the group reaches that mark, the limit goes
-//! back to what it was.
+//! A process that grows just then would be killed for what was legal when it began. So for a while after a limit went
+//! down nothing is killed for it: v1 switches the OOM killer off, and a process that runs into the limit is held still;
+//! v2 throttles a group from a mark below the limit on. If what the group cannot give up reaches that mark, the limit
+//! that was applied before is restored. Page cache does not count: the kernel reclaims it instead of killing.
 //!
 //! ```text
 //!   keep Before ▸ guard ▸ set ─┬─ nothing happens for a while ─▶ release
-//!                              └─ is cornered ─────────────────▶ take back
+//!                              └─ is cornered ─────────────────▶ restore, release
 //! ```
 //!
-//! Whoever guards has to keep [`Before`] where it outlives them: a group that is guarded by nobody is held still for
-//! good.
+//! The caller has to keep [`Before`] where it outlives a crash: a group that stays guarded is held still for good.
 
 use serde::{Deserialize, Serialize};
 
@@ -69,7 +68,7 @@ impl Group {
     /// they are about to run into it.
     pub fn guard(&self, limit: i64) -> Result<u64> {
         let Ok(limit) = u64::try_from(limit) else { return Ok(u64::MAX) };
-        let mark = mark(limit, self.working_set()?);
+        let mark = mark(limit, self.unreclaimable()?);
         match self.version() {
             Version::V1 => v1::put_killer_off(self, true)?,
             Version::V2 => v2::slow_down(self, mark)?,
@@ -84,14 +83,12 @@ impl Group {
             // There whoever is over the mark crawls, but is never stuck.
             Version::V2 => false,
         };
-        Ok(stuck || self.working_set()? >= mark)
+        Ok(stuck || self.unreclaimable()? >= mark)
     }
 
-    /// Has the limit go back to what it was, and guards no longer.
-    pub fn take_back(&self, before: &Before) -> Result<()> {
-        let limit = LinuxResources { memory_limit: Some(before.limit), ..LinuxResources::default() };
-        self.set(&limit)?;
-        self.release(before)
+    /// Sets the limit to what was applied before. It stays guarded until it is released.
+    pub fn restore(&self, before: &Before) -> Result<()> {
+        self.set(&LinuxResources { memory_limit: Some(before.limit), ..LinuxResources::default() })
     }
 
     /// Guards no longer: from now on the limit is the limit.
@@ -105,9 +102,28 @@ impl Group {
         }
     }
 
-    fn working_set(&self) -> Result<u64> {
-        let (usage, inactive) = self.memory()?;
-        Ok(usage.saturating_sub(inactive))
+    /// The same where what there was before is not known. Plumb sets neither for any other purpose.
+    pub fn release_unrecorded(&self) -> Result<()> {
+        match self.version() {
+            Version::V1 => v1::put_killer_off(self, false),
+            Version::V2 => v2::throttle_never(self),
+        }
+    }
+
+    /// The most that it has ever used, page cache included, where the kernel says so.
+    pub fn peak(&self) -> Result<Option<u64>> {
+        match self.version() {
+            Version::V1 => v1::peak(self),
+            Version::V2 => v2::peak(self),
+        }
+    }
+
+    /// What it uses without page cache: what the kernel cannot reclaim without swap.
+    fn unreclaimable(&self) -> Result<u64> {
+        match self.version() {
+            Version::V1 => v1::unreclaimable(self),
+            Version::V2 => v2::unreclaimable(self),
+        }
     }
 }
 

@@ -185,6 +185,19 @@ pub(super) fn memory(group: &Group) -> Result<(u64, u64)> {
     Ok((usage, Keyed::read(&folder.join("memory.stat"))?.get("total_inactive_file")))
 }
 
+pub(super) fn unreclaimable(group: &Group) -> Result<u64> {
+    let Some(folder) = group.folder(Controller::Memory) else { return Ok(0) };
+    let usage: u64 = file::number(&folder.join("memory.usage_in_bytes"))?;
+    let stat = Keyed::read(&folder.join("memory.stat"))?;
+    let cache = stat.get("total_inactive_file").saturating_add(stat.get("total_active_file"));
+    Ok(usage.saturating_sub(cache))
+}
+
+pub(super) fn peak(group: &Group) -> Result<Option<u64>> {
+    let Some(folder) = group.folder(Controller::Memory) else { return Ok(None) };
+    file::number_if_there(&folder.join("memory.max_usage_in_bytes"))
+}
+
 pub(super) fn oom_kills(group: &Group) -> Result<u64> {
     let Some(folder) = group.folder(Controller::Memory) else { return Ok(0) };
     Ok(Keyed::read(&folder.join(OOM_CONTROL))?.get("oom_kill"))

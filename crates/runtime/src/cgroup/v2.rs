@@ -146,6 +146,11 @@ pub(super) fn slow_down(group: &Group, mark: u64) -> Result<()> {
     file::write_if_there(&folder(group)?.join("memory.high"), mark.to_string()).map(drop)
 }
 
+/// Has the kernel throttle nothing in the group for its memory.
+pub(super) fn throttle_never(group: &Group) -> Result<()> {
+    file::write_if_there(&folder(group)?.join("memory.high"), "max").map(drop)
+}
+
 /// `max 100000`: the quota, -1 for unlimited, and the period.
 fn cpu_max(folder: &Path) -> Result<(i64, u64)> {
     let path = folder.join("cpu.max");
@@ -200,6 +205,17 @@ pub(super) fn memory(group: &Group) -> Result<(u64, u64)> {
     let folder = folder(group)?;
     let usage = file::number(&folder.join("memory.current"))?;
     Ok((usage, Keyed::read(&folder.join("memory.stat"))?.get("inactive_file")))
+}
+
+pub(super) fn unreclaimable(group: &Group) -> Result<u64> {
+    let folder = folder(group)?;
+    let usage: u64 = file::number(&folder.join("memory.current"))?;
+    let stat = Keyed::read(&folder.join("memory.stat"))?;
+    Ok(usage.saturating_sub(stat.get("inactive_file").saturating_add(stat.get("active_file"))))
+}
+
+pub(super) fn peak(group: &Group) -> Result<Option<u64>> {
+    file::number_if_there(&folder(group)?.join("memory.peak"))
 }
 
 pub(super) fn oom_kills(group: &Group) -> Result<u64> {

@@ -41,10 +41,15 @@ impl Grower {
     }
 
     async fn of(node: Node, pod: i64, container: i64) -> Self {
+        Self::running(node, pod, container, GROWS).await
+    }
+
+    /// The same with a script of its own, which says `up`.
+    async fn running(node: Node, pod: i64, container: i64, script: &str) -> Self {
         let mut config = node.sandbox_config("grower");
         config.resources = limit(pod);
         let sandbox = node.runtime.run_sandbox(config).await.unwrap();
-        let mut config = Node::shell("c", GROWS);
+        let mut config = Node::shell("c", script);
         config.image = "plumb/load".into();
         // The image has the program alone; these need no other libraries than it does.
         config.mounts = ["/bin/sh", "/bin/sleep"].map(of_machine).into();
@@ -226,6 +231,72 @@ async fn whoever_comes_after_an_agent_that_died_gives_a_program_its_limit_back()
     for group in [grower.group(), grower.pod()] {
         assert_eq!(group.read().unwrap().memory_limit, Some(512 * MIB));
     }
+    grower.is_unharmed().await;
+    grower.node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_group_that_was_left_armed_is_disarmed_by_the_next_runtime_whatever_the_record_says() {
+    let test = "a_group_that_was_left_armed_is_disarmed_by_the_next_runtime_whatever_the_record_says";
+    for damage in [None, Some("{")] {
+        let Some(grower) = Grower::new(test, 512 * MIB, 512 * MIB).await else { return };
+        grower.lower(64 * MIB).await;
+        grower.node.runtime.update_sandbox_resources(&grower.sandbox, &limit(64 * MIB)).await.unwrap();
+        let groups = [grower.group(), grower.pod()];
+        assert_eq!(groups.each_ref().map(guarded), [1, 1]);
+        let (folder, data) = (grower.node.folder.clone(), grower.node.folder.path().join("data/runtime"));
+        let records = [
+            data.join("containers").join(grower.id.as_str()).join("guard.json"),
+            data.join("sandboxes").join(grower.sandbox.as_str()).join("guard.json"),
+        ];
+        let Grower { node, .. } = grower;
+        drop(node);
+        for record in &records {
+            match damage {
+                None => fs::remove_file(record).unwrap(),
+                Some(text) => fs::write(record, text).unwrap(),
+            }
+        }
+        let node = Node::again(folder).await;
+        assert_eq!(groups.each_ref().map(guarded), [0, 0], "{damage:?}");
+        assert!(records.iter().all(|record| !record.exists()), "{damage:?}");
+        node.end().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_burst_that_comes_again_after_the_limit_went_down_gets_it_back() {
+    let test = "a_burst_that_comes_again_after_the_limit_went_down_gets_it_back";
+    // A tenth of a second is not enough to see it, so that what has used more before is guarded for longer.
+    let Some(node) = Node::settling(test, Duration::from_millis(100)).await else { return };
+    let script =
+        "echo up; exec /plumb load --memory 5Mi --memory-peak 120Mi --shape spike --period 1s --quiet";
+    let mut grower = Grower::running(node, -1, 512 * MIB, script).await;
+    let group = grower.group();
+    let used = || group.memory().unwrap().0 >> 20;
+    soon("a burst", || used() > 110).await;
+    soon("over", || used() < 40).await;
+    grower.lower(64 * MIB).await;
+    let restored =
+        async { while !matches!(grower.events.next().await.unwrap(), Event::LimitTakenBack { .. }) {} };
+    tokio::time::timeout(Duration::from_mins(1), restored).await.unwrap();
+    soon("another burst", || used() > 110).await;
+    assert_eq!(group.read().unwrap().memory_limit, Some(512 * MIB));
+    grower.is_unharmed().await;
+    grower.node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_limit_under_which_file_pages_are_given_back_is_kept() {
+    let test = "a_limit_under_which_file_pages_are_given_back_is_kept";
+    let Some(node) = Node::settling(test, Duration::from_millis(50)).await else { return };
+    let script = "echo up; exec /plumb load --memory 10Mi --file 120Mi --quiet";
+    let grower = Grower::running(node, -1, 512 * MIB, script).await;
+    let group = grower.group();
+    soon("120 MiB of page cache", || group.memory().unwrap().0 > 125 << 20).await;
+    grower.lower(64 * MIB).await;
+    soon("settled", || guarded(&group) == 0).await;
+    assert_eq!(group.read().unwrap().memory_limit, Some(64 * MIB), "it was not restored");
     grower.is_unharmed().await;
     grower.node.end().await;
 }

@@ -1,0 +1,193 @@
+//! What a guard does to a cgroup, and to whom it speaks.
+
+use std::collections::HashMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use parking_lot::Mutex;
+use tokio::sync::{Notify, broadcast};
+
+use super::{Effects, GroupGuard, Guard};
+use crate::builtin::LONGEST_SETTLES;
+use crate::cgroup::{Before, Group, Notice, Notices, Version};
+use crate::error::{Error, Result};
+use crate::shim::{load, store};
+use crate::types::{ContainerId, Event, LinuxResources, SandboxId};
+
+/// What was applied before, in the folder of the container or sandbox.
+const RECORD: &str = "guard.json";
+
+/// The bells of groups that are armed, by the numbers under which the kernel speaks of them.
+#[derive(Debug, Default)]
+pub(in crate::builtin) struct Bells(Mutex<HashMap<u64, (Arc<Notify>, Version)>>);
+
+impl Bells {
+    /// Rings for a notice of the kernel. False if the notice may be about something else as well: a group that is not
+    /// armed, or one of v2, which has one file for everything.
+    pub(in crate::builtin) fn ring(&self, notice: Notice) -> bool {
+        let bells = self.0.lock();
+        let Some((bell, version)) = bells.get(&notice.0) else { return false };
+        bell.notify_one();
+        *version == Version::V1
+    }
+}
+
+/// What all guards of a runtime share. A guard may outlive its runtime, and does nothing then.
+#[derive(Clone, Debug)]
+pub(in crate::builtin) struct Surroundings {
+    pub(in crate::builtin) notices: Weak<Notices>,
+    pub(in crate::builtin) bells: Arc<Bells>,
+    pub(in crate::builtin) events: broadcast::WeakSender<Event>,
+    pub(in crate::builtin) settles: Duration,
+}
+
+/// A cgroup that is guarded when its memory limit goes down.
+#[derive(Debug)]
+pub(in crate::builtin) struct GuardedGroup {
+    group: Group,
+    record: PathBuf,
+    sandbox: SandboxId,
+    /// None for the group of the pod as a whole.
+    container: Option<ContainerId>,
+    /// Under which the kernel says that the group is out of memory, and that it has reached the mark.
+    notice: u64,
+    mark_notice: u64,
+    bell: Arc<Notify>,
+    surroundings: Surroundings,
+}
+
+impl GroupGuard {
+    /// The guard of a group that has this folder. `around` is the guard of the pod, if the group is a container's.
+    pub(in crate::builtin) fn of(
+        surroundings: Surroundings,
+        folder: &Path,
+        group: &Group,
+        (sandbox, container): (SandboxId, Option<ContainerId>),
+        (notice, mark_notice): (u64, u64),
+        around: Option<Arc<Self>>,
+    ) -> Arc<Self> {
+        let bell: Arc<Notify> = Arc::default();
+        let effects = GuardedGroup {
+            group: group.clone(),
+            record: folder.join(RECORD),
+            sandbox,
+            container,
+            notice,
+            mark_notice,
+            bell: bell.clone(),
+            surroundings,
+        };
+        Guard::new(effects, bell, around)
+    }
+}
+
+impl GuardedGroup {
+    /// Listens no longer to what the kernel says for the guard's sake.
+    pub(in crate::builtin) fn unlisten(&self) {
+        let mut bells = self.surroundings.bells.0.lock();
+        bells.remove(&self.notice);
+        bells.remove(&self.mark_notice);
+        drop(bells);
+        let Some(notices) = self.surroundings.notices.upgrade() else { return };
+        notices.remove(Notice(self.mark_notice));
+        if self.container.is_none() {
+            // The groups of containers are listened to for as long as they run.
+            notices.remove(Notice(self.notice));
+        }
+    }
+
+    fn listen(&self, mark: u64) -> Result<()> {
+        let Some(notices) = self.surroundings.notices.upgrade() else { return Ok(()) };
+        notices.add_mark(&self.group, mark, Notice(self.mark_notice))?;
+        if self.container.is_none() {
+            notices.add(&self.group, Notice(self.notice))?;
+        }
+        Ok(())
+    }
+
+    fn forget(&self) {
+        match fs::remove_file(&self.record) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                tracing::warn!(%error, "the record of a guarded limit stays");
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Effects for GuardedGroup {
+    fn is_open(&self) -> bool {
+        self.surroundings.notices.strong_count() > 0
+    }
+
+    fn applied(&self) -> Result<Before> {
+        Ok(self.group.before_lowering()?)
+    }
+
+    fn set(&self, to: &LinuxResources) -> Result<()> {
+        Ok(self.group.set(to)?)
+    }
+
+    fn window(&self, limit: i64, restored: bool) -> Duration {
+        // What has used more than the new limit may do so again.
+        let has_used_more = u64::try_from(limit)
+            .is_ok_and(|limit| self.group.peak().ok().flatten().is_some_and(|peak| peak > limit));
+        let settles = self.surroundings.settles;
+        if restored || has_used_more { settles.max(LONGEST_SETTLES.min(settles * 16)) } else { settles }
+    }
+
+    fn arm(&self, before: &Before, limit: i64) -> Result<u64> {
+        store(&self.record, before, false)
+            .map_err(|error| Error::io("writing down the limit that was applied before", &error))?;
+        let bell = || (self.bell.clone(), self.group.version());
+        self.surroundings.bells.0.lock().extend([(self.notice, bell()), (self.mark_notice, bell())]);
+        let mark = self.group.guard(limit)?;
+        self.listen(mark)?;
+        Ok(mark)
+    }
+
+    fn is_cornered(&self, mark: u64) -> Result<bool> {
+        Ok(self.group.is_cornered(mark)?)
+    }
+
+    fn restore(&self, before: &Before) -> Result<()> {
+        Ok(self.group.restore(before)?)
+    }
+
+    fn tell_restored(&self) {
+        let Some(events) = self.surroundings.events.upgrade() else { return };
+        // Without a receiver there is nothing to tell.
+        let _ = events.send(Event::LimitTakenBack {
+            sandbox: self.sandbox.clone(),
+            container: self.container.clone(),
+            at: Timestamp::now(),
+        });
+    }
+
+    fn disarm(&self, before: &Before) -> Result<()> {
+        match self.group.release(before) {
+            Err(error) if !error.is_missing() => return Err(error.into()),
+            _ => {}
+        }
+        self.unlisten();
+        self.forget();
+        Ok(())
+    }
+
+    fn recorded(&self) -> Option<Before> {
+        load(&self.record).ok()
+    }
+
+    fn disarm_unrecorded(&self) -> Result<()> {
+        match self.group.release_unrecorded() {
+            Err(error) if !error.is_missing() => return Err(error.into()),
+            _ => {}
+        }
+        self.forget();
+        Ok(())
+    }
+}
