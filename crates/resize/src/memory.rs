@@ -1,8 +1,9 @@
-//! Lowering a memory limit without killing anyone.
+//! Lowering a memory limit without an OOM kill.
 //!
-//! The kernel kills when a limit is set below what cannot be reclaimed. So a limit is walked down: to the
-//! target as soon as usage leaves room, else to just above usage, which makes the kernel reclaim; then
-//! reclaim is asked for, and then it is waited for, longer each time that nothing comes of it.
+//! The kernel kills when a limit is set below what cannot be reclaimed, and a limit just above usage kills a
+//! container that grows a moment later. So a limit is either at its target or where it was before, never in
+//! between: it is set to the target once usage leaves a margin below it. Until then the kernel is asked to
+//! reclaim, and usage is looked at again after a backoff.
 
 use std::time::Duration;
 
@@ -16,25 +17,25 @@ const MARGIN_SHIFT: u32 = 5;
 const FIRST_WAIT: Duration = Duration::from_millis(100);
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
 
-/// A memory limit on its way down.
+/// A memory limit that is to be lowered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Lowering {
-    /// The limit in force; `None` is unlimited.
+    /// The limit that is applied; `None` is unlimited.
     pub limit: Option<i64>,
     /// The limit that is wanted.
     pub target: i64,
     /// How much is used and cannot be given up at once: the working set.
     pub usage: i64,
-    /// How many attempts in a row have not brought the limit down.
+    /// How many attempts in a row found too much in use.
     pub stalled: u32,
 }
 
 /// What to do next about a limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Next {
-    /// The target is in force.
+    /// The target is applied.
     Done,
-    /// Set the limit to this. It is at least usage plus a margin, and never above the limit in force.
+    /// Set the limit to this, which is the target: usage leaves a margin below it.
     Set(i64),
     /// Ask the kernel to reclaim this much, then look again.
     Reclaim(i64),
@@ -51,9 +52,9 @@ impl Lowering {
     /// let mib = |n: i64| n << 20;
     /// let now = Lowering { limit: Some(mib(512)), target: mib(256), usage: mib(100), stalled: 0 };
     /// assert_eq!(now.next(), Next::Set(mib(256)));
-    /// // Too much in use: go as low as is safe, and let the kernel reclaim.
+    /// // Too much is in use: the limit stays as it is, and the kernel is asked to reclaim.
     /// let full = Lowering { usage: mib(320), ..now };
-    /// assert_eq!(full.next(), Next::Set(mib(330)));
+    /// assert_eq!(full.next(), Next::Reclaim(mib(74)));
     /// ```
     pub fn next(self) -> Next {
         let limit = self.limit.unwrap_or(i64::MAX);
@@ -61,9 +62,8 @@ impl Lowering {
             return Next::Done;
         }
         let lowest = self.lowest_safe();
-        let next = self.target.max(lowest);
-        if next < limit && (next == self.target || limit.saturating_sub(next) >= PAGE) {
-            return Next::Set(next);
+        if lowest <= self.target {
+            return Next::Set(self.target);
         }
         let surplus = lowest.saturating_sub(self.target);
         if self.stalled.is_multiple_of(2) { Next::Reclaim(surplus) } else { Next::Wait(self.wait()) }
@@ -116,6 +116,14 @@ mod tests {
         let waits: Vec<Next> = [1, 3, 5, 31].map(|stalled| Lowering { stalled, ..full }.next()).to_vec();
         let milliseconds = [100, 200, 400, 10_000];
         assert_eq!(waits, milliseconds.map(|ms| Next::Wait(Duration::from_millis(ms))).to_vec());
+    }
+
+    #[test]
+    fn a_limit_stays_as_it_is_until_usage_leaves_a_margin_below_the_target() {
+        // The limit is far above usage: it is not moved to just above usage, where growth would be killed.
+        assert_eq!(at(128, 40, 66).next(), Next::Reclaim(28 * MIB + MIB / 16));
+        assert_eq!(at(128, 40, 39).next(), Next::Reclaim(39 * MIB / 32 - MIB));
+        assert_eq!(at(128, 40, 38).next(), Next::Set(40 * MIB));
     }
 
     #[test]

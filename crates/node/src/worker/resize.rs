@@ -1,8 +1,8 @@
-//! Carrying out what was promised: the plan, step by step.
+//! Actuating what is allocated: the plan, step by step.
 //!
-//! Every turn plans anew from what is in force, so a plan that was broken off, by a failure, a crash or another
-//! wish, needs no undoing. Memory is lowered as far as it is safe, and the rest of the way once memory is given up;
-//! cpu does not wait for that.
+//! Every turn plans anew from what is applied, so a plan that was broken off, by a failure, a crash or another
+//! resize, needs no undoing. A memory limit is lowered to its target or not at all: while too much is in use, the
+//! limit that was applied before stays, and the decrease is retried with backoff. Cpu does not wait for that.
 
 use std::time::Duration;
 
@@ -21,9 +21,9 @@ use crate::{readback, resized};
 /// How long memory of a whole pod, which cannot be reclaimed by itself, is waited for.
 const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
 
-/// For how long a limit that was taken back before has to stay down before that counts: longer than the runtime looks
-/// after it.
-const CAREFUL: Duration = Duration::from_secs(3);
+/// For how long a limit that the runtime restored before has to stay lowered before the resize counts as completed:
+/// longer than the runtime guards such a limit (`plumb_runtime::builtin::LONGEST_SETTLES`).
+const CAREFUL: Duration = Duration::from_secs(35);
 
 /// How far steps were carried out.
 enum Carried {
@@ -33,15 +33,13 @@ enum Carried {
     WaitsForMemory { after: Duration, why: String },
 }
 
-/// What is to be done about a limit that goes down.
+/// What to do about a limit that goes down.
 enum Lower {
-    /// Set it to this, which is as low as it is to be.
-    To(Option<i64>),
-    /// Set it to this, which is as low as is safe.
-    Towards(i64),
-    /// Have memory given back first.
+    /// Set it to its target.
+    ToTarget,
+    /// Leave it as it is, and reclaim memory first.
     Reclaim,
-    /// Leave it for now.
+    /// Leave it as it is for this long.
     Wait(Duration),
 }
 
@@ -196,14 +194,18 @@ impl Worker {
         let mut waits = None;
         if goes_down(now.pod.limits.memory, to.limits.memory) {
             let usage = runtime.sandbox_stats(&id).await?.memory.working_set;
-            let (limit, why) = match self.lower(now.pod.limits.memory, to.limits.memory, usage) {
-                Lower::To(limit) => (limit, None),
-                Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
-                Lower::Reclaim => (now.pod.limits.memory, Some(POD_MEMORY_WAIT)),
-                Lower::Wait(after) => (now.pod.limits.memory, Some(after)),
+            let after = match self.lower(now.pod.limits.memory, to.limits.memory, usage) {
+                Lower::ToTarget => None,
+                Lower::Reclaim => {
+                    self.reclaim_all(surplus(usage, to.limits.memory)).await;
+                    Some(POD_MEMORY_WAIT)
+                }
+                Lower::Wait(after) => Some(after),
             };
-            set.limits.memory = limit;
-            waits = why.map(|after| waits_for_memory(after, "pod", to.limits.memory, usage));
+            waits = after.map(|after| waits_for_memory(after, "pod", to.limits.memory, usage));
+            if waits.is_some() {
+                set.limits.memory = now.pod.limits.memory;
+            }
         }
         if set != now.pod {
             let begun = Instant::now();
@@ -237,20 +239,17 @@ impl Worker {
         let mut waits = None;
         if goes_down(from.limits.memory, to.limits.memory) {
             let usage = self.node.runtime.container_stats(&id).await?.memory.working_set;
-            let (limit, why) = match self.lower(from.limits.memory, to.limits.memory, usage) {
-                Lower::To(limit) => (limit, None),
-                Lower::Towards(limit) => (Some(limit), Some(Duration::ZERO)),
+            let after = match self.lower(from.limits.memory, to.limits.memory, usage) {
+                Lower::ToTarget => None,
                 Lower::Reclaim => {
-                    let surplus = usage.saturating_sub(to.limits.memory.unwrap_or(0).unsigned_abs());
-                    self.reclaim(&id, surplus).await;
-                    (from.limits.memory, Some(Duration::ZERO))
+                    self.reclaim(&id, surplus(usage, to.limits.memory)).await;
+                    Some(Duration::ZERO)
                 }
-                Lower::Wait(after) => (from.limits.memory, Some(after)),
+                Lower::Wait(after) => Some(after),
             };
-            set.limits.memory = limit;
-            waits = why.map(|after| waits_for_memory(after, &whose, to.limits.memory, usage));
+            waits = after.map(|after| waits_for_memory(after, &whose, to.limits.memory, usage));
             if waits.is_some() {
-                set.requests.memory = from.requests.memory;
+                set = set.with(Resource::Memory, from);
             }
         }
         if set != from {
@@ -267,7 +266,7 @@ impl Worker {
         Ok(waits)
     }
 
-    /// Usage grew between the look and the write, so that the kernel refused.
+    /// Usage grew between the measurement and the write, so that the kernel refused.
     fn outgrown(&mut self, whose: &str, target: Option<i64>, usage: u64) -> Carried {
         self.taken_back.again();
         waits_for_memory(super::wait_after(self.taken_back.times), whose, target, usage)
@@ -280,7 +279,15 @@ impl Worker {
         updated
     }
 
-    /// Asks the kernel for memory back; what comes of it is seen at the next look.
+    /// Asks the kernel to reclaim memory of each running container.
+    async fn reclaim_all(&self, bytes: u64) {
+        let running = self.looked.seen.containers.iter().flatten().filter(|seen| seen.runs());
+        for id in running.map(|seen| &seen.id) {
+            self.reclaim(id, bytes).await;
+        }
+    }
+
+    /// Asks the kernel to reclaim memory of a container; the next attempt measures what that achieved.
     async fn reclaim(&self, id: &ContainerId, bytes: u64) {
         match self.node.runtime.reclaim_memory(id, bytes).await {
             Ok(_) | Err(Error::Unsupported(_)) => {}
@@ -288,26 +295,16 @@ impl Worker {
         }
     }
 
-    /// Decides how far a limit goes down now.
+    /// Decides whether a limit goes down now.
     fn lower(&mut self, from: Option<i64>, to: Option<i64>, usage: u64) -> Lower {
-        let Some(target) = to.filter(|limit| *limit > 0) else { return Lower::To(to) };
+        let Some(target) = to.filter(|limit| *limit > 0) else { return Lower::ToTarget };
         if let Some(wait) = self.taken_back.wait() {
             return Lower::Wait(wait);
         }
         let usage = i64::try_from(usage).unwrap_or(i64::MAX);
         let limit = from.filter(|limit| *limit > 0);
-        let next = Lowering { limit, target, usage, stalled: self.stalled }.next();
-        match next {
-            Next::Done => Lower::To(to),
-            Next::Set(limit) if limit == target => Lower::To(to),
-            // Whoever grows would only run into a limit on the way.
-            Next::Set(_) if self.taken_back.times > 0 => {
-                Lower::Wait(super::wait_after(self.taken_back.times))
-            }
-            Next::Set(limit) => {
-                self.stalled = 0;
-                Lower::Towards(limit)
-            }
+        match (Lowering { limit, target, usage, stalled: self.stalled }).next() {
+            Next::Done | Next::Set(_) => Lower::ToTarget,
             Next::Reclaim(_) => {
                 self.stalled = self.stalled.saturating_add(1);
                 Lower::Reclaim
@@ -353,6 +350,11 @@ impl TakenBack {
         let wait = super::wait_after(self.times).checked_sub(self.last?.elapsed())?;
         (!wait.is_zero()).then_some(wait)
     }
+}
+
+/// How much more is in use than a limit allows.
+fn surplus(usage: u64, limit: Option<i64>) -> u64 {
+    usage.saturating_sub(limit.unwrap_or(0).unsigned_abs())
 }
 
 /// In the kubelet's words.
