@@ -43,7 +43,7 @@ pub struct View<'a> {
     pub restarting: &'a [String],
     /// Before when a container is not started again, by position.
     pub not_before: &'a [Option<Timestamp>],
-    /// Whether there is room for a container within its pod now, by position.
+    /// Whether a container may be started now, by position: false while others are stopped to make room for it.
     pub may_start: &'a [bool],
     /// Whether the pod is to end.
     pub ends: bool,

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use plumb_resize::plan::{InForce, Step, inherited, plan, start_is_safe};
+use plumb_resize::plan::{InForce, Step, inherited, plan, start_waits};
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
 use plumb_resize::status::Outcome;
@@ -115,6 +115,8 @@ pub(crate) struct Worker {
     /// Nothing has happened or been done since that could have changed what was seen.
     fresh: bool,
     written: Written,
+    /// What was last seen applied to each container while it ran, by position.
+    applied: Vec<Option<Requirements>>,
     watched: Vec<Watched>,
     holds: Vec<Hold>,
     stopping: BTreeSet<ContainerId>,
@@ -161,6 +163,7 @@ impl Worker {
             looked: Looked { seen, ..Looked::default() },
             fresh: false,
             written: Written::default(),
+            applied: vec![None; count],
             watched: (0..count).map(|_| Watched::default()).collect(),
             holds: vec![Hold::default(); count],
             stopping: BTreeSet::new(),
@@ -330,11 +333,11 @@ impl Worker {
             self.node.desk.report(&self.uid, actual.clone()).await;
         }
         self.watch_over();
-        let decision = self.decide(&in_force);
+        let steps = self.steps(&in_force);
+        let decision = self.decide(&steps);
         let phase = self.phase();
         self.explain(&decision);
         self.count_standing();
-        let steps = self.steps(&in_force);
         self.publish(phase, &actual, !decision.actions.is_empty() || !steps.is_empty());
         if phase.is_final() && !self.over && !self.runs() {
             self.over = true;
@@ -342,7 +345,7 @@ impl Worker {
         }
         if !decision.actions.is_empty() {
             self.fresh = false;
-            if self.act(&decision).await? {
+            if self.act(&decision, in_force.clone()).await? {
                 return Ok(Turn::Again);
             }
         }
@@ -410,6 +413,9 @@ impl Worker {
         self.looked = looked.map_err(|error| format!("looking at the containers: {error}"))?;
         let seen = &self.looked.seen;
         self.written.containers.retain(|id, _| seen.containers.iter().flatten().any(|seen| seen.id == *id));
+        for (applied, seen) in self.applied.iter_mut().zip(&seen.containers) {
+            *applied = seen.as_ref().and_then(|seen| seen.in_force).or(*applied);
+        }
         self.fresh = true;
         Ok(())
     }
@@ -437,10 +443,10 @@ impl Worker {
         since.checked_add(SignedDuration::from_secs(seconds)).ok()
     }
 
-    fn decide(&self, in_force: &InForce) -> Decision {
+    fn decide(&self, steps: &[Step]) -> Decision {
         let none = PodSpec::default();
         let now = (self.node.clock)();
-        let may_start = self.may_start(in_force);
+        let may_start = self.may_start(steps);
         decide(View {
             spec: self.pod.spec.as_ref().unwrap_or(&none),
             shape: &self.guest.shape,
@@ -455,12 +461,12 @@ impl Worker {
         })
     }
 
-    /// Whether there is room for each container within the pod now.
-    fn may_start(&self, in_force: &InForce) -> Vec<bool> {
-        let allocated = &self.entry.allocation.allocated;
-        let declared = declared_by_pod(allocated);
-        let starts = inherited(allocated).enumerate();
-        starts.map(|(container, to)| start_is_safe(in_force, container, to, declared)).collect()
+    /// Whether each container may be started now. One that was stopped for a resize waits for others that are stopped
+    /// for it too; any other starts at once, if need be with less than it is allocated.
+    fn may_start(&self, steps: &[Step]) -> Vec<bool> {
+        let others_stop = start_waits(steps) || !self.stopping.is_empty();
+        let names = self.guest.shape.containers.iter().map(|part| &part.name);
+        names.map(|name| !(others_stop && self.entry.restarting.contains(name))).collect()
     }
 
     /// Where the pod is in its life.

@@ -14,7 +14,7 @@
 
 mod check;
 
-pub use check::{Violation, check, check_prefixes, start_is_safe};
+pub use check::{Violation, check, check_prefixes, start_is_safe, start_waits, start_with};
 
 use crate::aggregate::Role;
 use crate::pod::{PodCgroup, PodResources, PodShape, RestartPolicy, positive};

@@ -97,7 +97,7 @@ fn start(view: View<'_>, decision: &mut Decision, position: usize, attempt: u32)
     }
 }
 
-/// Whether the pod has room for the container. If not, the plan of the resize under way will make it.
+/// Whether the container need not wait for others that are stopped to make room for it.
 fn may_start(view: View<'_>, position: usize) -> bool {
     view.may_start.get(position).copied().unwrap_or(true)
 }

@@ -4,12 +4,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
-use plumb_resize::plan::inherited;
+use plumb_resize::plan::{InForce, Step, inherited, start_with};
 use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
-use super::{Message, Worker, error_chain};
+use super::{Message, Worker, declared_by_pod, error_chain};
 use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
 use crate::lifecycle::{Action, ContainerSeen, Decision, State, containers};
@@ -45,12 +45,12 @@ impl NotStarted {
 impl Worker {
     /// Does what was decided, in its order; the first failure ends it. False if all of it has to wait for something
     /// that is under way.
-    pub(super) async fn act(&mut self, decision: &Decision) -> Result<bool, String> {
+    pub(super) async fn act(&mut self, decision: &Decision, mut now: InForce) -> Result<bool, String> {
         let mut done = false;
         for action in &decision.actions {
             match *action {
                 Action::Start { container, attempt } => {
-                    done |= self.start(container, attempt).await?;
+                    done |= self.start(container, attempt, &mut now).await?;
                     continue;
                 }
                 Action::MakeSandbox { attempt } => self.make_sandbox(attempt).await?,
@@ -106,8 +106,8 @@ impl Worker {
         stopped.map_err(|error| format!("stopping the sandbox: {error}"))
     }
 
-    /// Makes and starts a container. False if its image is being fetched.
-    async fn start(&mut self, position: usize, attempt: u32) -> Result<bool, String> {
+    /// Makes and starts a container beside what is applied now. False if its image is being fetched.
+    async fn start(&mut self, position: usize, attempt: u32, now: &mut InForce) -> Result<bool, String> {
         let Some(container) = self.container(position).cloned() else { return Ok(false) };
         let Some(sandbox) = self.looked.seen.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
             return Ok(false);
@@ -121,11 +121,16 @@ impl Worker {
                 return Ok(true);
             }
         };
-        let to = self.promised(position);
+        let Some(to) = self.starts_with(position, now) else {
+            let why = "the other containers of the pod hold all that its limits allow";
+            self.not_started(position, NotStarted::new("CreateContainerError", why));
+            return Ok(true);
+        };
         let made = self.make(&sandbox, &container, position, attempt, to, &image).await;
         match made {
             Ok(id) => {
                 self.written.containers.insert(id.clone(), to);
+                now.apply(&Step::Start { container: position, to });
                 self.set_going(position, attempt, &id).await?;
             }
             Err(failed) => self.not_started(position, failed),
@@ -133,9 +138,17 @@ impl Worker {
         Ok(true)
     }
 
-    /// What a container is promised, as its cgroup gets it.
-    fn promised(&self, position: usize) -> Requirements {
-        inherited(&self.entry.allocation.allocated).nth(position).unwrap_or_default()
+    /// What a container starts with, as its cgroup gets it: what it is allocated, or less while others hold too much.
+    fn starts_with(&self, position: usize, now: &InForce) -> Option<Requirements> {
+        let allocated = &self.entry.allocation.allocated;
+        let to = inherited(allocated).nth(position).unwrap_or_default();
+        let before = self.applied.get(position).copied().flatten();
+        let start = start_with(now, position, to, before, declared_by_pod(allocated))?;
+        if start != to {
+            let container = self.name_of(position);
+            tracing::info!(uid = self.uid, container, ?start, allocated = ?to, "starts with less than allocated");
+        }
+        Some(start)
     }
 
     fn container(&self, position: usize) -> Option<&Container> {

@@ -90,6 +90,19 @@ impl Site {
         self.agent = Some(tokio::spawn(agent.await.unwrap().run()));
     }
 
+    /// The same under other rules, as after a restart with other feature gates.
+    pub(super) async fn start_agent_under(&mut self, rules: Rules) {
+        self.rules = rules;
+        self.start_agent().await;
+    }
+
+    /// Kills the container `c` of a pod.
+    pub(super) async fn kill_container(&self, pod: &Pod) {
+        let id = status(pod).container_id.unwrap();
+        let id = ContainerId::from(id.split_once("://").unwrap().1);
+        self.runtime.stop_container(&id, std::time::Duration::ZERO).await.unwrap();
+    }
+
     /// Cuts the agent off wherever it is.
     pub(super) async fn kill_agent(&mut self) {
         if let Some(agent) = self.agent.take() {

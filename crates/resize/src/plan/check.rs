@@ -41,8 +41,7 @@ pub fn check(now: &InForce, declared_by_pod: PerResource<bool>) -> Result<(), Vi
 /// [`inherited`](super::inherited) gives: without the pod's limit it would be unlimited, and never safe.
 ///
 /// Starting is not part of a plan, but of a container's life: it may have crashed, or a plan may have failed
-/// between stopping it and starting it. It may start as soon as the others leave room for it within the pod's
-/// limits, without waiting for the rest of a plan that may keep failing.
+/// between stopping it and starting it. See [`start_with`] for what it starts with otherwise.
 pub fn start_is_safe(
     now: &InForce,
     container: usize,
@@ -52,6 +51,57 @@ pub fn start_is_safe(
     let mut then = now.clone();
     then.apply(&Step::Start { container, to });
     check(&then, declared_by_pod).is_ok()
+}
+
+/// The resources with which a container that is not running starts now; `to` is what it is allocated, as
+/// [`inherited`](super::inherited) gives it.
+///
+/// It starts with what it is allocated if the others leave that much of the pod's limits. While another container
+/// does not give up what it is to give up, they do not, and that may last for ever: then the container starts with
+/// what was applied to it before, or, if that is unknown or too much as well, with what is left. Each resource is
+/// decided by itself. `None` if nothing is left.
+pub fn start_with(
+    now: &InForce,
+    container: usize,
+    to: Requirements,
+    applied_before: Option<Requirements>,
+    declared_by_pod: PerResource<bool>,
+) -> Option<Requirements> {
+    let mut start = to;
+    for resource in Resource::ALL {
+        let left = left_for(now, container, resource, declared_by_pod[resource]);
+        let fits = |size: &Requirements| bound(size.limits[resource]) <= left;
+        if fits(&to) {
+            continue;
+        }
+        if left <= 0 {
+            return None;
+        }
+        if let Some(before) = applied_before.filter(fits) {
+            start = start.with(resource, before);
+        } else {
+            start.limits[resource] = Some(left);
+            start.requests[resource] = to.requests[resource].map(|request| request.min(left));
+        }
+    }
+    Some(start)
+}
+
+/// How much of the pod's limit is left for a container beside the others that run.
+fn left_for(now: &InForce, container: usize, resource: Resource, declared_by_pod: bool) -> i64 {
+    let pod = bound(now.pod.limits[resource]);
+    if declared_by_pod || pod == i64::MAX {
+        return pod;
+    }
+    let others = now.containers.iter().enumerate().filter(|(i, _)| *i != container);
+    let others = others.filter_map(|(_, other)| other.as_ref()).map(|other| bound(other.limits[resource]));
+    pod.saturating_sub(others.fold(0, i64::saturating_add))
+}
+
+/// Whether a container that was stopped for a restart waits for the next step of a plan: the step stops another
+/// container, after which both can start with what they are allocated.
+pub fn start_waits(steps: &[Step]) -> bool {
+    matches!(steps.first(), Some(Step::Stop { .. }))
 }
 
 /// Checks the start and every prefix of a plan.

@@ -41,7 +41,8 @@ pub fn project(
     actual: &PodResources,
     rules: &Rules,
 ) -> Projection {
-    let in_progress = (*actual != allocation.allocated)
+    // With the feature switched off, nothing carries it out.
+    let in_progress = (*actual != allocation.allocated && rules.resize)
         .then(|| InProgress { generation: allocation.generation, error: allocation.error.clone() });
     let untaken = *desired != allocation.allocated;
     let pending = allocation.pending.as_ref().filter(|_| untaken);

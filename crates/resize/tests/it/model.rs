@@ -26,6 +26,8 @@ use state::{Action, State};
 struct PodModel {
     shape: PodShape,
     choices: Vec<PodResources>,
+    /// A container that uses all the memory it has, and never gives any up.
+    holder: Option<usize>,
 }
 
 /// A rule of the protocol, broken on purpose.
@@ -37,6 +39,8 @@ enum Broken {
     IgnoresWhatIsActual,
     /// The promise is not journalled: after a crash pods are taken at what they desire.
     ForgetsPromises,
+    /// A container that is down starts with what it is allocated, or not at all.
+    StartsWithAllOrNothing,
 }
 
 /// The protocol, with bounds.
@@ -50,6 +54,8 @@ struct Protocol {
     resizes: u8,
     crashes: u8,
     failures: u8,
+    /// How often a container ends by itself.
+    exits: u8,
     broken: Option<Broken>,
 }
 
@@ -70,6 +76,7 @@ fn pod(policies: &[RestartPolicy], choices: &[&[(i64, i64)]]) -> PodModel {
             qos: QosClass::Guaranteed,
         },
         choices: choices.iter().map(choice).collect(),
+        holder: None,
     }
 }
 
@@ -87,8 +94,17 @@ fn full_node(rules: Rules, policies: [RestartPolicy; 2]) -> Protocol {
         resizes: 2,
         crashes: 1,
         failures: 1,
+        exits: 0,
         broken: None,
     }
+}
+
+/// The same with one pod, in which the first container never gives up memory and any container may end by itself.
+fn node_with_holder(rules: Rules, policies: [RestartPolicy; 2]) -> Protocol {
+    let mut protocol = full_node(rules, policies);
+    protocol.pods.truncate(1);
+    protocol.pods[0].holder = Some(0);
+    Protocol { newcomer: None, exits: 2, ..protocol }
 }
 
 /// The most states an exhaustive run may take.
@@ -128,6 +144,22 @@ fn every_resize_ends_well_when_users_keep_changing_their_minds() {
 }
 
 #[test]
+fn containers_run_beside_one_that_never_gives_up_its_memory() {
+    use RestartPolicy::{NotRequired, RestartContainer};
+    for policies in [[NotRequired; 2], [NotRequired, RestartContainer]] {
+        explore(&format!("{policies:?} holder"), node_with_holder(Rules::kep(), policies));
+    }
+}
+
+#[test]
+fn the_model_catches_a_container_that_never_starts_beside_one_that_holds_memory() {
+    let bounds = node_with_holder(Rules::kep(), [RestartPolicy::NotRequired; 2]);
+    let protocol = Protocol { broken: Some(Broken::StartsWithAllOrNothing), ..bounds };
+    let checker = protocol.checker().threads(2).spawn_bfs().join();
+    assert!(checker.discovery(properties::ENDS_WELL).is_some(), "it went unnoticed");
+}
+
+#[test]
 fn the_model_catches_a_rule_that_is_broken() {
     let bounds = full_node(Rules::kep(), [RestartPolicy::NotRequired; 2]);
     for (broken, property) in [
@@ -143,8 +175,17 @@ fn the_model_catches_a_rule_that_is_broken() {
 
 #[test]
 fn no_path_runs_in_circles() {
-    let bounds = full_node(Rules::kep(), [RestartPolicy::NotRequired; 2]);
-    let protocol = Protocol { newcomer: None, resizes: 2, crashes: 1, failures: 0, ..bounds };
+    use RestartPolicy::{NotRequired, RestartContainer};
+    let bounds = full_node(Rules::kep(), [NotRequired; 2]);
+    goes_straight(&Protocol { newcomer: None, resizes: 2, crashes: 1, failures: 0, ..bounds });
+    goes_straight(&Protocol {
+        crashes: 0,
+        exits: 1,
+        ..node_with_holder(Rules::kep(), [NotRequired, RestartContainer])
+    });
+}
+
+fn goes_straight(protocol: &Protocol) {
     // A depth-first walk: a state that is met again while it is still being left is on a circle.
     let mut done = std::collections::HashSet::new();
     let mut leaving = std::collections::HashSet::new();

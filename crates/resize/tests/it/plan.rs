@@ -1,7 +1,9 @@
 //! Concrete plans, step by step.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
-use plumb_resize::plan::{InForce, Step, Violation, check, check_prefixes, inherited, plan, start_is_safe};
+use plumb_resize::plan::{
+    InForce, Step, Violation, check, check_prefixes, inherited, plan, start_is_safe, start_with,
+};
 use plumb_resize::pod::{PodCgroup, PodResources, PodShape};
 use plumb_resize::resource::{Declared, PerResource, Resource};
 
@@ -358,6 +360,45 @@ fn a_container_that_crashed_starts_as_soon_as_the_others_leave_room() {
         now.apply(&step);
     }
     assert!(start_is_safe(&now, 0, start, SUMMED));
+}
+
+#[test]
+fn a_container_that_crashed_beside_one_that_gives_nothing_up_starts_with_what_it_had() {
+    // (from, to, what the crashed c1 starts with if what it had is known, and if it is not); c2 stays as it is.
+    let table = [
+        ("all of it is with the other", "100 64 | 100 192", "100 192 | 100 64", "100 64", "100 64"),
+        ("the pod grows as well", "100 64 | 100 192", "100 256 | 100 64", "100 64", "100 128"),
+        ("so is cpu", "100 64 | 200 192", "150 192 | 150 64", "100 64", "100 64"),
+        ("it is to shrink", "100 192 | 100 192", "100 64 | 100 64", "100 64", "100 64"),
+        ("nothing changes for it", "100 64 | 100 192", "100 64 | 100 64", "100 64", "100 64"),
+    ];
+    for (name, from, to, known, unknown) in table {
+        let (from, to) = (pod(containers(from)), pod(containers(to)));
+        let mut now = InForce::running(&shape(&from), &desired(&from));
+        let before = now.containers[0];
+        now.apply(&Step::Stop { container: 0 });
+        if let Some(raise @ Step::Pod(_)) = plan(&shape(&to), &now, &desired(&to)).first() {
+            now.apply(raise);
+        }
+        let allocated = inherited(&desired(&to)).next().unwrap();
+        for (before, expected) in [(before, known), (None, unknown)] {
+            let start = start_with(&now, 0, allocated, before, SUMMED).unwrap();
+            assert_eq!(sizes::show(start), expected, "{name}");
+            assert!(start_is_safe(&now, 0, start, SUMMED), "{name}");
+        }
+    }
+}
+
+#[test]
+fn a_container_does_not_start_where_the_others_hold_everything() {
+    let from = pod(containers("100 64 | 100 64"));
+    let mut now = InForce::running(&shape(&from), &desired(&from));
+    now.apply(&Step::Stop { container: 0 });
+    now.apply(&Step::Update { container: 1, to: size("100 128") });
+    assert_eq!(start_with(&now, 0, size("100 64"), Some(size("100 64")), SUMMED), None);
+    // Where the pod declares the limit, its containers share it.
+    assert_eq!(start_with(&now, 0, size("100 64"), None, SHARED), Some(size("100 64")));
+    assert_eq!(start_with(&now, 0, size("100 256"), None, SHARED), Some(size("100 128")));
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! Resizes: taken, put off, refused, gone back on.
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use kube::api::{Patch, PatchParams};
+use plumb_resize::rules::{Dialect, Gate, Gates, Rules};
 use plumb_runtime::fault::{Call, Fault, Harm};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use crate::it::cluster::{NODE, until};
 use crate::it::site::{Site, condition, equal, is_settled, one, status};
@@ -198,4 +199,81 @@ async fn a_container_that_the_runtime_stops_for_a_resize_stays_stopped_if_it_is_
         site.pod("large", one(equal("2", "64Mi"))).await;
         site.settled("large").await;
     }
+}
+
+/// Memory limits for the containers `c` and `holder`.
+fn two(c: &str, holder: &str) -> Value {
+    let container = |name: &str, memory: &str| json!({ "name": name, "image": "plumb/load", "resources": equal("100m", memory) });
+    let mut containers = json!([container("c", c), container("holder", holder)]);
+    containers[1]["args"] = json!(["--memory", "150Mi"]);
+    containers
+}
+
+async fn resize_both(site: &Site, c: &str, holder: &str) {
+    let mut containers = two(c, holder);
+    containers.as_array_mut().unwrap().iter_mut().for_each(|container| {
+        container.as_object_mut().unwrap().retain(|field, _| field == "name" || field == "resources");
+    });
+    let patch = Patch::Strategic(json!({ "spec": { "containers": containers } }));
+    site.pods().patch_resize("a", &PatchParams::default(), &patch).await.unwrap();
+}
+
+/// A pod whose memory is to move from `holder`, which does not give it up, to `c`; the node has said so.
+async fn waits_for_holder() -> (Site, Pod) {
+    let site = Site::start(kep()).await;
+    site.pod("a", two("64Mi", "192Mi")).await;
+    site.settled("a").await;
+    resize_both(&site, "192Mi", "64Mi").await;
+    let pod = site.until("a", "failing", names_holder).await;
+    (site, pod)
+}
+
+/// Whether the resize is in progress with an error that says which container holds memory.
+fn names_holder(pod: &Pod) -> bool {
+    condition(pod, "PodResizeInProgress").is_some_and(|(reason, message)| {
+        let expected = "cannot decrease memory limits: attempting to set container \"holder\" memory limit \
+                        (67108864) below current usage (";
+        reason == "Error" && message.starts_with(expected)
+    })
+}
+
+fn memory_limit(pod: &Pod) -> String {
+    status(pod).resources.unwrap().limits.unwrap()["memory"].0.clone()
+}
+
+/// Whether `c` runs again after it was killed.
+fn is_back(pod: &Pod) -> bool {
+    status(pod).restart_count > 0 && status(pod).ready
+}
+
+#[tokio::test]
+async fn a_container_that_dies_while_another_holds_its_memory_starts_with_the_limit_it_had() {
+    let (site, pod) = waits_for_holder().await;
+    site.kill_container(&pod).await;
+    let pod = site.until("a", "back", is_back).await;
+    assert_eq!(memory_limit(&pod), "64Mi");
+    site.until("a", "still failing", names_holder).await;
+    // A resize that can be carried out ends it.
+    resize_both(&site, "32Mi", "192Mi").await;
+    let pod = site.settled("a").await;
+    assert_eq!((memory_limit(&pod), status(&pod).restart_count), ("32Mi".to_owned(), 1));
+}
+
+#[tokio::test]
+async fn a_resize_that_waits_for_memory_leaves_nothing_stuck_when_the_feature_is_switched_off() {
+    let (mut site, pod) = waits_for_holder().await;
+    site.kill_agent().await;
+    site.kill_container(&pod).await;
+    let mut off = Gates::default();
+    off.set(Gate::InPlacePodVerticalScaling, false);
+    site.start_agent_under(Rules::new(Dialect::Kep, off)).await;
+    let pod = site.until("a", "back", is_back).await;
+    assert_eq!(memory_limit(&pod), "64Mi");
+    site.until("a", "no longer in progress", |pod| condition(pod, "PodResizeInProgress").is_none()).await;
+    // Switched on again, it goes on.
+    site.kill_agent().await;
+    site.start_agent_under(kep()).await;
+    site.until("a", "failing", names_holder).await;
+    resize_both(&site, "64Mi", "192Mi").await;
+    site.settled("a").await;
 }

@@ -3,7 +3,7 @@
 use plumb_resize::admission::Verdict;
 use plumb_resize::plan::{InForce, check};
 use plumb_resize::resource::{Amounts, PerResource};
-use plumb_resize::status::{Projection, Refusal};
+use plumb_resize::status::{Projection, Refusal, ResizeWord};
 use stateright::Property;
 
 use super::Protocol;
@@ -14,7 +14,7 @@ pub(super) const NODE_NOT_OVERCOMMITTED: &str = "what is promised or in force ne
 pub(super) const CONTAINERS_WITHIN_POD: &str = "container limits never exceed the pod's";
 const WORDS_LEGAL: &str = "the word changes only as the table says";
 const WORD_PRESENT: &str = "there is a word while desired and actual requests differ";
-const ENDS_WELL: &str =
+pub(super) const ENDS_WELL: &str =
     "in the end the latest desired state is in force, or refused for a reason that stands";
 
 pub(super) fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
@@ -41,11 +41,25 @@ pub(super) fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
             !protocol.nothing_left_to_do(state)
                 || (0..state.pods.len()).all(|pod| ended_well(protocol, state, pod))
         }),
-        Property::sometimes("a resize is deferred and then taken", |_: &Protocol, state: &State| {
-            let taken = |pod: &PodState| pod.allocation.generation == pod.generation;
-            state.pods.iter().any(|pod| shows_deferred(&pod.shown) && taken(pod))
-        }),
     ];
+    if protocol.pods.len() > 1 {
+        properties.push(Property::sometimes(
+            "a resize is deferred and then taken",
+            |_: &Protocol, state: &State| {
+                let taken = |pod: &PodState| pod.allocation.generation == pod.generation;
+                state.pods.iter().any(|pod| shows_deferred(&pod.shown) && taken(pod))
+            },
+        ));
+    }
+    if protocol.pods.iter().any(|pod| pod.holder.is_some()) {
+        properties.push(Property::sometimes(
+            "a container runs with less than it is allocated, and the error is shown",
+            |protocol: &Protocol, state: &State| {
+                let shows_error = |pod: &PodState| shown_error(&pod.shown).is_some();
+                protocol.nothing_left_to_do(state) && state.pods.iter().any(shows_error)
+            },
+        ));
+    }
     if protocol.rules.resize_word {
         properties.push(Property::always(WORD_PRESENT, |protocol: &Protocol, state: &State| {
             (0..state.pods.len()).all(|pod| {
@@ -93,11 +107,18 @@ fn ended_well(protocol: &Protocol, state: &State, pod: usize) -> bool {
     let (model, entry) = (&protocol.pods[pod], &state.pods[pod]);
     let desired = &model.choices[entry.desired];
     let allocated = &entry.allocation.allocated;
-    let promise_in_force =
-        entry.truth == InForce::running(&model.shape, allocated) && entry.shown.actual == *allocated;
+    let in_force = InForce::running(&model.shape, allocated);
+    let promise_in_force = entry.truth == in_force && entry.shown.actual == *allocated;
     let shown_as_promised = entry.shown.allocated == *allocated && entry.shown.in_progress.is_none();
+    // A container that holds memory keeps the resize in progress, but every container runs, and the error is shown.
+    let kept_from_it = entry.allocation.error.is_some()
+        && entry.truth.containers.iter().all(Option::is_some)
+        && shown_error(&entry.shown) == entry.allocation.error.as_deref();
+    let kept_from_it = model.holder.is_some() && kept_from_it;
     let answered = if desired == allocated {
-        entry.shown.pending.is_none() && entry.shown.word.is_none()
+        let word =
+            if kept_from_it && protocol.rules.resize_word { Some(ResizeWord::InProgress) } else { None };
+        entry.shown.pending.is_none() && entry.shown.word == word
     } else {
         // Refused, for a reason that still stands, and said so about the latest generation.
         let refusal = match protocol.verdict(state, pod) {
@@ -110,7 +131,12 @@ fn ended_well(protocol: &Protocol, state: &State, pod: usize) -> bool {
             && shown.map(|pending| pending.refusal) == refusal
             && shown.is_some_and(|pending| pending.generation == entry.generation)
     };
-    promise_in_force && shown_as_promised && answered
+    let settled = promise_in_force && shown_as_promised;
+    (settled || kept_from_it) && answered
+}
+
+fn shown_error(shown: &Projection) -> Option<&str> {
+    shown.in_progress.as_ref()?.error.as_deref()
 }
 
 fn shows_deferred(shown: &Projection) -> bool {

@@ -5,7 +5,7 @@ use k8s_openapi::jiff::Timestamp;
 use plumb_resize::accounting::on_node;
 use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Verdict, admit, admit_new};
 use plumb_resize::list::amount_of;
-use plumb_resize::plan::{InForce, Step, plan, start_is_safe};
+use plumb_resize::plan::{InForce, Step, plan, start_is_safe, start_waits, start_with};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::{Amounts, PerResource, Requirements, Resource};
 use plumb_resize::status::{Allocation, Projection, ResizeWord, project, transition_is_legal};
@@ -23,6 +23,7 @@ pub(super) struct State {
     pub(super) resizes: u8,
     pub(super) crashes: u8,
     pub(super) failures: u8,
+    pub(super) exits: u8,
     /// Whether `status.resize` ever changed in a way that the table does not have.
     pub(super) illegal_word: bool,
 }
@@ -41,6 +42,8 @@ pub(super) struct PodState {
     /// Whether the pod has changed since; a status patch based on what was seen is then a conflict.
     pub(super) stale: bool,
     pub(super) known: Option<InForce>,
+    /// The agent's: which containers it has stopped to start them again (journalled).
+    pub(super) restarting: Vec<bool>,
     /// The runtime's: what is in force.
     pub(super) truth: InForce,
 }
@@ -84,6 +87,8 @@ pub(super) enum Action {
     Act(usize, Call),
     /// The agent: starts a container that is not running, as it would any that stopped.
     Start { pod: usize, container: usize },
+    /// A container ends by itself, and the agent sees it.
+    Exit { pod: usize, container: usize },
     /// The agent: patches the pod's status.
     Report(usize),
     /// The agent dies and starts again.
@@ -107,8 +112,8 @@ impl Model for Protocol {
     fn init_states(&self) -> Vec<State> {
         let pods = self.pods.iter().map(|pod| self.start(pod)).collect();
         let newcomer = if self.newcomer.is_some() { Newcomer::Waiting } else { Newcomer::Rejected };
-        let Self { resizes, crashes, failures, .. } = *self;
-        vec![State { pods, newcomer, resizes, crashes, failures, illegal_word: false }]
+        let Self { resizes, crashes, failures, exits, .. } = *self;
+        vec![State { pods, newcomer, resizes, crashes, failures, exits, illegal_word: false }]
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
@@ -119,6 +124,11 @@ impl Model for Protocol {
             let choices =
                 (0..self.pods[pod].choices.len()).filter(|choice| *choice != state.pods[pod].desired);
             actions.extend(choices.map(|choice| Action::Resize { pod, choice }));
+        }
+        for pod in (0..self.pods.len()).filter(|_| state.exits > 0) {
+            let running = state.pods[pod].truth.containers.iter().enumerate();
+            let running = running.filter(|(_, resources)| resources.is_some());
+            actions.extend(running.map(|(container, _)| Action::Exit { pod, container }));
         }
         self.duties(state, actions);
     }
@@ -137,7 +147,8 @@ impl Model for Protocol {
             Action::Decide(pod) => self.decide(&mut next, pod)?,
             Action::TakeNewcomer => self.take_newcomer(&mut next)?,
             Action::Act(pod, call) => self.act(&mut next, pod, call)?,
-            Action::Start { pod, container } => Self::start_container(&mut next, pod, container)?,
+            Action::Start { pod, container } => self.start_container(&mut next, pod, container)?,
+            Action::Exit { pod, container } => Self::exit(&mut next, pod, container)?,
             Action::Report(pod) => self.report(&mut next, pod)?,
             Action::Crash => self.crash(&mut next)?,
         }
@@ -205,6 +216,7 @@ impl Protocol {
             seen: None,
             stale: false,
             known: Some(in_force.clone()),
+            restarting: vec![false; pod.shape.containers.len()],
             truth: in_force,
         }
     }
@@ -312,6 +324,13 @@ impl Protocol {
         let entry = &mut state.pods[pod];
         let known = entry.known.as_mut()?;
         let step = *plan(shape, known, &entry.allocation.allocated).first()?;
+        if self.pods[pod].is_refused(&entry.truth, &step) {
+            entry.allocation.failed("cannot decrease memory limits");
+            return (call == Call::Works).then_some(());
+        }
+        if let Step::Stop { container } = step {
+            entry.restarting[container] = true;
+        }
         if call == Call::Works {
             known.apply(&step);
             entry.truth.apply(&step);
@@ -331,11 +350,30 @@ impl Protocol {
         Some(())
     }
 
-    fn start_container(state: &mut State, pod: usize, container: usize) -> Option<()> {
+    fn exit(state: &mut State, pod: usize, container: usize) -> Option<()> {
+        state.exits = state.exits.checked_sub(1)?;
+        let entry = &mut state.pods[pod];
+        entry.truth.apply(&Step::Stop { container });
+        if let Some(known) = &mut entry.known {
+            known.apply(&Step::Stop { container });
+        }
+        Some(())
+    }
+
+    fn start_container(&self, state: &mut State, pod: usize, container: usize) -> Option<()> {
+        let shape = &self.pods[pod].shape;
         let entry = &mut state.pods[pod];
         let known = entry.known.as_mut().filter(|known| known.containers[container].is_none())?;
         let to = entry.allocation.allocated.containers[container];
-        start_is_safe(known, container, to, PerResource::default()).then_some(())?;
+        let to = if self.broken == Some(Broken::StartsWithAllOrNothing) {
+            start_is_safe(known, container, to, PerResource::default()).then_some(to)?
+        } else {
+            let waits = start_waits(&plan(shape, known, &entry.allocation.allocated));
+            (!(waits && entry.restarting[container])).then_some(())?;
+            // The agent may have been started again since, and not know what was applied before.
+            start_with(known, container, to, None, PerResource::default())?
+        };
+        entry.restarting[container] = false;
         known.apply(&Step::Start { container, to });
         entry.truth.apply(&Step::Start { container, to });
         Some(())
@@ -381,6 +419,16 @@ impl PodState {
     fn watch(&mut self) {
         self.seen = Some(Seen { desired: self.desired, generation: self.generation });
         self.stale = false;
+    }
+}
+
+impl PodModel {
+    /// Whether a step would take memory from a container that gives none up.
+    fn is_refused(&self, now: &InForce, step: &Step) -> bool {
+        let Step::Update { container, to } = *step else { return false };
+        let limit = |resources: Requirements| resources.limits.memory.unwrap_or(i64::MAX);
+        let applied = now.containers[container];
+        self.holder == Some(container) && applied.is_some_and(|applied| limit(to) < limit(applied))
     }
 }
 
