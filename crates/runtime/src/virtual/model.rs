@@ -81,6 +81,8 @@ impl Model {
                 "memory" => model.memory.0 = quantity(value, Quantity::saturating_units)?,
                 "memory-peak" => memory_peak = Some(quantity(value, Quantity::saturating_units)?),
                 "keep" => model.keep = quantity(value, Quantity::saturating_units)?,
+                // Page cache is given up when less is allowed, and is not modelled.
+                "file" => drop(quantity(value, Quantity::saturating_units)?),
                 "shape" => model.shape = value.parse()?,
                 "period" => model.period = duration(value)?,
                 "startup" => model.startup = duration(value)?,
@@ -177,7 +179,8 @@ mod tests {
             [(MODEL.to_owned(), "cpu=1".to_owned()), (format!("{MODEL}.b"), "cpu=2".to_owned())].into();
         assert_eq!(Model::of(&annotations, "a", None).unwrap().cpu, (1000, 2000));
         assert_eq!(Model::of(&annotations, "b", None).unwrap().cpu, (2000, 4000));
-        let args = ["--cpu", "100m", "--memory=64Mi", "--quiet", "--shape", "leak"].map(str::to_owned);
+        let args = ["--cpu", "100m", "--memory=64Mi", "--quiet", "--shape", "leak", "--file", "8Mi"]
+            .map(str::to_owned);
         let load = Model::of(&Pairs::new(), "c", Some(&args)).unwrap();
         assert_eq!((load.cpu.0, load.memory.0, load.shape), (100, 64 << 20, Shape::Leak));
         assert!(Model::of(&[(MODEL.to_owned(), "colour=red".to_owned())].into(), "c", None).is_err());

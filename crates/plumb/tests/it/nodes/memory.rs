@@ -1,9 +1,12 @@
 //! Memory that is lowered under programs that use it.
 
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::core::v1::Pod;
 use serde_json::json;
 
 use super::machine::{
-    Groups, Machine, condition, create, id, is_settled, load, pod, pods, resize, soon, until,
+    Groups, Machine, condition, create, equal, id, is_settled, load, pod, pods, resize, soon, until,
 };
 
 const MIB: i64 = 1 << 20;
@@ -65,4 +68,88 @@ async fn a_program_that_allocates_1_mib_per_ms_while_the_limit_drops_is_not_kill
     assert!(groups.pid(&container).is_some());
     drop(cluster);
     machine.clear().await;
+}
+
+#[tokio::test]
+async fn a_container_that_grows_keeps_the_limit_it_had_while_a_lower_one_cannot_be_applied() {
+    let Some(machine) = Machine::here() else { return };
+    let cluster = machine.start(&[]);
+    let pods = pods(&cluster).await;
+    // From 60 MiB on by 5 MiB a second.
+    let args = ["--memory", "60Mi", "--memory-peak", "110Mi", "--shape", "leak", "--period", "10s"];
+    let resources = json!({ "requests": { "memory": "16Mi" }, "limits": { "memory": "256Mi" } });
+    create(&pods, &pod("leaker", json!([load("c", &args, resources)]))).await;
+    let before = until(&pods, "leaker", "running", is_settled).await;
+    let (groups, container) = (Groups::of(&before), id(&before, "c"));
+    let pid = groups.pid(&container);
+    let used = || groups.number(&container, "memory.usage_in_bytes").unwrap_or_default();
+    soon("growing", || used() > 66 * MIB).await;
+    resize(&pods, "leaker", json!([{ "name": "c", "resources": { "limits": { "memory": "40Mi" } } }])).await;
+    let failing = |pod: &Pod| {
+        let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.into_iter().flatten().any(|condition| {
+            condition.type_ == "PodResizeInProgress" && condition.reason.as_deref() == Some("Error")
+        })
+    };
+    let told = until(&pods, "leaker", "failing", failing).await;
+    assert_eq!(memory_limit(&told), "256Mi", "what is applied is reported");
+    // It grows by far more than a margin above what it used when it was asked to shrink.
+    let mut limits = BTreeSet::new();
+    soon("grown", || {
+        limits.extend(groups.number(&container, "memory.limit_in_bytes"));
+        used() > 130 * MIB
+    })
+    .await;
+    assert_eq!(limits, [256 * MIB].into(), "the limit was never squeezed");
+    let after = until(&pods, "leaker", "still failing", failing).await;
+    assert_eq!(memory_limit(&after), "256Mi");
+    assert_eq!((id(&after, "c"), groups.pid(&container)), (container.clone(), pid), "it was not killed");
+    drop(cluster);
+    machine.clear().await;
+}
+
+#[tokio::test]
+async fn a_container_that_dies_while_another_holds_its_memory_starts_with_the_limit_it_had() {
+    let Some(machine) = Machine::here() else { return };
+    let cluster = machine.start(&[]);
+    let pods = pods(&cluster).await;
+    let holds = ["--memory", "150Mi"];
+    let containers = json!([
+        load("c", &["--memory", "10Mi"], equal("100m", "64Mi")),
+        load("holder", &holds, equal("100m", "192Mi"))
+    ]);
+    create(&pods, &pod("pair", containers)).await;
+    let before = until(&pods, "pair", "running", is_settled).await;
+    let (groups, holder) = (Groups::of(&before), id(&before, "holder"));
+    soon("150 MiB", || groups.number(&holder, "memory.usage_in_bytes").unwrap_or_default() > 150 * MIB).await;
+    let moved = json!([
+        { "name": "c", "resources": equal("100m", "192Mi") },
+        { "name": "holder", "resources": equal("100m", "64Mi") },
+    ]);
+    resize(&pods, "pair", moved).await;
+    let names_holder = |pod: &Pod| {
+        let expected = "cannot decrease memory limits: attempting to set container \"holder\" memory limit \
+                        (67108864) below current usage (";
+        condition(pod, "PodResizeInProgress").is_some_and(|message| message.starts_with(expected))
+    };
+    until(&pods, "pair", "failing", names_holder).await;
+    let pid = i32::try_from(groups.pid(&id(&before, "c")).unwrap()).unwrap();
+    nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), nix::sys::signal::Signal::SIGKILL).unwrap();
+    let restarts = |pod: &Pod, name: &str| {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_ref());
+        let found = statuses.and_then(|all| all.iter().find(|status| status.name == name)).unwrap();
+        (found.restart_count, found.ready)
+    };
+    let back = until(&pods, "pair", "back", |pod| restarts(pod, "c") == (1, true) && names_holder(pod)).await;
+    assert_eq!(groups.number(&id(&back, "c"), "memory.limit_in_bytes"), Some(64 * MIB));
+    assert_eq!(groups.number(&holder, "memory.limit_in_bytes"), Some(192 * MIB));
+    assert_eq!((memory_limit(&back), restarts(&back, "holder")), ("64Mi".to_owned(), (0, true)));
+    drop(cluster);
+    machine.clear().await;
+}
+
+/// The memory limit of the container `c` as its status reports it.
+fn memory_limit(pod: &Pod) -> String {
+    let status = &pod.status.as_ref().unwrap().container_statuses.as_ref().unwrap()[0];
+    status.resources.as_ref().unwrap().limits.as_ref().unwrap()["memory"].0.clone()
 }
