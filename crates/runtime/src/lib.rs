@@ -22,7 +22,9 @@ mod runtime;
 pub mod shape;
 pub mod shim;
 mod sys;
+pub mod sysctl;
 pub mod types;
+pub mod untrusted;
 mod r#virtual;
 
 pub use error::{Error, Result};

@@ -23,6 +23,7 @@ use crate::cgroup::Notice;
 use crate::error::{Error, Result};
 use crate::shim::{Answer, Ask, EXIT, Exit, ROOT, Report, SPEC, load, store};
 use crate::types::{ContainerChange, ContainerConfig, ContainerId, ExecOutput, SandboxId, SandboxState};
+use crate::untrusted::remove_tree;
 
 pub(super) const RECORD: &str = "container.json";
 pub(super) const FOLDER: &str = "containers";
@@ -372,12 +373,7 @@ async fn leave_group(entry: &ContainerEntry) {
 /// Removes a container's cgroup, with all that is in it, and its folder.
 pub(super) fn clear(folder: &Path, group: &crate::cgroup::Group) -> Result<()> {
     group.delete()?;
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::io(format!("removing {}", folder.display()), &error))
-        }
-        _ => Ok(()),
-    }
+    remove_tree(folder).map_err(|error| Error::io(format!("removing {}", folder.display()), &error))
 }
 
 /// A signal by its name, with or without `SIG`, or by its number.

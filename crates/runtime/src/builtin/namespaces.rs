@@ -13,7 +13,8 @@ use nix::unistd::sethostname;
 use rustix::fs::statfs;
 
 use super::network::Wire;
-use crate::types::{NamespaceMode, Pairs, SandboxConfig};
+use crate::sysctl;
+use crate::types::{NamespaceMode, SandboxConfig};
 
 /// The names of what is held.
 pub(super) const NET: &str = "net";
@@ -58,7 +59,8 @@ pub(super) fn make(
         mount(Some("shm"), &shm, Some("tmpfs"), closed, Some("mode=1777,size=65536k"))?;
     }
     if kinds.is_empty() {
-        return sysctls(&config.sysctls);
+        // The machine's own namespaces: [`sysctl::write`] refuses whatever there is.
+        return sysctl::write(&config.sysctls, config.namespaces);
     }
     let machine = Wire::open()?;
     thread::scope(|scope| {
@@ -78,22 +80,12 @@ pub(super) fn make(
                 machine.lay_cable(&cable.name, cable.bridge, namespace.as_fd())?;
                 Wire::open()?.connect_pod(cable.address, cable.prefix, cable.gateway)?;
             }
-            sysctls(&config.sysctls)
+            sysctl::write(&config.sysctls, config.namespaces)
         };
         let thread = thread::Builder::new().name("sandbox".into()).stack_size(256 << 10);
         let made = thread.spawn_scoped(scope, inside)?.join();
         made.unwrap_or_else(|_| Err(io::Error::other("making namespaces broke off")))
     })
-}
-
-fn sysctls(settings: &Pairs) -> io::Result<()> {
-    for (name, value) in settings {
-        if name.contains("..") || name.starts_with('/') {
-            return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("the sysctl {name:?}")));
-        }
-        fs::write(Path::new("/proc/sys").join(name.replace('.', "/")), value)?;
-    }
-    Ok(())
 }
 
 /// Lets go of all that is held in a folder. What somebody still uses goes when they do.

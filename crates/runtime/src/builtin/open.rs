@@ -32,6 +32,7 @@ use crate::error::{Error, Result};
 use crate::image::Images;
 use crate::shim::{EXIT, LOCK, SOCKET, STARTED, Started, load, store};
 use crate::types::{ContainerChange, Event, SandboxState};
+use crate::untrusted::remove_tree;
 
 const OWN_NETWORK: u8 = 24;
 
@@ -354,12 +355,7 @@ fn folders(folder: &Path) -> Result<Vec<PathBuf>> {
 }
 
 fn remove_folder(folder: &Path) -> Result<()> {
-    match fs::remove_dir_all(folder) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
-            Err(Error::io(format!("removing {}", folder.display()), &error))
-        }
-        _ => Ok(()),
-    }
+    remove_tree(folder).map_err(|error| Error::io(format!("removing {}", folder.display()), &error))
 }
 
 /// Whether a shim holds the container: it has the lock for as long as it lives.

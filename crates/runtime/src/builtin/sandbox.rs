@@ -21,7 +21,9 @@ use super::network::Wire;
 use super::state::{SandboxEntry, SandboxRecord, State};
 use crate::error::{Error, Result};
 use crate::shim::{Report, store};
+use crate::sysctl;
 use crate::types::{Dns, NamespaceMode, SandboxConfig, SandboxId, SandboxState};
+use crate::untrusted::remove_tree;
 
 pub(super) const RECORD: &str = "sandbox.json";
 pub(super) const FOLDER: &str = "sandboxes";
@@ -40,6 +42,7 @@ impl State {
         if meta.uid.is_empty() || meta.uid.contains(['/', '\0']) || meta.uid.starts_with('.') {
             return Err(Error::InvalidArgument(format!("the uid {:?} cannot name a folder", meta.uid)));
         }
+        sysctl::check(&config.sysctls, config.namespaces)?;
         let folder = self.folder.join(FOLDER).join(id.as_str());
         let own_network = config.namespaces.network != NamespaceMode::Node;
         let group = self.tree.pod(config.class, &meta.uid);
@@ -105,13 +108,7 @@ impl State {
         entry.group.create()?;
         entry.group.set(&record.config.resources)?;
 
-        let hostname = if !own_network {
-            nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
-        } else if record.config.hostname.is_empty() {
-            record.config.meta.name.clone()
-        } else {
-            record.config.hostname.clone()
-        };
+        let hostname = host_name(&record.config);
         let cable = match record.address {
             Some(address) => Some(self.cable(&record.id, address)?),
             None => None,
@@ -203,12 +200,8 @@ impl State {
         if !shared {
             entry.group.delete()?;
         }
-        match fs::remove_dir_all(&entry.folder) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                Err(Error::io(format!("removing {}", entry.folder.display()), &error))
-            }
-            _ => Ok(()),
-        }
+        remove_tree(&entry.folder)
+            .map_err(|error| Error::io(format!("removing {}", entry.folder.display()), &error))
     }
 }
 
@@ -223,6 +216,17 @@ fn remove_cable(cable: String) {
     let thread = thread::Builder::new().name("cable".into()).stack_size(256 << 10);
     if let Err(error) = thread.spawn(remove) {
         tracing::warn!(%error, "a pod's interface is left to the kernel");
+    }
+}
+
+/// What a sandbox's containers find as their host name. Not read back from their `/etc/hostname`, which they may write.
+pub(super) fn host_name(config: &SandboxConfig) -> String {
+    if config.namespaces.network == NamespaceMode::Node {
+        nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
+    } else if config.hostname.is_empty() {
+        config.meta.name.clone()
+    } else {
+        config.hostname.clone()
     }
 }
 

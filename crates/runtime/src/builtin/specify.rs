@@ -4,6 +4,7 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
 use super::namespaces::{IPC, NET, SHM, UTS};
+use super::sandbox::host_name;
 use super::state::SandboxRecord;
 use crate::cgroup::{Controller, Group, Version};
 use crate::error::{Error, Result};
@@ -103,8 +104,7 @@ fn process(parts: &Parts<'_>) -> Result<ProcessSpec> {
     if args.is_empty() {
         return Err(Error::InvalidArgument("no command specified".to_owned()));
     }
-    let hostname = std::fs::read_to_string(parts.sandbox_folder.join("hostname")).unwrap_or_default();
-    let mut env = vec![PATH.to_owned(), format!("HOSTNAME={}", hostname.trim())];
+    let mut env = vec![PATH.to_owned(), format!("HOSTNAME={}", host_name(&parts.sandbox.config))];
     let given = config.env.iter().map(|variable| format!("{}={}", variable.name, variable.value));
     for variable in image.env.iter().cloned().chain(given) {
         let name = variable.split('=').next().unwrap_or_default();

@@ -88,18 +88,33 @@ fn interface(cable: &str) -> Option<InterfaceUsage> {
     })
 }
 
+/// How many files of a folder are counted at most, and how many bytes the paths of folders may take that are yet to be
+/// looked into: containers make as many of them as they like.
+const MOST_INODES: u64 = 1 << 22;
+const MOST_PENDING: usize = 16 << 20;
+
 /// What a folder takes on disk, with all that is in it.
 pub(super) fn folder_usage(folder: &Path) -> FilesystemUsage {
     let (mut bytes, mut inodes) = (0, 0);
     let mut left = vec![folder.to_owned()];
+    let mut pending = folder.as_os_str().len();
     while let Some(path) = left.pop() {
+        pending = pending.saturating_sub(path.as_os_str().len());
         let Ok(entries) = fs::read_dir(&path) else { continue };
         for entry in entries.flatten() {
+            if inodes == MOST_INODES {
+                left.clear();
+                break;
+            }
             let Ok(found) = entry.metadata() else { continue };
             bytes += found.blocks() * 512;
             inodes += 1;
             if found.is_dir() {
-                left.push(entry.path());
+                let path = entry.path();
+                if pending + path.as_os_str().len() <= MOST_PENDING {
+                    pending += path.as_os_str().len();
+                    left.push(path);
+                }
             }
         }
     }

@@ -1,5 +1,7 @@
 //! Who a container runs as, looked up in its own files.
 
+use std::fs::File;
+use std::io;
 use std::path::Path;
 
 use nix::unistd::{Gid, Uid, setgroups, setresgid, setresuid};
@@ -7,10 +9,10 @@ use rustix::thread::set_keep_capabilities;
 
 use super::failure::{Doing as _, Result, fail};
 use super::spec::ProcessSpec;
-use crate::place::Place;
+use crate::untrusted;
 
-/// More of `/etc/passwd` or `/etc/group` is not read: the image decides how large they are.
-const LARGEST_FILE: u64 = 16 << 20;
+/// How long `/etc/passwd` and `/etc/group` of an image may be.
+const LONGEST_FILE: u64 = 4 << 20;
 
 /// A user, resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -24,11 +26,7 @@ pub(super) struct Identity {
 impl Identity {
     /// Who it is, by the container's `/etc/passwd` and `/etc/group`; to be asked once those are at their place.
     pub(super) fn of(process: &ProcessSpec) -> Result<Self> {
-        let root = Place::open(Path::new("/")).doing("opening the root file system")?;
-        // A file that cannot be read has no entries; a user or group by name is then not found.
-        let read =
-            |path| String::from_utf8_lossy(&root.read(path, LARGEST_FILE).unwrap_or_default()).into_owned();
-        Self::resolve(process, &read("/etc/passwd"), &read("/etc/group"))
+        Self::resolve(process, &read("etc/passwd")?, &read("etc/group")?)
     }
 
     fn resolve(process: &ProcessSpec, passwd: &str, group: &str) -> Result<Self> {
@@ -68,10 +66,6 @@ impl Identity {
         }
         groups.sort_unstable();
         groups.dedup();
-        // The kernel takes the largest number as "leave it as it is", and what it is is root.
-        if uid == u32::MAX || groups.contains(&u32::MAX) {
-            return fail(format_args!("looking for the user {user:?}"), "4294967295 is not a user or group");
-        }
         let home = entry.map(|entry| entry.at(5).to_owned()).filter(|home| !home.is_empty());
         Ok(Self { uid, gid, groups, home: home.unwrap_or_else(|| "/".to_owned()) })
     }
@@ -86,6 +80,19 @@ impl Identity {
         let uid = Uid::from_raw(self.uid);
         setresuid(uid, uid, uid).doing("setting the user")?;
         set_keep_capabilities(false).doing("no longer keeping capabilities")
+    }
+}
+
+/// Reads a file of the container, whose root is `/` by now. The container can replace it before a command is run in it.
+fn read(path: &str) -> Result<String> {
+    let file = File::open("/").and_then(|root| untrusted::open_regular_in(root, Path::new(path)));
+    match file.and_then(|file| untrusted::read_all(file, LONGEST_FILE)) {
+        Ok(bytes) => Ok(String::from_utf8_lossy(&bytes).into_owned()),
+        // No such file has no entries.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            Ok(String::new())
+        }
+        Err(error) => fail(format_args!("reading /{path}"), error),
     }
 }
 
@@ -143,26 +150,6 @@ mod tests {
     fn strict_groups_leave_the_images_out() {
         assert_eq!(resolve("web", None, &[9], true).unwrap().groups, [9, 102]);
         assert_eq!(resolve("web", None, &[9], false).unwrap().groups, [9, 102, 200]);
-    }
-
-    #[test]
-    fn the_number_that_means_no_change_is_neither_user_nor_group() {
-        for (user, group, supplemental) in [
-            ("4294967295", None, vec![]),
-            ("0:4294967295", None, vec![]),
-            ("evil", None, vec![]),
-            ("0", Some(u32::MAX), vec![]),
-            ("0", None, vec![u32::MAX]),
-        ] {
-            let process = ProcessSpec {
-                user: user.into(),
-                group,
-                supplemental_groups: supplemental,
-                ..ProcessSpec::default()
-            };
-            let passwd = "evil:x:4294967295:0::/:/bin/sh\n";
-            assert!(Identity::resolve(&process, passwd, "").is_err(), "{user} {group:?}");
-        }
     }
 
     #[test]

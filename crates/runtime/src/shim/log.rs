@@ -1,7 +1,11 @@
 //! A container's log, in the CRI's format: time, stream, whole (`F`) or part (`P`) of a line, text.
+//!
+//! What cannot be written, on a full disk for example, is dropped and counted: the container is not held up, and the
+//! shim does not grow. The next line that can be written says before it how many lines are missing.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
 use jiff::Timestamp;
@@ -16,8 +20,20 @@ pub(super) struct Log {
     spec: LogSpec,
     file: Option<File>,
     size: u64,
-    /// So that a line and what precedes it goes out in one write.
+    /// So that a line and what precedes it goes out in one write. Empty between two calls.
     buffer: Vec<u8>,
+    /// How many lines are in it.
+    buffered: u64,
+    /// Lines that could not be written, and are lost.
+    dropped: Dropped,
+}
+
+/// What could not be written since something last could.
+#[derive(Default)]
+struct Dropped {
+    lines: u64,
+    /// The last error.
+    why: String,
 }
 
 /// One of the two streams that lead into it.
@@ -35,14 +51,18 @@ impl Stream {
 
 impl Log {
     pub(super) fn open(spec: LogSpec) -> io::Result<Self> {
-        let mut log = Self { spec, file: None, size: 0, buffer: Vec::new() };
+        let mut log =
+            Self { spec, file: None, size: 0, buffer: Vec::new(), buffered: 0, dropped: Dropped::default() };
         log.reopen()?;
         Ok(log)
     }
 
     /// Opens the file by its name, whoever moved the old one.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
-        let file = OpenOptions::new().append(true).create(true).open(&self.spec.path)?;
+        let mut options = OpenOptions::new();
+        // A FIFO or a link in its place is not a log.
+        options.append(true).create(true).custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK);
+        let file = options.open(&self.spec.path)?;
         self.size = file.metadata()?.len();
         self.file = Some(file);
         Ok(())
@@ -97,24 +117,58 @@ impl Log {
         self.buffer.extend([tag, b' ']);
         self.buffer.extend(text);
         self.buffer.push(b'\n');
+        self.buffered += 1;
     }
 
+    /// Writes what is in the buffer, or drops it.
     fn flush(&mut self, now: Timestamp) -> io::Result<()> {
         if self.buffer.is_empty() {
             return Ok(());
         }
-        if self.file.is_none() {
-            self.reopen()?;
-        }
-        if let Some(file) = &mut self.file {
-            file.write_all(&self.buffer)?;
-        }
-        self.size += u64::try_from(self.buffer.len()).unwrap_or(u64::MAX);
+        let buffer = std::mem::take(&mut self.buffer);
+        let lines = std::mem::take(&mut self.buffered);
+        let written = self.note_dropped(now).and_then(|()| self.append(&buffer));
+        self.buffer = buffer;
         self.buffer.clear();
         self.buffer.shrink_to(LONGEST_PART);
+        if let Err(error) = written {
+            self.dropped.lines = self.dropped.lines.saturating_add(lines);
+            self.dropped.why = error.to_string();
+            return Err(error);
+        }
         if self.spec.max_size > 0 && self.size >= self.spec.max_size {
             self.rotate(now)?;
         }
+        Ok(())
+    }
+
+    /// Says how many lines are missing, if some are.
+    fn note_dropped(&mut self, now: Timestamp) -> io::Result<()> {
+        if self.dropped.lines == 0 {
+            return Ok(());
+        }
+        let Dropped { lines, why } = &self.dropped;
+        let note =
+            format!("{now:.9} stderr F plumb: {lines} lines of this log could not be written: {why}\n");
+        self.append(note.as_bytes())?;
+        self.dropped = Dropped::default();
+        Ok(())
+    }
+
+    /// Appends all of this to the file, or nothing.
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        if self.file.is_none() {
+            self.reopen()?;
+        }
+        let Some(file) = &mut self.file else { return Err(io::ErrorKind::NotFound.into()) };
+        if let Err(error) = file.write_all(bytes) {
+            // Half a line would garble the next one.
+            if file.metadata().is_ok_and(|found| found.len() > self.size) {
+                let _ = file.set_len(self.size);
+            }
+            return Err(error);
+        }
+        self.size += u64::try_from(bytes.len()).unwrap_or(u64::MAX);
         Ok(())
     }
 
@@ -186,6 +240,35 @@ mod tests {
         log.end(&mut stream, Timestamp::UNIX_EPOCH).unwrap();
         let at = "1970-01-01T00:00:00.000000000Z stdout F";
         assert_eq!(text(folder.path()), format!("{at} one\n{at} two\n{at} \n{at} three\n"));
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_dropped_and_counted_and_takes_no_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let folder = folder.path().join("logs");
+        fs::create_dir(&folder).unwrap();
+        let mut log = log(&folder, 100);
+        let mut stream = Stream::new("stdout");
+        // A full disk fails in another way, but fails as well: the log is moved aside, and no other one can be made.
+        fs::remove_dir_all(&folder).unwrap();
+        log.file = None;
+        for _ in 0..1000 {
+            assert!(log.take(&mut stream, b"one\ntwo\nthr", Timestamp::UNIX_EPOCH).is_err());
+            assert!(log.take(&mut stream, b"ee\n", Timestamp::UNIX_EPOCH).is_err());
+        }
+        assert!(log.buffer.is_empty() && log.buffer.capacity() <= LONGEST_PART, "{}", log.buffer.capacity());
+        fs::create_dir(&folder).unwrap();
+        log.spec.max_size = 0;
+        log.take(&mut stream, b"again\n", Timestamp::UNIX_EPOCH).unwrap();
+        log.take(&mut stream, b"and on\n", Timestamp::UNIX_EPOCH).unwrap();
+        let at = "1970-01-01T00:00:00.000000000Z";
+        let said = text(&folder);
+        let (note, rest) = said.split_once('\n').unwrap();
+        assert!(
+            note.starts_with(&format!("{at} stderr F plumb: 3000 lines of this log could not")),
+            "{note}"
+        );
+        assert_eq!(rest, format!("{at} stdout F again\n{at} stdout F and on\n"));
     }
 
     #[test]

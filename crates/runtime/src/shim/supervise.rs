@@ -291,7 +291,7 @@ impl Shim {
             match nix::unistd::read(&*fd, buffer) {
                 Ok(length) if length > 0 => {
                     if let Some(log) = &mut self.log {
-                        // A full disk loses lines; it must not stop the container.
+                        // A full disk loses lines, which the log counts; it must not stop the container.
                         let _ = log.take(stream, &buffer[..length], now);
                     }
                 }

@@ -14,4 +14,5 @@ mod leaks;
 mod machine;
 mod node;
 mod restarts;
+mod untrusted;
 mod virtuals;
