@@ -1,10 +1,10 @@
 //! What a container said last: the message of its end.
 
-use std::fs::File;
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io;
 use std::path::Path;
 
 use plumb_runtime::types::ContainerStatus;
+use plumb_runtime::untrusted::read_end;
 
 use crate::log_line::LogLine;
 use crate::specify::{TERMINATION_MESSAGE_PATH, TERMINATION_MESSAGE_POLICY};
@@ -17,7 +17,7 @@ const LINES: usize = 80;
 const LOOKED_AT: u64 = 256 << 10;
 
 /// What a container that has ended said last, after what the runtime says of its end. Where to look is known from
-/// what was kept with the container, so that it does not take its pod to find out.
+/// what was kept with the container, so that it does not take its pod to find out. Blocks on the disk.
 pub fn last_words(status: &ContainerStatus) -> String {
     let annotations = &status.container.annotations;
     let path = annotations.get(TERMINATION_MESSAGE_PATH).map(String::as_str).unwrap_or_default();
@@ -25,7 +25,7 @@ pub fn last_words(status: &ContainerStatus) -> String {
         policy == "FallbackToLogsOnError" && status.exit_code.is_some_and(|code| code != 0)
     });
     let file = status.mounts.iter().find(|mount| !path.is_empty() && mount.container_path == path);
-    let own = match file.map(|mount| tail(&mount.host_path, OF_FILE)) {
+    let own = match file.map(|mount| read_end(&mount.host_path, OF_FILE)) {
         None => String::new(),
         Some(Ok(bytes)) => text(&bytes),
         Some(Err(error)) if error.kind() == io::ErrorKind::NotFound => String::new(),
@@ -47,18 +47,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// The last bytes of a file.
-fn tail(path: &Path, bytes: u64) -> io::Result<Vec<u8>> {
-    let mut file = File::open(path)?;
-    let length = file.metadata()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(bytes)))?;
-    let mut read = Vec::new();
-    file.take(bytes).read_to_end(&mut read)?;
-    Ok(read)
-}
-
 fn end_of_log(path: &Path) -> io::Result<String> {
-    let bytes = tail(path, LOOKED_AT)?;
+    let bytes = read_end(path, LOOKED_AT)?;
     // The first one may be but the end of one, which is none.
     let lines: Vec<LogLine<'_>> = bytes.split(|byte| *byte == b'\n').filter_map(LogLine::read).collect();
     let mut said = Vec::new();

@@ -6,6 +6,8 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 
+use plumb_runtime::mounts_below;
+use plumb_runtime::untrusted::remove_tree;
 use rustix::fs::{AtFlags, CWD, StatxAttributes, StatxFlags, statx};
 use rustix::io::Errno;
 use rustix::mount::{
@@ -57,25 +59,16 @@ fn is_mount(at: &Path) -> io::Result<bool> {
 
 /// Removes a folder with everything in it, but never anything that is mounted there.
 pub(super) fn remove(folder: &Path) -> io::Result<()> {
-    let removed = check(folder).and_then(|()| fs::remove_dir_all(folder));
-    match removed {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-        _ => Ok(()),
+    // The kernel shows mounts by their real paths.
+    let folder = match fs::canonicalize(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        folder => folder?,
+    };
+    // Not found by walking: containers have made what is in there, as deep as they liked.
+    match mounts_below(&folder)?.first() {
+        Some(mount) => Err(io::Error::other(format!("{} is still mounted", mount.display()))),
+        None => remove_tree(&folder),
     }
-}
-
-/// Refuses if something is mounted below.
-fn check(folder: &Path) -> io::Result<()> {
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        if is_mount(&entry.path())? {
-            return Err(io::Error::other(format!("{} is still mounted", entry.path().display())));
-        }
-        if entry.file_type()?.is_dir() {
-            check(&entry.path())?;
-        }
-    }
-    Ok(())
 }
 
 /// Removes a place to mount something at: an empty folder or file.

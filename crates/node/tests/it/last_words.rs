@@ -81,3 +81,27 @@ fn the_log_speaks_for_one_that_failed_without_a_word() {
     log(folder, 1);
     assert_eq!(last_words(&ended(folder, "FallbackToLogsOnError", 1)), "line 0\n");
 }
+
+#[test]
+fn what_is_no_regular_file_is_not_read_and_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("secret"), "secret").unwrap();
+    let words = folder.path().join("words");
+    let make: [&dyn Fn(); 3] = [
+        &|| std::os::unix::fs::symlink(folder.path().join("secret"), &words).unwrap(),
+        &|| fs::create_dir(&words).unwrap(),
+        &|| {
+            let fifo = rustix::fs::FileType::Fifo;
+            rustix::fs::mknodat(rustix::fs::CWD, &words, fifo, rustix::fs::Mode::RWXU, 0).unwrap();
+        },
+    ];
+    for make in make {
+        make();
+        let status = ended(folder.path(), "File", 1);
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::spawn(move || tell.send(last_words(&status)));
+        let said = told.recv_timeout(std::time::Duration::from_secs(30)).expect("it is not waited for");
+        assert_eq!(said, "Error on reading termination log /dev/termination-log: not a regular file");
+        fs::remove_file(&words).or_else(|_| fs::remove_dir(&words)).unwrap();
+    }
+}

@@ -332,3 +332,21 @@ async fn each_run_of_a_container_has_its_own_last_words() {
     assert_ne!(first, second);
     assert_eq!((mode(&first), text(&second)), (0o666, String::new()));
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_volume_with_folders_in_folders_is_cleared_however_deep_they_are() {
+    use rustix::fs::{CWD, Mode, OFlags, mkdirat, openat};
+    let node = Node::start();
+    let pod = node.pod(json!([{ "name": "scratch", "emptyDir": {} }]), json!({})).await;
+    let prepared = node.prepare(&pod).await;
+    let folder = at(&prepared, &pod, "/scratch");
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let mut here = openat(CWD, &folder, flags, Mode::empty()).unwrap();
+    for _ in 0..20_000 {
+        mkdirat(&here, "d", Mode::RWXU).unwrap();
+        here = openat(&here, "d", flags, Mode::empty()).unwrap();
+    }
+    drop(here);
+    node.volumes.clear(uid(&pod)).await.unwrap();
+    assert!(!folder.exists() && node.volumes.known().unwrap().is_empty());
+}

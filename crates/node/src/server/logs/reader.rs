@@ -6,6 +6,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 
 use jiff::Timestamp;
+use plumb_runtime::untrusted::open_regular;
 
 use super::options::Options;
 use crate::log_line::LogLine;
@@ -45,7 +46,7 @@ pub(super) enum Piece {
 
 impl Reader {
     pub(super) fn open(path: PathBuf, options: Options) -> io::Result<Self> {
-        let mut file = File::open(&path)?;
+        let mut file = open_regular(&path)?;
         if let Some(lines) = options.tail {
             let start = start_of_tail(&mut file, lines)?;
             file.seek(SeekFrom::Start(start))?;
@@ -127,7 +128,7 @@ impl Reader {
             self.replaced = true;
             return Ok(true);
         }
-        let file = File::open(&self.path)?;
+        let file = open_regular(&self.path)?;
         self.inode = file.metadata()?.ino();
         self.file = BufReader::new(file);
         self.replaced = false;
