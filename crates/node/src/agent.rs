@@ -33,6 +33,7 @@ use crate::publish::Reports;
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::server::{Gate, Server, ServerConfig};
 use crate::specify;
+use crate::sysctls::{self, Allowlist, UnsafeSysctls};
 use crate::volumes::{Volumes, VolumesConfig};
 use crate::worker::{Message, Worker, error_chain, is_over};
 
@@ -58,6 +59,8 @@ pub struct Config {
     pub facts: NodeFacts,
     /// The cpus to give to pods that want some for themselves; none leaves all of that to the kernel.
     pub cpus: Option<Cpus>,
+    /// The sysctls that pods may set beyond the safe ones.
+    pub allowed_unsafe_sysctls: UnsafeSysctls,
     /// Where pods reach the API server: host and port.
     pub api_server: Option<(String, u16)>,
     /// Whether the addresses of pods lead anywhere: not where pods are virtual.
@@ -146,6 +149,7 @@ impl Agent {
             metrics: config.metrics,
             reports: config.reports,
             client: client.clone(),
+            sysctls: Allowlist::new(&machine.kernel_version, config.allowed_unsafe_sysctls),
             memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
             workers: Workers::default(),
         };
@@ -317,10 +321,27 @@ async fn hire(
         }
     };
     let promised = |guest: &Guest| Entry::new(guest, guest.desired.clone());
+    let over = is_over(&pod) || pod.metadata.deletion_timestamp.is_some();
+    let forbidden = pod.spec.as_ref().filter(|_| !over).and_then(|spec| node.sysctls.admit(spec).err());
+    let forbidden = forbidden.map(|forbidden| {
+        node.events.pod(&pod, Kind::Warning, sysctls::FORBIDDEN, forbidden.to_string());
+        (sysctls::FORBIDDEN.to_owned(), format!("Pod was rejected: {forbidden}"))
+    });
     if let Some(entry) = entry {
-        return Some(Worker::new(node, tell, pod, guest, entry));
+        let worker = Worker::new(node, tell, pod, guest, entry);
+        // Like the kubelet, the agent checks pods that run already again when it starts: what was allowed when they were
+        // admitted may not be any more.
+        return Some(match forbidden {
+            Some((reason, message)) => worker.must_end(reason, message),
+            None => worker,
+        });
     }
-    if is_over(&pod) || pod.metadata.deletion_timestamp.is_some() {
+    // The kubelet asks this before it asks whether the pod fits.
+    if let Some((reason, message)) = forbidden {
+        let entry = promised(&guest);
+        return Some(Worker::new(node, tell, pod, guest, entry).turned_away(reason, message));
+    }
+    if over {
         let entry = promised(&guest);
         return Some(Worker::new(node, tell, pod, guest, entry));
     }

@@ -36,6 +36,7 @@ pub mod server;
 pub mod specify;
 mod status;
 pub mod usage;
+pub mod sysctls;
 pub mod volumes;
 mod worker;
 

@@ -20,6 +20,7 @@ use crate::objects::Objects;
 use crate::publish::Reports;
 use crate::server::Pods;
 use crate::specify::{Place, identity};
+use crate::sysctls::Allowlist;
 use crate::volumes::Volumes;
 use crate::worker::Message;
 
@@ -42,6 +43,8 @@ pub(crate) struct Node {
     pub(crate) facts: EnvFacts,
     /// Whether the addresses of pods lead anywhere.
     pub(crate) reachable: bool,
+    /// Which sysctls pods may set.
+    pub(crate) sysctls: Allowlist,
     /// What memory the machine has, which scores of the out-of-memory killer are relative to.
     pub(crate) memory: i64,
     pub(crate) workers: Workers,

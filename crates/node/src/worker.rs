@@ -190,6 +190,12 @@ impl Worker {
     pub(crate) fn turned_away(mut self, reason: String, message: String) -> Self {
         self.because = Some((reason, message));
         self.over = true;
+    /// The same, for a pod that was admitted and must end now, with all containers that run.
+    pub(crate) fn must_end(mut self, reason: String, message: String) -> Self {
+        self.because = Some((reason, message));
+        self
+    }
+
         self.turned = true;
         self
     }

@@ -37,6 +37,8 @@ pub(super) struct Site {
     agent: Option<JoinHandle<()>>,
     /// Those to give to pods that want some for themselves.
     pub(super) cpus: Option<Cpus>,
+    /// What `--allowed-unsafe-sysctls` says.
+    pub(super) unsafe_sysctls: &'static str,
 }
 
 impl Site {
@@ -54,7 +56,7 @@ impl Site {
         let runtime: Arc<dyn Runtime> = Arc::new(Faulty::new(Arc::new(body), faults.clone()));
         let (store, _) = open_store(&folder.path().join("journal")).unwrap();
         let cluster = Cluster::start_under(rules.clone());
-        Self { cluster, faults, rules, runtime, store, folder, agent: None, cpus: None }
+        Self { cluster, faults, rules, runtime, store, folder, agent: None, cpus: None, unsafe_sysctls: "" }
     }
 
     /// Has an agent take up what is there.
@@ -75,6 +77,7 @@ impl Site {
             rules: self.rules.clone(),
             facts: NodeFacts::default(),
             cpus: self.cpus.clone(),
+            allowed_unsafe_sysctls: self.unsafe_sysctls.parse().unwrap(),
             api_server: None,
             reachable: false,
             volumes: None,

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use plumb_node::cpus::CpuSet;
+use plumb_node::sysctls::UnsafeSysctls;
 use plumb_resize::Quantity;
 use plumb_runtime::fault::Call;
 
@@ -38,6 +39,10 @@ pub(crate) struct OnNode {
     /// [default: as many as --system-reserved says, the first ones]
     #[arg(long, value_name = "CPUS")]
     pub(crate) reserved_cpus: Option<CpuSet>,
+    /// Which sysctls pods may set besides the safe ones: names, or prefixes that end with `*`, of namespaced sysctls
+    /// (kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*), separated by commas.
+    #[arg(long, default_value = "", value_name = "SYSCTLS", hide_default_value = true)]
+    pub(crate) allowed_unsafe_sysctls: UnsafeSysctls,
     /// How many pods a node takes.
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,

@@ -200,6 +200,7 @@ impl Ground {
             rules: site.rules,
             facts: NodeFacts::default(),
             cpus: self.cpus.clone(),
+            allowed_unsafe_sysctls: args.allowed_unsafe_sysctls.clone(),
             api_server: Some(site.api),
             reachable: !is_virtual,
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),

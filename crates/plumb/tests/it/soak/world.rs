@@ -264,6 +264,7 @@ impl World {
             rules: self.rules.clone(),
             facts: NodeFacts::default(),
             cpus: None,
+            allowed_unsafe_sysctls: Default::default(),
             api_server: None,
             reachable: false,
             volumes: None,
