@@ -41,8 +41,10 @@ pub struct View<'a> {
     pub stopping: &'a BTreeSet<ContainerId>,
     /// Containers that were stopped to be started again, by name.
     pub restarting: &'a [String],
-    /// Before when a container is not started again, by position.
+    /// Before when a container that has ended is not started again, by position.
     pub not_before: &'a [Option<Timestamp>],
+    /// Before when it is not tried again to start a container that could not be started, by position.
+    pub failed_until: &'a [Option<Timestamp>],
     /// Whether a container may be started now, by position: false while others are stopped to make room for it.
     pub may_start: &'a [bool],
     /// Whether the pod is to end.

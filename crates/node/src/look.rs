@@ -73,18 +73,22 @@ pub(crate) async fn look(
             newest.entry(container.meta.name.clone()).or_default().push(container);
         }
     }
+    let current = sandboxes.last().map(|sandbox| sandbox.id.clone());
     looked.cpus = vec![None; shape.containers.len()];
     for (position, part) in shape.containers.iter().enumerate() {
         let mut is_newest = true;
         let mut runs = newest.remove(&part.name).unwrap_or_default();
+        // Of two with the same number, one that was never started is in an older sandbox.
+        runs.reverse();
         runs.sort_by_key(|container| std::cmp::Reverse(container.meta.attempt));
         let mut runs = runs.into_iter();
         let mut slots =
             [looked.seen.containers.get_mut(position), looked.seen.previous.get_mut(position)].into_iter();
         while let (Some(slot), Some(container)) = (slots.next().flatten(), runs.next()) {
             let newest = std::mem::take(&mut is_newest);
+            let of_old_sandbox = Some(&container.sandbox) != current.as_ref();
             if let Some(ended) = has_ended(before, &container.id) {
-                *slot = Some(ended.clone());
+                *slot = Some(ContainerSeen { of_old_sandbox, ..ended.clone() });
                 continue;
             }
             let status = match runtime.container_status(&container.id).await {
@@ -99,7 +103,7 @@ pub(crate) async fn look(
             }
             let base = || base(shape, position, &status, promised);
             let base = written.containers.get(&container.id).copied().unwrap_or_else(base);
-            *slot = Some(seen(status, base));
+            *slot = Some(ContainerSeen { of_old_sandbox, ..seen(status, base).await });
         }
         looked.seen.stale.extend(runs.map(|container| container.id));
     }
@@ -147,13 +151,15 @@ fn base(
     restarts.fold(promised, |base, resource| base.with(resource, made))
 }
 
-fn seen(status: ContainerStatus, base: Requirements) -> ContainerSeen {
+async fn seen(status: ContainerStatus, base: Requirements) -> ContainerSeen {
+    let has_ended = matches!(status.container.state, ContainerState::Exited | ContainerState::Unknown);
+    let message = if has_ended { message(&status).await } else { String::new() };
     let lost = |reason: &str| State::Exited {
         code: status.exit_code.unwrap_or(LOST),
         started: status.started_at,
         finished: status.finished_at.unwrap_or(status.container.created_at),
         reason: reason.to_owned(),
-        message: last_words(&status),
+        message: message.clone(),
     };
     let state = match status.container.state {
         ContainerState::Created => State::Created,
@@ -174,6 +180,14 @@ fn seen(status: ContainerStatus, base: Requirements) -> ContainerSeen {
         state,
         image: status.container.image,
         image_id: status.container.image_id,
+        of_old_sandbox: false,
         in_force,
     }
+}
+
+/// The termination message of a container. The file is read off the async threads: the disk may take its time.
+async fn message(status: &ContainerStatus) -> String {
+    let status = status.clone();
+    let read = tokio::task::spawn_blocking(move || last_words(&status)).await;
+    read.unwrap_or_else(|error| format!("Error on reading termination message: {error}"))
 }

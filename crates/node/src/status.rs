@@ -13,7 +13,7 @@ use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{Allocation, project};
 
-use crate::lifecycle::{ContainerSeen, Health, Phase, Seen, Startup, State};
+use crate::lifecycle::{ContainerSeen, Health, Phase, Seen, Startup};
 pub(crate) use container::Waiting;
 
 /// All that is known of a pod when its status is written.
@@ -117,7 +117,7 @@ fn is_initialized(known: &Known<'_>) -> bool {
         let seen = known.seen.containers.get(position).and_then(Option::as_ref);
         match part.role {
             Role::Main => true,
-            Role::Init => seen.is_some_and(|seen| matches!(seen.state, State::Exited { code: 0, .. })),
+            Role::Init => seen.is_some_and(ContainerSeen::has_initialized),
             Role::Sidecar => {
                 seen.is_some_and(ContainerSeen::runs) && known.health(position).startup == Startup::Over
             }

@@ -466,6 +466,7 @@ impl Worker {
             now,
         })
     }
+            failed_until: &self.failed_until(),
 
     /// Whether each container may be started now. One that was stopped for a resize waits for others that are stopped
     /// for it too; any other starts at once, if need be with less than it is allocated.

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use plumb_resize::aggregate::Role;
 use plumb_resize::pod::PodShape;
 
-use super::{Seen, State, containers, restarts_after};
+use super::{ContainerSeen, Seen, State, containers, restarts_after};
 
 /// Where a pod is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,7 +49,10 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, seen: &Seen, restarting: &[String
         match (part.role, state) {
             // Once main containers have run, init containers have ended well, whether they are still seen or not.
             (Role::Init, _) if has_run => {}
-            (Role::Init, Some(State::Exited { code: 0, .. })) => {}
+            (Role::Init, Some(State::Exited { code: 0, .. })) => {
+                let seen = seen.containers.get(position).and_then(Option::as_ref);
+                initialized &= seen.is_some_and(ContainerSeen::has_initialized);
+            }
             (Role::Init, Some(State::Exited { code, .. })) if over(*code) => return Phase::Failed,
             (Role::Init, _) | (Role::Sidecar, None | Some(State::Created)) => initialized = false,
             (Role::Sidecar, _) => {}
@@ -77,7 +80,8 @@ impl Seen {
     pub(crate) fn has_run(&self, shape: &PodShape) -> bool {
         let mut all = self.containers.iter().zip(&shape.containers);
         all.any(|(seen, part)| {
-            part.role == Role::Main && seen.as_ref().is_some_and(|seen| seen.state != State::Created)
+            let has_run = |seen: &ContainerSeen| seen.state != State::Created && !seen.of_old_sandbox;
+            part.role == Role::Main && seen.as_ref().is_some_and(has_run)
         })
     }
 }

@@ -11,7 +11,7 @@ use plumb_runtime::types::{ContainerId, SandboxId};
 pub struct Seen {
     /// The newest sandbox.
     pub sandbox: Option<SandboxSeen>,
-    /// The newest container of each name, by position. Those of older sandboxes have ended with them.
+    /// The newest container of each name, by position, of whichever sandbox.
     pub containers: Vec<Option<ContainerSeen>>,
     /// The one before the newest, by position: what `lastState` and the log of the previous run come from.
     pub previous: Vec<Option<ContainerSeen>>,
@@ -45,6 +45,9 @@ pub struct ContainerSeen {
     pub image: String,
     /// The id of that image.
     pub image_id: String,
+    /// Whether it is of a sandbox before the newest. It has ended with that one; in the newest sandbox nothing has run
+    /// of it yet.
+    pub of_old_sandbox: bool,
     /// What is in force for it while it runs.
     pub in_force: Option<Requirements>,
 }
@@ -78,6 +81,12 @@ impl ContainerSeen {
     /// Whether it runs.
     pub fn runs(&self) -> bool {
         matches!(self.state, State::Running { .. })
+    }
+
+    /// Whether it is an init container that has done its work for the sandbox there is. A new sandbox, after the
+    /// machine was started anew for example, has every init container run again.
+    pub fn has_initialized(&self) -> bool {
+        self.exit_code() == Some(0) && !self.of_old_sandbox
     }
 
     /// Its exit code, if it has ended.

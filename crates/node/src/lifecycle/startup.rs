@@ -30,10 +30,17 @@ pub(super) fn decide(view: View<'_>, decision: &mut Decision) {
 
 /// Runs an init container; true once it has ended well.
 fn initialize(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
-    if view.seen(position).and_then(ContainerSeen::exit_code) == Some(0) && !view.is_restarting(position) {
+    let seen = view.seen(position);
+    if seen.is_some_and(ContainerSeen::has_initialized) && !view.is_restarting(position) {
         return true;
     }
-    keep(view, decision, position);
+    match seen {
+        // It has done its work for a sandbox that is no more, and does it again whatever its restart policy is.
+        Some(seen) if seen.of_old_sandbox && seen.exit_code() == Some(0) => {
+            start(view, decision, position, seen.attempt + 1);
+        }
+        _ => keep(view, decision, position),
+    }
     false
 }
 
@@ -50,8 +57,17 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
         return;
     }
     match &seen.state {
+        // Its sandbox is gone: it never ran, and never will.
+        State::Created if seen.of_old_sandbox => {
+            if is_due(view, decision, position) {
+                start(view, decision, position, seen.attempt);
+            }
+        }
         State::Created => {
-            if is_due(view, decision, position) && may_start(view, position) {
+            if is_due(view, decision, position)
+                && may_try(view, decision, position)
+                && may_start(view, position)
+            {
                 decision.act(Action::Resume { container: position });
             }
         }
@@ -72,7 +88,8 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
             if !changed && !view.is_restarting(position) && !restarts_after(view.spec, container, *code) {
                 return;
             }
-            // What ended because it was asked to is not left alone for it.
+            // What ended because it was asked to is not backed off for it. A start that failed is, in any case: see
+            // [`may_try`].
             if changed || view.is_restarting(position) || is_due(view, decision, position) {
                 start(view, decision, position, seen.attempt + 1);
             }
@@ -80,7 +97,7 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
     }
 }
 
-/// Whether a container may be started by now; if not, it is looked at again when it may.
+/// Whether a container may be started again by now, after it has ended; if not, it is looked at again when it may.
 fn is_due(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
     match view.not_before.get(position).copied().flatten().filter(|at| *at > view.now) {
         Some(at) => {
@@ -91,8 +108,20 @@ fn is_due(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
     }
 }
 
+/// Whether it may be tried to start a container by now, after that has failed; if not, it is looked at again when it
+/// may.
+fn may_try(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
+    match view.failed_until.get(position).copied().flatten().filter(|at| *at > view.now) {
+        Some(at) => {
+            decision.wake_at(at);
+            false
+        }
+        None => true,
+    }
+}
+
 fn start(view: View<'_>, decision: &mut Decision, position: usize, attempt: u32) {
-    if may_start(view, position) {
+    if may_try(view, decision, position) && may_start(view, position) {
         decision.act(Action::Start { container: position, attempt });
     }
 }

@@ -9,6 +9,7 @@ use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
+use super::hold::Retry;
 use super::{Message, Worker, declared_by_pod, error_chain};
 use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
@@ -17,6 +18,9 @@ use crate::look::MADE_WITH;
 use crate::readback;
 use crate::specify::{self, ConfigError};
 use crate::status::Waiting;
+
+/// The reason of a container that waits for what its spec refers to.
+const CONFIG_ERROR: &str = "CreateContainerConfigError";
 
 /// How fetching an image goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -384,12 +388,15 @@ impl Worker {
         let waiting = Waiting { reason: reason.to_owned(), message };
         let now = (self.node.clock)();
         if let Some(hold) = self.holds.get_mut(position) {
-            hold.failed(waiting, later, now);
+            hold.failed(image, waiting, later, retry, now);
         }
     }
 }
+        let retry = if reason == CONFIG_ERROR { Retry::Steady } else { Retry::Backoff };
 
-/// How long a container ran that has ended.
+/// How long a container ran that has ended by itself, and not with its sandbox.
+        let image =
+            self.container(position).and_then(|container| container.image.clone()).unwrap_or_default();
 fn ran(seen: &ContainerSeen) -> Option<jiff::SignedDuration> {
     match &seen.state {
         State::Exited { started, finished, .. } => {
@@ -398,3 +405,4 @@ fn ran(seen: &ContainerSeen) -> Option<jiff::SignedDuration> {
         _ => None,
     }
 }
+        _ if seen.of_old_sandbox => None,

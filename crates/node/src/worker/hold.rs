@@ -1,10 +1,11 @@
 //! Containers that are left alone for a while: they keep ending, or could not be started.
 
 use jiff::{SignedDuration, Timestamp};
+use plumb_resize::aggregate::Role;
 
 use super::Worker;
 use crate::events::Kind;
-use crate::lifecycle::{Backoff, Decision, State, containers, restarts_after};
+use crate::lifecycle::{Backoff, ContainerSeen, Decision, State, containers, restarts_after};
 use crate::specify::pod_name;
 use crate::status::Waiting;
 
@@ -21,9 +22,21 @@ pub(super) struct Hold {
 
 #[derive(Clone, Debug)]
 struct Failure {
+    /// The image that the container was to run: another one is tried at once.
+    image: String,
     waiting: Waiting,
     until: Timestamp,
     backoff: Backoff,
+}
+
+/// How long it is waited after a container could not be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Retry {
+    /// 10 s, and twice as long each time, up to 5 minutes: as the kubelet does for images and for containers that end.
+    Backoff,
+    /// 10 s each time: as the kubelet does where a ConfigMap or a Secret is missing, which somebody may make at any
+    /// moment.
+    Steady,
 }
 
 impl Hold {
@@ -35,33 +48,50 @@ impl Hold {
         }
     }
 
-    /// It could not be started, and is left alone for a while. `later` is what it is called when that happens again.
-    pub(super) fn failed(&mut self, waiting: Waiting, later: Option<Waiting>, now: Timestamp) {
-        let before = self.failure.take();
-        let backoff = before.as_ref().map(|failure| failure.backoff).unwrap_or_default();
-        let backoff = backoff.restarted(SignedDuration::ZERO);
+    /// It could not be started with this image, and is left alone for a while. `later` is what it is called when that
+    /// happens again.
+    pub(super) fn failed(
+        &mut self,
+        image: String,
+        waiting: Waiting,
+        later: Option<Waiting>,
+        retry: Retry,
+        now: Timestamp,
+    ) {
+        let before = self.failure.take().filter(|failure| failure.image == image);
+        let backoff = before.as_ref().filter(|_| retry == Retry::Backoff).map(|failure| failure.backoff);
+        let backoff = backoff.unwrap_or_default().restarted(SignedDuration::ZERO);
         let waiting = if before.is_some() { later.unwrap_or(waiting) } else { waiting };
-        self.failure = Some(Failure { waiting, until: backoff.until(now), backoff });
+        self.failure = Some(Failure { image, waiting, until: backoff.until(now), backoff });
     }
 }
 
 impl Worker {
-    /// Before when each container is not started.
+    /// Before when each container that has ended is not started again.
     pub(super) fn not_before(&self) -> Vec<Option<Timestamp>> {
         let seen = self.looked.seen.containers.iter().map(Option::as_ref);
         seen.zip(&self.holds)
-            .map(|(seen, hold)| {
-                if let Some(failure) = &hold.failure {
-                    return Some(failure.until);
-                }
-                match &seen?.state {
-                    State::Exited { finished, .. } if hold.backoff.waits() => {
-                        Some(hold.backoff.until(*finished))
-                    }
-                    _ => None,
-                }
+            .map(|(seen, hold)| match &seen?.state {
+                State::Exited { finished, .. } if hold.backoff.waits() => Some(hold.backoff.until(*finished)),
+                _ => None,
             })
             .collect()
+    }
+
+    /// Before when it is not tried again to start each container that could not be started.
+    pub(super) fn failed_until(&self) -> Vec<Option<Timestamp>> {
+        self.holds.iter().map(|hold| hold.failure.as_ref().map(|failure| failure.until)).collect()
+    }
+
+    /// A container that is to run another image than the one it could not be started with is started at once.
+    pub(super) fn forget_failures_of_other_images(&mut self) {
+        let Some(spec) = &self.pod.spec else { return };
+        for (container, hold) in containers(spec).zip(&mut self.holds) {
+            let image = container.image.as_deref().unwrap_or_default();
+            if hold.failure.as_ref().is_some_and(|failure| failure.image != image) {
+                hold.failure = None;
+            }
+        }
     }
 
     /// Why containers do not run that will.
@@ -85,7 +115,11 @@ impl Worker {
             return false;
         };
         let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
-        let code = seen.and_then(crate::lifecycle::ContainerSeen::exit_code);
+        let is_init = self.guest.shape.containers.get(position).is_some_and(|part| part.role == Role::Init);
+        if is_init && seen.is_some_and(ContainerSeen::has_initialized) {
+            return false;
+        }
+        let code = seen.and_then(ContainerSeen::exit_code);
         let container = containers(spec).nth(position);
         container.zip(code).is_some_and(|(container, code)| restarts_after(spec, container, code))
     }
@@ -113,7 +147,8 @@ impl Worker {
         let now = (self.node.clock)();
         let not_before = self.not_before();
         for (position, at) in not_before.into_iter().enumerate() {
-            if at.is_none_or(|at| at <= now) || !self.comes_back(position) {
+            let failed = self.holds.get(position).is_some_and(|hold| hold.failure.is_some());
+            if failed || at.is_none_or(|at| at <= now) || !self.comes_back(position) {
                 continue;
             }
             let attempt = self.looked.seen.containers.get(position).and_then(Option::as_ref);

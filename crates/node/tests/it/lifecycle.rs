@@ -21,6 +21,7 @@ struct Scene {
     stopping: BTreeSet<ContainerId>,
     restarting: Vec<String>,
     not_before: Vec<Option<Timestamp>>,
+    failed_until: Vec<Option<Timestamp>>,
     may_start: Vec<bool>,
     ends: bool,
     now: Timestamp,
@@ -45,6 +46,7 @@ impl Scene {
             stopping: BTreeSet::new(),
             restarting: Vec::new(),
             not_before: vec![None; 4],
+            failed_until: vec![None; 4],
             may_start: vec![true; 4],
             ends: false,
             now: Timestamp::UNIX_EPOCH,
@@ -69,7 +71,15 @@ impl Scene {
         let attempt = self.seen.containers[position].as_ref().map_or(0, |seen| seen.attempt);
         let image = "i".to_owned();
         let id = ContainerId::from(format!("{position}-{attempt}"));
-        let seen = ContainerSeen { id, attempt, state, image, image_id: String::new(), in_force: None };
+        let seen = ContainerSeen {
+            id,
+            attempt,
+            state,
+            image,
+            image_id: String::new(),
+            of_old_sandbox: false,
+            in_force: None,
+        };
         self.seen.containers[position] = Some(seen);
     }
 
@@ -91,6 +101,7 @@ impl Scene {
             stopping: &self.stopping,
             restarting: &self.restarting,
             not_before: &self.not_before,
+            failed_until: &self.failed_until,
             may_start: &self.may_start,
             ends: self.ends,
             now: self.now,
@@ -237,4 +248,55 @@ fn a_lost_sandbox_is_made_again_unless_the_pod_is_over() {
     }
     over.sandbox(false);
     assert_eq!(over.actions(), []);
+}
+
+#[test]
+fn a_container_that_could_not_be_started_is_not_tried_again_before_its_time_whatever_it_ended_for() {
+    let due = Timestamp::from_second(10).unwrap();
+    // It was stopped for another image or for a resize, and what it needs to start is missing.
+    for for_resize in [false, true] {
+        let mut scene = Scene::running("Always");
+        scene.exit(2, 0);
+        if for_resize {
+            scene.restarting = vec!["a".into()];
+        } else {
+            scene.seen.containers[2].as_mut().unwrap().image = "old".into();
+        }
+        assert_eq!(scene.actions(), [start(2, 1)]);
+        scene.failed_until[2] = Some(due);
+        assert_eq!(scene.decide(), Decision { actions: vec![], wake: Some(due) });
+        scene.now = due;
+        assert_eq!(scene.actions(), [start(2, 1)]);
+    }
+}
+
+#[test]
+fn init_containers_run_again_in_a_new_sandbox_before_the_others() {
+    for policy in ["Always", "OnFailure"] {
+        let mut scene = Scene::running(policy);
+        // The machine was started anew: everything is lost with the sandbox, and there is another one.
+        (1..4).for_each(|position| scene.exit(position, 137));
+        for seen in scene.seen.containers.iter_mut().flatten() {
+            seen.of_old_sandbox = true;
+        }
+        assert_eq!((scene.actions(), scene.phase()), (vec![start(0, 1)], Phase::Pending), "{policy}");
+        scene.run(0);
+        assert_eq!(scene.actions(), [], "{policy}");
+        scene.exit(0, 0);
+        assert_eq!(scene.actions(), [start(1, 1)], "{policy}");
+        scene.run(1);
+        assert_eq!(scene.actions(), [start(2, 1), start(3, 1)], "{policy}");
+        (2..4).for_each(|position| scene.run(position));
+        assert_eq!((scene.actions(), scene.phase()), (vec![], Phase::Running), "{policy}");
+    }
+}
+
+#[test]
+fn what_was_made_in_an_old_sandbox_and_never_ran_is_made_again() {
+    let mut scene = Scene::new("Always");
+    scene.sandbox(true);
+    scene.put(0, State::Created);
+    assert_eq!(scene.actions(), [Action::Resume { container: 0 }]);
+    scene.seen.containers[0].as_mut().unwrap().of_old_sandbox = true;
+    assert_eq!(scene.actions(), [start(0, 0)]);
 }

@@ -212,6 +212,13 @@ impl Site {
         .await;
     }
 
+    /// Ends all sandboxes with what runs in them, as when the machine is started anew.
+    pub(super) async fn lose_sandboxes(&self) {
+        for sandbox in self.runtime.list_sandboxes(&SandboxFilter::default()).await.unwrap() {
+            self.runtime.stop_sandbox(&sandbox.id).await.unwrap();
+        }
+    }
+
     /// How many sandboxes there are.
     pub(super) async fn sandboxes(&self) -> usize {
         self.runtime.list_sandboxes(&SandboxFilter::default()).await.unwrap().len()

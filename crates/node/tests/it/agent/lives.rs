@@ -1,6 +1,9 @@
 //! The lives of pods.
 
+use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_runtime::Error;
+use plumb_runtime::fault::{Call, Fault, Harm};
 use serde_json::json;
 
 use crate::it::site::{Site, equal, one, status};
@@ -130,4 +133,133 @@ async fn a_pod_that_takes_too_long_is_failed() {
         .until("a", "failed", |pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed")))
         .await;
     assert_eq!(pod.status.unwrap().reason.as_deref(), Some("DeadlineExceeded"));
+}
+
+/// A pod that wants a sysctl set.
+fn with_sysctl(name: &str) -> serde_json::Value {
+    let sysctls = json!([{ "name": name, "value": "1" }]);
+    json!({ "securityContext": { "sysctls": sysctls }, "containers": one(equal("100m", "64Mi")) })
+}
+
+fn has_failed(pod: &Pod) -> bool {
+    pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some("Failed"))
+}
+
+#[tokio::test]
+async fn a_pod_with_a_sysctl_that_is_not_allowed_is_rejected_in_the_kubelets_words() {
+    let site = Site::start(kep()).await;
+    site.pod_of("unsafe", with_sysctl("kernel.core_pattern")).await;
+    let pod = site.until("unsafe", "rejected", has_failed).await;
+    let status = pod.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("SysctlForbidden"));
+    let message = r#"forbidden sysctl: "kernel.core_pattern" not allowlisted"#;
+    assert_eq!(status.message, Some(format!("Pod was rejected: {message}")));
+    assert_eq!(site.event("unsafe", "SysctlForbidden").await, message);
+    assert_eq!((status.container_statuses, site.sandboxes().await), (None, 0));
+    site.pod_of("safe", with_sysctl("net.ipv4.tcp_syncookies")).await;
+    site.settled("safe").await;
+    site.delete("unsafe").await;
+    site.gone("unsafe").await;
+}
+
+#[tokio::test]
+async fn an_unsafe_sysctl_is_allowed_by_its_name_for_as_long_as_it_is_named() {
+    let mut site = Site::without_agent(kep());
+    site.unsafe_sysctls = "net.core.*";
+    site.start_agent().await;
+    site.pod_of("a", with_sysctl("net.core.somaxconn")).await;
+    site.settled("a").await;
+    site.kill_agent().await;
+    site.unsafe_sysctls = "";
+    site.start_agent().await;
+    let pod = site.until("a", "failed", has_failed).await;
+    assert_eq!(pod.status.unwrap().reason.as_deref(), Some("SysctlForbidden"));
+}
+
+#[tokio::test]
+async fn init_containers_run_again_after_the_machine_was_started_anew() {
+    let site = Site::start(kep()).await;
+    let load =
+        |name: &str, args: serde_json::Value| json!({ "name": name, "image": "plumb/load", "args": args });
+    let inits =
+        json!([load("first", json!(["--duration", "50ms"])), load("second", json!(["--duration", "50ms"]))]);
+    site.pod_of("a", json!({ "initContainers": inits, "containers": [load("c", json!([]))] })).await;
+    site.settled("a").await;
+    site.lose_sandboxes().await;
+    let runs_again = |pod: &Pod| status(pod).restart_count == 1 && status(pod).ready;
+    let pod = site.until("a", "running again", runs_again).await;
+    let statuses = pod.status.unwrap().init_container_statuses.unwrap();
+    let runs: Vec<i32> = statuses.iter().map(|status| status.restart_count).collect();
+    assert_eq!(runs, [1, 1], "each init container ran once more");
+    let since =
+        status(&site.pods().get("a").await.unwrap()).state.unwrap().running.unwrap().started_at.unwrap().0;
+    for init in &statuses {
+        let ended = init.state.as_ref().unwrap().terminated.as_ref().unwrap();
+        assert!(ended.exit_code == 0 && ended.finished_at.as_ref().unwrap().0 <= since, "{init:?}");
+    }
+}
+
+#[tokio::test]
+async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
+    let site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    site.settled("a").await;
+    let refused = Error::Unavailable("the registry is away".into());
+    let missing = |asked: &plumb_runtime::fault::Asked| asked.subject.contains("missing");
+    site.faults.add(Fault::new(Harm::Fail(refused)).on(Call::PullImage).when(missing).times(u64::MAX));
+    site.faults.watch();
+    let image = |image: &str| json!({ "spec": { "containers": [{ "name": "c", "image": image }] } });
+    let patch = |image_name: &str| kube::api::Patch::Strategic(image(image_name));
+    let params = kube::api::PatchParams::default();
+    site.pods().patch("a", &params, &patch("example.com/missing:1")).await.unwrap();
+    let waits = |pod: &Pod| {
+        status(pod).state.and_then(|state| state.waiting).and_then(|waiting| waiting.reason).as_deref()
+            == Some("ErrImagePull")
+    };
+    site.until("a", "waiting for its image", waits).await;
+    // Enough happens to other pods meanwhile.
+    for name in ["b", "d", "e"] {
+        site.pod(name, one(equal("100m", "64Mi"))).await;
+        site.settled(name).await;
+        site.delete(name).await;
+        site.gone(name).await;
+    }
+    let seen = site.faults.seen();
+    let pulls = seen.iter().filter(|asked| asked.call == Call::PullImage && missing(asked)).count();
+    assert_eq!(pulls, 1, "it is tried again after ten seconds, and then less and less often");
+    // Another image is tried at once.
+    site.faults.clear();
+    site.pods().patch("a", &params, &patch("example.com/there:1")).await.unwrap();
+    site.until("a", "running", |pod| status(pod).ready).await;
+}
+
+#[tokio::test]
+async fn a_container_whose_config_map_is_gone_is_not_started_again_and_again() {
+    let site = Site::start(kep()).await;
+    site.cluster.config_map("settings", json!({ "A": "1" })).await;
+    let mut containers = one(equal("100m", "64Mi"));
+    containers[0]["envFrom"] = json!([{ "configMapRef": { "name": "settings" } }]);
+    containers[0]["resizePolicy"] =
+        json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+    site.pod("a", containers).await;
+    site.settled("a").await;
+    let maps: kube::Api<ConfigMap> = kube::Api::default_namespaced(site.cluster.admin());
+    maps.delete("settings", &kube::api::DeleteParams::default()).await.unwrap();
+    site.faults.watch();
+    site.resize("a", equal("100m", "128Mi")).await;
+    let waits = |pod: &Pod| {
+        let waiting = status(pod).state.and_then(|state| state.waiting);
+        waiting.and_then(|waiting| waiting.reason).as_deref() == Some("CreateContainerConfigError")
+    };
+    site.until("a", "waiting for its config map", waits).await;
+    for name in ["b", "d"] {
+        site.pod(name, one(equal("100m", "64Mi"))).await;
+        site.settled(name).await;
+    }
+    let seen = site.faults.seen();
+    let tries = seen.iter().filter(|asked| asked.call == Call::PullImage).count();
+    // Once for the container that waits, and once for each other one.
+    assert!(tries <= 3, "{seen:?}");
+    site.cluster.config_map("settings", json!({ "A": "2" })).await;
+    site.settled("a").await;
 }
