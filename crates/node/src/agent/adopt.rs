@@ -10,6 +10,8 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::Pod;
 use plumb_follow::{Backoff, place};
 use plumb_resize::plan::inherited;
+use plumb_resize::pod::PodResources;
+use plumb_resize::resource::Requirements;
 use plumb_runtime::types::{Sandbox, SandboxFilter};
 
 use super::Agent;
@@ -19,6 +21,24 @@ use crate::journal::Entry;
 use crate::lifecycle::Seen;
 use crate::look::{Written, look};
 use crate::worker::{Message, error_chain, is_over};
+
+/// What a pod had by its status, for all that no cgroup says (requests for memory, containers that do not run): the spec
+/// may ask for more than was ever allocated. What the status does not say is as the spec asks.
+fn last_reported(pod: &Pod, desired: &PodResources) -> PodResources {
+    let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return desired.clone() };
+    let requests = PodResources::allocated_requests(spec, status).unwrap_or_default();
+    let actual = PodResources::actual(spec, status).unwrap_or_default();
+    let containers = desired.containers.iter().enumerate().map(|(position, desired)| Requirements {
+        requests: requests.get(position).copied().flatten().unwrap_or(desired.requests),
+        limits: actual.get(position).copied().flatten().map_or(desired.limits, |actual| actual.limits),
+    });
+    let (requests, actual) = PodResources::pod_level(status).unwrap_or_default();
+    let level = desired.pod.map(|desired| Requirements {
+        requests: requests.unwrap_or(desired.requests),
+        limits: actual.map_or(desired.limits, |actual| actual.limits),
+    });
+    PodResources { containers: containers.collect(), pod: level }
+}
 
 impl Agent {
     /// Takes all pods as they are; what was known before and is not among them is gone.
@@ -120,18 +140,19 @@ impl Agent {
 
     /// Makes a promise anew from what is in force, and says so.
     async fn rebuild(&self, pod: &Pod, uid: &str, guest: &Guest) -> Entry {
-        let promised: Vec<_> = inherited(&guest.desired).collect();
-        let cgroup = guest.shape.cgroup(&guest.desired);
+        let reported = last_reported(pod, &guest.desired);
+        let promised: Vec<_> = inherited(&reported).collect();
+        let cgroup = guest.shape.cgroup(&reported);
         let (written, before) = (Written::default(), Seen::default());
         let looked = look(&*self.node.runtime, uid, &guest.shape, &before, &written, &promised, cgroup).await;
         let allocated = match looked {
             Ok(looked) => {
                 let in_force = looked.in_force(cgroup);
-                in_force.resources(&guest.shape, &guest.desired)
+                in_force.resources(&guest.shape, &reported)
             }
             Err(error) => {
-                tracing::error!(uid, %error, "the runtime does not say what is in force; taking what is asked for");
-                guest.desired.clone()
+                tracing::error!(uid, %error, "the runtime does not say what is in force; taking what was last reported");
+                reported
             }
         };
         let why = match self.damage.as_slice() {

@@ -216,6 +216,31 @@ async fn a_lost_journal_is_made_anew_from_what_is_in_force_and_said_so() {
 }
 
 #[tokio::test]
+async fn a_lost_journal_gives_no_pod_what_its_spec_only_asks_for() {
+    use crate::it::site::condition;
+    let mut site = Site::start(kep()).await;
+    let memory =
+        |request: &str| json!({ "requests": { "memory": request }, "limits": { "memory": "900Mi" } });
+    for name in ["a", "b"] {
+        site.pod(name, one(memory("300Mi"))).await;
+        site.settled(name).await;
+    }
+    site.resize("a", memory("800Mi")).await;
+    let waits = |pod: &k8s_openapi::api::core::v1::Pod| condition(pod, "PodResizePending").is_some();
+    site.until("a", "deferred", waits).await;
+    site.kill_agent().await;
+    site.lose_journal().await;
+    site.start_agent().await;
+    site.event("a", "AllocationRebuilt").await;
+    site.delete("b").await;
+    let taken = site.settled("a").await;
+    assert_eq!(status(&taken).allocated_resources.unwrap()["memory"].0, "800Mi");
+    // It was asked for again, and allocated only when there was room for it.
+    let asked = site.event("a", "ResizeStarted").await;
+    assert!(asked.contains(r#""memory":"800Mi""#), "{asked}");
+}
+
+#[tokio::test]
 async fn what_was_answered_and_since_when_outlives_the_agent() {
     use crate::it::site::condition;
     let mut site = Site::start(kep()).await;
