@@ -10,6 +10,7 @@
 //! on from what it finds.
 
 mod agent;
+mod allocated;
 mod anybody;
 pub mod book;
 pub mod cpus;
@@ -35,8 +36,8 @@ mod resized;
 pub mod server;
 pub mod specify;
 mod status;
-pub mod usage;
 pub mod sysctls;
+pub mod usage;
 pub mod volumes;
 mod worker;
 

@@ -86,8 +86,8 @@ impl Volumes {
         Self { shared: Arc::new(Shared { root, objects, client, allocatable, pods: Mutex::default() }) }
     }
 
-    /// Makes a pod's volumes ready. If they are already, they are as good as new: what they show is kept up to
-    /// date anyway.
+    /// Makes the volumes of a pod ready; its spec has what is allocated to it. If they are ready already, they are as good
+    /// as new: what they show is kept up to date anyway.
     pub async fn prepare(&self, pod: &Pod) -> Result<Prepared, ConfigError> {
         let uid = identity(pod).2;
         let folder = self.folder(uid).map_err(|error| failed("", error))?;
@@ -102,7 +102,7 @@ impl Volumes {
         Ok(Prepared::new(folder, kept))
     }
 
-    /// Tells of a pod that has changed, for volumes that show something of it.
+    /// Tells of a pod, or an allocation, that has changed, for volumes that show something of it.
     pub fn refresh(&self, pod: &Pod) {
         let kept = self.shared.pods.lock().get(identity(pod).2).cloned();
         if let Some(following) = kept.as_ref().and_then(|kept| kept.following.as_ref()) {
@@ -155,7 +155,9 @@ impl Volumes {
                 ready.insert(name.to_owned(), Ready { path: path.clone(), read_only: true });
                 projections.push((name.to_owned(), path, projection));
             } else if let Some(source) = &volume.host_path {
-                let path = host_path::ready(source).map_err(|error| failed(name, error))?;
+                let source = source.clone();
+                let made = blocking(move || host_path::ready(&source).map_err(io::Error::other)).await;
+                let path = made.map_err(|error| failed(name, error))?;
                 ready.insert(name.to_owned(), Ready { path, read_only: false });
             } else if has_no_source(volume) {
                 let path = volumes.join("kubernetes.io~empty-dir").join(name);

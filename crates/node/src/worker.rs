@@ -9,6 +9,7 @@
 //! it and comes back as a [`Message`], so that news is never kept waiting.
 
 mod act;
+mod allocated;
 mod bury;
 mod count;
 mod hold;
@@ -42,6 +43,7 @@ use crate::publish::Told;
 use crate::resized;
 use crate::status::Known;
 use act::Fetch;
+use allocated::FollowedVolumes;
 use count::Counted;
 use hold::Hold;
 use report::Report as Telling;
@@ -142,6 +144,7 @@ pub(crate) struct Worker {
     taken_back: TakenBack,
     /// How often in a row something failed.
     failures: u32,
+    volumes: FollowedVolumes,
 }
 
 impl Worker {
@@ -180,22 +183,23 @@ impl Worker {
             stalled: 0,
             taken_back: TakenBack::default(),
             failures: 0,
+            volumes: FollowedVolumes::default(),
             pod,
             guest,
             entry,
         }
     }
 
-    /// The same, for a pod that is not taken in.
-    pub(crate) fn turned_away(mut self, reason: String, message: String) -> Self {
-        self.because = Some((reason, message));
-        self.over = true;
     /// The same, for a pod that was admitted and must end now, with all containers that run.
     pub(crate) fn must_end(mut self, reason: String, message: String) -> Self {
         self.because = Some((reason, message));
         self
     }
 
+    /// The same, for a pod that is not taken in.
+    pub(crate) fn turned_away(mut self, reason: String, message: String) -> Self {
+        self.because = Some((reason, message));
+        self.over = true;
         self.turned = true;
         self
     }
@@ -283,9 +287,8 @@ impl Worker {
             Err(error) => tracing::warn!(%error, uid = self.uid, "a pod cannot be read any more"),
         }
         self.pod = pod;
-        if let Some(volumes) = &self.node.volumes {
-            volumes.refresh(&self.pod);
-        }
+        self.forget_failures_of_other_images();
+        self.refresh_volumes();
         self.node.workers.show(&self.uid, self.pod.clone());
         self.take_ending();
     }
@@ -339,6 +342,7 @@ impl Worker {
             self.node.desk.report(&self.uid, actual.clone()).await;
         }
         self.watch_over();
+        self.follow_volumes().await;
         let steps = self.steps(&in_force);
         let decision = self.decide(&steps);
         let phase = self.phase();
@@ -404,6 +408,7 @@ impl Worker {
             self.taken_back = TakenBack::default();
         }
         self.entry = answer.entry;
+        self.refresh_volumes();
     }
 
     /// Looks at what the runtime has of the pod, if it may be other than what was seen.
@@ -461,12 +466,12 @@ impl Worker {
             stopping: &self.stopping,
             restarting: &self.entry.restarting,
             not_before: &self.not_before(),
+            failed_until: &self.failed_until(),
             may_start: &may_start,
             ends: self.ends.is_some() || self.over || self.because.is_some(),
             now,
         })
     }
-            failed_until: &self.failed_until(),
 
     /// Whether each container may be started now. One that was stopped for a resize waits for others that are stopped
     /// for it too; any other starts at once, if need be with less than it is allocated.
@@ -538,7 +543,7 @@ impl Worker {
         let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
         let deadline = self.deadline().filter(|_| !self.over && self.because.is_none());
         let at = due.into_iter().chain(deadline).min().map(until);
-        at.into_iter().chain(self.report.retry_after()).min()
+        at.into_iter().chain(self.report.retry_after()).chain(self.volumes.retry_after()).min()
     }
 }
 

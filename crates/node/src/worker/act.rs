@@ -69,7 +69,7 @@ impl Worker {
 
     async fn make_sandbox(&mut self, attempt: u32) -> Result<(), String> {
         if let Some(volumes) = &self.node.volumes
-            && let Err(error) = volumes.prepare(&self.pod).await
+            && let Err(error) = volumes.prepare(&self.allocated_pod()).await
         {
             self.node.events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
             return Err(format!("making the volumes ready: {error}"));
@@ -169,8 +169,8 @@ impl Worker {
         to: Requirements,
         image: &Image,
     ) -> Result<ContainerId, NotStarted> {
-        let config = self.specify(container, position, attempt, to, image).await;
-        let config = config.map_err(|error| NotStarted::new("CreateContainerConfigError", error))?;
+        let config = self.specify(position, attempt, to, image).await;
+        let config = config.map_err(|error| NotStarted::new(CONFIG_ERROR, error))?;
         match self.node.runtime.create_container(sandbox, config).await {
             Ok(id) => {
                 let message = format!("Container created: {}", container.name);
@@ -185,12 +185,16 @@ impl Worker {
 
     async fn specify(
         &self,
-        container: &Container,
         position: usize,
         attempt: u32,
         to: Requirements,
         image: &Image,
     ) -> Result<ContainerConfig, String> {
+        // What a container is told about its resources is what is allocated: while a resize is deferred or infeasible,
+        // the spec asks for more than its cgroup will ever have.
+        let pod = self.allocated_pod();
+        let container = pod.spec.as_ref().and_then(|spec| containers(spec).nth(position));
+        let container = container.ok_or_else(|| "the container is not in the spec".to_owned())?;
         let mut resources = readback::of_container(&to);
         let allocated = &self.entry.allocation.allocated;
         let score =
@@ -199,15 +203,18 @@ impl Worker {
         resources.cpuset_cpus = self.cpus(position).map(|cpus| cpus.to_string());
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
         let text = |error: ConfigError| error_chain(&error);
-        let env = environment(&self.node.objects, &self.pod, container, &facts).await.map_err(text)?;
+        let env = environment(&self.node.objects, &pod, container, &facts).await.map_err(text)?;
         let mounts = match &self.node.volumes {
             Some(volumes) => {
-                let ready = volumes.prepare(&self.pod).await.map_err(text)?;
-                ready.mounts(container, attempt, &env).map_err(text)?
+                let ready = volumes.prepare(&pod).await.map_err(text)?;
+                let (container, env) = (container.clone(), env.clone());
+                // It looks into volumes that containers write: off the async threads.
+                let mounts = tokio::task::spawn_blocking(move || ready.mounts(&container, attempt, &env));
+                mounts.await.map_err(|error| error.to_string())?.map_err(text)?
             }
             None => Vec::new(),
         };
-        let config = specify::container(&self.pod, container, attempt, resources, image, env, mounts);
+        let config = specify::container(&pod, container, attempt, resources, image, env, mounts);
         let mut config = config.map_err(|error| error_chain(&error))?;
         // Plain data of our own types always has a JSON form.
         let made_with = serde_json::to_string(&to).unwrap_or_default();
@@ -385,24 +392,24 @@ impl Worker {
             reason: reason.to_owned(),
             message: format!("Back-off pulling image: {message}"),
         });
+        let retry = if reason == CONFIG_ERROR { Retry::Steady } else { Retry::Backoff };
         let waiting = Waiting { reason: reason.to_owned(), message };
         let now = (self.node.clock)();
+        let image =
+            self.container(position).and_then(|container| container.image.clone()).unwrap_or_default();
         if let Some(hold) = self.holds.get_mut(position) {
             hold.failed(image, waiting, later, retry, now);
         }
     }
 }
-        let retry = if reason == CONFIG_ERROR { Retry::Steady } else { Retry::Backoff };
 
 /// How long a container ran that has ended by itself, and not with its sandbox.
-        let image =
-            self.container(position).and_then(|container| container.image.clone()).unwrap_or_default();
 fn ran(seen: &ContainerSeen) -> Option<jiff::SignedDuration> {
     match &seen.state {
+        _ if seen.of_old_sandbox => None,
         State::Exited { started, finished, .. } => {
             Some(started.map_or(jiff::SignedDuration::ZERO, |started| finished.duration_since(started)))
         }
         _ => None,
     }
 }
-        _ if seen.of_old_sandbox => None,
