@@ -1,17 +1,25 @@
 //! Places in a root file system that we don't trust: no link in it leads out of it.
 
-use std::fs::File;
-use std::io::{self, Read as _};
-use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::ffi::OsStr;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{
-    AtFlags, CWD, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, open, openat, openat2, statat,
-};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, mkdirat, mknodat, open, openat2, readlinkat};
 use rustix::io::Errno;
+
+/// How many symlinks that lead nowhere are followed for a file.
+const MOST_LINKS: usize = 8;
 
 /// The root of such a file system.
 pub(crate) struct Place(OwnedFd);
+
+impl AsFd for Place {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
 
 impl Place {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
@@ -20,12 +28,27 @@ impl Place {
 
     /// What is there, links followed as if this were the root.
     pub(crate) fn find(&self, path: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
-        let path = path.as_ref();
+        self.open_at(path.as_ref(), OFlags::PATH, ResolveFlags::NO_MAGICLINKS)
+    }
+
+    /// What is there, if no symlink leads to it; else [`Errno::LOOP`].
+    pub(crate) fn find_without_symlinks(&self, path: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
+        self.open_at(path.as_ref(), OFlags::PATH, ResolveFlags::NO_SYMLINKS)
+    }
+
+    /// A file that is there, to be read; symlinks are followed as if this were the root. Does not wait for the other
+    /// end of a FIFO, nor take a terminal.
+    pub(crate) fn read(&self, path: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        self.open_at(path.as_ref(), flags, ResolveFlags::NO_MAGICLINKS)
+    }
+
+    fn open_at(&self, path: &Path, flags: OFlags, how: ResolveFlags) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
-        let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let how = how | ResolveFlags::IN_ROOT;
         // Refused while somebody moves things about; then it is worth another try.
         for _ in 0..8 {
-            let found = openat2(&self.0, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), how);
+            let found = openat2(&self.0, path, flags | OFlags::CLOEXEC, Mode::empty(), how);
             if !matches!(found, Err(Errno::AGAIN)) {
                 return found;
             }
@@ -72,53 +95,35 @@ impl Place {
         Ok(here)
     }
 
-    /// Whether a name at the root is a symbolic link.
-    pub(crate) fn is_symlink(&self, name: &str) -> bool {
-        statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)
-            .is_ok_and(|found| FileType::from_raw_mode(found.st_mode) == FileType::Symlink)
-    }
-
-    /// The content of a regular file. Nothing else is read, and nothing is opened that could block: what is there may
-    /// be a pipe that is never written to, or a link to one of this process's own files.
-    pub(crate) fn read(&self, path: &str, most: u64) -> io::Result<Vec<u8>> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-        let how = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
-        let file = openat2(&self.0, path, flags, Mode::empty(), how)?;
-        if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::RegularFile {
-            return Err(io::Error::new(io::ErrorKind::InvalidData, "it is not a regular file"));
-        }
-        let mut content = Vec::new();
-        File::from(file).take(most + 1).read_to_end(&mut content)?;
-        if content.len() as u64 > most {
-            return Err(io::Error::new(
-                io::ErrorKind::InvalidData,
-                format!("it is larger than {most} bytes"),
-            ));
-        }
-        Ok(content)
-    }
-
-    /// What is there, or an empty file, made with all folders that lead to it.
+    /// What is there, or an empty file, made with all folders that lead to it. A symlink that leads nowhere is followed:
+    /// images have them for files that are made when a machine starts.
     pub(crate) fn make_file(&self, path: &Path) -> io::Result<OwnedFd> {
-        match self.find(path) {
-            Err(Errno::NOENT) => {}
-            found => return Ok(found?),
+        let mut path = path.to_owned();
+        for _ in 0..MOST_LINKS {
+            match self.find(&path) {
+                Err(Errno::NOENT) => {}
+                found => return Ok(found?),
+            }
+            let above = path.parent().unwrap_or(Path::new("/")).to_owned();
+            let folder = self.make_folder(&above)?;
+            let Some(name) = path.file_name() else { break };
+            match readlinkat(&folder, name, Vec::new()) {
+                Ok(target) => path = above.join(OsStr::from_bytes(target.as_bytes())),
+                Err(Errno::NOENT | Errno::INVAL) => {
+                    // Made and not opened: opening what somebody else has put there meanwhile might wait forever.
+                    match mknodat(&folder, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0) {
+                        Ok(()) | Err(Errno::EXIST) => return Ok(self.find(&path)?),
+                        Err(errno) => return Err(errno.into()),
+                    }
+                }
+                Err(errno) => return Err(errno.into()),
+            }
         }
-        let folder = self.make_folder(path.parent().unwrap_or(Path::new("/")))?;
-        if let Some(name) = path.file_name() {
-            let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            openat(&folder, name, flags, Mode::from_raw_mode(0o644))?;
-        }
-        Ok(self.find(path)?)
+        Err(Errno::LOOP.into())
     }
 }
 
 /// A path that leads to what is open, for calls that take paths.
 pub(crate) fn path_of(fd: &OwnedFd) -> PathBuf {
     PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()))
-}
-
-/// Opens something for its path only.
-pub(crate) fn outside(path: &Path) -> Result<OwnedFd, Errno> {
-    openat(CWD, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
 }

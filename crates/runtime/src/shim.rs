@@ -14,13 +14,16 @@
 //! for all of its life, so that it may fork; it needs little memory, for there is one per container.
 
 mod capability;
+mod destination;
 mod exec;
 mod failure;
 mod files;
 mod identity;
 mod init;
 mod log;
+mod mount;
 mod pause;
+mod protected;
 mod protocol;
 mod root;
 mod seccomp;
@@ -54,6 +57,11 @@ pub(crate) const ROOT: &str = "root";
 /// - `exec FOLDER COMMAND…`: runs a command in it, and `exec-tty` one whose terminal is standard input;
 /// - `pause FOLDER`: holds a process namespace for several containers.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
+    // Executed by a file descriptor, it would have that one's number for a name.
+    let _ = nix::sys::prctl::set_name(c"plumb-shim");
+    // What runs in a container and has as many rights as we have left in the end could otherwise open what we have
+    // open, while we are on the way there. Executing a program undoes this.
+    let _ = nix::sys::prctl::set_dumpable(false);
     let mut arguments = arguments.into_iter();
     let door = arguments.next().unwrap_or_default();
     let folder = arguments.next().map(PathBuf::from);

@@ -1,25 +1,40 @@
-//! The three things that cannot be asked of the kernel without `unsafe`.
+//! What cannot be asked of the kernel without `unsafe`.
 //!
-//! All of them are for the shim, a process with one thread: there is nobody else whose locks or memory could be
-//! in a state that these calls disturb.
+//! Forking and signal dispositions are for the shim, a process with one thread: there is no other thread whose locks or
+//! memory could be in a state that these calls disturb. The rest are plain system calls.
 
-#![expect(unsafe_code, reason = "fork, seccomp and signal dispositions have no safe wrapper")]
+#![expect(unsafe_code, reason = "these system calls have no safe wrapper")]
+
+mod mount;
 
 use std::io;
 
 use nix::unistd::{ForkResult, fork};
 use seccompiler::BpfProgram;
 
-/// Forks. For processes with one thread only; with more than one this answers an error.
-pub(crate) fn fork_alone() -> io::Result<ForkResult> {
-    // Whoever breaks the rule shall know at once, not once in a thousand starts.
-    let threads = std::fs::read_dir("/proc/self/task")?.count();
-    if threads != 1 {
-        return Err(io::Error::other(format!("forking with {threads} threads")));
+pub(crate) use mount::set_mount_attributes;
+
+/// That this process has one thread, as seen while its own `/proc` was in sight. A shim never starts another one.
+pub(crate) struct SingleThreaded(());
+
+impl SingleThreaded {
+    /// An error if there are more.
+    pub(crate) fn check() -> io::Result<Self> {
+        // Whoever breaks the rule shall know at once, not once in a thousand starts.
+        let threads = std::fs::read_dir("/proc/self/task")?.count();
+        if threads != 1 {
+            return Err(io::Error::other(format!("forking with {threads} threads")));
+        }
+        Ok(Self(()))
     }
-    // SAFETY: with one thread, the child's memory is in no other state than the parent's: no lock is held by a
-    // thread that the child does not have, so it may allocate and call anything.
-    unsafe { fork() }.map_err(io::Error::from)
+
+    /// Forks.
+    #[expect(clippy::unused_self, reason = "it is the proof that this may be done")]
+    pub(crate) fn fork(self) -> io::Result<ForkResult> {
+        // SAFETY: with one thread, the child's memory is in no other state than the parent's: no lock is held by a
+        // thread that the child does not have, so it may allocate and call anything.
+        unsafe { fork() }.map_err(io::Error::from)
+    }
 }
 
 /// Gives every signal its usual effect back: what is ignored stays ignored across exec, and programs rely on being ended.
@@ -43,5 +58,12 @@ pub(crate) fn filter_system_calls(program: &BpfProgram) -> io::Result<()> {
     // SAFETY: `program` points to `len` instructions in the kernel's layout, which outlive the call; the kernel
     // copies and checks them.
     let answer = unsafe { libc::syscall(libc::SYS_seccomp, SET_MODE_FILTER, 0, &raw const program) };
+    if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Has every file descriptor but standard input, output and error be closed when a program is executed.
+pub(crate) fn close_on_exec() -> io::Result<()> {
+    // SAFETY: the call closes nothing now and touches no memory.
+    let answer = unsafe { libc::syscall(libc::SYS_close_range, 3, u32::MAX, libc::CLOSE_RANGE_CLOEXEC) };
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -14,8 +14,8 @@ use nix::unistd::{ForkResult, Pid};
 use super::failure::{Doing as _, Failure, Result, fail};
 use super::files::{Started, load};
 use super::identity::Identity;
-use super::init::{execute, join, restrict, start_over};
-use super::spec::{PidSpec, Spec};
+use super::init::{execute, join, open_cgroups, restrict, start_over};
+use super::spec::{PidSpec, ProcessSpec, Spec};
 use super::supervise::start_of;
 use super::{SPEC, STARTED};
 use crate::sys;
@@ -48,17 +48,31 @@ fn start(folder: &Path, command: Vec<String>, terminal: bool) -> Result<u8> {
         let pid = File::open(format!("/proc/{target}/ns/pid")).doing("opening a namespace")?;
         setns(pid, CloneFlags::CLONE_NEWPID).doing("entering the process namespace")?;
     }
+    let cgroups = open_cgroups(&spec.cgroup.doors)?;
+    let single_threaded = sys::SingleThreaded::check().doing("forking")?;
+    // All before forking: only the forked process is in the process namespace, and whoever is in there and may trace
+    // it must not find the node's files by way of it.
+    for (namespace, kind) in namespaces {
+        setns(namespace, kind).doing("entering the container")?;
+    }
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
     signals.add(Signal::SIGTERM);
     signals.thread_block().doing("holding signals back")?;
-    match sys::fork_alone().doing("forking")? {
+    match single_threaded.fork().doing("forking")? {
         ForkResult::Child => {
-            let failure = become_command(spec, namespaces, command, terminal);
+            let joined = join(cgroups);
+            let failure = match joined {
+                Ok(()) => become_command(spec.process, command, terminal),
+                Err(failure) => failure,
+            };
             eprintln!("{failure}");
             std::process::exit(i32::from(NOT_RUN))
         }
-        ForkResult::Parent { child } => wait(child, &signals),
+        ForkResult::Parent { child } => {
+            drop(cgroups);
+            wait(child, &signals)
+        }
     }
 }
 
@@ -98,23 +112,13 @@ fn open_namespaces(target: Pid) -> Result<Vec<(OwnedFd, CloneFlags)>> {
     Ok(opened)
 }
 
-fn become_command(
-    spec: Spec,
-    namespaces: Vec<(OwnedFd, CloneFlags)>,
-    command: Vec<String>,
-    terminal: bool,
-) -> Failure {
-    let mut process = spec.process;
+fn become_command(mut process: ProcessSpec, command: Vec<String>, terminal: bool) -> Failure {
     process.args = command;
     if terminal && !process.env.iter().any(|variable| variable.starts_with("TERM=")) {
         process.env.push("TERM=xterm".to_owned());
     }
     let enter = || -> Result<String> {
         start_over()?;
-        join(&spec.cgroup.doors)?;
-        for (namespace, kind) in namespaces {
-            setns(namespace, kind).doing("entering the container")?;
-        }
         let identity = Identity::of(&process)?;
         if terminal {
             take_terminal(&identity)?;

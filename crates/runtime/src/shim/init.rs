@@ -4,7 +4,7 @@ use std::ffi::CString;
 use std::fs;
 use std::io::Write as _;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::sched::{CloneFlags, setns, unshare};
@@ -64,7 +64,7 @@ enum Never {}
 
 fn prepare(spec: &Spec, root: &Path, stdio: &Stdio, line: &mut Line) -> Result<String> {
     start_over()?;
-    join(&spec.cgroup.doors)?;
+    join(open_cgroups(&spec.cgroup.doors)?)?;
     set_oom_score(&spec.process, line)?;
     let sources = Sources::open(spec)?;
     let shared = [
@@ -95,10 +95,20 @@ pub(super) fn start_over() -> Result<()> {
     Ok(())
 }
 
-pub(super) fn join(doors: &[std::path::PathBuf]) -> Result<()> {
-    for door in doors {
-        let written = fs::OpenOptions::new().write(true).open(door).and_then(|mut open| open.write_all(b"0"));
-        written.doing(format_args!("joining the cgroup by {}", door.display()))?;
+/// Opens the files by which a process joins cgroups.
+pub(super) fn open_cgroups(files: &[PathBuf]) -> Result<Vec<(fs::File, &Path)>> {
+    let open = |path: &PathBuf| fs::OpenOptions::new().write(true).open(path);
+    let mut opened = Vec::with_capacity(files.len());
+    for path in files {
+        let file = open(path).doing(format_args!("opening the cgroup file {}", path.display()))?;
+        opened.push((file, path.as_path()));
+    }
+    Ok(opened)
+}
+
+pub(super) fn join(files: Vec<(fs::File, &Path)>) -> Result<()> {
+    for (mut file, path) in files {
+        file.write_all(b"0").doing(format_args!("joining the cgroup by {}", path.display()))?;
     }
     Ok(())
 }
@@ -137,7 +147,9 @@ pub(super) fn restrict(process: &ProcessSpec, identity: &Identity, dies_with_shi
         };
         setrlimit(kind, limit.soft, limit.hard).doing(format_args!("setting {}", limit.name))?;
     }
-    change_directory(if process.cwd.is_empty() { "/" } else { &process.cwd })?;
+    enter_working_directory(if process.cwd.is_empty() { "/" } else { &process.cwd })?;
+    // All of ours are closed anyway; a library's may not be.
+    sys::close_on_exec().doing("closing files")?;
     let filter = process.seccomp.then(|| seccomp::program(process.capabilities)).transpose()?;
     capability::bound(process.capabilities)?;
     if let Some(filter) = filter.as_ref().filter(|_| !process.no_new_privs) {
@@ -159,18 +171,18 @@ pub(super) fn restrict(process: &ProcessSpec, identity: &Identity, dies_with_shi
     Ok(())
 }
 
-/// Goes to the working directory, which is made if it is missing. The image or the container says where that is, and
-/// it must not be behind one of this process's own open files: `/proc/self/fd/7` may be a directory of the machine.
-fn change_directory(path: &str) -> Result<()> {
-    let doing = || format!("going to the working directory {path}");
-    let root = Place::open(Path::new("/")).doing("opening the root file system")?;
-    let found = root.make_folder(Path::new(path)).doing(doing())?;
-    nix::unistd::fchdir(&found).doing(doing())?;
-    // Unreachable from the root, it has no path.
-    match nix::unistd::getcwd() {
-        Ok(path) if path.is_absolute() => Ok(()),
-        _ => fail(doing(), "it is outside of the container's root"),
+/// Goes to a directory of the container, which is made if it is missing. A path such as `/proc/self/fd/3` could lead to
+/// what we have open, which is outside, so such links of procfs are not followed, and where it led is looked at.
+fn enter_working_directory(path: &str) -> Result<()> {
+    let root = Place::open(Path::new("/")).doing("opening the root")?;
+    let made =
+        root.make_folder(Path::new(path)).doing(format_args!("making the working directory {path}"))?;
+    rustix::process::fchdir(&made).doing(format_args!("going to the working directory {path}"))?;
+    let at = nix::unistd::getcwd().doing(format_args!("finding the working directory {path}"))?;
+    if !at.is_absolute() {
+        return fail(format_args!("going to the working directory {path}"), "it is outside of the container");
     }
+    Ok(())
 }
 
 fn rlimit(name: &str) -> Option<Resource> {

@@ -1,23 +1,35 @@
 //! The first process of a process namespace that several containers share.
 //!
-//! It is there so that the namespace is: it does nothing but take leave of orphans.
+//! It is there so that the namespace is: it does nothing but reap orphans. The containers in the namespace can see it,
+//! and one that may trace processes can go wherever it is. So it is nowhere: its root is empty, its other namespaces are
+//! the pod's, and it has no rights.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use jiff::Timestamp;
 use nix::fcntl::OFlag;
-use nix::sched::{CloneFlags, unshare};
+use nix::mount::{MntFlags, MsFlags, mount, umount2};
+use nix::sched::{CloneFlags, setns, unshare};
+use nix::sys::prctl::set_no_new_privs;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, pipe2};
+use nix::unistd::{ForkResult, Gid, Uid, pipe2, pivot_root, setgroups, setresgid, setresuid};
 
-use super::STARTED;
-use super::failure::{Doing as _, Result};
+use super::failure::{Doing as _, Result, fail, namespace};
 use super::files::{Report, Started, store};
 use super::init::start_over;
+use super::mount::{CLOSED, Mounted, READ_ONLY};
 use super::supervise::start_of;
+use super::{STARTED, capability};
+use crate::place::Place;
 use crate::sys;
+
+/// Who it runs as: the same as Kubernetes' own pause image.
+const USER: u32 = 65535;
+/// The namespaces of a pod that are held in its folder, by their names there.
+const SHARED: [(&str, CloneFlags); 3] =
+    [("net", CloneFlags::CLONE_NEWNET), ("ipc", CloneFlags::CLONE_NEWIPC), ("uts", CloneFlags::CLONE_NEWUTS)];
 
 /// Leaves a process behind that holds a new process namespace, and writes down which.
 pub(super) fn run(folder: &Path) -> ExitCode {
@@ -30,9 +42,10 @@ pub(super) fn run(folder: &Path) -> ExitCode {
 }
 
 fn start(folder: &Path) -> Result<Started> {
+    let shared: Vec<_> = SHARED.iter().filter(|(name, _)| folder.join(name).exists()).collect();
     unshare(CloneFlags::CLONE_NEWPID).doing("making a process namespace")?;
     let (hear, say) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
-    match sys::fork_alone().doing("forking")? {
+    match sys::SingleThreaded::check().and_then(sys::SingleThreaded::fork).doing("forking")? {
         ForkResult::Child => {
             drop(hear);
             let ready = start_over().and_then(|()| {
@@ -41,9 +54,15 @@ fn start(folder: &Path) -> Result<Started> {
                 nix::unistd::dup2_stdin(&null).doing("leaving standard input")?;
                 nix::unistd::dup2_stdout(&null).doing("leaving standard output")?;
                 nix::unistd::dup2_stderr(&null).doing("leaving standard error")?;
-                nix::unistd::chdir("/").doing("leaving the folder")
+                drop(null);
+                for (name, kind) in shared {
+                    setns(namespace(&folder.join(name))?, *kind).doing("entering the pod's namespaces")?;
+                }
+                leave(folder)
             });
-            if ready.is_err() {
+            if let Err(failure) = ready {
+                // Short enough for the pipe to take it whole.
+                let _ = nix::unistd::write(&say, failure.to_string().as_bytes());
                 std::process::exit(1);
             }
             drop(say);
@@ -51,8 +70,12 @@ fn start(folder: &Path) -> Result<Started> {
         }
         ForkResult::Parent { child } => {
             drop(say);
-            // Closed when it is ready, or gone.
-            let _ = nix::unistd::read(&hear, &mut [0]);
+            // Closed when it is ready; else it says why it is not.
+            let mut why = [0; 512];
+            let length = nix::unistd::read(&hear, &mut why).doing("waiting for it")?;
+            if length > 0 {
+                return fail("holding a process namespace", String::from_utf8_lossy(&why[..length]));
+            }
             let started = Started {
                 pid: child.as_raw(),
                 pid_start: start_of(child).unwrap_or(0),
@@ -63,6 +86,27 @@ fn start(folder: &Path) -> Result<Started> {
             Ok(started)
         }
     }
+}
+
+/// Gives up the node's files and all rights.
+fn leave(folder: &Path) -> Result<()> {
+    unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWCGROUP).doing("making namespaces")?;
+    let none: Option<&str> = None;
+    mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).doing("leaving the node's mounts")?;
+    // The folder is only where it is mounted on the way; nobody else sees that.
+    let empty = Mounted::new("tmpfs", &[("nr_inodes", "1")], CLOSED | READ_ONLY)?;
+    empty.attach(Place::open(folder).doing("opening the pod's folder")?, "the pod's folder")?;
+    rustix::process::fchdir(&empty).doing("going to the empty root")?;
+    pivot_root(".", ".").doing("changing the root")?;
+    umount2(".", MntFlags::MNT_DETACH).doing("leaving the old root")?;
+    nix::unistd::chdir("/").doing("going to the root")?;
+    capability::bound(0)?;
+    let (user, group) = (Uid::from_raw(USER), Gid::from_raw(USER));
+    setgroups(&[]).doing("leaving groups")?;
+    setresgid(group, group, group).doing("changing the group")?;
+    setresuid(user, user, user).doing("changing the user")?;
+    capability::hold(0)?;
+    set_no_new_privs().doing("giving up new privileges")
 }
 
 fn hold() -> ! {

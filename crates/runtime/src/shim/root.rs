@@ -1,74 +1,91 @@
 //! The container's view of the file system.
 //!
-//! Devices need no help of the kernel's device control: everything but the allowed devices themselves, each a
-//! mount of its own, is mounted so that device files cannot be opened. That holds on cgroup v1 and v2 alike.
+//! Everything but the allowed devices themselves, each a mount of its own, is mounted so that device files cannot be
+//! opened. That holds on cgroup v1 and v2 alike; the cgroup's device filter stands behind it.
+//!
+//! The image and the volumes are not trusted: what is mounted is open or made before it is attached (see
+//! [`mount`](super::mount)), where it is attached is a file descriptor, and all of it is done before the container's root
+//! becomes ours.
 
-use std::fs;
-use std::os::fd::OwnedFd;
-use std::os::unix::fs::{DirBuilderExt as _, symlink};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::unistd::pivot_root;
-use rustix::fs::{CWD, FileType, StatVfsMountFlags, fstat, fstatvfs};
-use rustix::mount::{MoveMountFlags, OpenTreeFlags, move_mount, open_tree};
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags, mkdirat, mknodat, openat, openat2, symlinkat};
+use rustix::io::Errno;
+use rustix::mount::{MountAttrFlags, MountPropagationFlags};
+use rustix::process::fchdir;
 
+use super::destination::Destinations;
 use super::failure::{Doing as _, Result, fail};
+use super::mount::{CLOSED, Mounted, READ_ONLY};
+use super::protected::{mask, protect};
 use super::spec::{BindSpec, OverlaySpec, Spec};
-use crate::mountinfo::{escaped, unescape};
-use crate::place::{Place, outside, path_of};
+use crate::mountinfo::escaped;
+use crate::place::Place;
+use crate::sys;
 use crate::types::Propagation;
 
-/// The devices that every container has.
-const DEVICES: [&str; 6] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty"];
+/// The devices that every container has, in `/dev`.
+const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
 const NONE: Option<&str> = None;
 
 /// What is taken from outside, opened while the machine's mounts are still in sight, and with it the say in
 /// whether later mounts there are seen here.
 pub(super) struct Sources {
-    binds: Vec<OwnedFd>,
-    devices: Vec<(OwnedFd, String)>,
-    /// The machine's `/dev/null`, once for each masked path. That of the container may be anything, if a volume is
-    /// mounted over `/dev`.
-    masks: Vec<OwnedFd>,
-    views: Vec<(OwnedFd, String)>,
-    shm: Option<OwnedFd>,
-    dev: Option<OwnedFd>,
+    binds: Vec<Mounted>,
+    usual_devices: Vec<(Mounted, &'static str)>,
+    devices: Vec<(Mounted, String)>,
+    views: Vec<(Mounted, String)>,
+    shm: Option<Mounted>,
+    dev: Option<Mounted>,
 }
 
 impl Sources {
     pub(super) fn open(spec: &Spec) -> Result<Self> {
-        let binds = spec.binds.iter().map(|bind| tree(&bind.source, true)).collect::<Result<_>>()?;
-        let mut devices = Vec::new();
+        let binds = spec.binds.iter().map(|bind| volume(bind, spec.privileged)).collect::<Result<_>>()?;
+        let mut usual_devices = Vec::new();
         if !spec.privileged {
             for name in DEVICES {
-                devices.push((tree(Path::new(name), false)?, name.to_owned()));
+                usual_devices.push((Mounted::copy(&Path::new("/dev").join(name), false)?, name));
             }
         }
+        let mut devices = Vec::new();
         for device in &spec.devices {
-            devices.push((tree(&device.source, false)?, device.destination.clone()));
+            devices.push((Mounted::copy(&device.source, false)?, device.destination.clone()));
         }
         let mut views = Vec::new();
         if !spec.cgroup.v2 {
             for (name, folder) in &spec.cgroup.views {
-                views.push((tree(folder, false)?, name.clone()));
+                let view = Mounted::copy(folder, false)?;
+                view.set(of_cgroups(spec), false, name)?;
+                views.push((view, name.clone()));
             }
         }
-        let masked = spec.masked_paths.iter().filter(|_| !spec.privileged);
-        let masks = masked.map(|_| tree(Path::new("/dev/null"), false)).collect::<Result<_>>()?;
-        let shm = spec.shm.as_ref().map(|shm| tree(shm, false)).transpose()?;
-        let dev = spec.privileged.then(|| tree(Path::new("/dev"), true)).transpose()?;
-        Ok(Self { binds, devices, masks, views, shm, dev })
+        let shm = spec.shm.as_ref().map(|shm| Mounted::copy(shm, false)).transpose()?;
+        let dev = spec.privileged.then(|| Mounted::copy(Path::new("/dev"), true)).transpose()?;
+        Ok(Self { binds, usual_devices, devices, views, shm, dev })
     }
 }
 
-/// A copy of the mounts at a path that is mounted nowhere yet.
-fn tree(path: &Path, recursive: bool) -> Result<OwnedFd> {
-    let mut flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-    if recursive {
-        flags |= OpenTreeFlags::AT_RECURSIVE;
+/// A volume as it is to be mounted.
+fn volume(bind: &BindSpec, privileged: bool) -> Result<Mounted> {
+    let path = &bind.destination;
+    let mounted = Mounted::copy(&bind.source, true)?;
+    if !privileged {
+        mounted.set(MountAttrFlags::MOUNT_ATTR_NODEV, true, path)?;
     }
-    open_tree(CWD, path, flags).doing(format_args!("opening {} for a mount", path.display()))
+    if bind.readonly {
+        mounted.set(READ_ONLY, bind.recursive_readonly, path)?;
+    }
+    let propagation = match bind.propagation {
+        Propagation::Private => MountPropagationFlags::PRIVATE,
+        Propagation::HostToContainer => MountPropagationFlags::DOWNSTREAM,
+        Propagation::Bidirectional => MountPropagationFlags::SHARED,
+    };
+    mounted.propagate(propagation, path)?;
+    Ok(mounted)
 }
 
 /// Makes the container's root file system at `root`, with all that is in it, and moves there.
@@ -78,24 +95,33 @@ pub(super) fn enter(spec: &Spec, sources: Sources, root: &Path) -> Result<()> {
         .doing("leaving the machine's mounts")?;
     overlay(&spec.overlay, root)?;
     let place = Place::open(root).doing("opening the root file system")?;
-    kernel_filesystems(spec, &place)?;
-    devices(sources.devices, sources.shm, sources.dev, &place)?;
-    cgroups(spec, sources.views, &place)?;
-    binds(spec, sources.binds, &place)?;
+    let destinations = Destinations::of(&place)?;
+    attach_new(&place, "proc", &Mounted::new("proc", &[], CLOSED)?)?;
+    let sysfs = if spec.privileged { CLOSED } else { CLOSED | READ_ONLY };
+    let sysfs = Mounted::new("sysfs", &[], sysfs)?;
+    attach_new(&place, "sys", &sysfs)?;
+    cgroups(spec, sources.views, &sysfs)?;
+    dev(sources.usual_devices, sources.shm, sources.dev, &place)?;
+    for (device, path) in sources.devices {
+        let target = file_in(&place, &path)?;
+        destinations.check(&target, &path, &device)?;
+        device.attach(&target, &path)?;
+    }
+    binds(&spec.binds, sources.binds, &place, &destinations)?;
     if spec.process.cwd.starts_with('/') {
         // Images name working directories that are not there; later it may be too late to make them.
         folder_in(&place, &spec.process.cwd)?;
     }
     if !spec.privileged {
-        mask(&spec.masked_paths, sources.masks, &place)?;
-        protect(&spec.readonly_paths, &place)?;
+        mask(&place, &spec.masked_paths)?;
+        protect(&place, &spec.readonly_paths)?;
     }
     pivot(root)?;
     if spec.read_only_rootfs {
-        let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | MsFlags::MS_RDONLY | MsFlags::MS_NODEV;
-        mount(NONE, "/", NONE, flags, NONE).doing("making the root file system read-only")?;
+        sys::set_mount_attributes(&place, READ_ONLY | MountAttrFlags::MOUNT_ATTR_NODEV, None, false)
+            .doing("making the root file system read-only")?;
     }
-    Ok(())
+    pivot(&place)
 }
 
 fn overlay(spec: &OverlaySpec, root: &Path) -> Result<()> {
@@ -127,37 +153,55 @@ fn file_in(place: &Place, path: &str) -> Result<OwnedFd> {
     place.make_file(Path::new(path)).doing(format_args!("making the file {path} in the container"))
 }
 
-fn mount_at(place: &Place, path: &str, kind: &str, flags: MsFlags, data: Option<&str>) -> Result<()> {
-    let at = folder_in(place, path)?;
-    mount(Some(kind), &path_of(&at), Some(kind), flags, data).doing(format_args!("mounting {kind} at {path}"))
-}
-
-fn kernel_filesystems(spec: &Spec, place: &Place) -> Result<()> {
-    let closed = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
-    // Behind a link they could be hidden by a volume, and what is masked in them with them.
-    for name in ["proc", "sys", "dev"] {
-        if place.is_symlink(name) {
-            return fail(format_args!("mounting /{name}"), "the image has a symbolic link in its place");
+/// Attaches one of the kernel's file systems at a directory of the image's root. A symlink there would lead it, or
+/// what is later done to paths in it, to where a volume is mounted; so it is refused, as runc does.
+fn attach_new(place: &Place, name: &str, mounted: &Mounted) -> Result<()> {
+    let path = format!("/{name}");
+    let target = subdirectory(place, name).or_else(|failure| match failure {
+        Errno::LOOP | Errno::NOTDIR => {
+            fail(format_args!("mounting at {path}"), "it must be an ordinary directory")
         }
-    }
-    mount_at(place, "/proc", "proc", closed, None)?;
-    let sys = if spec.privileged { closed } else { closed | MsFlags::MS_RDONLY };
-    mount_at(place, "/sys", "sysfs", sys, None)
+        errno => Err(errno).doing(format_args!("making the folder {path} in the container")),
+    })?;
+    mounted.attach(&target, &path)
 }
 
-fn devices(
-    devices: Vec<(OwnedFd, String)>,
-    shm: Option<OwnedFd>,
-    all: Option<OwnedFd>,
+/// The directory of this name in another one, made if it is missing. Never what a symlink leads to.
+fn subdirectory(of: impl AsFd, name: &str) -> Result<OwnedFd, Errno> {
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let open = || openat2(&of, name, flags, Mode::empty(), ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS);
+    match open() {
+        Err(Errno::NOENT) => {
+            match mkdirat(&of, name, Mode::from_raw_mode(0o755)) {
+                Ok(()) | Err(Errno::EXIST) => {}
+                Err(errno) => return Err(errno),
+            }
+            open()
+        }
+        found => found,
+    }
+}
+
+/// The same for a file system that we have just made or taken from the node.
+fn own_subdirectory(of: impl AsFd, name: &str) -> Result<OwnedFd> {
+    subdirectory(of, name).doing(format_args!("making the folder {name}"))
+}
+
+fn dev(
+    devices: Vec<(Mounted, &'static str)>,
+    shm: Option<Mounted>,
+    all: Option<Mounted>,
     place: &Place,
 ) -> Result<()> {
-    let closed = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
-    if let Some(tree) = all {
-        attach(&tree, &folder_in(place, "/dev")?, "/dev")?;
+    let dev = if let Some(dev) = all {
+        attach_new(place, "dev", &dev)?;
+        dev
     } else {
-        let flags = MsFlags::MS_NOSUID | MsFlags::MS_NODEV | MsFlags::MS_STRICTATIME;
-        mount_at(place, "/dev", "tmpfs", flags, Some("mode=755,size=65536k"))?;
-        let dev = place.find("/dev").doing("finding /dev")?;
+        let attributes = MountAttrFlags::MOUNT_ATTR_NOSUID
+            | MountAttrFlags::MOUNT_ATTR_NODEV
+            | MountAttrFlags::MOUNT_ATTR_STRICTATIME;
+        let dev = Mounted::new("tmpfs", &[("mode", "755"), ("size", "65536k")], attributes)?;
+        attach_new(place, "dev", &dev)?;
         let links = [
             ("/proc/self/fd", "fd"),
             ("/proc/self/fd/0", "stdin"),
@@ -166,147 +210,77 @@ fn devices(
             ("pts/ptmx", "ptmx"),
         ];
         for (to, name) in links {
-            symlink(to, path_of(&dev).join(name)).doing(format_args!("making /dev/{name}"))?;
+            symlinkat(to, &dev, name).doing(format_args!("making /dev/{name}"))?;
         }
-    }
-    let pts = "newinstance,ptmxmode=0666,mode=0620,gid=5";
-    mount_at(place, "/dev/pts", "devpts", MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC, Some(pts))?;
-    mount_at(place, "/dev/mqueue", "mqueue", closed, None)?;
-    match shm {
-        Some(tree) => attach(&tree, &folder_in(place, "/dev/shm")?, "/dev/shm")?,
-        None => mount_at(place, "/dev/shm", "tmpfs", closed, Some("mode=1777,size=65536k"))?,
-    }
-    for (tree, path) in devices {
-        attach(&tree, &file_in(place, &path)?, &path)?;
+        dev
+    };
+    let options = [("newinstance", ""), ("ptmxmode", "0666"), ("mode", "0620"), ("gid", "5")];
+    let no_programs = MountAttrFlags::MOUNT_ATTR_NOSUID | MountAttrFlags::MOUNT_ATTR_NOEXEC;
+    Mounted::new("devpts", &options, no_programs)?.attach(own_subdirectory(&dev, "pts")?, "/dev/pts")?;
+    Mounted::new("mqueue", &[], CLOSED)?.attach(own_subdirectory(&dev, "mqueue")?, "/dev/mqueue")?;
+    let shm = match shm {
+        Some(shm) => shm,
+        None => Mounted::new("tmpfs", &[("mode", "1777"), ("size", "65536k")], CLOSED)?,
+    };
+    shm.attach(own_subdirectory(&dev, "shm")?, "/dev/shm")?;
+    for (device, name) in devices {
+        let make = || -> Result<OwnedFd, Errno> {
+            mknodat(&dev, name, FileType::RegularFile, Mode::from_raw_mode(0o644), 0)?;
+            openat(&dev, name, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())
+        };
+        device.attach(make().doing(format_args!("making /dev/{name}"))?, name)?;
     }
     Ok(())
 }
 
-fn attach(tree: &OwnedFd, at: &OwnedFd, path: &str) -> Result<()> {
-    let empty = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(tree, "", at, "", empty).doing(format_args!("mounting at {path}"))
+fn of_cgroups(spec: &Spec) -> MountAttrFlags {
+    if spec.privileged { CLOSED } else { CLOSED | READ_ONLY }
 }
 
 /// What the container sees of its own limits.
-fn cgroups(spec: &Spec, views: Vec<(OwnedFd, String)>, place: &Place) -> Result<()> {
+fn cgroups(spec: &Spec, views: Vec<(Mounted, String)>, sysfs: &Mounted) -> Result<()> {
     const AT: &str = "/sys/fs/cgroup";
-    let closed = MsFlags::MS_NOSUID | MsFlags::MS_NOEXEC | MsFlags::MS_NODEV;
-    let how = if spec.privileged { closed } else { closed | MsFlags::MS_RDONLY };
+    let at = || {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let how = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS;
+        openat2(sysfs, "fs/cgroup", flags, Mode::empty(), how).doing(format_args!("opening {AT}"))
+    };
     if spec.cgroup.v2 {
-        return mount_at(place, AT, "cgroup2", how, None);
+        return Mounted::new("cgroup2", &[], of_cgroups(spec))?.attach(at()?, AT);
     }
     if views.is_empty() {
         return Ok(());
     }
-    mount_at(place, AT, "tmpfs", closed, Some("mode=755"))?;
-    let mut builder = fs::DirBuilder::new();
-    for (tree, name) in views {
-        let path = format!("{AT}/{name}");
-        let above = place.find(AT).doing("finding cgroups")?;
-        builder.mode(0o755).create(path_of(&above).join(&name)).doing(format_args!("making {path}"))?;
-        attach(&tree, &place.find(&path).doing("finding cgroups")?, &path)?;
-        remount(&place.find(&path).doing("finding cgroups")?, how, &path)?;
+    let all = Mounted::new("tmpfs", &[("mode", "755")], CLOSED)?;
+    all.attach(at()?, AT)?;
+    for (view, name) in views {
+        view.attach(own_subdirectory(&all, &name)?, &name)?;
     }
-    remount(&place.find(AT).doing("finding cgroups")?, how, AT)
+    all.set(of_cgroups(spec), false, AT)
 }
 
-/// Changes the flags of the mount that is open.
-fn remount(at: &OwnedFd, flags: MsFlags, path: &str) -> Result<()> {
-    let flags = MsFlags::MS_BIND | MsFlags::MS_REMOUNT | flags;
-    mount(NONE, &path_of(at), NONE, flags, NONE).doing(format_args!("setting how {path} is mounted"))
-}
-
-fn binds(spec: &Spec, trees: Vec<OwnedFd>, place: &Place) -> Result<()> {
-    let mut pairs: Vec<(&BindSpec, OwnedFd)> = spec.binds.iter().zip(trees).collect();
+fn binds(
+    specs: &[BindSpec],
+    volumes: Vec<Mounted>,
+    place: &Place,
+    destinations: &Destinations,
+) -> Result<()> {
+    let mut pairs: Vec<(&BindSpec, Mounted)> = specs.iter().zip(volumes).collect();
     // What is inside something else comes after it.
     pairs.sort_by_key(|(bind, _)| Path::new(&bind.destination).components().count());
-    let mut done = Vec::with_capacity(pairs.len());
-    for (bind, tree) in pairs {
+    for (bind, volume) in pairs {
         let path = &bind.destination;
-        let kind = FileType::from_raw_mode(fstat(&tree).doing("looking at a mount")?.st_mode);
-        let target =
-            if kind == FileType::Directory { folder_in(place, path)? } else { file_in(place, path)? };
-        attach(&tree, &target, path)?;
-        let at = place.find(path).doing(format_args!("finding {path}"))?;
-        let propagation = match bind.propagation {
-            Propagation::Private => MsFlags::MS_PRIVATE,
-            Propagation::HostToContainer => MsFlags::MS_SLAVE,
-            Propagation::Bidirectional => MsFlags::MS_SHARED,
-        };
-        mount(NONE, &path_of(&at), NONE, propagation | MsFlags::MS_REC, NONE)
-            .doing(format_args!("setting who sees mounts below {path}"))?;
-        done.push((bind, fs::read_link(path_of(&at)).doing("looking at a mount")?));
-    }
-    if done.is_empty() {
-        return Ok(());
-    }
-    let mounts = fs::read_to_string("/proc/self/mountinfo").doing("reading the mounts")?;
-    let points: Vec<PathBuf> =
-        mounts.lines().filter_map(|line| line.split(' ').nth(4)).map(unescape).collect();
-    for (bind, top) in done {
-        for point in points.iter().filter(|point| point.starts_with(&top)) {
-            let mut flags = MsFlags::empty();
-            if !spec.privileged {
-                flags |= MsFlags::MS_NODEV;
-            }
-            if bind.readonly && (bind.recursive_readonly || *point == top) {
-                flags |= MsFlags::MS_RDONLY;
-            }
-            let at = outside(point).doing("looking at a mount")?;
-            let before = fstatvfs(&at).doing("looking at a mount")?.f_flag;
-            remount(&at, flags | kept(before), &bind.destination)?;
-        }
+        let target = if volume.is_directory()? { folder_in(place, path)? } else { file_in(place, path)? };
+        destinations.check(&target, path, &volume)?;
+        volume.attach(&target, path)?;
     }
     Ok(())
 }
 
-/// The flags that a mount has already; a remount would take them away.
-fn kept(flags: StatVfsMountFlags) -> MsFlags {
-    let table = [
-        (StatVfsMountFlags::RDONLY, MsFlags::MS_RDONLY),
-        (StatVfsMountFlags::NOSUID, MsFlags::MS_NOSUID),
-        (StatVfsMountFlags::NODEV, MsFlags::MS_NODEV),
-        (StatVfsMountFlags::NOEXEC, MsFlags::MS_NOEXEC),
-        (StatVfsMountFlags::NOATIME, MsFlags::MS_NOATIME),
-        (StatVfsMountFlags::NODIRATIME, MsFlags::MS_NODIRATIME),
-        (StatVfsMountFlags::RELATIME, MsFlags::MS_RELATIME),
-    ];
-    table.into_iter().filter(|(has, _)| flags.contains(*has)).map(|(_, flag)| flag).collect()
-}
-
-fn pivot(root: &Path) -> Result<()> {
-    nix::unistd::chdir(root).doing("going to the root file system")?;
+fn pivot(root: &Place) -> Result<()> {
+    fchdir(root).doing("going to the root file system")?;
     // The old root ends up on top of the new one, and goes from there.
     pivot_root(".", ".").doing("changing the root")?;
     umount2(".", MntFlags::MNT_DETACH).doing("leaving the old root")?;
     nix::unistd::chdir("/").doing("going to the root")
-}
-
-/// Has paths show nothing. Before the root is changed, so that no path leads through the container's own `/proc`.
-fn mask(paths: &[String], nulls: Vec<OwnedFd>, place: &Place) -> Result<()> {
-    for (path, null) in paths.iter().zip(nulls) {
-        let Ok(at) = place.find(path) else { continue };
-        let kind = FileType::from_raw_mode(fstat(&at).doing(format_args!("looking at {path}"))?.st_mode);
-        if kind == FileType::Directory {
-            let flags = MsFlags::MS_RDONLY | MsFlags::MS_NODEV;
-            mount(Some("tmpfs"), &path_of(&at), Some("tmpfs"), flags, Some("nr_inodes=1"))
-                .doing(format_args!("masking {path}"))?;
-        } else {
-            attach(&null, &at, path)?;
-        }
-    }
-    Ok(())
-}
-
-/// Has paths be read-only.
-fn protect(paths: &[String], place: &Place) -> Result<()> {
-    for path in paths {
-        let Ok(at) = place.find(path) else { continue };
-        mount(Some(&path_of(&at)), &path_of(&at), NONE, MsFlags::MS_BIND | MsFlags::MS_REC, NONE)
-            .doing(format_args!("protecting {path}"))?;
-        let at = place.find(path).doing(format_args!("protecting {path}"))?;
-        let before = fstatvfs(&at).doing("looking at a mount")?.f_flag;
-        remount(&at, MsFlags::MS_RDONLY | kept(before), path)?;
-    }
-    Ok(())
 }

@@ -103,7 +103,7 @@ fn start(folder: &Path) -> Result<(Shim, Started, Vec<String>)> {
     let (hear, say) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
     let private = enter_pid_namespace(&spec.namespaces.pid)?;
     let root = std::env::current_dir().doing("finding the folder")?.join(ROOT);
-    let child = match sys::fork_alone().doing("forking")? {
+    let child = match sys::SingleThreaded::check().and_then(sys::SingleThreaded::fork).doing("forking")? {
         ForkResult::Child => {
             drop((hear, outside, listener, log));
             let mut line = Line(File::from(say));

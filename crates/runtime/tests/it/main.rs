@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
 
+mod attacks;
 mod cgroup_real;
 mod cgroup_v2;
 mod containers;

@@ -70,6 +70,13 @@ impl Node {
         Self { runtime: Builtin::open(config(folder.path()).unwrap()).await.unwrap(), folder }
     }
 
+    /// Imports an image with a shell and these symlinks, each a name and where it leads.
+    pub(crate) fn import_with_links(&self, tag: &str, links: &[(&str, &str)]) {
+        let path = self.folder.path().join("links.tar");
+        make_shell_image(&path, tag, links);
+        self.runtime.images().import(&path, &[]).unwrap();
+    }
+
     pub(crate) fn logs(&self) -> PathBuf {
         self.folder.path().join("logs")
     }
@@ -217,18 +224,18 @@ fn shell_image() -> &'static Path {
         .get_or_init(|| {
             let folder = tempfile::tempdir().unwrap();
             let path = folder.path().join("shell.tar");
-            make_shell_image(&path);
+            make_shell_image(&path, "test/shell:latest", &[]);
             (folder, path)
         })
         .1
 }
 
-const COMMANDS: [&str; 17] = [
+const COMMANDS: [&str; 20] = [
     "sh", "cat", "sleep", "id", "ls", "echo", "dd", "hostname", "touch", "mkdir", "mknod", "head", "stat",
-    "env", "chroot", "unshare", "grep",
+    "env", "chroot", "unshare", "grep", "ln", "mount", "rm",
 ];
 
-fn make_shell_image(path: &Path) {
+fn make_shell_image(path: &Path, tag: &str, links: &[(&str, &str)]) {
     let mut files = BTreeSet::new();
     for name in COMMANDS {
         let found = ["/bin", "/usr/bin", "/usr/sbin", "/sbin"]
@@ -255,6 +262,12 @@ fn make_shell_image(path: &Path) {
     let mut second = tar::Builder::new(Vec::new());
     text(&mut second, ".wh.gone", "");
     text(&mut second, "greeting", "hello\n");
+    for (name, target) in links {
+        let mut header = tar::Header::new_gnu();
+        header.set_entry_type(tar::EntryType::Symlink);
+        header.set_size(0);
+        second.append_link(&mut header, name, target).unwrap();
+    }
     let second = second.into_inner().unwrap();
     let config = serde_json::json!({
         "architecture": if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" },
@@ -263,7 +276,7 @@ fn make_shell_image(path: &Path) {
         "rootfs": {"type": "layers", "diff_ids": [sha256(&first), sha256(&second)]},
     });
     let manifest = serde_json::json!([{
-        "Config": "config.json", "RepoTags": ["test/shell:latest"], "Layers": ["a/layer.tar", "b/layer.tar"],
+        "Config": "config.json", "RepoTags": [tag], "Layers": ["a/layer.tar", "b/layer.tar"],
     }]);
     let mut archive = tar::Builder::new(fs::File::create(path).unwrap());
     text(&mut archive, "config.json", &config.to_string());
