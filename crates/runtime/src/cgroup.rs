@@ -14,6 +14,7 @@
 //! Everything here is synchronous: a write to a cgroup file takes microseconds. Only [`Group::reclaim`],
 //! [`Group::kill`] and [`Group::delete`] may take longer.
 
+mod device;
 mod error;
 mod file;
 mod group;

@@ -5,6 +5,7 @@
 
 #![expect(unsafe_code, reason = "these system calls have no safe wrapper")]
 
+mod bpf;
 mod mount;
 
 use std::io;
@@ -12,6 +13,7 @@ use std::io;
 use nix::unistd::{ForkResult, fork};
 use seccompiler::BpfProgram;
 
+pub(crate) use bpf::{attach_device_program, load_device_program};
 pub(crate) use mount::set_mount_attributes;
 
 /// That this process has one thread, as seen while its own `/proc` was in sight. A shim never starts another one.

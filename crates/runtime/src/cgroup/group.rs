@@ -141,12 +141,13 @@ impl Group {
         Ok(before.saturating_sub(after))
     }
 
-    /// Lets only these devices be used, as v1 spells them (`c 1:3 rwm`). In v2 there is no file for it; there
-    /// mounts without devices do it alone.
+    /// Lets only these devices be used, as v1 spells them (`c 1:3 rwm`): by the devices controller in v1, if it is
+    /// there, and by a program in v2. To be called once: in v2 a device has to pass all programs. It holds for as long
+    /// as the group is there.
     pub fn allow_devices(&self, allowed: &[String]) -> Result<()> {
         match self.layout.version() {
             Version::V1 => v1::allow_devices(self, allowed),
-            Version::V2 => Ok(()),
+            Version::V2 => v2::allow_devices(self, allowed),
         }
     }
 

@@ -7,6 +7,7 @@ use std::{fs, io};
 use nix::errno::Errno;
 use rustix::fs::{XattrFlags, getxattr, setxattr};
 
+use super::device;
 use super::error::{CgroupError, Result};
 use super::file::{self, Keyed};
 use super::group::Group;
@@ -14,6 +15,7 @@ use super::guard::Before;
 use super::layout::{Controller, Layout};
 use super::usage::{Usage, pressure};
 use super::v1;
+use crate::sys;
 use crate::types::{HugepageLimit, LinuxResources, Pressure, Throttling};
 
 /// Under which the shares behind a weight are kept at the group: several shares have the same weight, and
@@ -261,4 +263,16 @@ pub(super) fn reclaim(group: &Group, bytes: u64) -> Result<()> {
         Err(error) if error.errno() == Some(Errno::EAGAIN) || error.is_missing() => Ok(()),
         done => done,
     }
+}
+
+pub(super) fn allow_devices(group: &Group, allowed: &[String]) -> Result<()> {
+    let folder = folder(group)?;
+    let rule =
+        |text: &String| text.parse().map_err(|device::NotARule| CgroupError::garbled(&folder, text.as_str()));
+    let rules = allowed.iter().map(rule).collect::<Result<Vec<device::Rule>>>()?;
+    let attach = || {
+        let program = sys::load_device_program(&device::program(&rules))?;
+        sys::attach_device_program(fs::File::open(&folder)?, &program)
+    };
+    attach().map_err(|error| CgroupError::refused("attaching the device filter to", &folder, error))
 }

@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use plumb_runtime::Runtime as _;
-use plumb_runtime::types::{ContainerConfig, LinuxResources, Mount, NamespaceMode};
+use plumb_runtime::types::{
+    Capabilities, ContainerConfig, LinuxResources, Mount, NamespaceMode, SeccompProfile, Security,
+};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use crate::node::Node;
@@ -138,6 +140,43 @@ async fn a_read_only_volume_is_read_only_while_the_folders_above_it_are_exchange
         assert!(options.split(',').any(|option| option == "ro"), "{said}");
     }
     assert!(!secret.join("x").exists());
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_device_file_on_a_mount_of_the_containers_own_cannot_be_opened() {
+    let test = "a_device_file_on_a_mount_of_the_containers_own_cannot_be_opened";
+    let Some(node) = Node::new(test).await else { return };
+    // A mount without nodev, which only the cgroup's device filter stands behind. 1:11 is the kernel's log, 1:3 null.
+    let script = "mkdir /m && mount -t tmpfs m /m && mknod /m/kmsg c 1 11 && mknod /m/null c 1 3 && echo made; \
+                  echo fine > /m/null && echo fine; (: < /m/kmsg) && echo opened; \
+                  (: >> /m/kmsg) && echo opened for writing; echo end";
+    let security = Security {
+        capabilities: Capabilities { add: vec!["SYS_ADMIN".into()], drop: Vec::new() },
+        seccomp: SeccompProfile::Unconfined,
+        ..Security::default()
+    };
+    let config = ContainerConfig { security: security.clone(), ..Node::shell("c", script) };
+    let (_, said) = node.run("device", config).await;
+    let lines: Vec<_> = said.lines().filter(|line| !line.contains("kmsg")).collect();
+    assert_eq!(lines, ["made", "fine", "end"], "{said}");
+
+    // The filter belongs to the cgroup: an agent that comes after finds it there.
+    let sandbox = node.sandbox("again").await;
+    let config = ContainerConfig { security, ..Node::shell("c", "echo up; exec sleep 1000") };
+    let id = node.start(&sandbox, config).await;
+    node.says(&id, "up").await;
+    let folder = node.folder.clone();
+    drop(node);
+    let node = Node::again(folder).await;
+    let command = ["/bin/sh".into(), "-c".into(), script.into()];
+    let output = node.runtime.exec_sync(&id, &command, None).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "made\nfine\nend\n");
+    node.runtime.remove_sandbox(&sandbox).await.unwrap();
+
+    let mut config = Node::shell("c", "mknod /kmsg c 1 11; head -c 0 /dev/kmsg && echo opened");
+    config.security.privileged = true;
+    assert!(node.run("privileged", config).await.1.contains("opened"));
     node.end().await;
 }
 
