@@ -21,6 +21,7 @@ mod namespaces;
 mod naming;
 mod network;
 mod open;
+mod program;
 mod runtime;
 mod sandbox;
 mod specify;

@@ -173,7 +173,8 @@ impl State {
             }
             Err(_) => {
                 let status = child.wait().await.map_err(doing)?;
-                let why = format!("the shim {} said nothing and ended with {status}", self.shim.0.display());
+                let why =
+                    format!("the shim {} said nothing and ended with {status}", self.shim.path().display());
                 leave_group(entry).await;
                 entry.life.send_replace(Life::Exited(None, lost(&why)));
                 self.tell(entry, ContainerChange::Stopped);
@@ -183,9 +184,8 @@ impl State {
     }
 
     pub(super) fn shim(&self, door: &str, folder: &Path) -> Command {
-        let (program, arguments) = &self.shim;
-        let mut command = Command::new(program);
-        command.args(arguments).arg(door).arg(folder).stdin(Stdio::null()).stderr(Stdio::null());
+        let mut command = Command::from(self.shim.command());
+        command.arg(door).arg(folder).stdin(Stdio::null()).stderr(Stdio::null());
         command
     }
 

@@ -23,6 +23,7 @@ use super::guard::{Bells, GroupGuard};
 use super::life::{Life, lost};
 use super::naming::Naming;
 use super::network::{Addresses, Wire};
+use super::program::ShimProgram;
 use super::state::{
     ContainerEntry, ContainerRecord, EVENTS, NoticedContainer, Pods, SandboxEntry, SandboxRecord, State,
 };
@@ -94,6 +95,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     if !(8..=29).contains(&prefix) {
         return Err(Error::InvalidArgument(format!("a pod network of /{prefix} is not between /8 and /29")));
     }
+    let shim = ShimProgram::seal(config.shim.clone()).map_err(doing(&config.shim.0))?;
     let events = broadcast::Sender::new(EVENTS);
     let listened: Arc<Mutex<HashMap<u64, NoticedContainer>>> = Arc::default();
     let bells: Arc<Bells> = Arc::default();
@@ -110,7 +112,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         naming,
         tree,
         images,
-        shim: config.shim,
+        shim,
         pods: Mutex::default(),
         addresses: Mutex::new(Addresses::new(network, prefix)),
         bridge: Mutex::default(),

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::net::IpAddr;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread;
@@ -148,15 +148,15 @@ impl State {
 
     /// Starts the process that holds a process namespace for all containers.
     fn hold_processes(&self, folder: &Path) -> Result<(i32, u64)> {
-        let (program, arguments) = &self.shim;
-        let output = Command::new(program)
-            .args(arguments)
+        let output = self
+            .shim
+            .command()
             .arg("pause")
             .arg(folder)
             .stdin(Stdio::null())
             .stderr(Stdio::null())
             .output()
-            .map_err(|error| Error::io(format!("running {}", program.display()), &error))?;
+            .map_err(|error| Error::io(format!("running {}", self.shim.path().display()), &error))?;
         match serde_json::from_slice(&output.stdout) {
             Ok(Report::Started { started, .. }) => Ok((started.pid, started.pid_start)),
             Ok(Report::Failed(why)) => Err(Error::failed("holding a process namespace", why)),

@@ -16,6 +16,7 @@ use super::guard::{Bells, GroupGuard, Surroundings};
 use super::life::Life;
 use super::naming::Naming;
 use super::network::Addresses;
+use super::program::ShimProgram;
 use crate::cgroup::{Group, Notices, Tree};
 use crate::image::Images;
 use crate::types::{
@@ -32,7 +33,7 @@ pub(super) struct State {
     pub(super) naming: Naming,
     pub(super) tree: Tree,
     pub(super) images: Images,
-    pub(super) shim: (PathBuf, Vec<String>),
+    pub(super) shim: ShimProgram,
     pub(super) pods: Mutex<Pods>,
     pub(super) addresses: Mutex<Addresses>,
     /// The bridge's number, once it is known to be there.

@@ -181,6 +181,34 @@ async fn a_device_file_on_a_mount_of_the_containers_own_cannot_be_opened() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_program_of_shims_cannot_be_written_by_way_of_proc_self_exe() {
+    let test = "the_program_of_shims_cannot_be_written_by_way_of_proc_self_exe";
+    let Some(node) = Node::new(test).await else { return };
+    // As in CVE-2019-5736: one container has the shim execute itself, another waits until it has ended, for a
+    // program that runs cannot be written.
+    let mut pod = node.sandbox_config("exe");
+    pod.namespaces.pid = NamespaceMode::Pod;
+    let sandbox = node.runtime.run_sandbox(pod).await.unwrap();
+    let mut config = Node::shell("victim", "");
+    config.image = "plumb/load".into();
+    config.command = vec!["/proc/self/exe".into()];
+    config.args = vec!["load".into(), "--cpu".into(), "1m".into()];
+    let victim = node.start(&sandbox, config).await;
+    let script = "for p in /proc/[0-9]*; do \
+                    if [ \"$(head -c 14 $p/cmdline)\" = /proc/self/exe ]; then exec 3< $p/exe && pid=${p#/proc/}; fi; \
+                  done; \
+                  kill -9 $pid && while [ -e /proc/$pid/exe ]; do sleep 0.01; done; echo got $pid; \
+                  (: >> /proc/self/fd/3) && echo writable; echo end";
+    let attacker = node.start(&sandbox, Node::shell("attacker", script)).await;
+    node.says(&attacker, "end").await;
+    let log = node.runtime.container_status(&attacker).await.unwrap().log_path.unwrap();
+    let said = crate::node::said(&log);
+    assert!(said.contains("got ") && !said.contains("writable"), "{said}");
+    node.runtime.remove_container(&victim).await.unwrap();
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_process_that_holds_a_process_namespace_does_not_lead_to_the_node() {
     let test = "the_process_that_holds_a_process_namespace_does_not_lead_to_the_node";
     let Some(node) = Node::new(test).await else { return };
