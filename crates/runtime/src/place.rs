@@ -36,13 +36,6 @@ impl Place {
         self.open_at(path.as_ref(), OFlags::PATH, ResolveFlags::NO_SYMLINKS)
     }
 
-    /// A file that is there, to be read; symlinks are followed as if this were the root. Does not wait for the other
-    /// end of a FIFO, nor take a terminal.
-    pub(crate) fn read(&self, path: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
-        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        self.open_at(path.as_ref(), flags, ResolveFlags::NO_MAGICLINKS)
-    }
-
     fn open_at(&self, path: &Path, flags: OFlags, how: ResolveFlags) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let how = how | ResolveFlags::IN_ROOT;

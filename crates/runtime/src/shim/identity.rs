@@ -109,18 +109,6 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A list of users or groups of the container. It is the container's, so it may be anything: a FIFO to wait for, a device
-/// without an end, a link to what we have open.
-fn list(path: &str) -> io::Result<String> {
-    let file = File::from(Place::open(Path::new("/"))?.read(path)?);
-    if !file.metadata()?.is_file() {
-        return Err(io::ErrorKind::InvalidInput.into());
-    }
-    let mut text = String::new();
-    file.take(LONGEST_LIST).read_to_string(&mut text)?;
-    Ok(text)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

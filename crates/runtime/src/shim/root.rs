@@ -116,7 +116,6 @@ pub(super) fn enter(spec: &Spec, sources: Sources, root: &Path) -> Result<()> {
         mask(&place, &spec.masked_paths)?;
         protect(&place, &spec.readonly_paths)?;
     }
-    pivot(root)?;
     if spec.read_only_rootfs {
         sys::set_mount_attributes(&place, READ_ONLY | MountAttrFlags::MOUNT_ATTR_NODEV, None, false)
             .doing("making the root file system read-only")?;
