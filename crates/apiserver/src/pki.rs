@@ -49,7 +49,7 @@ pub use signing::SigningKey;
 use std::{
     collections::BTreeSet,
     fmt, iter,
-    net::IpAddr,
+    net::{IpAddr, Ipv4Addr},
     path::{Path, PathBuf},
     sync::Arc,
 };
@@ -72,8 +72,11 @@ pub const NODE_CLIENT_USER: &str = "kube-apiserver-kubelet-client";
 const SERVING_FILE: &str = "serving.pem";
 const ADMIN_FILE: &str = "admin.pem";
 
+/// The address of the Service `kubernetes`: the first one of the service range.
+pub const KUBERNETES_SERVICE: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 1);
+
 /// Names under which a client inside or beside the cluster reaches the API server.
-const SERVING_NAMES: [&str; 8] = [
+const SERVING_NAMES: [&str; 7] = [
     "localhost",
     "127.0.0.1",
     "::1",
@@ -81,8 +84,6 @@ const SERVING_NAMES: [&str; 8] = [
     "kubernetes.default",
     "kubernetes.default.svc",
     "kubernetes.default.svc.cluster.local",
-    // The first address of the service range, where the `kubernetes` Service stands.
-    "10.96.0.1",
 ];
 
 /// The authority of one cluster, with the certificates it holds ready.
@@ -301,6 +302,7 @@ impl fmt::Debug for Pki {
 fn serving_names(more: impl IntoIterator<Item = String>) -> BTreeSet<String> {
     let usual = SERVING_NAMES.into_iter().map(str::to_owned);
     usual
+        .chain([KUBERNETES_SERVICE.to_string()])
         .chain(more)
         .filter_map(|name| match name.parse::<IpAddr>() {
             Ok(address) if address.is_unspecified() => None,

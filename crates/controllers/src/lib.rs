@@ -7,7 +7,7 @@
 //! ```
 //!
 //! A controller is a pure decision over what is there ([`accounts`], [`root_ca`], [`aggregation`], [`quota`],
-//! [`taints`], [`certificates`], [`tokens`],
+//! [`taints`], [`certificates`], [`tokens`], [`kubernetes_service`],
 //! [`signing`]) and a thin loop ([`plumb_follow`]) that follows the API and does what was decided. It reaches the
 //! cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers see by the eyes of
 //! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a
@@ -27,6 +27,7 @@ pub mod deployment;
 mod each;
 pub mod garbage;
 pub mod job;
+pub mod kubernetes_service;
 pub mod namespaces;
 pub mod nodes;
 pub mod pod_gc;

@@ -23,7 +23,7 @@ use crate::Clock;
 use crate::book::{Book, Guest};
 use crate::cpus::Cpus;
 use crate::desk::Desk;
-use crate::env::EnvFacts;
+use crate::env::{ApiServerAddress, EnvFacts};
 use crate::events::{Kind, Recorder};
 use crate::journal::{Entry, Journal, JournalError};
 use crate::metrics::Metrics;
@@ -61,8 +61,8 @@ pub struct Config {
     pub cpus: Option<Cpus>,
     /// The sysctls that pods may set beyond the safe ones.
     pub allowed_unsafe_sysctls: UnsafeSysctls,
-    /// Where pods reach the API server: host and port.
-    pub api_server: Option<(String, u16)>,
+    /// Where pods reach the API server.
+    pub api_server: Option<ApiServerAddress>,
     /// Whether the addresses of pods lead anywhere: not where pods are virtual.
     pub reachable: bool,
     /// Where volumes are made; none where nothing looks at them, since pods are virtual.

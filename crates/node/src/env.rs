@@ -20,8 +20,17 @@ pub struct EnvFacts {
     pub host_ips: Vec<IpAddr>,
     /// What the node has to give to pods.
     pub allocatable: Amounts,
-    /// Where pods reach the API server: host and port.
-    pub api_server: Option<(String, u16)>,
+    /// Where pods reach the API server.
+    pub api_server: Option<ApiServerAddress>,
+}
+
+/// Where pods reach the API server, each a host and a port.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ApiServerAddress {
+    /// From a network namespace of their own: the Service `kubernetes`, where the node makes it reachable.
+    pub service: (String, u16),
+    /// From the machine's network.
+    pub host: (String, u16),
 }
 
 /// The variables of a container: those of whole objects, then its own in their order, then those that everybody
@@ -33,7 +42,7 @@ pub async fn environment(
     facts: &EnvFacts,
 ) -> Result<Vec<Env>, ConfigError> {
     let mut source = Source { objects, pod, container, facts, read: BTreeMap::new() };
-    let everybodys = api_server(facts);
+    let everybodys = api_server(pod, facts);
     let mut variables = Variables::default();
     for whole in container.env_from.iter().flatten() {
         let prefix = whole.prefix.as_deref().unwrap_or_default();
@@ -181,8 +190,10 @@ fn text(key: &str, value: &[u8]) -> Result<String, ConfigError> {
 }
 
 /// Where the API server is, in the words of the service `kubernetes`. Programs in pods find it by them.
-fn api_server(facts: &EnvFacts) -> BTreeMap<String, String> {
-    let Some((host, port)) = &facts.api_server else { return BTreeMap::new() };
+fn api_server(pod: &Pod, facts: &EnvFacts) -> BTreeMap<String, String> {
+    let Some(addresses) = &facts.api_server else { return BTreeMap::new() };
+    let host_network = pod.spec.as_ref().and_then(|spec| spec.host_network) == Some(true);
+    let (host, port) = if host_network { &addresses.host } else { &addresses.service };
     let (address, tcp) = if host.contains(':') {
         (host.clone(), format!("tcp://[{host}]:{port}"))
     } else {

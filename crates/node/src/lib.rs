@@ -12,6 +12,7 @@
 mod agent;
 mod allocated;
 mod anybody;
+pub mod api_proxy;
 pub mod book;
 pub mod cpus;
 mod desk;

@@ -13,8 +13,8 @@ use plumb_controllers::garbage::census::Census;
 use plumb_controllers::workload::{Clock, Workload};
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
-    accounts, aggregation, certificates, garbage, namespaces, nodes, pod_gc, protection, quota, root_ca,
-    signing, taints, tokens,
+    accounts, aggregation, certificates, garbage, kubernetes_service, namespaces, nodes, pod_gc, protection,
+    quota, root_ca, signing, taints, tokens,
 };
 use plumb_resize::rules::Rules;
 use tokio::sync::watch;
@@ -32,11 +32,13 @@ pub(crate) struct Around {
     pub(crate) binding: Binding,
     /// Who signs.
     pub(crate) pki: Arc<Pki>,
+    /// Where pods reach the API server.
+    pub(crate) service: kubernetes_service::Config,
 }
 
 /// Starts the controllers; they end when what is answered is dropped.
 pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet<()> {
-    let Around { authority, invitation, binding, pki } = around;
+    let Around { authority, invitation, binding, pki, service } = around;
     let client = |user: User| Client::new(server.inside(user), "default");
     let none: [&str; 0] = [];
     let watcher = || client(User::new(WATCHER, "", none));
@@ -46,6 +48,7 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
     let mut running = JoinSet::new();
     running.spawn(accounts::run(clients(accounts::NAME)));
     running.spawn(root_ca::run(clients(root_ca::NAME), authority));
+    running.spawn(kubernetes_service::run(clients(kubernetes_service::NAME), service));
     running.spawn(aggregation::run(clients(aggregation::NAME)));
     running.spawn(taints::run(clients(taints::NAME), clock.clone()));
     let books = quota::Config { rules, clock: clock.clone() };

@@ -11,14 +11,15 @@ use plumb_apiserver::accounts::{Accounts, Settings};
 use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
-use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
+use plumb_apiserver::pki::{KUBERNETES_SERVICE, Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
 use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
+use plumb_controllers::kubernetes_service;
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use tokio::sync::watch;
 
-use crate::cli::{Component, Up};
+use crate::cli::{Component, RuntimeKind, Up};
 use crate::invitation::{Binding, Invitation};
 use crate::usage::{self, Measurements};
 use crate::{backup, controllers, holder, nodes, scheduler};
@@ -55,7 +56,9 @@ async fn up(args: Up) -> anyhow::Result<()> {
     });
     let clock = Arc::new(SystemClock);
     let advertised = SocketAddr::new(advertised(&args, listener.address().ip()), listener.address().port());
-    let names = [listener.address().ip(), advertised.ip()].map(|address| address.to_string());
+    let gateway = pod_gateway(&args)?;
+    let names = [Some(listener.address().ip()), Some(advertised.ip()), gateway.map(IpAddr::V4)];
+    let names = names.into_iter().flatten().map(|address| address.to_string());
     let pki = Arc::new(Pki::open(data.join("pki"), names, clock.clone())?);
     let tokens = args.token_auth_file.as_deref().map(Tokens::open).transpose()?.unwrap_or_default();
     remove_administrator_token(&data.join("pki"));
@@ -103,7 +106,12 @@ async fn up(args: Up) -> anyhow::Result<()> {
         let invitation =
             Invitation { server: format!("https://{advertised}"), authority: pki.authority_pem() };
         let binding = Binding { dialect: args.resize_dialect, gates: args.feature_gates };
-        let around = controllers::Around { authority, invitation, binding, pki: pki.clone() };
+        // Pods do not reach a loopback address; the node carries their connections from the bridge.
+        let loopback = advertised.ip().is_loopback();
+        let reached = gateway.filter(|_| loopback).map_or(advertised.ip(), IpAddr::V4);
+        let service =
+            kubernetes_service::Config::new(KUBERNETES_SERVICE, SocketAddr::new(reached, advertised.port()));
+        let around = controllers::Around { authority, invitation, binding, pki: pki.clone(), service };
         controllers::start(&server, around, rules.clone())
     });
     let scheduling = args.components.contains(&Component::Scheduler);
@@ -154,6 +162,15 @@ fn remove_administrator_token(pki: &Path) {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
         Err(error) => tracing::warn!(%error, file = %file.display(), "cannot remove an old token file"),
     }
+}
+
+/// The address of the bridge of this machine's pods, if containers run here.
+fn pod_gateway(args: &Up) -> anyhow::Result<Option<Ipv4Addr>> {
+    let runs_containers = args.components.contains(&Component::Node)
+        && args.node.runtime.chosen() == RuntimeKind::Builtin
+        && nodes::may_run_containers();
+    let gateway = runs_containers.then(|| plumb_runtime::builtin::gateway_of(&args.data_dir)).transpose();
+    gateway.context("finding the data directory")
 }
 
 /// Where other machines reach this one, if they do.

@@ -108,7 +108,28 @@ pub struct Builtin {
     state: Arc<State>,
 }
 
+/// The bridge that the pods of a cluster are connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Bridge {
+    /// The name of its network interface.
+    pub name: String,
+    /// Its address: the pods' gateway.
+    pub gateway: Ipv4Addr,
+}
+
+/// The address of the bridge of a data directory, which need not exist yet, where the configuration names no pod network.
+pub fn gateway_of(data_dir: &Path) -> io::Result<Ipv4Addr> {
+    let network = naming::Naming::of(&std::fs::canonicalize(data_dir)?).network();
+    Ok(network::Addresses::new(network, open::OWN_NETWORK).gateway())
+}
+
 impl Builtin {
+    /// Makes the bridge of the pods, unless it is there, and gives it a further address, by which pods reach a server
+    /// that listens there.
+    pub fn add_bridge_address(&self, address: Ipv4Addr) -> Result<Bridge> {
+        self.state.add_bridge_address(address)
+    }
+
     /// The images.
     pub fn images(&self) -> &Images {
         &self.state.images

@@ -1,7 +1,7 @@
 //! A container's environment.
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_node::env::{EnvFacts, environment};
+use plumb_node::env::{ApiServerAddress, EnvFacts, environment};
 use plumb_node::objects::Objects;
 use plumb_node::specify::ConfigError;
 use serde_json::{Value, json};
@@ -174,11 +174,20 @@ async fn programs_find_the_api_server_unless_told_otherwise() {
     ]});
     let pod = pod(&cluster, own).await;
     let objects = Objects::new(cluster.node());
-    let facts = EnvFacts { api_server: Some(("10.1.1.1".into(), 6443)), ..facts() };
+    let api_server =
+        ApiServerAddress { service: ("10.1.1.1".into(), 6443), host: ("127.0.0.1".into(), 7000) };
+    let facts = EnvFacts { api_server: Some(api_server), ..facts() };
     let container = &pod.spec.as_ref().unwrap().containers[0];
     let env = environment(&objects, &pod, container, &facts).await.unwrap();
     let value = |name: &str| env.iter().find(|env| env.name == name).map(|env| env.value.as_str());
     assert_eq!(value("URL"), Some("https://10.1.1.1"));
     assert_eq!(value("KUBERNETES_SERVICE_PORT"), Some("1"));
     assert_eq!(value("KUBERNETES_PORT_6443_TCP"), Some("tcp://10.1.1.1:6443"));
+
+    // The machine's network does not have what the node set up for pods.
+    let mut on_host = pod.clone();
+    on_host.spec.as_mut().unwrap().host_network = Some(true);
+    let env = environment(&objects, &on_host, container, &facts).await.unwrap();
+    let host = env.iter().find(|env| env.name == "KUBERNETES_SERVICE_HOST").unwrap();
+    assert_eq!(host.value, "127.0.0.1");
 }

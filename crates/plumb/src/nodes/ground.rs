@@ -1,7 +1,7 @@
 //! What the nodes of a process stand on: the machine, its journal, its runtime.
 
 use std::fs::Permissions;
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,7 +11,11 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use kube::Client;
+use plumb_apiserver::pki::KUBERNETES_SERVICE;
+use plumb_controllers::kubernetes_service;
+use plumb_node::api_proxy::ApiProxy;
 use plumb_node::cpus::{CpuSet, Cpus};
+use plumb_node::env::ApiServerAddress;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::metrics::Metrics;
 use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
@@ -161,16 +165,41 @@ impl Ground {
         self.running.shutdown().await;
     }
 
+    /// Lets pods reach the API server at the Service `kubernetes` and at the address of their bridge. Says whether they do.
+    fn carry_to_api(&mut self, runtime: &Builtin, api: &(String, u16)) -> bool {
+        let bound =
+            runtime.add_bridge_address(KUBERNETES_SERVICE).context("making the bridge").and_then(|bridge| {
+                let service = SocketAddr::from((KUBERNETES_SERVICE, kubernetes_service::PORT));
+                let endpoint = SocketAddr::from((bridge.gateway, api.1));
+                ApiProxy::bind(&bridge.name, &[service, endpoint], api.clone())
+                    .context("listening on the bridge")
+            });
+        match bound {
+            Ok(proxy) => {
+                self.running.spawn(proxy.run());
+                true
+            }
+            Err(error) => {
+                let error = format!("{error:#}");
+                tracing::warn!(error, "pods with a network of their own do not reach the API server");
+                false
+            }
+        }
+    }
+
     /// The agent of a node, and what measures it.
     pub(crate) async fn agent(&mut self, args: &OnNode, site: Site) -> anyhow::Result<(Agent, Usage)> {
         let is_virtual = self.is_virtual();
+        let mut service_reachable = is_virtual;
         let runtime: Arc<dyn Runtime> = if is_virtual {
             let network =
                 Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(site.index) << 8));
             Arc::new(Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network: network }))
         } else {
             let opened = Builtin::open(builtin_config(&self.data, true)?).await;
-            Arc::new(opened.context("opening the built-in container runtime")?)
+            let opened = opened.context("opening the built-in container runtime")?;
+            service_reachable = self.carry_to_api(&opened, &site.api);
+            Arc::new(opened)
         };
         let runtime = match args.die_at {
             Some(at) => dying(runtime, at),
@@ -201,7 +230,14 @@ impl Ground {
             facts: NodeFacts::default(),
             cpus: self.cpus.clone(),
             allowed_unsafe_sysctls: args.allowed_unsafe_sysctls.clone(),
-            api_server: Some(site.api),
+            api_server: Some(ApiServerAddress {
+                service: if service_reachable {
+                    (KUBERNETES_SERVICE.to_string(), kubernetes_service::PORT)
+                } else {
+                    site.api.clone()
+                },
+                host: site.api,
+            }),
             reachable: !is_virtual,
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
             place: self.place.clone(),

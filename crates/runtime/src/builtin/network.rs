@@ -88,6 +88,11 @@ impl Wire {
         Ok(index)
     }
 
+    /// Gives an interface one more address, unless it has it.
+    pub(super) fn ensure_address(&self, index: u32, address: Ipv4Addr) -> io::Result<()> {
+        unless_there(self.add_address(index, address, 32))
+    }
+
     /// Removes an interface, if it is there; the other end of a cable goes with it.
     pub(super) fn remove(&self, name: &str) -> io::Result<()> {
         let mut link = LinkMessage::default();

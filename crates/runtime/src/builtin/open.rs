@@ -35,7 +35,7 @@ use crate::shim::{EXIT, LOCK, SOCKET, STARTED, Started, load, store};
 use crate::types::{ContainerChange, Event, SandboxState};
 use crate::untrusted::remove_tree;
 
-const OWN_NETWORK: u8 = 24;
+pub(super) const OWN_NETWORK: u8 = 24;
 
 impl Builtin {
     /// Opens the runtime of a data directory: what runs there is taken up, what was left half-made is removed.

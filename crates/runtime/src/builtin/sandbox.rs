@@ -129,7 +129,19 @@ impl State {
         Ok(())
     }
 
-    fn cable(&self, id: &SandboxId, address: std::net::Ipv4Addr) -> Result<Cable> {
+    /// Gives the bridge a further address; see [`super::Builtin::add_bridge_address`].
+    pub(super) fn add_bridge_address(&self, address: std::net::Ipv4Addr) -> Result<super::Bridge> {
+        let (number, gateway, _) = self.bridge()?;
+        let name = self.naming.bridge();
+        let added = Wire::open().and_then(|wire| wire.ensure_address(number, address));
+        added.map_err(|error| {
+            Error::io(format!("adding the address {address} to the bridge {name}"), &error)
+        })?;
+        Ok(super::Bridge { name, gateway })
+    }
+
+    /// The number, address and prefix of the bridge, which is made unless it is there.
+    fn bridge(&self) -> Result<(u32, std::net::Ipv4Addr, u8)> {
         let (gateway, prefix) = {
             let addresses = self.addresses.lock();
             (addresses.gateway(), addresses.prefix())
@@ -143,6 +155,11 @@ impl State {
             made.map_err(|error| Error::io(format!("making the bridge {name}"), &error))?
         };
         *bridge = Some(number);
+        Ok((number, gateway, prefix))
+    }
+
+    fn cable(&self, id: &SandboxId, address: std::net::Ipv4Addr) -> Result<Cable> {
+        let (number, gateway, prefix) = self.bridge()?;
         Ok(Cable { name: self.naming.cable(id.as_str()), bridge: number, address, prefix, gateway })
     }
 

@@ -1,0 +1,238 @@
+//! The Service `kubernetes` in the namespace `default`, with its Endpoints and EndpointSlice: where pods reach the API
+//! server. In a cluster of kube-apiserver that program keeps them itself.
+
+use std::collections::BTreeMap;
+use std::fmt::Debug;
+use std::net::{Ipv4Addr, SocketAddr};
+
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::{
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service, ServicePort, ServiceSpec,
+};
+use k8s_openapi::api::discovery::v1::{
+    Endpoint, EndpointConditions, EndpointPort as SlicePort, EndpointSlice,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client, Resource};
+use plumb_follow::{Backoff, Known, follow, is_settled};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+
+use crate::Clients;
+
+/// The name of this controller's user.
+pub const NAME: &str = "kubernetes-service";
+
+const NAMESPACE: &str = "default";
+const SERVICE: &str = "kubernetes";
+const PORT_NAME: &str = "https";
+/// The port of the Service.
+pub const PORT: u16 = 443;
+
+/// Where the API server is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// The cluster IP of the Service.
+    pub cluster_ip: Ipv4Addr,
+    /// The port that the API server listens on.
+    pub port: u16,
+    /// The addresses that pods reach it at. The API takes no loopback address here: such a one is left out.
+    pub addresses: Vec<Ipv4Addr>,
+}
+
+impl Config {
+    /// An API server that advertises an address.
+    pub fn new(cluster_ip: Ipv4Addr, advertised: SocketAddr) -> Self {
+        let addresses = match advertised {
+            SocketAddr::V4(v4) if !v4.ip().is_loopback() => vec![*v4.ip()],
+            _ => Vec::new(),
+        };
+        Self { cluster_ip, port: advertised.port(), addresses }
+    }
+}
+
+/// What has to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action<K> {
+    /// The object is missing.
+    Create(K),
+    /// The object says something else.
+    Update(K),
+}
+
+fn metadata(labels: &[(&str, &str)]) -> ObjectMeta {
+    let labels: BTreeMap<_, _> = labels.iter().map(|(key, value)| ((*key).into(), (*value).into())).collect();
+    ObjectMeta { name: Some(SERVICE.to_owned()), labels: Some(labels), ..ObjectMeta::default() }
+}
+
+/// What has to be done to the Service: it is made if it is missing, and its port is kept right. Everything else is left as
+/// the user has it, as kube-apiserver does.
+pub fn decide_service(config: &Config, found: Option<&Service>) -> Option<Action<Service>> {
+    let port = ServicePort {
+        name: Some(PORT_NAME.to_owned()),
+        port: i32::from(PORT),
+        protocol: Some("TCP".to_owned()),
+        target_port: Some(IntOrString::Int(i32::from(config.port))),
+        ..ServicePort::default()
+    };
+    let Some(found) = found else {
+        return Some(Action::Create(Service {
+            metadata: metadata(&[("component", "apiserver"), ("provider", "kubernetes")]),
+            spec: Some(ServiceSpec {
+                cluster_ip: Some(config.cluster_ip.to_string()),
+                ip_family_policy: Some("SingleStack".to_owned()),
+                ip_families: Some(vec!["IPv4".to_owned()]),
+                ports: Some(vec![port]),
+                session_affinity: Some("None".to_owned()),
+                type_: Some("ClusterIP".to_owned()),
+                ..ServiceSpec::default()
+            }),
+            status: None,
+        }));
+    };
+    if found.spec.as_ref().and_then(|spec| spec.ports.as_deref()) == Some(&[port.clone()]) {
+        return None;
+    }
+    let mut wanted = found.clone();
+    wanted.spec.get_or_insert_default().ports = Some(vec![port]);
+    Some(Action::Update(wanted))
+}
+
+/// What has to be done to the Endpoints.
+pub fn decide_endpoints(config: &Config, found: Option<&Endpoints>) -> Option<Action<Endpoints>> {
+    let subset = EndpointSubset {
+        addresses: Some(
+            config
+                .addresses
+                .iter()
+                .map(|ip| EndpointAddress { ip: ip.to_string(), ..EndpointAddress::default() })
+                .collect(),
+        ),
+        ports: Some(vec![EndpointPort {
+            name: Some(PORT_NAME.to_owned()),
+            port: i32::from(config.port),
+            protocol: Some("TCP".to_owned()),
+            ..EndpointPort::default()
+        }]),
+        not_ready_addresses: None,
+    };
+    // A subset without addresses is not valid.
+    let subsets = (!config.addresses.is_empty()).then(|| vec![subset]);
+    let Some(found) = found else {
+        // The EndpointSlice is kept here, too: no other controller is to mirror it from the Endpoints.
+        let metadata = metadata(&[("endpointslice.kubernetes.io/skip-mirror", "true")]);
+        return Some(Action::Create(Endpoints { metadata, subsets }));
+    };
+    if found.subsets.as_deref().unwrap_or_default() == subsets.as_deref().unwrap_or_default() {
+        return None;
+    }
+    Some(Action::Update(Endpoints { subsets, ..found.clone() }))
+}
+
+/// What has to be done to the EndpointSlice.
+pub fn decide_slice(config: &Config, found: Option<&EndpointSlice>) -> Option<Action<EndpointSlice>> {
+    let ready = EndpointConditions { ready: Some(true), ..EndpointConditions::default() };
+    let endpoints: Vec<Endpoint> = config
+        .addresses
+        .iter()
+        .map(|ip| Endpoint {
+            addresses: vec![ip.to_string()],
+            conditions: Some(ready.clone()),
+            ..Endpoint::default()
+        })
+        .collect();
+    let ports = Some(vec![SlicePort {
+        name: Some(PORT_NAME.to_owned()),
+        port: Some(i32::from(config.port)),
+        protocol: Some("TCP".to_owned()),
+        app_protocol: None,
+    }]);
+    let Some(found) = found else {
+        let metadata = metadata(&[("kubernetes.io/service-name", SERVICE)]);
+        return Some(Action::Create(EndpointSlice {
+            address_type: "IPv4".to_owned(),
+            endpoints: Some(endpoints),
+            metadata,
+            ports,
+        }));
+    };
+    if found.endpoints.as_deref().unwrap_or_default() == endpoints && found.ports == ports {
+        return None;
+    }
+    Some(Action::Update(EndpointSlice { endpoints: Some(endpoints), ports, ..found.clone() }))
+}
+
+/// Keeps the three objects as they should be, until the future is dropped.
+pub async fn run(clients: Clients, config: Config) {
+    let config = &config;
+    tokio::join!(
+        keep(&clients, "Service", |found| decide_service(config, found)),
+        keep(&clients, "Endpoints", |found| decide_endpoints(config, found)),
+        keep(&clients, "EndpointSlice", |found| decide_slice(config, found)),
+    );
+}
+
+/// Keeps one object as a decision says.
+async fn keep<K>(clients: &Clients, kind: &'static str, decide: impl Fn(Option<&K>) -> Option<Action<K>>)
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned
+        + Send
+        + Sync
+        + 'static,
+{
+    let (sender, mut events) = mpsc::channel(8);
+    let selector = format!("metadata.name={SERVICE}");
+    let following = follow(Api::<K>::namespaced(clients.watch.clone(), NAMESPACE), Some(&selector), sender);
+    let reconciling = async {
+        let mut known = Known::default();
+        let mut backoff = Backoff::default();
+        let mut failed = false;
+        loop {
+            tokio::select! {
+                Some(event) = events.recv() => { known.take(event); }
+                () = backoff.wait(), if failed => {}
+                else => return,
+            }
+            let found = known.get(&(NAMESPACE.to_owned(), SERVICE.to_owned()));
+            let Some(action) = decide(found) else { continue };
+            failed = match write(&clients.write, action).await {
+                Ok(()) => false,
+                Err(error) if is_settled(&error) => false,
+                Err(error) => {
+                    tracing::warn!(%error, kind, "cannot write default/kubernetes, will try again");
+                    true
+                }
+            };
+            if !failed {
+                backoff.reset();
+            }
+        }
+    };
+    tokio::join!(following, reconciling);
+}
+
+async fn write<K>(client: &Client, action: Action<K>) -> Result<(), kube::Error>
+where
+    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
+        + Clone
+        + Debug
+        + Serialize
+        + DeserializeOwned,
+{
+    let api = Api::<K>::namespaced(client.clone(), NAMESPACE);
+    let done = match action {
+        Action::Create(object) => api.create(&PostParams::default(), &object).await,
+        Action::Update(object) => api.replace(SERVICE, &PostParams::default(), &object).await,
+    };
+    match done {
+        // Another writer was faster; its write arrives as an event.
+        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
+        done => done.map(drop),
+    }
+}

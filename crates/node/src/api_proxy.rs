@@ -1,0 +1,155 @@
+//! Carries connections of pods to the API server.
+//!
+//! ```text
+//!   pod ── TCP ──▶ 10.96.0.1:443 on the bridge ──▶ copy both ways ──▶ the API server, 127.0.0.1:6443 or elsewhere
+//! ```
+//!
+//! The API server usually listens on the machine's loopback, or on another machine, and pods reach neither. TLS goes
+//! through untouched: a pod verifies the API server's own certificate, and the API server sees the pod's credentials.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::task::JoinSet;
+
+/// Connections that one pod may have at a time: more than any client of Kubernetes opens.
+const MAX_PER_POD: usize = 64;
+/// Connections at a time in all.
+const MAX_CONNECTIONS: usize = 4096;
+/// Connections that the kernel holds until they are accepted.
+const BACKLOG: u32 = 256;
+/// How long a failing accept (too many open files) waits for the next attempt.
+const ACCEPT_RETRY: Duration = Duration::from_millis(100);
+
+/// A proxy for the pods of a node.
+#[derive(Debug)]
+pub struct ApiProxy {
+    listeners: Vec<TcpListener>,
+    /// The API server: host and port.
+    upstream: (String, u16),
+}
+
+impl ApiProxy {
+    /// Listens on addresses of one network interface: only what arrives there is carried. Clusters of the same machine may
+    /// have the same addresses on interfaces of their own.
+    pub fn bind(interface: &str, addresses: &[SocketAddr], upstream: (String, u16)) -> io::Result<Self> {
+        let listen = |address: &SocketAddr| {
+            let socket = TcpSocket::new_v4()?;
+            socket.set_reuseaddr(true)?;
+            socket.bind_device(Some(interface.as_bytes()))?;
+            socket.bind(*address)?;
+            socket.listen(BACKLOG)
+        };
+        let listeners = addresses.iter().map(listen).collect::<io::Result<_>>()?;
+        Ok(Self { listeners, upstream })
+    }
+
+    /// Carries connections until the future is dropped.
+    pub async fn run(self) {
+        let open = Arc::new(Open::default());
+        let mut accepting = JoinSet::new();
+        for listener in self.listeners {
+            accepting.spawn(accept(listener, self.upstream.clone(), open.clone()));
+        }
+        while accepting.join_next().await.is_some() {}
+    }
+}
+
+async fn accept(listener: TcpListener, upstream: (String, u16), open: Arc<Open>) {
+    let mut carrying = JoinSet::new();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            Some(_) = carrying.join_next() => continue,
+        };
+        let (stream, peer) = match accepted {
+            Ok(accepted) => accepted,
+            Err(error) => {
+                tracing::warn!(%error, "cannot accept a connection of a pod to the API server");
+                tokio::time::sleep(ACCEPT_RETRY).await;
+                continue;
+            }
+        };
+        // One too many is closed at once: its client sees a reset and tries again.
+        let Some(place) = open.enter(peer.ip()) else {
+            tracing::debug!(%peer, "a pod has too many connections to the API server");
+            continue;
+        };
+        let upstream = upstream.clone();
+        carrying.spawn(async move {
+            let _place = place;
+            if let Err(error) = carry(stream, &upstream).await {
+                tracing::debug!(%error, %peer, "a connection of a pod to the API server ended with an error");
+            }
+        });
+    }
+}
+
+async fn carry(mut pod: TcpStream, upstream: &(String, u16)) -> io::Result<()> {
+    let mut server = TcpStream::connect((upstream.0.as_str(), upstream.1)).await?;
+    pod.set_nodelay(true)?;
+    server.set_nodelay(true)?;
+    tokio::io::copy_bidirectional(&mut pod, &mut server).await?;
+    Ok(())
+}
+
+/// The connections that are open, by pod.
+#[derive(Debug, Default)]
+struct Open(Mutex<HashMap<IpAddr, usize>>);
+
+impl Open {
+    /// A place for one more connection of a pod, unless it or all pods together have too many.
+    fn enter(self: &Arc<Self>, pod: IpAddr) -> Option<Place> {
+        let mut open = self.0.lock();
+        if open.values().sum::<usize>() >= MAX_CONNECTIONS {
+            return None;
+        }
+        let own = open.entry(pod).or_default();
+        if *own >= MAX_PER_POD {
+            return None;
+        }
+        *own += 1;
+        Some(Place { open: self.clone(), pod })
+    }
+}
+
+/// The place of one connection, free again when it is dropped.
+struct Place {
+    open: Arc<Open>,
+    pod: IpAddr,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut open = self.open.0.lock();
+        if let Some(own) = open.get_mut(&self.pod) {
+            *own -= 1;
+            if *own == 0 {
+                open.remove(&self.pod);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_pod_does_not_take_the_places_of_others() {
+        let open = Arc::new(Open::default());
+        let (greedy, other) = (IpAddr::from([10, 64, 0, 2]), IpAddr::from([10, 64, 0, 3]));
+        let mut places: Vec<_> = (0..MAX_PER_POD).map(|_| open.enter(greedy).unwrap()).collect();
+        assert!(open.enter(greedy).is_none());
+        assert!(open.enter(other).is_some());
+        places.pop();
+        assert!(open.enter(greedy).is_some());
+        drop(places);
+        assert!(open.0.lock().is_empty());
+    }
+}
