@@ -1,6 +1,6 @@
 //! Whether a path has the scope of the kind that it names.
 //!
-//! A RoleBinding grants what its role allows within one namespace, and authorization reads that namespace in the
+//! A `RoleBinding` grants what its role allows within one namespace, and authorization reads that namespace in the
 //! path. So a path that puts a cluster-scoped kind into a namespace must never be authorized, nor served.
 
 use http::Method;

@@ -1,4 +1,4 @@
-//! The authorization matrix: who may do what to which kind, asked as SubjectAccessReviews.
+//! The authorization matrix: who may do what to which kind, asked as `SubjectAccessReview`s.
 //!
 //! ```text
 //!   identities × verbs × kinds and subresources × namespaces × names ─┬─▶ reference ─▶ what is allowed ─┐
@@ -24,7 +24,7 @@ use super::answer::{Answer, ask};
 use crate::error::Error;
 
 pub use objects::objects;
-pub use questions::{Question, VIRTUAL, markers, questions};
+pub use questions::{Question, VIRTUAL, identities, markers, questions};
 pub use table::{Table, kept, lines, recorded};
 
 /// Where reviews are sent.
@@ -143,7 +143,7 @@ async fn is_aggregated(client: &Client) -> Result<bool, Error> {
     }))
 }
 
-/// The rules that an aggregated role is to have, given a list of all ClusterRoles.
+/// The rules that an aggregated role is to have, given a list of all cluster roles.
 pub fn aggregated_rules(list: &Value, role: &Value) -> Vec<Value> {
     let mut rules = Vec::new();
     for selector in items(&role["aggregationRule"], "clusterRoleSelectors") {

@@ -6,22 +6,27 @@ use serde_json::{Value, json};
 use super::{Answer, As, Cluster, RBAC, account, admin, binding, node, user};
 
 /// A resource of discovery, with its subresources.
-struct Kind {
+pub(super) struct Kind {
     /// `/api/v1`, `/apis/apps/v1`.
-    root: String,
-    plural: String,
-    namespaced: bool,
+    pub(super) root: String,
+    pub(super) plural: String,
+    pub(super) namespaced: bool,
     verbs: Vec<String>,
-    subresources: Vec<String>,
+    pub(super) subresources: Vec<String>,
 }
 
 impl Kind {
     /// The path of its collection, in a namespace or at cluster scope.
-    fn path(&self, namespace: Option<&str>) -> String {
+    pub(super) fn path(&self, namespace: Option<&str>) -> String {
         match namespace {
             Some(namespace) => format!("{}/namespaces/{namespace}/{}", self.root, self.plural),
             None => format!("{}/{}", self.root, self.plural),
         }
+    }
+
+    /// Its API group; empty for the core.
+    pub(super) fn group(&self) -> &str {
+        self.root.strip_prefix("/apis/").and_then(|rest| rest.split('/').next()).unwrap_or_default()
     }
 
     fn allows(&self, verb: &str) -> bool {
@@ -30,7 +35,7 @@ impl Kind {
 }
 
 /// Everything that the API serves.
-async fn kinds(cluster: &Cluster) -> Vec<Kind> {
+pub(super) async fn kinds(cluster: &Cluster) -> Vec<Kind> {
     let admin = admin();
     let mut roots = vec!["/api/v1".to_owned()];
     let groups = cluster.get(&admin, "/apis").await.ok();
@@ -180,10 +185,8 @@ async fn every_kind_is_served_in_its_own_scope() {
         if kind.plural == "namespaces" {
             continue;
         }
-        let (path, one) = match kind.namespaced {
-            true => (kind.path(Some("ns1")), format!("{}/x", kind.path(Some("ns1")))),
-            false => (kind.path(None), format!("{}/x", kind.path(None))),
-        };
+        let path = kind.path(Some("ns1").filter(|_| kind.namespaced));
+        let one = format!("{path}/x");
         namespaced += usize::from(kind.namespaced);
         let verbs = [
             ("list", Method::GET, path.clone()),

@@ -98,7 +98,7 @@ pub struct Question {
 }
 
 /// The identities: how the matrix calls them, their user names and their groups.
-fn identities() -> Vec<(&'static str, String, Vec<String>)> {
+pub fn identities() -> Vec<(&'static str, String, Vec<String>)> {
     let groups = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let authenticated = "system:authenticated";
     let mut all = vec![
@@ -126,11 +126,8 @@ fn identities() -> Vec<(&'static str, String, Vec<String>)> {
 impl Question {
     /// The question as a `SubjectAccessReview`.
     pub fn review(&self) -> Value {
-        let (user, groups) = identities()
-            .into_iter()
-            .find(|(identity, _, _)| *identity == self.identity)
-            .map(|(_, user, groups)| (user, groups))
-            .unwrap_or_default();
+        let identity = identities().into_iter().find(|(identity, _, _)| *identity == self.identity);
+        let (_, user, groups) = identity.unwrap_or_default();
         if self.resource.starts_with('/') {
             let attributes = json!({ "path": self.resource, "verb": self.verb });
             return super::review_of(&user, &groups, ("nonResourceAttributes", attributes));
