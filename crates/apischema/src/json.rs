@@ -88,7 +88,7 @@ pub fn decode(schema: &Schema, kind: &Kind, body: &[u8]) -> Result<Decoded, Deco
     let mut deserializer = serde_json::Deserializer::from_slice(body);
     let read = structure::seed(&mut context, kind.body).deserialize(&mut deserializer);
     let value = context.answer(read.and_then(|value| deserializer.end().map(|()| value)))?;
-    Ok(Decoded { value, strict: context.strict })
+    Ok(Decoded { value: or_empty(value), strict: context.strict })
 }
 
 /// The same for a value that was already read, such as what a patch has left.
@@ -96,7 +96,12 @@ pub fn decode_value(schema: &Schema, kind: &Kind, value: Value) -> Result<Decode
     let mut context = Context::new(schema);
     let read = structure::seed(&mut context, kind.body).deserialize(value);
     let value = context.answer(read)?;
-    Ok(Decoded { value, strict: context.strict })
+    Ok(Decoded { value: or_empty(value), strict: context.strict })
+}
+
+/// A body that is `null` leaves an object as it was, as Go's decoder has it: empty.
+fn or_empty(value: Value) -> Value {
+    if value.is_null() { Value::Object(serde_json::Map::new()) } else { value }
 }
 
 /// The object as upstream would return it: [`decode_value`] and [`settle`] for those who do not ask what was dropped.

@@ -28,6 +28,14 @@ fn a_body_cut_anywhere_is_refused_or_read_without_its_end() {
     }
 }
 
+/// Found by the fuzz target `apischema_bodies`: it was read as a value that is no object.
+#[test]
+fn a_body_that_is_null_is_an_empty_object() {
+    let decoded = json::decode(Schema::builtin(), kind("v1", "Pod"), b"null").unwrap();
+    assert_eq!(decoded.value, json!({}));
+    assert_eq!(json::canonical(Schema::builtin(), kind("v1", "Pod"), Value::Null).unwrap(), json!({}));
+}
+
 #[test]
 fn a_length_beyond_the_end_is_told_with_its_place() {
     // Field 2 (spec) says that two gigabytes follow.
