@@ -1,4 +1,4 @@
-//! The fuzz targets of `fuzz/`, for a moment and without a fuzzer: that they hold is known wherever tests run.
+//! The fuzz targets of `fuzz/`, run for a moment and without a fuzzer.
 
 #[path = "../../../../fuzz/holds/bodies.rs"]
 mod bodies;
@@ -7,11 +7,10 @@ mod mutations;
 #[path = "../../../../fuzz/holds/patches.rs"]
 mod patches;
 
-use mutations::Mutations;
 use plumb_apischema::{Schema, protobuf};
 use serde_json::{Value, json};
 
-const TIMES: usize = 3_000;
+const ITERATIONS: u64 = 3_000;
 
 const WORDS: &[&[u8]] = &[
     b"{",
@@ -62,7 +61,7 @@ fn objects() -> Vec<Value> {
 }
 
 #[test]
-fn bodies_bent_at_random_are_refused_or_stay_what_they_are() {
+fn fuzz_target_apischema_bodies() {
     let schema = Schema::builtin();
     let mut seeds: Vec<Vec<u8>> = objects().iter().map(|object| object.to_string().into_bytes()).collect();
     for object in objects() {
@@ -72,16 +71,14 @@ fn bodies_bent_at_random_are_refused_or_stay_what_they_are() {
         seeds.push(protobuf::encode_message(schema, kind, &object).unwrap());
         seeds.push(sealed);
     }
-    let mut mutations = Mutations::of(&seeds, WORDS);
-    for _ in 0..TIMES {
-        let bytes = mutations.next();
-        let kind = u8::try_from(mutations.below(256)).unwrap();
-        bodies::holds(kind, &bytes);
-    }
+    mutations::run("apischema_bodies", &seeds, WORDS, ITERATIONS, |mutations| {
+        let bytes = mutations.input();
+        bodies::holds(mutations.byte(), &bytes);
+    });
 }
 
 #[test]
-fn patches_bent_at_random_come_to_an_end() {
+fn fuzz_target_apischema_patches() {
     let mut seeds: Vec<Vec<u8>> = objects().iter().map(|object| object.to_string().into_bytes()).collect();
     seeds.push(
         json!([
@@ -100,9 +97,7 @@ fn patches_bent_at_random_come_to_an_end() {
         .to_string()
         .into_bytes(),
     );
-    let mut mutations = Mutations::of(&seeds, WORDS);
-    for _ in 0..TIMES {
-        let (document, patch) = (mutations.next(), mutations.next());
-        patches::holds(&document, &patch);
-    }
+    mutations::run("apischema_patches", &seeds, WORDS, ITERATIONS, |mutations| {
+        patches::holds(&mutations.input(), &mutations.input());
+    });
 }

@@ -1,4 +1,4 @@
-//! The fuzz targets of `fuzz/`, for a moment and without a fuzzer: that they hold is known wherever tests run.
+//! The fuzz targets of `fuzz/`, run for a moment and without a fuzzer.
 
 #[path = "../../../../fuzz/holds/mutations.rs"]
 mod mutations;
@@ -7,22 +7,18 @@ mod quantity;
 #[path = "../../../../fuzz/holds/validator.rs"]
 mod validator;
 
-use mutations::Mutations;
 use serde_json::json;
 
 #[test]
-fn quantities_bent_at_random_keep_their_value() {
+fn fuzz_target_quantity() {
     let seeds = ["0", "1", "500m", "1.5Gi", "-12e3", "9223372036854775807", "1E-9", "0.000000001n", "16Ei"]
         .map(|text| text.as_bytes().to_vec());
     let words: &[&[u8]] = &[b"0", b"00000000000000000000", b".", b"e", b"E-", b"Ki", b"n", b"-", b"+", b"9"];
-    let mut mutations = Mutations::of(&seeds, words);
-    for _ in 0..50_000 {
-        quantity::holds(&mutations.next());
-    }
+    mutations::run("quantity", &seeds, words, 50_000, |mutations| quantity::holds(&mutations.input()));
 }
 
 #[test]
-fn pods_bent_at_random_are_judged_without_a_panic() {
+fn fuzz_target_validator() {
     let small = json!({ "cpu": "100m", "memory": "64Mi" });
     let stored = json!({
         "metadata": { "name": "p", "generation": 3 },
@@ -55,8 +51,5 @@ fn pods_bent_at_random_are_judged_without_a_panic() {
         .map(|word| word.replace("\\\"", "\"").replace("\\\\", "\\"))
         .collect();
     let words: Vec<&[u8]> = words.iter().map(String::as_bytes).collect();
-    let mut mutations = Mutations::of(&seeds, &words);
-    for _ in 0..5_000 {
-        validator::holds(&mutations.next());
-    }
+    mutations::run("validator", &seeds, &words, 5_000, |mutations| validator::holds(&mutations.input()));
 }

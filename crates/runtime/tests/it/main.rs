@@ -7,6 +7,7 @@ mod cgroup_real;
 mod cgroup_v2;
 mod containers;
 mod faults;
+mod fuzz;
 mod guards;
 mod hostile_containers;
 mod hostile_images;
