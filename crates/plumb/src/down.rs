@@ -34,7 +34,8 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     }
     unmount(&data)?;
     if args.purge {
-        std::fs::remove_dir_all(&data).with_context(|| format!("removing {}", data.display()))?;
+        plumb_runtime::untrusted::remove_tree(&data)
+            .with_context(|| format!("removing {}", data.display()))?;
     }
     Ok(())
 }

@@ -3,11 +3,13 @@
 mod api;
 mod cpus;
 mod deaths;
+mod hostile;
 mod leaks;
 pub(crate) mod machine;
 mod memory;
 mod remains;
 mod sums;
+mod told;
 mod top;
 
 use k8s_openapi::api::core::v1::Pod;
