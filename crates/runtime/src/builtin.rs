@@ -5,6 +5,7 @@
 //!   <folder>/containers/<id>/container.json  spec.json  upper/ work/ root/
 //!                            lock  shim.sock  started.json  exit.json      by the shim
 //!   <folder>/images/                                                       see crate::image
+//!   <folder>/empty/                                                        see ShimProgram
 //! ```
 //!
 //! What runs is kept by the kernel and by shims, not by this process: pods by their namespaces (mounts in their

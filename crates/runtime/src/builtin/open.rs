@@ -36,6 +36,8 @@ use crate::types::{ContainerChange, Event, SandboxState};
 use crate::untrusted::remove_tree;
 
 pub(super) const OWN_NETWORK: u8 = 24;
+/// A folder with nothing in it, the upper layer of what shims are executed from.
+const EMPTY: &str = "empty";
 
 impl Builtin {
     /// Opens the runtime of a data directory: what runs there is taken up, what was left half-made is removed.
@@ -78,7 +80,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     fs::create_dir_all(&config.data_dir).map_err(doing(&config.data_dir))?;
     let data_dir = fs::canonicalize(&config.data_dir).map_err(doing(&config.data_dir))?;
     let folder = data_dir.join(FOLDER);
-    for part in [sandbox::FOLDER, container::FOLDER] {
+    for part in [sandbox::FOLDER, container::FOLDER, EMPTY] {
         fs::create_dir_all(folder.join(part)).map_err(doing(&folder))?;
     }
     // What is in there is for root alone.
@@ -95,7 +97,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     if !(8..=29).contains(&prefix) {
         return Err(Error::InvalidArgument(format!("a pod network of /{prefix} is not between /8 and /29")));
     }
-    let shim = ShimProgram::seal(config.shim.clone()).map_err(doing(&config.shim.0))?;
+    let shim = ShimProgram::seal(config.shim.clone(), &folder.join(EMPTY)).map_err(doing(&config.shim.0))?;
     let events = broadcast::Sender::new(EVENTS);
     let listened: Arc<Mutex<HashMap<u64, NoticedContainer>>> = Arc::default();
     let bells: Arc<Bells> = Arc::default();

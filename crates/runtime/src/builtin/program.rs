@@ -28,12 +28,12 @@ pub(super) struct ShimProgram {
 }
 
 impl ShimProgram {
-    /// Makes one of the installed program and the arguments that come before the shim's own. An upgrade of the
-    /// installed program has no effect until the next agent.
-    pub(super) fn seal((path, arguments): (PathBuf, Vec<String>)) -> io::Result<Self> {
+    /// Makes one of the installed program and the arguments that come before the shim's own. `empty` is a folder with
+    /// nothing in it. An upgrade of the installed program has no effect until the next agent.
+    pub(super) fn seal((path, arguments): (PathBuf, Vec<String>), empty: &Path) -> io::Result<Self> {
         let real = fs::canonicalize(&path)?;
         let name = path.file_name().unwrap_or_default().to_owned();
-        let sealed = match in_overlay(&real) {
+        let sealed = match in_overlay(&real, empty) {
             Ok(sealed) => sealed,
             Err(error) => {
                 tracing::debug!(%error, "no overlay for the program of shims; it is copied into memory");
@@ -57,7 +57,7 @@ impl ShimProgram {
 }
 
 /// The program in an overlay of its folder over an empty one, for there have to be two.
-fn in_overlay(program: &Path) -> io::Result<OwnedFd> {
+fn in_overlay(program: &Path, empty: &Path) -> io::Result<OwnedFd> {
     let (Some(folder), Some(name)) = (program.parent(), program.file_name()) else {
         return Err(io::ErrorKind::InvalidInput.into());
     };
@@ -66,10 +66,7 @@ fn in_overlay(program: &Path) -> io::Result<OwnedFd> {
         | MountAttrFlags::MOUNT_ATTR_NOSUID;
     let path_only = OFlags::PATH | OFlags::CLOEXEC;
     let folder = open(folder, path_only | OFlags::DIRECTORY, Mode::empty())?;
-    let context = fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC)?;
-    fsconfig_set_string(&context, "nr_inodes", "1")?;
-    fsconfig_create(&context)?;
-    let empty = fsmount(&context, FsMountFlags::FSMOUNT_CLOEXEC, attributes)?;
+    let empty = open(empty, path_only | OFlags::DIRECTORY, Mode::empty())?;
     let context = fsopen("overlay", FsOpenFlags::FSOPEN_CLOEXEC)?;
     // By their numbers there is nothing to escape.
     let lower = format!("/proc/self/fd/{}:/proc/self/fd/{}", empty.as_raw_fd(), folder.as_raw_fd());
@@ -103,8 +100,9 @@ mod tests {
     #[test]
     fn the_program_runs_from_where_it_cannot_be_written() {
         let shell = fs::canonicalize("/bin/sh").unwrap();
-        for make in [in_overlay, in_memory] {
-            let sealed = match make(&shell) {
+        let empty = tempfile::tempdir().unwrap();
+        for sealed in [in_overlay(&shell, empty.path()), in_memory(&shell)] {
+            let sealed = match sealed {
                 Ok(sealed) => sealed,
                 Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
                     eprintln!("skipped: the_program_runs_from_where_it_cannot_be_written: mounts need root");

@@ -12,7 +12,7 @@ use plumb_runtime::types::{
 };
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use crate::node::Node;
+use crate::node::{Node, SHIM, said};
 
 /// Why a container does not start; fails the test if it does.
 async fn refusal(node: &Node, pod: &str, config: ContainerConfig) -> String {
@@ -124,18 +124,18 @@ async fn a_read_only_volume_is_read_only_while_the_folders_above_it_are_exchange
             }
         })
     };
-    let mut said = Vec::new();
+    let mut heard = Vec::new();
     for index in 0..20 {
         let script =
             "cd /proc/self; touch /shared/a/ro/x /shared/b/ro/x 2>/dev/null; grep /ro /proc/self/mountinfo";
         let mut config = Node::shell("c", script);
         let read_only = Mount { readonly: true, ..mount(&secret, "/shared/a/ro") };
         config.mounts = vec![mount(&shared, "/shared"), read_only];
-        said.push(node.run(&format!("race{index}"), config).await.1);
+        heard.push(node.run(&format!("race{index}"), config).await.1);
     }
     stop.store(true, Ordering::Relaxed);
     exchanging.join().unwrap();
-    for said in said {
+    for said in heard {
         let options = said.split(' ').nth(5).unwrap_or_default();
         assert!(options.split(',').any(|option| option == "ro"), "{said}");
     }
@@ -183,28 +183,36 @@ async fn a_device_file_on_a_mount_of_the_containers_own_cannot_be_opened() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_program_of_shims_cannot_be_written_by_way_of_proc_self_exe() {
     let test = "the_program_of_shims_cannot_be_written_by_way_of_proc_self_exe";
-    let Some(node) = Node::new(test).await else { return };
-    // As in CVE-2019-5736: one container has the shim execute itself, another waits until it has ended, for a
-    // program that runs cannot be written.
-    let mut pod = node.sandbox_config("exe");
-    pod.namespaces.pid = NamespaceMode::Pod;
-    let sandbox = node.runtime.run_sandbox(pod).await.unwrap();
-    let mut config = Node::shell("victim", "");
-    config.image = "plumb/load".into();
-    config.command = vec!["/proc/self/exe".into()];
-    config.args = vec!["load".into(), "--cpu".into(), "1m".into()];
-    let victim = node.start(&sandbox, config).await;
-    let script = "for p in /proc/[0-9]*; do \
-                    if [ \"$(head -c 14 $p/cmdline)\" = /proc/self/exe ]; then exec 3< $p/exe && pid=${p#/proc/}; fi; \
-                  done; \
-                  kill -9 $pid && while [ -e /proc/$pid/exe ]; do sleep 0.01; done; echo got $pid; \
-                  (: >> /proc/self/fd/3) && echo writable; echo end";
+    let installed = tempfile::tempdir().unwrap();
+    let installed = installed.path().join("plumb-shim");
+    fs::copy(SHIM, &installed).unwrap();
+    let shim = (installed.clone(), Vec::new());
+    let Some(node) = Node::with(test, |config| config.shim = shim.clone()).await else { return };
+    // As in CVE-2019-5736: the container opens the program of a shim that was made to execute itself, and waits until
+    // it has ended, for a program that runs cannot be written.
+    let script = "echo up; while [ -z \"$pid\" ]; do for p in /proc/[0-9]*; do \
+                    if [ \"$(head -c 14 $p/cmdline)\" = /proc/self/exe ]; then exec 3< $p/exe; pid=${p#/proc/}; fi; \
+                  done; done; \
+                  kill -9 $pid; while [ -e /proc/$pid ]; do sleep 0.01; done; echo got it; \
+                  (echo overwritten >> /proc/self/fd/3) && echo writable; echo end";
+    let sandbox = node.sandbox("exe").await;
     let attacker = node.start(&sandbox, Node::shell("attacker", script)).await;
+    node.says(&attacker, "up").await;
+    // An upgrade: the shim beside the container goes on executing the old program, so the new one is not busy.
+    let upgrade = installed.with_extension("new");
+    fs::copy(SHIM, &upgrade).unwrap();
+    fs::rename(&upgrade, &installed).unwrap();
+    let folder = node.folder.clone();
+    drop(node);
+    let node = Node::again_with(folder, |config| config.shim = shim).await;
+    let command = ["/proc/self/exe", "load", "--cpu", "1m"].map(Into::into);
+    let killed = node.runtime.exec_sync(&attacker, &command, Some(Duration::from_mins(1))).await.unwrap();
+    assert_eq!(killed.exit_code, 137, "{}", String::from_utf8_lossy(&killed.stderr));
     node.says(&attacker, "end").await;
     let log = node.runtime.container_status(&attacker).await.unwrap().log_path.unwrap();
-    let said = crate::node::said(&log);
-    assert!(said.contains("got ") && !said.contains("writable"), "{said}");
-    node.runtime.remove_container(&victim).await.unwrap();
+    let said = said(&log);
+    assert!(said.contains("got it\n") && !said.contains("writable\n"), "{said}");
+    assert_eq!(fs::read(&installed).unwrap(), fs::read(SHIM).unwrap());
     node.end().await;
 }
 
@@ -225,7 +233,7 @@ async fn the_process_that_holds_a_process_namespace_does_not_lead_to_the_node() 
     node.says(&id, "end").await;
     let log = node.runtime.container_status(&id).await.unwrap().log_path.unwrap();
     let expected = "Uid:\t65535\t65535\t65535\t65535\nCapPrm:\t0000000000000000\nNoNewPrivs:\t1\nend\n";
-    assert_eq!(crate::node::said(&log), expected);
+    assert_eq!(said(&log), expected);
     node.runtime.remove_sandbox(&sandbox).await.unwrap();
     node.end().await;
 }
@@ -260,7 +268,7 @@ async fn what_a_container_has_for_a_list_of_users_does_not_hold_up_commands() {
             LinuxResources { memory_limit: Some(64 << 20), ..LinuxResources::default() }.into();
         let id = node.start(&sandbox, config).await;
         node.says(&id, "up").await;
-        let command = ["/bin/echo".into(), "done".into()];
+        let command = ["/bin/sh", "-c", "echo done"].map(Into::into);
         let output = node.runtime.exec_sync(&id, &command, Some(Duration::from_secs(20))).await.unwrap();
         let heard = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
         assert_eq!(heard, ("done\n".into(), String::new()), "{list}");

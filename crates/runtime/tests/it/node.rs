@@ -67,7 +67,14 @@ impl Node {
 
     /// The runtime in a folder where another one was, as after the agent was killed and started again.
     pub(crate) async fn again(folder: Arc<TempDir>) -> Self {
-        Self { runtime: Builtin::open(config(folder.path()).unwrap()).await.unwrap(), folder }
+        Self::again_with(folder, |_| ()).await
+    }
+
+    /// The same, set up otherwise.
+    pub(crate) async fn again_with(folder: Arc<TempDir>, otherwise: impl FnOnce(&mut Config)) -> Self {
+        let mut config = config(folder.path()).unwrap();
+        otherwise(&mut config);
+        Self { runtime: Builtin::open(config).await.unwrap(), folder }
     }
 
     /// Imports an image with a shell and these symlinks, each a name and where it leads.
@@ -235,20 +242,25 @@ const COMMANDS: [&str; 20] = [
     "env", "chroot", "unshare", "grep", "ln", "mount", "rm",
 ];
 
+/// The libraries of a program, by the names that it looks for.
+fn libraries_of(program: &Path) -> Vec<(String, PathBuf)> {
+    let listed = Command::new("ldd").arg(program).output().unwrap();
+    let listed = String::from_utf8(listed.stdout).unwrap();
+    let words = listed.split_whitespace().filter(|word| word.starts_with('/'));
+    words.map(|word| (word.to_owned(), fs::canonicalize(word).unwrap())).collect()
+}
+
 fn make_shell_image(path: &Path, tag: &str, links: &[(&str, &str)]) {
     let mut files = BTreeSet::new();
+    // Those of the shim too: an attack executes it.
+    files.extend(libraries_of(SHIM.as_ref()));
     for name in COMMANDS {
         let found = ["/bin", "/usr/bin", "/usr/sbin", "/sbin"]
             .iter()
             .map(|folder| Path::new(folder).join(name))
             .find(|path| path.exists());
         let Some(found) = found else { continue };
-        let libraries = Command::new("ldd").arg(&found).output().unwrap();
-        for word in String::from_utf8_lossy(&libraries.stdout).split_whitespace() {
-            if word.starts_with('/') {
-                files.insert((word.to_owned(), fs::canonicalize(word).unwrap()));
-            }
-        }
+        files.extend(libraries_of(&found));
         files.insert((format!("/bin/{name}"), fs::canonicalize(&found).unwrap()));
     }
     let mut first = tar::Builder::new(Vec::new());
