@@ -1,177 +1,249 @@
-//! The addresses and node ports of services: whoever asks for none gets a free one, and nobody gets one twice.
+//! Allocation of the cluster IPs and node ports of services: no two services get the same one.
 //!
-//! What is taken is what stored services say, so it survives a restart and ends with the service. The index here
-//! only remembers who said so last: an entry is believed if its service still has what it says, and is otherwise
-//! free. So deleting a service needs no step of its own, and nothing is ever searched for but at the start.
+//! ```text
+//!   stored services ──▶ Stored, an index that is as new as the store ──┐
+//!                                                                      ├──▶ free, or already allocated
+//!   writes under way ─▶ Reservation ───────────────────────────────────┘
+//! ```
+//!
+//! What is allocated is what stored services say, so it survives a restart and ends with the service. A write reserves
+//! what it is about to store. Its reservation ends when the outcome of the write is known: then the index says the rest.
+//! A write that is dropped before the store has it releases its reservation at once; one that is dropped afterwards
+//! leaves it until what the store has accepted is durable or has failed.
+//!
+//! [`repair`] looks for what this cannot prevent: services that were stored with the same address by other means.
+
+mod repair;
+mod stored;
 
 use std::collections::HashMap;
+use std::fmt;
 use std::net::Ipv4Addr;
 
+use futures_util::FutureExt as _;
 use parking_lot::Mutex;
-use plumb_store::{Key, List};
+use plumb_store::{Conflict, Store, Ticket};
 use serde_json::Value;
 use uuid::Uuid;
 
+use crate::authz::followed::Followed;
 use crate::error::ApiError;
-use crate::object::{decode, meta};
+use crate::object::meta;
 use crate::server::ApiServer;
+pub(crate) use repair::run;
+use stored::Stored;
 
 /// The network of the services, as most clusters have it: 10.96.0.0/12.
 const NETWORK: u32 = 0x0a60_0000;
 const ADDRESSES: u32 = 1 << 20;
-/// Those at the beginning are left to whoever names one.
+const NETWORK_TEXT: &str = "10.96.0.0/12";
+/// The first ones are left to those who ask for a certain address.
 const NAMED_ADDRESSES: u32 = 256;
 const PORTS: std::ops::RangeInclusive<u16> = 30000..=32767;
 const PORTS_TEXT: &str = "30000-32767";
 const NAMED_PORTS: u16 = 86;
-/// How often a free one is looked for at random before all are gone through.
+/// How many random candidates are tried before all are tried in order.
 const TRIES: usize = 64;
 
-/// What can be taken.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum Thing {
-    Address(u32),
-    Port(u16),
+/// What can be allocated to a service.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Resource {
+    ClusterIp(u32),
+    NodePort(u16),
 }
 
-/// Who has it.
-#[derive(Clone, Debug)]
-enum Holder {
-    /// A write that is under way.
-    Write,
-    /// The service at a key, if it still says so.
-    Service(Key),
-}
-
-/// Everything that is taken.
-#[derive(Debug, Default)]
-pub(crate) struct Allocations(Mutex<HashMap<Thing, Holder>>);
-
-/// What a write has taken. It is free again when this is dropped, unless it was kept.
-pub(crate) struct Taken {
-    server: ApiServer,
-    things: Vec<Thing>,
-}
-
-/// Reads what stored services have.
-pub(crate) fn load(server: &ApiServer) -> Result<(), ApiError> {
-    let Some(row) = server.kinds().find("", "services") else { return Ok(()) };
-    let list = List::all(row.prefix(None)?);
-    let page = server.store().list(&list).map_err(|error| ApiError::internal(error.to_string()))?;
-    let mut taken = server.allocations().0.lock();
-    for object in &page.objects {
-        for thing in things(&decode(&object.value)?) {
-            taken.insert(thing, Holder::Service(object.key.clone()));
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ClusterIp(address) => write!(f, "cluster IP {}", Ipv4Addr::from(*address)),
+            Self::NodePort(port) => write!(f, "node port {port}"),
         }
     }
-    Ok(())
 }
 
-/// What a service has.
-fn things(service: &Value) -> Vec<Thing> {
-    let spec = &service["spec"];
-    let addresses = spec["clusterIPs"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    let mut found: Vec<Thing> = addresses
-        .filter_map(|address| address.parse::<Ipv4Addr>().ok())
-        .map(|address| Thing::Address(address.into()))
-        .collect();
-    let ports = spec["ports"].as_array().into_iter().flatten().map(|port| &port["nodePort"]);
-    for port in ports.chain([&spec["healthCheckNodePort"]]).filter_map(Value::as_u64) {
-        found.extend(u16::try_from(port).ok().filter(|port| *port != 0).map(Thing::Port));
+/// A reservation of one address or port by one write.
+#[derive(Debug)]
+enum Reserved {
+    /// The write is under way.
+    Held { write: u64, passes: u32 },
+    /// The write was dropped after the store had accepted it. The ticket is ready when its outcome is known.
+    Accepted(Ticket<()>),
+}
+
+/// Everything that is allocated, or about to be.
+pub(crate) struct Allocations {
+    stored: Followed<Stored>,
+    reserved: Mutex<Reservations>,
+}
+
+#[derive(Debug, Default)]
+struct Reservations {
+    by_resource: HashMap<Resource, Reserved>,
+    last_write: u64,
+}
+
+impl Reservations {
+    /// Whether some write has reserved it.
+    fn contains(&mut self, resource: Resource) -> bool {
+        let Some(reserved) = self.by_resource.get_mut(&resource) else { return false };
+        if reserved.is_over() {
+            self.by_resource.remove(&resource);
+            return false;
+        }
+        true
     }
-    found
+
+    fn is_held_by(&self, resource: Resource, write: u64) -> bool {
+        matches!(self.by_resource.get(&resource), Some(Reserved::Held { write: own, .. }) if *own == write)
+    }
 }
 
-impl Taken {
+impl Reserved {
+    /// Whether the outcome of its write is known, and so to be found in the store.
+    fn is_over(&mut self) -> bool {
+        match self {
+            Self::Held { .. } => false,
+            Self::Accepted(outcome) => outcome.now_or_never().is_some(),
+        }
+    }
+}
+
+impl Allocations {
+    /// The allocations of stored services.
+    pub(crate) fn of(store: Store) -> Self {
+        Self { stored: Followed::of(store), reserved: Mutex::default() }
+    }
+}
+
+/// What a write has reserved for its service.
+pub(crate) struct Reservation {
+    server: ApiServer,
+    /// Which write; 0 as long as it has reserved nothing.
+    write: u64,
+    resources: Vec<Resource>,
+    /// Whether the store has accepted the write.
+    accepted: bool,
+}
+
+impl Reservation {
     /// Nothing yet.
-    pub(crate) fn nothing(server: &ApiServer) -> Self {
-        Self { server: server.clone(), things: Vec::new() }
+    pub(crate) fn none(server: &ApiServer) -> Self {
+        Self { server: server.clone(), write: 0, resources: Vec::new(), accepted: false }
     }
 
-    /// Takes the address that somebody asks for, or says why not.
+    /// Reserves a certain cluster IP, or says why not.
     pub(crate) fn address(&mut self, address: Ipv4Addr) -> Result<(), String> {
         let number = u32::from(address);
-        let inside = number > NETWORK && number < NETWORK + ADDRESSES - 1;
-        if !inside {
+        if !is_cluster_ip(number) {
             return Err("the provided network does not match the current range".to_owned());
         }
-        self.take(Thing::Address(number))
+        self.reserve(Resource::ClusterIp(number))
             .then_some(())
             .ok_or_else(|| "provided IP is already allocated".to_owned())
     }
 
-    /// Takes any address.
+    /// Reserves any cluster IP.
     pub(crate) fn any_address(&mut self) -> Option<Ipv4Addr> {
         let named = NETWORK + 1..NETWORK + 1 + NAMED_ADDRESSES;
         let others = named.end..NETWORK + ADDRESSES - 1;
         let size = others.end - others.start;
         let random = (0..TRIES).map(|_| others.start + random() % size);
         let mut all = random.chain(others.clone()).chain(named);
-        all.find(|number| self.take(Thing::Address(*number))).map(Ipv4Addr::from)
+        all.find(|number| self.reserve(Resource::ClusterIp(*number))).map(Ipv4Addr::from)
     }
 
-    /// Takes the port that somebody asks for, or says why not.
+    /// Reserves a certain node port, or says why not.
     pub(crate) fn port(&mut self, port: i64) -> Result<(), String> {
         match u16::try_from(port).ok().filter(|port| PORTS.contains(port)) {
             None => Err(format!(
                 "provided port is not in the valid range. The range of valid ports is {PORTS_TEXT}"
             )),
-            Some(port) if self.take(Thing::Port(port)) => Ok(()),
+            Some(port) if self.reserve(Resource::NodePort(port)) => Ok(()),
             Some(_) => Err("provided port is already allocated".to_owned()),
         }
     }
 
-    /// Takes any port.
+    /// Reserves any node port.
     pub(crate) fn any_port(&mut self) -> Option<u16> {
         let first = PORTS.start() + NAMED_PORTS;
         let size = u32::from(PORTS.end() - first) + 1;
         let random =
             (0..TRIES).filter_map(|_| u16::try_from(random() % size).ok()).map(|offset| first + offset);
         let mut all = random.chain(first..=*PORTS.end()).chain(*PORTS.start()..first);
-        all.find(|port| self.take(Thing::Port(*port)))
+        all.find(|port| self.reserve(Resource::NodePort(*port)))
     }
 
-    fn take(&mut self, thing: Thing) -> bool {
-        let mut taken = self.server.allocations().0.lock();
-        let free = match taken.get(&thing) {
-            None => true,
-            Some(Holder::Write) => false,
-            Some(Holder::Service(key)) => !self.still_has(key, thing),
-        };
-        if free {
-            taken.insert(thing, Holder::Write);
-            self.things.push(thing);
+    fn reserve(&mut self, resource: Resource) -> bool {
+        let allocations = self.server.allocations();
+        let mut reserved = allocations.reserved.lock();
+        // In this order: a reservation ends only after the index can know of what was stored.
+        if reserved.contains(resource) || allocations.stored.ask(|stored| stored.contains(resource)) {
+            return false;
         }
-        free
-    }
-
-    fn still_has(&self, key: &Key, thing: Thing) -> bool {
-        let stored = self.server.store().get(key).and_then(|object| decode(&object.value).ok());
-        stored.is_some_and(|service| things(&service).contains(&thing))
-    }
-
-    /// The write was carried out: what it took belongs to the service.
-    pub(crate) fn keep(mut self, service: &Key) {
-        let mut taken = self.server.allocations().0.lock();
-        for thing in self.things.drain(..) {
-            taken.insert(thing, Holder::Service(service.clone()));
+        if self.write == 0 {
+            reserved.last_write += 1;
+            self.write = reserved.last_write;
         }
+        let held = Reserved::Held { write: self.write, passes: 0 };
+        reserved.by_resource.insert(resource, held);
+        self.resources.push(resource);
+        true
     }
-}
 
-impl Drop for Taken {
-    fn drop(&mut self) {
-        if self.things.is_empty() {
+    /// Has the store accept the write, unless the reservation has expired meanwhile.
+    pub(crate) fn commit<T>(
+        &mut self,
+        store: impl FnOnce() -> Result<Result<T, Conflict>, ApiError>,
+    ) -> Result<Result<T, Conflict>, ApiError> {
+        if self.resources.is_empty() {
+            return store();
+        }
+        let reserved = self.server.allocations().reserved.lock();
+        if let Some(lost) = self.resources.iter().find(|own| !reserved.is_held_by(**own, self.write)) {
+            return Err(ApiError::timeout(&format!("the reservation of {lost} has expired")));
+        }
+        let accepted = store()?;
+        self.accepted = accepted.is_ok();
+        Ok(accepted)
+    }
+
+    /// Ends the reservation: the outcome of the write is known, or there will be none.
+    pub(crate) fn release(&mut self) {
+        self.accepted = false;
+        if self.resources.is_empty() {
             return;
         }
-        let mut taken = self.server.allocations().0.lock();
-        for thing in &self.things {
-            taken.remove(thing);
+        let mut reserved = self.server.allocations().reserved.lock();
+        for resource in self.resources.drain(..) {
+            if reserved.is_held_by(resource, self.write) {
+                reserved.by_resource.remove(&resource);
+            }
         }
     }
 }
 
-/// A number that nobody foresees, so that a freed address is not given out again at once.
+impl Drop for Reservation {
+    fn drop(&mut self) {
+        if !self.accepted {
+            return self.release();
+        }
+        let mut reserved = self.server.allocations().reserved.lock();
+        for resource in self.resources.drain(..) {
+            if reserved.is_held_by(resource, self.write) {
+                // It waits for all that the store has accepted so far, which the write is among.
+                let outcome = self.server.store().settled();
+                reserved.by_resource.insert(resource, Reserved::Accepted(outcome));
+            }
+        }
+    }
+}
+
+/// Whether an address can be given to a service.
+fn is_cluster_ip(address: u32) -> bool {
+    address > NETWORK && address < NETWORK + ADDRESSES - 1
+}
+
+/// A number that clients cannot foresee, so that a released address is not allocated again at once.
 fn random() -> u32 {
     let bytes = Uuid::new_v4().into_bytes();
     u32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]])
@@ -180,4 +252,89 @@ fn random() -> u32 {
 /// The refusal of a service for one of its fields.
 pub(crate) fn refuse(service: &Value, errors: &[plumb_resize::field::FieldError]) -> ApiError {
     ApiError::invalid("", "Service", meta(service, "name"), errors)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::admission::Plugins;
+    use crate::authn::{Authenticator, Tokens};
+    use crate::pki::SystemClock;
+    use crate::server::{Config, Limits};
+    use plumb_resize::rules::Rules;
+    use plumb_store::{Key, Options, Write};
+    use serde_json::json;
+    use std::sync::Arc;
+
+    const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 50);
+
+    fn server(store: Store) -> ApiServer {
+        let folder = tempfile::tempdir().unwrap();
+        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        ApiServer::new(Config {
+            store,
+            rules: Rules::kep(),
+            clock: Arc::new(|| jiff::Timestamp::UNIX_EPOCH),
+            limits: Limits::default(),
+            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+            nodes: None,
+            plugins: Plugins::default(),
+            usage: None,
+        })
+        .unwrap()
+    }
+
+    /// The write that stores a service with the address.
+    fn store_service(server: &ApiServer) -> Result<Ticket<Vec<Arc<plumb_store::Event>>>, Conflict> {
+        let service = json!({ "spec": { "clusterIPs": [ADDRESS.to_string()] } });
+        let key = Key::new("core/services/default/web").unwrap();
+        server.store().attempt(vec![Write::create(key, service.to_string())])
+    }
+
+    #[test]
+    fn what_one_write_has_reserved_no_other_gets_until_it_is_released() {
+        let server = server(Store::in_memory(&Options::default()));
+        let mut first = Reservation::none(&server);
+        first.address(ADDRESS).unwrap();
+        let refused = Reservation::none(&server).address(ADDRESS).unwrap_err();
+        assert_eq!(refused, "provided IP is already allocated");
+        drop(first);
+        Reservation::none(&server).address(ADDRESS).unwrap();
+    }
+
+    #[test]
+    fn a_reservation_that_is_dropped_after_the_store_accepted_its_write_lasts_until_the_service_is_stored() {
+        let folder = tempfile::tempdir().unwrap();
+        let server = server(Store::open(folder.path(), Options::default()).unwrap());
+        let mut reserved = Reservation::none(&server);
+        reserved.address(ADDRESS).unwrap();
+        let ticket = reserved.commit(|| Ok(store_service(&server))).unwrap().unwrap();
+        drop(reserved);
+        // Whether it is durable by now or not.
+        assert!(Reservation::none(&server).address(ADDRESS).is_err());
+        ticket.wait().unwrap();
+        // It becomes durable after what the reservation waits for.
+        let later = Key::new("core/services/default/later").unwrap();
+        server.store().write(Write::create(later, "{}")).wait().unwrap();
+        assert!(Reservation::none(&server).address(ADDRESS).is_err());
+        assert!(server.allocations().reserved.lock().by_resource.is_empty(), "the index knows it now");
+    }
+
+    #[test]
+    fn a_reservation_that_no_write_uses_expires_and_the_write_that_comes_too_late_is_refused() {
+        let server = server(Store::in_memory(&Options::default()));
+        let mut late = Reservation::none(&server);
+        late.address(ADDRESS).unwrap();
+        for _ in 0..repair::PASSES {
+            repair::release_unused(&server);
+            assert!(Reservation::none(&server).address(ADDRESS).is_err());
+        }
+        repair::release_unused(&server);
+        let mut other = Reservation::none(&server);
+        other.address(ADDRESS).unwrap();
+        let refused = late.commit(|| Ok(store_service(&server))).map(|_| ()).unwrap_err();
+        assert_eq!(refused.code.as_u16(), 504);
+        drop(late);
+        other.commit(|| Ok(store_service(&server))).unwrap().unwrap().wait().unwrap();
+    }
 }

@@ -3,13 +3,14 @@
 //! A request takes its place among those under way when its body is there, not before: whoever sends half of one
 //! and then nothing keeps nobody else out.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use http_body_util::BodyExt as _;
-use tokio::sync::{Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
 
@@ -22,24 +23,25 @@ const UNIT: usize = 1 << 10;
 
 /// Where bodies arrive.
 pub(crate) struct Arrivals {
-    room: Semaphore,
+    room: Arc<Semaphore>,
     patience: Duration,
 }
 
 /// A body that is there, and the room it takes until its request is answered.
-pub(crate) struct Arrived<'a> {
+pub(crate) struct Arrived {
     pub(crate) bytes: Bytes,
-    room: Option<SemaphorePermit<'a>>,
+    room: Option<OwnedSemaphorePermit>,
 }
 
 impl Arrivals {
     /// Room for so many bytes of bodies, each of which may take so long.
     pub(crate) fn new(bytes: usize, patience: Duration) -> Self {
-        Self { room: Semaphore::new((bytes / UNIT).min(Semaphore::MAX_PERMITS)), patience }
+        let units = (bytes / UNIT).min(Semaphore::MAX_PERMITS);
+        Self { room: Arc::new(Semaphore::new(units)), patience }
     }
 
     /// Reads a body, if it is not too large, comes in time, and is as its sender wrote it.
-    pub(crate) async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<Arrived<'_>, ApiError>
+    pub(crate) async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<Arrived, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -55,7 +57,7 @@ impl Arrivals {
         read.await.map_err(|_| ApiError::timeout("request did not complete within the allotted timeout"))?
     }
 
-    async fn collect<B>(&self, body: B) -> Result<Arrived<'_>, ApiError>
+    async fn collect<B>(&self, body: B) -> Result<Arrived, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -80,7 +82,8 @@ impl Arrivals {
                 continue;
             }
             let units = u32::try_from(data.len().div_ceil(UNIT)).unwrap_or(u32::MAX);
-            let room = self.room.try_acquire_many(units).map_err(|_| ApiError::too_many_requests())?;
+            let room = Arc::clone(&self.room).try_acquire_many_owned(units);
+            let room = room.map_err(|_| ApiError::too_many_requests())?;
             match &mut arrived.room {
                 Some(held) => held.merge(room),
                 none => *none = Some(room),

@@ -189,7 +189,7 @@ pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, Api
 
 /// Deletes the object at a key; answers with what is left or was there, and whether it is gone.
 async fn remove(call: &Call, options: &Options, key: Key, name: &str) -> Result<(Bytes, bool), ApiError> {
-    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    let mut attempts = Attempts::new(call, key);
     loop {
         match try_remove(call, options, name, &mut attempts).await {
             Ok(None) => {}

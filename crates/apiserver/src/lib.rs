@@ -20,6 +20,7 @@ pub mod authn;
 mod authz;
 mod body;
 mod certificates;
+mod completion;
 mod conversion;
 mod custom;
 pub mod defaults;

@@ -21,10 +21,11 @@ use serde_json::{Value, json};
 use crate::accounts::Accounts;
 use crate::admission::{Chain, Plugins, Warnings};
 use crate::allocation::{self, Allocations};
-use crate::arrival::Arrivals;
+use crate::arrival::{Arrivals, Arrived};
 use crate::authn::{Authenticator, User, impersonate};
 use crate::authz::{self, About, Ask, Authorizer, Selectors};
 use crate::body::Body;
+use crate::completion::{Completed, Effects, Tasks, without_panic};
 use crate::conversion::Shown;
 use crate::custom::{self, Definitions};
 use crate::error::ApiError;
@@ -108,6 +109,8 @@ struct Shared {
     arrivals: Arrivals,
     places: Places,
     metrics: Metrics,
+    /// Requests that are completed without their client.
+    tasks: Arc<Tasks>,
 }
 
 /// What is known of a request before it is answered, whether it is refused or not.
@@ -135,6 +138,8 @@ pub(crate) struct Call {
     pub(crate) warnings: Warnings,
     /// Its place among the requests under way.
     pub(crate) place: Place,
+    /// Whether it has had effects, and so is completed even if its client is gone.
+    pub(crate) effects: Effects,
 }
 
 impl ApiServer {
@@ -145,21 +150,21 @@ impl ApiServer {
         let kinds = Kinds::builtin().under(&config.rules);
         let shared = Shared {
             authorizer: Authorizer::new(&config.store),
+            allocations: Allocations::of(config.store.clone()),
             config,
             kinds: ArcSwap::from_pointee(kinds),
             definitions: Definitions::default(),
             admission: chain,
-            allocations: Allocations::default(),
             documents: Documents::default(),
             arrivals: Arrivals::new(limits.bodies, limits.body),
             places: Places::new(limits),
             metrics: Metrics::default(),
+            tasks: Arc::new(Tasks::new()),
         };
         let server = Self { shared: Arc::new(shared) };
         write::make_first_objects(&server)?;
         authz::defaults::ensure(&server)?;
         server.load_definitions()?;
-        allocation::load(&server)?;
         Ok(server)
     }
 
@@ -231,6 +236,17 @@ impl ApiServer {
         response
     }
 
+    /// Runs the controllers that are part of the API server until the shutdown: the one that repairs allocations, every
+    /// `repair_interval`.
+    pub async fn run_controllers(&self, repair_interval: Duration, shutdown: Shutdown) {
+        allocation::run(self, repair_interval, shutdown).await;
+    }
+
+    /// Waits until every write is completed whose client is gone.
+    pub async fn writes_completed(&self) {
+        self.shared.tasks.finished().await;
+    }
+
     /// The counter of connections that end before they spoke, for whoever lets them in.
     pub fn failed_handshakes(&self) -> Arc<AtomicU64> {
         self.shared.metrics.failed_handshakes()
@@ -296,9 +312,9 @@ impl ApiServer {
         let arrived = self.shared.arrivals.read(&head.headers, body).await?;
         let place = self.shared.places.take(Origin::of(&head), verb, &target).await?;
         let body = arrived.bytes.clone();
-        let (door, warnings) = (self.clone(), Warnings::default());
+        let (server, warnings) = (self.clone(), Warnings::default());
         let call = Call {
-            server: door,
+            server,
             row,
             served,
             accepted,
@@ -310,13 +326,13 @@ impl ApiServer {
             body,
             warnings,
             place,
+            effects: Effects::default(),
         };
-        let mut response = call.answer_and_follow().await.unwrap_or_else(|error| match &call.served {
-            Some(served) => refuse(&served.refusal(&call.row, error)),
-            None => refuse(&error),
-        });
-        warn(&mut response, &call.warnings.said());
-        Ok(response)
+        if !call.is_write() {
+            return Ok(call.respond(arrived).await);
+        }
+        let (effects, tasks) = (call.effects.clone(), Arc::clone(&self.shared.tasks));
+        Ok(Completed::new(Box::pin(call.respond(arrived)), effects, tasks).await)
     }
 
     fn figures(&self) -> Response<Body> {
@@ -395,17 +411,41 @@ fn version() -> Value {
 }
 
 impl Call {
-    /// Answers; and if a definition was written, or an object that kept one from going, the kinds follow first.
-    async fn answer_and_follow(&self) -> Result<Response<Body>, ApiError> {
-        let writes = !matches!(self.verb, Verb::Get | Verb::List | Verb::Watch);
+    /// Whether the request is to change what is stored.
+    fn is_write(&self) -> bool {
+        !matches!(self.verb, Verb::Get | Verb::List | Verb::Watch) && !self.target.is_connect()
+    }
+
+    /// Answers the request, whose body takes up space until then.
+    async fn respond(self, arrived: Arrived) -> Response<Body> {
+        let panicked = |panic: &str| {
+            let (verb, path) = (self.verb.name(), self.head.uri.path());
+            tracing::error!(panic, verb, path, user = self.user.name(), "a request panicked");
+            Err(ApiError::internal("This request caused apiserver to panic. Look in the logs for details."))
+        };
+        let answer = without_panic(self.answer_and_reconcile(), panicked).await;
+        let mut response = answer.unwrap_or_else(|error| match &self.served {
+            Some(served) => refuse(&served.refusal(&self.row, error)),
+            None => refuse(&error),
+        });
+        warn(&mut response, &self.warnings.said());
+        drop(arrived);
+        response
+    }
+
+    /// Answers; but if a definition was written, or an object of one that is terminating, only once the kinds that are
+    /// served agree with it.
+    async fn answer_and_reconcile(&self) -> Result<Response<Body>, ApiError> {
         let terminating = self.row.custom().is_some_and(|custom| custom.terminating);
-        if !writes || !(self.row.is_definition() || terminating) {
+        if !self.is_write() || !(self.row.is_definition() || terminating) {
             return self.answer().await;
         }
         let _alone = self.server.definitions().writing.lock().await;
-        let response = self.answer().await?;
-        custom::follow(&self.server).await?;
-        Ok(response)
+        let answer = self.answer().await;
+        if self.effects.have_begun() {
+            custom::follow(&self.server).await?;
+        }
+        answer
     }
 
     async fn answer(&self) -> Result<Response<Body>, ApiError> {

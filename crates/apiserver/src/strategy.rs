@@ -12,7 +12,7 @@ use plumb_resize::qos::QosClass;
 use serde_json::{Value, json};
 
 use crate::admission::Warnings;
-use crate::allocation::Taken;
+use crate::allocation::Reservation;
 use crate::certificates;
 use crate::custom::{self, Custom};
 use crate::defaults;
@@ -140,17 +140,17 @@ pub(crate) fn single_owners(object: &mut Value, when: &str) -> Option<String> {
     })
 }
 
-/// Takes the addresses and ports that a service needs.
+/// Reserves the addresses and ports that a service needs.
 pub(crate) fn allocate(
     row: &Row,
     old: Option<&Value>,
     new: &mut Value,
     server: &ApiServer,
-) -> Result<Taken, ApiError> {
+) -> Result<Reservation, ApiError> {
     if (row.group(), row.kind()) == ("", "Service") {
         return service::allocate(server, old, new);
     }
-    Ok(Taken::nothing(server))
+    Ok(Reservation::none(server))
 }
 
 /// Gives a new object the status of one that nobody has said anything about: some of its fields are always there.

@@ -59,7 +59,7 @@ async fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
     let kind = Schema::builtin().kind("", "v1", "Binding").ok_or_else(ApiError::no_such_path)?;
     let binding = object(&call.head.headers, &call.body, kind, call.server.rules())?.value;
     let key = call.row.key(call.namespace(), call.name())?;
-    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    let mut attempts = Attempts::new(call, key);
     loop {
         match try_bind(call, &binding, &mut attempts).await {
             Ok(false) => {}

@@ -18,7 +18,7 @@ pub(crate) use attempt::Attempts;
 pub(crate) use part::Part;
 
 use crate::admission::{Attributes, Operation, system_classes};
-use crate::allocation::Taken;
+use crate::allocation::Reservation;
 use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::certificates;
@@ -80,7 +80,7 @@ async fn refuse_versioned(call: &Call, mut asked: Value) -> Result<Response<Body
     call.server.admission().mutate(&attributes, &mut asked).await?;
     begin(&call.server, &call.row, &mut asked);
     call.warn(strategy::prepare_create(&call.row, &mut asked, &call.server)?);
-    let _taken = strategy::allocate(&call.row, None, &mut asked, &call.server)?;
+    let _reserved = strategy::allocate(&call.row, None, &mut asked, &call.server)?;
     let (judged, shown) = call.judged(&asked);
     strategy::validate_create(judged, &shown, &call.server)?;
     Err(ApiError::unexplained("resourceVersion should not be set on objects to be created"))
@@ -140,7 +140,7 @@ async fn try_make(
         let remote = call.head.extensions.get::<Peer>().map(|peer| peer.remote().ip());
         certificates::set_author(&mut new, &call.user, remote);
     }
-    let taken = strategy::allocate(&call.row, None, &mut new, server)?;
+    let mut reserved = strategy::allocate(&call.row, None, &mut new, server)?;
     let (judged, shown) = call.judged(&new);
     strategy::validate_create(judged, &shown, server)?;
     call.warn(warnings::on_create(&call.row, &new));
@@ -149,7 +149,7 @@ async fn try_make(
     chain.validate(&attributes, &new).await?;
     strategy::settle_new(&call.row, &mut new);
     let key = call.row.key(call.namespace(), &name)?;
-    let mut attempts = Attempts::new(server, &call.row, key.clone());
+    let mut attempts = Attempts::new(call, key);
     let charge = || chain.charge(&attributes, &new);
     let done = match attempts.begin()? {
         Some(_) => Ok(None),
@@ -157,12 +157,11 @@ async fn try_make(
             let tried = charge().and_then(|_| show_value(call, StatusCode::CREATED, new.clone()).map(Some));
             return attempts.settled(tried).await;
         }
-        None => attempts.commit(None, Some(&new), charge).await,
+        None => attempts.commit_reserved(None, Some(&new), charge, &mut reserved).await,
     };
     let Ok(Some(event)) = done else {
         return attempts.settled(done.map(|_| None)).await;
     };
-    taken.keep(&key);
     let stored = event.current().ok_or_else(|| ApiError::internal("a create stored nothing"))?;
     show(call, StatusCode::CREATED, &stored.value).map(Some)
 }
@@ -181,9 +180,9 @@ pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, Ap
             answer => return answer,
         }
     }
-    let mut attempts = Attempts::new(&call.server, &call.row, key.clone());
+    let mut attempts = Attempts::new(call, key);
     loop {
-        match try_change(call, part, &asked, &key, &mut attempts).await {
+        match try_change(call, part, &asked, &mut attempts).await {
             Ok(Changed::Stored(event)) => {
                 let shown = event.current().or_else(|| event.previous());
                 let shown = shown.ok_or_else(|| call.row.not_found(call.name()))?;
@@ -251,7 +250,6 @@ async fn try_change(
     call: &Call,
     part: Part,
     asked: &Asked,
-    key: &Key,
     attempts: &mut Attempts<'_>,
 ) -> Result<Changed, ApiError> {
     let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
@@ -275,9 +273,9 @@ async fn try_change(
     same_object(call, &old, &mut new, &revision)?;
     let kept = managers::take(&mut new);
     part.prepare_update(call, &old, &mut new)?;
-    let taken = match part {
+    let mut reserved = match part {
         Part::Main => strategy::allocate(&call.row, Some(&old), &mut new, &call.server)?,
-        _ => Taken::nothing(&call.server),
+        _ => Reservation::none(&call.server),
     };
     part.count_generation(call, &old, &mut new);
     managers::put(&mut new, kept);
@@ -295,10 +293,8 @@ async fn try_change(
         return Ok(Changed::Kept(current));
     }
     let stored = (!released(&new)).then_some(&new);
-    let done = attempts.commit(Some(&current), stored, || chain.charge(&attributes, &new)).await?;
-    if done.is_some() {
-        taken.keep(key);
-    }
+    let charge = || chain.charge(&attributes, &new);
+    let done = attempts.commit_reserved(Some(&current), stored, charge, &mut reserved).await?;
     Ok(done.map_or(Changed::Again, Changed::Stored))
 }
 

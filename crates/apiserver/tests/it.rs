@@ -9,6 +9,7 @@ mod it {
     mod apply;
     mod authn;
     mod backward;
+    mod cancelled;
     mod clients;
     mod custom;
     mod defaults;

@@ -5,26 +5,30 @@ use std::net::{IpAddr, Ipv4Addr};
 use plumb_resize::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
-use crate::allocation::{Taken, refuse};
+use crate::allocation::{Reservation, refuse};
 use crate::error::ApiError;
 use crate::server::ApiServer;
 use crate::validation;
 
-/// Completes a service, and takes what it needs.
-pub(crate) fn allocate(server: &ApiServer, old: Option<&Value>, new: &mut Value) -> Result<Taken, ApiError> {
-    let mut taken = Taken::nothing(server);
+/// Completes a service, and reserves the addresses and ports that it needs.
+pub(crate) fn allocate(
+    server: &ApiServer,
+    old: Option<&Value>,
+    new: &mut Value,
+) -> Result<Reservation, ApiError> {
+    let mut reserved = Reservation::none(server);
     if let Some(old) = old {
         keep_allocated(&old["spec"], &mut new["spec"]);
     }
     agree(old.map(|old| &old["spec"]), &mut new["spec"]);
     families(old, new)?;
-    addresses(old, new, &mut taken)?;
-    ports(old, new, &mut taken)?;
-    health_port(old, new, &mut taken)?;
+    addresses(old, new, &mut reserved)?;
+    ports(old, new, &mut reserved)?;
+    health_port(old, new, &mut reserved)?;
     if let Some(old) = old {
         drop_by_type(old, new);
     }
-    Ok(taken)
+    Ok(reserved)
 }
 
 /// Takes from a service that is only a name what it has no use for, once the rules have seen it.
@@ -245,8 +249,8 @@ fn infer(spec: &mut Value, errors: &mut Vec<FieldError>) {
     }
 }
 
-/// Takes the addresses of a service that is new, or was only a name before.
-fn addresses(old: Option<&Value>, new: &mut Value, taken: &mut Taken) -> Result<(), ApiError> {
+/// Reserves the addresses of a service that is new, or was only a name before.
+fn addresses(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Result<(), ApiError> {
     let fresh = old.is_none_or(|old| is_external(&old["spec"]));
     let spec = &new["spec"];
     let mut addresses = texts(spec, "clusterIPs");
@@ -259,7 +263,7 @@ fn addresses(old: Option<&Value>, new: &mut Value, taken: &mut Taken) -> Result<
         }
         let path = "spec.clusterIPs";
         if addresses[i].is_empty() {
-            let Some(address) = taken.any_address() else {
+            let Some(address) = reserved.any_address() else {
                 let name = crate::object::meta(new, "name");
                 return Err(ApiError::internal(format!(
                     "failed to allocate a serviceIP for Service {name:?}: range is full"
@@ -267,7 +271,7 @@ fn addresses(old: Option<&Value>, new: &mut Value, taken: &mut Taken) -> Result<
             };
             addresses[i] = address.to_string();
         } else if let Ok(address) = addresses[i].parse::<Ipv4Addr>()
-            && let Err(why) = taken.address(address)
+            && let Err(why) = reserved.address(address)
         {
             let shown = BadValue::Bare(json!(addresses).to_string());
             let rule = format!("failed to allocate IP {address}: {why}");
@@ -281,8 +285,8 @@ fn addresses(old: Option<&Value>, new: &mut Value, taken: &mut Taken) -> Result<
     Ok(())
 }
 
-/// Takes the ports of a service on its nodes.
-fn ports(old: Option<&Value>, new: &mut Value, taken: &mut Taken) -> Result<(), ApiError> {
+/// Reserves the node ports of a service.
+fn ports(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Result<(), ApiError> {
     if !has_ports(&new["spec"]) {
         return Ok(());
     }
@@ -307,12 +311,12 @@ fn ports(old: Option<&Value>, new: &mut Value, taken: &mut Taken) -> Result<(), 
         } else {
             asked
         };
-        let mut take = |taken: &mut Taken, node_port: i64| {
+        let mut take = |reserved: &mut Reservation, node_port: i64| {
             if known.contains(&node_port) || mine.contains(&node_port) {
                 return Ok(());
             }
             mine.push(node_port);
-            taken.port(node_port).map_err(|why| {
+            reserved.port(node_port).map_err(|why| {
                 let path = format!("spec.ports[{i}].nodePort");
                 refuse(new, &[FieldError::invalid(path, node_port, why)])
             })
@@ -320,15 +324,15 @@ fn ports(old: Option<&Value>, new: &mut Value, taken: &mut Taken) -> Result<(), 
         let node_port = match (shared, requested) {
             (Some(shared), _) if asked == 0 || asked == shared => shared,
             (Some(_), _) => {
-                take(taken, asked)?;
+                take(reserved, asked)?;
                 asked
             }
             (None, 0) => {
                 let full = || ApiError::internal("failed to allocate a nodePort: range is full");
-                i64::from(taken.any_port().ok_or_else(full)?)
+                i64::from(reserved.any_port().ok_or_else(full)?)
             }
             (None, requested) => {
-                take(taken, requested)?;
+                take(reserved, requested)?;
                 requested
             }
         };
@@ -343,17 +347,17 @@ fn ports(old: Option<&Value>, new: &mut Value, taken: &mut Taken) -> Result<(), 
     Ok(())
 }
 
-fn health_port(old: Option<&Value>, new: &mut Value, taken: &mut Taken) -> Result<(), ApiError> {
+fn health_port(old: Option<&Value>, new: &mut Value, reserved: &mut Reservation) -> Result<(), ApiError> {
     if !checks_health(&new["spec"]) || old.is_some_and(|old| checks_health(&old["spec"])) {
         return Ok(());
     }
     match number(&new["spec"], "healthCheckNodePort") {
         0 => {
             let full = || ApiError::internal("failed to allocate a HealthCheck NodePort 0: range is full");
-            new["spec"]["healthCheckNodePort"] = json!(taken.any_port().ok_or_else(full)?);
+            new["spec"]["healthCheckNodePort"] = json!(reserved.any_port().ok_or_else(full)?);
             Ok(())
         }
-        port => taken.port(port).map_err(|why| {
+        port => reserved.port(port).map_err(|why| {
             ApiError::internal(format!("failed to allocate requested HealthCheck NodePort {port}: {why}"))
         }),
     }

@@ -39,7 +39,7 @@ pub(super) async fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
     let attributes = Attributes { dry_run: options.dry_run, ..attributes };
     call.server.admission().validate(&attributes, &eviction).await?;
     let key = call.row.key(call.namespace(), call.name())?;
-    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    let mut attempts = Attempts::new(call, key);
     loop {
         match try_evict(call, &options, &mut attempts).await {
             Ok(false) => {}

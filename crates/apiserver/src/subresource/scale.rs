@@ -39,7 +39,7 @@ fn show(call: &Call, object: &Value) -> Result<Response<Body>, ApiError> {
 pub(super) async fn change(call: &Call) -> Result<Response<Body>, ApiError> {
     managers::check_options(call, call.verb == Verb::Patch && Wanted::is_asked(call))?;
     let key = call.row.key(call.namespace(), call.name())?;
-    let mut attempts = Attempts::new(&call.server, &call.row, key);
+    let mut attempts = Attempts::new(call, key);
     loop {
         match try_change(call, &mut attempts).await {
             Ok(None) => {}

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use plumb_store::{Event, Expect, Key, Object, Write};
 use serde_json::Value;
 
+use crate::allocation::Reservation;
 use crate::error::ApiError;
-use crate::kinds::Row;
 use crate::object::encode;
-use crate::server::ApiServer;
+use crate::server::Call;
 use crate::write::{attributes, store_failed};
 
 /// How often a write is tried. Each loss means that another one won.
@@ -17,21 +17,20 @@ const ATTEMPTS: usize = 1_000;
 /// Tries at writing one object. What was seen at a try may not be durable: whoever is done without having
 /// written answers through [`Attempts::settled`].
 pub(crate) struct Attempts<'a> {
-    server: &'a ApiServer,
-    row: &'a Row,
+    call: &'a Call,
     key: Key,
     left: usize,
 }
 
 impl<'a> Attempts<'a> {
-    pub(crate) fn new(server: &'a ApiServer, row: &'a Row, key: Key) -> Self {
-        Self { server, row, key, left: ATTEMPTS }
+    pub(crate) fn new(call: &'a Call, key: Key) -> Self {
+        Self { call, key, left: ATTEMPTS }
     }
 
     /// Begins a try: the object as it stands.
     pub(crate) fn begin(&mut self) -> Result<Option<Arc<Object>>, ApiError> {
         self.left = self.left.checked_sub(1).ok_or_else(|| self.contended())?;
-        Ok(self.server.store().newest(&self.key))
+        Ok(self.call.server.store().newest(&self.key))
     }
 
     /// Writes the object, or deletes it if there is none to write, together with what is to be written beside it.
@@ -44,18 +43,37 @@ impl<'a> Attempts<'a> {
         object: Option<&Value>,
         beside: impl Fn() -> Result<Vec<Write>, ApiError>,
     ) -> Result<Option<Arc<Event>>, ApiError> {
+        self.commit_reserved(seen, object, beside, &mut Reservation::none(&self.call.server)).await
+    }
+
+    /// The same for an object that holds what was reserved for it. The reservation ends when the outcome of the write
+    /// is known.
+    pub(crate) async fn commit_reserved(
+        &mut self,
+        seen: Option<&Arc<Object>>,
+        object: Option<&Value>,
+        beside: impl Fn() -> Result<Vec<Write>, ApiError>,
+        reserved: &mut Reservation,
+    ) -> Result<Option<Arc<Event>>, ApiError> {
+        let (server, row) = (&self.call.server, &self.call.row);
         let expect = seen.map_or(Expect::Absent, |seen| Expect::Revision(seen.mod_revision));
         loop {
             let write = match object {
-                Some(object) => Write::put(self.key.clone(), encode(self.row, object)?)
-                    .attributes(attributes(self.row, object)),
+                Some(object) => {
+                    Write::put(self.key.clone(), encode(row, object)?).attributes(attributes(row, object))
+                }
                 None => Write::delete(self.key.clone()),
             };
             let mut writes = vec![write.expect(expect)];
             writes.extend(beside()?);
-            match self.server.store().attempt(writes) {
+            // Until the store has the write, nothing happened that dropping this request does not undo. From then on
+            // the request is completed, whether its client waits for it or not. There is no await between the two.
+            let store = || Ok(server.store().attempt(writes).inspect(|_| self.call.effects.begin()));
+            match reserved.commit(store)? {
                 Ok(ticket) => {
-                    let events = ticket.await.map_err(|error| store_failed(&error))?;
+                    let stored = ticket.await;
+                    reserved.release();
+                    let events = stored.map_err(|error| store_failed(&error))?;
                     return Ok(events.into_iter().next());
                 }
                 Err(conflict) if conflict.key == self.key => return Ok(None),
@@ -66,11 +84,11 @@ impl<'a> Attempts<'a> {
 
     /// An answer that nothing was written for, once what it was drawn from is durable.
     pub(crate) async fn settled<T>(&self, answer: Result<T, ApiError>) -> Result<T, ApiError> {
-        self.server.store().settled().await.map_err(|error| store_failed(&error))?;
+        self.call.server.store().settled().await.map_err(|error| store_failed(&error))?;
         answer
     }
 
     fn contended(&self) -> ApiError {
-        self.row.modified(self.key.segments().last().unwrap_or_default())
+        self.call.row.modified(self.key.segments().last().unwrap_or_default())
     }
 }

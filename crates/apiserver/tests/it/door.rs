@@ -85,6 +85,12 @@ impl Door {
         Self::made(rules, nodes, plugins, usage, Limits::default())
     }
 
+    /// The same over a store that holds something already.
+    pub(crate) fn over(store: Store, rules: Rules) -> Self {
+        let plugins = Plugins::new("", "ServiceAccount").unwrap();
+        Self::on(tempfile::tempdir().unwrap(), store, rules, None, plugins, None, Limits::default())
+    }
+
     fn made(
         rules: Rules,
         nodes: Option<NodeLink>,
@@ -94,6 +100,18 @@ impl Door {
     ) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
+        Self::on(folder, store, rules, nodes, plugins, usage, limits)
+    }
+
+    fn on(
+        folder: tempfile::TempDir,
+        store: Store,
+        rules: Rules,
+        nodes: Option<NodeLink>,
+        plugins: Plugins,
+        usage: Option<Arc<dyn UsageSource>>,
+        limits: Limits,
+    ) -> Self {
         let now: Timestamp = NOW.parse().unwrap();
         let tokens = Tokens::default();
         let config = Config {

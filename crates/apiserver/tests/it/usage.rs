@@ -182,3 +182,30 @@ async fn figures_are_for_those_who_hold_the_role_of_upstream() {
     door.ask_as(jane(), Method::GET, &path, "", "").await.ok();
     assert_eq!(door.ask_as(jane(), Method::GET, "/api/v1/nodes", "", "").await.status, 403);
 }
+
+/// Panics whatever it is asked.
+struct Broken;
+
+#[expect(clippy::panic, reason = "it is what is tested")]
+impl UsageSource for Broken {
+    fn node(&self, _: &str) -> Option<NodeUsage> {
+        panic!("no figures")
+    }
+
+    fn pod(&self, _: &str, _: &str, _: &str) -> Option<PodUsage> {
+        panic!("no figures")
+    }
+}
+
+#[tokio::test]
+async fn a_request_that_panics_is_answered_and_the_server_goes_on() {
+    let door = Door::measuring(Rules::v1_36(), Arc::new(Broken));
+    door.post("/api/v1/nodes", &json!({ "metadata": { "name": "n1" } })).await.ok();
+    let (code, reason, message) = door.get(&format!("{METRICS}/nodes/n1")).await.refused();
+    assert_eq!((code, reason.as_str()), (500, "InternalError"));
+    assert!(
+        message.contains("This request caused apiserver to panic. Look in the logs for details."),
+        "{message}"
+    );
+    door.get("/api/v1/nodes/n1").await.ok();
+}

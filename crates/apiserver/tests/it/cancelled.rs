@@ -1,0 +1,196 @@
+//! Writes whose client goes away, at every await; and servers that crash, between any two writes of theirs.
+//!
+//! A request is polled so many times and then dropped, as a connection does whose client is gone: never, once, twice,
+//! until it is answered. Whatever it did until then, the cluster is afterwards as if it had not been asked, or as if it
+//! had been answered, and nothing in between.
+
+mod allocations;
+mod gated;
+mod writes;
+
+use std::collections::BTreeMap;
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::task::Poll;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Method, Request, StatusCode};
+use http_body_util::Full;
+use plumb_resize::rules::Rules;
+use plumb_store::{Interest, List, Prefix, Store};
+use serde_json::Value;
+
+use super::door::{Door, admin};
+use gated::Gate;
+
+/// How long anything may take that is waited for.
+const DEADLINE: Duration = Duration::from_mins(1);
+/// More polls than any request needs.
+const MOST_POLLS: usize = 200;
+
+/// A request that can be made again and again.
+pub(super) struct Asked {
+    method: Method,
+    path: String,
+    media: &'static str,
+    body: Value,
+}
+
+impl Asked {
+    fn new(method: Method, path: impl Into<String>, body: Value) -> Self {
+        let media = if method == Method::PATCH { "application/merge-patch+json" } else { "application/json" };
+        Self { method, path: path.into(), media, body }
+    }
+
+    fn request(&self) -> Request<Full<Bytes>> {
+        let body = if self.body.is_null() { String::new() } else { self.body.to_string() };
+        Request::builder()
+            .method(self.method.clone())
+            .uri(&self.path)
+            .header("content-type", self.media)
+            .extension(admin())
+            .body(Full::new(body.into()))
+            .unwrap()
+    }
+
+    /// Asks, and drops the request after so many polls. The status of the answer, if it came before.
+    async fn cancelled_after(&self, door: &Door, gate: &Gate, polls: usize) -> Option<StatusCode> {
+        let answered = {
+            let mut request = pin!(door.server.handle(self.request()));
+            let polled = poll_times(request.as_mut(), gate, polls);
+            tokio::time::timeout(DEADLINE, polled).await.expect("the request is woken")
+        };
+        gate.open();
+        let completed = door.server.writes_completed();
+        tokio::time::timeout(DEADLINE, completed).await.expect("what goes on without its client ends");
+        door.store().settled().await.unwrap();
+        answered.map(|response| response.status())
+    }
+}
+
+/// Polls a future so many times, each time when it was woken. Nothing becomes durable while it is polled, so that it
+/// waits for every write of its own.
+async fn poll_times<F: Future>(mut future: Pin<&mut F>, gate: &Gate, polls: usize) -> Option<F::Output> {
+    let mut left = polls;
+    poll_fn(|context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        gate.close();
+        match future.as_mut().poll(context) {
+            Poll::Ready(output) => Poll::Ready(Some(output)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => {
+                gate.let_one_pass();
+                Poll::Pending
+            }
+        }
+    })
+    .await
+}
+
+/// Everything that is stored, but for what is different every time.
+pub(super) fn stored(store: &Store) -> BTreeMap<String, Value> {
+    let page = store.list(&List::all(Prefix::everything())).unwrap();
+    let objects = page.objects.iter();
+    objects.map(|object| (object.key.to_string(), without_identity(&object.value))).collect()
+}
+
+fn without_identity(bytes: &[u8]) -> Value {
+    let mut object: Value = serde_json::from_slice(bytes).unwrap();
+    if let Some(metadata) = object["metadata"].as_object_mut() {
+        metadata.remove("uid");
+        metadata.remove("resourceVersion");
+    }
+    object
+}
+
+/// An API server over a store whose writes become durable when the gate lets them.
+pub(super) fn gated() -> (Door, Gate) {
+    let (store, gate) = gated::store();
+    (Door::over(store, Rules::kep()), gate)
+}
+
+/// What became of a request that was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    /// As if it had not been asked.
+    Undone,
+    /// It was completed without its client.
+    Completed,
+    /// It was answered first.
+    Answered,
+}
+
+/// Drops a request at every await, each time in a new cluster, and checks what is stored, and whatever else is to hold.
+/// Answers with how it went each time.
+pub(super) async fn at_every_await(
+    asked: &Asked,
+    prepare: impl AsyncFn(&Door),
+    check: impl AsyncFn(&Door, Outcome),
+) -> Vec<Outcome> {
+    let (complete, gate) = gated();
+    prepare(&complete).await;
+    let status = asked.cancelled_after(&complete, &gate, usize::MAX).await.unwrap();
+    assert!(status.is_success(), "{} {}: {status}", asked.method, asked.path);
+    let after = stored(complete.store());
+
+    let mut outcomes = Vec::new();
+    for polls in 0..MOST_POLLS {
+        let (door, gate) = gated();
+        prepare(&door).await;
+        let before = stored(door.store());
+        assert_ne!(before, after, "the request changes something");
+        let answered = asked.cancelled_after(&door, &gate, polls).await;
+        let now = stored(door.store());
+        let outcome = match answered {
+            Some(status) => {
+                assert!(status.is_success(), "{} {}: {status}", asked.method, asked.path);
+                Outcome::Answered
+            }
+            None if now == before => Outcome::Undone,
+            None => Outcome::Completed,
+        };
+        if outcome != Outcome::Undone {
+            let what = format!("{} {} dropped after {polls} polls", asked.method, asked.path);
+            assert_eq!(now, after, "{what} is neither undone nor completed");
+        }
+        idle(&door).await;
+        check(&door, outcome).await;
+        outcomes.push(outcome);
+        if outcome == Outcome::Answered {
+            return outcomes;
+        }
+    }
+    unreachable!("the request is answered after a few polls")
+}
+
+/// No request is under way, and none holds a place.
+async fn idle(door: &Door) {
+    let figures = door.get("/metrics").await.body;
+    let figures = figures.as_str().unwrap();
+    let writing = figures
+        .lines()
+        .find(|line| line.starts_with("apiserver_current_inflight_requests") && line.contains("mutating"));
+    for line in figures.lines().filter(|line| line.starts_with("apiserver_current_inflight_requests{")) {
+        assert!(line.ends_with(" 0"), "{line}");
+    }
+    assert!(writing.is_some());
+}
+
+/// Waits until something holds that is looked at whenever something was written.
+pub(super) async fn until(store: &Store, what: &str, holds: impl AsyncFn() -> bool) {
+    let waiting = async {
+        loop {
+            let seen = store.revision();
+            if holds().await {
+                return;
+            }
+            let mut changes = store.watch(Interest::prefix(Prefix::everything()), seen).unwrap();
+            changes.next().await.unwrap();
+        }
+    };
+    tokio::time::timeout(DEADLINE, waiting).await.expect(what);
+}
