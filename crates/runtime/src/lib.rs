@@ -10,6 +10,7 @@
 
 pub mod builtin;
 pub mod cgroup;
+pub mod descriptors;
 mod error;
 mod execution;
 pub mod fault;

@@ -62,6 +62,7 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     // What runs in a container and has as many rights as we have left in the end could otherwise open what we have
     // open, while we are on the way there. Executing a program undoes this.
     let _ = nix::sys::prctl::set_dumpable(false);
+    crate::descriptors::restore();
     let mut arguments = arguments.into_iter();
     let door = arguments.next().unwrap_or_default();
     let folder = arguments.next().map(PathBuf::from);

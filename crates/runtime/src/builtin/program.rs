@@ -18,6 +18,8 @@ use rustix::mount::{
     FsMountFlags, FsOpenFlags, MountAttrFlags, fsconfig_create, fsconfig_set_string, fsmount, fsopen,
 };
 
+use crate::descriptors;
+
 /// A program that becomes a shim.
 #[derive(Debug)]
 pub(super) struct ShimProgram {
@@ -52,6 +54,7 @@ impl ShimProgram {
     pub(super) fn command(&self) -> Command {
         let mut command = Command::new(format!("/proc/self/fd/{}", self.sealed.as_raw_fd()));
         command.arg0(&self.name).args(&self.arguments);
+        descriptors::pass_on(&mut command);
         command
     }
 }
