@@ -191,7 +191,8 @@ impl Snapshot {
         }
     }
 
-    fn iter_after<'a>(
+    /// The same behind a key, if one is given.
+    pub fn iter_after<'a>(
         &'a self,
         prefix: &Prefix,
         after: Option<&Key>,
