@@ -10,54 +10,56 @@ use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
 use http_body_util::BodyExt as _;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::error::ApiError;
+use crate::share::{Held, Pool};
 
 /// The largest body that is read, as upstream's.
 pub(crate) const MAX_BODY: usize = 3 << 20;
 /// How much of a body that is too large is read and let go, so that its sender gets to the answer.
 const OVERRUN: usize = 16 << 20;
-/// What room is counted in.
+/// What bytes are counted in.
 const UNIT: usize = 1 << 10;
+/// How many times the bytes that are free one user may hold.
+const OF_ONE_USER: usize = 3;
 
 /// Where bodies arrive.
 pub(crate) struct Arrivals {
-    room: Arc<Semaphore>,
+    bytes: Arc<Pool>,
     patience: Duration,
 }
 
-/// A body that is there, and the room it takes until its request is answered.
+/// A body that is there, and what it holds of the limit until its request is answered.
+#[derive(Default)]
 pub(crate) struct Arrived {
     pub(crate) bytes: Bytes,
-    room: Option<OwnedSemaphorePermit>,
+    held: Held,
 }
 
 impl Arrivals {
-    /// Room for so many bytes of bodies, each of which may take so long.
+    /// At most so many bytes of bodies at once, each of which may take so long.
     pub(crate) fn new(bytes: usize, patience: Duration) -> Self {
-        let units = (bytes / UNIT).min(Semaphore::MAX_PERMITS);
-        Self { room: Arc::new(Semaphore::new(units)), patience }
+        Self { bytes: Pool::new(bytes / UNIT, OF_ONE_USER), patience }
     }
 
     /// Reads a body, if it is not too large, comes in time, and is as its sender wrote it.
-    pub(crate) async fn read<B>(&self, headers: &HeaderMap, body: B) -> Result<Arrived, ApiError>
+    pub(crate) async fn read<B>(&self, headers: &HeaderMap, body: B, user: &str) -> Result<Arrived, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         if body.is_end_stream() {
-            return Ok(Arrived { bytes: Bytes::new(), room: None });
+            return Ok(Arrived::default());
         }
         // What a few bytes unfold to is not known before it is too late.
         if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Err(ApiError::unsupported_content_encoding());
         }
-        let read = tokio::time::timeout(self.patience, self.collect(body));
+        let read = tokio::time::timeout(self.patience, self.collect(body, user));
         read.await.map_err(|_| ApiError::timeout("request did not complete within the allotted timeout"))?
     }
 
-    async fn collect<B>(&self, body: B) -> Result<Arrived, ApiError>
+    async fn collect<B>(&self, body: B, user: &str) -> Result<Arrived, ApiError>
     where
         B: http_body::Body<Data = Bytes> + Send,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -66,7 +68,7 @@ impl Arrivals {
         if body.size_hint().lower() > (MAX_BODY + OVERRUN) as u64 {
             return Err(ApiError::body_too_large(MAX_BODY));
         }
-        let mut arrived = Arrived { bytes: Bytes::new(), room: None };
+        let mut arrived = Arrived::default();
         let mut rest = BytesMut::new();
         let mut size = 0;
         while let Some(frame) = body.frame().await {
@@ -75,19 +77,13 @@ impl Arrivals {
             let Ok(data) = frame.into_data() else { continue };
             size += data.len();
             if size > MAX_BODY {
-                (arrived, rest) = (Arrived { bytes: Bytes::new(), room: None }, BytesMut::new());
+                (arrived, rest) = (Arrived::default(), BytesMut::new());
                 if size > MAX_BODY + OVERRUN {
                     break;
                 }
                 continue;
             }
-            let units = u32::try_from(data.len().div_ceil(UNIT)).unwrap_or(u32::MAX);
-            let room = Arc::clone(&self.room).try_acquire_many_owned(units);
-            let room = room.map_err(|_| ApiError::too_many_requests())?;
-            match &mut arrived.room {
-                Some(held) => held.merge(room),
-                none => *none = Some(room),
-            }
+            arrived.held.merge(self.bytes.try_take(user, data.len().div_ceil(UNIT))?);
             // Most bodies come in one piece, which need not be copied.
             if arrived.bytes.is_empty() && rest.is_empty() {
                 arrived.bytes = data;

@@ -10,13 +10,27 @@ use http_body_util::BodyExt as _;
 use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::metrics::Running;
+use crate::place::Place;
 
 /// What an answer is made of.
 #[derive(Debug)]
 pub struct Body {
     inner: Inner,
-    /// Dropped with the body: when the last byte is sent, or the client is gone.
-    held: Option<Running>,
+    /// Dropped with the body: when its last byte was handed to HTTP, or the client is gone.
+    running: Option<Running>,
+    place: Option<Place>,
+}
+
+/// Bytes that keep the place of their request until the last view of them is dropped: until they are written.
+struct Placed {
+    bytes: Bytes,
+    _place: Place,
+}
+
+impl AsRef<[u8]> for Placed {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
 }
 
 #[derive(Debug)]
@@ -31,13 +45,27 @@ impl Body {
     where
         B: http_body::Body<Data = Bytes, Error = io::Error> + Send + 'static,
     {
-        Self { inner: Inner::Stream(body.boxed_unsync()), held: None }
+        Self { inner: Inner::Stream(body.boxed_unsync()), running: None, place: None }
     }
 
     /// The same body, which counts as under way until it is gone.
     #[must_use]
     pub(crate) fn holding(mut self, running: Running) -> Self {
-        self.held = Some(running);
+        self.running = Some(running);
+        self
+    }
+
+    /// The same body, whose request has its place until the body is sent. The bytes of a list keep it themselves, since
+    /// there may be many of them; what else is sent may lie in the buffers of HTTP when the place is given back.
+    #[must_use]
+    pub(crate) fn placed(mut self, place: Place) -> Self {
+        match &mut self.inner {
+            Inner::Whole(bytes) if place.settle_list(bytes.len()) => {
+                let placed = Placed { bytes: std::mem::take(bytes), _place: place };
+                *bytes = Bytes::from_owner(placed);
+            }
+            _ => self.place = Some(place),
+        }
         self
     }
 
@@ -52,7 +80,7 @@ impl Body {
 
 impl<T: Into<Bytes>> From<T> for Body {
     fn from(bytes: T) -> Self {
-        Self { inner: Inner::Whole(bytes.into()), held: None }
+        Self { inner: Inner::Whole(bytes.into()), running: None, place: None }
     }
 }
 

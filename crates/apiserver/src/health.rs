@@ -44,6 +44,12 @@ fn checks(endpoint: &str) -> Option<&'static [Check]> {
     }
 }
 
+/// Whether a path is one of health.
+pub(crate) fn is_health(path: &str) -> bool {
+    let endpoint = path.strip_prefix('/').and_then(|path| path.split('/').next());
+    endpoint.is_some_and(|endpoint| checks(endpoint).is_some())
+}
+
 /// Answers, if the path is one of health.
 pub(crate) fn answer(path: &str, query: &Query, patient: &Patient<'_>) -> Option<Response<Body>> {
     let (endpoint, one) = match path.strip_prefix('/')?.split_once('/') {

@@ -53,6 +53,7 @@ mod scope;
 pub mod selector;
 pub mod serve;
 mod server;
+mod share;
 mod strategy;
 mod subresource;
 pub mod table;

@@ -10,7 +10,7 @@ mod request;
 mod series;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -21,6 +21,8 @@ pub(crate) use plumb_metrics::CONTENT_TYPE;
 pub(crate) use series::{Labels, Running, Series, Watched};
 
 use crate::kinds::Kinds;
+use crate::place::Places;
+use crate::serve::ConnectionMetrics;
 use series::Table;
 
 /// How old the numbers of objects may be: counting them is a pass over all keys. As upstream's.
@@ -31,8 +33,7 @@ const COUNT_EVERY: Duration = Duration::from_mins(1);
 pub(crate) struct Metrics {
     requests: Table<Labels<'static>, Series>,
     watched: Table<Labels<'static>, Watched>,
-    /// Connections that ended before they spoke.
-    failed_handshakes: Arc<AtomicU64>,
+    connections: Arc<ConnectionMetrics>,
     counts: Mutex<Option<Counts>>,
     others: Mutex<Vec<Figures>>,
 }
@@ -57,8 +58,7 @@ struct Counts {
 pub(crate) struct Present<'a> {
     pub(crate) store: &'a Store,
     pub(crate) kinds: &'a Kinds,
-    /// Requests under way that read, and that write.
-    pub(crate) in_flight: (usize, usize),
+    pub(crate) places: &'a Places,
 }
 
 impl Metrics {
@@ -73,9 +73,9 @@ impl Metrics {
         self.watched.get(&labels, || Watched::new(labels.to_static()))
     }
 
-    /// The counter of connections that ended before they spoke.
-    pub(crate) fn failed_handshakes(&self) -> Arc<AtomicU64> {
-        Arc::clone(&self.failed_handshakes)
+    /// Where connections are counted.
+    pub(crate) fn connections(&self) -> Arc<ConnectionMetrics> {
+        Arc::clone(&self.connections)
     }
 
     /// All figures, as Prometheus reads them.
@@ -83,9 +83,8 @@ impl Metrics {
         let mut text = Text::default();
         self.requests(&mut text);
         self.watches(&mut text);
-        in_flight(&mut text, present.in_flight);
-        text.counter("apiserver_tls_handshake_errors_total", "TLS handshakes that failed");
-        text.sample("apiserver_tls_handshake_errors_total", &[], self.failed_handshakes.load(Relaxed));
+        present.places.render(&mut text);
+        connections(&mut text, &self.connections);
         self.objects(&mut text, present);
         store(&mut text, present.store);
         build(&mut text);
@@ -142,6 +141,11 @@ impl Metrics {
         for watched in &all {
             text.sample(name, &watched.labels.kind(), watched.sizes.count());
         }
+        let name = "apiserver_terminated_watchers_total";
+        text.counter(name, "watches that were closed because the client read too slowly");
+        for watched in &all {
+            text.sample(name, &watched.labels.kind(), watched.terminated.load(Relaxed));
+        }
         let name = "apiserver_watch_events_sizes";
         text.histogram(name, "bytes of the events that watchers were sent");
         for watched in &all {
@@ -184,11 +188,31 @@ fn count(present: &Present<'_>) -> Vec<(String, String, usize)> {
     counts
 }
 
-fn in_flight(text: &mut Text, (reading, writing): (usize, usize)) {
-    let name = "apiserver_current_inflight_requests";
-    text.gauge(name, "requests under way that count against a limit");
-    text.sample(name, &[("request_kind", "mutating")], writing);
-    text.sample(name, &[("request_kind", "readOnly")], reading);
+fn connections(text: &mut Text, metrics: &ConnectionMetrics) {
+    let name = "plumb_apiserver_open_connections";
+    text.gauge(name, "connections that are open, those in the TLS handshake included");
+    text.sample(name, &[], metrics.open.load(Relaxed));
+    for (name, help, value) in [
+        ("apiserver_tls_handshake_errors_total", "TLS handshakes that failed", &metrics.failed_handshakes),
+        (
+            "plumb_apiserver_rejected_connections_total",
+            "connections that were refused because too many were open",
+            &metrics.rejected,
+        ),
+        (
+            "plumb_apiserver_stalled_connections_total",
+            "connections that were closed because the client did not read a response",
+            &metrics.stalled,
+        ),
+        (
+            "plumb_apiserver_accept_errors_total",
+            "times that no connection could be accepted, such as for want of file descriptors",
+            &metrics.accept_errors,
+        ),
+    ] {
+        text.counter(name, help);
+        text.sample(name, &[], value.load(Relaxed));
+    }
 }
 
 fn store(text: &mut Text, store: &Store) {

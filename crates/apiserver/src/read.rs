@@ -19,6 +19,10 @@ use crate::selector::{FieldSelector, LabelSelector};
 use crate::server::Call;
 use crate::target::Query;
 
+/// How many times its own size an object takes in memory that is decoded to be shown: as a row of a table, or in another
+/// version.
+const DECODED: usize = 8;
+
 /// Which objects of a kind a request wants.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Selection {
@@ -138,6 +142,9 @@ pub(crate) fn list(call: &Call) -> Result<Response<Body>, ApiError> {
         list = list.at(revision);
     }
     let page = call.server.store().list_where(&list, |object| selection.wants(object)).map_err(gone)?;
+    let size = page.objects.iter().map(|object| object.value.len()).sum::<usize>();
+    let size = if call.is_copied() { size } else { size.saturating_mul(DECODED) };
+    call.place.hold_list(call.server.places().list(call.origin, &call.user, size)?);
     let metadata = ListMetadata {
         revision: page.revision,
         next: page.next.as_ref().map(|key| {

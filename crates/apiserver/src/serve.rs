@@ -11,12 +11,15 @@
 //! ([`Shutdown`]). The protocol is taken from ALPN and not guessed from the first bytes: there is nothing to wait for,
 //! and so nothing to hold open by not sending it.
 //!
+//! A client that does not read a response is cut after [`Limits::progress`], over both protocols.
+//!
 //! At [`Trigger::pull`] no more connections are accepted, idle ones end, requests under way are waited for, watches are
 //! told through their [`Shutdown`], and what then still stands after [`Limits::drain`] is cut.
 
 mod accept;
 mod activity;
 mod connection;
+mod connections;
 mod limits;
 mod listener;
 mod peer;
@@ -25,6 +28,8 @@ mod shutdown;
 mod tls;
 
 pub use accept::{Drained, serve};
+pub use connection::Interactive;
+pub use connections::ConnectionMetrics;
 pub use limits::Limits;
 pub use listener::{BindError, Listener};
 pub use peer::Peer;

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -32,12 +31,12 @@ use crate::error::ApiError;
 use crate::exchange::{answer_value, refuse, warn};
 use crate::kinds::{Kinds, Row};
 use crate::metrics::{self, Labels, Metrics, Present, Series};
-use crate::negotiation::Accepted;
+use crate::negotiation::{Accepted, Form, Format};
 use crate::nodes::NodeLink;
 use crate::openapi::Documents;
 use crate::outgoing::Taste;
 use crate::place::{Origin, Place, Places};
-use crate::serve::Shutdown;
+use crate::serve::{ConnectionMetrics, Interactive, Shutdown};
 use crate::target::{Address, Query, Target, Verb};
 use crate::usage::{self, UsageSource};
 use crate::{defaults, delete, discovery, exchange, health, read, reviews, scope, subresource, watch, write};
@@ -65,14 +64,22 @@ pub struct Config {
     pub usage: Option<Arc<dyn UsageSource>>,
 }
 
-/// How much may be asked at once; watches and logs don't count as requests under way. As upstream's defaults, where
-/// it has any.
+/// How much may be asked at once. Watches, logs and commands don't count as requests in flight, and have limits of
+/// their own. As upstream's defaults, where it has any.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Requests that read.
+    /// Requests that read, until their response is sent.
     pub reading: usize,
     /// Requests that write.
     pub writing: usize,
+    /// Watches.
+    pub watches: usize,
+    /// Logs, commands and proxies. Each has a connection to a node.
+    pub streams: usize,
+    /// Watches that have yet to send the objects that were there when they began.
+    pub initial_lists: usize,
+    /// Bytes of lists that are being sent.
+    pub lists: usize,
     /// Bytes of bodies that are held, arriving or being worked on.
     pub bodies: usize,
     /// How long a body may take to arrive.
@@ -81,7 +88,16 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { reading: 400, writing: 200, bodies: 256 << 20, body: Duration::from_mins(1) }
+        Self {
+            reading: 400,
+            writing: 200,
+            watches: 10_000,
+            streams: 1_000,
+            initial_lists: 400,
+            lists: 512 << 20,
+            bodies: 256 << 20,
+            body: Duration::from_mins(1),
+        }
     }
 }
 
@@ -117,6 +133,8 @@ struct Shared {
 struct Noted {
     taste: Taste,
     series: Option<Arc<Series>>,
+    /// The place that the request has until its response is sent.
+    place: Option<Place>,
 }
 
 /// A request about objects, with all that is known of it.
@@ -136,6 +154,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// What the client is told besides the answer.
     pub(crate) warnings: Warnings,
+    /// Where it comes from.
+    pub(crate) origin: Origin,
     /// Its place among the requests under way.
     pub(crate) place: Place,
     /// Whether it has had effects, and so is completed even if its client is gone.
@@ -221,12 +241,16 @@ impl ApiServer {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let began = Instant::now();
-        let mut noted = Noted { taste: Taste::of(request.headers()), series: None };
+        let mut noted = Noted { taste: Taste::of(request.headers()), series: None, place: None };
         let response = match self.respond(request, &mut noted).await {
             Ok(response) => response,
             Err(error) => refuse(&error),
         };
         let response = noted.taste.suit(response).await;
+        let response = match noted.place {
+            Some(place) if response.status().is_success() => response.map(|body| body.placed(place)),
+            _ => response,
+        };
         let Some(series) = noted.series else { return response };
         let (code, size) = (response.status(), response.body().whole().map(Bytes::len));
         if series.is_long_running() && size.is_none() {
@@ -247,9 +271,9 @@ impl ApiServer {
         self.shared.tasks.finished().await;
     }
 
-    /// The counter of connections that end before they spoke, for whoever lets them in.
-    pub fn failed_handshakes(&self) -> Arc<AtomicU64> {
-        self.shared.metrics.failed_handshakes()
+    /// Where connections are counted, for [`Listener::counting`](crate::serve::Listener::counting).
+    pub fn connection_metrics(&self) -> Arc<ConnectionMetrics> {
+        self.shared.metrics.connections()
     }
 
     /// Shows what another part of this process counts under `/metrics` too.
@@ -287,7 +311,13 @@ impl ApiServer {
             Address::Objects(target) => target,
             address => {
                 let method = head.method.as_str().to_ascii_lowercase();
-                self.admit(user, &mut head.headers, &method, &About::Path(head.uri.path()))?;
+                let about = About::Path(head.uri.path());
+                let user = self.admit(user, &mut head.headers, &method, &about)?;
+                // Probes are answered however much is under way, as upstream's `exempt` priority level has it.
+                if !matches!(&address, Address::Other(path) if health::is_health(path)) {
+                    let origin = Origin::of(&head, &user);
+                    noted.place = Some(self.shared.places.take_for_path(origin, &user).await?);
+                }
                 return self.answer_path(address, &head, noted);
             }
         };
@@ -309,8 +339,9 @@ impl ApiServer {
             _ => Accepted::of(&head.headers)?,
         };
         noted.taste.format = accepted.format;
-        let arrived = self.shared.arrivals.read(&head.headers, body).await?;
-        let place = self.shared.places.take(Origin::of(&head), verb, &target).await?;
+        let arrived = self.shared.arrivals.read(&head.headers, body, user.name()).await?;
+        let origin = Origin::of(&head, &user);
+        let place = self.shared.places.take(origin, &user, verb, &target).await?;
         let body = arrived.bytes.clone();
         let (server, warnings) = (self.clone(), Warnings::default());
         let call = Call {
@@ -325,19 +356,28 @@ impl ApiServer {
             head,
             body,
             warnings,
+            origin,
             place,
             effects: Effects::default(),
         };
-        if !call.is_write() {
-            return Ok(call.respond(arrived).await);
-        }
-        let (effects, tasks) = (call.effects.clone(), Arc::clone(&self.shared.tasks));
-        Ok(Completed::new(Box::pin(call.respond(arrived)), effects, tasks).await)
+        let (response, place) = if call.is_write() {
+            let (effects, tasks) = (call.effects.clone(), Arc::clone(&self.shared.tasks));
+            Completed::new(Box::pin(call.respond(arrived)), effects, tasks).await
+        } else {
+            call.respond(arrived).await
+        };
+        noted.place = Some(place);
+        Ok(response)
+    }
+
+    /// The limits of requests in flight.
+    pub(crate) fn places(&self) -> &Places {
+        &self.shared.places
     }
 
     fn figures(&self) -> Response<Body> {
         let Shared { config, metrics, places, .. } = &*self.shared;
-        let present = Present { store: &config.store, kinds: &self.kinds(), in_flight: places.taken() };
+        let present = Present { store: &config.store, kinds: &self.kinds(), places };
         let mut response = Response::new(Body::from(metrics.render(&present)));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(metrics::CONTENT_TYPE));
         response
@@ -416,8 +456,9 @@ impl Call {
         !matches!(self.verb, Verb::Get | Verb::List | Verb::Watch) && !self.target.is_connect()
     }
 
-    /// Answers the request, whose body takes up space until then.
-    async fn respond(self, arrived: Arrived) -> Response<Body> {
+    /// Answers the request, whose body takes up space until then. Its place among the requests in flight goes with the
+    /// answer: it is free once the bytes of the answer are sent.
+    async fn respond(self, arrived: Arrived) -> (Response<Body>, Place) {
         let panicked = |panic: &str| {
             let (verb, path) = (self.verb.name(), self.head.uri.path());
             tracing::error!(panic, verb, path, user = self.user.name(), "a request panicked");
@@ -429,8 +470,11 @@ impl Call {
             None => refuse(&error),
         });
         warn(&mut response, &self.warnings.said());
+        if self.target.is_connect() {
+            response.extensions_mut().insert(Interactive);
+        }
         drop(arrived);
-        response
+        (response, self.place)
     }
 
     /// Answers; but if a definition was written, or an object of one that is terminating, only once the kinds that are
@@ -476,6 +520,12 @@ impl Call {
             Verb::Delete => delete::delete(self).await,
             Verb::DeleteCollection => delete::delete_collection(self).await,
         }
+    }
+
+    /// Whether a list is made of the bytes of its objects, as they are stored.
+    pub(crate) fn is_copied(&self) -> bool {
+        let in_parts = matches!(self.accepted.form, Form::Whole | Form::MetadataList);
+        in_parts && self.served.is_none() && self.accepted.format == Format::Json
     }
 
     /// Tells the client something besides the answer.

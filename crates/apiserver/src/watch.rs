@@ -1,5 +1,6 @@
 //! Watching objects: what is there, and then what happens to it.
 
+use std::collections::VecDeque;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +11,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use plumb_store::{Event, Interest, List, Object, Revision, Watch, WatchEnd};
+use plumb_store::{Event, Interest, Key, Object, Prefix, Revision, Snapshot, Watch, WatchEnd};
 use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -25,6 +26,7 @@ use crate::present::View;
 use crate::read::{Selection, gone, revision};
 use crate::serve::Shutdown;
 use crate::server::Call;
+use crate::share::Held;
 
 /// How long a watch lasts if the client does not say, and how long it is quiet before it is told that nothing
 /// has happened. Upstream's are from half an hour to an hour, and about a minute.
@@ -55,10 +57,12 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     };
     let announce_end = call.query.is_on("sendInitialEvents")? && call.query.is_on("allowWatchBookmarks")?;
     let (initial, from) = if wants_initial {
-        let page = store.list_where(&List::all(prefix), |object| selection.wants(object)).map_err(gone)?;
-        (page.objects, page.revision)
+        let held = call.server.places().initial_list(call.origin, &call.user)?;
+        let initial = Initial::new(store.snapshot(), prefix, held);
+        let from = initial.snapshot.revision();
+        (Some(initial), from)
     } else {
-        (Vec::new(), asked.unwrap_or_else(|| store.revision()))
+        (None, asked.unwrap_or_else(|| store.revision()))
     };
     let watch = store.watch(interest, from).map_err(gone)?;
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
@@ -71,6 +75,8 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
             &call.target.resource,
         ),
         selection,
+        announce_end,
+        initial,
         bookmarks: call.query.is_on("allowWatchBookmarks")?,
         sent_columns: false,
         told: from,
@@ -82,30 +88,60 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         )),
         quiet: Box::pin(sleep_until(Instant::now() + BOOKMARK_EVERY)),
     };
-    Ok(respond(follower, initial, from, announce_end))
+    Ok(respond(follower))
 }
 
-fn respond(
-    mut follower: Follower,
-    initial: Vec<Arc<Object>>,
-    from: Revision,
-    announce_end: bool,
-) -> Response<Body> {
-    let mut first: Vec<Bytes> =
-        initial.iter().filter_map(|object| follower.line("ADDED", &object.value)).collect();
-    if announce_end {
-        first.push(follower.bookmark(from, true));
-    }
-    let rest = stream::unfold(Some(follower), |follower| async move {
+fn respond(follower: Follower) -> Response<Body> {
+    let lines = stream::unfold(Some(follower), |follower| async move {
         let mut follower = follower?;
         let line = follower.next().await?;
         let ended = line.1;
         Some((line.0, (!ended).then_some(follower)))
     });
-    let lines = stream::iter(first).chain(rest).map(|line| Ok(Frame::data(line)));
+    let lines = lines.map(|line| Ok(Frame::data(line)));
     let mut response = Response::new(Body::stream(StreamBody::new(lines)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
+}
+
+/// How many objects are looked at before other tasks get their turn.
+const BATCH: usize = 256;
+
+/// The objects that are there when a watch begins. Each is encoded when the client has read what was sent before it, so
+/// that a watch holds a batch of references and one line, however many objects there are and however slowly its
+/// client reads.
+struct Initial {
+    snapshot: Arc<Snapshot>,
+    prefix: Prefix,
+    /// The last object that was looked at.
+    after: Option<Key>,
+    batch: VecDeque<Arc<Object>>,
+    /// What it holds of the limit, until all is sent.
+    _held: Held,
+}
+
+impl Initial {
+    fn new(snapshot: Arc<Snapshot>, prefix: Prefix, held: Held) -> Self {
+        Self { snapshot, prefix, after: None, batch: VecDeque::new(), _held: held }
+    }
+
+    /// The next object that is wanted.
+    async fn next(&mut self, selection: &Selection) -> Option<Arc<Object>> {
+        loop {
+            if let Some(object) = self.batch.pop_front() {
+                return Some(object);
+            }
+            let mut last = None;
+            for object in self.snapshot.iter_after(&self.prefix, self.after.as_ref()).take(BATCH) {
+                last = Some(object);
+                if selection.wants(object) {
+                    self.batch.push_back(Arc::clone(object));
+                }
+            }
+            self.after = Some(last?.key.clone());
+            tokio::task::consume_budget().await;
+        }
+    }
 }
 
 /// One client that follows.
@@ -114,6 +150,10 @@ struct Follower {
     view: View,
     watched: Arc<Watched>,
     selection: Selection,
+    /// Whether the client is told when it has all that was there.
+    announce_end: bool,
+    /// What was there, as long as not all of it is sent.
+    initial: Option<Initial>,
     bookmarks: bool,
     sent_columns: bool,
     /// The last revision that the client knows of.
@@ -130,6 +170,21 @@ struct Follower {
 impl Follower {
     /// The next line to send, and whether it is the last. None when the watch is over.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
+        while let Some(initial) = &mut self.initial {
+            if self.shutdown.as_ref().is_some_and(Shutdown::is_requested) {
+                return None;
+            }
+            if let Some(object) = initial.next(&self.selection).await {
+                if let Some(line) = self.line("ADDED", &object.value) {
+                    return Some((line, false));
+                }
+                continue;
+            }
+            self.initial = None;
+            if self.announce_end {
+                return Some((self.bookmark(self.told, true), false));
+            }
+        }
         loop {
             tokio::select! {
                 biased;
@@ -145,6 +200,7 @@ impl Follower {
                     }
                     Err(WatchEnd::Closed) => return None,
                     Err(WatchEnd::Lagged(_)) => {
+                        self.watched.terminated();
                         let error = ApiError::expired("the watcher is too slow and has to list again");
                         let line = json!({ "type": "ERROR", "object": error.to_status() });
                         return Some((Bytes::from(format!("{line}\n")), true));

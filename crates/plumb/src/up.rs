@@ -100,7 +100,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
     };
     let fresh = tokio::spawn(fresh);
     let tls = serve::tls(&pki)?;
-    let listener = listener.counting(server.failed_handshakes());
+    let listener = listener.counting(server.connection_metrics());
     let controllers = args.components.contains(&Component::Controllers);
     let controllers = controllers.then(|| {
         let invitation =

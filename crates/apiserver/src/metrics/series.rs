@@ -207,11 +207,17 @@ impl Drop for Running {
 pub(crate) struct Watched {
     pub(super) labels: Labels<'static>,
     pub(super) sizes: Histogram,
+    pub(super) terminated: AtomicU64,
 }
 
 impl Watched {
     pub(super) fn new(labels: Labels<'static>) -> Self {
-        Self { labels, sizes: Histogram::new(Unit::Number, EVENT_SIZES) }
+        Self { labels, sizes: Histogram::new(Unit::Number, EVENT_SIZES), terminated: AtomicU64::new(0) }
+    }
+
+    /// Counts a watch that was closed because the client read too slowly.
+    pub(crate) fn terminated(&self) {
+        self.terminated.fetch_add(1, Relaxed);
     }
 
     /// Counts an event that a watcher is sent.

@@ -89,7 +89,10 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     }
     let shutdown = call.head.extensions.get::<Shutdown>().cloned();
     let node = hyper::upgrade::on(&mut answered);
+    // The command goes on after this response, and counts against the limit until it ends.
+    let place = call.place.keep();
     tokio::spawn(async move {
+        let _place = place;
         if let Err(error) = join(client, node, shutdown).await {
             tracing::debug!(%error, "a connection to a command ended badly");
         }

@@ -2,10 +2,7 @@
 
 use std::{
     io,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
 
@@ -17,7 +14,7 @@ use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
 use tokio::{
     net::TcpStream,
-    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    sync::watch,
     time::{sleep, timeout},
 };
 use tower::Service;
@@ -25,10 +22,16 @@ use tower::Service;
 use super::{
     Limits, Listener, Shutdown,
     connection::{self, Shared},
+    connections::Connections,
 };
 
-/// How long to wait after a failure to accept that time may heal: a process out of file descriptors.
-const PAUSE: Duration = Duration::from_millis(100);
+/// How long to wait after a failure to accept that time may heal, such as a process out of file descriptors: at first,
+/// and at most after one failure upon the other.
+const FIRST_PAUSE: Duration = Duration::from_millis(50);
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// How long connections have to close after they were cut.
+const CUT: Duration = Duration::from_millis(100);
 
 /// After how long a silent connection is probed, so that a client whose machine is gone does not hold its place.
 const KEEPALIVE: Duration = Duration::from_secs(30);
@@ -57,15 +60,21 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let (cut, cut_seen) = watch::channel(());
-    let places = Places::new(limits.connections);
+    let connections = Connections::new(&limits, Arc::clone(&listener.metrics));
     let drain = limits.drain;
-    let failed_handshakes = Arc::clone(&listener.failed_handshakes);
-    let shared =
-        Shared { service, tls, limits, failed_handshakes, shutdown: shutdown.clone(), cut: cut_seen };
+    let shared = Shared {
+        service,
+        tls,
+        limits,
+        connections: Arc::clone(&connections),
+        shutdown: shutdown.clone(),
+        cut: cut_seen,
+    };
 
+    let mut pause = FIRST_PAUSE;
     loop {
         let next = async {
-            let place = places.take().await?;
+            let place = connections.handshake().await?;
             Some((place, listener.inner.accept().await))
         };
         let (place, accepted) = tokio::select! {
@@ -74,70 +83,38 @@ where
         };
         match accepted {
             Ok((stream, remote)) => {
+                pause = FIRST_PAUSE;
                 prepare(&stream);
-                tokio::spawn(connection::serve(stream, remote, place, shared.clone()));
+                let open = connections.opened();
+                tokio::spawn(connection::serve(stream, remote, (place, open), shared.clone()));
             }
             Err(error) if is_of_the_client(&error) => {}
             Err(error) => {
-                tracing::error!(%error, "cannot accept a connection");
+                connections.metrics.accept_errors.fetch_add(1, Relaxed);
+                if pause == FIRST_PAUSE {
+                    tracing::error!(%error, "cannot accept a connection; trying again with a backoff");
+                }
                 tokio::select! {
-                    () = sleep(PAUSE) => {}
+                    () = sleep(pause) => {}
                     () = shutdown.requested() => break,
                 }
+                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }
 
-    // Whoever comes now is told at once that nobody is here.
+    // A client that comes now is refused at once.
     drop(listener);
-    tracing::info!(connections = places.taken(), "no more connections; waiting for requests under way");
-    if timeout(drain, places.all_free()).await.is_ok() {
+    tracing::info!(connections = connections.open(), "no more connections; waiting for requests under way");
+    if timeout(drain, connections.all_closed()).await.is_ok() {
         return Drained { cut: 0 };
     }
-    let standing = places.taken();
+    let standing = connections.open();
     tracing::warn!(connections = standing, "cutting what did not end in time");
     drop(cut);
     // They are told; this is for the moment that it takes them. An upgraded connection is its handler's to end.
-    drop(timeout(PAUSE, places.all_free()).await);
+    drop(timeout(CUT, connections.all_closed()).await);
     Drained { cut: standing }
-}
-
-/// As many places as connections may stand.
-struct Places {
-    free: Arc<Semaphore>,
-    all: u32,
-    /// Whether it was told that none is free, so that it is told once and not with every connection that waits.
-    told: AtomicBool,
-}
-
-impl Places {
-    fn new(connections: usize) -> Self {
-        let all = u32::try_from(connections.clamp(1, Semaphore::MAX_PERMITS)).unwrap_or(u32::MAX);
-        Self { free: Arc::new(Semaphore::new(all as usize)), all, told: AtomicBool::new(false) }
-    }
-
-    /// Waits for a free place. `None` never comes: nobody closes the semaphore.
-    async fn take(&self) -> Option<OwnedSemaphorePermit> {
-        if let Ok(place) = Arc::clone(&self.free).try_acquire_owned() {
-            if self.taken() <= self.all as usize / 2 {
-                self.told.store(false, Relaxed);
-            }
-            return Some(place);
-        }
-        if !self.told.swap(true, Relaxed) {
-            tracing::warn!(connections = self.all, "as many connections as may be: further ones wait");
-        }
-        Arc::clone(&self.free).acquire_owned().await.ok()
-    }
-
-    /// Waits until every place is free.
-    async fn all_free(&self) {
-        drop(self.free.acquire_many(self.all).await);
-    }
-
-    fn taken(&self) -> usize {
-        self.all as usize - self.free.available_permits()
-    }
 }
 
 /// Sets what a new connection needs. If it cannot be set the connection is broken, which its use will show.

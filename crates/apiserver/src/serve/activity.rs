@@ -1,34 +1,124 @@
-//! Whether a connection has requests under way.
+//! The responses under way on one connection: how many there are, and whether the client reads them.
+//!
+//! Neither HTTP/1.1 nor HTTP/2 ends a response that the client does not read: the one waits for the socket, the other
+//! for the stream's flow-control window. So every response has an entry here. It says whether the client is the one who
+//! is waited for, and how many bytes were written meanwhile; [`Activity::stalled`] looks at the entries now and then.
+//! The hot path reads no clock and allocates nothing: an entry is a slot of a vector, behind a lock of the connection.
 
 use std::{
+    io::IoSlice,
     pin::Pin,
-    sync::Arc,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering::Relaxed},
+    },
     task::{Context, Poll},
     time::Duration,
 };
 
+use bytes::{Buf, Bytes};
 use http_body::{Body, Frame, SizeHint};
+use parking_lot::Mutex;
 use pin_project_lite::pin_project;
-use tokio::sync::watch;
+use tokio::{
+    sync::watch,
+    time::{Instant, MissedTickBehavior},
+};
 
-/// Counts the requests under way on one connection.
+/// The most that is handed to HTTP at once: as much of a response may be in its buffers when the client stops reading.
+const CHUNK: usize = 64 << 10;
+/// What a client has to read of a response in the time that it may be without progress.
+const LEAST_PROGRESS: usize = 4 << 10;
+/// How often the entries are looked at in that time.
+const LOOKS: u32 = 4;
+
+/// The responses under way on one connection.
 #[derive(Clone, Debug)]
-pub(super) struct Activity(Arc<watch::Sender<usize>>);
+pub(super) struct Activity(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    count: watch::Sender<usize>,
+    entries: Mutex<Entries>,
+    /// Whether the connection is to be reset: what is in the kernel's buffers will not be read.
+    reset: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    all: Vec<Entry>,
+    free: Vec<usize>,
+}
+
+/// One request and its response.
+#[derive(Clone, Debug, Default)]
+struct Entry {
+    /// The body and the frames of it that are not written yet; the entry is free without any.
+    references: usize,
+    /// Frames that HTTP was given and has not written yet.
+    unwritten: usize,
+    /// Whether the body has been asked for a frame and has none yet: then the client has read what there was.
+    awaits_body: bool,
+    /// Whether a person may be reading, who pauses.
+    interactive: bool,
+    /// Bytes written since the client was first seen waited for.
+    written: usize,
+    /// How often the client was seen waited for, one time after the other.
+    looks: u32,
+}
+
+impl Entry {
+    /// Whether it is the client's turn.
+    fn awaits_client(&self) -> bool {
+        self.references > 0 && (self.unwritten > 0 || !self.awaits_body)
+    }
+
+    /// Takes a look, and says whether the client has read too little for `most` looks.
+    fn has_stalled(&mut self, most: u32) -> bool {
+        if !self.awaits_client() {
+            (self.looks, self.written) = (0, 0);
+            return false;
+        }
+        self.looks += 1;
+        if self.looks < most {
+            return false;
+        }
+        let stalled = self.written < LEAST_PROGRESS;
+        (self.looks, self.written) = (0, 0);
+        stalled
+    }
+}
 
 impl Activity {
     pub(super) fn new() -> Self {
-        Self(Arc::new(watch::Sender::new(0)))
+        Self(Arc::new(Inner {
+            count: watch::Sender::new(0),
+            entries: Mutex::default(),
+            reset: AtomicBool::new(false),
+        }))
     }
 
-    /// A request begins; it is under way until what is returned is dropped.
+    /// A request begins; it is under way until the last byte of its response is written.
     pub(super) fn begin(&self) -> UnderWay {
-        self.0.send_modify(|count| *count += 1);
-        UnderWay(Arc::clone(&self.0))
+        let entry = {
+            let mut entries = self.0.entries.lock();
+            // Until there is a response the client is not waited for.
+            let new = Entry { references: 1, awaits_body: true, ..Entry::default() };
+            if let Some(free) = entries.free.pop() {
+                entries.all[free] = new;
+                free
+            } else {
+                entries.all.push(new);
+                entries.all.len() - 1
+            }
+        };
+        self.0.count.send_modify(|count| *count += 1);
+        UnderWay { inner: Arc::clone(&self.0), entry }
     }
 
     /// Returns when there was no request under way for as long as `patience`.
     pub(super) async fn idle_for(&self, patience: Duration) {
-        let mut count = self.0.subscribe();
+        let mut count = self.0.count.subscribe();
         loop {
             // Neither can fail: the sender is `self`'s.
             if count.wait_for(|count| *count == 0).await.is_err() {
@@ -40,49 +130,222 @@ impl Activity {
             }
         }
     }
+
+    /// Returns when the client has read next to nothing of a response for as long as `progress`, or of one that a person
+    /// may be reading, for as long as `interactive`.
+    pub(super) async fn stalled(&self, progress: Duration, interactive: Duration) {
+        let every = (progress / LOOKS).max(Duration::from_millis(1));
+        let most =
+            |time: Duration| u32::try_from(time.as_nanos() / every.as_nanos()).unwrap_or(u32::MAX).max(1);
+        let (most, most_interactive) = (most(progress), most(interactive));
+        let mut looks = tokio::time::interval_at(Instant::now() + every, every);
+        looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            looks.tick().await;
+            let mut entries = self.0.entries.lock();
+            let stalled = entries.all.iter_mut().any(|entry| {
+                let most = if entry.interactive { most_interactive } else { most };
+                entry.has_stalled(most)
+            });
+            if stalled {
+                self.0.reset.store(true, Relaxed);
+                return;
+            }
+        }
+    }
+
+    /// Whether what is in the kernel's buffers is to be dropped with the connection.
+    pub(super) fn is_reset(&self) -> bool {
+        self.0.reset.load(Relaxed)
+    }
 }
 
 /// A request that is under way.
 #[derive(Debug)]
-pub(super) struct UnderWay(Arc<watch::Sender<usize>>);
+pub(super) struct UnderWay {
+    inner: Arc<Inner>,
+    entry: usize,
+}
+
+impl UnderWay {
+    fn update(&self, change: impl FnOnce(&mut Entry)) {
+        change(&mut self.inner.entries.lock().all[self.entry]);
+    }
+}
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
-        self.0.send_modify(|count| *count -= 1);
+        let is_last = {
+            let mut entries = self.inner.entries.lock();
+            let references = &mut entries.all[self.entry].references;
+            *references -= 1;
+            let is_last = *references == 0;
+            if is_last {
+                entries.free.push(self.entry);
+            }
+            is_last
+        };
+        if is_last {
+            self.inner.count.send_modify(|count| *count -= 1);
+        }
+    }
+}
+
+/// A part of a response that HTTP has yet to write.
+#[derive(Debug)]
+pub(super) struct Unwritten {
+    bytes: Bytes,
+    under_way: UnderWay,
+}
+
+impl Unwritten {
+    fn new(bytes: Bytes, under_way: &UnderWay) -> Self {
+        under_way.update(|entry| {
+            entry.references += 1;
+            entry.unwritten += 1;
+            entry.awaits_body = false;
+        });
+        Self { bytes, under_way: UnderWay { inner: Arc::clone(&under_way.inner), entry: under_way.entry } }
+    }
+}
+
+impl Buf for Unwritten {
+    fn remaining(&self) -> usize {
+        self.bytes.remaining()
+    }
+
+    fn chunk(&self) -> &[u8] {
+        self.bytes.chunk()
+    }
+
+    fn chunks_vectored<'a>(&'a self, slices: &mut [IoSlice<'a>]) -> usize {
+        self.bytes.chunks_vectored(slices)
+    }
+
+    fn advance(&mut self, count: usize) {
+        self.bytes.advance(count);
+        self.under_way.update(|entry| entry.written += count);
+    }
+}
+
+impl Drop for Unwritten {
+    fn drop(&mut self) {
+        self.under_way.update(|entry| entry.unwritten -= 1);
     }
 }
 
 pin_project! {
-    /// A response's body; with it ends what is under way.
-    pub(super) struct Tracked<B> {
+    /// A response's body, in pieces of a bounded size.
+    pub(super) struct Tracked<B: Body> {
         #[pin]
         body: B,
+        // What the body gave beyond the last piece.
+        rest: Option<B::Data>,
         under_way: UnderWay,
     }
 }
 
-impl<B> Tracked<B> {
-    pub(super) fn new(body: B, under_way: UnderWay) -> Self {
-        Self { body, under_way }
+impl<B: Body> Tracked<B> {
+    pub(super) fn new(body: B, under_way: UnderWay, interactive: bool) -> Self {
+        under_way.update(|entry| {
+            entry.awaits_body = false;
+            entry.interactive = interactive;
+        });
+        Self { body, rest: None, under_way }
     }
 }
 
 impl<B: Body> Body for Tracked<B> {
-    type Data = B::Data;
+    type Data = Unwritten;
     type Error = B::Error;
 
     fn poll_frame(
         self: Pin<&mut Self>,
         context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Self::Data>, Self::Error>>> {
-        self.project().body.poll_frame(context)
+    ) -> Poll<Option<Result<Frame<Unwritten>, B::Error>>> {
+        let this = self.project();
+        let mut data = match this.rest.take() {
+            Some(rest) => rest,
+            None => match this.body.poll_frame(context) {
+                Poll::Pending => {
+                    this.under_way.update(|entry| entry.awaits_body = true);
+                    return Poll::Pending;
+                }
+                Poll::Ready(None) => return Poll::Ready(None),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(Some(Err(error))),
+                Poll::Ready(Some(Ok(frame))) => match frame.into_data() {
+                    Ok(data) => data,
+                    Err(frame) => {
+                        // No data, hence trailers.
+                        let trailers = frame.into_trailers().unwrap_or_default();
+                        return Poll::Ready(Some(Ok(Frame::trailers(trailers))));
+                    }
+                },
+            },
+        };
+        // Of `Bytes` this is a view and no copy.
+        let piece = data.copy_to_bytes(data.remaining().min(CHUNK));
+        if data.has_remaining() {
+            *this.rest = Some(data);
+        }
+        Poll::Ready(Some(Ok(Frame::data(Unwritten::new(piece, this.under_way)))))
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.rest.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        let mut hint = self.body.size_hint();
+        let rest = self.rest.as_ref().map_or(0, Buf::remaining) as u64;
+        if let Some(upper) = hint.upper() {
+            hint.set_upper(upper + rest);
+        }
+        hint.set_lower(hint.lower() + rest);
+        hint
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use http_body_util::{BodyExt as _, Full};
+
+    #[test]
+    fn only_a_client_that_is_waited_for_and_does_not_read_stalls() {
+        let waited_for = Entry { references: 1, ..Entry::default() };
+        let stalls = |mut entry: Entry| (0..LOOKS).any(|_| entry.has_stalled(LOOKS));
+        assert!(stalls(waited_for.clone()));
+        assert!(stalls(Entry { unwritten: 1, awaits_body: true, ..waited_for.clone() }));
+        assert!(stalls(Entry { written: LEAST_PROGRESS - 1, ..waited_for.clone() }));
+        assert!(!stalls(Entry { written: LEAST_PROGRESS, ..waited_for.clone() }));
+        assert!(!stalls(Entry { awaits_body: true, ..waited_for }));
+        assert!(!stalls(Entry::default()), "a free entry");
+    }
+
+    #[test]
+    fn progress_counts_for_one_period_only() {
+        let mut entry = Entry { references: 1, written: LEAST_PROGRESS, ..Entry::default() };
+        assert!(!(0..LOOKS).any(|_| entry.has_stalled(LOOKS)));
+        assert!((0..LOOKS).any(|_| entry.has_stalled(LOOKS)));
+    }
+
+    #[tokio::test]
+    async fn a_large_body_is_handed_over_in_pieces_and_is_under_way_until_the_last_is_gone() {
+        let activity = Activity::new();
+        let whole = Bytes::from(vec![b'x'; 2 * CHUNK + 1]);
+        let mut body = Tracked::new(Full::new(whole.clone()), activity.begin(), false);
+        assert_eq!(body.size_hint().exact(), Some(whole.len() as u64));
+        let mut pieces = Vec::new();
+        while let Some(frame) = body.frame().await {
+            pieces.push(frame.unwrap().into_data().unwrap());
+        }
+        assert_eq!(pieces.iter().map(Buf::remaining).collect::<Vec<_>>(), [CHUNK, CHUNK, 1]);
+        assert_eq!(pieces[1].chunk().as_ptr(), whole[CHUNK..].as_ptr(), "nothing is copied");
+        drop(body);
+        assert_eq!(*activity.0.count.borrow(), 1);
+        drop(pieces);
+        assert_eq!(*activity.0.count.borrow(), 0);
+        assert_eq!(activity.0.entries.lock().free, [0]);
     }
 }

@@ -1,27 +1,28 @@
 //! One connection, from the handshake to its end.
 
 use std::{
+    convert::Infallible,
     future::Future,
     io,
     net::SocketAddr,
     pin::Pin,
-    sync::{
-        Arc,
-        atomic::{AtomicU64, Ordering::Relaxed},
-    },
+    sync::{Arc, atomic::Ordering::Relaxed},
+    time::Duration,
 };
 
-use bytes::Buf;
+use bytes::{Buf, Bytes};
+use futures_util::future::BoxFuture;
 use http::{Request, Response};
 use http_body::Body;
+use http_body_util::Full;
 use hyper::{body::Incoming, server::conn::http1, server::conn::http2, service::service_fn};
-use hyper_util::rt::{TokioExecutor, TokioTimer};
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,
     sync::{OwnedSemaphorePermit, watch},
-    time::timeout,
+    time::{sleep, timeout},
 };
 use tokio_rustls::{TlsAcceptor, server::TlsStream};
 use tower::{Service, ServiceExt as _};
@@ -29,12 +30,24 @@ use tower::{Service, ServiceExt as _};
 use super::{
     Limits, Peer, Shutdown,
     activity::{Activity, Tracked},
+    connections::{Connections, Open},
     place::Placed,
 };
-use crate::authn::CertificateIdentity;
+use crate::{authn::CertificateIdentity, error::ApiError};
 
 /// What a head may hold in total: selectors in a query can be long.
 const MAX_HEAD: u32 = 256 << 10;
+
+/// What HTTP/2 holds of one response besides the piece that it was given last.
+const MAX_UNSENT: usize = 64 << 10;
+
+/// How long a handshake may take while most of the places for them are taken.
+const PRESSED_HANDSHAKE: Duration = Duration::from_secs(2);
+
+/// A response with this extension is for a person, who may pause: its client may be without progress for
+/// [`Limits::interactive_progress`].
+#[derive(Clone, Copy, Debug)]
+pub struct Interactive;
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
@@ -43,7 +56,7 @@ pub(super) struct Shared<S> {
     pub(super) service: S,
     pub(super) tls: Arc<ServerConfig>,
     pub(super) limits: Limits,
-    pub(super) failed_handshakes: Arc<AtomicU64>,
+    pub(super) connections: Arc<Connections>,
     pub(super) shutdown: Shutdown,
     /// Closed when what still stands is to be cut.
     pub(super) cut: watch::Receiver<()>,
@@ -54,8 +67,8 @@ impl<S: Clone> Clone for Shared<S> {
         Self {
             service: self.service.clone(),
             tls: Arc::clone(&self.tls),
-            limits: self.limits.clone(),
-            failed_handshakes: Arc::clone(&self.failed_handshakes),
+            limits: self.limits,
+            connections: Arc::clone(&self.connections),
             shutdown: self.shutdown.clone(),
             cut: self.cut.clone(),
         }
@@ -66,7 +79,7 @@ impl<S: Clone> Clone for Shared<S> {
 pub(super) async fn serve<S, B>(
     stream: TcpStream,
     remote: SocketAddr,
-    place: OwnedSemaphorePermit,
+    accepted: (OwnedSemaphorePermit, Open),
     shared: Shared<S>,
 ) where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
@@ -78,7 +91,7 @@ pub(super) async fn serve<S, B>(
 {
     let mut cut = shared.cut.clone();
     tokio::select! {
-        served = converse(stream, remote, place, shared) => if let Err(error) = served {
+        served = converse(stream, remote, accepted, shared) => if let Err(error) = served {
             // Clients that go away or talk nonsense are everyday life, and cheap for them to cause.
             tracing::debug!(%remote, %error, "connection ended");
         },
@@ -89,7 +102,7 @@ pub(super) async fn serve<S, B>(
 async fn converse<S, B>(
     stream: TcpStream,
     remote: SocketAddr,
-    place: OwnedSemaphorePermit,
+    (in_handshake, open): (OwnedSemaphorePermit, Open),
     mut shared: Shared<S>,
 ) -> Result<(), BoxError>
 where
@@ -100,23 +113,37 @@ where
     B::Data: Buf + Send,
     B::Error: Into<BoxError>,
 {
-    let handshake = timeout(shared.limits.handshake, handshake(stream, Arc::clone(&shared.tls)));
-    let stream = tokio::select! {
-        done = handshake => {
-            if !matches!(done, Ok(Ok(Some(_)))) {
-                shared.failed_handshakes.fetch_add(1, Relaxed);
-            }
-            match done.map_err(|_| "the tls handshake takes too long")?? {
-                Some(stream) => stream,
-                None => return Ok(()),
-            }
-        }
-        // Nobody has asked for anything yet.
+    let limits = shared.limits;
+    let connections = Arc::clone(&shared.connections);
+    let handshake = timeout(limits.handshake, handshake(stream, Arc::clone(&shared.tls)));
+    let done = tokio::select! {
+        done = handshake => done.map_err(BoxError::from).and_then(|done| Ok(done?)),
+        () = pressed(Arc::clone(&connections)) => Err("too many handshakes are under way".into()),
+        // The client has not asked for anything yet.
         () = shared.shutdown.requested() => return Ok(()),
     };
+    if !matches!(done, Ok(Some(_))) {
+        connections.metrics.failed_handshakes.fetch_add(1, Relaxed);
+    }
+    let Some(stream) = done? else { return Ok(()) };
     let (_, session) = stream.get_ref();
     let certificate = session.peer_certificates().and_then(|chain| CertificateIdentity::read(chain.first()?));
     let is_http2 = session.alpn_protocol() == Some(b"h2");
+    let user = certificate.as_ref().map(|certificate| Arc::clone(certificate.user()));
+    let admitted = tokio::select! {
+        admitted = Arc::clone(&connections).admit(user, limits.handshake) => admitted,
+        () = shared.shutdown.requested() => return Ok(()),
+    };
+    let Some(place) = admitted else {
+        // An answer is a courtesy, for which nobody else is to wait.
+        if connections.is_pressed() {
+            return Err("too many connections are open".into());
+        }
+        let refused: BoxFuture<'static, _> = Box::pin(refuse(stream, is_http2));
+        drop(timeout(limits.farewell, refused).await);
+        return Err("too many connections are open".into());
+    };
+    drop(in_handshake);
     let peer = Peer::new(remote, certificate);
 
     let activity = Activity::new();
@@ -128,29 +155,52 @@ where
             request.extensions_mut().insert(peer.clone());
             request.extensions_mut().insert(shutdown.clone());
             let response = service.clone().oneshot(request);
-            async move { response.await.map(|response| response.map(|body| Tracked::new(body, under_way))) }
+            async move {
+                response.await.map(|response| {
+                    let interactive = response.extensions().get::<Interactive>().is_some();
+                    response.map(|body| Tracked::new(body, under_way, interactive))
+                })
+            }
         })
     };
-    let io = Placed::new(stream, place);
-    let Shared { limits, shutdown, .. } = shared;
+    let io = Placed::new(stream, activity.clone(), place, open);
+    let shutdown = shared.shutdown;
     let farewell = activity.idle_for(limits.farewell);
+    let stalled = stalled(activity.clone(), connections, limits);
 
     if is_http2 {
         let mut http = http2::Builder::new(TokioExecutor::new());
         http.timer(TokioTimer::new())
             .max_concurrent_streams(limits.streams)
             .max_header_list_size(MAX_HEAD)
+            .max_send_buf_size(MAX_UNSENT)
             .keep_alive_interval(limits.ping_after)
             .keep_alive_timeout(limits.ping_answer);
         let idle = activity.idle_for(limits.request_head);
-        drive(http.serve_connection(io, respond), shutdown, idle, farewell).await
+        drive(http.serve_connection(io, respond), shutdown, idle, stalled, farewell).await
     } else {
         let mut http = http1::Builder::new();
         http.timer(TokioTimer::new()).header_read_timeout(limits.request_head);
         let connection = http.serve_connection(io, respond).with_upgrades();
         // How long it may be idle is what the timeout above says.
-        drive(connection, shutdown, std::future::pending(), farewell).await
+        drive(connection, shutdown, std::future::pending(), stalled, farewell).await
     }
+}
+
+/// Returns when a handshake has taken its time while most of the places for handshakes are taken.
+async fn pressed(connections: Arc<Connections>) {
+    loop {
+        sleep(PRESSED_HANDSHAKE).await;
+        if connections.is_pressed() {
+            return;
+        }
+    }
+}
+
+/// Returns when the client does not read.
+async fn stalled(activity: Activity, connections: Arc<Connections>, limits: Limits) {
+    activity.stalled(limits.progress, limits.interactive_progress).await;
+    connections.metrics.stalled.fetch_add(1, Relaxed);
 }
 
 /// The handshake. `None` if the client does not speak TLS and was told so.
@@ -204,22 +254,43 @@ where
 }
 
 /// Runs the connection. At the shutdown, or when it was `idle`, it is asked to end when what is under way has, and
-/// dropped when the `farewell` is over, which begins then: HTTP/2 wants it answered, and a peer may not.
+/// dropped when the `farewell` is over, which begins then: HTTP/2 wants it answered, and a peer may not. It is dropped
+/// at once when the client has `stalled`.
 async fn drive(
     connection: impl Drain,
     mut shutdown: Shutdown,
     idle: impl Future<Output = ()>,
+    stalled: impl Future<Output = ()>,
     farewell: impl Future<Output = ()>,
 ) -> Result<(), BoxError> {
+    const STALLED: &str = "the client does not read a response";
     let mut connection = std::pin::pin!(connection);
+    let mut stalled = std::pin::pin!(stalled);
     tokio::select! {
         ended = connection.as_mut() => return Ok(ended?),
         () = shutdown.requested() => {}
         () = idle => {}
+        () = stalled.as_mut() => return Err(STALLED.into()),
     }
     connection.as_mut().drain();
     tokio::select! {
         ended = connection => Ok(ended?),
+        () = stalled => Err(STALLED.into()),
         () = farewell => Ok(()),
     }
+}
+
+/// Answers the requests on a connection that is one too many, until the client closes it.
+async fn refuse(stream: TlsStream<TcpStream>, is_http2: bool) -> Result<(), BoxError> {
+    let io = TokioIo::new(stream);
+    let respond = service_fn(|_: Request<Incoming>| async {
+        let refused = crate::exchange::refuse(&ApiError::too_many_requests());
+        Ok::<_, Infallible>(refused.map(|body| Full::new(body.whole().cloned().unwrap_or_else(Bytes::new))))
+    });
+    if is_http2 {
+        http2::Builder::new(TokioExecutor::new()).serve_connection(io, respond).await?;
+    } else {
+        http1::Builder::new().keep_alive(false).serve_connection(io, respond).await?;
+    }
+    Ok(())
 }

@@ -2,16 +2,38 @@
 
 use std::time::Duration;
 
+/// The most connections that any client may have open, where there are enough file descriptors.
+const CONNECTIONS: usize = 10_000;
+/// The most connections that are kept for nodes and administrators besides.
+const RESERVED: usize = 2_000;
+/// The most connections in the TLS handshake.
+const HANDSHAKES: usize = 512;
+/// The most connections to a node's agent, which the API server alone asks.
+const TO_AGENT: usize = 1_024;
+/// How long a client that may be a person does not read, before the response is cut. As long as the kubelet leaves a
+/// stream alone (`streamingConnectionIdleTimeout`).
+const INTERACTIVE: Duration = Duration::from_hours(4);
+
 /// What a client may take of the server, in time and in number.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How many connections stand at a time. Further ones wait in the kernel's queue until one ends.
+    /// How many connections are open at a time. A further one waits for as long as a handshake may take, and is then
+    /// refused with 429.
     pub connections: usize,
+    /// How many more may be open for nodes, administrators, the scheduler and the controller manager, who are known by
+    /// their client certificate.
+    pub reserved_connections: usize,
+    /// How many more may be in the TLS handshake. Further ones wait in the kernel's queue.
+    pub handshakes: usize,
     /// How long a client may take for the TLS handshake.
     pub handshake: Duration,
     /// How long a connection without a request under way may take to send the next one, head and all. It ends both
     /// those who trickle a head byte by byte and those who forgot that they are connected.
     pub request_head: Duration,
+    /// How long a client may read next to nothing of a response that there is more of. Then its connection is closed.
+    pub progress: Duration,
+    /// The same for logs, commands and proxies, where a person may have paused the output.
+    pub interactive_progress: Duration,
     /// How many requests, watches included, stand at a time on one HTTP/2 connection.
     pub streams: u32,
     /// How long a silent HTTP/2 client is left alone before it is asked whether it is still there.
@@ -27,15 +49,78 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            connections: 10_000,
+            connections: CONNECTIONS,
+            reserved_connections: RESERVED,
+            handshakes: HANDSHAKES,
             handshake: Duration::from_secs(10),
             // Clients written in Go drop an idle connection after as long, so that mostly they are the ones to do it.
             request_head: Duration::from_secs(90),
+            progress: Duration::from_mins(1),
+            interactive_progress: INTERACTIVE,
             streams: 2_000,
             ping_after: Duration::from_secs(30),
             ping_answer: Duration::from_secs(20),
             farewell: Duration::from_secs(3),
             drain: Duration::from_secs(10),
         }
+    }
+}
+
+impl Limits {
+    /// The usual limits, with no more than `connections` that any client may have and no more connections in all than
+    /// leave a quarter of the file descriptors of this process for everything else: the store, containers, connections to
+    /// nodes and webhooks.
+    #[must_use]
+    pub fn within(descriptors: usize, connections: usize) -> Self {
+        let all = (descriptors - descriptors / 4).min(connections.saturating_add(RESERVED + HANDSHAKES));
+        let handshakes = (all / 16).clamp(2, HANDSHAKES);
+        let reserved_connections = (all / 6).clamp(1, RESERVED);
+        Self {
+            connections: all.saturating_sub(handshakes + reserved_connections).clamp(1, connections.max(1)),
+            reserved_connections,
+            handshakes,
+            ..Self::default()
+        }
+    }
+
+    /// The limits of a node's agent, of which there are `agents` in this process. The API server alone asks it, on
+    /// behalf of those who read logs and run commands, and passes on that they pause.
+    #[must_use]
+    pub fn of_agent(descriptors: usize, agents: usize) -> Self {
+        let all = (descriptors / 8 / agents.max(1)).clamp(4, TO_AGENT);
+        Self {
+            connections: all,
+            reserved_connections: 0,
+            handshakes: (all / 4).max(2),
+            progress: INTERACTIVE,
+            ..Self::default()
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn connections_leave_file_descriptors_for_everything_else() {
+        for descriptors in [0, 64, 256, 1_024, 4_096, 16_384, 65_536, 1 << 20] {
+            let limits = Limits::within(descriptors, CONNECTIONS);
+            let all = limits.connections + limits.reserved_connections + limits.handshakes;
+            assert!(all <= (descriptors - descriptors / 4).max(4), "{descriptors}: {limits:?}");
+            assert!(limits.connections > 0 && limits.reserved_connections > 0 && limits.handshakes > 1);
+        }
+        let few = Limits::within(1_024, CONNECTIONS);
+        assert_eq!((few.connections, few.reserved_connections, few.handshakes), (592, 128, 48));
+        let usual = Limits::within(1 << 20, CONNECTIONS);
+        assert_eq!(usual.connections, CONNECTIONS);
+        assert_eq!(Limits::within(1 << 20, 100).connections, 100);
+    }
+
+    #[test]
+    fn many_agents_in_one_process_share_its_file_descriptors() {
+        assert_eq!(Limits::of_agent(1 << 20, 1).connections, TO_AGENT);
+        assert_eq!(Limits::of_agent(65_536, 1_000).connections, 8);
+        assert_eq!(Limits::of_agent(1_024, 1_000).connections, 4);
     }
 }

@@ -3,10 +3,12 @@
 use std::{
     io,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::{Arc, atomic::AtomicU64},
+    sync::Arc,
 };
 
 use tokio::net::{TcpListener, TcpSocket};
+
+use super::ConnectionMetrics;
 
 /// Connections that the kernel holds until they are accepted: a thousand nodes may come at once.
 const BACKLOG: u32 = 1_024;
@@ -50,8 +52,7 @@ pub enum BindError {
 #[derive(Debug)]
 pub struct Listener {
     pub(super) inner: TcpListener,
-    /// Counts the connections that ended before they spoke.
-    pub(super) failed_handshakes: Arc<AtomicU64>,
+    pub(super) metrics: Arc<ConnectionMetrics>,
     address: SocketAddr,
 }
 
@@ -65,7 +66,7 @@ impl Listener {
             socket.bind(address)?;
             let inner = socket.listen(BACKLOG)?;
             let address = inner.local_addr()?;
-            Ok(Self { inner, failed_handshakes: Arc::default(), address })
+            Ok(Self { inner, metrics: Arc::default(), address })
         };
         listen().map_err(|source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => BindError::InUse { address },
@@ -75,10 +76,10 @@ impl Listener {
         })
     }
 
-    /// Has the connections whose TLS handshake fails counted there.
+    /// Counts connections there.
     #[must_use]
-    pub fn counting(self, failed_handshakes: Arc<AtomicU64>) -> Self {
-        Self { failed_handshakes, ..self }
+    pub fn counting(self, metrics: Arc<ConnectionMetrics>) -> Self {
+        Self { metrics, ..self }
     }
 
     /// The address, with the port that the system chose.

@@ -1,4 +1,4 @@
-//! A connection's place among the many that may stand.
+//! A connection as HTTP reads and writes it, with the place that it takes.
 
 use std::{
     io,
@@ -8,18 +8,37 @@ use std::{
 
 use hyper::rt::{Read, ReadBufCursor, Write};
 use hyper_util::rt::TokioIo;
-use tokio::{net::TcpStream, sync::OwnedSemaphorePermit};
+use socket2::SockRef;
+use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+
+use super::{
+    activity::Activity,
+    connections::{Open, Place},
+};
 
 /// A connection that holds its place until its last byte, also as an upgraded one, which leaves the hands of HTTP.
 pub(super) struct Placed {
     stream: TokioIo<TlsStream<TcpStream>>,
-    _place: OwnedSemaphorePermit,
+    activity: Activity,
+    _place: Place,
+    _open: Open,
 }
 
 impl Placed {
-    pub(super) fn new(stream: TlsStream<TcpStream>, place: OwnedSemaphorePermit) -> Self {
-        Self { stream: TokioIo::new(stream), _place: place }
+    pub(super) fn new(stream: TlsStream<TcpStream>, activity: Activity, place: Place, open: Open) -> Self {
+        Self { stream: TokioIo::new(stream), activity, _place: place, _open: open }
+    }
+}
+
+impl Drop for Placed {
+    fn drop(&mut self) {
+        if self.activity.is_reset() {
+            let (socket, _) = self.stream.inner().get_ref();
+            // The client does not read: the kernel need not keep for it what was written. An error means that the
+            // connection is broken already.
+            drop(SockRef::from(socket).set_linger(Some(std::time::Duration::ZERO)));
+        }
     }
 }
 

@@ -15,7 +15,9 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use plumb_apiserver::{
     authn::{Authenticator, Token},
     pki::{ADMIN_USER, Clock as _, KeyedCertificate, Pki},
-    serve::{Drained, Limits, Listener, Peer, Shutdown, Trigger, install_crypto, serve, shutdown, tls},
+    serve::{
+        Drained, Interactive, Limits, Listener, Peer, Shutdown, Trigger, install_crypto, serve, shutdown, tls,
+    },
 };
 use rustls::{
     ClientConfig, RootCertStore, SupportedProtocolVersion,
@@ -49,6 +51,8 @@ pub(super) struct Server {
     task: JoinHandle<Drained>,
     /// Hears of every request to `/wait` that began.
     pub(super) began: mpsc::UnboundedReceiver<()>,
+    /// Hears of every response to `/flood` and `/pause` that ended, and of how many bytes HTTP took of it.
+    pub(super) ended_floods: mpsc::UnboundedReceiver<(String, usize)>,
     /// Lets one request to `/wait` go on.
     pub(super) release: Arc<Notify>,
     pub(super) admin_token: Token,
@@ -59,7 +63,22 @@ pub(super) struct Server {
 struct Behind {
     authenticator: Arc<Authenticator>,
     told: mpsc::UnboundedSender<()>,
+    ended_floods: mpsc::UnboundedSender<(String, usize)>,
     release: Arc<Notify>,
+}
+
+/// A response without end.
+struct Flood {
+    path: String,
+    bytes: usize,
+    ended: mpsc::UnboundedSender<(String, usize)>,
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        // The test may be over.
+        drop(self.ended.send((std::mem::take(&mut self.path), self.bytes)));
+    }
 }
 
 impl Server {
@@ -75,17 +94,19 @@ impl Server {
         let pki = Arc::new(place.open().unwrap());
         let (trigger, end) = shutdown();
         let (told, began) = mpsc::unbounded_channel();
+        let (tell_floods, ended_floods) = mpsc::unbounded_channel();
         let release = Arc::new(Notify::new());
         let tokens = place.admin_token().0;
         let admin_token = tokens.of(ADMIN_USER).unwrap().clone();
         let behind = Behind {
             authenticator: Arc::new(Authenticator::new(tokens, pki.clock())),
             told,
+            ended_floods: tell_floods,
             release: Arc::clone(&release),
         };
         let service = tower::service_fn(move |request| respond(request, behind.clone()));
         let task = tokio::spawn(serve(listener, tls(&pki).unwrap(), limits, service, end));
-        Self { place, pki, address, trigger, task, began, release, admin_token }
+        Self { place, pki, address, trigger, task, began, ended_floods, release, admin_token }
     }
 
     pub(super) async fn ended(self) -> Drained {
@@ -142,6 +163,21 @@ async fn respond(mut request: Request<Incoming>, behind: Behind) -> Result<Respo
                 "last"
             });
             StreamBody::new(first.chain(last).map(|text| Ok(Frame::data(Bytes::from(text))))).boxed_unsync()
+        }
+        // As many bytes as the client reads; `/pause` is for a person.
+        path @ ("/flood" | "/pause") => {
+            const PIECE: &[u8] = &[b'x'; 4096];
+            let interactive = path == "/pause";
+            let flood = Flood { path: path.to_owned(), bytes: 0, ended: behind.ended_floods };
+            let pieces = stream::unfold(flood, |mut flood| async move {
+                flood.bytes += PIECE.len();
+                Some((Ok(Frame::data(Bytes::from_static(PIECE))), flood))
+            });
+            let mut response = Response::new(StreamBody::new(pieces).boxed_unsync());
+            if interactive {
+                response.extensions_mut().insert(Interactive);
+            }
+            return Ok(response);
         }
         "/upgrade" => {
             let upgrade = hyper::upgrade::on(&mut request);
@@ -213,9 +249,25 @@ impl Client {
     }
 
     pub(super) async fn http2(&self) -> Result<Connection, Box<dyn std::error::Error>> {
+        self.http2_with(&http2::Builder::new(TokioExecutor::new())).await
+    }
+
+    /// A connection whose peer may send so many bytes of each response before they are read.
+    pub(super) async fn http2_with_window(
+        &self,
+        bytes: u32,
+    ) -> Result<Connection, Box<dyn std::error::Error>> {
+        let mut builder = http2::Builder::new(TokioExecutor::new());
+        self.http2_with(builder.initial_stream_window_size(bytes)).await
+    }
+
+    async fn http2_with(
+        &self,
+        builder: &http2::Builder<TokioExecutor>,
+    ) -> Result<Connection, Box<dyn std::error::Error>> {
         let stream = Self { alpn: "h2", ..self.clone() }.connect().await?;
         assert_eq!(stream.get_ref().1.alpn_protocol(), Some(&b"h2"[..]));
-        let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await?;
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
         let driver = tokio::spawn(async move { drop(connection.await) });
         Ok(Connection { sender: Sender::Two(sender), driver })
     }

@@ -1,0 +1,206 @@
+//! How many connections are open: a bound for each class of clients, so that the process does not run out of file
+//! descriptors, and so that nodes and administrators get in when everybody else has taken what there is.
+//!
+//! Who a client is is known after the TLS handshake, from its certificate. So a connection first takes one of the
+//! places for handshakes, and then one of its class:
+//!
+//! ```text
+//! accept ──▶ handshake ──▶ shared (every client)
+//!                     └──▶ reserved (nodes, administrators, the scheduler and the controller manager), if no shared one is free
+//!                     └──▶ waits for a shared one, with at most half of the places for handshakes
+//!                     └──▶ 429 Too Many Requests
+//! ```
+
+use std::{
+    collections::HashMap,
+    sync::{
+        Arc,
+        atomic::{AtomicBool, AtomicU64, Ordering::Relaxed},
+    },
+    time::Duration,
+};
+
+use futures_util::future::BoxFuture;
+use parking_lot::Mutex;
+use tokio::{
+    sync::{OwnedSemaphorePermit, Semaphore, watch},
+    time::timeout,
+};
+
+use super::Limits;
+use crate::authn::User;
+
+/// The share of the reserved connections that one user may hold: one node does not keep the others out.
+const SHARE_OF_RESERVED: usize = 8;
+
+/// Figures about connections, for `/metrics`.
+#[derive(Debug, Default)]
+pub struct ConnectionMetrics {
+    /// TLS handshakes that failed.
+    pub failed_handshakes: AtomicU64,
+    /// Connections that are open, those in the handshake included.
+    pub open: AtomicU64,
+    /// Connections that were refused because too many were open.
+    pub rejected: AtomicU64,
+    /// Connections that were closed because the client did not read a response.
+    pub stalled: AtomicU64,
+    /// Times that no connection could be accepted, such as for want of file descriptors.
+    pub accept_errors: AtomicU64,
+}
+
+/// The places that connections take.
+#[derive(Debug)]
+pub(super) struct Connections {
+    handshakes: Arc<Semaphore>,
+    all_handshakes: usize,
+    shared: Arc<Semaphore>,
+    all_shared: usize,
+    reserved: Arc<Semaphore>,
+    /// Connections that wait for a shared place after the handshake.
+    waiting: Semaphore,
+    /// Users that hold reserved places, with how many each.
+    reserved_by: Mutex<HashMap<String, usize>>,
+    most_reserved_by_one: usize,
+    open: watch::Sender<usize>,
+    /// Whether the log says that connections are refused, so that it says so once until half of them are free again.
+    warned: AtomicBool,
+    pub(super) metrics: Arc<ConnectionMetrics>,
+}
+
+impl Connections {
+    pub(super) fn new(limits: &Limits, metrics: Arc<ConnectionMetrics>) -> Arc<Self> {
+        let places = |many: usize| many.min(Semaphore::MAX_PERMITS);
+        let all_handshakes = places(limits.handshakes.max(2));
+        let all_shared = places(limits.connections.max(1));
+        Arc::new(Self {
+            handshakes: Arc::new(Semaphore::new(all_handshakes)),
+            all_handshakes,
+            shared: Arc::new(Semaphore::new(all_shared)),
+            all_shared,
+            reserved: Arc::new(Semaphore::new(places(limits.reserved_connections))),
+            waiting: Semaphore::new(all_handshakes / 2),
+            reserved_by: Mutex::default(),
+            most_reserved_by_one: (limits.reserved_connections / SHARE_OF_RESERVED).max(1),
+            open: watch::Sender::new(0),
+            warned: AtomicBool::new(false),
+            metrics,
+        })
+    }
+
+    /// Waits for a place for a handshake. `None` never comes: nothing closes the semaphore.
+    pub(super) async fn handshake(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.handshakes).acquire_owned().await.ok()
+    }
+
+    /// Whether more than half of the places for handshakes are taken.
+    pub(super) fn is_pressed(&self) -> bool {
+        self.handshakes.available_permits() < self.all_handshakes / 2
+    }
+
+    /// Counts a connection as open until what is returned is dropped.
+    pub(super) fn opened(self: &Arc<Self>) -> Open {
+        self.open.send_modify(|open| *open += 1);
+        self.metrics.open.fetch_add(1, Relaxed);
+        Open(Arc::clone(self))
+    }
+
+    /// A place for a client whose handshake is done; waits at most `patience`. None if too many are open.
+    pub(super) fn admit(
+        self: Arc<Self>,
+        user: Option<Arc<User>>,
+        patience: Duration,
+    ) -> BoxFuture<'static, Option<Place>> {
+        // Boxed since the compiler cannot tell otherwise that the connection's future may go to another thread.
+        Box::pin(async move { self.admit_in_time(user, patience).await })
+    }
+
+    async fn admit_in_time(self: &Arc<Self>, user: Option<Arc<User>>, patience: Duration) -> Option<Place> {
+        if let Ok(permit) = Arc::clone(&self.shared).try_acquire_owned() {
+            if self.shared.available_permits() > self.all_shared / 2 {
+                self.warned.store(false, Relaxed);
+            }
+            return Some(Place { _permit: permit, _reserved: None });
+        }
+        let user = user.filter(|user| is_reserved_for(user));
+        if let Some(place) = user.and_then(|user| self.reserve(&user)) {
+            return Some(place);
+        }
+        if !self.warned.swap(true, Relaxed) {
+            tracing::warn!("too many connections are open: further ones wait, and are refused with 429");
+        }
+        let waited = match self.waiting.try_acquire() {
+            Ok(_waiting) => timeout(patience, Arc::clone(&self.shared).acquire_owned()).await.ok(),
+            Err(_) => None,
+        };
+        let place = waited.and_then(Result::ok).map(|permit| Place { _permit: permit, _reserved: None });
+        if place.is_none() {
+            self.metrics.rejected.fetch_add(1, Relaxed);
+        }
+        place
+    }
+
+    fn reserve(self: &Arc<Self>, user: &User) -> Option<Place> {
+        let mut reserved_by = self.reserved_by.lock();
+        let held = reserved_by.get(user.name()).copied().unwrap_or(0);
+        if held >= self.most_reserved_by_one {
+            return None;
+        }
+        let permit = Arc::clone(&self.reserved).try_acquire_owned().ok()?;
+        reserved_by.insert(user.name().to_owned(), held + 1);
+        let reserved = Reserved { connections: Arc::clone(self), user: user.name().to_owned() };
+        Some(Place { _permit: permit, _reserved: Some(reserved) })
+    }
+
+    /// Waits until no connection is open.
+    pub(super) async fn all_closed(&self) {
+        // An error means that the sender is gone, which is `self`'s.
+        drop(self.open.subscribe().wait_for(|open| *open == 0).await);
+    }
+
+    pub(super) fn open(&self) -> usize {
+        *self.open.borrow()
+    }
+}
+
+/// Whether connections are reserved for a user: those without whom the cluster does not go on, and who mends it.
+fn is_reserved_for(user: &User) -> bool {
+    user.is_in("system:nodes")
+        || user.is_in("system:masters")
+        || matches!(user.name(), "system:kube-scheduler" | "system:kube-controller-manager")
+}
+
+/// An open connection.
+#[derive(Debug)]
+pub(super) struct Open(Arc<Connections>);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.metrics.open.fetch_sub(1, Relaxed);
+        self.0.open.send_modify(|open| *open -= 1);
+    }
+}
+
+/// The place of a connection, for as long as it is held.
+#[derive(Debug)]
+pub(super) struct Place {
+    _permit: OwnedSemaphorePermit,
+    _reserved: Option<Reserved>,
+}
+
+#[derive(Debug)]
+struct Reserved {
+    connections: Arc<Connections>,
+    user: String,
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut reserved_by = self.connections.reserved_by.lock();
+        if let Some(held) = reserved_by.get_mut(&self.user) {
+            *held -= 1;
+            if *held == 0 {
+                reserved_by.remove(&self.user);
+            }
+        }
+    }
+}
