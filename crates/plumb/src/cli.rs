@@ -1,6 +1,7 @@
 //! The command line.
 
 mod join;
+mod limits;
 mod node;
 #[cfg(test)]
 mod reference;
@@ -15,6 +16,7 @@ use clap_complete::Shell;
 use plumb_resize::rules::{Dialect, Gates};
 
 pub(crate) use join::{Down, Node, Token, TokenCommand};
+pub(crate) use limits::ServerLimits;
 pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
 
 use crate::kubeconfig::Issue;
@@ -177,6 +179,8 @@ pub(crate) struct Up {
     /// How many nodes there are. More than one are possible with the virtual runtime.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
+    #[command(flatten)]
+    pub(crate) limits: ServerLimits,
     #[command(flatten)]
     pub(crate) node: OnNode,
 }

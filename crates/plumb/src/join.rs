@@ -34,14 +34,15 @@ const SERVING: &str = "serving.pem";
 /// Runs a node until it is asked to stop.
 pub(crate) fn run(args: Node) -> anyhow::Result<()> {
     serve::install_crypto();
+    let descriptors = crate::up::raise_descriptors();
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("starting the asynchronous runtime")?;
-    runtime.block_on(node(args))
+    runtime.block_on(node(args, descriptors))
 }
 
-async fn node(args: Node) -> anyhow::Result<()> {
+async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let data = &args.data_dir;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     // First, since whoever has it has the data directory.
@@ -94,7 +95,8 @@ async fn node(args: Node) -> anyhow::Result<()> {
     };
     let serving = serving_renewal.begin(kept).await;
     let (trigger, shutdown) = serve::shutdown();
-    let answering = tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), service, shutdown));
+    let limits = serve::Limits::of_agent(descriptors, 1);
+    let answering = tokio::spawn(serve::serve(listener, tls, limits, service, shutdown));
     let (ask_for_new, asked) = watch::channel(0);
     let other = asked.clone();
     ground.running.spawn(async move { client_renewal.keep(certificate, asked).await });

@@ -49,6 +49,8 @@ pub(crate) struct Around<'a> {
     pub(crate) measurements: Measurements,
     /// When they are to stop answering.
     pub(crate) shutdown: Shutdown,
+    /// How many file descriptors this process may have.
+    pub(crate) descriptors: usize,
 }
 
 /// Starts the nodes of a cluster.
@@ -58,7 +60,8 @@ pub(crate) async fn start(
     rules: &Rules,
     around: Around<'_>,
 ) -> anyhow::Result<Nodes> {
-    let Around { api, pki, measurements, shutdown } = around;
+    let Around { api, pki, measurements, shutdown, descriptors } = around;
+    let limits = serve::Limits::of_agent(descriptors, args.nodes.into());
     let mut ground = Ground::lay(&args.node, &args.data_dir)?;
     let tls = serve::tls(pki)?;
     let mut agents = Vec::new();
@@ -80,8 +83,7 @@ pub(crate) async fn start(
         let (agent, usage) = ground.agent(&args.node, site).await?;
         measured.insert(name, usage);
         let service = agent.server(ground.root(), Arc::new(is_api_server));
-        let serving =
-            serve::serve(listener, tls.clone(), serve::Limits::default(), service, shutdown.clone());
+        let serving = serve::serve(listener, tls.clone(), limits, service, shutdown.clone());
         ground.running.spawn(async move {
             serving.await;
         });

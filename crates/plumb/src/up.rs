@@ -13,7 +13,7 @@ use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
 use plumb_apiserver::pki::{KUBERNETES_SERVICE, Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
-use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
+use plumb_apiserver::{ApiServer, Config, NodeLink};
 use plumb_controllers::kubernetes_service;
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
@@ -26,6 +26,8 @@ use crate::{backup, controllers, holder, nodes, scheduler};
 
 /// What the cluster is called in a kubeconfig.
 const CLUSTER: &str = "plumb";
+/// As many file descriptors as a process has at least, where it cannot be told.
+const FEW_DESCRIPTORS: usize = 1_024;
 /// How often certificates are looked at.
 const LOOK_AT_CERTIFICATES: Duration = Duration::from_hours(1);
 
@@ -37,15 +39,25 @@ pub(crate) fn objects(data_dir: &Path) -> PathBuf {
 /// Runs a cluster until it is asked to stop.
 pub(crate) fn run(args: Up) -> anyhow::Result<()> {
     serve::install_crypto();
+    let descriptors = raise_descriptors();
     let mut threads = tokio::runtime::Builder::new_multi_thread();
     if args.nodes > 1 {
         nodes::one_on_each_core(&mut threads);
     }
     let runtime = threads.enable_all().build().context("starting the asynchronous runtime")?;
-    runtime.block_on(up(args))
+    runtime.block_on(up(args, descriptors))
 }
 
-async fn up(args: Up) -> anyhow::Result<()> {
+/// Raises the limit of file descriptors as far as it goes, and answers with what it is then. Every connection, container
+/// and log takes one.
+pub(crate) fn raise_descriptors() -> usize {
+    plumb_runtime::descriptors::raise().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot raise the limit of file descriptors");
+        FEW_DESCRIPTORS
+    })
+}
+
+async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let data = &args.data_dir;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     let store = Store::open(objects(data), Options::default())
@@ -74,7 +86,7 @@ async fn up(args: Up) -> anyhow::Result<()> {
         store: store.clone(),
         rules: rules.clone(),
         clock: Arc::new(Timestamp::now),
-        limits: Limits::default(),
+        limits: args.limits.of_requests(descriptors),
         authenticator: Authenticator::new(tokens, clock)
             .with_accounts(accounts)
             .with_bootstrap_tokens(store.clone()),
@@ -123,12 +135,14 @@ async fn up(args: Up) -> anyhow::Result<()> {
             pki: &pki,
             measurements,
             shutdown: shutdown.clone(),
+            descriptors,
         };
         Some(nodes::start(&server, &args, &rules, around).await?)
     } else {
         None
     };
-    let serving = tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), server, shutdown));
+    let limits = args.limits.of_connections(descriptors);
+    let serving = tokio::spawn(serve::serve(listener, tls, limits, server, shutdown));
 
     if let Some(nodes) = &nodes {
         eprintln!("plumb: {}", nodes.what);

@@ -9,6 +9,7 @@ mod it {
     mod cluster;
     mod commands;
     mod conformance;
+    mod descriptors;
     mod dice;
     mod differential;
     mod exec;

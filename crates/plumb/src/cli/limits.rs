@@ -1,0 +1,47 @@
+//! How much clients may ask of the API server at once.
+
+use clap::Args;
+use plumb_apiserver::{Limits, serve};
+
+/// How much clients may ask of the API server at once.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct ServerLimits {
+    /// How many requests that read are in flight at once; further ones are refused with 429. One user gets at most
+    /// three quarters of them.
+    #[arg(long, default_value = "400", value_name = "N", value_parser = at_least_one())]
+    pub(crate) max_requests_inflight: u32,
+    /// The same for requests that write.
+    #[arg(long, default_value = "200", value_name = "N", value_parser = at_least_one())]
+    pub(crate) max_mutating_requests_inflight: u32,
+    /// How many connections are open at once, as far as file descriptors go; nodes and administrators with a client
+    /// certificate have further ones of their own.
+    #[arg(long, default_value = "10000", value_name = "N", value_parser = at_least_one())]
+    pub(crate) max_connections: u32,
+}
+
+fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
+    clap::value_parser!(u32).range(1..)
+}
+
+fn number(of: u32) -> usize {
+    usize::try_from(of).unwrap_or(usize::MAX)
+}
+
+impl ServerLimits {
+    /// The limits of requests. A log or a command has a connection to a node, so there are no more of them than leave
+    /// file descriptors for everything else.
+    pub(crate) fn of_requests(self, descriptors: usize) -> Limits {
+        let usual = Limits::default();
+        Limits {
+            reading: number(self.max_requests_inflight),
+            writing: number(self.max_mutating_requests_inflight),
+            streams: usual.streams.min(descriptors / 16).max(2),
+            ..usual
+        }
+    }
+
+    /// The limits of connections.
+    pub(crate) fn of_connections(self, descriptors: usize) -> serve::Limits {
+        serve::Limits::within(descriptors, number(self.max_connections))
+    }
+}
