@@ -94,10 +94,10 @@ impl<S: Source> Entries<S> {
             }
             (self.data, self.padding) = (0, 0);
             let Some(header) = self.header()? else {
-                return match extensions.is_empty() {
-                    true => Ok(None),
-                    false => Err(refused("it ends with a long name or pax records of no entry")),
-                };
+                if extensions.is_empty() {
+                    return Ok(None);
+                }
+                return Err(refused("it ends with a long name or pax records of no entry"));
             };
             let kind = header.entry_type();
             let is_extension = matches!(

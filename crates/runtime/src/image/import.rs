@@ -75,7 +75,7 @@ impl Images {
             found.into_iter().map(|image| check(image).map_err(unusable)).collect::<Result<_, _>>()?;
         self.refuse_pinned_names(&checked, file)?;
         let new = self.verify_layers(&archive, &checked, &staging, file, limits)?;
-        self.unpack(&archive, &checked, &staging, file, &new)?;
+        unpack_all(&archive, &checked, &staging, file, &new)?;
         self.commit(&lock, checked, &staging)
     }
 
@@ -147,32 +147,6 @@ impl Images {
         Ok(new)
     }
 
-    /// Unpacks all new layers into the staging directory.
-    fn unpack(
-        &self,
-        archive: &Archive,
-        images: &[Checked],
-        staging: &Staging,
-        file: &Path,
-        new: &HashMap<Digest, Verified>,
-    ) -> Result<(), ImageError> {
-        for image in images {
-            let mut below = Vec::new();
-            for layer in &image.layers {
-                let verified = new.get(&layer.chain);
-                if let Some(verified) = verified.filter(|_| !staging.has(&layer.chain)) {
-                    staging
-                        .unpack(archive, &layer.file, layer.diff, layer.chain, &below, *verified)
-                        .map_err(|error| {
-                            error.explained(file, format!("unpacking the layer {:?}", layer.file.name))
-                        })?;
-                }
-                below.insert(0, (layer.chain, verified.is_some()));
-            }
-        }
-        staging.sync().map_err(ImageError::io("writing layers to disk"))
-    }
-
     /// Moves the new layers into the store, and writes the records. If that fails, what was changed is changed back.
     fn commit(
         &self,
@@ -229,6 +203,29 @@ impl Images {
             pinned: false,
         })
     }
+}
+
+/// Unpacks all new layers into the staging directory.
+fn unpack_all(
+    archive: &Archive,
+    images: &[Checked],
+    staging: &Staging,
+    file: &Path,
+    new: &HashMap<Digest, Verified>,
+) -> Result<(), ImageError> {
+    for image in images {
+        let mut below = Vec::new();
+        for layer in &image.layers {
+            let verified = new.get(&layer.chain);
+            if let Some(verified) = verified.filter(|_| !staging.has(&layer.chain)) {
+                staging.unpack(archive, &layer.file, layer.diff, layer.chain, &below, *verified).map_err(
+                    |error| error.explained(file, format!("unpacking the layer {:?}", layer.file.name)),
+                )?;
+            }
+            below.insert(0, (layer.chain, verified.is_some()));
+        }
+    }
+    staging.sync().map_err(ImageError::io("writing layers to disk"))
 }
 
 /// Checks an image's documents: for which machine it is, its layers' digests, its names.

@@ -298,7 +298,7 @@ pub(super) struct Free {
 /// What is free in a file system, without a twentieth of all that is left for everything else.
 pub(super) fn free(path: &Path) -> io::Result<Free> {
     let found = rustix::fs::statvfs(path)?;
-    let without_reserve = |free: u64, all: u64| free.saturating_sub((all / 20).min(all));
+    let without_reserve = |free: u64, all: u64| free.saturating_sub(all / 20);
     let inodes = match found.f_files {
         // Some file systems make them as they go.
         0 => u64::MAX,
