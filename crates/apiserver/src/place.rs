@@ -323,6 +323,25 @@ mod tests {
         assert_eq!(code(places.take(Origin::RemoteNode, &two, Verb::Get, &target).await), 200);
     }
 
+    #[tokio::test]
+    async fn a_command_counts_until_it_ends_and_not_only_until_its_response() {
+        let places = Places::new(Limits { streams: 2, ..Limits::default() });
+        let user = User::new("u", "", Vec::<String>::new());
+        let exec = Target { name: Some("web".into()), subresource: Some("exec".into()), ..pods() };
+        let take = || places.take(Origin::Outside, &user, Verb::Create, &exec);
+        let place = take().await.unwrap();
+        assert_eq!(code(take().await), 429, "one of two for one user");
+        let kept = place.keep();
+        drop(place);
+        assert_eq!(code(take().await), 429);
+        drop(kept);
+        assert_eq!(code(take().await), 200);
+        assert_eq!((places.streams.taken(), places.outside.writing.taken()), (0, 0));
+        // A node of this process is not limited.
+        let _inside = (places.take(Origin::Node, &user, Verb::Watch, &pods()).await.unwrap(), take().await);
+        assert_eq!(places.watches.taken(), 0);
+    }
+
     #[test]
     fn a_list_larger_than_the_limit_can_be_had_and_counts_as_what_it_is_in_the_end() {
         let places = Places::new(Limits { lists: 100 << 10, ..Limits::default() });

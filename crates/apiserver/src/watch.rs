@@ -106,6 +106,9 @@ fn respond(follower: Follower) -> Response<Body> {
 
 /// How many objects are looked at before other tasks get their turn.
 const BATCH: usize = 256;
+/// How long a client may take to read the objects that are there. The snapshot that they are read from keeps what was
+/// replaced since in memory.
+const INITIAL_TIMEOUT: Duration = Duration::from_mins(30);
 
 /// The objects that are there when a watch begins. Each is encoded when the client has read what was sent before it, so
 /// that a watch holds a batch of references and one line, however many objects there are and however slowly its
@@ -116,13 +119,15 @@ struct Initial {
     /// The last object that was looked at.
     after: Option<Key>,
     batch: VecDeque<Arc<Object>>,
+    deadline: Instant,
     /// What it holds of the limit, until all is sent.
     _held: Held,
 }
 
 impl Initial {
     fn new(snapshot: Arc<Snapshot>, prefix: Prefix, held: Held) -> Self {
-        Self { snapshot, prefix, after: None, batch: VecDeque::new(), _held: held }
+        let deadline = Instant::now() + INITIAL_TIMEOUT;
+        Self { snapshot, prefix, after: None, batch: VecDeque::new(), deadline, _held: held }
     }
 
     /// The next object that is wanted.
@@ -174,6 +179,9 @@ impl Follower {
             if self.shutdown.as_ref().is_some_and(Shutdown::is_requested) {
                 return None;
             }
+            if Instant::now() > initial.deadline {
+                return Some((self.too_slow(), true));
+            }
             if let Some(object) = initial.next(&self.selection).await {
                 if let Some(line) = self.line("ADDED", &object.value) {
                     return Some((line, false));
@@ -200,10 +208,7 @@ impl Follower {
                     }
                     Err(WatchEnd::Closed) => return None,
                     Err(WatchEnd::Lagged(_)) => {
-                        self.watched.terminated();
-                        let error = ApiError::expired("the watcher is too slow and has to list again");
-                        let line = json!({ "type": "ERROR", "object": error.to_status() });
-                        return Some((Bytes::from(format!("{line}\n")), true));
+                        return Some((self.too_slow(), true));
                     }
                 },
                 () = &mut self.quiet, if self.bookmarks => {
@@ -216,6 +221,14 @@ impl Follower {
                 }
             }
         }
+    }
+
+    /// The last line for a client that reads too slowly.
+    fn too_slow(&self) -> Bytes {
+        self.watched.terminated();
+        let error = ApiError::expired("the watcher is too slow and has to list again");
+        let line = json!({ "type": "ERROR", "object": error.to_status() });
+        Bytes::from(format!("{line}\n"))
     }
 
     /// What an event means to this client: an object may come into its selection, or leave it.
