@@ -8,15 +8,15 @@ use plumb_apiserver::{Limits, serve};
 pub(crate) struct ServerLimits {
     /// How many requests that read are in flight at once; further ones are refused with 429. One user gets at most
     /// three quarters of them.
-    #[arg(long, default_value = "400", value_name = "N", value_parser = at_least_one())]
-    pub(crate) max_requests_inflight: u32,
+    #[arg(long = "max-requests-inflight", default_value = "400", value_name = "N", value_parser = at_least_one())]
+    pub(crate) requests_inflight: u32,
     /// The same for requests that write.
-    #[arg(long, default_value = "200", value_name = "N", value_parser = at_least_one())]
-    pub(crate) max_mutating_requests_inflight: u32,
+    #[arg(long = "max-mutating-requests-inflight", default_value = "200", value_name = "N", value_parser = at_least_one())]
+    pub(crate) mutating_requests_inflight: u32,
     /// How many connections are open at once, as far as file descriptors go; nodes and administrators with a client
     /// certificate have further ones of their own.
-    #[arg(long, default_value = "10000", value_name = "N", value_parser = at_least_one())]
-    pub(crate) max_connections: u32,
+    #[arg(long = "max-connections", default_value = "10000", value_name = "N", value_parser = at_least_one())]
+    pub(crate) connections: u32,
 }
 
 fn at_least_one() -> clap::builder::RangedI64ValueParser<u32> {
@@ -33,8 +33,8 @@ impl ServerLimits {
     pub(crate) fn of_requests(self, descriptors: usize) -> Limits {
         let usual = Limits::default();
         Limits {
-            reading: number(self.max_requests_inflight),
-            writing: number(self.max_mutating_requests_inflight),
+            reading: number(self.requests_inflight),
+            writing: number(self.mutating_requests_inflight),
             streams: usual.streams.min(descriptors / 16).max(2),
             ..usual
         }
@@ -42,6 +42,6 @@ impl ServerLimits {
 
     /// The limits of connections.
     pub(crate) fn of_connections(self, descriptors: usize) -> serve::Limits {
-        serve::Limits::within(descriptors, number(self.max_connections))
+        serve::Limits::within(descriptors, number(self.connections))
     }
 }

@@ -7,8 +7,10 @@ use http::Method;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::Api;
 use kube::api::ListParams;
+use serde_json::json;
 
 use super::cluster::{Cluster, up};
+use super::nodes::machine::{Machine, create, equal, is_settled, load, pod, pods, until};
 use super::wire::{Speech, soon};
 
 /// `plumb up` under a limit of the shell's.
@@ -103,4 +105,26 @@ async fn a_server_without_file_descriptors_waits_for_some_and_says_so_once() {
     let errors: u64 = line.unwrap().rsplit(' ').next().unwrap().parse().unwrap();
     assert!(errors > 0);
     assert_eq!(cluster.said().matches("cannot accept a connection").count(), 1, "{}", cluster.said());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_container_has_the_limit_that_the_server_was_started_with() {
+    const ARGS: [&str; 4] = ["--cpu", "7m", "--memory", "3Mi"];
+    let Some(machine) = Machine::here() else { return };
+    let data = machine.data();
+    let flags = ["--components", "apiserver,controllers,node", "--runtime", "builtin"];
+    let cluster = Cluster::run(&data, limited(&data, "-Sn 777"), &flags);
+    let pods = pods(&cluster).await;
+    create(&pods, &pod("limited", json!([load("c", &ARGS, equal("10m", "32Mi"))]))).await;
+    until(&pods, "limited", "running", is_settled).await;
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let container = pids.find(|pid| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(&ARGS.join("\0"))
+    });
+    assert_eq!(limits_of(container.unwrap()).0, 777);
+    assert!(limits_of(cluster.pid()).0 > 777);
+    drop(cluster);
+    machine.clear().await;
 }
