@@ -117,11 +117,21 @@ async fn a_container_has_the_limit_that_the_server_was_started_with() {
     let pods = pods(&cluster).await;
     create(&pods, &pod("limited", json!([load("c", &ARGS, equal("10m", "32Mi"))]))).await;
     until(&pods, "limited", "running", is_settled).await;
+    // The child of the shim that was given a folder of this cluster's.
+    let data = std::fs::canonicalize(&data).unwrap();
+    let line = |pid: u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        String::from_utf8_lossy(&line).into_owned()
+    };
+    let parent = |pid: u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse::<u32>().ok()
+    };
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
     let mut pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
     let container = pids.find(|pid| {
-        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        String::from_utf8_lossy(&line).contains(&ARGS.join("\0"))
+        line(*pid).contains(&ARGS.join("\0"))
+            && parent(*pid).is_some_and(|shim| line(shim).contains(&*data.to_string_lossy()))
     });
     assert_eq!(limits_of(container.unwrap()).0, 777);
     assert!(limits_of(cluster.pid()).0 > 777);
