@@ -1,21 +1,24 @@
 //! Kinds that were defined later: how their objects are read, stored and shown.
 //!
 //! ```text
-//!   definition written ──▶ definitions: names settled, rows made ──▶ kinds (the next request sees them)
+//!   definition written ──▶ reconcile: names accepted, rows made ──▶ kinds (the next request sees them)
 //!                                                                     │
 //!   object ──▶ decode ▸ prune ▸ default ▸ judge ──▶ stored in the storage version
 //!   stored bytes ──▶ copied, if they are of the version that is asked for and were written under its schema;
 //!                    else read, completed and written anew
 //! ```
 
+mod controller;
 mod definitions;
 pub(crate) mod naming;
 mod openapi;
+mod reconcile;
 mod scale;
 mod show;
 mod table;
 
-pub(crate) use definitions::{Definitions, follow, prepare_create, prepare_update, release};
+pub(crate) use controller::{reconcile_now, run};
+pub(crate) use definitions::{Definitions, creatable, prepare_create, prepare_update, release};
 pub(crate) use openapi::{document, documents};
 pub(crate) use scale::{scale_of, set_replicas};
 pub(crate) use show::{Presenter, presented, presented_value};
@@ -39,6 +42,8 @@ pub(crate) const CLEANUP: &str = "customresourcecleanup.apiextensions.k8s.io";
 /// What was defined of a kind in one version.
 #[derive(Clone, Debug)]
 pub struct Custom {
+    /// The uid of the definition.
+    pub(crate) definition: Arc<str>,
     /// The version, ready for objects.
     pub(crate) version: Arc<Version>,
     /// What server-side apply has to know of its objects, by `group/version`, in every version of the

@@ -260,10 +260,11 @@ impl ApiServer {
         response
     }
 
-    /// Runs the controllers that are part of the API server until the shutdown: the one that repairs allocations, every
-    /// `repair_interval`.
+    /// Runs the controllers that are part of the API server until the shutdown: the one that establishes, serves and
+    /// finalizes custom resource definitions, and the one that repairs allocations, every `repair_interval`.
     pub async fn run_controllers(&self, repair_interval: Duration, shutdown: Shutdown) {
-        allocation::run(self, repair_interval, shutdown).await;
+        let definitions = custom::run(self, shutdown.clone());
+        tokio::join!(definitions, allocation::run(self, repair_interval, shutdown));
     }
 
     /// Waits until every write is completed whose client is gone.
@@ -487,7 +488,7 @@ impl Call {
         let _alone = self.server.definitions().writing.lock().await;
         let answer = self.answer().await;
         if self.effects.have_begun() {
-            custom::follow(&self.server).await?;
+            custom::reconcile_now(&self.server).await;
         }
         answer
     }

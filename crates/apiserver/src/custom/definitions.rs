@@ -1,58 +1,76 @@
-//! The life of definitions: their names are settled and their kinds served as soon as they are written, and when
-//! they go, their objects go first.
+//! Definitions of custom kinds, and the kinds that are served as they say.
 //!
-//! Whoever writes a definition holds the lock until the table of kinds follows, so that the next request, whoever
-//! makes it, finds what was written.
+//! A request that writes a definition holds the lock until the table of kinds agrees with it, so that the next request,
+//! of any client, finds what was written.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock, RwLockReadGuard};
 use plumb_apischema::apply::Types;
 use plumb_apischema::schema::Scope;
 use plumb_crd::names::{Condition, holds, settle};
 use plumb_crd::{Version, definition};
-use plumb_store::{Expect, List, Object, Prefix, Write};
+use plumb_store::{List, Object, Revision};
 use serde_json::{Value, json};
-use tokio::sync::watch;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::{Notify, watch};
 
 use super::{CLEANUP, Custom};
 use crate::error::ApiError;
 use crate::kinds::{Name, Resource, Row, Subresource};
-use crate::object::{decode, encode, finalizers, is_deleting, meta, metadata, moment};
+use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
 use crate::read::gone;
-use crate::server::ApiServer;
-use crate::write::{attributes, store_failed};
+use crate::server::{ApiServer, Call};
 
 /// The definitions that are served.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
-    /// Held by whoever writes a definition.
+    /// Held by requests that write a definition, and by the controller while it reconciles.
     pub(crate) writing: tokio::sync::Mutex<()>,
+    /// Held for reading while the store accepts a new custom object, and for writing while the table of kinds changes.
+    creating: RwLock<()>,
     served: Mutex<BTreeMap<String, Entry>>,
+    /// Everything up to this revision was reconciled.
+    pub(super) reconciled: AtomicU64,
+    /// Notified when a request could not reconcile what it wrote.
+    pub(super) requeued: Notify,
+}
+
+impl Definitions {
+    /// Up to which revision definitions are reconciled.
+    pub(super) fn reconciled(&self) -> Revision {
+        self.reconciled.load(Ordering::Acquire)
+    }
 }
 
 #[derive(Debug)]
 struct Entry {
-    /// All that rows are made of.
+    /// All that rows are made of but whether the definition is terminating.
     made_of: String,
+    terminating: bool,
     rows: Vec<Row>,
     /// Dropped with the entry, which ends the watches of its kinds.
-    _life: watch::Sender<()>,
+    life: watch::Sender<()>,
 }
 
-/// How often a write of our own is tried.
-const ATTEMPTS: usize = 100;
-
-fn row(server: &ApiServer) -> Result<Row, ApiError> {
+pub(super) fn row(server: &ApiServer) -> Result<Row, ApiError> {
     let row = server.kinds().find("apiextensions.k8s.io", "customresourcedefinitions");
     row.ok_or_else(|| ApiError::internal("there are no definitions"))
 }
 
-fn all(server: &ApiServer) -> Result<Vec<(Arc<Object>, Value)>, ApiError> {
+/// All definitions. One that cannot be read is reported, and does not keep others from being served.
+pub(super) fn all(server: &ApiServer) -> Result<Vec<(Arc<Object>, Value)>, ApiError> {
     let list = List::all(row(server)?.prefix(None)?);
     let page = server.store().list_where(&list, |_| true).map_err(gone)?;
-    page.objects.into_iter().map(|object| decode(&object.value).map(|value| (object, value))).collect()
+    let read = |object: Arc<Object>| match decode(&object.value) {
+        Ok(value) => Some((object, value)),
+        Err(error) => {
+            tracing::error!(key = %object.key, error = error.message, "a stored definition cannot be read");
+            None
+        }
+    };
+    Ok(page.objects.into_iter().filter_map(read).collect())
 }
 
 /// Makes a new definition what it has to be.
@@ -76,7 +94,7 @@ fn accept(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
     Ok(())
 }
 
-/// Holds a definition that is to go until its objects are gone.
+/// Puts the finalizer on a definition that is to be deleted, which keeps it until its objects are deleted.
 pub(crate) fn release(definition: &mut Value, now: &str) {
     if is_deleting(definition) {
         return;
@@ -90,63 +108,57 @@ pub(crate) fn release(definition: &mut Value, now: &str) {
     Condition::terminating().set(definition, now);
 }
 
-/// Follows what was written: names that became free are given, objects of definitions on their way out go, and the
-/// kinds are served as they are defined now.
-pub(crate) async fn follow(server: &ApiServer) -> Result<(), ApiError> {
-    for (_, definition) in all(server)? {
-        if is_deleting(&definition) && finalizers(&definition).contains(&CLEANUP) {
-            clean_up(server, &definition).await?;
-        }
-    }
-    let found = all(server)?;
-    for (_, definition) in &found {
-        let mut settled = definition.clone();
-        let others = found.iter().map(|(_, other)| other);
-        let own = meta(definition, "name");
-        settle(&mut settled, others.filter(|other| meta(other, "name") != own), &moment(server.now()));
-        if settled != *definition {
-            change(server, own, |current| {
-                current["status"] = settled["status"].clone();
-            })
-            .await?;
-        }
-    }
-    serve(server)
-}
-
-/// Serves the kinds as they are defined now.
-fn serve(server: &ApiServer) -> Result<(), ApiError> {
+/// Serves the kinds as these definitions, which are all there are, say.
+pub(super) fn serve(server: &ApiServer, all: &[(Arc<Object>, Value)]) {
     let definitions = server.definitions();
     let mut known = definitions.served.lock();
     let mut next = BTreeMap::new();
-    for (object, definition) in all(server)? {
-        let name = meta(&definition, "name").to_owned();
+    for (object, definition) in all {
+        let name = meta(definition, "name").to_owned();
+        let terminating = is_deleting(definition);
         let made_of = json!([
             definition["metadata"]["uid"],
             definition["spec"],
             definition["status"]["acceptedNames"],
-            holds(&definition, "Established"),
-            is_deleting(&definition),
+            holds(definition, "Established"),
         ])
         .to_string();
         let entry = match known.remove(&name) {
-            Some(entry) if entry.made_of == made_of => entry,
+            Some(entry) if entry.made_of == made_of && entry.terminating == terminating => entry,
+            Some(Entry { made_of: same, life, .. }) if same == made_of => {
+                // Watches go on, so that they see the objects being deleted.
+                let rows = rows(definition, object.mod_revision, &life.subscribe());
+                Entry { made_of, terminating, rows, life }
+            }
             _ => {
                 let (sender, life) = watch::channel(());
-                let rows = rows(&definition, object.mod_revision, &life);
-                Entry { made_of, rows, _life: sender }
+                let rows = rows(definition, object.mod_revision, &life);
+                Entry { made_of, terminating, rows, life: sender }
             }
         };
         next.insert(name, entry);
     }
     *known = next;
     let rows = known.values().flat_map(|entry| entry.rows.iter().cloned());
+    let _none_is_created = definitions.creating.write();
     server.set_kinds(server.kinds().with_custom(rows));
-    Ok(())
+}
+
+/// Whether a new object of a custom kind may be stored, as long as the guard is held. The kind was found when the
+/// request began; meanwhile its definition may have been deleted, and its objects with it.
+pub(crate) fn creatable(call: &Call) -> Result<RwLockReadGuard<'_, ()>, ApiError> {
+    let guard = call.server.definitions().creating.read();
+    let kinds = call.server.kinds();
+    let served = kinds.row(&call.target).and_then(Row::custom).ok_or_else(ApiError::no_such_path)?;
+    if served.terminating {
+        return Err(ApiError::not_supported_while_terminating(&call.row));
+    }
+    let same = call.row.custom().is_some_and(|custom| custom.definition == served.definition);
+    if same { Ok(guard) } else { Err(ApiError::no_such_path()) }
 }
 
 /// The rows of a definition: one for each version that is served.
-fn rows(definition: &Value, since: plumb_store::Revision, life: &watch::Receiver<()>) -> Vec<Row> {
+fn rows(definition: &Value, since: Revision, life: &watch::Receiver<()>) -> Vec<Row> {
     if !holds(definition, "Established") {
         return Vec::new();
     }
@@ -173,6 +185,7 @@ fn rows(definition: &Value, since: plumb_store::Revision, life: &watch::Receiver
             let version = Arc::new(Version::compile(definition, json));
             let resource = resource(group, names, spec["scope"] == "Namespaced", &version, terminating);
             let custom = Custom {
+                definition: meta(definition, "uid").into(),
                 types: types(&version.name),
                 replicas: replicas.clone(),
                 version,
@@ -227,88 +240,10 @@ fn resource(group: &str, names: &Value, namespaced: bool, version: &Version, ter
     }
 }
 
-/// Deletes the objects of a definition that is to go, and the definition after the last of them.
-async fn clean_up(server: &ApiServer, definition: &Value) -> Result<(), ApiError> {
-    let (spec, now) = (&definition["spec"], moment(server.now()));
-    let root = format!(
-        "{}/{}",
-        spec["group"].as_str().unwrap_or_default(),
-        spec["names"]["plural"].as_str().unwrap_or_default()
-    );
-    let prefix = Prefix::new(root).map_err(|error| ApiError::internal(error.to_string()))?;
-    let page = server.store().list_where(&List::all(prefix), |_| true).map_err(gone)?;
-    let mut held = 0_usize;
-    for object in page.objects {
-        held += usize::from(!remove(server, &object, &now).await?);
-    }
-    if held > 0 {
-        return Ok(());
-    }
-    let name = meta(definition, "name").to_owned();
-    let done = Condition {
-        ty: "Terminating",
-        holds: false,
-        reason: "InstanceDeletionCompleted",
-        message: "removed all instances".to_owned(),
-    };
-    change(server, &name, |current| {
-        done.set(current, &now);
-        if let Some(list) = current.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
-            list.retain(|own| own != CLEANUP);
-        }
-    })
-    .await
-}
-
-/// Deletes an object, or marks it if something holds it; whether it is gone.
-async fn remove(server: &ApiServer, object: &Arc<Object>, now: &str) -> Result<bool, ApiError> {
-    let mut value = decode(&object.value)?;
-    let held = !finalizers(&value).is_empty();
-    if held && is_deleting(&value) {
-        return Ok(false);
-    }
-    let write = if held {
-        metadata(&mut value).insert("deletionTimestamp".to_owned(), json!(now));
-        metadata(&mut value).insert("deletionGracePeriodSeconds".to_owned(), json!(0));
-        let version = value["apiVersion"].as_str().unwrap_or_default().to_owned();
-        let kind = value["kind"].as_str().unwrap_or_default().to_owned();
-        Write::put(object.key.clone(), crate::object::encode_as(&kind, &version, &value)?)
-    } else {
-        Write::delete(object.key.clone())
-    };
-    match server.store().write(write.expect(Expect::Revision(object.mod_revision))).await {
-        Ok(_) => Ok(!held),
-        // Somebody wrote it meanwhile; the next write looks again.
-        Err(plumb_store::WriteError::Conflict(_)) => Ok(false),
-        Err(error) => Err(store_failed(&error)),
-    }
-}
-
-/// Changes a definition as it stands; one that nothing holds any more goes.
-async fn change(server: &ApiServer, name: &str, edit: impl Fn(&mut Value)) -> Result<(), ApiError> {
-    let row = row(server)?;
-    let key = row.key(None, name)?;
-    for _ in 0..ATTEMPTS {
-        let Some(current) = server.store().newest(&key) else { return Ok(()) };
-        let mut value = decode(&current.value)?;
-        edit(&mut value);
-        let write = if is_deleting(&value) && finalizers(&value).is_empty() {
-            Write::delete(key.clone())
-        } else {
-            Write::put(key.clone(), encode(&row, &value)?).attributes(attributes(&row, &value))
-        };
-        match server.store().write(write.expect(Expect::Revision(current.mod_revision))).await {
-            Ok(_) => return Ok(()),
-            Err(plumb_store::WriteError::Conflict(_)) => {}
-            Err(error) => return Err(store_failed(&error)),
-        }
-    }
-    Err(row.modified(name))
-}
-
 impl ApiServer {
     /// Serves the kinds that were defined before the server was started.
     pub(crate) fn load_definitions(&self) -> Result<(), ApiError> {
-        serve(self)
+        serve(self, &all(self)?);
+        Ok(())
     }
 }

@@ -6,6 +6,7 @@ use plumb_store::{Event, Expect, Key, Object, Write};
 use serde_json::Value;
 
 use crate::allocation::Reservation;
+use crate::custom;
 use crate::error::ApiError;
 use crate::object::encode;
 use crate::server::Call;
@@ -68,7 +69,13 @@ impl<'a> Attempts<'a> {
             writes.extend(beside()?);
             // Until the store has the write, nothing happened that dropping this request does not undo. From then on
             // the request is completed, whether its client waits for it or not. There is no await between the two.
-            let store = || Ok(server.store().attempt(writes).inspect(|_| self.call.effects.begin()));
+            let store = || {
+                let _creatable = match (seen, row.custom()) {
+                    (None, Some(_)) => Some(custom::creatable(self.call)?),
+                    _ => None,
+                };
+                Ok::<_, ApiError>(server.store().attempt(writes).inspect(|_| self.call.effects.begin()))
+            };
             match reserved.commit(store)? {
                 Ok(ticket) => {
                     let stored = ticket.await;

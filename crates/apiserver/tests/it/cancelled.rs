@@ -5,6 +5,7 @@
 //! had been answered, and nothing in between.
 
 mod allocations;
+mod definitions;
 mod gated;
 mod writes;
 
@@ -18,7 +19,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use plumb_resize::rules::Rules;
-use plumb_store::{Interest, List, Prefix, Store};
+use plumb_store::{Interest, List, Prefix, Revision, Store};
 use serde_json::Value;
 
 use super::door::{Door, admin};
@@ -63,7 +64,7 @@ impl Asked {
         };
         gate.open();
         let completed = door.server.writes_completed();
-        tokio::time::timeout(DEADLINE, completed).await.expect("what goes on without its client ends");
+        tokio::time::timeout(DEADLINE, completed).await.expect("the tasks that complete requests end");
         door.store().settled().await.unwrap();
         answered.map(|response| response.status())
     }
@@ -193,4 +194,15 @@ pub(super) async fn until(store: &Store, what: &str, holds: impl AsyncFn() -> bo
         }
     };
     tokio::time::timeout(DEADLINE, waiting).await.expect(what);
+}
+
+/// A new store with what another held at a revision, as after a crash at that moment.
+pub(super) async fn as_of(store: &Store, revision: Revision) -> Store {
+    let page = store.list(&List::all(Prefix::everything()).at(revision)).unwrap();
+    let copy = Store::in_memory(&plumb_store::Options::default());
+    for object in page.objects {
+        let write = plumb_store::Write::put(object.key.clone(), object.value.clone());
+        copy.write(write.attributes(object.attributes.clone())).await.unwrap();
+    }
+    copy
 }

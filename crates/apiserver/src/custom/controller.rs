@@ -1,0 +1,98 @@
+//! The controller of definitions: reconciles them at the start, whenever one was written, whenever an object of one that
+//! is terminating was, and again with a backoff after an error.
+//!
+//! A request that writes a definition reconciles by itself before it answers, so that clients find at once what they
+//! wrote. The controller is for what a request could not do: after a crash, an error, or a race.
+
+use std::time::Duration;
+
+use futures_util::future::select_all;
+use plumb_store::{Interest, Revision, Watch, WatchEnd};
+
+use super::definitions::row;
+use super::reconcile::{reconcile, terminating};
+use crate::completion::without_panic;
+use crate::error::ApiError;
+use crate::serve::Shutdown;
+use crate::server::ApiServer;
+
+/// How long to wait after the first error in a row, and at most.
+const FIRST_BACKOFF: Duration = Duration::from_millis(100);
+const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+
+/// Reconciles what a request wrote, which holds the lock. If that fails the controller tries again: what was written
+/// is stored, and the response says so.
+pub(crate) async fn reconcile_now(server: &ApiServer) {
+    if let Err(error) = reconcile(server).await {
+        tracing::warn!(error = error.message, "definitions are not reconciled yet");
+        server.definitions().requeued.notify_one();
+    }
+}
+
+/// Reconciles definitions until the shutdown.
+pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
+    let mut backoff = FIRST_BACKOFF;
+    let mut changed = None;
+    loop {
+        let watches = match without_panic(pass(server, changed), panicked).await {
+            Ok(watches) => {
+                backoff = FIRST_BACKOFF;
+                watches
+            }
+            Err(error) => {
+                tracing::warn!(error = error.message, ?backoff, "cannot reconcile definitions");
+                tokio::select! {
+                    () = tokio::time::sleep(backoff) => {}
+                    () = shutdown.requested() => return,
+                }
+                backoff = backoff.saturating_mul(2).min(LONGEST_BACKOFF);
+                changed = None;
+                continue;
+            }
+        };
+        changed = tokio::select! {
+            change = next_change(watches) => match change {
+                // The store is closed.
+                Err(WatchEnd::Closed) => return,
+                // Whatever was missed is stored.
+                Err(_) => None,
+                Ok(revision) => Some(revision),
+            },
+            () = server.definitions().requeued.notified() => None,
+            () = shutdown.requested() => return,
+        };
+    }
+}
+
+fn panicked(panic: &str) -> Result<Vec<Watch>, ApiError> {
+    Err(ApiError::internal(format!("reconciling panicked: {panic}")))
+}
+
+/// Reconciles, unless the request that made the known change did; and watches what to reconcile for next.
+async fn pass(server: &ApiServer, changed: Option<Revision>) -> Result<Vec<Watch>, ApiError> {
+    let definitions = server.definitions();
+    let from = {
+        let _alone = definitions.writing.lock().await;
+        match changed {
+            Some(changed) if changed <= definitions.reconciled() => changed,
+            _ => {
+                // From before the reconciliation: it may itself write something that others are to be reconciled for.
+                let from = server.store().revision();
+                reconcile(server).await?;
+                from
+            }
+        }
+    };
+    let mut interests = vec![row(server)?.prefix(None)?];
+    interests.extend(terminating(server)?);
+    let watch = |prefix| server.store().watch(Interest::prefix(prefix), from);
+    let watches: Result<Vec<Watch>, _> = interests.into_iter().map(watch).collect();
+    watches.map_err(crate::read::gone)
+}
+
+/// The revision of the next change that any of the watches sees.
+async fn next_change(mut watches: Vec<Watch>) -> Result<Revision, WatchEnd> {
+    let next = watches.iter_mut().map(|watch| Box::pin(watch.next()));
+    let (event, _, _) = select_all(next).await;
+    event.map(|event| event.revision)
+}

@@ -1,0 +1,195 @@
+//! Reconciling definitions: their names are accepted, their kinds served, and those that are deleted are finalized:
+//! their objects are deleted first, and the definition after the last of them.
+//!
+//! Every step begins with what is stored and can be repeated, so that after a crash between any two steps the next
+//! reconciliation continues from there.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use futures_util::future::join_all;
+use plumb_crd::names::{Condition, settle};
+use plumb_store::{Event, Expect, List, Object, Prefix, Ticket, Write, WriteError};
+use serde_json::{Value, json};
+
+use super::CLEANUP;
+use super::definitions::{all, row, serve};
+use crate::error::ApiError;
+use crate::object::{decode, encode, encode_as, finalizers, is_deleting, meta, metadata, moment};
+use crate::read::gone;
+use crate::server::ApiServer;
+use crate::write::{attributes, store_failed};
+
+/// How often a write of a definition is tried.
+const ATTEMPTS: usize = 100;
+/// How often the objects of a definition are listed and deleted, before it is left to the next time.
+const PASSES: usize = 8;
+/// How many objects are deleted at once.
+const AT_ONCE: usize = 256;
+
+/// Serves kinds as they are defined now, finalizes definitions that are deleted, and accepts names that became free.
+///
+/// A definition that fails does not keep the others from being reconciled. The first error is returned, and the caller
+/// tries again.
+pub(super) async fn reconcile(server: &ApiServer) -> Result<(), ApiError> {
+    let started = server.store().revision();
+    let mut found = all(server)?;
+    // First, so that no more objects are created of those that are to be finalized.
+    serve(server, &found);
+    let mut failed = None;
+    let mut note = |definition: &Value, outcome: Result<(), ApiError>| {
+        if let Err(error) = outcome {
+            let name = meta(definition, "name");
+            tracing::warn!(definition = name, error = error.message, "cannot reconcile a definition");
+            failed.get_or_insert(error);
+        }
+    };
+    let finalized: Vec<&Value> =
+        found.iter().map(|(_, definition)| definition).filter(|own| is_to_be_finalized(own)).collect();
+    let changed = !finalized.is_empty();
+    for definition in finalized {
+        note(definition, finalize(server, definition).await);
+    }
+    if changed {
+        found = all(server)?;
+    }
+    let now = moment(server.now());
+    let mut changed = changed;
+    for (_, definition) in &found {
+        let own = meta(definition, "name");
+        let others = found.iter().map(|(_, other)| other).filter(|other| meta(other, "name") != own);
+        let mut settled = definition.clone();
+        settle(&mut settled, others, &now);
+        if settled != *definition {
+            let outcome = change(server, definition, |current| current["status"] = settled["status"].clone());
+            note(definition, outcome.await);
+            changed = true;
+        }
+    }
+    if changed {
+        serve(server, &all(server)?);
+    }
+    if let Some(error) = failed {
+        return Err(error);
+    }
+    server.definitions().reconciled.fetch_max(started, Ordering::AcqRel);
+    Ok(())
+}
+
+/// Whether the objects of a definition are to be deleted, and then the definition.
+fn is_to_be_finalized(definition: &Value) -> bool {
+    is_deleting(definition) && finalizers(definition).contains(&CLEANUP)
+}
+
+/// The keys of the objects of definitions that are to be finalized.
+pub(super) fn terminating(server: &ApiServer) -> Result<Vec<Prefix>, ApiError> {
+    all(server)?.iter().map(|(_, own)| own).filter(|own| is_to_be_finalized(own)).map(instances).collect()
+}
+
+/// The keys of the objects of a definition.
+fn instances(definition: &Value) -> Result<Prefix, ApiError> {
+    let spec = &definition["spec"];
+    let root = format!(
+        "{}/{}",
+        spec["group"].as_str().unwrap_or_default(),
+        spec["names"]["plural"].as_str().unwrap_or_default()
+    );
+    Prefix::new(root).map_err(|error| ApiError::internal(error.to_string()))
+}
+
+/// Deletes the objects of a definition, and takes its finalizer away if none is left. Objects with finalizers of their
+/// own are only marked as deleted: when they are gone, the definition is reconciled again.
+async fn finalize(server: &ApiServer, definition: &Value) -> Result<(), ApiError> {
+    let list = List::all(instances(definition)?);
+    for _ in 0..PASSES {
+        // What was accepted before the kind became terminating is listed only once it is durable.
+        server.store().settled().await.map_err(|error| store_failed(&error))?;
+        let page = server.store().list_where(&list, |_| true).map_err(gone)?;
+        if page.objects.is_empty() {
+            return release(server, definition).await;
+        }
+        let mut writes = Vec::new();
+        for object in &page.objects {
+            writes.extend(deletion(object, &moment(server.now()))?);
+        }
+        if writes.is_empty() {
+            return Ok(());
+        }
+        while !writes.is_empty() {
+            let rest = writes.split_off(writes.len().min(AT_ONCE));
+            let tickets: Vec<Ticket<Arc<Event>>> = std::mem::replace(&mut writes, rest)
+                .into_iter()
+                .map(|write| server.store().write(write))
+                .collect();
+            for outcome in join_all(tickets).await {
+                match outcome {
+                    // Another writer was faster: the next pass sees what it made of the object.
+                    Ok(_) | Err(WriteError::Conflict(_)) => {}
+                    Err(error) => return Err(store_failed(&error)),
+                }
+            }
+        }
+    }
+    Err(ApiError::internal("the objects of the definition are written as fast as they are deleted"))
+}
+
+/// Takes the finalizer off a definition that has no objects left.
+async fn release(server: &ApiServer, definition: &Value) -> Result<(), ApiError> {
+    let now = moment(server.now());
+    let done = Condition {
+        ty: "Terminating",
+        holds: false,
+        reason: "InstanceDeletionCompleted",
+        message: "removed all instances".to_owned(),
+    };
+    change(server, definition, |current| {
+        done.set(current, &now);
+        if let Some(list) = current.pointer_mut("/metadata/finalizers").and_then(Value::as_array_mut) {
+            list.retain(|own| own != CLEANUP);
+        }
+    })
+    .await
+}
+
+/// The write that deletes an object, or marks it if it has finalizers; none if it is marked already.
+fn deletion(object: &Arc<Object>, now: &str) -> Result<Option<Write>, ApiError> {
+    let mut value = decode(&object.value)?;
+    let write = match (finalizers(&value).is_empty(), is_deleting(&value)) {
+        (true, _) => Write::delete(object.key.clone()),
+        (false, true) => return Ok(None),
+        (false, false) => {
+            metadata(&mut value).insert("deletionTimestamp".to_owned(), json!(now));
+            metadata(&mut value).insert("deletionGracePeriodSeconds".to_owned(), json!(0));
+            let version = value["apiVersion"].as_str().unwrap_or_default().to_owned();
+            let kind = value["kind"].as_str().unwrap_or_default().to_owned();
+            Write::put(object.key.clone(), encode_as(&kind, &version, &value)?)
+        }
+    };
+    Ok(Some(write.expect(Expect::Revision(object.mod_revision))))
+}
+
+/// Changes a definition as it stands, unless it is another one of the same name by now; it is deleted if it is to be
+/// and no finalizer is left.
+async fn change(server: &ApiServer, definition: &Value, edit: impl Fn(&mut Value)) -> Result<(), ApiError> {
+    let (row, name) = (row(server)?, meta(definition, "name"));
+    let key = row.key(None, name)?;
+    for _ in 0..ATTEMPTS {
+        let Some(current) = server.store().newest(&key) else { return Ok(()) };
+        let mut value = decode(&current.value)?;
+        if meta(&value, "uid") != meta(definition, "uid") {
+            return Ok(());
+        }
+        edit(&mut value);
+        let write = if is_deleting(&value) && finalizers(&value).is_empty() {
+            Write::delete(key.clone())
+        } else {
+            Write::put(key.clone(), encode(&row, &value)?).attributes(attributes(&row, &value))
+        };
+        match server.store().write(write.expect(Expect::Revision(current.mod_revision))).await {
+            Ok(_) => return Ok(()),
+            Err(WriteError::Conflict(_)) => {}
+            Err(error) => return Err(store_failed(&error)),
+        }
+    }
+    Err(row.modified(name))
+}
