@@ -30,6 +30,10 @@ const CLUSTER: &str = "plumb";
 const FEW_DESCRIPTORS: usize = 1_024;
 /// How often certificates are looked at.
 const LOOK_AT_CERTIFICATES: Duration = Duration::from_hours(1);
+/// How often allocations of cluster IPs and node ports are repaired. As upstream's.
+const REPAIR_ALLOCATIONS: Duration = Duration::from_mins(3);
+/// How long writes may take at the end whose client is gone.
+const COMPLETE_WRITES: Duration = Duration::from_secs(10);
 
 /// Where objects are kept in a data directory.
 pub(crate) fn objects(data_dir: &Path) -> PathBuf {
@@ -111,6 +115,10 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         })
     };
     let fresh = tokio::spawn(fresh);
+    let own_controllers = tokio::spawn({
+        let (server, shutdown) = (server.clone(), shutdown.clone());
+        async move { server.run_controllers(REPAIR_ALLOCATIONS, shutdown).await }
+    });
     let tls = serve::tls(&pki)?;
     let listener = listener.counting(server.connection_metrics());
     let controllers = args.components.contains(&Component::Controllers);
@@ -142,7 +150,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         None
     };
     let limits = args.limits.of_connections(descriptors);
-    let serving = tokio::spawn(serve::serve(listener, tls, limits, server, shutdown));
+    let serving = tokio::spawn(serve::serve(listener, tls, limits, server.clone(), shutdown));
 
     if let Some(nodes) = &nodes {
         eprintln!("plumb: {}", nodes.what);
@@ -160,6 +168,12 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         nodes.stop().await;
     }
     drop((controllers, scheduler, gathering, copying));
+    own_controllers.await.context("the controllers of the API server ended badly")?;
+    if tokio::time::timeout(COMPLETE_WRITES, server.writes_completed()).await.is_err() {
+        tracing::warn!(
+            "stopping before all writes are completed whose client is gone; the next start completes them"
+        );
+    }
     store.close();
     Ok(())
 }
