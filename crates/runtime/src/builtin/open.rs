@@ -28,7 +28,7 @@ use super::state::{
     ContainerEntry, ContainerRecord, EVENTS, NoticedContainer, Pods, SandboxEntry, SandboxRecord, State,
 };
 use super::{Builtin, Config, FOLDER, IMAGES, namespaces, sandbox};
-use crate::cgroup::{Notice, Notices, Tree, Version};
+use crate::cgroup::{Controller, Notice, Notices, Tree, Version};
 use crate::error::{Error, Result};
 use crate::image::Images;
 use crate::shim::{EXIT, LOCK, SOCKET, STARTED, Started, load, store};
@@ -87,6 +87,9 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     let closed = <fs::Permissions as std::os::unix::fs::PermissionsExt>::from_mode(0o700);
     fs::set_permissions(&folder, closed).map_err(doing(&folder))?;
     let naming = Naming::of(&data_dir);
+    if config.cgroups.version() == Version::V1 && !config.cgroups.has(Controller::Devices) {
+        tracing::warn!("no devices controller is mounted: only nodev keeps containers from devices");
+    }
     let tree = Tree::new(config.cgroups, naming.cgroup());
     tree.create()?;
     let images = Images::open(folder.join(IMAGES))?;
