@@ -267,21 +267,21 @@ async fn a_group_that_was_left_armed_is_disarmed_by_the_next_runtime_whatever_th
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_burst_that_comes_again_after_the_limit_went_down_gets_it_back() {
     let test = "a_burst_that_comes_again_after_the_limit_went_down_gets_it_back";
-    // A tenth of a second is not enough to see it, so that what has used more before is guarded for longer.
-    let Some(node) = Node::settling(test, Duration::from_millis(100)).await else { return };
-    let script =
-        "echo up; exec /plumb load --memory 5Mi --memory-peak 120Mi --shape spike --period 1s --quiet";
-    let mut grower = Grower::running(node, -1, 512 * MIB, script).await;
-    let group = grower.group();
-    let used = || group.memory().unwrap().0 >> 20;
-    soon("a burst", || used() > 110).await;
-    soon("over", || used() < 40).await;
+    let Some(node) = Node::settling(test, Duration::from_secs(1)).await else { return };
+    let script = format!("/plumb load --memory 120Mi --duration 200ms --quiet; {GROWS}");
+    let mut grower = Grower::running(node, -1, 512 * MIB, &script).await;
+    // Another that has never used that much is guarded for as long as usual.
+    let mut config = Node::shell("other", "exec sleep 1000");
+    config.resources = limit(512 * MIB).into();
+    let other = grower.node.start(&grower.sandbox, config).await;
     grower.lower(64 * MIB).await;
-    let restored =
-        async { while !matches!(grower.events.next().await.unwrap(), Event::LimitTakenBack { .. }) {} };
-    tokio::time::timeout(Duration::from_mins(1), restored).await.unwrap();
-    soon("another burst", || used() > 110).await;
-    assert_eq!(group.read().unwrap().memory_limit, Some(512 * MIB));
+    grower.node.runtime.update_container_resources(&other, &limit(64 * MIB).into()).await.unwrap();
+    let other = grower.node.runtime.cgroups().container(QosClass::Burstable, "uid-grower", other.as_str());
+    soon("the other settled", || guarded(&other) == 0).await;
+    assert_eq!(guarded(&grower.group()), 1);
+    grower.grow();
+    assert_eq!(grower.taken_back().await, [Some(grower.id.clone())]);
+    assert_eq!(grower.group().read().unwrap().memory_limit, Some(512 * MIB));
     grower.is_unharmed().await;
     grower.node.end().await;
 }
