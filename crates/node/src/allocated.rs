@@ -100,10 +100,7 @@ mod tests {
         );
         let limits = first.limits.as_ref().unwrap();
         assert_eq!((limits["memory"].0.as_str(), limits["example.com/gpu"].0.as_str()), ("1Gi", "1"));
-        assert_eq!(
-            spec.resources.as_ref().and_then(|pod| pod.limits.as_ref()).map(|list| list.len()),
-            Some(0)
-        );
+        assert_eq!(spec.resources.as_ref().and_then(|pod| pod.limits.as_ref()).map(WireList::len), Some(0));
         assert!(Arc::ptr_eq(&with_allocation(&after, &resources(&after), &resources(&after)), &after));
     }
 }

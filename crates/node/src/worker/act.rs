@@ -37,7 +37,7 @@ pub(super) struct NotStarted {
     event: &'static str,
     message: String,
     /// What it is called while the next attempt is waited for.
-    later: Option<&'static str>,
+    later: Option<Waiting>,
 }
 
 impl NotStarted {
@@ -373,10 +373,11 @@ impl Worker {
             let runs = self.looked.seen.containers.get(position).and_then(Option::as_ref);
             if !runs.is_some_and(ContainerSeen::runs) {
                 let message = format!("Failed to pull image {image:?}: {error}");
-                let failed = NotStarted {
-                    later: Some("ImagePullBackOff"),
-                    ..NotStarted::new("ErrImagePull", message)
+                let later = Waiting {
+                    reason: "ImagePullBackOff".to_owned(),
+                    message: format!("Back-off pulling image {image:?}: ErrImagePull: {error}"),
                 };
+                let failed = NotStarted { later: Some(later), ..NotStarted::new("ErrImagePull", message) };
                 self.not_started(position, failed);
             }
         }
@@ -388,17 +389,17 @@ impl Worker {
         let name = self.name_of(position).to_owned();
         let text = if event == "Failed" { format!("Error: {message}") } else { message.clone() };
         self.node.events.container(&self.pod, &name, Kind::Warning, event, text);
-        let later = later.map(|reason| Waiting {
-            reason: reason.to_owned(),
-            message: format!("Back-off pulling image: {message}"),
-        });
         let retry = if reason == CONFIG_ERROR { Retry::Steady } else { Retry::Backoff };
         let waiting = Waiting { reason: reason.to_owned(), message };
         let now = (self.node.clock)();
         let image =
             self.container(position).and_then(|container| container.image.clone()).unwrap_or_default();
-        if let Some(hold) = self.holds.get_mut(position) {
-            hold.failed(image, waiting, later, retry, now);
+        let is_pull = later.is_some();
+        let hold = self.holds.get_mut(position);
+        let again = hold.is_some_and(|hold| hold.failed(image.clone(), waiting, later, retry, now));
+        if again && is_pull {
+            let message = format!("Back-off pulling image {image:?}");
+            self.node.events.container(&self.pod, &name, Kind::Normal, "BackOff", message);
         }
     }
 }

@@ -34,7 +34,7 @@ struct Failure {
 pub(super) enum Retry {
     /// 10 s, and twice as long each time, up to 5 minutes: as the kubelet does for images and for containers that end.
     Backoff,
-    /// 10 s each time: as the kubelet does where a ConfigMap or a Secret is missing, which somebody may make at any
+    /// 10 s each time: as the kubelet does where a `ConfigMap` or a Secret is missing, which somebody may make at any
     /// moment.
     Steady,
 }
@@ -49,7 +49,7 @@ impl Hold {
     }
 
     /// It could not be started with this image, and is left alone for a while. `later` is what it is called when that
-    /// happens again.
+    /// happens again; answers whether it has.
     pub(super) fn failed(
         &mut self,
         image: String,
@@ -57,12 +57,14 @@ impl Hold {
         later: Option<Waiting>,
         retry: Retry,
         now: Timestamp,
-    ) {
+    ) -> bool {
         let before = self.failure.take().filter(|failure| failure.image == image);
         let backoff = before.as_ref().filter(|_| retry == Retry::Backoff).map(|failure| failure.backoff);
         let backoff = backoff.unwrap_or_default().restarted(SignedDuration::ZERO);
-        let waiting = if before.is_some() { later.unwrap_or(waiting) } else { waiting };
+        let again = before.is_some();
+        let waiting = if again { later.unwrap_or(waiting) } else { waiting };
         self.failure = Some(Failure { image, waiting, until: backoff.until(now), backoff });
+        again
     }
 }
 
@@ -168,4 +170,30 @@ impl Worker {
 /// A number of seconds as Go prints it: `10s`, `1m20s`, `5m0s`.
 fn go_duration(seconds: i64) -> String {
     if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failed_starts_wait_longer_each_time_unless_something_in_the_spec_is_missing() {
+        let at = |second: i64| Timestamp::from_second(second).unwrap();
+        let word = |reason: &str| Waiting { reason: reason.to_owned(), message: String::new() };
+        for (retry, expected) in [(Retry::Backoff, [10, 20, 40, 80, 160, 300, 300]), (Retry::Steady, [10; 7])]
+        {
+            let mut hold = Hold::default();
+            let mut waits = Vec::new();
+            for turn in 0..7 {
+                let again = hold.failed("i".to_owned(), word("first"), Some(word("later")), retry, at(0));
+                assert_eq!(again, turn > 0);
+                let failure = hold.failure.as_ref().unwrap();
+                assert_eq!(failure.waiting.reason, if again { "later" } else { "first" });
+                waits.push(failure.until.as_second());
+            }
+            assert_eq!(waits, expected, "{retry:?}");
+            assert!(!hold.failed("other".to_owned(), word("first"), None, retry, at(0)));
+            assert_eq!(hold.failure.as_ref().unwrap().until, at(10), "another image is another matter");
+        }
+    }
 }

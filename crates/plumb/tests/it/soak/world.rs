@@ -29,6 +29,7 @@ use plumb_controllers::{
 use plumb_node::journal::Journal;
 use plumb_node::register::{Machine, NodeHealth, Setup};
 use plumb_node::specify::Place;
+use plumb_node::sysctls::UnsafeSysctls;
 use plumb_node::{Agent, Reports};
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
@@ -264,7 +265,7 @@ impl World {
             rules: self.rules.clone(),
             facts: NodeFacts::default(),
             cpus: None,
-            allowed_unsafe_sysctls: Default::default(),
+            allowed_unsafe_sysctls: UnsafeSysctls::default(),
             api_server: None,
             reachable: false,
             volumes: None,
