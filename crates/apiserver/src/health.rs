@@ -1,9 +1,12 @@
 //! Whether the server is well: `/healthz`, `/livez` and `/readyz`, all checks at once or one by one, printed as
 //! upstream prints them.
 
+use std::borrow::Cow;
+
 use http::header::{CONTENT_TYPE, X_CONTENT_TYPE_OPTIONS};
 use http::{HeaderValue, Response, StatusCode};
 use plumb_store::Store;
+use plumb_supervise::Supervisor;
 
 use crate::body::Body;
 use crate::serve::Shutdown;
@@ -12,42 +15,52 @@ use crate::target::Query;
 /// What checks look at.
 pub(crate) struct Patient<'a> {
     pub(crate) store: &'a Store,
+    /// The long-lived tasks of this process.
+    pub(crate) tasks: Option<&'a Supervisor>,
     /// Says whether the server is to end, to a request that came through a socket.
     pub(crate) shutdown: Option<&'a Shutdown>,
 }
 
 /// A check: what it is called, and why it fails.
 struct Check {
-    name: &'static str,
-    examine: fn(&Patient<'_>) -> Result<(), String>,
+    name: Cow<'static, str>,
+    outcome: Result<(), String>,
 }
 
-const PING: Check = Check { name: "ping", examine: |_| Ok(()) };
-const LOG: Check = Check { name: "log", examine: |_| Ok(()) };
-/// Whether writes are taken; upstream's word for where objects are kept is part of many scripts, so it is the name.
-const STORE: Check =
-    Check { name: "etcd", examine: |patient| patient.store.writable().map_err(|e| e.to_string()) };
-const SHUTDOWN: Check = Check {
-    name: "shutdown",
-    examine: |patient| match patient.shutdown {
-        Some(shutdown) if shutdown.is_requested() => Err("process is shutting down".to_owned()),
-        _ => Ok(()),
-    },
-};
-
-/// The checks behind an address.
-fn checks(endpoint: &str) -> Option<&'static [Check]> {
-    match endpoint {
-        "healthz" | "livez" => Some(&[PING, LOG, STORE]),
-        "readyz" => Some(&[PING, LOG, STORE, SHUTDOWN]),
-        _ => None,
+impl Check {
+    fn new(name: impl Into<Cow<'static, str>>, outcome: Result<(), String>) -> Self {
+        Self { name: name.into(), outcome }
     }
 }
 
 /// Whether a path is one of health.
 pub(crate) fn is_health(path: &str) -> bool {
     let endpoint = path.strip_prefix('/').and_then(|path| path.split('/').next());
-    endpoint.is_some_and(|endpoint| checks(endpoint).is_some())
+    matches!(endpoint, Some("healthz" | "livez" | "readyz"))
+}
+
+/// The checks behind an address, and what came of them.
+fn checks(endpoint: &str, patient: &Patient<'_>) -> Option<Vec<Check>> {
+    let ready = match endpoint {
+        "healthz" | "livez" => false,
+        "readyz" => true,
+        _ => return None,
+    };
+    // Upstream's word for where objects are kept is part of many scripts, so it is the name.
+    let store = patient.store.writable().map_err(|error| error.to_string());
+    let mut checks = vec![Check::new("ping", Ok(())), Check::new("log", Ok(())), Check::new("etcd", store)];
+    for task in patient.tasks.iter().flat_map(|tasks| tasks.tasks()) {
+        // A task that is restarted in a moment is no reason to restart the process; one that fails again and again is.
+        let why = if ready { task.unready() } else { task.dead() };
+        let outcome = why.map_or(Ok(()), |why| Err(why.to_owned()));
+        checks.push(Check::new(format!("task/{}", task.name), outcome));
+    }
+    if ready {
+        let requested = patient.shutdown.is_some_and(Shutdown::is_requested);
+        let outcome = if requested { Err("process is shutting down".to_owned()) } else { Ok(()) };
+        checks.push(Check::new("shutdown", outcome));
+    }
+    Some(checks)
 }
 
 /// Answers, if the path is one of health.
@@ -56,31 +69,30 @@ pub(crate) fn answer(path: &str, query: &Query, patient: &Patient<'_>) -> Option
         Some((endpoint, one)) => (endpoint, Some(one)),
         None => (path.strip_prefix('/')?, None),
     };
-    let checks = checks(endpoint)?;
+    let checks = checks(endpoint, patient)?;
     Some(match one {
-        Some(name) => match checks.iter().find(|check| check.name == name) {
+        Some(name) => match checks.into_iter().find(|check| check.name == name) {
             None => print(StatusCode::NOT_FOUND, "404 page not found\n".to_owned()),
-            Some(check) => match (check.examine)(patient) {
+            Some(check) => match check.outcome {
                 Ok(()) => print(StatusCode::OK, "ok".to_owned()),
                 Err(why) => {
                     print(StatusCode::INTERNAL_SERVER_ERROR, format!("internal server error: {why}\n"))
                 }
             },
         },
-        None => all(endpoint, checks, query, patient),
+        None => all(endpoint, &checks, query),
     })
 }
 
-fn all(endpoint: &str, checks: &[Check], query: &Query, patient: &Patient<'_>) -> Response<Body> {
+fn all(endpoint: &str, checks: &[Check], query: &Query) -> Response<Body> {
     let excluded: Vec<&str> = query.all("exclude").collect();
     let mut told = Vec::new();
     let mut failed = false;
-    for check in checks {
-        let name = check.name;
-        told.push(if excluded.contains(&name) {
+    for Check { name, outcome } in checks {
+        told.push(if excluded.contains(&&**name) {
             format!("[+]{name} excluded: ok\n")
-        } else if let Err(why) = (check.examine)(patient) {
-            tracing::warn!(endpoint, check = name, %why, "a health check failed");
+        } else if let Err(why) = outcome {
+            tracing::warn!(endpoint, check = &**name, %why, "a health check failed");
             failed = true;
             // The address is public; who may know why asks for the one check.
             format!("[-]{name} failed: reason withheld\n")

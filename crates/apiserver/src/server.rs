@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
@@ -15,6 +15,7 @@ use jiff::Timestamp;
 use plumb_apischema::json::Decoded;
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
+use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 
 use crate::accounts::Accounts;
@@ -127,6 +128,8 @@ struct Shared {
     metrics: Metrics,
     /// Requests that are completed without their client.
     tasks: Arc<Tasks>,
+    /// The long-lived tasks of this process, for the health checks.
+    supervisor: OnceLock<Supervisor>,
 }
 
 /// What is known of a request before it is answered, whether it is refused or not.
@@ -180,6 +183,7 @@ impl ApiServer {
             places: Places::new(limits),
             metrics: Metrics::default(),
             tasks: Arc::new(Tasks::new()),
+            supervisor: OnceLock::new(),
         };
         let server = Self { shared: Arc::new(shared) };
         write::make_first_objects(&server)?;
@@ -280,6 +284,14 @@ impl ApiServer {
     /// Shows what another part of this process counts under `/metrics` too.
     pub fn also_show(&self, figures: impl Fn(&mut plumb_metrics::Text) + Send + 'static) {
         self.shared.metrics.also_show(figures);
+    }
+
+    /// Shows the long-lived tasks of this process under `/readyz`, `/livez` and `/metrics`. Only the first call counts.
+    pub fn show_tasks(&self, supervisor: &Supervisor) {
+        if self.shared.supervisor.set(supervisor.clone()).is_ok() {
+            let supervisor = supervisor.clone();
+            self.also_show(move |text| supervisor.render(text));
+        }
     }
 
     pub(crate) fn metrics(&self) -> &Metrics {
@@ -423,7 +435,11 @@ impl ApiServer {
     }
 
     fn other(&self, path: &str, head: &http::request::Parts) -> Result<Response<Body>, ApiError> {
-        let patient = health::Patient { store: self.store(), shutdown: head.extensions.get::<Shutdown>() };
+        let patient = health::Patient {
+            store: self.store(),
+            tasks: self.shared.supervisor.get(),
+            shutdown: head.extensions.get::<Shutdown>(),
+        };
         if let Some(answer) = health::answer(path, &Query::parse(&head.uri)?, &patient) {
             return Ok(answer);
         }

@@ -49,7 +49,7 @@ pub async fn serve<S, B>(
     tls: Arc<ServerConfig>,
     limits: Limits,
     service: S,
-    mut shutdown: Shutdown,
+    shutdown: Shutdown,
 ) -> Drained
 where
     S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
@@ -71,6 +71,39 @@ where
         cut: cut_seen,
     };
 
+    // Connections that stand outlive a restart of the loop.
+    let (from, into) = (&listener, &connections);
+    let accepting = move || accept(from, into, shared.clone(), shutdown.clone());
+    listener.supervisor.finish(&listener.task, accepting).await;
+
+    // A client that comes now is refused at once.
+    drop(listener);
+    tracing::info!(connections = connections.open(), "no more connections; waiting for requests under way");
+    if timeout(drain, connections.all_closed()).await.is_ok() {
+        return Drained { cut: 0 };
+    }
+    let standing = connections.open();
+    tracing::warn!(connections = standing, "cutting what did not end in time");
+    drop(cut);
+    // They are told; this is for the moment that it takes them. An upgraded connection is its handler's to end.
+    drop(timeout(CUT, connections.all_closed()).await);
+    Drained { cut: standing }
+}
+
+/// Accepts connections until the shutdown.
+async fn accept<S, B>(
+    listener: &Listener,
+    connections: &Arc<Connections>,
+    shared: Shared<S>,
+    mut shutdown: Shutdown,
+) where
+    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
+    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    S::Future: Send,
+    B: Body + Send + 'static,
+    B::Data: Buf + Send,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let mut pause = FIRST_PAUSE;
     loop {
         let next = async {
@@ -79,7 +112,7 @@ where
         };
         let (place, accepted) = tokio::select! {
             Some(next) = next => next,
-            () = shutdown.requested() => break,
+            () = shutdown.requested() => return,
         };
         match accepted {
             Ok((stream, remote)) => {
@@ -96,25 +129,12 @@ where
                 }
                 tokio::select! {
                     () = sleep(pause) => {}
-                    () = shutdown.requested() => break,
+                    () = shutdown.requested() => return,
                 }
                 pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }
-
-    // A client that comes now is refused at once.
-    drop(listener);
-    tracing::info!(connections = connections.open(), "no more connections; waiting for requests under way");
-    if timeout(drain, connections.all_closed()).await.is_ok() {
-        return Drained { cut: 0 };
-    }
-    let standing = connections.open();
-    tracing::warn!(connections = standing, "cutting what did not end in time");
-    drop(cut);
-    // They are told; this is for the moment that it takes them. An upgraded connection is its handler's to end.
-    drop(timeout(CUT, connections.all_closed()).await);
-    Drained { cut: standing }
 }
 
 /// Sets what a new connection needs. If it cannot be set the connection is broken, which its use will show.

@@ -6,6 +6,7 @@ use std::{
     sync::Arc,
 };
 
+use plumb_supervise::Supervisor;
 use tokio::net::{TcpListener, TcpSocket};
 
 use super::ConnectionMetrics;
@@ -53,6 +54,9 @@ pub enum BindError {
 pub struct Listener {
     pub(super) inner: TcpListener,
     pub(super) metrics: Arc<ConnectionMetrics>,
+    /// Restarts the loop that accepts connections, under this name.
+    pub(super) supervisor: Supervisor,
+    pub(super) task: String,
     address: SocketAddr,
 }
 
@@ -66,7 +70,8 @@ impl Listener {
             socket.bind(address)?;
             let inner = socket.listen(BACKLOG)?;
             let address = inner.local_addr()?;
-            Ok(Self { inner, metrics: Arc::default(), address })
+            let (metrics, supervisor) = (Arc::default(), Supervisor::default());
+            Ok(Self { inner, metrics, supervisor, task: "server".to_owned(), address })
         };
         listen().map_err(|source: io::Error| match source.kind() {
             io::ErrorKind::AddrInUse => BindError::InUse { address },
@@ -80,6 +85,12 @@ impl Listener {
     #[must_use]
     pub fn counting(self, metrics: Arc<ConnectionMetrics>) -> Self {
         Self { metrics, ..self }
+    }
+
+    /// Has the loop that accepts connections shown, counted and restarted there, under a name.
+    #[must_use]
+    pub fn supervised(self, supervisor: &Supervisor, task: &str) -> Self {
+        Self { supervisor: supervisor.clone(), task: task.to_owned(), ..self }
     }
 
     /// The address, with the port that the system chose.

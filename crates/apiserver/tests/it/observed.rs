@@ -6,8 +6,13 @@ use http::{Method, Request};
 use http_body_util::{BodyExt as _, Empty};
 use plumb_apiserver::authn::{InProcess, User};
 use plumb_resize::rules::Rules;
+use plumb_supervise::{Policy, Supervisor};
 use serde_json::{Value, json};
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
 
 use super::door::Door;
 
@@ -164,4 +169,43 @@ async fn health_is_printed_as_upstream_prints_it() {
         (status.as_u16(), std::str::from_utf8(&bytes).unwrap()),
         (500, "[+]ping ok\n[+]log ok\n[-]etcd failed: reason withheld\nlivez check failed\n")
     );
+}
+
+/// A task that waits to be restarted is no reason to send requests elsewhere for good, and none to restart the process.
+#[tokio::test(start_paused = true)]
+async fn health_lists_the_tasks_of_the_process_by_name() {
+    let door = Door::open(Rules::kep());
+    let supervisor = Supervisor::new(Policy { failing_after: 2, ..Policy::default() });
+    door.server.show_tasks(&supervisor);
+    let runs = supervisor.keep("runs", std::future::pending);
+    let mut failing = pin!(supervisor.keep("fails", || async { panic!("the task is broken") }));
+    let health = async |path: &str| {
+        let (status, _, bytes) = door.ask_with(Method::GET, path, &[], "").await;
+        (status.as_u16(), String::from_utf8(bytes.to_vec()).unwrap())
+    };
+    let checks = |fails: &str, rest: &str| {
+        format!("[+]ping ok\n[+]log ok\n[+]etcd ok\n{fails}\n[+]task/runs ok\n{rest}")
+    };
+    let (ok, withheld) = ("[+]task/fails ok", "[-]task/fails failed: reason withheld");
+    assert_eq!(health("/livez?verbose").await, (200, checks(ok, "livez check passed\n")));
+
+    // It fails for the first time.
+    assert!(poll_fn(|context| Poll::Ready(failing.as_mut().poll(context))).await.is_pending());
+    assert_eq!(health("/livez?verbose").await, (200, checks(ok, "livez check passed\n")));
+    let unready = checks(withheld, "[+]shutdown ok\nreadyz check failed\n");
+    assert_eq!(health("/readyz").await, (500, unready));
+    let why = "internal server error: panicked: the task is broken\n".to_owned();
+    assert_eq!(health("/readyz/task/fails").await, (500, why));
+    assert_eq!(health("/readyz/task/runs").await, (200, "ok".to_owned()));
+    assert_eq!(health("/readyz/task/none").await.0, 404);
+
+    // And again.
+    tokio::time::advance(Duration::from_secs(1)).await;
+    assert!(poll_fn(|context| Poll::Ready(failing.as_mut().poll(context))).await.is_pending());
+    assert_eq!(health("/livez").await, (500, checks(withheld, "livez check failed\n")));
+    assert_eq!(health("/readyz?exclude=task/fails").await, (200, "ok".to_owned()));
+    let figures = figures(&door).await;
+    assert_eq!(figures["plumb_task_restarts_total{task=\"fails\",cause=\"panic\"}"], "2");
+    assert_eq!(figures["plumb_tasks{state=\"waiting\"}"], "1");
+    drop(runs);
 }

@@ -1,0 +1,43 @@
+//! Panics as values.
+
+use std::any::Any;
+use std::future::poll_fn;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::task::Poll;
+
+use tokio::task::JoinError;
+
+/// A panic that was caught.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("panicked: {message}")]
+pub struct Panic {
+    /// What the panic says.
+    pub message: String,
+}
+
+impl Panic {
+    /// A panic by its payload.
+    pub fn of(payload: &(dyn Any + Send)) -> Self {
+        let text = payload.downcast_ref::<&str>().map(ToString::to_string);
+        let text = text.or_else(|| payload.downcast_ref::<String>().cloned());
+        Self { message: text.unwrap_or_else(|| "no message".to_owned()) }
+    }
+
+    /// The panic that ended a tokio task; none if it was cancelled.
+    pub fn of_task(error: JoinError) -> Option<Self> {
+        error.try_into_panic().ok().map(|payload| Self::of(&*payload))
+    }
+}
+
+/// Waits for a future, and catches its panic. What it shares with others must be fit to go on with, as behind a mutex that
+/// is not poisoned.
+pub async fn catch<T>(future: impl Future<Output = T>) -> Result<T, Panic> {
+    let mut future = pin!(future);
+    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+        Ok(Poll::Pending) => Poll::Pending,
+        Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+        Err(payload) => Poll::Ready(Err(Panic::of(&*payload))),
+    })
+    .await
+}
