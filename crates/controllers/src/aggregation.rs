@@ -9,6 +9,8 @@ use kube::api::PostParams;
 use tokio::sync::mpsc;
 
 use crate::Clients;
+use crate::panics::Guard;
+use crate::workload::recorder::Subject;
 use plumb_follow::{Backoff, Known, follow, is_settled};
 
 /// The name of this controller's user.
@@ -67,6 +69,7 @@ fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool 
 
 /// Writes what roles gather, until the future is dropped.
 pub async fn run(clients: Clients) {
+    let guard = Guard::new(NAME, &clients);
     let roles = Api::<ClusterRole>::all(clients.write);
     let (tell, mut told) = mpsc::channel(64);
     let following = follow(Api::<ClusterRole>::all(clients.watch), None, tell);
@@ -85,14 +88,21 @@ pub async fn run(clients: Clients) {
                 known.take(news);
             }
             failed = false;
-            for role in decide(&known) {
+            for (_, role) in known.iter() {
                 let name = role.metadata.name.clone().unwrap_or_default();
-                match roles.replace(&name, &PostParams::default(), &role).await {
-                    Ok(_) => {}
+                let mended = async {
+                    match judge(role, &known) {
+                        Some(role) => roles.replace(&name, &PostParams::default(), &role).await.map(drop),
+                        None => Ok(()),
+                    }
+                };
+                match guard.reconcile(|| Some(Subject::of(role)), mended).await {
+                    None => failed = true,
+                    Some(Ok(())) => {}
                     // Somebody else wrote it, which will be told.
-                    Err(kube::Error::Api(status)) if status.is_conflict() => {}
-                    Err(error) if is_settled(&error) => {}
-                    Err(error) => {
+                    Some(Err(kube::Error::Api(status))) if status.is_conflict() => {}
+                    Some(Err(error)) if is_settled(&error) => {}
+                    Some(Err(error)) => {
                         tracing::warn!(%error, role = name, "cannot write what a role gathers, will try again");
                         failed = true;
                     }

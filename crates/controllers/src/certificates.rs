@@ -37,6 +37,8 @@ use plumb_follow::{Backoff, Known, Place, follow, is_settled};
 use tokio::sync::mpsc;
 
 use crate::Clients;
+use crate::panics::Guard;
+use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "certificate-controller";
@@ -146,6 +148,7 @@ pub fn is_stale(object: &CertificateSigningRequest, now: Timestamp) -> bool {
 
 /// Approves, signs and sweeps until the future is dropped.
 pub async fn run(clients: Clients, config: Config) {
+    let guard = Guard::new(NAME, &clients);
     let (tell, mut told) = mpsc::channel(64);
     let following = follow(Api::<CertificateSigningRequest>::all(clients.watch.clone()), None, tell);
     let work = async {
@@ -168,13 +171,15 @@ pub async fn run(clients: Clients, config: Config) {
             };
             for at in concerned {
                 let Some(object) = known.get(&at) else { continue };
-                match act(&clients, &config, object, &known).await {
-                    Ok(()) => {}
-                    Err(kube::Error::Api(status)) if status.is_conflict() => {
+                let about = || Some(Subject::of(object));
+                match guard.reconcile(about, act(&clients, &config, object, &known)).await {
+                    None => drop(retry.insert(at)),
+                    Some(Ok(())) => {}
+                    Some(Err(kube::Error::Api(status))) if status.is_conflict() => {
                         // Somebody else wrote it, which will be told.
                     }
-                    Err(error) if is_settled(&error) => {}
-                    Err(error) => {
+                    Some(Err(error)) if is_settled(&error) => {}
+                    Some(Err(error)) => {
                         tracing::warn!(%error, request = at.1, "a request for a certificate was not dealt with, will try again");
                         retry.insert(at);
                     }

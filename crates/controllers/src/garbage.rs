@@ -25,6 +25,9 @@ use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPoli
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
+use crate::Clients;
+use crate::panics::Guard;
+use crate::workload::recorder::Subject;
 use crate::workload::{Clock, Went};
 use census::Census;
 use graph::Thing;
@@ -36,9 +39,11 @@ pub const NAME: &str = "generic-garbage-collector";
 const AT_ONCE: usize = 32;
 
 /// Collects garbage until it is dropped.
-pub async fn run(census: Arc<Census>, client: Client, clock: Clock) {
+pub async fn run(census: Arc<Census>, clients: Clients, clock: Clock) {
+    census.queue.requeue_busy();
     census.ready().await;
-    let collector = Arc::new(Collector { census, client });
+    let guard = Guard::new(NAME, &clients);
+    let collector = Arc::new(Collector { census, client: clients.write });
     let queue = &collector.census.queue;
     let mut under_way: JoinSet<(String, Went)> = JoinSet::new();
     loop {
@@ -46,10 +51,10 @@ pub async fn run(census: Arc<Census>, client: Client, clock: Clock) {
         while under_way.len() < AT_ONCE
             && let Some((_, uid)) = queue.take(now)
         {
-            let collector = collector.clone();
+            let (collector, guard) = (collector.clone(), guard.clone());
             under_way.spawn(async move {
-                let went = collector.look(&uid).await;
-                (uid, went)
+                let looked = guard.reconcile(|| collector.subject(&uid), collector.look(&uid)).await;
+                (uid, looked.unwrap_or(Went::Badly))
             });
         }
         let wait = queue.next_at().filter(|_| under_way.len() < AT_ONCE);
@@ -57,7 +62,8 @@ pub async fn run(census: Arc<Census>, client: Client, clock: Clock) {
         tokio::select! {
             Some(looked) = under_way.join_next() => match looked {
                 Ok((uid, went)) => queue.done((String::new(), uid), went, clock()),
-                Err(error) => tracing::error!(%error, "judging an object ended badly"),
+                // Panics over an object are caught where it is judged, and nothing cancels it.
+                Err(error) => tracing::error!(%error, "the judgement of an object was lost"),
             },
             () = queue.changed() => {}
             () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
@@ -71,6 +77,19 @@ struct Collector {
 }
 
 impl Collector {
+    fn subject(&self, uid: &str) -> Option<Subject> {
+        let thing = self.census.graph().get(uid).cloned()?;
+        let resource = self.census.kind(thing.kind)?.resource;
+        let (namespace, name) = thing.at;
+        Some(Subject {
+            api_version: resource.api_version,
+            kind: resource.kind,
+            namespace,
+            name,
+            uid: thing.uid,
+        })
+    }
+
     async fn look(&self, uid: &str) -> Went {
         let (thing, verdict) = {
             let graph = self.census.graph();

@@ -30,6 +30,7 @@ pub mod job;
 pub mod kubernetes_service;
 pub mod namespaces;
 pub mod nodes;
+mod panics;
 pub mod pod_gc;
 pub mod protection;
 pub mod quota;
@@ -44,6 +45,7 @@ pub mod tokens;
 pub mod workload;
 
 use kube::Client;
+use plumb_supervise::Supervisor;
 
 use budgets::Budgets;
 use cronjob::CronJobs;
@@ -65,8 +67,8 @@ pub fn user_of(controller: &str) -> String {
 }
 
 /// All controllers of workloads, each of which writes as its own user.
-pub fn workloads(clock: Clock, writer: impl Fn(&str) -> Client) -> Workloads {
-    let mut workloads = Workloads::new(clock.clone());
+pub fn workloads(clock: Clock, supervisor: Supervisor, writer: impl Fn(&str) -> Client) -> Workloads {
+    let mut workloads = Workloads::new(clock.clone(), supervisor);
     workloads.add(ReplicaSets, writer(ReplicaSets::NAME));
     workloads.add(ReplicationControllers, writer(ReplicationControllers::NAME));
     workloads.add(Deployments, writer(Deployments::NAME));
@@ -91,4 +93,6 @@ pub struct Clients {
     pub watch: Client,
     /// To write with.
     pub write: Client,
+    /// Restarts what fails, and counts it.
+    pub supervisor: Supervisor,
 }

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
@@ -22,6 +22,8 @@ use tokio::sync::mpsc;
 
 use crate::Clients;
 use crate::garbage::census::{Census, Served};
+use crate::panics::Guard;
+use crate::workload::recorder::Subject;
 use crate::workload::{Clock, Queue, Went};
 
 /// The name of this controller's user.
@@ -131,8 +133,13 @@ pub fn decide(namespace: &Namespace, left: &Left, now: Timestamp) -> Option<Vec<
 pub async fn run(census: Arc<Census>, clients: Clients, clock: Clock) {
     let queue = Arc::new(Queue::default());
     let (tell, mut told) = mpsc::channel(64);
-    let touched = queue.clone();
-    census.when_empty(move |namespace| touched.touch((String::new(), namespace.to_owned())));
+    // The census outlives a run of this.
+    let touched = Arc::downgrade(&queue);
+    census.when_empty(move |namespace| {
+        if let Some(queue) = touched.upgrade() {
+            queue.touch((String::new(), namespace.to_owned()));
+        }
+    });
     let following = follow(Api::<Namespace>::all(clients.watch.clone()), None, tell);
     let hearing = async {
         while let Some(told) = told.recv().await {
@@ -146,19 +153,22 @@ pub async fn run(census: Arc<Census>, clients: Clients, clock: Clock) {
             }
         }
     };
+    let guard = Guard::new(NAME, &clients);
     let sweeper = Sweeper { census: &census, client: &clients.write };
     let working = async {
         census.ready().await;
         loop {
             let now = clock();
             while let Some(at) = queue.take(now) {
-                let went = match sweeper.look(&at.1, now).await {
-                    Ok(true) => Went::Well,
-                    Ok(false) => {
+                let about = || Some(subject(&at.1));
+                let went = match guard.reconcile(about, sweeper.look(&at.1, now)).await {
+                    None => Went::Badly,
+                    Some(Ok(true)) => Went::Well,
+                    Some(Ok(false)) => {
                         queue.touch_at(at.clone(), now + LOOK_AGAIN);
                         Went::Well
                     }
-                    Err(error) => {
+                    Some(Err(error)) => {
                         tracing::debug!(%error, namespace = at.1, "a namespace could not be emptied");
                         Went::Badly
                     }
@@ -169,6 +179,12 @@ pub async fn run(census: Arc<Census>, clients: Clients, clock: Clock) {
         }
     };
     tokio::join!(following, hearing, working);
+}
+
+/// A namespace as events name it.
+fn subject(name: &str) -> Subject {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    Subject::of(&Namespace { metadata, ..Namespace::default() })
 }
 
 struct Sweeper<'a> {

@@ -27,8 +27,9 @@ use plumb_follow::is_settled;
 use serde_json::{Value, json};
 
 use crate::Clients;
+use crate::panics::Guard;
 use crate::workload::placed::{Placed, node_of};
-use crate::workload::recorder::Recorder;
+use crate::workload::recorder::{Recorder, Subject};
 use crate::workload::{Clock, Note, Queue, Ref, Shelf, Shelves, Went, pods};
 use health::{SILENT_FOR, pace, patience, readiness, silence, taints};
 use leave::{FirstSeen, Leaves, expelling, leaves};
@@ -81,16 +82,29 @@ pub fn watch_over(
     });
     let placed = Placed::of(shelves);
     let shelves = shelves.clone();
+    let supervisor = clients.supervisor.clone();
+    let guard = Guard::new(NAME, &clients);
     async move {
         let api: Api<Lease> = Api::namespaced(clients.watch.clone(), LEASES);
-        let [teller, expeller] =
-            [NAME, EXPELLER].map(|controller| Recorder::start(clients.write.clone(), controller));
+        let [teller, expeller] = [NAME, EXPELLER]
+            .map(|controller| Recorder::start(clients.write.clone(), controller, &clients.supervisor));
+        let client = clients.write;
         let warden =
-            Warden { client: clients.write, shelves, placed, heard, queue, clocks, teller, expeller };
-        tokio::join!(leases.follow(api, std::convert::identity), async {
-            leases.ready().await;
-            warden.work().await;
+            Arc::new(Warden { client, shelves, placed, heard, queue, clocks, teller, expeller, guard });
+        let informed = leases.clone();
+        let following = supervisor.keep("informer/leases", move || {
+            let (leases, api) = (leases.clone(), api.clone());
+            async move { leases.follow(api, std::convert::identity).await }
         });
+        // What listens and what was heard outlive a restart.
+        let working = supervisor.keep(NAME, move || {
+            let (warden, leases) = (warden.clone(), informed.clone());
+            async move {
+                leases.ready().await;
+                warden.work().await;
+            }
+        });
+        tokio::join!(following, working);
     }
 }
 
@@ -136,6 +150,7 @@ struct Warden {
     /// Who says what becomes of nodes, and who says which pods leave.
     teller: Recorder,
     expeller: Recorder,
+    guard: Guard,
 }
 
 /// What is remembered from one look to the next.
@@ -152,6 +167,7 @@ struct Memory {
 
 impl Warden {
     async fn work(&self) {
+        self.queue.requeue_busy();
         self.shelves.ready().await;
         let mut memory = Memory {
             next_leave: Timestamp::MIN,
@@ -173,14 +189,17 @@ impl Warden {
             awake = Instant::now();
             let now = (self.clocks.wall)();
             while let Some(at) = self.queue.take(now) {
-                let went = match self.look(&at.1, now, &mut memory).await {
-                    Ok(again_at) => {
+                let about = || self.shelves.nodes.get(&at).map(|node| Subject::of(&*node));
+                let looked = self.guard.reconcile(about, self.look(&at.1, now, &mut memory)).await;
+                let went = match looked {
+                    None => Went::Badly,
+                    Some(Ok(again_at)) => {
                         if let Some(when) = again_at {
                             self.queue.touch_at(at.clone(), when);
                         }
                         Went::Well
                     }
-                    Err(error) => {
+                    Some(Err(error)) => {
                         tracing::debug!(%error, node = at.1, "a node could not be looked after, will try again");
                         Went::Badly
                     }

@@ -13,7 +13,9 @@ use serde_json::json;
 
 use crate::Clients;
 use crate::nodes::health::readiness;
+use crate::panics::Guard;
 use crate::workload::placed::{Placed, node_of};
+use crate::workload::recorder::Subject;
 use crate::workload::{Clock, Queue, Shelves, Went, pods};
 
 /// The name of this controller's user.
@@ -99,9 +101,15 @@ pub fn collect(shelves: &Arc<Shelves>, clients: Clients, clock: Clock) -> impl F
         }
     });
     let placed = Placed::of(shelves);
+    let guard = Guard::new(NAME, &clients);
+    let shelves = shelves.clone();
     let collector =
-        Collector { client: clients.write, shelves: shelves.clone(), placed, ended, queue, clock };
-    async move { collector.work().await }
+        Arc::new(Collector { client: clients.write, shelves, placed, ended, queue, clock, guard });
+    // What listens and what it has queued outlive a restart.
+    clients.supervisor.keep(NAME, move || {
+        let collector = collector.clone();
+        async move { collector.work().await }
+    })
 }
 
 fn later(now: Timestamp) -> Timestamp {
@@ -115,22 +123,23 @@ struct Collector {
     ended: Ended,
     queue: Arc<Queue>,
     clock: Clock,
+    guard: Guard,
 }
 
 impl Collector {
     async fn work(&self) {
+        self.queue.requeue_busy();
         self.shelves.ready().await;
         loop {
             let now = (self.clock)();
             while let Some(at) = self.queue.take(now) {
-                let looked = if at.0.is_empty() {
-                    self.look_at_node(&at.1).await
-                } else {
-                    self.look_at_pod(&at).await
+                let looked = async {
+                    if at.0.is_empty() { self.look_at_node(&at.1).await } else { self.look_at_pod(&at).await }
                 };
-                let went = match looked {
-                    Ok(()) => Went::Well,
-                    Err(error) => {
+                let went = match self.guard.reconcile(|| self.subject(&at), looked).await {
+                    None => Went::Badly,
+                    Some(Ok(())) => Went::Well,
+                    Some(Err(error)) => {
                         tracing::debug!(%error, ?at, "a pod could not be deleted, will try again");
                         Went::Badly
                     }
@@ -139,6 +148,13 @@ impl Collector {
             }
             self.queue.due(now).await;
         }
+    }
+
+    fn subject(&self, at: &Place) -> Option<Subject> {
+        if at.0.is_empty() {
+            return self.shelves.nodes.get(at).map(|node| Subject::of(&*node));
+        }
+        self.shelves.pods.get(at).map(|pod| Subject::of(&*pod))
     }
 
     async fn look_at_node(&self, name: &str) -> kube::Result<()> {

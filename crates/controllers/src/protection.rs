@@ -13,6 +13,7 @@ use plumb_follow::{is_settled, place};
 
 use crate::Clients;
 use crate::each::mend;
+use crate::panics::Guard;
 use crate::workload::{Action, Around, Shelves, Wiring, Workload, pods};
 
 /// The name of the user that lets volumes go.
@@ -113,13 +114,14 @@ fn is_shut_down(pod: &Pod) -> bool {
 
 /// Lets volumes go that are deleted and not bound, until the future is dropped.
 pub async fn keep_volumes(clients: Clients) {
+    let guard = Guard::new(VOLUMES_NAME, &clients);
     let volumes: Api<PersistentVolume> = Api::all(clients.write);
     let judge = |volume: &PersistentVolume| freed(volume).map(Box::new);
     let write = |volume: Box<PersistentVolume>| {
         let volumes = volumes.clone();
         async move { write(&volumes, &volume).await }
     };
-    mend(Api::all(clients.watch), judge, write).await;
+    mend(guard, Api::all(clients.watch), judge, write).await;
 }
 
 /// A volume as it is when it is let go, if it is to be.

@@ -28,10 +28,13 @@ use kube::{Api, Client};
 use plumb_resize::list::{ResourceList, WireList};
 use plumb_resize::quota::{Counted, Item, measure};
 use plumb_resize::rules::Rules;
+use plumb_supervise::Supervisor;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::Clients;
+use crate::panics::Guard;
+use crate::workload::recorder::Subject;
 use crate::workload::{Queue, Went};
 use counting::Kind;
 use watching::{Told, follow};
@@ -55,10 +58,12 @@ type Place = (String, String);
 
 /// Keeps the books until it is dropped.
 pub async fn run(clients: Clients, config: Config) {
+    let guard = Guard::new(NAME, &clients);
     let client = clients.watch.clone();
     let (tell, mut told) = mpsc::channel(256);
     let mut tasks = JoinSet::new();
-    tasks.spawn(follow(Api::<ResourceQuota>::all(client.clone()), config.clone(), None, tell.clone()));
+    let watches = Watches { config: config.clone(), tell, supervisor: clients.supervisor.clone() };
+    watches.start(&mut tasks, "resourcequotas", None, Api::<ResourceQuota>::all(client.clone()));
     let mut state = State::default();
     let mut tick = tokio::time::interval(EVERYTHING);
     loop {
@@ -68,7 +73,9 @@ pub async fn run(clients: Clients, config: Config) {
             state.take(event);
         }
         if let Some(place) = state.due.take(now) {
-            let went = keep(&clients, &config, &mut state, &place).await;
+            let quota = state.quotas.get(&place).map(Subject::of);
+            let kept = guard.reconcile(|| quota, keep(&clients, &config, &mut state, &place)).await;
+            let went = kept.unwrap_or(Went::Badly);
             // One that fails waits, longer each time, while the others are measured.
             state.due.done(place, went, (config.clock)());
         } else {
@@ -84,31 +91,51 @@ pub async fn run(clients: Clients, config: Config) {
         for kind in state.unwatched() {
             // Not served here, or not yet: asked again with the next look at everything.
             if let Some(resource) = kind.resolve(&client).await {
-                spawn(&mut tasks, &client, &config, &kind, &resource, tell.clone());
+                watches.count(&mut tasks, &client, &kind, &resource);
                 state.watched.insert(kind, resource);
             }
         }
     }
 }
 
-/// Watches what a quota counts.
-fn spawn(
-    tasks: &mut JoinSet<()>,
-    client: &Client,
-    config: &Config,
-    kind: &Kind,
-    resource: &ApiResource,
+/// Watches quotas and what they count.
+struct Watches {
+    config: Config,
     tell: mpsc::Sender<Told>,
-) {
-    let (client, config, of) = (client.clone(), config.clone(), Some(kind.clone()));
-    match kind.name() {
-        ("", "pods") => tasks.spawn(follow(Api::<Pod>::all(client), config, of, tell)),
-        ("", "services") => tasks.spawn(follow(Api::<Service>::all(client), config, of, tell)),
-        ("", "persistentvolumeclaims") => {
-            tasks.spawn(follow(Api::<PersistentVolumeClaim>::all(client), config, of, tell))
+    supervisor: Supervisor,
+}
+
+impl Watches {
+    /// Watches what a quota counts.
+    fn count(&self, tasks: &mut JoinSet<()>, client: &Client, kind: &Kind, resource: &ApiResource) {
+        let (client, of) = (client.clone(), Some(kind.clone()));
+        match kind.name() {
+            ("", "pods") => self.start(tasks, "pods", of, Api::<Pod>::all(client)),
+            ("", "services") => self.start(tasks, "services", of, Api::<Service>::all(client)),
+            ("", "persistentvolumeclaims") => {
+                self.start(tasks, "persistentvolumeclaims", of, Api::<PersistentVolumeClaim>::all(client));
+            }
+            (group, plural) => {
+                let name = format!("{plural}.{group}");
+                let api = Api::<DynamicObject>::all_with(client, resource);
+                self.start(tasks, name.trim_end_matches('.'), of, api);
+            }
         }
-        _ => tasks.spawn(follow(Api::<DynamicObject>::all_with(client, resource), config, of, tell)),
-    };
+    }
+
+    fn start<K: watching::Followed>(
+        &self,
+        tasks: &mut JoinSet<()>,
+        name: &str,
+        kind: Option<Kind>,
+        api: Api<K>,
+    ) {
+        let (config, tell) = (self.config.clone(), self.tell.clone());
+        // A restart does not know what was there: whatever goes from then on is told.
+        tasks.spawn(self.supervisor.keep(&format!("quota-informer/{name}"), move || {
+            follow(api.clone(), config.clone(), kind.clone(), tell.clone())
+        }));
+    }
 }
 
 /// What is known.

@@ -12,6 +12,7 @@ use serde_json::json;
 
 use crate::Clients;
 use crate::each::mend;
+use crate::panics::Guard;
 use crate::workload::Clock;
 use plumb_follow::is_settled;
 
@@ -75,13 +76,14 @@ pub fn decide(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
 
 /// Keeps the taints of nodes as they should be, until the future is dropped.
 pub async fn run(clients: Clients, clock: Clock) {
+    let guard = Guard::new(NAME, &clients);
     let nodes: Api<Node> = Api::all(clients.write);
     let judge = |node: &Node| Some((node.clone(), decide(node, clock())?));
     let write = |(node, taints): (Node, Vec<Taint>)| {
         let nodes = nodes.clone();
         async move { write(&nodes, &node, taints).await }
     };
-    mend(Api::all(clients.watch), judge, write).await;
+    mend(guard, Api::all(clients.watch), judge, write).await;
 }
 
 /// Writes the taints of a node, if it still is the one that was looked at.

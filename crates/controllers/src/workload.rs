@@ -22,14 +22,17 @@ pub(crate) mod recorder;
 pub mod shelf;
 
 use std::collections::HashMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource};
-use plumb_follow::{Place, place};
+use plumb_follow::{Backoff, Place, place};
+use plumb_supervise::{Panic, Supervisor};
 use tokio::task::JoinSet;
+
+use crate::panics;
 
 pub use action::{Action, Failure, Note, Outcome, Verb};
 pub use kinds::{Kind, Object, Ref, Shelved, Shelves, Written};
@@ -65,6 +68,8 @@ impl Around {
 pub trait Workload: Send + Sync + 'static {
     /// The name of its controller, and of the user that this writes as.
     const NAME: &'static str;
+    /// The name of the task that runs it, in health checks and metrics.
+    const TASK: &'static str = Self::NAME;
     /// The name that its events are told under.
     const TELLS_AS: &'static str = Self::NAME;
     /// The finalizer by which what it adopts is kept until it lets it go, if it counts what it controls.
@@ -170,13 +175,17 @@ pub struct Workloads {
     shelves: Arc<Shelves>,
     clock: Clock,
     looks: Arc<AtomicU64>,
+    supervisor: Supervisor,
+    /// Lists what the shelves may not know yet; there from when they are followed on.
+    watcher: Arc<OnceLock<Client>>,
     running: JoinSet<()>,
 }
 
 impl Workloads {
     /// None yet.
-    pub fn new(clock: Clock) -> Self {
-        Self { shelves: Arc::default(), clock, looks: Arc::default(), running: JoinSet::new() }
+    pub fn new(clock: Clock, supervisor: Supervisor) -> Self {
+        let (shelves, looks, running) = (Arc::default(), Arc::default(), JoinSet::new());
+        Self { shelves, clock, looks, supervisor, watcher: Arc::default(), running }
     }
 
     /// What is known.
@@ -209,16 +218,21 @@ impl Workloads {
             }
         });
         workload.wire(&wiring);
-        let desk = Desk {
+        let recorder = Recorder::start(client.clone(), W::TELLS_AS, &self.supervisor);
+        let desk = Arc::new(Desk {
             workload,
             client,
             queue,
             shelves: self.shelves.clone(),
-            recorder: None,
+            recorder,
             clock: self.clock.clone(),
             looks: self.looks.clone(),
-        };
-        self.running.spawn(run(desk));
+            supervisor: self.supervisor.clone(),
+            watcher: self.watcher.clone(),
+            started: AtomicBool::new(false),
+        });
+        // The queue outlives a restart: what touched it meanwhile is not lost.
+        self.running.spawn(self.supervisor.keep(W::TASK, move || run(desk.clone())));
     }
 
     /// Adds something else that runs beside them.
@@ -228,7 +242,9 @@ impl Workloads {
 
     /// Follows the API, as this client sees it, and runs the controllers until it is dropped.
     pub async fn run(mut self, client: Client) {
-        let mut following = self.shelves.follow(&client);
+        // Only the first counts, and this is called once.
+        let _ = self.watcher.set(client.clone());
+        let mut following = self.shelves.follow(&client, &self.supervisor);
         tokio::join!(async { while following.join_next().await.is_some() {} }, async {
             while self.running.join_next().await.is_some() {}
         });
@@ -241,9 +257,13 @@ struct Desk<W> {
     client: Client,
     queue: Arc<Queue>,
     shelves: Arc<Shelves>,
-    recorder: Option<Recorder>,
+    recorder: Recorder,
     clock: Clock,
     looks: Arc<AtomicU64>,
+    supervisor: Supervisor,
+    watcher: Arc<OnceLock<Client>>,
+    /// Whether this is not the first run of the task.
+    started: AtomicBool,
 }
 
 /// How looking at a workload went.
@@ -252,14 +272,17 @@ struct Looked {
     failure: Option<Failure>,
 }
 
-async fn run<W: Workload>(mut desk: Desk<W>) {
-    desk.recorder = Some(Recorder::start(desk.client.clone(), W::TELLS_AS));
-    let desk = Arc::new(desk);
+async fn run<W: Workload>(desk: Arc<Desk<W>>) {
+    desk.queue.requeue_busy();
     desk.shelves.ready().await;
     let mut under_way: JoinSet<Looked> = JoinSet::new();
     let mut places: HashMap<tokio::task::Id, Place> = HashMap::new();
     let mut failures: HashMap<Place, Failure> = HashMap::new();
+    let mut wrote_unseen = desk.started.swap(true, Ordering::Relaxed);
     loop {
+        if std::mem::take(&mut wrote_unseen) {
+            desk.catch_up().await;
+        }
         let now = (desk.clock)();
         while under_way.len() < AT_ONCE
             && let Some(at) = desk.queue.take(now)
@@ -275,9 +298,13 @@ async fn run<W: Workload>(mut desk: Desk<W>) {
                 let (id, looked) = match looked {
                     Ok((id, looked)) => (id, looked),
                     Err(error) => {
-                        // A bug, but of one workload: it waits like one whose writes fail.
-                        tracing::error!(%error, controller = W::NAME, "looking at a workload ended badly");
-                        (error.id(), Looked { went: Went::Badly, failure: None })
+                        // A bug, but one of this object: it waits like one whose writes fail, and the others go on.
+                        let id = error.id();
+                        if let Some(panic) = Panic::of_task(error) {
+                            desk.note_panic(places.get(&id), &panic, now);
+                        }
+                        wrote_unseen = true;
+                        (id, Looked { went: Went::Badly, failure: None })
                     }
                 };
                 let Some(at) = places.remove(&id) else { continue };
@@ -293,14 +320,29 @@ async fn run<W: Workload>(mut desk: Desk<W>) {
 }
 
 impl<W: Workload> Desk<W> {
+    /// Waits until the shelves hold what there is now. What was written by a run that panicked or was aborted was not waited
+    /// for; who decides without it makes it twice.
+    async fn catch_up(&self) {
+        let Some(watcher) = self.watcher.get() else { return };
+        let mut backoff = Backoff::default();
+        while let Err(error) = self.shelves.catch_up(watcher).await {
+            tracing::debug!(%error, controller = W::NAME, "cannot list what was written, will try again");
+            backoff.wait().await;
+        }
+    }
+
+    /// Counts a panic over an object, and emits an event of the object.
+    fn note_panic(&self, at: Option<&Place>, panic: &Panic, now: Timestamp) {
+        self.supervisor.note_panic(W::TASK, panic);
+        if let Some(object) = at.and_then(|at| W::Kind::shelf(&self.shelves).get(at)) {
+            self.recorder.record(Ref::to(&*object), panics::note(panic), now);
+        }
+    }
+
     /// Looks at one workload, and does what is to be done.
     async fn look(&self, at: Place, around: Around) -> Looked {
         self.looks.fetch_add(1, Ordering::Relaxed);
         let Some(object) = W::Kind::shelf(&self.shelves).get(&at) else {
-            return Looked { went: Went::Well, failure: None };
-        };
-        let Some(recorder) = &self.recorder else {
-            // It is there as soon as the loop runs.
             return Looked { went: Went::Well, failure: None };
         };
         let claims = self.workload.claims(&object, &self.shelves);
@@ -315,7 +357,7 @@ impl<W: Workload> Desk<W> {
         let performer = Performer {
             client: &self.client,
             shelves: &self.shelves,
-            recorder,
+            recorder: &self.recorder,
             owner: Ref::to(&*object),
             reference: claim::controller_reference(&*object),
             keeps: W::KEEPS,

@@ -16,7 +16,8 @@ use plumb_resize::list::BadQuantity;
 use plumb_resize::rules::Rules;
 use plumb_runtime::types::{ContainerChange, Event, SandboxFilter, SandboxId};
 use plumb_runtime::{Error, Runtime};
-use tokio::sync::{mpsc, watch};
+use plumb_supervise::Supervisor;
+use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::Clock;
@@ -35,7 +36,7 @@ use crate::server::{Gate, Server, ServerConfig};
 use crate::specify;
 use crate::sysctls::{self, Allowlist, UnsafeSysctls};
 use crate::volumes::{Volumes, VolumesConfig};
-use crate::worker::{Message, Worker, error_chain, is_over};
+use crate::worker::{Message, POD_WORKER, Worker, error_chain, is_over};
 
 /// What an agent is made of.
 pub struct Config {
@@ -75,7 +76,14 @@ pub struct Config {
     pub reports: Reports,
     /// What time it is.
     pub clock: Clock,
+    /// Restarts what fails, and counts it.
+    pub supervisor: Supervisor,
 }
+
+/// The name of the agent's task, in health checks and metrics.
+const TASK: &str = "node-agent";
+/// The reason of the event that says that a worker panicked.
+const PANICKED: &str = "ReconcilePanicked";
 
 /// Why an agent could not start.
 #[derive(Debug, thiserror::Error)]
@@ -126,13 +134,13 @@ impl Agent {
             api_server: config.api_server,
         };
         let found = journal.read()?;
-        let objects = Objects::new(client.clone());
+        let objects = Objects::new(client.clone()).supervised(&config.supervisor);
         let cpu_manager = if config.cpus.is_some() { CpuManager::Static } else { CpuManager::None };
         let facts_of_rules = NodeFacts { cpu_manager, ..config.facts };
         let book = Book::new(room, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
         let node = Node {
             desk: Desk::new(book, journal, clock.clone()),
-            events: Recorder::start(client.clone(), &setup.name, clock.clone()),
+            events: Recorder::start(client.clone(), &setup.name, clock.clone(), &config.supervisor),
             name: setup.name.clone(),
             runtime,
             runtime_name: version.runtime_name,
@@ -152,6 +160,7 @@ impl Agent {
             sysctls: Allowlist::new(&machine.kernel_version, config.allowed_unsafe_sysctls),
             memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
             workers: Workers::default(),
+            supervisor: config.supervisor,
         };
         let damage = config.damage.into_iter().chain(found.damage).collect();
         Ok(Self {
@@ -197,8 +206,18 @@ impl Agent {
         })
     }
 
-    /// Works until the future is dropped. Containers run on.
-    pub async fn run(mut self) {
+    /// Works until the future is dropped. Containers run on. Workers of pods outlive a restart.
+    pub async fn run(self) {
+        let supervisor = self.node.supervisor.clone();
+        let agent = Arc::new(Mutex::new(self));
+        let working = move || {
+            let agent = agent.clone();
+            async move { agent.lock().await.work().await }
+        };
+        supervisor.keep(TASK, working).await;
+    }
+
+    async fn work(&mut self) {
         self.register().await;
         let (tell, mut told) = mpsc::channel(256);
         let selector = format!("spec.nodeName={}", self.node.name);
@@ -214,6 +233,9 @@ impl Agent {
         let node = self.node.clone();
         let classes = classes::keep(&node);
         let mut events = self.node.runtime.events();
+        // What happened since a run before this one ended was told to nobody.
+        self.sandboxes.clear();
+        self.node.workers.tell_all(|| Message::Happened);
         let work = async {
             loop {
                 tokio::select! {
@@ -260,12 +282,7 @@ impl Agent {
         self.node.workers.employ(&uid, pod.clone(), tell.clone());
         self.node.desk.listen(&uid, tell.clone());
         let node = self.node.clone();
-        self.workers.spawn(async move {
-            // In boxes: a task has room for everything that it ever holds, and there are many that wait.
-            if let Some(worker) = Box::pin(hire(node, tell, uid, pod, entry)).await.map(Box::new) {
-                worker.run(inbox).await;
-            }
-        });
+        self.workers.spawn(keep_worker(node, tell, inbox, uid, pod, entry));
     }
 
     /// Takes what happened in the runtime.
@@ -299,6 +316,39 @@ impl Agent {
                 self.sandboxes = list.into_iter().map(|sandbox| (sandbox.id, sandbox.meta.uid)).collect();
             }
             Err(error) => tracing::warn!(%error, "cannot list sandboxes"),
+        }
+    }
+}
+
+/// Has a worker work for a pod until nothing is left of the pod. One that panics is followed by another, after a wait that
+/// grows: it has what is allocated from the book and what runs from the runtime, and the inbox is the same.
+async fn keep_worker(
+    node: Arc<Node>,
+    tell: mpsc::UnboundedSender<Message>,
+    mut inbox: mpsc::UnboundedReceiver<Message>,
+    uid: String,
+    mut pod: Arc<Pod>,
+    mut entry: Option<Entry>,
+) {
+    let mut backoff = Backoff::default();
+    loop {
+        let work = async {
+            let hired = hire(node.clone(), tell.clone(), uid.clone(), pod.clone(), entry.take());
+            // In boxes: a task has room for everything that it ever holds, and there are many that wait.
+            if let Some(worker) = Box::pin(hired).await.map(Box::new) {
+                worker.run(&mut inbox).await;
+            }
+        };
+        let Err(panic) = node.supervisor.guard(POD_WORKER, work).await else { return };
+        let Some((latest, deleted)) = node.workers.latest(&uid) else { return };
+        pod = latest;
+        let message = format!("The pod worker panicked and will retry: {}", panic.message);
+        node.events.pod(&pod, Kind::Warning, PANICKED, message);
+        backoff.wait().await;
+        entry = node.desk.entry(&uid);
+        if deleted {
+            // The worker that took this message is no more. This one is there as long as the inbox.
+            let _ = tell.send(Message::Deleted);
         }
     }
 }

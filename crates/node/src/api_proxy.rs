@@ -49,18 +49,14 @@ impl ApiProxy {
         Ok(Self { listeners, upstream })
     }
 
-    /// Carries connections until the future is dropped.
-    pub async fn run(self) {
+    /// Carries connections until the future is dropped. It may be run again: what listens is kept.
+    pub async fn run(self: Arc<Self>) {
         let open = Arc::new(Open::default());
-        let mut accepting = JoinSet::new();
-        for listener in self.listeners {
-            accepting.spawn(accept(listener, self.upstream.clone(), open.clone()));
-        }
-        while accepting.join_next().await.is_some() {}
+        futures_util::future::join_all(self.listeners.iter().map(|one| accept(one, &self.upstream, &open))).await;
     }
 }
 
-async fn accept(listener: TcpListener, upstream: (String, u16), open: Arc<Open>) {
+async fn accept(listener: &TcpListener, upstream: &(String, u16), open: &Arc<Open>) {
     let mut carrying = JoinSet::new();
     loop {
         let accepted = tokio::select! {

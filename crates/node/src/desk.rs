@@ -113,6 +113,11 @@ impl Desk {
         self.pages.lock().waiting.insert(uid.to_owned(), tell);
     }
 
+    /// What a pod is allocated, if it was admitted.
+    pub(crate) fn entry(&self, uid: &str) -> Option<Entry> {
+        self.pages.lock().book.entry(uid).cloned()
+    }
+
     /// Takes a pod in that has never run here, if there is room. What the journal does not keep is not promised.
     pub(crate) async fn admit(&self, uid: &str, guest: Guest) -> Result<Result<Entry, Turned>, JournalError> {
         let (entry, ticket) = {

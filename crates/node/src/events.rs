@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use plumb_supervise::Supervisor;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 
 use crate::Clock;
 use crate::specify::identity;
@@ -51,9 +52,17 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Starts writing events for a node; it ends when the last clone is dropped.
-    pub(crate) fn start(client: Client, node: &str, clock: Clock) -> Self {
-        let (tell, told) = mpsc::channel(WAITING);
-        tokio::spawn(write(client, node.to_owned(), told));
+    pub(crate) fn start(client: Client, node: &str, clock: Clock, supervisor: &Supervisor) -> Self {
+        let (tell, told) = mpsc::channel::<Happened>(WAITING);
+        // What waits to be written outlives a restart.
+        let (told, node) = (Arc::new(Mutex::new(told)), node.to_owned());
+        tokio::spawn(supervisor.finish("node-event-recorder", move || {
+            let (client, node, told) = (client.clone(), node.clone(), told.clone());
+            async move {
+                let mut told = told.lock().await;
+                write(client, node, &mut told).await;
+            }
+        }));
         Self { tell, clock }
     }
 
@@ -111,7 +120,7 @@ struct Written {
     last: Timestamp,
 }
 
-async fn write(client: Client, node: String, mut told: mpsc::Receiver<Happened>) {
+async fn write(client: Client, node: String, told: &mut mpsc::Receiver<Happened>) {
     let mut written: HashMap<Same, Written> = HashMap::new();
     let by = RandomState::new();
     let mut budgets: HashMap<Option<String>, (f64, Timestamp)> = HashMap::new();

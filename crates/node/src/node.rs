@@ -9,6 +9,7 @@ use kube::Client;
 use parking_lot::Mutex;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Runtime;
+use plumb_supervise::Supervisor;
 use tokio::sync::mpsc;
 
 use crate::Clock;
@@ -50,6 +51,7 @@ pub(crate) struct Node {
     pub(crate) workers: Workers,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) reports: Reports,
+    pub(crate) supervisor: Supervisor,
 }
 
 impl Pods for Node {
@@ -82,17 +84,27 @@ pub(crate) struct Workers(Mutex<HashMap<String, Employed>>);
 struct Employed {
     tell: mpsc::UnboundedSender<Message>,
     pod: Arc<Pod>,
+    /// Whether its worker was told that the API has it no more.
+    deleted: bool,
 }
 
 impl Workers {
     /// Notes who works for a pod.
     pub(crate) fn employ(&self, uid: &str, pod: Arc<Pod>, tell: mpsc::UnboundedSender<Message>) {
-        self.0.lock().insert(uid.to_owned(), Employed { tell, pod });
+        self.0.lock().insert(uid.to_owned(), Employed { tell, pod, deleted: false });
     }
 
     /// Tells whoever works for a pod; whether there is anybody.
     pub(crate) fn tell(&self, uid: &str, message: Message) -> bool {
-        self.0.lock().get(uid).is_some_and(|employed| employed.tell.send(message).is_ok())
+        self.0.lock().get_mut(uid).is_some_and(|employed| {
+            employed.deleted |= matches!(message, Message::Deleted);
+            employed.tell.send(message).is_ok()
+        })
+    }
+
+    /// A pod as it is known, and whether the API has it no more; for a worker that takes the place of another.
+    pub(crate) fn latest(&self, uid: &str) -> Option<(Arc<Pod>, bool)> {
+        self.0.lock().get(uid).map(|employed| (employed.pod.clone(), employed.deleted))
     }
 
     /// Tells everybody.

@@ -12,6 +12,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use parking_lot::Mutex;
 use plumb_follow::{Followed as Kept, Told, follow};
+use plumb_supervise::Supervisor;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
@@ -126,6 +127,7 @@ impl ReadError {
 pub struct Objects {
     client: Client,
     followed: Arc<Mutex<HashMap<Reference, Weak<Watching>>>>,
+    supervisor: Supervisor,
 }
 
 /// One watch.
@@ -181,7 +183,17 @@ impl fmt::Debug for Objects {
 impl Objects {
     /// Those that this client may read.
     pub fn new(client: Client) -> Self {
-        Self { client, followed: Arc::default() }
+        Self { client, followed: Arc::default(), supervisor: Supervisor::default() }
+    }
+
+    /// The same, whose watches are restarted and counted there.
+    #[must_use]
+    pub fn supervised(self, supervisor: &Supervisor) -> Self {
+        Self { supervisor: supervisor.clone(), ..self }
+    }
+
+    pub(crate) fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     /// The objects that are followed at the moment.
@@ -244,11 +256,18 @@ impl Objects {
 
     fn watch(&self, reference: &Reference) -> Watching {
         let (latest, content) = watch::channel(None);
-        let (client, at) = (self.client.clone(), reference.clone());
-        let task = match reference.kind {
-            Kind::ConfigMap => tokio::spawn(keep::<ConfigMap>(client, at, latest)),
-            Kind::Secret => tokio::spawn(keep::<Secret>(client, at, latest)),
+        let (client, at, latest) = (self.client.clone(), reference.clone(), Arc::new(latest));
+        // A restart reads the object again.
+        let watching = move || {
+            let (client, at, latest) = (client.clone(), at.clone(), latest.clone());
+            async move {
+                match at.kind {
+                    Kind::ConfigMap => keep::<ConfigMap>(client, at, &latest).await,
+                    Kind::Secret => keep::<Secret>(client, at, &latest).await,
+                }
+            }
         };
+        let task = tokio::spawn(self.supervisor.finish_one_of("node-object-watch", watching));
         Watching {
             reference: reference.clone(),
             content,
@@ -263,7 +282,7 @@ fn not_found(reference: &Reference) -> ReadError {
 }
 
 /// Keeps what is told of one object.
-async fn keep<K>(client: Client, reference: Reference, latest: watch::Sender<Latest>)
+async fn keep<K>(client: Client, reference: Reference, latest: &watch::Sender<Latest>)
 where
     K: Kept + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
     Content: From<K>,

@@ -20,6 +20,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, Probe};
 use parking_lot::Mutex;
 use plumb_runtime::types::ContainerId;
+use plumb_supervise::Supervisor;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::AbortHandle;
 use tokio::time::{Instant, sleep_until};
@@ -106,15 +107,23 @@ pub struct Prober(AbortHandle);
 impl Prober {
     /// Begins to probe a container that runs. `health` is what is known of it: [`at_first`], or what was known
     /// when an agent before this one ended. `None` if the container has no probes.
-    pub fn begin<T>(target: Target, health: Health, report: UnboundedSender<T>) -> Option<Self>
+    pub fn begin<T>(
+        target: Target,
+        health: Health,
+        report: UnboundedSender<T>,
+        supervisor: &Supervisor,
+    ) -> Option<Self>
     where
         T: From<Report> + Send + 'static,
     {
         let kinds = [Kind::Startup, Kind::Liveness, Kind::Readiness];
         kinds.iter().find_map(|kind| kind.of(&target.container))?;
         let began = Instant::now();
-        let probing = Probing { target: Arc::new(target), began, health: Mutex::new(health), report };
-        Some(Self(tokio::spawn(probing.run()).abort_handle()))
+        // What is known of the container outlives a restart.
+        let probing =
+            Arc::new(Probing { target: Arc::new(target), began, health: Mutex::new(health), report });
+        let probing = supervisor.finish_one_of("probe", move || probing.clone().run());
+        Some(Self(tokio::spawn(probing).abort_handle()))
     }
 }
 
@@ -132,7 +141,7 @@ struct Probing<T> {
 }
 
 impl<T: From<Report>> Probing<T> {
-    async fn run(self) {
+    async fn run(self: Arc<Self>) {
         if let Some(probe) = &self.target.container.startup_probe
             && self.health().startup == Startup::UnderWay
         {

@@ -28,7 +28,9 @@ use futures_util::future::BoxFuture;
 use http::request::Parts;
 use http::{Extensions, Method, Request, Response, StatusCode};
 use k8s_openapi::api::core::v1::Pod;
+use plumb_metrics::Text;
 use plumb_runtime::Runtime;
+use plumb_supervise::{Supervisor, Task};
 use serde_json::json;
 use tower::Service;
 
@@ -76,6 +78,8 @@ pub struct ServerConfig {
 pub struct Server {
     config: Arc<ServerConfig>,
     stats: Arc<Stats>,
+    /// The tasks of this process, if the node is what it is for.
+    tasks: Option<Supervisor>,
 }
 
 impl fmt::Debug for Server {
@@ -88,13 +92,45 @@ impl Server {
     /// The service of a node.
     pub fn new(config: ServerConfig) -> Self {
         let stats = Stats::new((config.clock)());
-        Self { config: Arc::new(config), stats: Arc::new(stats) }
+        Self { config: Arc::new(config), stats: Arc::new(stats), tasks: None }
+    }
+
+    /// The same, which shows the long-lived tasks of this process under `/healthz` and `/metrics`.
+    #[must_use]
+    pub fn showing_tasks(self, supervisor: &Supervisor) -> Self {
+        Self { tasks: Some(supervisor.clone()), ..self }
+    }
+
+    /// Whether no task fails again and again; with `?verbose` each by name, as the API server prints them.
+    fn health(&self, verbose: bool) -> Response<Body> {
+        let tasks = self.tasks.as_ref().map(Supervisor::tasks).unwrap_or_default();
+        let failed = tasks.iter().any(|task| task.dead().is_some());
+        let line = |task: &Task| match task.dead() {
+            None => format!("[+]task/{} ok\n", task.name),
+            Some(_) => format!("[-]task/{} failed: reason withheld\n", task.name),
+        };
+        let lines: String = tasks.iter().map(line).collect();
+        if failed {
+            return refusal(StatusCode::INTERNAL_SERVER_ERROR, &format!("{lines}healthz check failed\n"));
+        }
+        let text = if verbose { format!("{lines}healthz check passed\n") } else { "ok".to_owned() };
+        text_of("text/plain; charset=utf-8", text)
+    }
+
+    fn figures(&self) -> String {
+        let mut text = self.config.metrics.render();
+        if let Some(tasks) = &self.tasks {
+            let mut more = Text::default();
+            tasks.render(&mut more);
+            text.push_str(&more.finish());
+        }
+        text
     }
 
     async fn answer(self, request: Parts, query: Query, may: bool) -> Response<Body> {
         let (method, path) = (&request.method, request.uri.path());
         if path == "/healthz" {
-            return text_of("text/plain; charset=utf-8", "ok".to_owned());
+            return self.health(query.get("verbose").is_some());
         }
         if !may {
             return refusal(StatusCode::FORBIDDEN, "Forbidden");
@@ -129,7 +165,7 @@ impl Server {
                 let summary = self.stats.summary(config).await;
                 text_of(plumb_metrics::CONTENT_TYPE, stats::resource_metrics(summary.as_ref()))
             }
-            ["metrics"] => text_of(plumb_metrics::CONTENT_TYPE, config.metrics.render()),
+            ["metrics"] => text_of(plumb_metrics::CONTENT_TYPE, self.figures()),
             _ => refusal(StatusCode::NOT_FOUND, "404 page not found"),
         }
     }

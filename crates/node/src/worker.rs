@@ -50,6 +50,8 @@ use report::Report as Telling;
 use resize::TakenBack;
 use watch_over::Watched;
 
+/// The name that panics of workers are counted under.
+pub(crate) const POD_WORKER: &str = "pod-worker";
 /// How many times a worker acts before it looks at its messages again.
 const TURNS: usize = 64;
 /// How long it waits after something failed: twice as long each time, up to a bound.
@@ -205,7 +207,7 @@ impl Worker {
     }
 
     /// Works until nothing is left of the pod.
-    pub(crate) async fn run(mut self: Box<Self>, mut inbox: mpsc::UnboundedReceiver<Message>) {
+    pub(crate) async fn run(mut self: Box<Self>, inbox: &mut mpsc::UnboundedReceiver<Message>) {
         self.take_ending();
         loop {
             // What a pass needs in memory is given back while nothing happens.

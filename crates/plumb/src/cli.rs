@@ -179,6 +179,9 @@ pub(crate) struct Up {
     /// How many nodes there are. More than one are possible with the virtual runtime.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
+    /// Abort every long-lived task at each SIGUSR1: for tests of what outlives a restart of it.
+    #[arg(long, hide = true)]
+    pub(crate) abort_tasks_on_signal: bool,
     #[command(flatten)]
     pub(crate) limits: ServerLimits,
     #[command(flatten)]

@@ -17,6 +17,7 @@ use plumb_controllers::{
     quota, root_ca, signing, taints, tokens,
 };
 use plumb_resize::rules::Rules;
+use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -37,40 +38,62 @@ pub(crate) struct Around {
 }
 
 /// Starts the controllers; they end when what is answered is dropped.
-pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet<()> {
+pub(crate) fn start(
+    server: &ApiServer,
+    around: Around,
+    rules: Rules,
+    supervisor: &Supervisor,
+) -> JoinSet<()> {
     let Around { authority, invitation, binding, pki, service } = around;
     let client = |user: User| Client::new(server.inside(user), "default");
     let none: [&str; 0] = [];
     let watcher = || client(User::new(WATCHER, "", none));
-    let clients =
-        |name: &str| Clients { watch: watcher(), write: client(User::new(user_of(name), "", GROUPS)) };
+    let clients = |name: &str| Clients {
+        watch: watcher(),
+        write: client(User::new(user_of(name), "", GROUPS)),
+        supervisor: supervisor.clone(),
+    };
     let clock: Clock = Arc::new(Timestamp::now);
-    let mut running = JoinSet::new();
-    running.spawn(accounts::run(clients(accounts::NAME)));
-    running.spawn(root_ca::run(clients(root_ca::NAME), authority));
-    running.spawn(kubernetes_service::run(clients(kubernetes_service::NAME), service));
-    running.spawn(aggregation::run(clients(aggregation::NAME)));
-    running.spawn(taints::run(clients(taints::NAME), clock.clone()));
-    let books = quota::Config { rules, clock: clock.clone() };
-    running.spawn(quota::run(clients(quota::NAME), books));
+    let mut running = Running { tasks: JoinSet::new(), supervisor };
+    let own = clients(accounts::NAME);
+    running.keep(accounts::NAME, move || accounts::run(own.clone()));
+    let own = clients(root_ca::NAME);
+    running.keep(root_ca::NAME, move || root_ca::run(own.clone(), authority.clone()));
+    let own = clients(kubernetes_service::NAME);
+    running.keep(kubernetes_service::NAME, move || kubernetes_service::run(own.clone(), service.clone()));
+    let own = clients(aggregation::NAME);
+    running.keep(aggregation::NAME, move || aggregation::run(own.clone()));
+    let (own, time) = (clients(taints::NAME), clock.clone());
+    running.keep("node-taint-controller", move || taints::run(own.clone(), time.clone()));
+    let (own, books) = (clients(quota::NAME), quota::Config { rules, clock: clock.clone() });
+    running.keep(quota::NAME, move || quota::run(own.clone(), books.clone()));
 
-    let workloads = plumb_controllers::workloads(clock.clone(), |name| clients(name).write);
-    running.spawn(protection::keep_volumes(clients(protection::VOLUMES_NAME)));
-    let undisrupted = clients(Budgets::NAME).write;
-    running.spawn(stale::take_back(workloads.shelves(), undisrupted, clock.clone()));
+    let workloads =
+        plumb_controllers::workloads(clock.clone(), supervisor.clone(), |name| clients(name).write);
+    let own = clients(protection::VOLUMES_NAME);
+    running.keep(protection::VOLUMES_NAME, move || protection::keep_volumes(own.clone()));
+    // These, and the workloads, supervise themselves: what they listen with is arranged once.
+    let undisrupted = clients(Budgets::NAME);
+    running.tasks.spawn(stale::take_back(workloads.shelves(), undisrupted, clock.clone()));
     let clocks = nodes::Clocks::of_this_machine();
-    running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
-    running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
-    running.spawn(workloads.run(watcher()));
+    running.tasks.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
+    running.tasks.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
+    running.tasks.spawn(workloads.run(watcher()));
 
     let census: Arc<Census> = Arc::default();
-    running.spawn(census.clone().keep(watcher()));
-    running.spawn(garbage::run(census.clone(), clients(garbage::NAME).write, clock.clone()));
-    running.spawn(namespaces::run(census, clients(namespaces::NAME), clock.clone()));
-    running.spawn(garbage::events::run(clients(garbage::NAME), clock.clone()));
+    let (kept, seen, own) = (census.clone(), watcher(), supervisor.clone());
+    running.keep("garbage-census", move || kept.clone().keep(seen.clone(), own.clone()));
+    let (seen, own, time) = (census.clone(), clients(garbage::NAME), clock.clone());
+    running.keep(garbage::NAME, move || garbage::run(seen.clone(), own.clone(), time.clone()));
+    let (own, time) = (clients(namespaces::NAME), clock.clone());
+    running.keep(namespaces::NAME, move || namespaces::run(census.clone(), own.clone(), time.clone()));
+    let (own, time) = (clients(garbage::NAME), clock.clone());
+    running.keep(garbage::events::TASK, move || garbage::events::run(own.clone(), time.clone()));
 
-    running.spawn(tokens::run(clients(tokens::NAME), clock.clone()));
-    running.spawn(signing::run(clients(signing::NAME), clock.clone()));
+    let (own, time) = (clients(tokens::NAME), clock.clone());
+    running.keep(tokens::NAME, move || tokens::run(own.clone(), time.clone()));
+    let (own, time) = (clients(signing::NAME), clock.clone());
+    running.keep(signing::NAME, move || signing::run(own.clone(), time.clone()));
     let client_authorities = pki.client_authorities_pem();
     let api_server = pki.names().clone();
     let certifying = certificates::Config {
@@ -81,13 +104,29 @@ pub(crate) fn start(server: &ApiServer, around: Around, rules: Rules) -> JoinSet
         approve_serving: client(User::new(user_of(certificates::SERVING_APPROVER), "", GROUPS)),
         clock: clock.clone(),
     };
-    running.spawn(certificates::run(clients(certificates::NAME), certifying));
+    let own = clients(certificates::NAME);
+    running.keep(certificates::NAME, move || certificates::run(own.clone(), certifying.clone()));
     let writer = client(User::new(user_of(WRITER), "", GROUPS));
     let settings = NodeSettings { binding, client_authorities };
-    running.spawn(async move {
+    running.tasks.spawn(async move {
         if let Err(error) = publish(&writer, &invitation, &settings).await {
             tracing::error!(error = format!("{error:#}"), "machines that want to join are not told how");
         }
     });
-    running
+    running.tasks
+}
+
+/// The tasks of the controllers.
+struct Running<'a> {
+    tasks: JoinSet<()>,
+    supervisor: &'a Supervisor,
+}
+
+impl Running<'_> {
+    fn keep<Fut>(&mut self, name: &str, make: impl FnMut() -> Fut + Send + 'static)
+    where
+        Fut: Future<Output = ()> + Send + 'static,
+    {
+        self.tasks.spawn(self.supervisor.keep(name, make));
+    }
 }

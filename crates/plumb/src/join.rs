@@ -52,7 +52,8 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         Some(address) => address,
         None => SocketAddr::new(towards(&args.server)?, USUAL_PORT),
     };
-    let listener = holder::listen(listen, "--listen")?;
+    let supervisor = plumb_supervise::process();
+    let listener = holder::listen(listen, "--listen")?.supervised(supervisor, "node-server");
     let address = match args.address.unwrap_or(listen.ip()) {
         address if address.is_unspecified() => towards(&args.server)?,
         address => address,
@@ -72,7 +73,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         rules,
     };
     let (mut agent, _) = ground.agent(&args.like, site).await?;
-    let service = agent.server(ground.root(), Arc::new(is_api_server));
+    let service = agent.server(ground.root(), Arc::new(is_api_server)).showing_tasks(supervisor);
     // Its addresses have to be known before it can have a certificate for them.
     agent.register().await;
     publish_key(&connection.client(), &name, &certificate).await;
@@ -99,9 +100,19 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let answering = tokio::spawn(serve::serve(listener, tls, limits, service, shutdown));
     let (ask_for_new, asked) = watch::channel(0);
     let other = asked.clone();
-    ground.running.spawn(async move { client_renewal.keep(certificate, asked).await });
-    ground.running.spawn(async move { serving_renewal.keep(serving, other).await });
-    ground.running.spawn(renew_on_hangup(ask_for_new));
+    let renewals = [
+        ("client-certificate-renewal", client_renewal, certificate, asked),
+        ("serving-certificate-renewal", serving_renewal, serving, other),
+    ];
+    for (name, renewal, certificate, asked) in renewals {
+        let renewal = Arc::new(renewal);
+        ground.running.spawn(supervisor.keep(name, move || {
+            let (renewal, certificate, asked) = (renewal.clone(), certificate.clone(), asked.clone());
+            async move { renewal.keep(certificate, asked).await }
+        }));
+    }
+    let ask_for_new = Arc::new(ask_for_new);
+    ground.running.spawn(supervisor.keep("renewal-signal", move || renew_on_hangup(ask_for_new.clone())));
 
     let what = if ground.is_virtual() { "runs virtual pods" } else { "runs containers of its own" };
     eprintln!("plumb: node {name} {what}");
@@ -115,7 +126,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
 }
 
 /// Asks for new certificates whenever this process is told to.
-async fn renew_on_hangup(ask: watch::Sender<u64>) {
+async fn renew_on_hangup(ask: Arc<watch::Sender<u64>>) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
     while hangup.recv().await.is_some() {
         ask.send_modify(|times| *times += 1);

@@ -70,6 +70,7 @@ pub(crate) async fn start(
     for index in 0..args.nodes {
         let name = if args.nodes == 1 { usual.to_owned() } else { format!("{usual}-{index}") };
         let listener = Listener::bind((Ipv4Addr::LOCALHOST, 0).into())?;
+        let listener = listener.supervised(plumb_supervise::process(), "node-server");
         let user = User::new(format!("system:node:{name}"), "", ["system:nodes"]);
         let site = Site {
             name: name.clone(),

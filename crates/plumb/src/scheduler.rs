@@ -8,10 +8,11 @@ use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
 use plumb_resize::rules::{Gate, Gates, Rules};
 use plumb_scheduler::{Config, Metrics, Settings, USER, run};
+use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 
 /// Starts the scheduler; it ends when what is answered is dropped.
-pub(crate) fn start(server: &ApiServer, rules: &Rules, gates: Gates) -> JoinSet<()> {
+pub(crate) fn start(server: &ApiServer, rules: &Rules, gates: Gates, supervisor: &Supervisor) -> JoinSet<()> {
     let none: [&str; 0] = [];
     let metrics: Arc<Metrics> = Arc::default();
     let mut settings = Settings::new(rules.clone());
@@ -24,6 +25,7 @@ pub(crate) fn start(server: &ApiServer, rules: &Rules, gates: Gates) -> JoinSet<
         settings,
         clock: Arc::new(Timestamp::now),
         metrics,
+        supervisor: supervisor.clone(),
     }));
     running
 }

@@ -17,6 +17,8 @@ use plumb_apiserver::{ApiServer, Config, NodeLink};
 use plumb_controllers::kubernetes_service;
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
+use plumb_supervise::{Supervisor, Task};
+use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::{Component, RuntimeKind, Up};
@@ -62,12 +64,13 @@ pub(crate) fn raise_descriptors() -> usize {
 }
 
 async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
+    let supervisor = plumb_supervise::process();
     let data = &args.data_dir;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     let store = Store::open(objects(data), Options::default())
         .with_context(|| format!("opening the data directory {}", data.display()))?;
     let listener = holder::listen(args.listen, "--listen")?;
-    let copying = backup::serve(data, store.clone()).inspect_err(|error| {
+    let copying = backup::serve(data, store.clone(), supervisor).inspect_err(|error| {
         tracing::warn!(%error, "no copies can be made while this runs (`plumb backup`)");
     });
     let clock = Arc::new(SystemClock);
@@ -100,27 +103,37 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     })
     .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
+    server.show_tasks(supervisor);
+
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join("kubeconfig"));
     write_kubeconfig(&pki, &url, &kubeconfig)?;
 
     let (trigger, shutdown) = serve::shutdown();
     let (publish, authority) = watch::channel(pki.authority_pem());
-    let fresh = {
-        let (url, kubeconfig) = (url.clone(), kubeconfig.clone());
-        keep_fresh(pki.clone(), LOOK_AT_CERTIFICATES, shutdown.clone(), move |pki, _| {
-            publish.send_replace(pki.authority_pem());
-            if let Err(error) = write_kubeconfig(pki, &url, &kubeconfig) {
-                tracing::error!(%error, "cannot write the kubeconfig anew");
-            }
-        })
+    let rotating = {
+        let (pki, url, kubeconfig, publish) =
+            (pki.clone(), url.clone(), kubeconfig.clone(), Arc::new(publish));
+        let shutdown = shutdown.clone();
+        move || {
+            let (url, kubeconfig, publish) = (url.clone(), kubeconfig.clone(), publish.clone());
+            keep_fresh(pki.clone(), LOOK_AT_CERTIFICATES, shutdown.clone(), move |pki, _| {
+                publish.send_replace(pki.authority_pem());
+                if let Err(error) = write_kubeconfig(pki, &url, &kubeconfig) {
+                    tracing::error!(%error, "cannot write the kubeconfig anew");
+                }
+            })
+        }
     };
-    let fresh = tokio::spawn(fresh);
-    let own_controllers = tokio::spawn({
+    let fresh = tokio::spawn(supervisor.finish("certificate-rotation", rotating));
+    let own_controllers = tokio::spawn(supervisor.finish("apiserver-controllers", {
         let (server, shutdown) = (server.clone(), shutdown.clone());
-        async move { server.run_controllers(REPAIR_ALLOCATIONS, shutdown).await }
-    });
+        move || {
+            let (server, shutdown) = (server.clone(), shutdown.clone());
+            async move { server.run_controllers(REPAIR_ALLOCATIONS, shutdown).await }
+        }
+    }));
     let tls = serve::tls(&pki)?;
-    let listener = listener.counting(server.connection_metrics());
+    let listener = listener.counting(server.connection_metrics()).supervised(supervisor, "apiserver");
     let controllers = args.components.contains(&Component::Controllers);
     let controllers = controllers.then(|| {
         let invitation =
@@ -132,11 +145,11 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         let service =
             kubernetes_service::Config::new(KUBERNETES_SERVICE, SocketAddr::new(reached, advertised.port()));
         let around = controllers::Around { authority, invitation, binding, pki: pki.clone(), service };
-        controllers::start(&server, around, rules.clone())
+        controllers::start(&server, around, rules.clone(), supervisor)
     });
     let scheduling = args.components.contains(&Component::Scheduler);
-    let scheduler = scheduling.then(|| scheduler::start(&server, &rules, args.feature_gates));
-    let gathering = usage::gather(&server, measurements.clone(), args.node.metric_resolution);
+    let scheduler = scheduling.then(|| scheduler::start(&server, &rules, args.feature_gates, supervisor));
+    let gathering = usage::gather(&server, measurements.clone(), args.node.metric_resolution, supervisor);
     let nodes = if args.components.contains(&Component::Node) {
         let around = nodes::Around {
             api: (advertised.ip().to_string(), advertised.port()),
@@ -152,6 +165,8 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let limits = args.limits.of_connections(descriptors);
     let serving = tokio::spawn(serve::serve(listener, tls, limits, server.clone(), shutdown));
 
+    let aborting = args.abort_tasks_on_signal.then(|| tokio::spawn(abort_on_signal(supervisor)));
+
     if let Some(nodes) = &nodes {
         eprintln!("plumb: {}", nodes.what);
     }
@@ -166,6 +181,9 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     }
     if let Some(nodes) = nodes {
         nodes.stop().await;
+    }
+    if let Some(aborting) = aborting {
+        aborting.abort();
     }
     drop((controllers, scheduler, gathering, copying));
     own_controllers.await.context("the controllers of the API server ended badly")?;
@@ -199,6 +217,22 @@ fn pod_gateway(args: &Up) -> anyhow::Result<Option<Ipv4Addr>> {
         && nodes::may_run_containers();
     let gateway = runs_containers.then(|| plumb_runtime::builtin::gateway_of(&args.data_dir)).transpose();
     gateway.context("finding the data directory")
+}
+
+/// Aborts every task once at each SIGUSR1, so that tests see each of them restarted.
+async fn abort_on_signal(supervisor: &Supervisor) {
+    let Ok(mut asked) = signal(SignalKind::user_defined1()) else { return };
+    while asked.recv().await.is_some() {
+        // Some tasks end with others: first those that are part of another, then the others.
+        let (parts, wholes): (Vec<Task>, Vec<Task>) =
+            supervisor.tasks().into_iter().partition(|task| task.name.contains('/'));
+        for tasks in [parts, wholes] {
+            for task in tasks {
+                supervisor.abort(&task.name);
+            }
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
 }
 
 /// Where other machines reach this one, if they do.
@@ -249,8 +283,7 @@ fn behind_sudo() -> Option<(u32, u32)> {
 
 /// Waits for Ctrl-C, or for whoever ends processes politely.
 pub(crate) async fn asked_to_stop() -> anyhow::Result<()> {
-    let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())
-        .context("listening for SIGTERM")?;
+    let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
     tokio::select! {
         interrupt = tokio::signal::ctrl_c() => interrupt.context("listening for Ctrl-C"),
         _ = terminate.recv() => Ok(()),

@@ -14,6 +14,7 @@ use plumb_apiserver::usage::{Amounts, NodeUsage, PodUsage, Span, UsageSource};
 use plumb_controllers::{GROUPS, user_of};
 use plumb_node::usage::{Measured, Usage};
 use plumb_resize::Quantity;
+use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 
 use elsewhere::Elsewhere;
@@ -57,19 +58,28 @@ impl UsageSource for Measurements {
 }
 
 /// Asks the nodes that are elsewhere every so often what they use, until what is answered is dropped.
-pub(crate) fn gather(server: &ApiServer, measurements: Measurements, every: Duration) -> JoinSet<()> {
+pub(crate) fn gather(
+    server: &ApiServer,
+    measurements: Measurements,
+    every: Duration,
+    supervisor: &Supervisor,
+) -> JoinSet<()> {
     let client = Client::new(server.inside(User::new(user_of(GATHERER), "", GROUPS)), "default");
     let mut running = JoinSet::new();
-    running.spawn(async move {
-        loop {
-            tokio::time::sleep(every).await;
-            let is_here = |node: &str| measurements.of(node).is_some();
-            match elsewhere::ask_all(&client, is_here).await {
-                Ok(answers) => measurements.elsewhere.write().take(answers),
-                Err(error) => tracing::debug!(%error, "cannot find out which nodes there are"),
+    let gathering = move || {
+        let (client, measurements) = (client.clone(), measurements.clone());
+        async move {
+            loop {
+                tokio::time::sleep(every).await;
+                let is_here = |node: &str| measurements.of(node).is_some();
+                match elsewhere::ask_all(&client, is_here).await {
+                    Ok(answers) => measurements.elsewhere.write().take(answers),
+                    Err(error) => tracing::debug!(%error, "cannot find out which nodes there are"),
+                }
             }
         }
-    });
+    };
+    running.spawn(supervisor.keep("node-usage-gatherer", gathering));
     running
 }
 

@@ -31,6 +31,7 @@ mod it {
     mod sets;
     mod soak;
     mod storms;
+    mod tasks;
     mod top;
     mod walk_through;
     mod wire;

@@ -8,7 +8,8 @@ use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use tokio::sync::mpsc;
+use plumb_supervise::Supervisor;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use crate::planner::PodRef;
@@ -39,9 +40,17 @@ pub(crate) struct Recorder(mpsc::Sender<Happened>);
 
 impl Recorder {
     /// Starts writing events as a scheduler of that name; it ends when the last clone is dropped.
-    pub(crate) fn start(client: Client, scheduler: &str) -> Self {
-        let (tell, told) = mpsc::channel(WAITING);
-        tokio::spawn(write(client, scheduler.into(), told));
+    pub(crate) fn start(client: Client, scheduler: &str, supervisor: &Supervisor) -> Self {
+        let (tell, told) = mpsc::channel::<Happened>(WAITING);
+        // What waits to be written outlives a restart.
+        let (told, scheduler) = (Arc::new(Mutex::new(told)), Arc::from(scheduler));
+        tokio::spawn(supervisor.finish(&format!("event-recorder/{scheduler}"), move || {
+            let (client, scheduler, told) = (client.clone(), Arc::clone(&scheduler), told.clone());
+            async move {
+                let mut told = told.lock().await;
+                write(client, scheduler, &mut told).await;
+            }
+        }));
         Self(tell)
     }
 
@@ -54,7 +63,7 @@ impl Recorder {
     }
 }
 
-async fn write(client: Client, scheduler: Arc<str>, mut told: mpsc::Receiver<Happened>) {
+async fn write(client: Client, scheduler: Arc<str>, told: &mut mpsc::Receiver<Happened>) {
     let mut writing = JoinSet::new();
     while let Some(happened) = told.recv().await {
         if writing.len() >= AT_ONCE {

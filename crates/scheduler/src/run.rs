@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client};
 use plumb_follow::{Followed, Told, follow};
+use plumb_supervise::{Panic, Supervisor};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -40,7 +41,12 @@ pub struct Config {
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// What it counts.
     pub metrics: Arc<Metrics>,
+    /// Restarts what fails, and counts it.
+    pub supervisor: Supervisor,
 }
+
+/// The name of the task, in health checks and metrics.
+const TASK: &str = "scheduler";
 
 /// What came of something that was to be done.
 enum Outcome {
@@ -50,14 +56,19 @@ enum Outcome {
     Said,
 }
 
-/// Schedules pods until it is dropped.
+/// Schedules pods until it is dropped. A restart knows nothing but what the API says: a pod whose binding was under way is
+/// bound by then, or is scheduled again.
 pub async fn run(config: Config) {
+    let supervisor = config.supervisor.clone();
+    supervisor.keep(TASK, move || schedule(config.clone())).await;
+}
+
+async fn schedule(config: Config) {
     let mut following = JoinSet::new();
-    let client = &config.client;
-    let mut nodes = followed::<Node>(&mut following, client, None);
-    let mut pods = followed::<Pod>(&mut following, client, Some(NOT_ENDED));
-    let mut budgets = followed::<PodDisruptionBudget>(&mut following, client, None);
-    let mut namespaces = followed::<Namespace>(&mut following, client, None);
+    let mut nodes = followed::<Node>(&mut following, &config, None);
+    let mut pods = followed::<Pod>(&mut following, &config, Some(NOT_ENDED));
+    let mut budgets = followed::<PodDisruptionBudget>(&mut following, &config, None);
+    let mut namespaces = followed::<Namespace>(&mut following, &config, None);
     let mut desk = Desk::new(config);
     let mut tick = tokio::time::interval(LOOK_AROUND);
     // Nothing is decided before everything was heard once. Nodes come first: pods know only their names.
@@ -101,12 +112,15 @@ pub async fn run(config: Config) {
 /// Follows a kind.
 fn followed<K: Followed + kube::Resource<DynamicType = ()>>(
     tasks: &mut JoinSet<()>,
-    client: &Client,
+    config: &Config,
     fields: Option<&'static str>,
 ) -> mpsc::Receiver<Told<K>> {
     let (tell, told) = mpsc::channel(UNREAD);
-    let api = Api::<K>::all(client.clone());
-    tasks.spawn(async move { follow(api, fields, tell).await });
+    let api = Api::<K>::all(config.client.clone());
+    // A restart lists everything again.
+    tasks.spawn(config.supervisor.keep(&format!("scheduler-informer/{}", K::plural(&())), move || {
+        follow(api.clone(), fields, tell.clone())
+    }));
     told
 }
 
@@ -131,7 +145,7 @@ struct Desk {
 impl Desk {
     fn new(config: Config) -> Self {
         let planner = Planner::new(config.settings.clone());
-        let recorder = Recorder::start(config.client.clone(), &config.settings.name);
+        let recorder = Recorder::start(config.client.clone(), &config.settings.name, &config.supervisor);
         Self { config, planner, recorder, under_way: JoinSet::new() }
     }
 
@@ -161,10 +175,16 @@ impl Desk {
             Decision::Bind { pod, node, attempts, since } => {
                 metrics.decided(began.elapsed());
                 let (recorder, clock) = (self.recorder.clone(), self.config.clock.clone());
+                let supervisor = self.config.supervisor.clone();
                 self.under_way.spawn(async move {
-                    if let Err(error) = perform::bind(&client, &pod, &node).await {
-                        tracing::debug!(%error, namespace = pod.namespace, pod = pod.name, node, "not bound");
-                        return Outcome::NotBound(pod.uid, began.elapsed());
+                    match supervisor.guard(TASK, perform::bind(&client, &pod, &node)).await {
+                        Ok(Ok(())) => {}
+                        Ok(Err(error)) => {
+                            tracing::debug!(%error, namespace = pod.namespace, pod = pod.name, node, "not bound");
+                            return Outcome::NotBound(pod.uid, began.elapsed());
+                        }
+                        // Otherwise it would count as being bound for good.
+                        Err(_) => return Outcome::NotBound(pod.uid, began.elapsed()),
                     }
                     let at = clock();
                     let note = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
@@ -207,10 +227,15 @@ impl Desk {
     fn evict(&mut self, eviction: Eviction, now: Timestamp) {
         let client = self.config.client.clone();
         let (recorder, scheduler) = (self.recorder.clone(), self.config.settings.name.clone());
+        let supervisor = self.config.supervisor.clone();
         self.under_way.spawn(async move {
             let Eviction { node, victims, preemptor, .. } = &eviction;
             for victim in victims {
-                match perform::evict(&client, &scheduler, victim, &eviction, now).await {
+                let evicting = perform::evict(&client, &scheduler, victim, &eviction, now);
+                let Ok(evicted) = supervisor.guard(TASK, evicting).await else {
+                    return Outcome::NotEvicted(preemptor.uid.clone());
+                };
+                match evicted {
                     Ok(()) => {
                         let note = format!("Preempted by pod {} on node {node}", preemptor.uid);
                         let left = happened(victim.clone(), "Preempted", "Preempting", note, now);
@@ -240,7 +265,11 @@ impl Desk {
             }
             Ok(Outcome::NotEvicted(preemptor)) => self.planner.not_evicted(&preemptor, now),
             Ok(Outcome::Said) => {}
-            Err(error) => tracing::error!(%error, "a request of the scheduler ended badly"),
+            // Panics over bindings and evictions are caught in their tasks; what else is said of a pod is said again.
+            Err(error) => match Panic::of_task(error) {
+                Some(panic) => self.config.supervisor.note_panic(TASK, &panic),
+                None => tracing::error!("a request of the scheduler was cancelled"),
+            },
         }
     }
 }

@@ -9,6 +9,9 @@ use kube::{Api, Client};
 use plumb_follow::{Place, is_settled, place};
 use serde_json::json;
 
+use crate::Clients;
+use crate::panics::Guard;
+use crate::workload::recorder::Subject;
 use crate::workload::{Clock, Queue, Shelves, Went, pods};
 
 /// What a pod's status says that is about to be disrupted.
@@ -31,8 +34,11 @@ pub fn stale_at(pod: &Pod) -> Option<Timestamp> {
     since.checked_add(STALE_AFTER).ok()
 }
 
+/// The name of the task.
+const TASK: &str = "disruption-controller/stale";
+
 /// Takes back what is no longer true. What listens is arranged at once; the rest happens in what is answered.
-pub fn take_back(shelves: &Arc<Shelves>, client: Client, clock: Clock) -> impl Future<Output = ()> + use<> {
+pub fn take_back(shelves: &Arc<Shelves>, clients: Clients, clock: Clock) -> impl Future<Output = ()> + use<> {
     let queue = Arc::new(Queue::default());
     let touched = queue.clone();
     shelves.pods.listen(move |change| {
@@ -42,30 +48,47 @@ pub fn take_back(shelves: &Arc<Shelves>, client: Client, clock: Clock) -> impl F
             touched.touch_at(place(&**pod), when);
         }
     });
-    let shelves = shelves.clone();
-    async move {
-        shelves.ready().await;
+    let guard = Guard::new(TASK, &clients);
+    let watch = Arc::new(Watch { shelves: shelves.clone(), client: clients.write, queue, clock, guard });
+    clients.supervisor.keep(TASK, move || {
+        let watch = watch.clone();
+        async move { watch.work().await }
+    })
+}
+
+struct Watch {
+    shelves: Arc<Shelves>,
+    client: Client,
+    queue: Arc<Queue>,
+    clock: Clock,
+    guard: Guard,
+}
+
+impl Watch {
+    async fn work(&self) {
+        self.queue.requeue_busy();
+        self.shelves.ready().await;
         loop {
-            let now = clock();
-            while let Some(at) = queue.take(now) {
-                let went = match shelves
-                    .pods
-                    .get(&at)
-                    .filter(|pod| stale_at(pod).is_some_and(|when| when <= now))
-                {
-                    None => Went::Well,
-                    Some(pod) => match say(&client, &at, &pod, now).await {
-                        Ok(()) => Went::Well,
-                        Err(error) if is_settled(&error) => Went::Well,
-                        Err(error) => {
-                            tracing::debug!(%error, ?at, "a stale disruption could not be taken back, will try again");
-                            Went::Badly
-                        }
-                    },
-                };
-                queue.done(at, went, clock());
+            let now = (self.clock)();
+            while let Some(at) = self.queue.take(now) {
+                let about = || self.shelves.pods.get(&at).map(|pod| Subject::of(&*pod));
+                let went = self.guard.reconcile(about, self.look(&at, now)).await.unwrap_or(Went::Badly);
+                self.queue.done(at, went, (self.clock)());
             }
-            queue.due(now).await;
+            self.queue.due(now).await;
+        }
+    }
+
+    async fn look(&self, at: &Place, now: Timestamp) -> Went {
+        let stale = |pod: &Arc<Pod>| stale_at(pod).is_some_and(|when| when <= now);
+        let Some(pod) = self.shelves.pods.get(at).filter(stale) else { return Went::Well };
+        match say(&self.client, at, &pod, now).await {
+            Ok(()) => Went::Well,
+            Err(error) if is_settled(&error) => Went::Well,
+            Err(error) => {
+                tracing::debug!(%error, ?at, "a stale disruption could not be taken back, will try again");
+                Went::Badly
+            }
         }
     }
 }

@@ -13,6 +13,7 @@ use kube::core::PartialObjectMeta;
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
 use kube::{Api, Client};
 use plumb_follow::{Backoff, Told, follow_metadata};
+use plumb_supervise::Supervisor;
 use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -139,10 +140,23 @@ impl Census {
     }
 
     /// Keeps the census for good, as this client sees the API.
-    pub async fn keep(self: Arc<Self>, client: Client) {
+    pub async fn keep(self: Arc<Self>, client: Client, supervisor: Supervisor) {
         let mut following: JoinSet<()> = JoinSet::new();
         let mut tasks = HashMap::new();
         let mut backoff = Backoff::default();
+        let mut follow = |number: KindId, kind: &Served| {
+            let (census, api) = (self.clone(), Api::all_with(client.clone(), &kind.resource));
+            let name = format!("metadata-informer/{}.{}", kind.resource.plural, kind.resource.group);
+            let kept = supervisor.keep(name.trim_end_matches('.'), move || {
+                let (census, api) = (census.clone(), api.clone());
+                async move { census.follow(number, api).await }
+            });
+            following.spawn(kept)
+        };
+        // Those that were followed before a restart: who followed them is gone.
+        for (number, kind) in self.followed() {
+            tasks.insert(number, follow(number, &kind));
+        }
         loop {
             let found = match Discovery::new(client.clone()).run_aggregated().await {
                 Ok(found) => found,
@@ -161,9 +175,7 @@ impl Census {
                 self.take(number, Told::All(Vec::new()));
             }
             for (number, kind) in new {
-                let (census, api) = (self.clone(), Api::all_with(client.clone(), &kind.resource));
-                let task = following.spawn(async move { census.follow(number, api).await });
-                tasks.insert(number, task);
+                tasks.insert(number, follow(number, &kind));
             }
             self.note_ready();
             tokio::select! {
@@ -171,6 +183,12 @@ impl Census {
                 () = tokio::time::sleep(ASK_AGAIN) => {}
             }
         }
+    }
+
+    fn followed(&self) -> Vec<(KindId, Served)> {
+        let kinds = self.kinds();
+        let known = kinds.all.iter().enumerate().filter_map(|(number, kind)| Some((number, kind.clone()?)));
+        known.filter(|(_, kind)| kind.followed).collect()
     }
 
     /// Takes in which kinds are served, and answers which are to be followed from now on, and which no more.

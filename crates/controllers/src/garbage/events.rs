@@ -91,6 +91,9 @@ impl Diary {
     }
 }
 
+/// The name of the task.
+pub const TASK: &str = "event-ttl-controller";
+
 /// Forgets events until it is dropped.
 pub async fn run(clients: Clients, clock: Clock) {
     let (tell, mut told) = mpsc::channel(UNREAD);
@@ -103,8 +106,11 @@ pub async fn run(clients: Clients, clock: Clock) {
             while under_way.len() < AT_ONCE
                 && let Some((at, revision)) = diary.pass(now)
             {
-                let client = clients.write.clone();
-                under_way.spawn(async move { forget(client, at, revision).await });
+                let (client, supervisor) = (clients.write.clone(), clients.supervisor.clone());
+                under_way.spawn(async move {
+                    let again = Some((at.clone(), revision.clone()));
+                    supervisor.guard(TASK, forget(client, at, revision)).await.unwrap_or(again)
+                });
             }
             let wait: Option<Duration> = diary
                 .next_at()

@@ -50,6 +50,7 @@ pub struct Strays;
 
 impl Workload for Strays {
     const NAME: &'static str = NAME;
+    const TASK: &'static str = "job-controller/strays";
     type Kind = Pod;
     type State = (Arc<Pod>, Option<Arc<Job>>);
 

@@ -2,20 +2,25 @@
 
 use std::convert::identity;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource};
 use plumb_follow::{Followed, Place};
+use plumb_supervise::Supervisor;
 use serde_json::Value;
 use tokio::task::JoinSet;
 
 use super::pods;
 use super::shelf::{Shelf, revision};
+
+/// How long is waited at most for what was listed to be seen.
+const CAUGHT_UP: Duration = Duration::from_secs(30);
 
 /// A kind that has a shelf.
 pub trait Shelved: Followed + Resource<DynamicType = ()> {
@@ -93,11 +98,17 @@ macro_rules! kinds {
 
         impl Shelves {
             /// Follows every kind, in tasks that end with the set. Whoever listens must do so before.
-            pub fn follow(&self, client: &Client) -> JoinSet<()> {
+            pub fn follow(&self, client: &Client, supervisor: &Supervisor) -> JoinSet<()> {
                 let mut tasks = JoinSet::new();
-                $(follow(&mut tasks, &self.$field, client, $keep);)*
-                follow(&mut tasks, &self.nodes, client, identity);
+                $(follow(&mut tasks, &self.$field, client, supervisor, $keep);)*
+                follow(&mut tasks, &self.nodes, client, supervisor, identity);
                 tasks
+            }
+
+            /// Waits until everything is known that there is now.
+            pub(super) async fn catch_up(&self, client: &Client) -> kube::Result<()> {
+                $(catch_up(&self.$field, client).await?;)*
+                Ok(())
             }
 
             /// Waits until everything was told once.
@@ -262,12 +273,25 @@ where
     Api::namespaced(client.clone(), &of.namespace)
 }
 
+async fn catch_up<K: Shelved>(shelf: &Shelf<K>, client: &Client) -> kube::Result<()> {
+    let listed = Api::<K>::all(client.clone()).list_metadata(&ListParams::default()).await?;
+    let latest = listed.items.iter().map(|object| revision(&object.metadata)).max().unwrap_or_default();
+    // What was deleted meanwhile may never be seen.
+    let _ = tokio::time::timeout(CAUGHT_UP, shelf.saw(latest)).await;
+    Ok(())
+}
+
 fn follow<K: Shelved>(
     tasks: &mut JoinSet<()>,
     shelf: &Arc<Shelf<K>>,
     client: &Client,
-    keep: impl Fn(K) -> K + Send + Sync + 'static,
+    supervisor: &Supervisor,
+    keep: fn(K) -> K,
 ) {
     let (shelf, api) = (shelf.clone(), Api::<K>::all(client.clone()));
-    tasks.spawn(async move { shelf.follow(api, keep).await });
+    // A restart lists everything again, which makes right whatever the last run left half done.
+    tasks.spawn(supervisor.keep(&format!("informer/{}", K::plural(&())), move || {
+        let (shelf, api) = (shelf.clone(), api.clone());
+        async move { shelf.follow(api, keep).await }
+    }));
 }

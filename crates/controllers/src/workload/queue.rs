@@ -125,6 +125,18 @@ impl Queue {
         self.changed.notify_one();
     }
 
+    /// Makes all objects ready that somebody was busy with who is no more: the task that took them panicked or was
+    /// restarted. To be called before the first is taken.
+    pub fn requeue_busy(&self) {
+        let mut state = self.state();
+        for (at, _) in std::mem::take(&mut state.busy) {
+            state.due.remove(&at);
+            state.touch(at);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
     /// When the next object is due that waits for a time.
     pub fn next_at(&self) -> Option<Timestamp> {
         self.state().later.first().map(|(when, _)| *when)
@@ -199,6 +211,21 @@ mod tests {
         queue.done(at("a"), Went::Well, now);
         assert_eq!(queue.take(now), Some(at("a")));
         queue.done(at("a"), Went::Well, now);
+        assert_eq!(queue.take(now), None);
+    }
+
+    #[test]
+    fn what_a_task_was_busy_with_that_was_restarted_is_taken_again_once() {
+        let (queue, now) = (Queue::default(), Timestamp::UNIX_EPOCH);
+        for name in ["a", "b", "c"] {
+            queue.touch(at(name));
+        }
+        assert_eq!([queue.take(now), queue.take(now)], [Some(at("a")), Some(at("b"))]);
+        queue.touch(at("a"));
+        queue.requeue_busy();
+        let mut again = [queue.take(now), queue.take(now), queue.take(now)];
+        again.sort();
+        assert_eq!(again, [Some(at("a")), Some(at("b")), Some(at("c"))]);
         assert_eq!(queue.take(now), None);
     }
 

@@ -1,14 +1,16 @@
 //! Events: what a controller did and why, for the person who looks. They are told in passing: nothing waits for them.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Event, EventSource, ObjectReference};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use kube::{Api, Client, Resource};
+use plumb_supervise::Supervisor;
 use serde_json::json;
-use tokio::sync::mpsc;
+use tokio::sync::{Mutex, mpsc};
 use tokio::task::JoinSet;
 
 use super::action::Note;
@@ -32,10 +34,49 @@ const COMBINED: &str = "(combined from similar events): ";
 /// How much of what was said is remembered.
 const REMEMBERED: usize = 4096;
 
+/// The object that an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Subject {
+    pub(crate) api_version: String,
+    pub(crate) kind: String,
+    /// Empty if its kind has none; the event is in `default` then.
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) uid: String,
+}
+
+impl Subject {
+    /// An object.
+    pub(crate) fn of<K: Resource<DynamicType = ()>>(object: &K) -> Self {
+        let text = |field: &Option<String>| field.clone().unwrap_or_default();
+        let metadata = object.meta();
+        Self {
+            api_version: K::api_version(&()).into_owned(),
+            kind: K::kind(&()).into_owned(),
+            namespace: text(&metadata.namespace),
+            name: text(&metadata.name),
+            uid: text(&metadata.uid),
+        }
+    }
+}
+
+impl From<Ref> for Subject {
+    fn from(of: Ref) -> Self {
+        let Ref { kind, namespace, name, uid } = of;
+        Self { api_version: kind.api_version(), kind: kind.name().to_owned(), namespace, name, uid }
+    }
+}
+
 struct Happened {
-    about: Ref,
+    about: Subject,
     note: Note,
     at: Timestamp,
+}
+
+/// What waits to be written, and what was written: it outlives a panic of the task that writes.
+struct Inbox {
+    told: mpsc::Receiver<Happened>,
+    said: Said,
 }
 
 /// Where to say what happened.
@@ -44,16 +85,23 @@ pub(crate) struct Recorder(mpsc::Sender<Happened>);
 
 impl Recorder {
     /// Starts writing events as a controller of that name; it ends when the last clone is dropped.
-    pub(crate) fn start(client: Client, controller: &'static str) -> Self {
+    pub(crate) fn start(client: Client, controller: &'static str, supervisor: &Supervisor) -> Self {
         let (tell, told) = mpsc::channel(WAITING);
-        tokio::spawn(write(client, controller, told));
+        let inbox = Arc::new(Mutex::new(Inbox { told, said: Said::default() }));
+        tokio::spawn(supervisor.finish(&format!("event-recorder/{controller}"), move || {
+            let (client, inbox) = (client.clone(), inbox.clone());
+            async move {
+                let mut inbox = inbox.lock().await;
+                write(client, controller, &mut inbox).await;
+            }
+        }));
         Self(tell)
     }
 
     /// Says something about an object.
-    pub(crate) fn record(&self, about: Ref, note: Note, at: Timestamp) {
+    pub(crate) fn record(&self, about: impl Into<Subject>, note: Note, at: Timestamp) {
         // So many events that they cannot be written are not worth waiting for.
-        if let Err(error) = self.0.try_send(Happened { about, note, at }) {
+        if let Err(error) = self.0.try_send(Happened { about: about.into(), note, at }) {
             tracing::debug!(%error, "an event was not recorded");
         }
     }
@@ -115,7 +163,7 @@ impl Said {
     }
 
     /// Whether what happened has an event of its own, and not one with all that is like it.
-    fn has_its_own(&mut self, about: &Ref, note: &Note, at: Timestamp) -> bool {
+    fn has_its_own(&mut self, about: &Subject, note: &Note, at: Timestamp) -> bool {
         let (messages, last) =
             self.similar.entry((about.uid.clone(), note.reason)).or_insert((HashSet::new(), at));
         if at.duration_since(*last) > FORGOTTEN {
@@ -129,9 +177,8 @@ impl Said {
     }
 }
 
-async fn write(client: Client, controller: &'static str, mut told: mpsc::Receiver<Happened>) {
+async fn write(client: Client, controller: &'static str, Inbox { told, said }: &mut Inbox) {
     let mut writing = JoinSet::new();
-    let mut said = Said::default();
     while let Some(happened) = told.recv().await {
         let todo = said.say(&happened);
         if todo == Todo::Nothing {
@@ -140,7 +187,7 @@ async fn write(client: Client, controller: &'static str, mut told: mpsc::Receive
         if writing.len() >= AT_ONCE {
             writing.join_next().await;
         }
-        let api: Api<Event> = Api::namespaced(client.clone(), &happened.about.namespace);
+        let api: Api<Event> = Api::namespaced(client.clone(), namespace_of_event(&happened.about));
         writing.spawn(async move {
             let written = match todo {
                 Todo::Create { name, message } => {
@@ -171,18 +218,23 @@ fn shortened(mut message: String) -> String {
     message
 }
 
+/// Where the event of an object is.
+fn namespace_of_event(about: &Subject) -> &str {
+    if about.namespace.is_empty() { "default" } else { &about.namespace }
+}
+
 fn event(happened: &Happened, controller: &str, name: String, message: String) -> Event {
     let Happened { about, note, at } = happened;
     Event {
         metadata: ObjectMeta {
             name: Some(name),
-            namespace: Some(about.namespace.clone()),
+            namespace: Some(namespace_of_event(about).to_owned()),
             ..ObjectMeta::default()
         },
         involved_object: ObjectReference {
-            api_version: Some(about.kind.api_version()),
-            kind: Some(about.kind.name().to_owned()),
-            namespace: Some(about.namespace.clone()),
+            api_version: Some(about.api_version.clone()),
+            kind: Some(about.kind.clone()),
+            namespace: Some(about.namespace.clone()).filter(|namespace| !namespace.is_empty()),
             name: Some(about.name.clone()),
             uid: Some(about.uid.clone()),
             ..ObjectReference::default()
@@ -207,7 +259,7 @@ mod tests {
     fn say(said: &mut Said, reason: &'static str, message: &str, seconds: i64) -> Todo {
         let about = Ref { kind: Kind::Pod, namespace: "n".into(), name: "p".into(), uid: "u".into() };
         let at = Timestamp::UNIX_EPOCH + SignedDuration::from_secs(seconds);
-        said.say(&Happened { about, note: Note::normal(reason, message), at })
+        said.say(&Happened { about: about.into(), note: Note::normal(reason, message), at })
     }
 
     fn created(name: &str, message: &str) -> Todo {

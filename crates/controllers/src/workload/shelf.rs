@@ -4,6 +4,7 @@
 //! namespace. It answers at once and does no I/O. Whoever listens hears of each change, with what was there before.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -174,8 +175,14 @@ impl<K: Followed> Shelf<K> {
     fn tell(&self, change: &Change<'_, K>) {
         // The index is free meanwhile: whoever listens may look at any shelf.
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut panic = None;
         for listener in listeners.iter() {
-            listener(change);
+            // A listener that panics must not keep the change from the others: it will not be told again.
+            panic = catch_unwind(AssertUnwindSafe(|| listener(change))).err().or(panic);
+        }
+        drop(listeners);
+        if let Some(panic) = panic {
+            resume_unwind(panic);
         }
     }
 

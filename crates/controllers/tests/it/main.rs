@@ -5,6 +5,7 @@
 mod certificates;
 mod collecting;
 mod jobs;
+mod panics;
 mod quotas;
 mod rollouts;
 mod sets;
@@ -27,6 +28,7 @@ use plumb_apiserver::{ApiServer, Config, Limits};
 use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, root_ca, user_of};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
+use plumb_supervise::Supervisor;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -59,6 +61,7 @@ impl Cluster {
         let clients = |name: &str| Clients {
             watch: client(User::new(WATCHER, "", none)),
             write: client(User::new(user_of(name), "", GROUPS)),
+            supervisor: Supervisor::default(),
         };
         let (authority, published) = watch::channel("first".to_owned());
         let mut running = JoinSet::new();

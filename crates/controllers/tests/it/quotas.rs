@@ -17,6 +17,7 @@ use plumb_apiserver::{ApiServer, Config, Limits};
 use plumb_controllers::{Clients, quota};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
+use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -51,7 +52,7 @@ impl Cluster {
         let config = quota::Config { rules: Rules::v1_36(), clock: Arc::new(Timestamp::now) };
         let groups = if writer == "admin" { vec!["system:masters"] } else { vec![] };
         let write = Client::new(server.inside(User::new(writer, "", groups)), "default");
-        let clients = Clients { watch: client.clone(), write };
+        let clients = Clients { watch: client.clone(), write, supervisor: Supervisor::default() };
         running.spawn(quota::run(clients, config));
         Self { client, _running: running, _folder: folder }
     }

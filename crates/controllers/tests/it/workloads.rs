@@ -23,6 +23,7 @@ use plumb_controllers::{
 use plumb_follow::{Followed, Told, follow};
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
+use plumb_supervise::Supervisor;
 use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::sync::mpsc;
@@ -71,17 +72,22 @@ impl Cluster {
         let none: [&str; 0] = [];
         let watcher = client(User::new(WATCHER, "", none));
         let writer = |name: &str| client(User::new(user_of(name), "", GROUPS));
-        let clients = |name: &str| Clients { watch: watcher.clone(), write: writer(name) };
+        let supervisor = Supervisor::default();
+        let clients = |name: &str| Clients {
+            watch: watcher.clone(),
+            write: writer(name),
+            supervisor: supervisor.clone(),
+        };
         let mut running = JoinSet::new();
-        let workloads = plumb_controllers::workloads(clock.clone(), writer);
+        let workloads = plumb_controllers::workloads(clock.clone(), supervisor.clone(), writer);
         running.spawn(protection::keep_volumes(clients(protection::VOLUMES_NAME)));
         running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
         running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
         let looks = workloads.looks();
         running.spawn(workloads.run(watcher.clone()));
         let census: Arc<Census> = Arc::default();
-        running.spawn(census.clone().keep(watcher.clone()));
-        running.spawn(garbage::run(census.clone(), writer(garbage::NAME), clock.clone()));
+        running.spawn(census.clone().keep(watcher.clone(), supervisor.clone()));
+        running.spawn(garbage::run(census.clone(), clients(garbage::NAME), clock.clone()));
         running.spawn(namespaces::run(census, clients(namespaces::NAME), clock.clone()));
         let books = quota::Config { rules: Rules::v1_36(), clock };
         running.spawn(quota::run(clients(quota::NAME), books));

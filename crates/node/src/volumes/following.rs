@@ -73,7 +73,17 @@ impl Following {
         let mut keeper = Keeper { shared, owner, shown, tokens, gate: gate.clone() };
         keeper.write(pod, AsOf::Now).await?;
         let (pod, changed) = watch::channel(Arc::new(pod.clone()));
-        let task = tokio::spawn(keep(keeper, followers, changed)).abort_handle();
+        let supervisor = keeper.shared.objects.supervisor().clone();
+        // A restart goes on with what was written, and sees what was told meanwhile.
+        let kept = Arc::new(tokio::sync::Mutex::new((keeper, followers, changed)));
+        let keeping = supervisor.finish_one_of("volume-refresh", move || {
+            let kept = kept.clone();
+            async move {
+                let (keeper, followers, changed) = &mut *kept.lock().await;
+                keep(keeper, followers, changed).await;
+            }
+        });
+        let task = tokio::spawn(keeping).abort_handle();
         Ok(Self { pod, shows_pod, task, gate })
     }
 
@@ -97,7 +107,7 @@ impl Drop for Following {
     }
 }
 
-async fn keep(mut keeper: Keeper, mut followers: Vec<Follower>, mut pod: watch::Receiver<Arc<Pod>>) {
+async fn keep(keeper: &mut Keeper, followers: &mut [Follower], pod: &mut watch::Receiver<Arc<Pod>>) {
     let mut backoff = Backoff::default();
     let mut again = false;
     loop {

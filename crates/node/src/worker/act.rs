@@ -10,7 +10,7 @@ use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
 use super::hold::Retry;
-use super::{Message, Worker, declared_by_pod, error_chain};
+use super::{Message, POD_WORKER, Worker, declared_by_pod, error_chain};
 use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
 use crate::lifecycle::{Action, ContainerSeen, Decision, State, containers};
@@ -271,9 +271,10 @@ impl Worker {
         let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.clone());
         let Some(hook) = hook else { return };
         let target = self.target(container, id.clone(), Duration::ZERO);
-        let tell = self.tell.clone();
+        let (tell, supervisor) = (self.tell.clone(), self.node.supervisor.clone());
         tokio::spawn(async move {
-            if let Some(error) = crate::hook::run(&target, &hook).await {
+            let ran = supervisor.guard(POD_WORKER, crate::hook::run(&target, &hook)).await;
+            if let Some(error) = ran.unwrap_or_else(|panic| Some(panic.to_string())) {
                 // A worker that has ended need not know.
                 let _ = tell.send(Message::HookFailed(Box::new((target.id, error))));
             }
@@ -344,8 +345,13 @@ impl Worker {
         }
         self.node.events.pod(&self.pod, Kind::Normal, "Pulling", format!("Pulling image {name:?}"));
         let (runtime, tell) = (self.node.runtime.clone(), self.tell.clone());
+        let supervisor = self.node.supervisor.clone();
         tokio::spawn(async move {
-            let error = runtime.pull_image(&name).await.err().map(|error| error.to_string());
+            let pulled = supervisor.guard(POD_WORKER, runtime.pull_image(&name)).await;
+            let error = match pulled {
+                Ok(pulled) => pulled.err().map(|error| error.to_string()),
+                Err(panic) => Some(panic.to_string()),
+            };
             // A worker that has ended need not know.
             let _ = tell.send(Message::Pulled(Box::new((name, error))));
         });

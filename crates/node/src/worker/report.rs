@@ -11,7 +11,7 @@ use plumb_resize::pod::PodResources;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::{Message, Parts, Worker, wait_after};
+use super::{Message, POD_WORKER, Parts, Worker, wait_after};
 use crate::lifecycle::Phase;
 use crate::publish::{Told, changes, tell};
 use crate::status::compose;
@@ -95,7 +95,10 @@ impl Worker {
                     return;
                 }
             }
-            let told = Box::pin(tell(node.client.clone(), &node.reports, &pod, &changes)).await;
+            let telling = Box::pin(tell(node.client.clone(), &node.reports, &pod, &changes));
+            // A worker that is not told what became of its report would never make another.
+            let told = node.supervisor.guard(POD_WORKER, telling).await;
+            let told = told.unwrap_or_else(|panic| Told::Failed(panic.to_string()));
             // A worker that has ended need not know.
             let _ = answer.send(Message::Told(told));
         });

@@ -5,7 +5,7 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use plumb_follow::Backoff;
 
-use super::{Message, Worker};
+use super::{Message, POD_WORKER, Worker};
 use crate::events::Kind;
 use crate::lifecycle::{ContainerSeen, Stopping, containers};
 use crate::probe::Target;
@@ -34,10 +34,11 @@ impl Worker {
             hook,
         };
         let (pod, events) = (self.pod.clone(), self.node.events.clone());
-        let tell = self.tell.clone();
+        let (tell, supervisor) = (self.tell.clone(), self.node.supervisor.clone());
         tokio::spawn(async move {
             let id = stop.target.id.clone();
-            if let Some(error) = stop.run().await {
+            // One that panicked has ended too: if the container still runs it is stopped again.
+            if let Ok(Some(error)) = supervisor.guard(POD_WORKER, stop.run()).await {
                 events.container(&pod, &name, Kind::Warning, "FailedPreStopHook", error);
             }
             // A worker that has ended need not know.

@@ -45,8 +45,8 @@ impl Worker {
 
     fn begin(&self, position: usize, container: &Container, seen: &ContainerSeen) -> Watched {
         let health = self.told_health(position, &seen.id).unwrap_or_else(|| at_first(container));
-        let probes =
-            Prober::begin(self.target(container, seen.id.clone(), self.age(seen)), health, self.tell.clone());
+        let target = self.target(container, seen.id.clone(), self.age(seen));
+        let probes = Prober::begin(target, health, self.tell.clone(), &self.node.supervisor);
         Watched { id: Some(seen.id.clone()), health, _probes: probes }
     }
 

@@ -3,4 +3,5 @@
 mod cpus;
 mod crashes;
 mod lives;
+mod panics;
 mod resizes;

@@ -1,7 +1,7 @@
 //! An API server in this process, and a node's place in it.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -26,6 +26,8 @@ pub(super) struct Cluster {
     pub(super) pki: Pki,
     server: ApiServer,
     away: Arc<AtomicBool>,
+    /// The next request of the node whose path ends like this panics.
+    pub(super) panics: Arc<Mutex<Option<String>>>,
     _folder: tempfile::TempDir,
 }
 
@@ -56,7 +58,7 @@ impl Cluster {
             plugins: Plugins::new("", "ServiceAccount").unwrap(),
         })
         .unwrap();
-        Self { pki, server, away: Arc::default(), _folder: folder }
+        Self { pki, server, away: Arc::default(), panics: Arc::default(), _folder: folder }
     }
 
     /// The API as the administrator sees it.
@@ -67,10 +69,14 @@ impl Cluster {
     /// The API as the node sees it, unless the server is away.
     pub(super) fn node(&self) -> Client {
         let inside = self.server.inside(User::new(format!("system:node:{NODE}"), "", ["system:nodes"]));
-        let away = self.away.clone();
+        let (away, panics) = (self.away.clone(), self.panics.clone());
         let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let (inside, away) = (inside.clone(), away.load(Ordering::SeqCst));
+            let panics = panics.clone();
             async move {
+                let path = request.uri().path();
+                let strikes = panics.lock().unwrap().take_if(|end| path.ends_with(&**end)).is_some();
+                assert!(!strikes, "the request for {path} panics");
                 if away {
                     return Err(std::io::Error::from(std::io::ErrorKind::ConnectionRefused));
                 }

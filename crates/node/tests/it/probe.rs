@@ -17,6 +17,7 @@ use plumb_node::lifecycle::{Health, Startup};
 use plumb_node::probe::{Kind, Outcome, Prober, Report, Target, Told, at_first};
 use plumb_runtime::types::{ContainerConfig, ContainerMeta, PodMeta, QosClass, SandboxConfig};
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
+use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
@@ -246,7 +247,7 @@ async fn other_probes_wait_until_the_container_has_started() {
     let first = at_first(&target.container);
     assert_eq!(first, Health { startup: Startup::UnderWay, live: true, ready: false });
     let (report, mut reports) = mpsc::unbounded_channel();
-    let _prober = Prober::begin(target, first, report).unwrap();
+    let _prober = Prober::begin(target, first, report, &Supervisor::default()).unwrap();
     let unhealthy = || Told::Event { reason: "Unhealthy", message: "Startup probe failed: ".into() };
     assert_eq!(told(&mut reports).await, unhealthy(), "at once");
     assert_eq!(told(&mut reports).await, unhealthy(), "after one second");
@@ -260,7 +261,7 @@ async fn a_container_that_does_not_start_in_time_has_failed() {
     let target = target(json!({ "startupProbe": exec(), "livenessProbe": exec() }), "startup=1h").await;
     let first = at_first(&target.container);
     let (report, mut reports) = mpsc::unbounded_channel();
-    let _prober = Prober::begin(target, first, report).unwrap();
+    let _prober = Prober::begin(target, first, report, &Supervisor::default()).unwrap();
     for _ in 0..3 {
         assert!(matches!(told(&mut reports).await, Told::Event { .. }));
     }
@@ -278,7 +279,7 @@ async fn nothing_is_asked_before_the_delay_and_nothing_after_the_handle_is_gone(
     let first = at_first(&target.container);
     let (report, mut reports) = mpsc::unbounded_channel::<Report>();
     let began = tokio::time::Instant::now();
-    let prober = Prober::begin(target, first, report).unwrap();
+    let prober = Prober::begin(target, first, report, &Supervisor::default()).unwrap();
     let report = reports.recv().await.unwrap();
     assert_eq!(report.told, Told::Checked { kind: Kind::Liveness, result: "successful" });
     assert_eq!(began.elapsed().as_secs(), 20, "it had run for ten seconds");
@@ -294,7 +295,7 @@ async fn what_an_agent_knew_before_stands_until_a_probe_says_otherwise() {
     let target = target(container, "startup=1h").await;
     let known = Health { startup: Startup::Over, live: true, ready: true };
     let (report, mut reports) = mpsc::unbounded_channel();
-    let _prober = Prober::begin(target, known, report).unwrap();
+    let _prober = Prober::begin(target, known, report, &Supervisor::default()).unwrap();
     let mut healths = Vec::new();
     while healths.len() < 2 {
         if let Told::Health(health) = told(&mut reports).await {
@@ -320,5 +321,5 @@ async fn a_container_without_probes_is_not_probed() {
     let target = target(json!({}), "").await;
     assert_eq!(at_first(&target.container), Health::default());
     let (report, _reports) = mpsc::unbounded_channel::<Report>();
-    assert!(Prober::begin(target, Health::default(), report).is_none());
+    assert!(Prober::begin(target, Health::default(), report, &Supervisor::default()).is_none());
 }

@@ -20,6 +20,7 @@ use plumb_runtime::fault::{Faults, Faulty};
 use plumb_runtime::types::{ContainerId, Dns, SandboxFilter};
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_store::Store;
+use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -39,6 +40,7 @@ pub(super) struct Site {
     pub(super) cpus: Option<Cpus>,
     /// What `--allowed-unsafe-sysctls` says.
     pub(super) unsafe_sysctls: &'static str,
+    pub(super) supervisor: Supervisor,
 }
 
 impl Site {
@@ -56,7 +58,18 @@ impl Site {
         let runtime: Arc<dyn Runtime> = Arc::new(Faulty::new(Arc::new(body), faults.clone()));
         let (store, _) = open_store(&folder.path().join("journal")).unwrap();
         let cluster = Cluster::start_under(rules.clone());
-        Self { cluster, faults, rules, runtime, store, folder, agent: None, cpus: None, unsafe_sysctls: "" }
+        Self {
+            cluster,
+            faults,
+            rules,
+            runtime,
+            store,
+            folder,
+            agent: None,
+            cpus: None,
+            unsafe_sysctls: "",
+            supervisor: Supervisor::default(),
+        }
     }
 
     /// Has an agent take up what is there.
@@ -81,6 +94,7 @@ impl Site {
             api_server: None,
             reachable: false,
             volumes: None,
+            supervisor: self.supervisor.clone(),
             place: Place {
                 log_root: self.folder.path().join("logs"),
                 cluster_dns: None,

@@ -7,9 +7,11 @@ use std::os::fd::AsRawFd as _;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use plumb_store::Store;
+use plumb_supervise::Supervisor;
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
 
@@ -19,7 +21,7 @@ const SOCKET: &str = "backup";
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Writes copies of a store, one after the other, to whoever asks. It ends when what is answered is dropped.
-pub(crate) fn serve(data: &Path, store: Store) -> io::Result<JoinSet<()>> {
+pub(crate) fn serve(data: &Path, store: Store, supervisor: &Supervisor) -> io::Result<JoinSet<()>> {
     DirBuilder::new().recursive(true).mode(0o700).create(data.join(FOLDER))?;
     let (_folder, socket) = socket(data)?;
     // That of a process that is no more: the data directory is ours alone.
@@ -27,22 +29,24 @@ pub(crate) fn serve(data: &Path, store: Store) -> io::Result<JoinSet<()>> {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         _ => {}
     }
-    let listener = UnixListener::bind(&socket)?;
+    let listener = Arc::new(UnixListener::bind(&socket)?);
     let mut serving = JoinSet::new();
-    serving.spawn(async move {
-        loop {
-            let written = match listener.accept().await {
-                Ok((client, _)) => answer(client, store.clone()).await,
-                Err(error) => Err(error),
-            };
-            if let Err(error) = written {
-                tracing::warn!(%error, "a copy was asked for and not written");
-                // Whatever it was (no more files, say) may last; it must not keep a core busy.
-                tokio::time::sleep(Duration::from_millis(100)).await;
-            }
-        }
-    });
+    serving.spawn(supervisor.keep("backup-server", move || accept(listener.clone(), store.clone())));
     Ok(serving)
+}
+
+async fn accept(listener: Arc<UnixListener>, store: Store) {
+    loop {
+        let written = match listener.accept().await {
+            Ok((client, _)) => answer(client, store.clone()).await,
+            Err(error) => Err(error),
+        };
+        if let Err(error) = written {
+            tracing::warn!(%error, "a copy was asked for and not written");
+            // Whatever it was (no more files, say) may last; it must not keep a core busy.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
 }
 
 async fn answer(client: tokio::net::UnixStream, store: Store) -> io::Result<()> {

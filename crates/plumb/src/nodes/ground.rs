@@ -110,7 +110,9 @@ impl Ground {
         let (tell_health, health) = watch::channel(now);
         let mut running = JoinSet::new();
         if !is_virtual {
-            running.spawn(watch_machine(data.clone(), tell_health));
+            let (data, tell_health) = (data.clone(), Arc::new(tell_health));
+            let watching = move || watch_machine(data.clone(), tell_health.clone());
+            running.spawn(plumb_supervise::process().keep("node-pressure", watching));
         }
         let place = Place {
             log_root: data.join(LOGS),
@@ -176,7 +178,9 @@ impl Ground {
             });
         match bound {
             Ok(proxy) => {
-                self.running.spawn(proxy.run());
+                let proxy = Arc::new(proxy);
+                let carrying = plumb_supervise::process().keep("api-proxy", move || proxy.clone().run());
+                self.running.spawn(carrying);
                 true
             }
             Err(error) => {
@@ -217,7 +221,11 @@ impl Ground {
             machine: self.root(),
         });
         let measuring = usage.clone();
-        self.running.spawn_on(async move { measuring.keep().await }, &self.hands());
+        let measuring = plumb_supervise::process().keep("node-usage", move || {
+            let measuring = measuring.clone();
+            async move { measuring.keep().await }
+        });
+        self.running.spawn_on(measuring, &self.hands());
         let agent = Agent::new(plumb_node::Config {
             setup: setup(args, &site),
             machine: self.machine.clone(),
@@ -244,6 +252,7 @@ impl Ground {
             metrics: self.metrics.clone(),
             reports: self.reports.clone(),
             clock: self.clock.clone(),
+            supervisor: plumb_supervise::process().clone(),
         });
         let agent = self.hands().spawn(agent).await.context("an agent ended badly")??;
         Ok((agent, usage))
@@ -317,7 +326,7 @@ fn look_at_machine(data: &Path) -> NodeHealth {
 }
 
 /// Says what the machine runs short of, whenever that changes.
-async fn watch_machine(data: PathBuf, tell: watch::Sender<NodeHealth>) {
+async fn watch_machine(data: PathBuf, tell: Arc<watch::Sender<NodeHealth>>) {
     loop {
         tokio::time::sleep(LOOK_AT_MACHINE).await;
         let now = look_at_machine(&data);

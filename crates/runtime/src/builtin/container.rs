@@ -194,41 +194,46 @@ impl State {
         self.listen(entry);
         // The runtime may end before the container does; then nobody waits any more.
         let (state, entry) = (Arc::downgrade(self), entry.clone());
-        tokio::spawn(async move {
-            let answer = client::ask(&entry.folder, Ask::Wait).await;
-            let exit = match answer {
-                Ok(Answer::Exited(exit)) => exit,
-                // It may have ended before it was asked.
-                other => load(&entry.folder.join(EXIT)).unwrap_or_else(|_| {
-                    let _ = entry.group.kill();
-                    lost(&match other {
-                        Ok(answer) => format!("the shim answered {answer:?}"),
-                        Err(error) => format!("the shim is gone: {error}"),
-                    })
-                }),
-            };
-            if let Some(mut child) = child {
-                let _ = child.wait().await;
-            }
-            let state = state.upgrade();
-            if let Some(state) = &state {
-                if let Some(noticed) = state.noticed.lock().get_mut(&entry.notice) {
-                    noticed.tell_of_kills(&state.events);
+        let child = Arc::new(tokio::sync::Mutex::new(child));
+        // A container whose end nobody hears of would run for ever, as far as anybody knows.
+        tokio::spawn(plumb_supervise::process().finish_one_of("container-watch", move || {
+            let (state, entry, child) = (state.clone(), entry.clone(), child.clone());
+            async move {
+                let answer = client::ask(&entry.folder, Ask::Wait).await;
+                let exit = match answer {
+                    Ok(Answer::Exited(exit)) => exit,
+                    // It may have ended before it was asked.
+                    other => load(&entry.folder.join(EXIT)).unwrap_or_else(|_| {
+                        let _ = entry.group.kill();
+                        lost(&match other {
+                            Ok(answer) => format!("the shim answered {answer:?}"),
+                            Err(error) => format!("the shim is gone: {error}"),
+                        })
+                    }),
+                };
+                if let Some(child) = &mut *child.lock().await {
+                    let _ = child.wait().await;
                 }
-                state.unlisten(&entry);
-            }
-            leave_group(&entry).await;
-            let ended = entry.life.send_if_modified(|life| match life {
-                Life::Running(started) => {
-                    *life = Life::Exited(Some(started.clone()), exit);
-                    true
+                let state = state.upgrade();
+                if let Some(state) = &state {
+                    if let Some(noticed) = state.noticed.lock().get_mut(&entry.notice) {
+                        noticed.tell_of_kills(&state.events);
+                    }
+                    state.unlisten(&entry);
                 }
-                _ => false,
-            });
-            if let Some(state) = state.filter(|_| ended) {
-                state.tell(&entry, ContainerChange::Stopped);
+                leave_group(&entry).await;
+                let ended = entry.life.send_if_modified(|life| match life {
+                    Life::Running(started) => {
+                        *life = Life::Exited(Some(started.clone()), exit);
+                        true
+                    }
+                    _ => false,
+                });
+                if let Some(state) = state.filter(|_| ended) {
+                    state.tell(&entry, ContainerChange::Stopped);
+                }
             }
-        });
+        }));
     }
 
     fn listen(&self, entry: &ContainerEntry) {

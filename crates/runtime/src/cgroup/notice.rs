@@ -7,6 +7,7 @@
 use std::collections::HashMap;
 use std::fs::File;
 use std::io;
+use std::ops::ControlFlow;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -70,8 +71,16 @@ impl Notices {
         let (epoll, bell) = open().map_err(failed)?;
         let shared = Arc::new(Shared { epoll, inotify, bell, heard: Mutex::default() });
         let listener = shared.clone();
-        let spawned = thread::Builder::new().name("cgroup-notices".into()).stack_size(64 << 10);
-        spawned.spawn(move || listener.listen(&hear)).map_err(failed)?;
+        // Room for a panic to be told of, besides what it listens with.
+        let spawned = thread::Builder::new().name("cgroup-notices".into()).stack_size(256 << 10);
+        let listening = move || {
+            plumb_supervise::process().keep_on_thread("cgroup-notices", || {
+                listener.listen(&hear);
+                let ended = listener.heard.lock().ended;
+                if ended { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            });
+        };
+        spawned.spawn(listening).map_err(failed)?;
         Ok(Self { shared })
     }
 

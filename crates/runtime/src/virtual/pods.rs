@@ -278,18 +278,22 @@ impl Pods {
         }
         all.waiting = true;
         let (pods, earlier) = (Arc::downgrade(self), self.earlier.clone());
-        tokio::spawn(async move {
-            loop {
-                // Not held while waiting: a runtime that nobody has any more ends.
-                let Some(pods) = pods.upgrade() else { return };
-                let Some(next) = pods.end_those_due() else { return };
-                drop(pods);
-                tokio::select! {
-                    () = tokio::time::sleep_until(next) => {}
-                    () = earlier.notified() => {}
+        let ending = move || {
+            let (pods, earlier) = (pods.clone(), earlier.clone());
+            async move {
+                loop {
+                    // Not held while waiting: a runtime that nobody has any more ends.
+                    let Some(pods) = pods.upgrade() else { return };
+                    let Some(next) = pods.end_those_due() else { return };
+                    drop(pods);
+                    tokio::select! {
+                        () = tokio::time::sleep_until(next) => {}
+                        () = earlier.notified() => {}
+                    }
                 }
             }
-        });
+        };
+        tokio::spawn(plumb_supervise::process().finish_one_of("virtual-container-timer", ending));
     }
 
     /// Ends what is due; answers when the next one is.

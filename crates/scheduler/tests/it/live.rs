@@ -1,6 +1,7 @@
 //! The scheduler with its own rights, on an API server in this process.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
@@ -15,8 +16,10 @@ use plumb_apiserver::{ApiServer, Limits};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Config, Metrics, Settings, USER};
 use plumb_store::{Options, Store};
+use plumb_supervise::Supervisor;
 use serde_json::json;
 use tokio::task::JoinSet;
+use tower::ServiceExt as _;
 
 use super::world::{node, pod};
 
@@ -25,12 +28,18 @@ struct Live {
     nodes: Api<Node>,
     events: Api<Event>,
     metrics: Arc<Metrics>,
+    supervisor: Supervisor,
     _running: JoinSet<()>,
     _folder: tempfile::TempDir,
 }
 
 impl Live {
     fn start() -> Self {
+        Self::start_with(|_| {})
+    }
+
+    /// One whose scheduler has each address looked at before it is asked for; what looks may panic.
+    fn start_with(fault: impl Fn(&str) + Clone + Send + Sync + 'static) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let tokens = Tokens::default();
         let server = ApiServer::new(plumb_apiserver::Config {
@@ -47,8 +56,19 @@ impl Live {
         let none: [&str; 0] = [];
         let metrics: Arc<Metrics> = Arc::default();
         let mut running = JoinSet::new();
+        let supervisor = Supervisor::default();
+        let inside = server.inside(User::new(USER, "", none));
+        let inside = tower::service_fn(move |request: http::Request<kube::client::Body>| {
+            let (inside, fault) = (inside.clone(), fault.clone());
+            // In the future, which the task of whoever asks polls: the call is made elsewhere.
+            async move {
+                fault(request.uri().path());
+                inside.oneshot(request).await
+            }
+        });
         running.spawn(plumb_scheduler::run(Config {
-            client: Client::new(server.inside(User::new(USER, "", none)), "default"),
+            supervisor: supervisor.clone(),
+            client: Client::new(inside, "default"),
             settings: Settings::new(Rules::kep()),
             clock: Arc::new(Timestamp::now),
             metrics: metrics.clone(),
@@ -59,6 +79,7 @@ impl Live {
             nodes: Api::all(admin.clone()),
             events: Api::default_namespaced(admin),
             metrics,
+            supervisor,
             _running: running,
             _folder: folder,
         }
@@ -206,4 +227,49 @@ async fn many_pods_are_bound_and_no_node_gets_more_than_it_has() {
         let name = format!("n{i}");
         assert_eq!(pods.iter().filter(|pod| node_of(pod) == Some(&name)).count(), 8);
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_whose_binding_panics_is_bound_in_the_end() {
+    let first = Arc::new(AtomicBool::new(true));
+    let live = Live::start_with(move |path| {
+        assert!(!path.ends_with("/binding") || !first.swap(false, SeqCst), "the first binding panics");
+    });
+    live.add_node("n1", 2).await;
+    live.create(pod("p", 1500, json!({}))).await;
+    live.until("p", |pod| node_of(pod).is_some()).await;
+    assert_eq!((live.supervisor.panics("scheduler"), live.supervisor.restarts("scheduler")), (1, 0));
+}
+
+/// Each task of the scheduler is killed in turn; pods are scheduled afterwards, and those that fit nowhere meanwhile are
+/// not forgotten.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_scheduler_whose_tasks_are_killed_goes_on() {
+    let live = Live::start();
+    live.add_node("n0", 2).await;
+    live.create(pod("waits", 4000, json!({}))).await;
+    live.until("waits", |pod| scheduled(pod).is_some()).await;
+    let tasks: Vec<String> = live.supervisor.tasks().into_iter().map(|task| task.name).collect();
+    let informers = ["namespaces", "nodes", "poddisruptionbudgets", "pods"];
+    let informers = informers.map(|kind| format!("scheduler-informer/{kind}"));
+    let wanted =
+        ["event-recorder/default-scheduler", "scheduler"].map(str::to_owned).into_iter().chain(informers);
+    assert_eq!(tasks, wanted.collect::<Vec<_>>());
+    for (number, task) in tasks.iter().enumerate() {
+        let before = live.supervisor.restarts(task);
+        // The informers are restarted with the scheduler, and do not run for a moment.
+        let killing = async {
+            while !live.supervisor.abort(task) {
+                tokio::task::yield_now().await
+            }
+        };
+        tokio::time::timeout(Duration::from_mins(1), killing).await.unwrap();
+        let name = format!("p{number}");
+        live.create(pod(&name, 100, json!({}))).await;
+        live.until(&name, |pod| node_of(pod).is_some()).await;
+        live.event(&name, "Scheduled").await;
+        assert!(live.supervisor.restarts(task) > before, "{task}");
+    }
+    live.add_node("n1", 8).await;
+    live.until("waits", |pod| node_of(pod).is_some()).await;
 }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::mem::MaybeUninit;
+use std::ops::ControlFlow;
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -77,7 +78,13 @@ fn watcher() -> io::Result<&'static Watcher> {
     }
     let inotify = inotify::init(CreateFlags::CLOEXEC)?;
     let watcher = WATCHER.get_or_init(|| Watcher { inotify, bells: Mutex::default() });
-    thread::Builder::new().name("log-changes".into()).stack_size(128 << 10).spawn(|| watcher.listen())?;
+    let listening = || {
+        plumb_supervise::process().keep_on_thread("log-changes", || {
+            watcher.listen();
+            ControlFlow::Continue(())
+        });
+    };
+    thread::Builder::new().name("log-changes".into()).stack_size(256 << 10).spawn(listening)?;
     Ok(watcher)
 }
 

@@ -37,6 +37,7 @@ use plumb_runtime::types::{Dns, SandboxFilter};
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_scheduler::{Settings, USER};
 use plumb_store::{Options, Store};
+use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tokio::time::Instant;
@@ -217,10 +218,12 @@ impl World {
         let none: [&str; 0] = [];
         let watcher = || lag.client(server, User::new(WATCHER, "", none));
         let writer = |name: &str| lag.client(server, User::new(user_of(name), "", GROUPS));
-        let clients = |name: &str| Clients { watch: watcher(), write: writer(name) };
+        let supervisor = Supervisor::default();
+        let clients =
+            |name: &str| Clients { watch: watcher(), write: writer(name), supervisor: supervisor.clone() };
         let running = &mut self.controllers;
-        let workloads = plumb_controllers::workloads(clock.clone(), writer);
-        running.spawn(stale::take_back(workloads.shelves(), writer(Budgets::NAME), clock.clone()));
+        let workloads = plumb_controllers::workloads(clock.clone(), supervisor.clone(), writer);
+        running.spawn(stale::take_back(workloads.shelves(), clients(Budgets::NAME), clock.clone()));
         let began = self.began;
         let clocks = nodes::Clocks { wall: clock.clone(), steady: Arc::new(move || began.elapsed()) };
         running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
@@ -230,8 +233,8 @@ impl World {
         let books = quota::Config { rules: self.rules.clone(), clock: clock.clone() };
         running.spawn(quota::run(clients(quota::NAME), books));
         let census: Arc<Census> = Arc::default();
-        running.spawn(census.clone().keep(watcher()));
-        running.spawn(garbage::run(census.clone(), writer(garbage::NAME), clock.clone()));
+        running.spawn(census.clone().keep(watcher(), supervisor.clone()));
+        running.spawn(garbage::run(census.clone(), clients(garbage::NAME), clock.clone()));
         running.spawn(namespaces::run(census, clients(namespaces::NAME), clock.clone()));
         running.spawn(garbage::events::run(clients(garbage::NAME), clock.clone()));
     }
@@ -239,6 +242,7 @@ impl World {
     fn start_scheduler(&mut self) {
         let none: [&str; 0] = [];
         self.scheduler.spawn(plumb_scheduler::run(plumb_scheduler::Config {
+            supervisor: Supervisor::default(),
             client: self.lag.client(&self.server, User::new(USER, "", none)),
             settings: Settings::new(self.rules.clone()),
             clock: self.clock.clone(),
@@ -255,6 +259,7 @@ impl World {
             setup.capacity.insert(resource.to_owned(), Quantity(amount.to_owned()));
         }
         let agent = Agent::new(plumb_node::Config {
+            supervisor: Supervisor::default(),
             setup,
             machine: self.machine.clone(),
             health: watch::channel(NodeHealth::default()).1,
