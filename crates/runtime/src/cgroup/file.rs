@@ -10,11 +10,16 @@ pub(super) fn read(file: &Path) -> Result<String> {
     fs::read_to_string(file).map_err(|error| CgroupError::refused("reading", file, error))
 }
 
+/// Whether there is no such file. The kernel answers `ENODEV` for a group that was removed after the file was opened.
+fn is_gone(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ENODEV)
+}
+
 /// What a file says, or `None` if there is no such file.
 pub(super) fn read_if_there(file: &Path) -> Result<Option<String>> {
     match fs::read_to_string(file) {
         Ok(text) => Ok(Some(text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(CgroupError::refused("reading", file, error)),
     }
 }
@@ -43,7 +48,7 @@ pub(super) fn number<T: std::str::FromStr>(file: &Path) -> Result<T> {
 pub(super) fn number_if_there<T: std::str::FromStr>(file: &Path) -> Result<Option<T>> {
     match line(file) {
         Ok(text) => text.trim().parse().map(Some).map_err(|_| CgroupError::garbled(file, text)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) if is_gone(&error) => Ok(None),
         Err(error) => Err(CgroupError::refused("reading", file, error)),
     }
 }
