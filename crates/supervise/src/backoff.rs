@@ -20,7 +20,7 @@ impl Default for Policy {
         Self {
             first: Duration::from_millis(100),
             ceiling: Duration::from_secs(30),
-            stable: Duration::from_secs(60),
+            stable: Duration::from_mins(1),
             failing_after: 6,
         }
     }

@@ -80,7 +80,7 @@ async fn a_task_that_fails_again_and_again_is_dead_until_it_runs() {
 async fn a_stable_run_makes_the_next_failure_a_first_one() {
     let supervisor = Supervisor::default();
     let runs = scripted(&supervisor, "a", "ppp");
-    tokio::time::sleep(Duration::from_secs(120)).await;
+    tokio::time::sleep(Duration::from_mins(2)).await;
     assert!(supervisor.abort("a"));
     tokio::time::sleep(Duration::from_millis(99)).await;
     assert_eq!(runs.load(SeqCst), 4);
