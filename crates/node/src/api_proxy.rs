@@ -52,7 +52,8 @@ impl ApiProxy {
     /// Carries connections until the future is dropped. It may be run again: what listens is kept.
     pub async fn run(self: Arc<Self>) {
         let open = Arc::new(Open::default());
-        futures_util::future::join_all(self.listeners.iter().map(|one| accept(one, &self.upstream, &open))).await;
+        futures_util::future::join_all(self.listeners.iter().map(|one| accept(one, &self.upstream, &open)))
+            .await;
     }
 }
 
