@@ -82,7 +82,7 @@ impl Model {
                 "memory-peak" => memory_peak = Some(quantity(value, Quantity::saturating_units)?),
                 "keep" => model.keep = quantity(value, Quantity::saturating_units)?,
                 // Page cache is given up when less is allowed, and is not modelled.
-                "file" => drop(quantity(value, Quantity::saturating_units)?),
+                "file" => _ = quantity(value, Quantity::saturating_units)?,
                 "shape" => model.shape = value.parse()?,
                 "period" => model.period = duration(value)?,
                 "startup" => model.startup = duration(value)?,
