@@ -212,7 +212,10 @@ impl Agent {
         let agent = Arc::new(Mutex::new(self));
         let working = move || {
             let agent = agent.clone();
-            async move { agent.lock().await.work().await }
+            async move {
+                let mut agent = agent.lock().await;
+                Box::pin(agent.work()).await;
+            }
         };
         supervisor.keep(TASK, working).await;
     }

@@ -266,10 +266,11 @@ impl Desk {
             Ok(Outcome::NotEvicted(preemptor)) => self.planner.not_evicted(&preemptor, now),
             Ok(Outcome::Said) => {}
             // Panics over bindings and evictions are caught in their tasks; what else is said of a pod is said again.
-            Err(error) => match Panic::of_task(error) {
-                Some(panic) => self.config.supervisor.note_panic(TASK, &panic),
-                None => tracing::error!("a request of the scheduler was cancelled"),
-            },
+            Err(error) => {
+                if let Some(panic) = Panic::of_task(error) {
+                    self.config.supervisor.note_panic(TASK, &panic);
+                }
+            }
         }
     }
 }

@@ -3,7 +3,6 @@
 use std::any::Any;
 use std::future::poll_fn;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::pin::pin;
 use std::task::Poll;
 
 use tokio::task::JoinError;
@@ -32,12 +31,12 @@ impl Panic {
 
 /// Waits for a future, and catches its panic. What it shares with others must be fit to go on with, as behind a mutex that
 /// is not poisoned.
-pub async fn catch<T>(future: impl Future<Output = T>) -> Result<T, Panic> {
-    let mut future = pin!(future);
-    poll_fn(|context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
+pub fn catch<T>(future: impl Future<Output = T>) -> impl Future<Output = Result<T, Panic>> {
+    // In a box: whoever waits need not have room for it.
+    let mut future = Box::pin(future);
+    poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
         Ok(Poll::Pending) => Poll::Pending,
         Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
         Err(payload) => Poll::Ready(Err(Panic::of(&*payload))),
     })
-    .await
 }

@@ -219,12 +219,19 @@ impl Supervisor {
 
     /// Does a piece of work of a task, and catches and counts its panic: the task goes on, and the caller says what becomes
     /// of that piece.
-    pub async fn guard<T>(&self, task: &str, work: impl Future<Output = T>) -> Result<T, Panic> {
-        let done = catch(work).await;
-        if let Err(panic) = &done {
-            self.note_panic(task, panic);
+    pub fn guard<T>(
+        &self,
+        task: &str,
+        work: impl Future<Output = T>,
+    ) -> impl Future<Output = Result<T, Panic>> {
+        let working = catch(work);
+        async move {
+            let done = working.await;
+            if let Err(panic) = &done {
+                self.note_panic(task, panic);
+            }
+            done
         }
-        done
     }
 
     /// Counts a panic that was caught elsewhere, and logs it.

@@ -160,8 +160,9 @@ mod tests {
         )
         .unwrap();
         let scheduled = json!({ "conditions": [{ "type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:10:00Z" }] });
-        let left =
-            |status: Value| leaves(&tolerant(status), &[taint.clone()], &FirstSeen::default(), second(610));
+        let left = |status: Value| {
+            leaves(&tolerant(status), std::slice::from_ref(&taint), &FirstSeen::default(), second(610))
+        };
         assert_eq!(left(scheduled), Leaves::At(second(630)));
         assert_eq!(left(json!({ "startTime": "1970-01-01T00:10:05Z" })), Leaves::At(second(635)));
         assert_eq!(left(json!({ "startTime": "1970-01-01T00:00:05Z" })), Leaves::At(second(80)));

@@ -260,7 +260,7 @@ async fn a_scheduler_whose_tasks_are_killed_goes_on() {
         // The informers are restarted with the scheduler, and do not run for a moment.
         let killing = async {
             while !live.supervisor.abort(task) {
-                tokio::task::yield_now().await
+                tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(Duration::from_mins(1), killing).await.unwrap();

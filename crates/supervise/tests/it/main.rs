@@ -2,7 +2,7 @@
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
+use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use plumb_metrics::Text;
@@ -19,12 +19,12 @@ fn figures(supervisor: &Supervisor) -> String {
 }
 
 /// A task that counts its runs, and does in each what the first letters say: panic, end, or run on.
-fn scripted(supervisor: &Supervisor, name: &str, script: &'static str) -> Arc<AtomicU32> {
-    let runs = Arc::new(AtomicU32::new(0));
+fn scripted(supervisor: &Supervisor, name: &str, script: &'static str) -> Arc<AtomicUsize> {
+    let runs = Arc::new(AtomicUsize::new(0));
     let counted = runs.clone();
     let kept = supervisor.keep(name, move || {
         let run = counted.fetch_add(1, SeqCst);
-        let what = script.chars().nth(usize::try_from(run).unwrap()).unwrap_or('r');
+        let what = script.chars().nth(run).unwrap_or('r');
         async move {
             tokio::task::yield_now().await;
             match what {
