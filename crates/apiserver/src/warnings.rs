@@ -1,8 +1,10 @@
-//! What people are warned of although it is allowed, in the words of kube-apiserver 1.36.
+//! What people are warned of although it is allowed, in the words of kube-apiserver 1.36; and what has no effect here
+//! (`no_effect`), of which kube-apiserver says nothing.
 
 mod addresses;
 mod claim;
 mod finalizer;
+mod no_effect;
 mod pod;
 mod service;
 
@@ -12,6 +14,8 @@ use serde_json::Value;
 
 use crate::kinds::Row;
 use crate::validation::dns_label_complaints;
+
+pub(crate) use no_effect::ephemeral_containers as on_ephemeral_containers;
 
 /// Warnings about a new object that is allowed.
 pub(crate) fn on_create(row: &Row, object: &Value) -> Vec<String> {
@@ -62,7 +66,8 @@ pub(crate) fn on_create(row: &Row, object: &Value) -> Vec<String> {
         ("", "PersistentVolumeClaim") => claim::check(object, &mut warnings),
         ("", "ResourceQuota") => quota(&object["spec"]["hard"], &mut warnings),
         ("", "Node") => node(&object["spec"], &mut warnings),
-        _ => {}
+        ("", "Namespace") => no_effect::namespace(&Value::Null, object, &mut warnings),
+        (group, kind) => no_effect::kind(group, kind, &mut warnings),
     }
     warnings
 }
@@ -96,6 +101,8 @@ pub(crate) fn on_update(row: &Row, old: &Value, new: &Value) -> Vec<String> {
         ("", "Service") => service::check(new, &mut warnings),
         ("", "PersistentVolumeClaim") => claim::check(new, &mut warnings),
         ("", "Node") => node(&new["spec"], &mut warnings),
+        ("", "Namespace") => no_effect::namespace(old, new, &mut warnings),
+        (group, kind) if changed => no_effect::kind(group, kind, &mut warnings),
         _ => {}
     }
     warnings

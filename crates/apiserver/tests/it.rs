@@ -18,6 +18,7 @@ mod it {
     mod emptiness;
     mod ephemeral;
     mod evictions;
+    mod fields;
     mod formats;
     mod logs;
     mod objects;

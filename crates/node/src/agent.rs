@@ -35,6 +35,7 @@ use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::server::{Gate, Server, ServerConfig};
 use crate::specify;
 use crate::sysctls::{self, Allowlist, UnsafeSysctls};
+use crate::unsupported;
 use crate::volumes::{Volumes, VolumesConfig};
 use crate::worker::{Message, POD_WORKER, Worker, error_chain, is_over};
 
@@ -375,10 +376,16 @@ async fn hire(
     };
     let promised = |guest: &Guest| Entry::new(guest, guest.desired.clone());
     let over = is_over(&pod) || pod.metadata.deletion_timestamp.is_some();
-    let forbidden = pod.spec.as_ref().filter(|_| !over).and_then(|spec| node.sysctls.admit(spec).err());
-    let forbidden = forbidden.map(|forbidden| {
-        node.events.pod(&pod, Kind::Warning, sysctls::FORBIDDEN, forbidden.to_string());
-        (sysctls::FORBIDDEN.to_owned(), format!("Pod was rejected: {forbidden}"))
+    let forbidden_sysctl = || {
+        let forbidden = node.sysctls.admit(pod.spec.as_ref()?).err()?;
+        Some((sysctls::FORBIDDEN, forbidden.to_string()))
+    };
+    let unsupported = || unsupported::check(&pod).map(|found| (found.reason(), found.to_string()));
+    let rejected = if over { None } else { forbidden_sysctl().or_else(unsupported) };
+    let forbidden = rejected.map(|(reason, message)| {
+        let told = format!("Pod was rejected: {message}");
+        node.events.pod(&pod, Kind::Warning, reason, message);
+        (reason.to_owned(), told)
     });
     if let Some(entry) = entry {
         let worker = Worker::new(node, tell, pod, guest, entry);

@@ -38,6 +38,7 @@ pub mod server;
 pub mod specify;
 mod status;
 pub mod sysctls;
+mod unsupported;
 pub mod usage;
 pub mod volumes;
 mod worker;

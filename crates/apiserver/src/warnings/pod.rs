@@ -4,7 +4,7 @@ mod paths;
 
 use serde_json::Value;
 
-use super::{addresses, claim};
+use super::{addresses, claim, no_effect};
 use crate::validation::label_value_complaints;
 
 /// Labels of nodes that have other names by now.
@@ -118,6 +118,7 @@ pub(super) fn check(pod: &Value, at: &str, warnings: &mut Vec<String>) {
         let path = format!("{base}spec.hostAliases[{i}].ip");
         warnings.extend(addresses::address(&path, alias["ip"].as_str().unwrap_or_default()));
     }
+    no_effect::pod(spec, &format!("{base}spec"), warnings);
 }
 
 fn list<'a>(object: &'a Value, field: &str) -> &'a [Value] {

@@ -163,6 +163,35 @@ async fn a_pod_with_a_sysctl_that_is_not_allowed_is_rejected_in_the_kubelets_wor
 }
 
 #[tokio::test]
+async fn a_pod_with_an_app_armor_profile_is_rejected_and_an_unconfined_one_runs() {
+    let site = Site::start(kep()).await;
+    let with = |profile: &str| {
+        let context = json!({ "appArmorProfile": { "type": profile } });
+        json!({ "securityContext": context, "containers": one(equal("100m", "64Mi")) })
+    };
+    site.pod_of("confined", with("RuntimeDefault")).await;
+    let status = site.until("confined", "rejected", has_failed).await.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("AppArmor"));
+    let message = "Cannot enforce AppArmor: the container runtime does not support AppArmor";
+    assert_eq!(status.message, Some(format!("Pod was rejected: {message}")));
+    assert_eq!(site.event("confined", "AppArmor").await, message);
+    assert_eq!((status.container_statuses, site.sandboxes().await), (None, 0));
+    site.pod_of("unconfined", with("Unconfined")).await;
+    site.settled("unconfined").await;
+}
+
+#[tokio::test]
+async fn a_pod_for_another_operating_system_is_rejected_in_the_kubelets_words() {
+    let site = Site::start(kep()).await;
+    site.pod_of("a", json!({ "os": { "name": "windows" }, "containers": one(equal("100m", "64Mi")) })).await;
+    let status = site.until("a", "rejected", has_failed).await.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("PodOSNotSupported"));
+    let message = "Failed to admit pod as the OS field doesn't match node OS";
+    assert_eq!(status.message, Some(format!("Pod was rejected: {message}")));
+    assert_eq!(site.event("a", "PodOSNotSupported").await, message);
+}
+
+#[tokio::test]
 async fn an_unsafe_sysctl_is_allowed_by_its_name_for_as_long_as_it_is_named() {
     let mut site = Site::without_agent(kep());
     site.unsafe_sysctls = "net.core.*";

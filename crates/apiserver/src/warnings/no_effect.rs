@@ -1,0 +1,184 @@
+//! Fields and kinds that the API server accepts, as kube-apiserver does, and that no component of Plumb acts on.
+//!
+//! kube-apiserver has no such warnings: a kubelet, a network plugin or an admission plugin acts on these. Where a user
+//! could believe that one of them protects a workload, the answer says that it does not. Fields that the node agent
+//! rejects need no warning. `tests/it/fields` sorts every field of a pod, and `docs/fields.md` lists the result.
+
+use plumb_resize::Quantity;
+use serde_json::Value;
+
+/// A field below the spec of a pod, of one of its containers or of one of its volumes.
+struct Field {
+    /// Names separated by dots. `[]` stands for every element of a list, `[key]` for the value of a key.
+    path: &'static str,
+    /// Whether the value matters, given the pod's spec and the object that has the field. An empty value never does.
+    matters: fn(spec: &Value, parent: &Value) -> bool,
+    /// What happens instead.
+    instead: &'static str,
+}
+
+const fn always(_: &Value, _: &Value) -> bool {
+    true
+}
+
+/// Of the spec of a pod.
+static POD: [Field; 3] = [
+    Field {
+        path: "securityContext.seLinuxOptions",
+        matters: always,
+        instead: "containers run without an SELinux label",
+    },
+    Field {
+        path: "runtimeClassName",
+        matters: always,
+        instead: "the handler of the class is not used, only its overhead and scheduling; the built-in runtime runs \
+                  every pod",
+    },
+    Field {
+        path: "resourceClaims",
+        matters: always,
+        instead: "no component allocates claims; containers start without the devices",
+    },
+];
+
+/// Of a container and of an init container.
+static CONTAINER: [Field; 4] = [
+    Field {
+        path: "securityContext.seLinuxOptions",
+        matters: always,
+        instead: "the container runs without an SELinux label",
+    },
+    Field {
+        path: "ports[].hostPort",
+        // There the port of the container is the port of the host.
+        matters: |spec, _| spec["hostNetwork"] != true,
+        instead: "the scheduler reserves the port, but nothing forwards it to the pod",
+    },
+    Field {
+        path: "resources.limits[ephemeral-storage]",
+        matters: always,
+        instead: "local storage is not measured, and no pod is evicted for what it uses",
+    },
+    Field {
+        path: "resources.requests[ephemeral-storage]",
+        // With a limit, one warning is enough.
+        matters: |_, resources| resources["limits"]["ephemeral-storage"].is_null(),
+        instead: "the scheduler counts it, but no pod is evicted under disk pressure for what it uses beyond it",
+    },
+];
+
+/// Of a volume.
+static VOLUME: [Field; 1] = [Field {
+    path: "emptyDir.sizeLimit",
+    // In memory it is the size of the tmpfs.
+    matters: |_, directory| directory["medium"].as_str().unwrap_or_default().is_empty(),
+    instead: "only volumes with the medium Memory have a size; this one can fill the disk of the node",
+}];
+
+/// Kinds whose objects are stored and validated.
+const KINDS: [(&str, &str, &str); 7] = [
+    ("networking.k8s.io", "NetworkPolicy", "no component filters the traffic of pods"),
+    (ADMISSION, "ValidatingAdmissionPolicy", NO_POLICY),
+    (ADMISSION, "ValidatingAdmissionPolicyBinding", NO_POLICY),
+    (ADMISSION, "MutatingAdmissionPolicy", NO_POLICY),
+    (ADMISSION, "MutatingAdmissionPolicyBinding", NO_POLICY),
+    (FLOW, "FlowSchema", NO_FAIRNESS),
+    (FLOW, "PriorityLevelConfiguration", NO_FAIRNESS),
+];
+const ADMISSION: &str = "admissionregistration.k8s.io";
+const FLOW: &str = "flowcontrol.apiserver.k8s.io";
+const NO_POLICY: &str = "no admission plugin evaluates policies; use a webhook configuration";
+const NO_FAIRNESS: &str = "the API server does not sort requests into priority levels";
+
+/// The labels of a namespace that the admission plugin PodSecurity reads.
+const POD_SECURITY: [&str; 3] = [
+    "pod-security.kubernetes.io/enforce",
+    "pod-security.kubernetes.io/audit",
+    "pod-security.kubernetes.io/warn",
+];
+
+fn warning(path: &str, instead: &str) -> String {
+    format!("{path}: no effect in Plumb: {instead}")
+}
+
+/// Warnings about the spec of a pod or of a template. `path` is that of the spec.
+pub(super) fn pod(spec: &Value, path: &str, warnings: &mut Vec<String>) {
+    let mut check = |fields: &[Field], value: &Value, at: &str| {
+        for field in fields {
+            visit(value, field.path, at, &mut |parent, value, at| {
+                if is_set(value) && (field.matters)(spec, parent) {
+                    warnings.push(warning(at, field.instead));
+                }
+            });
+        }
+    };
+    check(&POD, spec, path);
+    for (list, fields) in
+        [("volumes", &VOLUME[..]), ("initContainers", &CONTAINER[..]), ("containers", &CONTAINER[..])]
+    {
+        for (i, element) in spec[list].as_array().into_iter().flatten().enumerate() {
+            check(fields, element, &format!("{path}.{list}[{i}]"));
+        }
+    }
+}
+
+/// Warnings about the ephemeral containers that an update adds to a pod.
+pub(crate) fn ephemeral_containers(old: &Value, new: &Value) -> Vec<String> {
+    let list = |pod: &Value| pod["spec"]["ephemeralContainers"].as_array().map_or(0, Vec::len);
+    let added = list(old)..list(new);
+    let path = |i: usize| format!("spec.ephemeralContainers[{i}]");
+    added.map(|i| warning(&path(i), "the node agent does not start ephemeral containers")).collect()
+}
+
+/// Warnings about an object of a kind that no component reads.
+pub(super) fn kind(group: &str, kind: &str, warnings: &mut Vec<String>) {
+    let known = KINDS.iter().find(|(of, name, _)| (*of, *name) == (group, kind));
+    warnings.extend(known.map(|(_, _, instead)| warning("spec", instead)));
+}
+
+/// Warnings about the pod security labels of a namespace that are new or have another value than before.
+pub(super) fn namespace(old: &Value, new: &Value, warnings: &mut Vec<String>) {
+    let level = |namespace: &Value, label: &str| namespace["metadata"]["labels"][label].clone();
+    for label in POD_SECURITY {
+        let value = level(new, label);
+        // The level `privileged` allows everything, with and without the plugin.
+        if is_set(&value) && value != "privileged" && value != level(old, label) {
+            let path = format!("metadata.labels[{label}]");
+            warnings.push(warning(&path, "no admission plugin checks pods by the Pod Security Standards"));
+        }
+    }
+}
+
+/// Calls `found` with every value that a path leads to, with the object that has it and with its own path.
+fn visit(value: &Value, path: &str, at: &str, found: &mut dyn FnMut(&Value, &Value, &str)) {
+    let (step, rest) = path.split_once('.').unwrap_or((path, ""));
+    let (name, key) = step.split_once('[').map_or((step, None), |(name, key)| (name, key.strip_suffix(']')));
+    let (field, at) = (&value[name], format!("{at}.{name}"));
+    // For a key the parent is the object that has the map.
+    let mut next = |inner: &Value, at: &str| {
+        if rest.is_empty() { found(value, inner, at) } else { visit(inner, rest, at, found) }
+    };
+    match key {
+        None => next(field, &at),
+        Some("") => {
+            for (i, element) in field.as_array().into_iter().flatten().enumerate() {
+                next(element, &format!("{at}[{i}]"));
+            }
+        }
+        Some(key) => next(&field[key], &format!("{at}[{key}]")),
+    }
+}
+
+/// Whether a value says something: not one that is empty, zero or false.
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null => false,
+        Value::Bool(value) => *value,
+        Value::Number(number) => number.as_f64() != Some(0.0),
+        Value::String(text) => {
+            !text.is_empty() && !text.parse::<Quantity>().is_ok_and(|quantity| quantity.is_zero())
+        }
+        Value::Array(list) => !list.is_empty(),
+        Value::Object(fields) => fields.values().any(is_set),
+    }
+}
