@@ -34,6 +34,7 @@ mod publish;
 pub mod readback;
 pub mod register;
 mod resized;
+mod runtime_class;
 pub mod server;
 pub mod specify;
 mod status;

@@ -22,17 +22,11 @@ const fn always(_: &Value, _: &Value) -> bool {
 }
 
 /// Of the spec of a pod.
-static POD: [Field; 3] = [
+static POD: [Field; 2] = [
     Field {
         path: "securityContext.seLinuxOptions",
         matters: always,
         instead: "containers run without an SELinux label",
-    },
-    Field {
-        path: "runtimeClassName",
-        matters: always,
-        instead: "the handler of the class is not used, only its overhead and scheduling; the built-in runtime runs \
-                  every pod",
     },
     Field {
         path: "resourceClaims",

@@ -195,11 +195,8 @@ fn texts(answer: &Answer) -> Vec<String> {
     answer.warnings.iter().map(text).collect()
 }
 
-async fn door() -> Door {
-    let door = Door::open(Rules::v1_36());
-    let class = json!({ "metadata": { "name": "box" }, "handler": "box" });
-    door.post("/apis/node.k8s.io/v1/runtimeclasses", &class).await.ok();
-    door
+fn door() -> Door {
+    Door::open(Rules::v1_36())
 }
 
 /// The warnings about the example of a row, in a pod.
@@ -224,7 +221,7 @@ fn start(path: &str) -> String {
 
 #[tokio::test]
 async fn a_field_without_effect_is_answered_with_a_warning() {
-    let door = door().await;
+    let door = door();
     let plain = json!({ "metadata": { "name": "plain" }, "spec": spec() });
     assert_eq!(texts(&door.post(PODS, &plain).await), Vec::<String>::new());
     for row in sorted().iter().filter(|row| row.answer == "warned") {
@@ -236,7 +233,7 @@ async fn a_field_without_effect_is_answered_with_a_warning() {
 
 #[tokio::test]
 async fn templates_of_all_workloads_are_checked_as_pods_are() {
-    let door = door().await;
+    let door = door();
     let labels = json!({ "app": "web" });
     let selector = json!({ "matchLabels": labels });
     let template = |restart: &str| {
@@ -285,7 +282,7 @@ async fn templates_of_all_workloads_are_checked_as_pods_are() {
 
 #[tokio::test]
 async fn a_value_that_asks_for_nothing_is_not_warned_about() {
-    let door = door().await;
+    let door = door();
     for changes in [
         json!({ "spec.securityContext.seLinuxOptions": {} }),
         json!({ "spec.containers[0].securityContext.seLinuxOptions": { "level": "" } }),
@@ -308,7 +305,7 @@ async fn a_value_that_asks_for_nothing_is_not_warned_about() {
 
 #[tokio::test]
 async fn an_object_that_no_component_acts_on_is_answered_with_a_warning() {
-    let door = door().await;
+    let door = door();
     for (kind, collection, object) in kinds() {
         let warnings = texts(&door.post(collection, &object).await);
         let path = if kind == "Namespace" { "metadata.labels[" } else { "spec: " };
@@ -320,7 +317,7 @@ async fn an_object_that_no_component_acts_on_is_answered_with_a_warning() {
 
 #[tokio::test]
 async fn a_pod_security_label_is_warned_about_when_it_is_set_or_changed() {
-    let door = door().await;
+    let door = door();
     let label = |name: &str| format!("pod-security.kubernetes.io/{name}");
     let privileged = json!({ "metadata": {
         "name": "secure", "labels": { label("enforce"): "privileged", label("enforce-version"): "latest" },

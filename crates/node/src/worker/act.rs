@@ -16,6 +16,7 @@ use crate::events::Kind;
 use crate::lifecycle::{Action, ContainerSeen, Decision, State, containers};
 use crate::look::MADE_WITH;
 use crate::readback;
+use crate::runtime_class;
 use crate::specify::{self, ConfigError};
 use crate::status::Waiting;
 
@@ -76,10 +77,17 @@ impl Worker {
         }
         let class = self.guest.shape.qos;
         let cgroup = self.guest.shape.cgroup(&self.entry.allocation.allocated);
-        let config = specify::sandbox(&self.pod, class, attempt, readback::of_pod(&cgroup), &self.node.place);
+        let runtime_class = self.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
+        let config = match runtime_class::check(&self.node.client, runtime_class).await {
+            Ok(()) => {
+                specify::sandbox(&self.pod, class, attempt, readback::of_pod(&cgroup), &self.node.place)
+                    .map_err(|error| error.to_string())
+            }
+            Err(error) => Err(error_chain(&error)),
+        };
         let made = match config {
             Ok(config) => self.node.runtime.run_sandbox(config).await.map_err(|error| error.to_string()),
-            Err(error) => Err(error.to_string()),
+            Err(error) => Err(error),
         };
         match made {
             Ok(_) => {

@@ -69,7 +69,7 @@ pressure.
 /// The page as the tables and the server have it.
 async fn page() -> String {
     let rows = sorted();
-    let door = door().await;
+    let door = door();
     let mut page = HEAD.to_owned();
     let line = |page: &mut String, name: &str, text: &str| {
         writeln!(page, "| {name} | {text} |").unwrap();

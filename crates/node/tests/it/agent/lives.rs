@@ -1,6 +1,9 @@
 //! The lives of pods.
 
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::node::v1::RuntimeClass;
+use kube::Api;
+use kube::api::PostParams;
 use plumb_resize::rules::{Dialect, Gates, Rules};
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, Harm};
@@ -189,6 +192,25 @@ async fn a_pod_for_another_operating_system_is_rejected_in_the_kubelets_words() 
     let message = "Failed to admit pod as the OS field doesn't match node OS";
     assert_eq!(status.message, Some(format!("Pod was rejected: {message}")));
     assert_eq!(site.event("a", "PodOSNotSupported").await, message);
+}
+
+#[tokio::test]
+async fn a_pod_whose_runtime_class_names_another_runtime_gets_no_sandbox() {
+    let site = Site::start(kep()).await;
+    let classes: Api<RuntimeClass> = Api::all(site.cluster.admin());
+    for (name, handler) in [("plain", "runc"), ("strong", "runsc")] {
+        let class = json!({ "metadata": { "name": name }, "handler": handler });
+        classes.create(&PostParams::default(), &serde_json::from_value(class).unwrap()).await.unwrap();
+    }
+    let of = |class: &str| json!({ "runtimeClassName": class, "containers": one(equal("100m", "64Mi")) });
+    site.pod_of("strong", of("strong")).await;
+    let message = r#"Failed to create pod sandbox: no runtime for "runsc" is configured"#;
+    assert_eq!(site.event("strong", "FailedCreatePodSandBox").await, message);
+    assert_eq!(site.sandboxes().await, 0);
+    site.pod_of("plain", of("plain")).await;
+    site.settled("plain").await;
+    site.delete("strong").await;
+    site.gone("strong").await;
 }
 
 #[tokio::test]
