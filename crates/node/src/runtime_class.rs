@@ -1,4 +1,4 @@
-//! The handler that a pod's RuntimeClass names. A node has one runtime, so a class that names another one is refused when
+//! The handler that a pod's `RuntimeClass` names. A node has one runtime, so a class that names another one is refused when
 //! the sandbox is created, as by a CRI runtime: a pod that asks for a stronger sandbox does not run in a weaker one.
 
 use k8s_openapi::api::node::v1::RuntimeClass;

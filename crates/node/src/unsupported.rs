@@ -1,5 +1,5 @@
 //! Pods that ask for what no container of this node can have. Such a pod is rejected, with the reason that the kubelet
-//! gives on a machine without it: to run it without its AppArmor profile would drop a protection silently.
+//! gives on a machine without it: to run it without its `AppArmor` profile would drop a protection silently.
 
 use std::fmt;
 
@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{AppArmorProfile, Pod, PodSpec};
 /// Why a pod is rejected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Unsupported {
-    /// It has an AppArmor profile.
+    /// It has an `AppArmor` profile.
     AppArmor,
     /// It is for another operating system.
     Os,

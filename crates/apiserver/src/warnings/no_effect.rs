@@ -84,7 +84,7 @@ const FLOW: &str = "flowcontrol.apiserver.k8s.io";
 const NO_POLICY: &str = "no admission plugin evaluates policies; use a webhook configuration";
 const NO_FAIRNESS: &str = "the API server does not sort requests into priority levels";
 
-/// The labels of a namespace that the admission plugin PodSecurity reads.
+/// The labels of a namespace that the admission plugin `PodSecurity` reads.
 const POD_SECURITY: [&str; 3] = [
     "pod-security.kubernetes.io/enforce",
     "pod-security.kubernetes.io/audit",
@@ -169,9 +169,7 @@ fn is_set(value: &Value) -> bool {
         Value::Null => false,
         Value::Bool(value) => *value,
         Value::Number(number) => number.as_f64() != Some(0.0),
-        Value::String(text) => {
-            !text.is_empty() && !text.parse::<Quantity>().is_ok_and(|quantity| quantity.is_zero())
-        }
+        Value::String(text) => !text.is_empty() && !text.parse::<Quantity>().is_ok_and(Quantity::is_zero),
         Value::Array(list) => !list.is_empty(),
         Value::Object(fields) => fields.values().any(is_set),
     }

@@ -6,7 +6,7 @@
 //! | answer | `where` |
 //! |---|---|
 //! | `read` | the file that reads it; the fields below it are sorted as well |
-//! | `refused` | the file of the node agent that refuses it |
+//! | `refused` | the file of the node agent or the scheduler that refuses it |
 //! | `warned` | an example, which the API server answers with a `Warning` header |
 //! | `dropped` | the file that drops it, as kube-apiserver does |
 //! | `none` | nothing |

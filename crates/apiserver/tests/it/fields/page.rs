@@ -17,9 +17,10 @@ not sorted there.
 ";
 
 const REFUSED: &str = "
-## Refused by the node
+## Refused
 
-A container never runs without what one of these fields asks for.
+The node, or the scheduler, refuses a pod that asks for one of these, so that no container runs without what it asks for.
+A node of the virtual runtime prepares no volumes, since it runs no processes.
 
 | field | value and result |
 |---|---|
@@ -64,6 +65,9 @@ const TAIL: &str = "
 Other protections that a cluster may have and this one has not: there is no audit log (and no audit policy), objects are not
 encrypted in the store (Secrets included: protect the data directory), and the node evicts no pod under disk or memory
 pressure.
+
+Services and Ingresses have no warning, since they protect nothing: a Service gets an address, but there is no kube-proxy, so only
+the Service `kubernetes` is reachable from pods; no controller acts on an Ingress.
 ";
 
 /// The page as the tables and the server have it.
