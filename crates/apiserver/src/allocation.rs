@@ -270,7 +270,7 @@ mod tests {
 
     fn server(store: Store) -> ApiServer {
         let folder = tempfile::tempdir().unwrap();
-        let tokens = Tokens::open(&folder.path().join("tokens.csv")).unwrap();
+        let tokens = Tokens::default();
         ApiServer::new(Config {
             store,
             rules: Rules::kep(),

@@ -92,7 +92,7 @@ pub fn decide_service(config: &Config, found: Option<&Service>) -> Option<Action
             status: None,
         }));
     };
-    if found.spec.as_ref().and_then(|spec| spec.ports.as_deref()) == Some(&[port.clone()]) {
+    if found.spec.as_ref().and_then(|spec| spec.ports.as_deref()) == Some(std::slice::from_ref(&port)) {
         return None;
     }
     let mut wanted = found.clone();

@@ -47,7 +47,7 @@ impl Api {
         let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
         let address = listener.address();
         let store = Store::open(place.path("objects"), Options::default()).unwrap();
-        let tokens = Tokens::open(&place.path("tokens.csv")).unwrap();
+        let tokens = Tokens::default();
         let server = ApiServer::new(Config {
             store: store.clone(),
             rules: Rules::kep(),
@@ -100,7 +100,7 @@ impl Api {
     /// A figure, by its name and labels; asked for without a socket, so that it does not count itself.
     async fn figure(&self, name: &str) -> usize {
         let request = Request::get("/metrics").extension(admin()).body(Full::<Bytes>::default()).unwrap();
-        let response = self.server.handle(request).await;
+        let response = Box::pin(self.server.handle(request)).await;
         let text = response.into_body().collect().await.unwrap().to_bytes();
         let text = std::str::from_utf8(&text).unwrap();
         let value = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
