@@ -269,7 +269,6 @@ mod tests {
     const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 96, 0, 50);
 
     fn server(store: Store) -> ApiServer {
-        let folder = tempfile::tempdir().unwrap();
         let tokens = Tokens::default();
         ApiServer::new(Config {
             store,

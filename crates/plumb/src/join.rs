@@ -21,7 +21,7 @@ use crate::cli::Node;
 use crate::holder;
 use crate::invitation::{self, NodeSettings};
 use crate::nodes::{Ground, Site, is_api_server};
-use crate::up::asked_to_stop;
+use crate::up::stop_requested;
 use enrol::Enrolled;
 
 /// Where agents listen, as the kubelet does.
@@ -116,8 +116,9 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
 
     let what = if ground.is_virtual() { "runs virtual pods" } else { "runs containers of its own" };
     eprintln!("plumb: node {name} {what}");
+    let stop = stop_requested()?;
     println!("plumb node {name} has joined {}", args.server);
-    asked_to_stop().await?;
+    stop.await;
     eprintln!("plumb: stopping");
     trigger.pull();
     answering.await.context("the node's server ended badly")?;

@@ -170,8 +170,9 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     if let Some(nodes) = &nodes {
         eprintln!("plumb: {}", nodes.what);
     }
+    let stop = stop_requested()?;
     println!("plumb is ready at {url}; export KUBECONFIG={}", kubeconfig.display());
-    asked_to_stop().await?;
+    stop.await;
     eprintln!("plumb: stopping");
     trigger.pull();
     let drained = serving.await.context("the API server ended badly")?;
@@ -281,11 +282,15 @@ fn behind_sudo() -> Option<(u32, u32)> {
     nix::unistd::geteuid().is_root().then(|| id("SUDO_UID").zip(id("SUDO_GID"))).flatten()
 }
 
-/// Waits for Ctrl-C, or for whoever ends processes politely.
-pub(crate) async fn asked_to_stop() -> anyhow::Result<()> {
+/// Listens for SIGINT (Ctrl-C) and SIGTERM from now on. What is answered ends at the first one: a signal that comes before it is
+/// waited for is not lost.
+pub(crate) fn stop_requested() -> anyhow::Result<impl Future<Output = ()>> {
+    let mut interrupt = signal(SignalKind::interrupt()).context("listening for Ctrl-C")?;
     let mut terminate = signal(SignalKind::terminate()).context("listening for SIGTERM")?;
-    tokio::select! {
-        interrupt = tokio::signal::ctrl_c() => interrupt.context("listening for Ctrl-C"),
-        _ = terminate.recv() => Ok(()),
-    }
+    Ok(async move {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+    })
 }

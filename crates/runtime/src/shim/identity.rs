@@ -26,7 +26,13 @@ pub(super) struct Identity {
 impl Identity {
     /// Who it is, by the container's `/etc/passwd` and `/etc/group`; to be asked once those are at their place.
     pub(super) fn of(process: &ProcessSpec) -> Result<Self> {
-        Self::resolve(process, &read("etc/passwd")?, &read("etc/group")?)
+        let (passwd, group) = (read("etc/passwd"), read("etc/group"));
+        let lines = |file: &Result<String>| file.as_deref().unwrap_or_default().to_owned();
+        // A file that cannot be read has no entries, which only matters to a user or group that goes by a name.
+        match Self::resolve(process, &lines(&passwd), &lines(&group)) {
+            Err(failure) => Err(passwd.and(group).err().unwrap_or(failure)),
+            resolved => resolved,
+        }
     }
 
     fn resolve(process: &ProcessSpec, passwd: &str, group: &str) -> Result<Self> {
