@@ -155,7 +155,7 @@ struct Follower {
     view: View,
     watched: Arc<Watched>,
     selection: Selection,
-    /// Whether the client is told when it has all that was there.
+    /// Whether a bookmark marks the end of the initial events.
     announce_end: bool,
     /// What was there, as long as not all of it is sent.
     initial: Option<Initial>,

@@ -8,7 +8,7 @@ use base64::prelude::BASE64_STANDARD;
 pub const CLIENT_ADDRESS: &str = "plumb.dev/client-address";
 
 /// The annotation of a Node with the public key of its client certificate, as [`encoded_key`] writes it. Only the node
-/// itself and administrators may write it, so whoever holds the private key is that node, even after its certificate has
+/// itself and administrators may write it, so the holder of the private key is that node, even after its certificate has
 /// expired.
 pub const CLIENT_KEY: &str = "plumb.dev/client-key";
 

@@ -61,7 +61,7 @@ pub type Sign = Arc<dyn Fn(&Request, &[Usage], SignedDuration) -> Result<String,
 pub struct Config {
     /// Who signs.
     pub sign: Sign,
-    /// As whom requests for serving certificates are approved, and Nodes are read.
+    /// The client that approves requests for serving certificates and reads Nodes.
     pub approve_serving: Client,
     /// The names and addresses of the API server: no node gets a certificate for them.
     pub api_server: BTreeSet<String>,

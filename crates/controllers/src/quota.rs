@@ -131,7 +131,7 @@ impl Watches {
         api: Api<K>,
     ) {
         let (config, tell) = (self.config.clone(), self.tell.clone());
-        // A restart does not know what was there: whatever goes from then on is told.
+        // A restarted controller does not know which objects existed before; it sees deletions from then on.
         tasks.spawn(self.supervisor.keep(&format!("quota-informer/{name}"), move || {
             follow(api.clone(), config.clone(), kind.clone(), tell.clone())
         }));

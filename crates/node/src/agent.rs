@@ -237,7 +237,7 @@ impl Agent {
         let node = self.node.clone();
         let classes = classes::keep(&node);
         let mut events = self.node.runtime.events();
-        // What happened since a run before this one ended was told to nobody.
+        // Events that came between the end of the last run and this one were lost.
         self.sandboxes.clear();
         self.node.workers.tell_all(|| Message::Happened);
         let work = async {

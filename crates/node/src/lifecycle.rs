@@ -45,7 +45,7 @@ pub struct View<'a> {
     pub not_before: &'a [Option<Timestamp>],
     /// Before when it is not tried again to start a container that could not be started, by position.
     pub failed_until: &'a [Option<Timestamp>],
-    /// Whether a container may be started now, by position: false while others are stopped to make room for it.
+    /// Whether a container may be started now, by position: false while others are stopped to free resources for it.
     pub may_start: &'a [bool],
     /// Whether the pod is to end.
     pub ends: bool,

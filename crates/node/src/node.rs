@@ -84,7 +84,7 @@ pub(crate) struct Workers(Mutex<HashMap<String, Employed>>);
 struct Employed {
     tell: mpsc::UnboundedSender<Message>,
     pod: Arc<Pod>,
-    /// Whether its worker was told that the API has it no more.
+    /// Whether its worker knows that the pod was deleted from the API.
     deleted: bool,
 }
 

@@ -102,7 +102,7 @@ impl Volumes {
         Ok(Prepared::new(folder, kept))
     }
 
-    /// Tells of a pod, or an allocation, that has changed, for volumes that show something of it.
+    /// Updates a pod, or an allocation, that has changed, for volumes that show something of it.
     pub fn refresh(&self, pod: &Pod) {
         let kept = self.shared.pods.lock().get(identity(pod).2).cloned();
         if let Some(following) = kept.as_ref().and_then(|kept| kept.following.as_ref()) {

@@ -37,7 +37,7 @@ pub(crate) struct Binding {
 pub(crate) struct NodeSettings {
     /// Which rules bind.
     pub(crate) binding: Binding,
-    /// The certificates, in PEM, of the authorities that sign client certificates: whom a node's server answers. Empty
+    /// The certificates, in PEM, of the authorities that sign the client certificates that a node's server accepts. Empty
     /// where the cluster does not say.
     pub(crate) client_authorities: String,
 }

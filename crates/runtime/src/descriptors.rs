@@ -37,7 +37,7 @@ pub(crate) fn pass_on(shim: &mut Command) {
     }
 }
 
-/// Lowers the soft limit of this process, a shim, to what it was told.
+/// Lowers the soft limit of this process, a shim, to what its parent passed on.
 pub(crate) fn restore() {
     let told = std::env::var(SOFT).ok().and_then(|soft| soft.parse::<u64>().ok());
     let (Some(soft), Ok((_, hard))) = (told, getrlimit(Resource::RLIMIT_NOFILE)) else { return };

@@ -22,7 +22,7 @@ pub(crate) struct SingleThreaded(());
 impl SingleThreaded {
     /// An error if there are more.
     pub(crate) fn check() -> io::Result<Self> {
-        // Whoever breaks the rule shall know at once, not once in a thousand starts.
+        // A caller that breaks the rule fails at once, not once in a thousand starts.
         let threads = std::fs::read_dir("/proc/self/task")?.count();
         if threads != 1 {
             return Err(io::Error::other(format!("forking with {threads} threads")));

@@ -1,6 +1,6 @@
 //! Files that a container may have replaced or filled: reading them, and removing trees of them.
 //!
-//! A container may put anything where a file is expected: a link to a file of the machine, a FIFO that blocks whoever
+//! A container may put anything where a file is expected: a link to a file of the machine, a FIFO that blocks the process that
 //! opens it, a device whose opening does something, a file without end. So such a file is opened without following a
 //! link at its end, looked at before it is opened for reading, read only if it is a regular file, and only up to a
 //! bound. All of this blocks on the disk: async code calls it through `spawn_blocking`.

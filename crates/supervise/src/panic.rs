@@ -32,7 +32,7 @@ impl Panic {
 /// Waits for a future, and catches its panic. What it shares with others must be fit to go on with, as behind a mutex that
 /// is not poisoned.
 pub fn catch<T>(future: impl Future<Output = T>) -> impl Future<Output = Result<T, Panic>> {
-    // In a box: whoever waits need not have room for it.
+    // Boxed, so that the waiting future stays small.
     let mut future = Box::pin(future);
     poll_fn(move |context| match catch_unwind(AssertUnwindSafe(|| future.as_mut().poll(context))) {
         Ok(Poll::Pending) => Poll::Pending,

@@ -135,7 +135,7 @@ where
         () = shared.shutdown.requested() => return Ok(()),
     };
     let Some(place) = admitted else {
-        // An answer is a courtesy, for which nobody else is to wait.
+        // The answer is a courtesy; no other connection waits for it.
         if connections.is_pressed() {
             return Err("too many connections are open".into());
         }

@@ -162,7 +162,7 @@ impl Connections {
     }
 }
 
-/// Whether connections are reserved for a user: those without whom the cluster does not go on, and who mends it.
+/// Whether connections are reserved for a user: nodes and control-plane components, without which the cluster stops, and administrators.
 fn is_reserved_for(user: &User) -> bool {
     user.is_in("system:nodes")
         || user.is_in("system:masters")

@@ -180,7 +180,7 @@ pub async fn allowed(client: &Client, questions: &[Question]) -> Result<BTreeSet
     answers.buffer_unordered(AT_ONCE).try_filter_map(|one| future::ready(Ok(one))).try_collect().await
 }
 
-/// A review as JSON, for whoever sends it by other means.
+/// A review as JSON, for callers that send it by other means.
 fn review_of(user: &str, groups: &[String], attributes: (&str, Value)) -> Value {
     let mut spec = json!({ "user": user, "groups": groups });
     spec[attributes.0] = attributes.1;

@@ -46,7 +46,7 @@ pub enum ForeignName {
 /// Checks that a node's request for a serving certificate names the node alone.
 ///
 /// A loopback address is every process's of the machine, so it belongs to no node in particular: a request that comes from
-/// it gets a certificate for it, whoever else is reached there.
+/// it gets a certificate for it, even if other nodes have the same address.
 pub fn check_names(
     request: &Request,
     node: &str,

@@ -177,7 +177,7 @@ impl<K: Followed> Shelf<K> {
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         let mut panic = None;
         for listener in listeners.iter() {
-            // A listener that panics must not keep the change from the others: it will not be told again.
+            // A listener that panics must not keep the change from the others: the change is not delivered again.
             panic = catch_unwind(AssertUnwindSafe(|| listener(change))).err().or(panic);
         }
         drop(listeners);

@@ -126,7 +126,7 @@ fn start(view: View<'_>, decision: &mut Decision, position: usize, attempt: u32)
     }
 }
 
-/// Whether the container need not wait for others that are stopped to make room for it.
+/// Whether the container need not wait for others that are stopped to free resources for it.
 fn may_start(view: View<'_>, position: usize) -> bool {
     view.may_start.get(position).copied().unwrap_or(true)
 }

@@ -74,7 +74,7 @@ impl Following {
         keeper.write(pod, AsOf::Now).await?;
         let (pod, changed) = watch::channel(Arc::new(pod.clone()));
         let supervisor = keeper.shared.objects.supervisor().clone();
-        // A restart goes on with what was written, and sees what was told meanwhile.
+        // A restart goes on with what was written, and sees the updates that came meanwhile.
         let kept = Arc::new(tokio::sync::Mutex::new((keeper, followers, changed)));
         let keeping = supervisor.finish_one_of("volume-refresh", move || {
             let kept = kept.clone();

@@ -198,7 +198,7 @@ impl Worker {
         to: Requirements,
         image: &Image,
     ) -> Result<ContainerConfig, String> {
-        // What a container is told about its resources is what is allocated: while a resize is deferred or infeasible,
+        // A container sees the resources that it is allocated: while a resize is deferred or infeasible,
         // the spec asks for more than its cgroup will ever have.
         let pod = self.allocated_pod();
         let container = pod.spec.as_ref().and_then(|spec| containers(spec).nth(position));

@@ -87,7 +87,7 @@ async fn until<T>(what: &str, mut look: impl AsyncFnMut() -> Option<T>) -> T {
             if let Some(found) = look().await {
                 return found;
             }
-            // Figures and health are asked for: nothing tells of their changes.
+            // Metrics and health have no watch; they are polled.
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
     };

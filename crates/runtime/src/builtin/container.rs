@@ -195,7 +195,7 @@ impl State {
         // The runtime may end before the container does; then nobody waits any more.
         let (state, entry) = (Arc::downgrade(self), entry.clone());
         let child = Arc::new(tokio::sync::Mutex::new(child));
-        // A container whose end nobody hears of would run for ever, as far as anybody knows.
+        // Without this task the end of a container would never be reported.
         tokio::spawn(plumb_supervise::process().finish_one_of("container-watch", move || {
             let (state, entry, child) = (state.clone(), entry.clone(), child.clone());
             async move {

@@ -2,7 +2,7 @@
 //!
 //! A container can have a shim that joins it execute `/proc/self/exe`, and keep that file open until it can be written
 //! (CVE-2019-5736). So shims are not executed from where the program is installed, but from a read-only overlay that has
-//! no upper layer and is mounted nowhere: nobody can make that writable, and its pages are those of the installed file,
+//! no upper layer and is mounted nowhere: no process can make that writable, and its pages are those of the installed file,
 //! so it takes no memory. Where there can be no such overlay the program is copied into a sealed memfd, once per agent.
 
 use std::ffi::OsString;
@@ -79,7 +79,7 @@ fn in_overlay(program: &Path, empty: &Path) -> io::Result<OwnedFd> {
     Ok(openat(&overlay, name, path_only | OFlags::NOFOLLOW, Mode::empty())?)
 }
 
-/// A copy of the program in memory that nobody can change any more.
+/// A copy of the program in memory that is sealed against changes.
 fn in_memory(program: &Path) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let copy = memfd_create("plumb-shim", flags | MemfdFlags::EXEC).or_else(|errno| match errno {

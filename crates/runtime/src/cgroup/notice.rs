@@ -71,7 +71,7 @@ impl Notices {
         let (epoll, bell) = open().map_err(failed)?;
         let shared = Arc::new(Shared { epoll, inotify, bell, heard: Mutex::default() });
         let listener = shared.clone();
-        // Room for a panic to be told of, besides what it listens with.
+        // Stack for reporting a panic, besides what the thread needs itself.
         let spawned = thread::Builder::new().name("cgroup-notices".into()).stack_size(256 << 10);
         let listening = move || {
             plumb_supervise::process().keep_on_thread("cgroup-notices", || {

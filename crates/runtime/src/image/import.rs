@@ -258,7 +258,7 @@ fn check(image: Found) -> Result<Checked, String> {
     Ok(Checked { id: Digest::of(&image.config), config, layers, tags, digest: image.digest })
 }
 
-/// What is wrong with the archive is told apart from what the operating system refused.
+/// An error of the archive is distinguished from one of the operating system.
 pub(super) fn explained(error: io::Error, file: &Path, doing: String) -> ImageError {
     match error.kind() {
         io::ErrorKind::InvalidData | io::ErrorKind::UnexpectedEof | io::ErrorKind::InvalidInput => {

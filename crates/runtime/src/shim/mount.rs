@@ -1,5 +1,5 @@
 //! Mounts that are complete before they are attached: from then on nothing has to be found by its path again, so
-//! there is no moment at which a volume could be written that must not be, whoever renames what is above it.
+//! there is no moment at which a volume could be written that must not be, even if the folders above it are renamed.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;

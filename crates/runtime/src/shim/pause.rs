@@ -93,7 +93,7 @@ fn leave(folder: &Path) -> Result<()> {
     unshare(CloneFlags::CLONE_NEWNS | CloneFlags::CLONE_NEWCGROUP).doing("making namespaces")?;
     let none: Option<&str> = None;
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).doing("leaving the node's mounts")?;
-    // The folder is only where it is mounted on the way; nobody else sees that.
+    // The folder is its mount point for a moment, in a mount namespace of its own.
     let empty = Mounted::new("tmpfs", &[("nr_inodes", "1")], CLOSED | READ_ONLY)?;
     empty.attach(Place::open(folder).doing("opening the pod's folder")?, "the pod's folder")?;
     rustix::process::fchdir(&empty).doing("going to the empty root")?;

@@ -282,7 +282,7 @@ impl Pods {
             let (pods, earlier) = (pods.clone(), earlier.clone());
             async move {
                 loop {
-                    // Not held while waiting: a runtime that nobody has any more ends.
+                    // Not held while waiting: a runtime without owners ends.
                     let Some(pods) = pods.upgrade() else { return };
                     let Some(next) = pods.end_those_due() else { return };
                     drop(pods);

@@ -174,7 +174,7 @@ async fn a_container_that_made_folders_in_folders_is_removed_all_the_same() {
     node.end().await;
 }
 
-/// A small file system of its own, which is let go of at the end.
+/// A small file system of its own, which is unmounted at the end.
 struct Disk(PathBuf);
 
 impl Disk {

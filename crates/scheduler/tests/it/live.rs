@@ -60,7 +60,7 @@ impl Live {
         let inside = server.inside(User::new(USER, "", none));
         let inside = tower::service_fn(move |request: http::Request<kube::client::Body>| {
             let (inside, fault) = (inside.clone(), fault.clone());
-            // In the future, which the task of whoever asks polls: the call is made elsewhere.
+            // In the future, which the task of the caller polls: the call is made elsewhere.
             async move {
                 fault(request.uri().path());
                 inside.oneshot(request).await

@@ -231,7 +231,7 @@ async fn what_is_there_is_encoded_as_a_watcher_reads_it_and_not_all_at_once() {
     let encoded = api.figure(events).await;
     assert!((1..1_000).contains(&encoded), "{encoded} events were encoded");
 
-    // Whoever reads on gets every one of them, once and in order, and is told when that was all.
+    // A client that reads on gets every one of them, once and in order, and then the bookmark that ends the initial events.
     let holds_end = |read: &[u8]| {
         let tail = read.len().saturating_sub(1_000);
         String::from_utf8_lossy(&read[tail..]).contains("initial-events-end")

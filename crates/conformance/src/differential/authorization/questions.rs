@@ -14,7 +14,7 @@ const SPECIAL_VERBS: [&str; 8] = ["*", "approve", "attest", "bind", "escalate", 
 const LEASES: &str = "kube-node-lease";
 
 /// Resources that authorization knows and discovery does not tell: what approving, signing and impersonating are about,
-/// and what a kubelet asks for whoever comes to it.
+/// and what a kubelet asks about its own clients.
 pub const VIRTUAL: [(&str, &str); 20] = [
     ("", "groups"),
     ("", "nodes/checkpoint"),

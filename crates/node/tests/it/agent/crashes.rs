@@ -235,7 +235,7 @@ async fn a_lost_journal_gives_no_pod_what_its_spec_only_asks_for() {
     site.delete("b").await;
     let taken = site.settled("a").await;
     assert_eq!(status(&taken).allocated_resources.unwrap()["memory"].0, "800Mi");
-    // It was asked for again, and allocated only when there was room for it.
+    // It was asked for again, and allocated only once it fitted.
     let asked = site.event("a", "ResizeStarted").await;
     assert!(asked.contains(r#""memory":"800Mi""#), "{asked}");
 }

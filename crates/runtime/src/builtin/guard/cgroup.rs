@@ -1,4 +1,4 @@
-//! What a guard does to a cgroup, and to whom it speaks.
+//! What a guard does to a cgroup, and the events that it emits.
 
 use std::collections::HashMap;
 use std::fs;
