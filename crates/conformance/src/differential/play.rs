@@ -199,7 +199,8 @@ impl Servers {
                     found.clear();
                 }
             }
-            let all = found.len();
+            // A warning is said to the client; the objects stay alike.
+            let diverged = found.iter().any(|difference| difference.at != "warning");
             found.retain(|difference| match kept.find(kind, &step, &said, difference) {
                 Some(seen) => {
                     played.kept.push(seen);
@@ -217,9 +218,9 @@ impl Servers {
                 });
                 return Ok(());
             }
-            // After a difference, kept or not, the two no longer have the same object.
+            // After any other difference, kept or not, the two no longer have the same object.
             let refused = step.verb == Verb::Create && !reference.is_success();
-            if all > 0
+            if diverged
                 || refused
                 || sides[0].current.is_none()
                 || reference.code >= 500
