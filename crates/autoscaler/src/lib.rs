@@ -1,0 +1,1 @@
+//! The Vertical Pod Autoscaler, compatible with Kubernetes' own: recommender, updater and admission webhook.
