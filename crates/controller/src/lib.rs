@@ -8,3 +8,5 @@
 //!
 //! A controller reaches the cluster only through a [`kube::Client`], so the same code runs beside an embedded API server
 //! and against any Kubernetes.
+
+pub mod metrics;

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
 
 use crate::text::Text;
 
@@ -38,6 +39,11 @@ impl Histogram {
         self.sum.fetch_add(value, Relaxed);
     }
 
+    /// Counts a duration, where the unit is time.
+    pub fn observe_duration(&self, took: Duration) {
+        self.observe(nanoseconds(took));
+    }
+
     /// How many values were counted.
     pub fn count(&self) -> u64 {
         self.buckets.iter().map(|bucket| bucket.load(Relaxed)).sum()
@@ -70,6 +76,11 @@ impl Histogram {
             Unit::Time => seconds(value),
         }
     }
+}
+
+/// A duration in nanoseconds, as a histogram of time counts it.
+pub fn nanoseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Nanoseconds as seconds, with as many places as they need.

@@ -1,7 +1,9 @@
-//! Figures as Prometheus reads them: text, and histograms that are counted without a lock.
+//! Figures as Prometheus reads them: text, counters by label, and histograms that are counted without a lock.
 
 mod histogram;
 mod text;
+mod vec;
 
-pub use histogram::{Histogram, Unit, seconds};
+pub use histogram::{Histogram, Unit, nanoseconds, seconds};
 pub use text::{CONTENT_TYPE, Text};
+pub use vec::{CounterVec, LabelValue};

@@ -1,0 +1,32 @@
+//! Handles by the value of the label that tells them apart.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+/// Handles by name. A handle stays once it was asked for: a counter never falls.
+#[derive(Debug)]
+pub(super) struct Registered<T>(Mutex<BTreeMap<String, Arc<T>>>);
+
+impl<T> Default for Registered<T> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<T: Default> Registered<T> {
+    /// The handle with a name, the same for all who ask.
+    pub(super) fn get(&self, name: &str) -> Arc<T> {
+        let mut handles = self.0.lock();
+        if let Some(handle) = handles.get(name) {
+            return handle.clone();
+        }
+        handles.entry(name.to_owned()).or_default().clone()
+    }
+
+    /// All handles by name.
+    pub(super) fn all(&self) -> Vec<(String, Arc<T>)> {
+        self.0.lock().iter().map(|(name, handle)| (name.clone(), handle.clone())).collect()
+    }
+}

@@ -1,0 +1,3 @@
+//! Tests of the toolkit through its public API.
+
+mod metrics;

@@ -1,0 +1,70 @@
+//! Counters by the values of their labels.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+use std::fmt;
+
+use parking_lot::Mutex;
+
+use crate::text::Text;
+
+/// The value of a label.
+pub type LabelValue = Cow<'static, str>;
+
+/// A family of counters, one for each combination of the values of its labels that was counted.
+pub struct CounterVec<const N: usize>(Mutex<BTreeMap<[LabelValue; N], u64>>);
+
+impl<const N: usize> Default for CounterVec<N> {
+    fn default() -> Self {
+        Self(Mutex::default())
+    }
+}
+
+impl<const N: usize> CounterVec<N> {
+    /// Counts one more.
+    pub fn inc(&self, values: [LabelValue; N]) {
+        *self.0.lock().entry(values).or_default() += 1;
+    }
+
+    /// How often these values were counted.
+    pub fn get(&self, values: [LabelValue; N]) -> u64 {
+        self.0.lock().get(&values).copied().unwrap_or_default()
+    }
+
+    /// Writes the family with the names of its labels.
+    pub fn render(&self, text: &mut Text, name: &str, help: &str, labels: [&str; N]) {
+        text.counter(name, help);
+        for (values, count) in self.0.lock().iter() {
+            let labels: Vec<(&str, &str)> =
+                labels.iter().zip(values).map(|(label, value)| (*label, value.as_ref())).collect();
+            text.sample(name, &labels, count);
+        }
+    }
+}
+
+impl<const N: usize> fmt::Debug for CounterVec<N> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_map().entries(self.0.lock().iter()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_combination_of_values_has_a_counter_of_its_own() {
+        let counters = CounterVec::default();
+        counters.inc(["b".into(), "x".into()]);
+        counters.inc(["a".into(), "x".into()]);
+        counters.inc(["b".into(), "x".into()]);
+        assert_eq!(counters.get(["b".into(), "x".into()]), 2);
+        assert_eq!(counters.get(["b".into(), "y".into()]), 0);
+        let mut text = Text::default();
+        counters.render(&mut text, "n", "help", ["k", "l"]);
+        assert_eq!(
+            text.finish(),
+            "# HELP n help\n# TYPE n counter\nn{k=\"a\",l=\"x\"} 1\nn{k=\"b\",l=\"x\"} 2\n"
+        );
+    }
+}
