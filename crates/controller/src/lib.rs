@@ -10,3 +10,5 @@
 //! and against any Kubernetes.
 
 pub mod metrics;
+
+pub use plumb_supervise::{Backoff, Exponential, Random, system_random};

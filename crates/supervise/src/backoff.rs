@@ -1,36 +1,144 @@
-//! When a task is restarted.
+//! How long to wait before the next attempt, after some have failed.
 
+use std::fmt;
+use std::hash::{BuildHasher as _, Hasher as _, RandomState};
+use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
-/// How a task that failed is restarted.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Policy {
-    /// How long the first restart waits; each further one waits twice as long.
-    pub first: Duration,
-    /// The longest wait.
-    pub ceiling: Duration,
-    /// A run of this length makes the next failure a first one again.
-    pub stable: Duration,
-    /// After so many failures in a row a task counts as failing, and the process as not live.
-    pub failing_after: u32,
+use tokio::time::{Instant, sleep_until};
+
+/// Where jitter comes from: each call answers a number from 0, included, to 1, excluded.
+pub type Random = Arc<dyn Fn() -> f64 + Send + Sync>;
+
+/// The random numbers of this process. They are fit for jitter and not for secrets.
+pub fn system_random() -> Random {
+    static RANDOM: LazyLock<Random> = LazyLock::new(|| {
+        Arc::new(|| {
+            // Each hasher has keys of its own, the first of which are random.
+            let bits = RandomState::new().build_hasher().finish() >> 32;
+            f64::from(u32::try_from(bits).unwrap_or_default()) / (f64::from(u32::MAX) + 1.0)
+        })
+    });
+    RANDOM.clone()
 }
 
-impl Default for Policy {
-    fn default() -> Self {
-        Self {
-            first: Duration::from_millis(100),
-            ceiling: Duration::from_secs(30),
-            stable: Duration::from_mins(1),
-            failing_after: 6,
-        }
+/// Delays that double with each failure in a row, up to a ceiling.
+///
+/// ```
+/// use std::time::Duration;
+/// use plumb_supervise::Exponential;
+///
+/// let delays = Exponential { first: Duration::from_secs(10), ceiling: Duration::from_mins(5) };
+/// assert_eq!([0, 1, 2, 6, u32::MAX].map(|failures| delays.after(failures).as_secs()), [0, 10, 20, 300, 300]);
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Exponential {
+    /// The delay after the first failure.
+    pub first: Duration,
+    /// The longest delay.
+    pub ceiling: Duration,
+}
+
+impl Exponential {
+    /// Delays from the first one up to a ceiling.
+    pub const fn new(first: Duration, ceiling: Duration) -> Self {
+        Self { first, ceiling }
+    }
+
+    /// The delay after so many failures in a row; none if there is no failure.
+    pub fn after(&self, failures: u32) -> Duration {
+        let Some(doublings) = failures.checked_sub(1) else { return Duration::ZERO };
+        self.first.saturating_mul(2_u32.saturating_pow(doublings)).min(self.ceiling)
     }
 }
 
-impl Policy {
-    /// How long a restart waits after so many failures in a row, of which there is one at least.
-    pub(crate) fn wait(&self, failures: u32) -> Duration {
-        let doubled = 2_u32.saturating_pow(failures.saturating_sub(1).min(20));
-        self.first.saturating_mul(doubled).min(self.ceiling)
+/// The delay before the next attempt of one piece of work: longer after each failure, and none after a success.
+///
+/// Jitter makes delays shorter by a random part, so that those who failed at the same time do not all try again at the same
+/// time, and no delay is longer than the ceiling.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")] async fn main() {
+/// use plumb_supervise::Backoff;
+///
+/// let mut attempts = ["refused", "refused", "done"].into_iter();
+/// let mut backoff = Backoff::default();
+/// while attempts.next() != Some("done") {
+///     backoff.wait().await;
+/// }
+/// assert_eq!(backoff.failures(), 2);
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Backoff {
+    delays: Exponential,
+    /// The part of a delay that jitter takes away at most, and from where.
+    jitter: Option<(f64, Random)>,
+    failures: u32,
+    /// When the next attempt is due, while it is waited for.
+    due: Option<Instant>,
+}
+
+impl Default for Backoff {
+    /// For requests: 50 ms to 10 s, with jitter that takes away up to a half.
+    fn default() -> Self {
+        let delays = Exponential::new(Duration::from_millis(50), Duration::from_secs(10));
+        Self::new(delays).with_jitter(0.5, system_random())
+    }
+}
+
+impl Backoff {
+    /// One with these delays and without jitter.
+    pub fn new(delays: Exponential) -> Self {
+        Self { delays, jitter: None, failures: 0, due: None }
+    }
+
+    /// The same with jitter, which takes up to this part of each delay away.
+    #[must_use]
+    pub fn with_jitter(self, part: f64, random: Random) -> Self {
+        Self { jitter: Some((part.clamp(0.0, 1.0), random)), ..self }
+    }
+
+    /// How many attempts have failed in a row.
+    pub fn failures(&self) -> u32 {
+        self.failures
+    }
+
+    /// Forgets all failures: an attempt succeeded.
+    pub fn reset(&mut self) {
+        (self.failures, self.due) = (0, None);
+    }
+
+    /// Counts a failure, and answers how long the next attempt has to wait.
+    pub fn failed(&mut self) -> Duration {
+        self.failures = self.failures.saturating_add(1);
+        let delay = self.delays.after(self.failures);
+        match &self.jitter {
+            Some((part, random)) => delay.mul_f64(1.0 - part * random().clamp(0.0, 1.0)),
+            None => delay,
+        }
+    }
+
+    /// Counts a failure, and waits until the next attempt is due.
+    ///
+    /// This is cancel safe: if the future is dropped before it is ready, as in a `select!` where another branch is, the next call
+    /// waits for the rest of the same delay and counts no further failure.
+    pub async fn wait(&mut self) {
+        let due = match self.due {
+            Some(due) => due,
+            None => Instant::now() + self.failed(),
+        };
+        self.due = Some(due);
+        sleep_until(due).await;
+        self.due = None;
+    }
+}
+
+impl fmt::Debug for Backoff {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { delays, failures, due, .. } = self;
+        let mut shown = f.debug_struct("Backoff");
+        shown.field("delays", delays).field("failures", failures).field("due", due).finish_non_exhaustive()
     }
 }
 
@@ -38,11 +146,68 @@ impl Policy {
 mod tests {
     use super::*;
 
+    const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(30));
+
+    fn failed(backoff: &mut Backoff, times: usize) -> Vec<u128> {
+        (0..times).map(|_| backoff.failed().as_millis()).collect()
+    }
+
     #[test]
-    fn each_restart_waits_twice_as_long_up_to_a_ceiling() {
-        let policy = Policy::default();
-        let waits: Vec<u128> =
-            [1, 2, 3, 9, 10, u32::MAX].map(|failures| policy.wait(failures).as_millis()).into();
-        assert_eq!(waits, [100, 200, 400, 25_600, 30_000, 30_000]);
+    fn each_delay_is_twice_as_long_up_to_the_ceiling() {
+        let delays = [0, 1, 2, 3, 9, 10, 40, u32::MAX].map(|failures| DELAYS.after(failures).as_millis());
+        assert_eq!(delays, [0, 100, 200, 400, 25_600, 30_000, 30_000, 30_000]);
+    }
+
+    #[test]
+    fn a_success_makes_the_next_failure_a_first_one() {
+        let mut backoff = Backoff::new(DELAYS);
+        assert_eq!(failed(&mut backoff, 3), [100, 200, 400]);
+        backoff.reset();
+        assert_eq!((backoff.failures(), failed(&mut backoff, 2)), (0, vec![100, 200]));
+    }
+
+    #[test]
+    fn jitter_takes_its_part_away_and_never_adds() {
+        for (random, expected) in [(0.0, [100, 200, 400]), (0.5, [75, 150, 300]), (1.0, [50, 100, 200])] {
+            let mut backoff = Backoff::new(DELAYS).with_jitter(0.5, Arc::new(move || random));
+            assert_eq!(failed(&mut backoff, 3), expected, "{random}");
+        }
+    }
+
+    #[test]
+    fn random_numbers_differ_and_are_between_0_and_1() {
+        let random = system_random();
+        let drawn: Vec<f64> = (0..1000).map(|_| random()).collect();
+        assert!(drawn.iter().all(|number| (0.0..1.0).contains(number)), "{drawn:?}");
+        let below = drawn.iter().filter(|number| **number < 0.5).count();
+        assert!((300..700).contains(&below), "{below} of 1000 are below 0.5");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_wait_that_is_cancelled_goes_on_where_it_was_and_is_one_failure() {
+        let started = Instant::now();
+        let mut backoff = Backoff::new(DELAYS);
+        for _ in 0..3 {
+            tokio::select! {
+                () = backoff.wait() => panic!("this is too early"),
+                () = tokio::time::sleep(Duration::from_millis(30)) => {}
+            }
+        }
+        backoff.wait().await;
+        assert_eq!((started.elapsed(), backoff.failures()), (Duration::from_millis(100), 1));
+        backoff.wait().await;
+        assert_eq!((started.elapsed(), backoff.failures()), (Duration::from_millis(300), 2));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_success_during_a_wait_ends_it() {
+        let mut backoff = Backoff::new(Exponential::new(Duration::from_secs(1), Duration::from_mins(1)));
+        tokio::select! {
+            () = backoff.wait() => panic!("this is too early"),
+            () = tokio::time::sleep(Duration::from_millis(999)) => backoff.reset(),
+        }
+        let started = Instant::now();
+        backoff.wait().await;
+        assert_eq!(started.elapsed(), Duration::from_secs(1));
     }
 }

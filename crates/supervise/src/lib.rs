@@ -11,7 +11,7 @@
 //! inbox, a listener) belongs into what the task is made of, not into its future.
 //!
 //! A panic over one object need not end the loop that works on all of them: [`Supervisor::guard`] catches it, counts it,
-//! and leaves the retry to the caller.
+//! and leaves the retry to the caller. [`Backoff`] is how long a retry waits, here and in the loops themselves.
 //!
 //! ```
 //! # #[tokio::main(flavor = "current_thread")] async fn main() {
@@ -30,8 +30,10 @@
 
 mod backoff;
 mod panic;
+mod policy;
 mod supervisor;
 
-pub use backoff::Policy;
+pub use backoff::{Backoff, Exponential, Random, system_random};
 pub use panic::{Panic, catch};
+pub use policy::Policy;
 pub use supervisor::{Health, Supervisor, Task, process};

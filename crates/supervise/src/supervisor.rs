@@ -11,8 +11,9 @@ use plumb_metrics::Text;
 use tokio::sync::watch;
 use tokio::time::Instant;
 
-use crate::backoff::Policy;
+use crate::backoff::Backoff;
 use crate::panic::{Panic, catch};
+use crate::policy::Policy;
 
 /// How a task is.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -140,14 +141,14 @@ impl Supervisor {
     {
         let mut entry = self.register(name);
         async move {
-            let mut failures = 0;
+            let mut backoff = entry.backoff();
             loop {
                 let started = Instant::now();
                 let cause = match entry.run(&mut make).await {
                     Ok(()) => Cause::Ended,
                     Err(cause) => cause,
                 };
-                entry.restart(started, cause, &mut failures).await;
+                entry.restart(started, cause, &mut backoff).await;
             }
         }
     }
@@ -160,12 +161,12 @@ impl Supervisor {
     {
         let mut entry = self.register(name);
         async move {
-            let mut failures = 0;
+            let mut backoff = entry.backoff();
             loop {
                 let started = Instant::now();
                 match entry.run(&mut make).await {
                     Ok(value) => return value,
-                    Err(cause) => entry.restart(started, cause, &mut failures).await,
+                    Err(cause) => entry.restart(started, cause, &mut backoff).await,
                 }
             }
         }
@@ -186,12 +187,12 @@ impl Supervisor {
         let (_, aborted) = watch::channel(0);
         let mut entry = Entry { shared: self.shared.clone(), name: kind.to_owned(), aborted, listed: false };
         async move {
-            let mut failures = 0;
+            let mut backoff = entry.backoff();
             loop {
                 let started = Instant::now();
                 match entry.run(&mut make).await {
                     Ok(value) => return value,
-                    Err(cause) => entry.restart(started, cause, &mut failures).await,
+                    Err(cause) => entry.restart(started, cause, &mut backoff).await,
                 }
             }
         }
@@ -204,7 +205,7 @@ impl Supervisor {
         if let Some(record) = self.shared.state.lock().tasks.get_mut(&entry.name) {
             record.abort = None;
         }
-        let mut failures = 0;
+        let mut backoff = entry.backoff();
         loop {
             let started = Instant::now();
             entry.set(Health::Running);
@@ -213,7 +214,7 @@ impl Supervisor {
                 Ok(ControlFlow::Continue(())) => Cause::Ended,
                 Err(payload) => Cause::Panicked(Panic::of(&*payload)),
             };
-            std::thread::sleep(entry.note_failure(started, cause, &mut failures));
+            std::thread::sleep(entry.note_failure(started, cause, &mut backoff));
         }
     }
 
@@ -328,21 +329,24 @@ impl Entry {
         }
     }
 
+    fn backoff(&self) -> Backoff {
+        Backoff::new(self.shared.policy.delays)
+    }
+
     /// Notes why a run is over, and waits until the next one is due.
-    async fn restart(&mut self, started: Instant, cause: Cause, failures: &mut u32) {
-        let wait = self.note_failure(started, cause, failures);
+    async fn restart(&mut self, started: Instant, cause: Cause, backoff: &mut Backoff) {
+        let wait = self.note_failure(started, cause, backoff);
         tokio::time::sleep(wait).await;
     }
 
     /// Notes why a run is over, and answers how long the next one waits.
-    fn note_failure(&self, started: Instant, cause: Cause, failures: &mut u32) -> Duration {
+    fn note_failure(&self, started: Instant, cause: Cause, backoff: &mut Backoff) -> Duration {
         let policy = self.shared.policy;
         if started.elapsed() >= policy.stable {
-            *failures = 0;
+            backoff.reset();
         }
-        *failures = failures.saturating_add(1);
-        let (wait, why) = (policy.wait(*failures), cause.text());
-        let (task, times) = (&self.name, *failures);
+        let (wait, why) = (backoff.failed(), cause.text());
+        let (task, times) = (&self.name, backoff.failures());
         tracing::error!(task, cause = why, failures = times, restart_in = ?wait, "a task failed, it is restarted");
         {
             let mut state = self.shared.state.lock();

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::time::Duration;
 
 use plumb_metrics::Text;
-use plumb_supervise::{Health, Policy, Supervisor};
+use plumb_supervise::{Exponential, Health, Policy, Supervisor};
 
 fn health(supervisor: &Supervisor, name: &str) -> Option<Health> {
     supervisor.tasks().into_iter().find(|task| task.name == name).map(|task| task.health)
@@ -146,7 +146,10 @@ async fn one_of_many_tasks_of_a_kind_is_restarted_and_counted_and_not_listed() {
 
 #[test]
 fn a_loop_on_a_thread_is_restarted_until_it_says_that_it_is_over() {
-    let supervisor = Supervisor::new(Policy { first: Duration::ZERO, ..Policy::default() });
+    let supervisor = Supervisor::new(Policy {
+        delays: Exponential::new(Duration::ZERO, Duration::ZERO),
+        ..Policy::default()
+    });
     let mut runs = 0;
     supervisor.keep_on_thread("a", || {
         runs += 1;
