@@ -231,7 +231,7 @@ impl Drop for Reservation {
         for resource in self.resources.drain(..) {
             if reserved.is_held_by(resource, self.write) {
                 // It waits for all that the store has accepted so far, which the write is among.
-                let outcome = self.server.store().settled();
+                let outcome = self.server.store().sync();
                 reserved.by_resource.insert(resource, Reserved::Accepted(outcome));
             }
         }
@@ -287,7 +287,7 @@ mod tests {
     fn store_service(server: &ApiServer) -> Result<Ticket<Vec<Arc<plumb_store::Event>>>, Conflict> {
         let service = json!({ "spec": { "clusterIPs": [ADDRESS.to_string()] } });
         let key = Key::new("core/services/default/web").unwrap();
-        server.store().attempt(vec![Write::create(key, service.to_string())])
+        server.store().try_transact(vec![Write::create(key, service.to_string())])
     }
 
     #[test]

@@ -11,7 +11,7 @@ use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use plumb_store::{Event, Interest, Key, Object, Prefix, Revision, Snapshot, Watch, WatchEnd};
+use plumb_store::{Event, EventFilter, Key, Object, Prefix, Revision, Snapshot, Watch, WatchEnd};
 use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -44,10 +44,10 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     }
     let selection = Selection::of(call)?;
     let prefix = call.row.prefix(call.namespace())?;
-    let mut interest = Interest::prefix(prefix.clone());
+    let mut filter = EventFilter::prefix(prefix.clone());
     // Of a pod without a node none is kept, so whoever wants those is told of all and chooses.
     if let Some(node) = selection.fields.exact("spec.nodeName").filter(|node| !node.is_empty()) {
-        interest = interest.attribute("spec.nodeName", node);
+        filter = filter.attribute("spec.nodeName", node);
     }
     let store = call.server.store();
     let asked = revision(&call.query)?.filter(|revision| *revision > 0);
@@ -64,7 +64,7 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     } else {
         (None, asked.unwrap_or_else(|| store.revision()))
     };
-    let watch = store.watch(interest, from).map_err(gone)?;
+    let watch = store.watch(filter, from).map_err(gone)?;
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let follower = Follower {
         row: call.row.clone(),

@@ -21,7 +21,7 @@ use std::{
 
 use bytes::Bytes;
 use plumb_store::{
-    Attributes, Edit, Event, Interest, Journal, JournalError, Key, List, Options, Prefix, Recovery, Store,
+    Attributes, Edit, Event, EventFilter, Journal, JournalError, Key, List, Options, Prefix, Recovery, Store,
     Ticket, Write,
 };
 use tokio::runtime::Runtime;
@@ -259,33 +259,37 @@ fn watches(at: &Path) {
         let at = Key::new(format!("pods/default/pod-{}", n % 1_000)).unwrap();
         store.write(Write::put(at, kilobyte()).attributes(node))
     };
-    let pods = || Interest::prefix(Prefix::new("pods").unwrap());
-    for (what, interests) in [
-        ("nobody", vec![]),
+    let pods = || EventFilter::prefix(Prefix::new("pods").unwrap());
+    for (what, filters) in [
+        ("no watchers", vec![]),
         ("1,000 watchers, each its own node", {
             (0..1_000).map(|n| pods().attribute("spec.nodeName", format!("node-{n}"))).collect()
         }),
         ("1,000 watchers of other namespaces", {
-            (0..1_000).map(|n| Interest::prefix(Prefix::new(format!("pods/ns-{n}")).unwrap())).collect()
+            (0..1_000).map(|n| EventFilter::prefix(Prefix::new(format!("pods/ns-{n}")).unwrap())).collect()
         }),
         ("10 watchers of everything", vec![pods(); 10]),
         ("1,000 watchers of everything", vec![pods(); 1_000]),
     ] {
         let store = Store::open(at.join(format!("watch-{}", what.len())), Options::default()).unwrap();
-        let heard = Arc::new(AtomicU64::new(0));
+        let received = Arc::new(AtomicU64::new(0));
         let watchers = runtime();
-        for interest in interests {
-            let mut watch = store.watch(interest, 0).unwrap();
-            let heard = heard.clone();
+        for filter in filters {
+            let mut watch = store.watch(filter, 0).unwrap();
+            let received = received.clone();
             watchers.spawn(async move {
                 while watch.next().await.is_ok() {
-                    heard.fetch_add(1, Ordering::Relaxed);
+                    received.fetch_add(1, Ordering::Relaxed);
                 }
             });
         }
         show(what, &best((0..ROUNDS).map(|_| drive(&store, 32, write))));
-        let each = heard.load(Ordering::Relaxed) as f64 / store.revision() as f64;
-        println!("{:<42} {each:.1} events heard for each write, {} watches left", "", store.stats().watches);
+        let each = received.load(Ordering::Relaxed) as f64 / store.revision() as f64;
+        println!(
+            "{:<42} {each:.1} events received for each write, {} watches left",
+            "",
+            store.stats().watches
+        );
         if what.ends_with("its own node") {
             resume(&store, &pods());
         }
@@ -293,7 +297,7 @@ fn watches(at: &Path) {
 }
 
 /// All nodes come back at once, from as far back as history reaches.
-fn resume(store: &Store, pods: &Interest) {
+fn resume(store: &Store, pods: &EventFilter) {
     let stats = store.stats();
     let begin = Instant::now();
     let watches: Vec<_> = (0..1_000)

@@ -17,9 +17,9 @@ const MAGIC: &[u8; 8] = b"plumbarc";
 const VERSION: u32 = 1;
 const HEADER: usize = 32;
 const BLOCK_HEADER: usize = 16;
-/// A block is closed when it has so many bytes, and so is never longer than this and one object.
+/// A block is closed when it has this many bytes, so it is never longer than this and one object.
 const BLOCK: usize = 256 << 10;
-/// No block can be longer: [`BLOCK`] and the largest object with all its texts.
+/// The maximum length of a block: [`BLOCK`] and the largest object with its key and attributes.
 const MAX_BLOCK: usize = BLOCK + crate::MAX_VALUE + (64 << 10);
 
 /// Why an archive was not read.
@@ -29,7 +29,7 @@ pub(crate) enum ArchiveError {
     Damaged(Damage),
 }
 
-/// Writes the snapshot. `go_on` is asked at each block.
+/// Writes the snapshot. `go_on` is called before each block; false cancels.
 pub(crate) fn write(snapshot: &Snapshot, out: &mut dyn Write, go_on: &dyn Fn() -> bool) -> io::Result<u64> {
     let mut header = Vec::with_capacity(HEADER);
     header.extend_from_slice(MAGIC);
@@ -70,7 +70,7 @@ fn write_block(out: &mut dyn Write, payload: &[u8], count: u32) -> io::Result<u6
     Ok((header.len() + payload.len()) as u64)
 }
 
-/// Reads an archive to its end. `name` is for errors; the recovery remembers so many bytes of history.
+/// Reads an archive to its end. `name` is for errors; `history` limits the bytes of history.
 pub(crate) fn read(input: &mut dyn Read, name: &str, history: usize) -> Result<Recovery, ArchiveError> {
     let mut source = Source { input, name, offset: 0 };
     let mut header = [0; HEADER];
@@ -103,7 +103,7 @@ pub(crate) fn read(input: &mut dyn Read, name: &str, history: usize) -> Result<R
         }
     }
     if loaded != objects {
-        return Err(source.damage(0, &format!("the header promises {objects} objects, there are {loaded}")));
+        return Err(source.damage(0, &format!("the header states {objects} objects, there are {loaded}")));
     }
     let end = source.offset;
     if source.input.read(&mut [0]).map_err(ArchiveError::Io)? > 0 {

@@ -1,4 +1,4 @@
-//! A store as one stream, and back.
+//! Backup of a store into one stream, and restore from it.
 
 use std::{
     fs,
@@ -18,9 +18,9 @@ pub(crate) fn write(snapshot: &Snapshot, writer: impl Write) -> io::Result<()> {
     out.flush()
 }
 
-/// Makes a store out of a backup, in a directory that is empty or missing, and says the revision it is at.
+/// Restores a store from a backup into a directory that is empty or missing; returns its revision.
 ///
-/// Nothing is left that could be opened if the backup is damaged or ends too early.
+/// If the backup is damaged or truncated, no store is left behind that could be opened.
 pub fn restore(reader: impl Read, directory: impl AsRef<Path>) -> Result<Revision, OpenError> {
     let path = directory.as_ref();
     let failed = |action: &'static str, file: String| move |source| OpenError::Io { action, file, source };
@@ -34,11 +34,11 @@ pub fn restore(reader: impl Read, directory: impl AsRef<Path>) -> Result<Revisio
     }
     let known = read(reader)?;
     let revision = known.revision();
-    log::found(&Directory::lock(path)?, known)?;
+    log::create(&Directory::lock(path)?, known)?;
     Ok(revision)
 }
 
-/// The revision that a backup is at, if all of it is there and sound.
+/// Checks a backup from start to end; returns its revision.
 pub fn verify(reader: impl Read) -> Result<Revision, OpenError> {
     read(reader).map(|known| known.revision())
 }

@@ -1,4 +1,4 @@
-//! How objects look on disk. Numbers are little-endian; texts and values have their length in front.
+//! The encoding of objects on disk. Integers are little-endian; strings and values are prefixed with their length.
 
 use bytes::Bytes;
 
@@ -7,7 +7,7 @@ use crate::{Attributes, Event, Key, MAX_VALUE, Object, journal::Record};
 const PUT: u8 = 1;
 const DELETE: u8 = 2;
 
-/// The bytes end too early or say what cannot be. The checksum was right, so this was written so.
+/// The bytes are truncated or invalid, though their checksum is right.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Malformed(pub(crate) &'static str);
 
@@ -42,7 +42,7 @@ pub(crate) fn put_event(out: &mut Vec<u8>, event: &Event) {
     }
 }
 
-/// What is left to decode.
+/// The bytes that are left to decode.
 pub(crate) struct Decoder<'a>(pub(crate) &'a [u8]);
 
 impl<'a> Decoder<'a> {
@@ -89,7 +89,7 @@ impl<'a> Decoder<'a> {
         if length > MAX_VALUE {
             return Err(Malformed("a value is too large"));
         }
-        // A copy, so that no object keeps the buffer of its neighbours alive.
+        // A copy, so that an object does not retain the buffer of its neighbours.
         let value = Bytes::copy_from_slice(self.take(length)?);
         Ok(Object { key, value, attributes: attributes?, create_revision, mod_revision, version })
     }

@@ -1,4 +1,4 @@
-//! The one thread that makes batches durable and then visible.
+//! The committer: one thread that makes batches durable and then visible.
 
 use std::{
     panic::AssertUnwindSafe,
@@ -18,14 +18,14 @@ use crate::{
     snapshot::Objects,
 };
 
-/// What writers, readers, watchers and the committer have in common.
+/// The state that writers, readers, watchers and the committer share.
 #[derive(Debug)]
 pub(crate) struct Shared {
-    /// Held for the few microseconds in which a write is checked; never during input or output.
+    /// Held for the few microseconds in which a write is checked; never during I/O.
     pub(crate) head: Mutex<Head>,
-    /// Rung when there is something for the committer.
-    pub(crate) bell: Condvar,
-    /// What is durable, and so visible.
+    /// Notified when the batch is not empty or the store closes.
+    pub(crate) work_pending: Condvar,
+    /// The durable state, which readers see.
     pub(crate) present: ArcSwap<Snapshot>,
     pub(crate) hub: Arc<Hub>,
     pub(crate) batches: AtomicU64,
@@ -36,7 +36,7 @@ impl Shared {
     pub(crate) fn new(durable: Snapshot, pending: usize) -> Self {
         Self {
             head: Mutex::new(Head::new(&durable, pending)),
-            bell: Condvar::new(),
+            work_pending: Condvar::new(),
             hub: Arc::new(Hub::new(durable.revision)),
             present: ArcSwap::from_pointee(durable),
             batches: AtomicU64::new(0),
@@ -44,7 +44,7 @@ impl Shared {
         }
     }
 
-    /// Runs until the store is closed and every accepted write has its answer.
+    /// Runs until the store is closed and every ticket is resolved.
     pub(crate) fn commit_all(&self, mut journal: Box<dyn Journal>) {
         let work = AssertUnwindSafe(|| {
             while let Some((batch, objects)) = self.next_batch() {
@@ -56,12 +56,12 @@ impl Shared {
             self.fail(WriteError::ReadOnly("the commit thread panicked".into()), true);
         }
         self.fail(WriteError::Closed, true);
-        // Whoever hears that the store is closed may open it again.
+        // Before watchers learn that the store is closed: they may reopen it.
         drop(journal);
         self.hub.close();
     }
 
-    /// Commits what waits, on the thread of whoever asks.
+    /// Commits all pending batches on the caller's thread.
     pub(crate) fn commit_waiting(&self, journal: &mut dyn Journal) {
         loop {
             let (batch, objects) = {
@@ -81,7 +81,7 @@ impl Shared {
             if head.is_closing() {
                 return None;
             }
-            self.bell.wait(&mut head);
+            self.work_pending.wait(&mut head);
         }
         Some(head.seal())
     }
@@ -102,10 +102,10 @@ impl Shared {
         }
         let present = self.publish(&batch.events, objects);
         let events = batch.answer(&Ok(()));
-        self.hub.distribute(&events);
+        self.hub.dispatch(&events);
         if !events.is_empty() {
             self.batches.fetch_add(1, Ordering::Relaxed);
-            if let Err(error) = journal.tidy(&present) {
+            if let Err(error) = journal.maintain(&present) {
                 let reason = WriteError::ReadOnly(describe(&error).into());
                 tracing::error!(error = %reason, "the journal failed");
                 self.fail(reason, true);
@@ -120,17 +120,17 @@ impl Shared {
         let mut history = before.history.clone();
         events.iter().cloned().for_each(|event| history.push(event));
         let present = Arc::new(Snapshot { revision: last.revision, objects, history });
-        self.hub.hold(|_| self.present.store(present.clone()));
+        self.hub.with_index(|_| self.present.store(present.clone()));
         present
     }
 
-    /// Goes back to what is durable and refuses all who built upon what is not.
+    /// Resets the head to the durable state and fails the pending tickets.
     fn fail(&self, reason: WriteError, last: bool) {
         let mut head = self.head.lock();
         if last {
             head.shut(reason.clone());
         }
-        let undone = head.fall_back(&self.present.load());
+        let undone = head.roll_back(&self.present.load());
         drop(head);
         undone.answer(&Err(reason));
     }

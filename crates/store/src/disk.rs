@@ -1,4 +1,4 @@
-//! The few things the store asks of a file system, so that tests can take it away.
+//! The few file-system operations that the store needs, behind a trait so that tests can inject faults.
 
 use std::{
     fs::{self, DirBuilder, File, OpenOptions, TryLockError},
@@ -13,17 +13,17 @@ use crate::OpenError;
 pub trait Disk: Send + Sync + 'static {
     /// The names of all files in it.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// Makes an empty file, in place of any that has the name.
+    /// Creates an empty file, and replaces one with that name.
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Opens a file that is there.
+    /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Box<dyn DiskFile>>;
-    /// Gives a file another name, in place of any that has it; at once, even if the power goes.
+    /// Renames a file, and replaces one with the new name; atomic, even on power loss.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, name: &str) -> io::Result<()>;
-    /// Makes durable which names there are.
+    /// Makes creations, renames and removals durable (fsync of the directory).
     fn sync(&self) -> io::Result<()>;
-    /// How people would call a file.
+    /// The path of a file, for messages.
     fn describe(&self, name: &str) -> String;
 }
 
@@ -35,7 +35,7 @@ pub trait DiskFile: Send {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
     /// Writes all bytes.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
-    /// Makes all that was written durable.
+    /// Makes all writes durable (fdatasync).
     fn sync(&self) -> io::Result<()>;
 }
 
@@ -54,19 +54,19 @@ impl DiskFile for File {
     }
 }
 
-/// The name of the file that is locked; it holds the number of the process that has the directory.
+/// The name of the lock file; it contains the pid of the process that holds the lock.
 const LOCK: &str = "LOCK";
 
-/// A directory of the real file system that no other process (or other part of this one) has open.
+/// A directory of the real file system, locked against other processes and other openers in this one.
 #[derive(Debug)]
 pub struct Directory {
     path: PathBuf,
-    /// Released in whatever way the process ends.
+    /// The kernel releases it however the process ends.
     lock: File,
 }
 
 impl Directory {
-    /// Takes a directory, and makes it if it is missing.
+    /// Locks a directory, and creates it if it is missing.
     pub fn lock(path: impl AsRef<Path>) -> Result<Self, OpenError> {
         let path = path.as_ref().to_path_buf();
         let failed = |action: &'static str| {
@@ -86,7 +86,7 @@ impl Directory {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
                 let mut holder = String::new();
-                // Who it is makes the error better, not other.
+                // The pid only improves the message.
                 let _ = lock.read_to_string(&mut holder);
                 return Err(OpenError::Locked { directory: path, holder: holder.trim().parse().ok() });
             }
@@ -100,12 +100,12 @@ impl Directory {
 
 impl Drop for Directory {
     fn drop(&mut self) {
-        // Closing the file is not enough if a process is being started just now: until it is, it has the file, too.
+        // Closing the file is not enough while a child process is being spawned: until its exec it holds the file too.
         let _ = self.lock.unlock();
     }
 }
 
-/// Makes a directory and its parents, so that they are still there when the power comes back.
+/// Creates a directory and its parents durably.
 fn make_durably(path: &Path) -> io::Result<()> {
     let missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
     DirBuilder::new().recursive(true).mode(0o700).create(path)?;
@@ -128,7 +128,7 @@ impl Disk for Directory {
         Ok(names)
     }
     fn create(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        // There are secrets in it.
+        // Objects include Secrets.
         let mut how = OpenOptions::new();
         how.read(true).write(true).create(true).truncate(true).mode(0o600);
         Ok(Box::new(how.open(self.path.join(name))?))

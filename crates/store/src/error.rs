@@ -2,12 +2,12 @@
 
 use std::{fmt, io, path::PathBuf};
 
-/// A place in a file that is not as it was written.
+/// A position in a file whose content is corrupt.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Damage {
     /// The file.
     pub file: String,
-    /// Where in it, in bytes from its start.
+    /// The offset in bytes.
     pub offset: u64,
     /// What is wrong there.
     pub what: String,
@@ -24,42 +24,42 @@ impl std::error::Error for Damage {}
 /// Why a store was not opened or restored.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    /// Another opener has the directory.
+    /// The directory is locked by another opener.
     #[error("{} is in use by {}", .directory.display(), Holder(*.holder))]
     Locked {
         /// The directory.
         directory: PathBuf,
-        /// The process that has it, if it said so.
+        /// The pid of the process that holds the lock, if known.
         holder: Option<u32>,
     },
-    /// The data cannot be trusted, and nothing of it is served.
+    /// The data is corrupt, and none of it is served.
     #[error(transparent)]
     Damaged(#[from] Damage),
-    /// The data was written in a format that this program does not know.
+    /// The data is in a format that this program does not support.
     #[error("{file} names the format {found:?}, this program knows {known:?}")]
     Format {
         /// The file that names the format.
         file: String,
-        /// What it says.
+        /// The format found.
         found: String,
-        /// What it should say.
+        /// The supported format.
         known: &'static str,
     },
-    /// There are files, but no store.
+    /// The directory has files that do not belong to a store.
     #[error("{file} is not part of a store: the directory holds something else")]
     NotAStore {
         /// One of the files.
         file: String,
     },
-    /// A backup is restored only where nothing is.
+    /// A backup is restored into an empty directory only.
     #[error("{} is not empty", .0.display())]
     NotEmpty(PathBuf),
-    /// The system failed.
+    /// A system call failed.
     #[error("{action} {file}")]
     Io {
         /// What was being done.
         action: &'static str,
-        /// To what.
+        /// The file or directory.
         file: String,
         /// What the system said.
         source: io::Error,

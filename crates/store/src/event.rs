@@ -1,4 +1,4 @@
-//! What happened to a key.
+//! Changes of keys.
 
 use std::sync::Arc;
 
@@ -7,30 +7,30 @@ use crate::{Key, Object, Revision};
 /// One change of one key, at a revision of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Event {
-    /// When: no other event has it.
+    /// Its revision: no other event has it.
     pub revision: Revision,
-    /// What.
+    /// The change.
     pub change: Change,
 }
 
-/// What an event did.
+/// The change of an event.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Change {
     /// The key had no object before.
     Created(Arc<Object>),
-    /// A new version took the place of another.
+    /// A new version replaced the previous one.
     Updated {
         /// The version since this event.
         current: Arc<Object>,
         /// The version until this event.
         previous: Arc<Object>,
     },
-    /// The object is gone; this was its last version.
+    /// The object was deleted; this was its last version.
     Deleted(Arc<Object>),
 }
 
 impl Event {
-    /// The key it happened to.
+    /// The key that changed.
     pub fn key(&self) -> &Key {
         match &self.change {
             Change::Created(object) | Change::Updated { current: object, .. } | Change::Deleted(object) => {
@@ -39,7 +39,7 @@ impl Event {
         }
     }
 
-    /// The object since this event; none if it was deleted.
+    /// The object after this event; none if it was deleted.
     pub fn current(&self) -> Option<&Arc<Object>> {
         match &self.change {
             Change::Created(object) | Change::Updated { current: object, .. } => Some(object),
@@ -47,7 +47,7 @@ impl Event {
         }
     }
 
-    /// The object until this event; none if it was created.
+    /// The object before this event; none if it was created.
     pub fn previous(&self) -> Option<&Arc<Object>> {
         match &self.change {
             Change::Created(_) => None,

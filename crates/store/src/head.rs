@@ -1,7 +1,7 @@
-//! Where writers meet: the state with all accepted writes, durable or not, and the batch that waits for the disk.
+//! The writers' state: all accepted writes, durable or not, and the batch that waits for the disk.
 //!
-//! Writes are checked against this state, so that many writers of one key share one batch. Nobody learns anything
-//! from it before it is durable: every answer, refusals too, waits behind the batch it was drawn from.
+//! Writes are checked against this state, so that many writers of one key share one batch. It is not observable before
+//! it is durable: every ticket, conflicts too, resolves after the batch that its answer was derived from.
 
 use std::sync::Arc;
 
@@ -15,10 +15,10 @@ use crate::{
     ticket::Verdict,
 };
 
-/// What the fixed parts of a write cost, for the bound on waiting bytes.
+/// The fixed cost of a write, for the bound on pending bytes.
 const WRITE_COST: usize = 128;
 
-/// Accepted writes and those who wait for them.
+/// Accepted writes and the tickets that wait for them.
 #[derive(Debug, Default)]
 pub(crate) struct Batch {
     pub(crate) events: Vec<Arc<Event>>,
@@ -30,10 +30,10 @@ impl Batch {
         self.events.is_empty() && self.waiting.is_empty()
     }
 
-    /// Tells everyone who waits, and leaves the events.
+    /// Resolves the tickets, and returns the events.
     pub(crate) fn answer(self, verdict: &Verdict) -> Vec<Arc<Event>> {
         for waiter in self.waiting {
-            // Whoever dropped the ticket does not want to know.
+            // The ticket may have been dropped.
             let _ = waiter.send(verdict.clone());
         }
         self.events
@@ -48,7 +48,7 @@ pub(crate) struct Head {
     /// The bytes of the batch.
     bytes: usize,
     limit: usize,
-    /// Why no more writes are taken.
+    /// Why the store accepts no more writes.
     shut: Option<WriteError>,
     /// The committer is to finish.
     closing: bool,
@@ -83,13 +83,13 @@ impl Head {
         self.closing
     }
 
-    /// Takes no more writes; those accepted still become durable.
+    /// Rejects further writes; the accepted ones still become durable.
     pub(crate) fn close(&mut self) {
         self.closing = true;
         self.shut(WriteError::Closed);
     }
 
-    /// Takes one write in, or says why not.
+    /// Accepts one write, or returns why not.
     pub(crate) fn write(&mut self, write: Write) -> Result<Arc<Event>, WriteError> {
         self.admit()?;
         let event = decide(&self.objects, self.revision + 1, write)?;
@@ -98,7 +98,7 @@ impl Head {
         Ok(event)
     }
 
-    /// Takes all writes in, or none.
+    /// Accepts all writes, or none.
     pub(crate) fn transact(&mut self, writes: Vec<Write>) -> Result<Vec<Arc<Event>>, WriteError> {
         self.admit()?;
         let mut objects = self.objects.clone();
@@ -117,33 +117,33 @@ impl Head {
         Ok(events)
     }
 
-    /// Lets somebody wait for the batch.
+    /// Adds a ticket to the batch.
     pub(crate) fn join(&mut self) -> oneshot::Receiver<Verdict> {
         let (answer, gate) = oneshot::channel();
         self.batch.waiting.push(answer);
         gate
     }
 
-    /// Hands the batch out with the state it leads to.
+    /// Takes the batch, with the state after it.
     pub(crate) fn seal(&mut self) -> (Batch, Objects) {
         self.bytes = 0;
         (std::mem::take(&mut self.batch), self.objects.clone())
     }
 
-    /// Goes back to what is durable, because a batch failed and all later ones were built upon it.
-    pub(crate) fn fall_back(&mut self, durable: &Snapshot) -> Batch {
+    /// Resets to the durable state, because a batch failed and all later ones depend on it.
+    pub(crate) fn roll_back(&mut self, durable: &Snapshot) -> Batch {
         self.objects = durable.objects.clone();
         self.revision = durable.revision;
         self.bytes = 0;
         std::mem::take(&mut self.batch)
     }
 
-    /// Takes no more writes; the first reason stays.
+    /// Rejects further writes; the first reason is retained.
     pub(crate) fn shut(&mut self, reason: WriteError) {
         self.shut.get_or_insert(reason);
     }
 
-    /// Whether writes are taken at all, however many wait.
+    /// Whether writes are accepted at all, however many are pending.
     pub(crate) fn writable(&self) -> Result<(), WriteError> {
         self.shut.clone().map_or(Ok(()), Err)
     }
@@ -160,11 +160,11 @@ impl Head {
     }
 }
 
-/// The event that a write amounts to.
+/// The event that a write results in.
 fn decide(objects: &Objects, revision: Revision, write: Write) -> Result<Arc<Event>, WriteError> {
-    let Write { key, expect, edit } = write;
+    let Write { key, precondition, edit } = write;
     let current = objects.get(&key).cloned();
-    let change = match (expect.holds(current.as_deref()), edit, current) {
+    let change = match (precondition.holds(current.as_deref()), edit, current) {
         (true, Edit::Delete, Some(previous)) => Change::Deleted(previous),
         (true, Edit::Put { value, attributes }, None) => {
             Change::Created(version(key, value.encode(revision), attributes, revision, None)?)
@@ -173,9 +173,9 @@ fn decide(objects: &Objects, revision: Revision, write: Write) -> Result<Arc<Eve
             let current = version(key, value.encode(revision), attributes, revision, Some(&previous))?;
             Change::Updated { current, previous }
         }
-        // There is nothing to delete where nothing is, whatever was expected.
+        // Deleting a missing object is a conflict, whatever the precondition.
         (false, _, current) | (true, Edit::Delete, current @ None) => {
-            return Err(Conflict { key, expected: expect, current }.into());
+            return Err(Conflict { key, expected: precondition, current }.into());
         }
     };
     Ok(Arc::new(Event { revision, change }))

@@ -1,4 +1,4 @@
-//! The recent past, bounded in bytes.
+//! Recent events, bounded in bytes.
 
 use std::{
     hash::{DefaultHasher, Hash, Hasher},
@@ -7,12 +7,12 @@ use std::{
 
 use imbl::Vector;
 
-use crate::{Attributes, Event, Interest, Revision};
+use crate::{Attributes, Event, EventFilter, Revision};
 
-/// What one remembered event costs beside the version it keeps alive: the event, its place and the object's frame.
+/// The cost of one event beside the version that it retains: the event, its entry and the object's header.
 const EVENT_COST: usize = 256;
 
-/// An event with what is needed to pass it by without looking at it.
+/// An event with what is needed to skip it without dereferencing it.
 #[derive(Debug, Clone)]
 struct Entry {
     revision: Revision,
@@ -20,8 +20,8 @@ struct Entry {
     event: Arc<Event>,
 }
 
-/// A few bits for each subtree and attribute of an event. A watch that resumes looks only at events that have all
-/// the bits of its interest: nearly all of those that concern it, and few others.
+/// A Bloom filter with a few bits for each subtree and attribute of an event. A watch that resumes examines only the
+/// events that have all the bits of its filter: all that match, and few others.
 #[derive(Debug, Clone, Copy)]
 struct Marks(u64);
 
@@ -34,10 +34,10 @@ impl Marks {
         Self(subtrees.chain(attributes).fold(0, |all, marks| all | marks.0))
     }
 
-    fn of_interest(interest: &Interest) -> Self {
+    fn of_filter(filter: &EventFilter) -> Self {
         let attribute =
-            interest.attribute.as_ref().map_or(0, |(name, value)| Self::of_attribute(name, value).0);
-        Self(Self::of_subtree(interest.prefix.as_str()).0 | attribute)
+            filter.attribute.as_ref().map_or(0, |(name, value)| Self::of_attribute(name, value).0);
+        Self(Self::of_subtree(filter.prefix.as_str()).0 | attribute)
     }
 
     fn of_subtree(path: &str) -> Self {
@@ -60,13 +60,13 @@ impl Marks {
     }
 }
 
-/// The events after some revision up to the present, oldest first. A copy is cheap and never changes.
+/// The events after some revision up to the current one, oldest first. A clone is cheap and immutable.
 #[derive(Debug, Clone)]
 pub(crate) struct History {
     events: Vector<Entry>,
     bytes: usize,
     limit: usize,
-    /// Events at or before this revision are forgotten.
+    /// Events at or before this revision are dropped.
     compacted: Revision,
 }
 
@@ -75,7 +75,7 @@ impl History {
         Self { events: Vector::new(), bytes: 0, limit, compacted }
     }
 
-    /// Remembers an event, and forgets the oldest while the limit is exceeded.
+    /// Adds an event, and drops the oldest while the limit is exceeded.
     pub(crate) fn push(&mut self, event: Arc<Event>) {
         self.bytes += cost(&event);
         self.events.push_back(Entry { revision: event.revision, marks: Marks::of_event(&event), event });
@@ -86,20 +86,20 @@ impl History {
         }
     }
 
-    /// The events of interest after a revision, oldest first. The caller has seen that it is not compacted.
+    /// The matching events after a revision, oldest first. The caller has checked that it is not compacted.
     pub(crate) fn of<'a, 'i>(
         &'a self,
-        interest: &'i Interest,
+        filter: &'i EventFilter,
         after: Revision,
     ) -> impl Iterator<Item = &'a Arc<Event>> + use<'a, 'i> {
         let first = match self.events.binary_search_by(|entry| entry.revision.cmp(&after)) {
             Ok(found) => found + 1,
             Err(place) => place,
         };
-        let marks = Marks::of_interest(interest);
+        let marks = Marks::of_filter(filter);
         let near =
             self.events.focus().narrow(first..).into_iter().filter(move |entry| entry.marks.has(marks));
-        near.map(|entry| &entry.event).filter(|event| interest.covers(event))
+        near.map(|entry| &entry.event).filter(|event| filter.matches(event))
     }
 
     pub(crate) fn compacted(&self) -> Revision {
@@ -115,8 +115,8 @@ impl History {
     }
 }
 
-/// The new version is alive elsewhere (as the present, or as what a later event replaced), so an event keeps only
-/// the version that it replaced.
+/// The new version is referenced elsewhere (as the current one, or as the one that a later event replaced), so an event
+/// accounts for the replaced version only.
 fn cost(event: &Event) -> usize {
     EVENT_COST + event.previous().map_or(0, |object| object.size())
 }

@@ -1,7 +1,7 @@
-//! Who is told of a write: watchers indexed by subtree and attribute.
+//! Dispatch of events to watchers, which are indexed by subtree and attribute.
 //!
-//! A write looks up the few subtrees that hold its key, and in each the watchers of all and those of the attributes
-//! that the object has or had. Watchers of other subtrees and attributes cost it nothing.
+//! A write looks up the few subtrees that contain its key, and in each the watchers without an attribute and those of
+//! the attributes that the object has or had. Watchers of other subtrees and attributes cost it nothing.
 
 use std::{
     collections::HashMap,
@@ -14,7 +14,7 @@ use std::{
 
 use parking_lot::Mutex;
 
-use crate::{Attributes, Event, Interest, Revision, watch::Queue};
+use crate::{Attributes, Event, EventFilter, Revision, watch::Queue};
 
 #[derive(Debug)]
 struct Watcher {
@@ -45,49 +45,49 @@ pub(crate) struct Index {
     closed: bool,
 }
 
-/// The index and how far it has been told.
+/// The index of watchers and the last dispatched revision.
 #[derive(Debug, Default)]
 pub(crate) struct Hub {
     index: Mutex<Index>,
-    /// Every watcher's queue holds all events of interest to it up to this revision.
-    pub(crate) distributed: AtomicU64,
+    /// Every watcher's queue has received all its matching events up to this revision.
+    pub(crate) dispatched: AtomicU64,
 }
 
 impl Hub {
     pub(crate) fn new(revision: Revision) -> Self {
-        Self { index: Mutex::default(), distributed: AtomicU64::new(revision) }
+        Self { index: Mutex::default(), dispatched: AtomicU64::new(revision) }
     }
 
-    /// Holds new watchers off while the present changes, so that each finds the change in history or is told of it.
-    pub(crate) fn hold<T>(&self, body: impl FnOnce(&mut Index) -> T) -> T {
+    /// Blocks new watchers while a snapshot is published, so that each reads the change from history or receives it.
+    pub(crate) fn with_index<T>(&self, body: impl FnOnce(&mut Index) -> T) -> T {
         body(&mut self.index.lock())
     }
 
-    /// Tells those concerned. Cuts off whoever is too slow, and waits for nobody.
-    pub(crate) fn distribute(&self, events: &[Arc<Event>]) {
+    /// Sends events to the matching watchers. Ends the watches that are too slow; never waits.
+    pub(crate) fn dispatch(&self, events: &[Arc<Event>]) {
         let Some(last) = events.last() else { return };
         let mut wakers = Vec::new();
         {
             let mut index = self.index.lock();
             if index.len > 0 {
                 for event in events {
-                    index.tell(event, &mut wakers);
+                    index.dispatch(event, &mut wakers);
                 }
             }
-            self.distributed.store(last.revision, Ordering::Release);
+            self.dispatched.store(last.revision, Ordering::Release);
         }
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    pub(crate) fn leave(&self, id: u64, interest: &Interest) {
-        self.index.lock().remove(id, interest);
+    pub(crate) fn leave(&self, id: u64, filter: &EventFilter) {
+        self.index.lock().remove(id, filter);
     }
 
     pub(crate) fn len(&self) -> usize {
         self.index.lock().len
     }
 
-    /// Ends all watches once they have handed out what waits for them.
+    /// Ends all watches after their queued events.
     pub(crate) fn close(&self) {
         let mut wakers = Vec::new();
         {
@@ -100,22 +100,22 @@ impl Hub {
                 );
             }
         }
-        // Without the lock: whoever wakes up may end its watch at once.
+        // Without the lock: a woken watcher may drop its watch at once.
         wakers.into_iter().for_each(Waker::wake);
     }
 }
 
 impl Index {
-    pub(crate) fn insert(&mut self, interest: &Interest, queue: Arc<Queue>) -> u64 {
+    pub(crate) fn insert(&mut self, filter: &EventFilter, queue: Arc<Queue>) -> u64 {
         if self.closed {
-            // Nobody waits on it yet.
+            // The watch is not polled yet, so there is no waker.
             let _ = queue.close();
         }
         let id = self.next;
         self.next += 1;
         self.len += 1;
-        let subtree = self.subtrees.entry(interest.prefix.as_str().into()).or_default();
-        let watchers = match &interest.attribute {
+        let subtree = self.subtrees.entry(filter.prefix.as_str().into()).or_default();
+        let watchers = match &filter.attribute {
             None => &mut subtree.all,
             Some((name, value)) => {
                 subtree.by_attribute.entry(name.clone()).or_default().entry(value.clone()).or_default()
@@ -125,7 +125,7 @@ impl Index {
         id
     }
 
-    fn tell(&mut self, event: &Arc<Event>, wakers: &mut Vec<Waker>) {
+    fn dispatch(&mut self, event: &Arc<Event>, wakers: &mut Vec<Waker>) {
         let Self { subtrees, len, .. } = self;
         let mut push = |watchers: &mut Watchers| {
             let before = watchers.len();
@@ -141,11 +141,11 @@ impl Index {
             let current = event.current().map(|object| &object.attributes);
             let previous = event.previous().map(|object| &object.attributes);
             let now = current.into_iter().flat_map(Attributes::iter);
-            let gone = previous
+            let removed = previous
                 .into_iter()
                 .flat_map(Attributes::iter)
                 .filter(|(name, value)| current.is_none_or(|attributes| attributes.get(name) != Some(value)));
-            for (name, value) in now.chain(gone) {
+            for (name, value) in now.chain(removed) {
                 let watchers = subtree.by_attribute.get_mut(name).and_then(|values| values.get_mut(value));
                 if let Some(watchers) = watchers {
                     push(watchers);
@@ -154,15 +154,15 @@ impl Index {
         }
     }
 
-    fn remove(&mut self, id: u64, interest: &Interest) {
-        let Some(subtree) = self.subtrees.get_mut(interest.prefix.as_str()) else { return };
+    fn remove(&mut self, id: u64, filter: &EventFilter) {
+        let Some(subtree) = self.subtrees.get_mut(filter.prefix.as_str()) else { return };
         let mut drop_from = |watchers: &mut Watchers| {
             if let Some(at) = watchers.iter().position(|watcher| watcher.id == id) {
                 watchers.swap_remove(at);
                 self.len -= 1;
             }
         };
-        match &interest.attribute {
+        match &filter.attribute {
             None => drop_from(&mut subtree.all),
             Some((name, value)) => {
                 if let Some(values) = subtree.by_attribute.get_mut(name) {
@@ -179,7 +179,7 @@ impl Index {
             }
         }
         if subtree.is_empty() {
-            self.subtrees.remove(interest.prefix.as_str());
+            self.subtrees.remove(filter.prefix.as_str());
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What keeps writes when the power goes.
+//! The journal, which makes writes durable, and recovery from it.
 
 use std::{io, sync::Arc};
 
@@ -10,13 +10,13 @@ use crate::{
 ///
 /// The store has one thread that owns the journal, and calls it with one batch at a time.
 pub trait Journal: Send + 'static {
-    /// Appends the events. When it returns they survive the loss of the process and of the power.
+    /// Appends the events. When it returns they survive a crash of the process and power loss.
     fn append(&mut self, batch: &[Arc<Event>]) -> Result<(), JournalError>;
 
-    /// A moment after each batch to tidy up, for example to start a checkpoint of this state. It must not take long.
+    /// Called after each batch for maintenance, for example to start a checkpoint of this state. It must not block.
     ///
-    /// An error means that no further append may happen; what was appended is safe.
-    fn tidy(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
+    /// An error means that no further append may happen; earlier appends are safe.
+    fn maintain(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         let _ = durable;
         Ok(())
     }
@@ -27,7 +27,7 @@ pub trait Journal: Send + 'static {
     }
 }
 
-/// A journal that keeps nothing.
+/// A journal that stores nothing.
 pub(crate) struct Memory;
 
 impl Journal for Memory {
@@ -39,15 +39,15 @@ impl Journal for Memory {
 /// Why a batch was not appended.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// There was no room, and nothing of the batch was written. The next append may succeed.
-    #[error("reserve room in {file}")]
+    /// There was no space left, and nothing of the batch was written. The next append may succeed.
+    #[error("reserve space in {file}")]
     Full {
         /// The file to be written.
         file: String,
         /// What the system said.
         source: io::Error,
     },
-    /// Nobody knows how much of the batch is on the disk. No further append may happen.
+    /// It is unknown how much of the batch is on the disk. No further append may happen.
     #[error("{action} {file}")]
     Failed {
         /// What was being done.
@@ -59,7 +59,7 @@ pub enum JournalError {
     },
 }
 
-/// What a journal knew when the store was opened, brought together event by event.
+/// The state recovered from a journal, event by event.
 #[derive(Debug)]
 pub struct Recovery {
     revision: Revision,
@@ -67,16 +67,16 @@ pub struct Recovery {
     history: History,
 }
 
-/// A change as a journal remembers it: without what it replaced.
+/// A change as a journal stores it: without the version that it replaced.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Record {
     /// A new version.
     Put(Object),
-    /// The end of an object.
+    /// A deletion.
     Delete(Key),
 }
 
-/// A journal told a story that cannot be.
+/// Why the records of a journal are inconsistent.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RecoveryError {
     /// A revision is missing or comes twice.
@@ -97,7 +97,7 @@ pub enum RecoveryError {
         /// Its revision.
         revision: Revision,
     },
-    /// A deletion of nothing.
+    /// A deletion of a key that does not exist.
     #[error("{key} is deleted at revision {revision} but does not exist")]
     NothingToDelete {
         /// The key.
@@ -108,7 +108,7 @@ pub enum RecoveryError {
 }
 
 impl Recovery {
-    /// An empty store at a revision, with room for so many bytes of history.
+    /// An empty store at a revision, with at most this many bytes of history.
     pub fn new(revision: Revision, history: usize) -> Self {
         Self { revision, objects: Objects::new(), history: History::new(revision, history) }
     }
@@ -162,7 +162,7 @@ impl Recovery {
         Ok(())
     }
 
-    /// The revision reached.
+    /// The revision recovered so far.
     pub fn revision(&self) -> Revision {
         self.revision
     }

@@ -1,4 +1,4 @@
-//! Where an object lives: a path of segments, and the subtrees of such paths.
+//! Keys of objects, which are paths of segments, and subtrees of them.
 
 use std::{borrow::Borrow, fmt, str::FromStr, sync::Arc};
 
@@ -20,10 +20,10 @@ pub const MAX_KEY: usize = 1024;
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Key(Arc<str>);
 
-/// Why a text is no [`Key`] or [`Prefix`].
+/// Why a string is no [`Key`] or [`Prefix`].
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum KeyError {
-    /// Nothing, or nothing between two slashes, or a slash at either end.
+    /// An empty string, an empty segment, or a slash at either end.
     #[error("key {0:?} has an empty segment")]
     EmptySegment(String),
     /// More than [`MAX_KEY`] bytes.
@@ -42,7 +42,7 @@ fn check(text: &str) -> Result<(), KeyError> {
 }
 
 impl Key {
-    /// Reads a key.
+    /// Parses a key.
     pub fn new(text: impl AsRef<str>) -> Result<Self, KeyError> {
         let text = text.as_ref();
         check(text)?;
@@ -59,7 +59,7 @@ impl Key {
         self.0.split('/')
     }
 
-    /// Every subtree that holds this key, from the widest (all keys) to the key itself.
+    /// Every subtree that contains this key, from the widest (all keys) to the key itself.
     pub(crate) fn ancestors(&self) -> impl Iterator<Item = &str> {
         let ends = self.0.match_indices('/').map(|(at, _)| at).chain([self.0.len()]);
         [0].into_iter().chain(ends).map(|end| &self.0[..end])
@@ -103,7 +103,7 @@ impl Prefix {
         Self("".into())
     }
 
-    /// Reads a prefix; the empty text is everything.
+    /// Parses a prefix; the empty string is everything.
     pub fn new(text: impl AsRef<str>) -> Result<Self, KeyError> {
         let text = text.as_ref();
         if !text.is_empty() {
@@ -117,7 +117,7 @@ impl Prefix {
         &self.0
     }
 
-    /// Whether the key lies in this subtree.
+    /// Whether the key is in this subtree.
     pub fn covers(&self, key: &Key) -> bool {
         match key.as_str().strip_prefix(&*self.0) {
             None => false,
@@ -127,7 +127,7 @@ impl Prefix {
 
     /// The first text that sorts at or after every key strictly below the root, and the first beyond them.
     ///
-    /// The root itself sorts before `start` with siblings such as `root-2` between, so it is asked for apart.
+    /// The root itself sorts before them with siblings such as `root-2` between, so it is looked up separately.
     pub(crate) fn below(&self) -> Option<(String, String)> {
         // '0' follows '/' in ASCII.
         (!self.0.is_empty()).then(|| (format!("{}/", self.0), format!("{}0", self.0)))

@@ -1,14 +1,14 @@
 //! The journal: a checksummed log behind a checkpoint, in one directory.
 //!
 //! ```text
-//! FORMAT                    which format this is; written last when a store is made
+//! FORMAT                    the format; written last when a store is created
 //! checkpoint-<revision>     all objects at a revision (an archive)
-//! log-<revision>            the batches after a revision; there are two while a checkpoint is being made
+//! log-<revision>            the batches after a revision; there are two while a checkpoint is being written
 //! *.tmp                     unfinished, removed at the next start
-//! LOCK                      held by the process that has the store
+//! LOCK                      locked by the process that has the store open
 //! ```
-//! The log is filled with zeros ahead of its end, in steps. So a batch overwrites bytes that the file has already,
-//! and making it durable does not have to make new metadata of the file system durable too.
+//! The log is preallocated with zeros in steps. So a batch overwrites allocated bytes, and its fdatasync does not have
+//! to write metadata of the file system too.
 
 mod frame;
 mod open;
@@ -22,18 +22,18 @@ use std::{
     thread::{self, JoinHandle},
 };
 
-pub(crate) use open::found;
+pub(crate) use open::create;
 
 use crate::{Disk, DiskFile, Event, Journal, JournalError, Revision, Snapshot, archive, disk::Sequential};
 
-/// How far ahead the log is filled with zeros.
+/// The step in which the log is preallocated.
 const STEP: u64 = 512 << 10;
-/// A checkpoint is made durable piece by piece, so that it does not pile up in front of a batch.
+/// A checkpoint is synced piece by piece, so that its dirty pages do not delay the sync of a batch.
 const PIECE: u64 = 4 << 20;
-/// The room that is kept for the next batch; a larger one is let go.
+/// The buffer capacity that is retained for the next batch; a larger buffer is freed.
 const SCRATCH: usize = 1 << 20;
 
-/// The end of the name of a file that is not finished yet.
+/// The suffix of an unfinished file.
 const UNFINISHED: &str = ".tmp";
 
 fn log_name(base: Revision) -> String {
@@ -46,20 +46,20 @@ fn checkpoint_name(revision: Revision) -> String {
 
 /// The log that is written to.
 struct Tail {
-    /// The revision behind which it starts.
+    /// The revision after which it starts.
     base: Revision,
     name: String,
     file: Box<dyn DiskFile>,
-    /// By this number its frames know it.
+    /// The number that its frames carry.
     id: u32,
     /// Where the next frame goes.
     offset: u64,
-    /// Up to here the file has its bytes.
+    /// The end of the preallocated bytes.
     filled: u64,
 }
 
 impl Tail {
-    /// Makes a new log that starts behind a revision, with room for the first batches.
+    /// Creates a log that starts after a revision, with space for the first batches.
     fn create(disk: &dyn Disk, base: Revision) -> Result<Self, CreateError> {
         let name = log_name(base);
         let unfinished = format!("{name}{UNFINISHED}");
@@ -74,7 +74,7 @@ impl Tail {
             Ok((file, start.len() as u64))
         };
         let (file, filled) = prepare().map_err(|error| {
-            // The room may be needed.
+            // Free the disk space.
             let _ = disk.remove(&unfinished);
             CreateError::Before(error)
         })?;
@@ -89,7 +89,7 @@ impl Tail {
 enum CreateError {
     /// Nothing has changed.
     Before(io::Error),
-    /// Nobody knows whether the new log is there after the next start, so the old one must not go on.
+    /// It is unknown whether the new log exists after the next start, so the old one must not be appended to.
     Naming(io::Error),
 }
 
@@ -108,14 +108,14 @@ pub(crate) struct Log {
     /// Logs before the tail that a start would have to replay, in bytes.
     older: u64,
     frame: Vec<u8>,
-    /// The least log in bytes between two checkpoints.
+    /// The minimum log in bytes between two checkpoints.
     least: u64,
     /// The size of the last checkpoint: the log may grow as long, so that most of what is written is log.
     checkpoint: u64,
     running: Option<Checkpoint>,
 }
 
-/// A checkpoint in the making.
+/// A checkpoint that is being written.
 struct Checkpoint {
     thread: JoinHandle<io::Result<u64>>,
     stop: Arc<AtomicBool>,
@@ -149,7 +149,7 @@ impl Journal for Log {
         Ok(())
     }
 
-    fn tidy(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
+    fn maintain(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         if let Some(running) = self.running.take_if(|running| running.thread.is_finished()) {
             self.finish(running);
         }
@@ -165,12 +165,12 @@ impl Journal for Log {
 }
 
 impl Log {
-    /// Begins a new log, and writes down what came before it in the background.
+    /// Starts a new log, and writes a checkpoint of the state before it in the background.
     fn begin(&mut self, durable: &Snapshot) -> Result<(), JournalError> {
         let tail = match Tail::create(self.disk.as_ref(), durable.revision) {
             Ok(tail) => tail,
             Err(CreateError::Before(error)) => {
-                // The next attempt is made when the old log has doubled.
+                // Retry when the old log has doubled.
                 self.checkpoint = self.tail.offset.saturating_mul(2);
                 tracing::warn!(%error, "cannot begin a new log, the old one goes on");
                 return Ok(());
@@ -200,7 +200,7 @@ impl Log {
                 self.checkpoint = size;
                 self.older = 0;
             }
-            // All logs stay, so nothing is lost; the next one is tried when the log has grown again.
+            // No log is removed, so nothing is lost; retry when the log has grown again.
             Ok(Err(error)) => tracing::warn!(%error, "checkpoint failed"),
             Err(_) => tracing::error!("checkpoint panicked"),
         }
@@ -211,7 +211,7 @@ impl Drop for Log {
     fn drop(&mut self) {
         if let Some(running) = self.running.take() {
             running.stop.store(true, Ordering::Relaxed);
-            // Its result does not matter any more.
+            // Its result is not needed any more.
             let _ = running.thread.join();
         }
     }
@@ -222,7 +222,7 @@ fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), StorageFull | QuotaExceeded | FileTooLarge)
 }
 
-/// Writes all objects down, then removes the logs and checkpoints that are not needed any more.
+/// Writes a checkpoint of all objects, then removes the logs and checkpoints that it supersedes.
 fn write_checkpoint(disk: &dyn Disk, snapshot: &Snapshot, go_on: &dyn Fn() -> bool) -> io::Result<u64> {
     let name = checkpoint_name(snapshot.revision);
     let unfinished = format!("{name}{UNFINISHED}");
@@ -232,7 +232,7 @@ fn write_checkpoint(disk: &dyn Disk, snapshot: &Snapshot, go_on: &dyn Fn() -> bo
     let size = match written.and_then(|size| out.flush().map(|()| size)) {
         Ok(size) => size,
         Err(error) => {
-            // The room may be needed.
+            // Free the disk space.
             let _ = disk.remove(&unfinished);
             return Err(error);
         }
@@ -248,7 +248,7 @@ fn write_checkpoint(disk: &dyn Disk, snapshot: &Snapshot, go_on: &dyn Fn() -> bo
     Ok(size)
 }
 
-/// Makes a file durable every few megabytes.
+/// Syncs a file every few megabytes.
 struct Piecewise {
     file: Sequential,
     synced: u64,

@@ -1,19 +1,19 @@
-//! What is kept at a key.
+//! Objects and their attributes.
 
 use bytes::Bytes;
 
 use crate::{Key, Revision};
 
-/// One version of one object. It never changes: a write makes a new one.
+/// One version of one object. It is immutable: a write creates a new one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Object {
-    /// Where it lives.
+    /// Its key.
     pub key: Key,
-    /// The encoded object, as the writer gave it.
+    /// The encoded object, as the writer passed it.
     pub value: Bytes,
-    /// What watchers may be indexed by, as the writer gave it.
+    /// What watchers may select by, as the writer passed it.
     pub attributes: Attributes,
-    /// The revision at which the key came into being (again).
+    /// The revision at which the key was last created.
     pub create_revision: Revision,
     /// The revision of this version.
     pub mod_revision: Revision,
@@ -21,13 +21,13 @@ pub struct Object {
     pub version: u64,
 }
 
-/// A few named texts beside the value, for example `spec.nodeName`. A watch may ask for one of them.
+/// A few named strings beside the value, for example `spec.nodeName`. A watch may select by one of them.
 ///
-/// They are kept sorted by name, one value per name.
+/// They are sorted by name, one value per name.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Attributes(Box<[(Box<str>, Box<str>)]>);
 
-/// The most attributes that one object may carry, and the longest name or value in bytes.
+/// The maximum number of attributes of one object.
 pub const MAX_ATTRIBUTES: usize = 16;
 /// The longest attribute name or value in bytes.
 pub const MAX_ATTRIBUTE: usize = 1024;
@@ -76,7 +76,7 @@ impl<N: Into<Box<str>>, V: Into<Box<str>>> FromIterator<(N, V)> for Attributes {
 }
 
 impl Object {
-    /// The bytes of its texts; what it costs in memory and on disk but for fixed overhead.
+    /// The bytes of its strings and its value: its cost in memory and on disk, without fixed overhead.
     pub(crate) fn size(&self) -> usize {
         self.key.as_str().len() + self.value.len() + self.attributes.size()
     }

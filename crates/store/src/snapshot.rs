@@ -1,17 +1,17 @@
-//! The store at one moment: everything that reads do.
+//! The store at one revision: everything that reads do.
 
 use std::{collections::BTreeMap, iter::Peekable, num::NonZeroUsize, ops::Bound, sync::Arc};
 
 use imbl::OrdMap;
 
-use crate::{Event, Interest, Key, Object, Prefix, Revision, history::History};
+use crate::{Event, EventFilter, Key, Object, Prefix, Revision, history::History};
 
 pub(crate) type Objects = OrdMap<Key, Arc<Object>>;
 
-/// All objects at one revision, and the recent past that leads to it.
+/// All objects at one revision, and the recent history before it.
 ///
-/// It is immutable and shares what did not change with other snapshots, so holding one blocks nobody; it keeps
-/// replaced versions in memory for as long as it is held.
+/// It is immutable and shares unchanged parts with other snapshots, so holding one blocks no reader or writer; it
+/// retains replaced versions in memory for as long as it is held.
 #[derive(Debug, Clone)]
 pub struct Snapshot {
     pub(crate) revision: Revision,
@@ -19,13 +19,13 @@ pub struct Snapshot {
     pub(crate) history: History,
 }
 
-/// Why a read at a revision has no answer.
+/// Why a revision cannot be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum RevisionError {
-    /// The past reaches back only to `oldest`: what HTTP calls 410 Gone.
+    /// The revision is compacted; the API answers 410 Gone.
     #[error("revision {asked} is compacted, the oldest known is {oldest}")]
     Compacted {
-        /// What was asked for.
+        /// The requested revision.
         asked: Revision,
         /// The oldest revision that can be read or watched from.
         oldest: Revision,
@@ -33,9 +33,9 @@ pub enum RevisionError {
     /// The revision has not happened yet.
     #[error("revision {asked} is in the future, the current one is {current}")]
     Future {
-        /// What was asked for.
+        /// The requested revision.
         asked: Revision,
-        /// The present.
+        /// The current revision.
         current: Revision,
     },
 }
@@ -45,9 +45,9 @@ pub enum RevisionError {
 pub struct List {
     /// The subtree.
     pub prefix: Prefix,
-    /// The revision to list at; the present if none.
+    /// The revision to list at; the current one if none.
     pub at: Option<Revision>,
-    /// Start behind this key.
+    /// Start after this key.
     pub after: Option<Key>,
     /// The most objects on a page; all if none.
     pub limit: Option<NonZeroUsize>,
@@ -73,7 +73,7 @@ impl List {
         self
     }
 
-    /// Behind a key.
+    /// After a key.
     #[must_use]
     pub fn after(mut self, key: Key) -> Self {
         self.after = Some(key);
@@ -88,9 +88,9 @@ pub struct Page {
     pub revision: Revision,
     /// The objects.
     pub objects: Vec<Arc<Object>>,
-    /// Where the next page starts behind; none if this is the last one.
+    /// The key after which the next page starts; none if this is the last page.
     pub next: Option<Key>,
-    /// How many objects of the subtree follow there, wanted or not.
+    /// How many objects of the subtree follow, matching or not.
     pub remaining: usize,
 }
 
@@ -123,8 +123,8 @@ impl Snapshot {
     /// The object at a key as it was at a revision.
     pub fn get_at(&self, key: &Key, revision: Revision) -> Result<Option<&Arc<Object>>, RevisionError> {
         self.check(revision)?;
-        // The first change since then knows what was before it.
-        let below = Interest::prefix(key.into());
+        // The first change after the revision has the version before it.
+        let below = EventFilter::prefix(key.into());
         let change = self.history.of(&below, revision).find(|event| event.key() == key);
         Ok(change.map_or_else(|| self.get(key), |event| event.previous()))
     }
@@ -134,20 +134,20 @@ impl Snapshot {
         self.iter_after(prefix, None)
     }
 
-    /// How many objects lie under a prefix: a walk over them.
+    /// How many objects are under a prefix; iterates over them.
     pub fn count(&self, prefix: &Prefix) -> usize {
         self.iter(prefix).count()
     }
 
-    /// What happened after a revision up to this moment, oldest first: for those who keep an index of their own in
-    /// step with what they read, without waiting to be told.
+    /// The matching events after a revision up to this snapshot, oldest first: for callers that update an index of
+    /// their own at the moment they read it, without a watch.
     pub fn changes<'a, 'i>(
         &'a self,
-        interest: &'i Interest,
+        filter: &'i EventFilter,
         after: Revision,
     ) -> Result<impl Iterator<Item = &'a Arc<Event>> + use<'a, 'i>, RevisionError> {
         self.check(after)?;
-        Ok(self.history.of(interest, after))
+        Ok(self.history.of(filter, after))
     }
 
     /// A page of objects.
@@ -155,8 +155,8 @@ impl Snapshot {
         self.list_where(list, |_| true)
     }
 
-    /// A page of those objects that are wanted. The limit counts them only, so a page may be found to be the last
-    /// one, with nothing on it, just when it is asked for.
+    /// A page of the objects for which `wanted` returns true. The limit counts only those, so the last page may turn
+    /// out to be empty.
     pub fn list_where(
         &self,
         list: &List,
@@ -169,8 +169,8 @@ impl Snapshot {
             return Ok(page(revision, list.limit, present, wanted));
         }
         let mut undo: BTreeMap<&Key, Option<&Arc<Object>>> = BTreeMap::new();
-        let interest = Interest::prefix(list.prefix.clone());
-        for event in self.history.of(&interest, revision) {
+        let filter = EventFilter::prefix(list.prefix.clone());
+        for event in self.history.of(&filter, revision) {
             let key = event.key();
             if list.after.as_ref().is_none_or(|after| key > after) {
                 undo.entry(key).or_insert_with(|| event.previous());
@@ -227,12 +227,12 @@ fn page<'a>(
     let most = limit.map_or(usize::MAX, NonZeroUsize::get);
     let objects: Vec<_> = all.by_ref().filter(|object| wanted(object)).take(most).cloned().collect();
     let remaining = all.count();
-    // If the limit was not reached nothing remains, so there is a last one.
+    // Objects remain only if the limit was reached, so there is a last one.
     let next = objects.last().filter(|_| remaining > 0).map(|object| object.key.clone());
     Page { revision, objects, next, remaining }
 }
 
-/// The present with the changes since a revision undone; both sides sorted by key.
+/// The current objects with the changes since a revision undone; both sides sorted by key.
 struct Past<'a, P: Iterator<Item = &'a Arc<Object>>, U: Iterator<Item = (&'a Key, Option<&'a Arc<Object>>)>> {
     present: Peekable<P>,
     undo: Peekable<U>,

@@ -1,4 +1,4 @@
-//! The store itself: the door for readers, writers and watchers.
+//! The store itself: the API for readers, writers and watchers.
 
 use std::{
     collections::VecDeque,
@@ -11,24 +11,24 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    Conflict, Directory, Disk, Edit, Event, Expect, Interest, Journal, Key, List, Object, OpenError, Page,
-    Patience, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch, Write, WriteError,
-    backup, committer::Shared, head::Head, journal::Memory, log::Log, watch::Queue,
+    Conflict, Directory, Disk, Edit, Event, EventFilter, Journal, Key, List, Object, OpenError, Page,
+    Precondition, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch, WatchBuffer,
+    Write, WriteError, backup, committer::Shared, head::Head, journal::Memory, log::Log, watch::Queue,
 };
 
-/// How often an update is tried against other writers of the same key. Each loss means that another one won.
+/// How often an update is retried after a conflict. Each conflict means that another writer succeeded.
 const ATTEMPTS: usize = 1_000;
 
-/// What may be chosen about a store.
+/// Options of a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The bytes of replaced versions and of events that are remembered for watches and reads at older revisions.
+    /// The bytes of replaced versions and of events that are retained for watches and reads at older revisions.
     pub history: usize,
     /// How far a watcher may fall behind.
-    pub patience: Patience,
-    /// The most bytes that may wait for the disk before writers are refused.
+    pub watch_buffer: WatchBuffer,
+    /// The most bytes that may wait for the disk before writes are rejected.
     pub pending: usize,
-    /// The least log in bytes between two checkpoints; with more objects than that, the log may grow to their size.
+    /// The minimum log in bytes between two checkpoints; with more objects than that, the log may grow to their size.
     pub checkpoint: u64,
 }
 
@@ -36,20 +36,20 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             history: 32 << 20,
-            patience: Patience { events: 4096, bytes: 16 << 20 },
+            watch_buffer: WatchBuffer { events: 4096, bytes: 16 << 20 },
             pending: 64 << 20,
             checkpoint: 64 << 20,
         }
     }
 }
 
-/// What an [`Store::update`] came to.
+/// The outcome of [`Store::update`].
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Updated {
+pub enum UpdateOutcome {
     /// The key changed.
     Changed(Arc<Event>),
-    /// It stayed as it is.
-    Kept(Option<Arc<Object>>),
+    /// The key is unchanged.
+    Unchanged(Option<Arc<Object>>),
 }
 
 /// Figures about a running store.
@@ -61,21 +61,21 @@ pub struct Stats {
     pub oldest: Revision,
     /// How many objects there are.
     pub objects: usize,
-    /// How many events are remembered.
+    /// How many events history holds.
     pub history_events: usize,
-    /// What they cost in bytes.
+    /// Their cost in bytes.
     pub history_bytes: usize,
     /// How many watches there are.
     pub watches: usize,
     /// How many batches were made durable since the start.
     pub batches: u64,
-    /// The bytes that a start would have to replay behind the last checkpoint.
+    /// The bytes that a start would have to replay after the last checkpoint.
     pub journal_bytes: u64,
 }
 
-/// Versioned objects in memory in front of a journal. Clones are doors to the same store.
+/// Versioned objects in memory in front of a journal. Clones are handles to the same store.
 ///
-/// When the last one is dropped, accepted writes are made durable and the journal is let go.
+/// When the last handle is dropped, accepted writes are made durable and the journal is closed.
 #[derive(Clone)]
 pub struct Store {
     running: Arc<Running>,
@@ -83,20 +83,20 @@ pub struct Store {
 
 struct Running {
     shared: Arc<Shared>,
-    patience: Patience,
+    watch_buffer: WatchBuffer,
     committer: Committer,
 }
 
-/// Who makes batches visible.
+/// What commits batches.
 enum Committer {
-    /// A thread, which waits for the disk. None once it was waited for.
+    /// A thread, which waits for the disk. None once it was joined.
     Thread(Mutex<Option<JoinHandle<()>>>),
-    /// Whoever writes, before they go on: there is nothing to wait for.
+    /// The writer's own thread, before the write returns: there is no disk to wait for.
     Writers(Mutex<Memory>),
 }
 
 impl Store {
-    /// Opens the store in a directory, or makes a new one in an empty or missing directory.
+    /// Opens the store in a directory, or creates one in an empty or missing directory.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
         Self::open_on(Arc::new(Directory::lock(directory)?), options)
     }
@@ -107,7 +107,7 @@ impl Store {
         Self::start(Box::new(log), recovery, options)
     }
 
-    /// Starts a store on any [`Journal`] that knew this.
+    /// Starts a store on any [`Journal`], from the state that was recovered from it.
     pub fn start(journal: Box<dyn Journal>, known: Recovery, options: Options) -> Result<Self, OpenError> {
         let shared = Arc::new(Shared::new(known.finish(), options.pending));
         shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
@@ -119,20 +119,20 @@ impl Store {
             })
             .map_err(OpenError::Thread)?;
         let committer = Committer::Thread(Mutex::new(Some(committer)));
-        Ok(Self { running: Arc::new(Running { shared, patience: options.patience, committer }) })
+        Ok(Self { running: Arc::new(Running { shared, watch_buffer: options.watch_buffer, committer }) })
     }
 
-    /// A store that nothing outlives: without a disk, and without a thread of its own. What is written is visible, and
-    /// watchers are told of it, before the write returns.
+    /// A store without a disk and without a thread of its own. A write is visible, and dispatched to watchers, before
+    /// it returns.
     ///
-    /// It is for simulations: where nothing waits for a disk, nothing happens while the simulated time stands still.
+    /// It is for simulations, where nothing may happen while the simulated clock stands still.
     pub fn in_memory(options: &Options) -> Self {
         let shared = Arc::new(Shared::new(Recovery::new(0, options.history).finish(), options.pending));
         let committer = Committer::Writers(Mutex::new(Memory));
-        Self { running: Arc::new(Running { shared, patience: options.patience, committer }) }
+        Self { running: Arc::new(Running { shared, watch_buffer: options.watch_buffer, committer }) }
     }
 
-    /// The store as it is now. All reads of one snapshot agree with each other.
+    /// The current snapshot. All reads of one snapshot agree with each other.
     pub fn snapshot(&self) -> Arc<Snapshot> {
         self.shared().present.load_full()
     }
@@ -157,7 +157,7 @@ impl Store {
         self.snapshot().list(list)
     }
 
-    /// A page of those objects that are wanted; see [`Snapshot::list_where`].
+    /// A page of the objects that match; see [`Snapshot::list_where`].
     pub fn list_where(
         &self,
         list: &List,
@@ -166,44 +166,45 @@ impl Store {
         self.snapshot().list_where(list, wanted)
     }
 
-    /// Writes one key. The event is what happened.
+    /// Writes one key. The ticket resolves to the event.
     pub fn write(&self, write: Write) -> Ticket<Arc<Event>> {
         let mut head = self.shared().head.lock();
         let outcome = head.write(write);
         self.ticket(head, outcome)
     }
 
-    /// Writes several keys: all or none, durable and visible together, with one revision after the other.
+    /// Writes several keys: all or none, durable and visible together, with consecutive revisions.
     pub fn transact(&self, writes: Vec<Write>) -> Ticket<Vec<Arc<Event>>> {
         let mut head = self.shared().head.lock();
         let outcome = head.transact(writes);
         self.ticket(head, outcome)
     }
 
-    /// Reads a key, lets the function decide, and writes; again if another writer came between.
-    /// The function answers `None` to leave the key as it is.
+    /// Reads a key, lets the function decide, and writes; retries if another writer changed the key meanwhile.
+    /// The function returns `None` to leave the key unchanged.
     ///
     /// It sees all writes accepted so far, durable or not, so that many updates of one key can share one batch.
-    /// Whatever it decides, a refusal too, is told only when what it saw is durable. It runs without any lock.
+    /// Its outcome, an error too, is returned only when the state that it saw is durable. It runs without any lock.
     pub fn update<E>(
         &self,
         key: &Key,
         mut decide: impl FnMut(Option<&Arc<Object>>) -> Result<Option<Edit>, E>,
-    ) -> Ticket<Updated, UpdateError<E>> {
+    ) -> Ticket<UpdateOutcome, UpdateError<E>> {
         for _ in 0..ATTEMPTS {
             let current = self.shared().head.lock().get(key).cloned();
             let edit = match decide(current.as_ref()) {
                 Ok(Some(edit)) => edit,
-                Ok(None) => return self.answer(Ok(Updated::Kept(current))),
+                Ok(None) => return self.answer(Ok(UpdateOutcome::Unchanged(current))),
                 Err(refusal) => return self.answer(Err(UpdateError::Refused(refusal))),
             };
-            let expect =
-                current.as_ref().map_or(Expect::Absent, |object| Expect::Revision(object.mod_revision));
-            let write = Write { key: key.clone(), expect, edit };
+            let precondition = current
+                .as_ref()
+                .map_or(Precondition::Absent, |object| Precondition::Revision(object.mod_revision));
+            let write = Write { key: key.clone(), precondition, edit };
             let mut head = self.shared().head.lock();
             match head.write(write) {
-                Ok(event) => return self.ticket(head, Ok(Updated::Changed(event))),
-                // Another writer came between, unless there never was anything to delete.
+                Ok(event) => return self.ticket(head, Ok(UpdateOutcome::Changed(event))),
+                // Another writer changed the key, unless it did not exist and this is a deletion.
                 Err(WriteError::Conflict(conflict)) if conflict.current != current => {}
                 Err(error) => return self.ticket(head, Err(error.into())),
             }
@@ -213,23 +214,23 @@ impl Store {
 
     /// The object at a key as writers see it: with all writes accepted so far, durable or not.
     ///
-    /// For a writer whose decision takes too long for [`Store::update`], such as one that asks others: it decides
-    /// over this, writes with [`Store::attempt`], and begins again after a conflict. Whatever it tells anybody of
-    /// what it saw waits for [`Store::settled`].
-    pub fn newest(&self, key: &Key) -> Option<Arc<Object>> {
+    /// For a writer whose decision takes too long for [`Store::update`], for example because it calls a webhook: it
+    /// decides on this state, writes with [`Store::try_transact`], and starts again after a conflict. It must await
+    /// [`Store::sync`] before it reveals what it saw.
+    pub fn get_uncommitted(&self, key: &Key) -> Option<Arc<Object>> {
         self.shared().head.lock().get(key).cloned()
     }
 
-    /// Waits until everything accepted so far is durable.
-    pub fn settled(&self) -> Ticket<()> {
+    /// Resolves when all writes accepted so far are durable.
+    pub fn sync(&self) -> Ticket<()> {
         self.answer(Ok(()))
     }
 
-    /// Writes several keys like [`Store::transact`], but tells of a conflict at once, so that whoever lost against
-    /// another writer can decide again in time for the same batch.
+    /// Writes several keys like [`Store::transact`], but returns a conflict at once, so that the writer can retry in
+    /// time for the same batch.
     ///
-    /// What a conflict shows may not be durable yet; see [`Store::newest`].
-    pub fn attempt(&self, writes: Vec<Write>) -> Result<Ticket<Vec<Arc<Event>>>, Conflict> {
+    /// What a conflict shows may not be durable yet; see [`Store::get_uncommitted`].
+    pub fn try_transact(&self, writes: Vec<Write>) -> Result<Ticket<Vec<Arc<Event>>>, Conflict> {
         let mut head = self.shared().head.lock();
         let outcome = match <[Write; 1]>::try_from(writes) {
             // One write needs no state to fall back to.
@@ -242,38 +243,38 @@ impl Store {
         }
     }
 
-    /// Follows what happens after a revision: exactly the events of interest beyond it, each once.
-    pub fn watch(&self, interest: Interest, from: Revision) -> Result<Watch, RevisionError> {
+    /// Watches from a revision: exactly the matching events after it, each once.
+    pub fn watch(&self, filter: EventFilter, from: Revision) -> Result<Watch, RevisionError> {
         let shared = self.shared();
         let mut ready = VecDeque::new();
-        // The long way back is gone without holding anybody up ...
+        // Most of history is read without the lock ...
         let near = shared.present.load_full();
         near.check(from)?;
-        ready.extend(near.history.of(&interest, from).cloned());
-        // ... and only what came meanwhile while the present stands still.
-        let (id, queue) = shared.hub.hold(|index| {
+        ready.extend(near.history.of(&filter, from).cloned());
+        // ... and only the events since then under it, while no snapshot can be published.
+        let (id, queue) = shared.hub.with_index(|index| {
             let now = shared.present.load_full();
             now.check(near.revision)?;
-            ready.extend(now.history.of(&interest, near.revision).cloned());
-            let queue = Arc::new(Queue::new(now.revision, self.running.patience));
-            Ok((index.insert(&interest, queue.clone()), queue))
+            ready.extend(now.history.of(&filter, near.revision).cloned());
+            let queue = Arc::new(Queue::new(now.revision, self.running.watch_buffer));
+            Ok((index.insert(&filter, queue.clone()), queue))
         })?;
-        Ok(Watch::new(shared.hub.clone(), id, interest, queue, from, ready))
+        Ok(Watch::new(shared.hub.clone(), id, filter, queue, from, ready))
     }
 
-    /// Writes a consistent copy of the present, to be read by [`crate::restore`], while the store goes on.
+    /// Writes a consistent copy of the current state, to be read by [`crate::restore`], while the store stays in use.
     pub fn backup(&self, writer: impl io::Write) -> io::Result<Revision> {
         let snapshot = self.snapshot();
         backup::write(&snapshot, writer)?;
         Ok(snapshot.revision)
     }
 
-    /// Whether writes are taken, or else why not.
+    /// Whether the store accepts writes, or why not.
     pub fn writable(&self) -> Result<(), WriteError> {
         self.shared().head.lock().writable()
     }
 
-    /// Figures.
+    /// Current figures.
     pub fn stats(&self) -> Stats {
         let shared = self.shared();
         let now = shared.present.load_full();
@@ -289,9 +290,9 @@ impl Store {
         }
     }
 
-    /// Takes no more writes, makes the accepted ones durable, ends all watches and lets the journal go.
+    /// Rejects further writes, makes the accepted ones durable, ends all watches and closes the journal.
     ///
-    /// Reads go on.
+    /// Reads still work.
     pub fn close(&self) {
         self.running.close();
     }
@@ -300,18 +301,18 @@ impl Store {
         &self.running.shared
     }
 
-    /// An answer drawn from the head, given when that is durable.
+    /// A ticket for an outcome derived from the head; it resolves when the head is durable.
     fn answer<T, E>(&self, outcome: Result<T, E>) -> Ticket<T, E> {
         self.ticket(self.shared().head.lock(), outcome)
     }
 
     fn ticket<T, E>(&self, mut head: MutexGuard<'_, Head>, outcome: Result<T, E>) -> Ticket<T, E> {
-        // What is durable already can be told at once.
+        // What is durable already resolves at once.
         let gate = (head.revision() > self.revision()).then(|| head.join());
         drop(head);
         if gate.is_some() {
             match &self.running.committer {
-                Committer::Thread(_) => _ = self.shared().bell.notify_one(),
+                Committer::Thread(_) => _ = self.shared().work_pending.notify_one(),
                 Committer::Writers(memory) => self.shared().commit_waiting(&mut *memory.lock()),
             }
         }
@@ -328,7 +329,7 @@ impl fmt::Debug for Store {
 impl Running {
     fn close(&self) {
         self.shared.head.lock().close();
-        self.shared.bell.notify_one();
+        self.shared.work_pending.notify_one();
         let thread = match &self.committer {
             Committer::Thread(thread) => thread.lock().take(),
             Committer::Writers(memory) => {

@@ -14,15 +14,15 @@ use crate::WriteError;
 
 pub(crate) type Verdict = Result<(), WriteError>;
 
-/// A write that was taken in. Await it, or [`Ticket::wait`] for it: the answer comes once it is durable.
+/// An accepted write. Await it, or block with [`Ticket::wait`]: it resolves once the write is durable.
 ///
 /// Dropping a ticket does not undo the write.
 #[derive(Debug)]
-#[must_use = "a write counts once its ticket says so"]
+#[must_use = "a write is acknowledged once its ticket resolves"]
 pub struct Ticket<T, E = WriteError> {
-    /// Taken when the answer is given.
+    /// None once it was returned.
     outcome: Option<Result<T, E>>,
-    /// None: nothing to wait for.
+    /// None if it is durable already.
     gate: Option<oneshot::Receiver<Verdict>>,
 }
 
@@ -33,7 +33,7 @@ impl<T, E> Ticket<T, E> {
 }
 
 impl<T: Unpin, E: From<WriteError> + Unpin> Ticket<T, E> {
-    /// Blocks this thread until the answer is there.
+    /// Blocks this thread until the ticket resolves.
     pub fn wait(self) -> Result<T, E> {
         block_on(self)
     }
@@ -46,7 +46,7 @@ impl<T: Unpin, E: From<WriteError> + Unpin> Future for Ticket<T, E> {
         if let Some(gate) = &mut self.gate {
             let verdict = match Pin::new(gate).poll(context) {
                 Poll::Pending => return Poll::Pending,
-                // The committer went away without a word, which it does only when the store is closed.
+                // The committer drops senders only when the store is closed.
                 Poll::Ready(verdict) => verdict.unwrap_or(Err(WriteError::Closed)),
             };
             self.gate = None;
@@ -55,7 +55,7 @@ impl<T: Unpin, E: From<WriteError> + Unpin> Future for Ticket<T, E> {
                 return Poll::Ready(Err(error.into()));
             }
         }
-        // Polled again after the answer, a misuse: there is nothing more to say.
+        // Polled again after completion, a misuse.
         Poll::Ready(self.outcome.take().unwrap_or_else(|| Err(WriteError::Closed.into())))
     }
 }

@@ -1,4 +1,4 @@
-//! Following the changes of a subtree.
+//! Watching the changes of a subtree.
 
 use std::{
     collections::VecDeque,
@@ -11,30 +11,30 @@ use parking_lot::Mutex;
 
 use crate::{Event, Object, Prefix, Revision, hub::Hub, ticket::block_on};
 
-/// What a watch wants to hear of.
+/// Which events a watch receives.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Interest {
+pub struct EventFilter {
     /// The subtree.
     pub prefix: Prefix,
     /// Only events whose object has, or had until then, this attribute (name, value).
     pub attribute: Option<(Box<str>, Box<str>)>,
 }
 
-impl Interest {
+impl EventFilter {
     /// All changes in a subtree.
     pub fn prefix(prefix: Prefix) -> Self {
         Self { prefix, attribute: None }
     }
 
-    /// Those that concern objects with this attribute, before or after the change.
+    /// Only changes of objects with this attribute, before or after the change.
     #[must_use]
     pub fn attribute(mut self, name: impl Into<Box<str>>, value: impl Into<Box<str>>) -> Self {
         self.attribute = Some((name.into(), value.into()));
         self
     }
 
-    /// Whether an event is of interest.
-    pub fn covers(&self, event: &Event) -> bool {
+    /// Whether an event matches.
+    pub fn matches(&self, event: &Event) -> bool {
         let has = |object: Option<&Arc<Object>>| match (&self.attribute, object) {
             (None, _) => true,
             (Some(_), None) => false,
@@ -47,7 +47,7 @@ impl Interest {
 /// Why a watch ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum WatchEnd {
-    /// The watcher was too slow. It may start again from the revision, if history still reaches there.
+    /// The watcher was too slow. It may resume from the revision if history still holds it.
     #[error("watcher fell too far behind after revision {0}")]
     Lagged(Revision),
     /// The store was closed.
@@ -55,9 +55,9 @@ pub enum WatchEnd {
     Closed,
 }
 
-/// How much may wait for a watcher before it is cut off.
+/// How much may wait for a slow watcher before the store ends its watch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Patience {
+pub struct WatchBuffer {
     /// The most events.
     pub events: usize,
     /// The most bytes of their objects, beyond the first event.
@@ -76,28 +76,28 @@ struct Waiting {
 /// Between the hub, which never waits, and one watcher.
 #[derive(Debug)]
 pub(crate) struct Queue {
-    /// The hub hands over events after this revision only; those before were found in history.
+    /// The hub sends events after this revision only; earlier ones were read from history.
     after: Revision,
-    patience: Patience,
+    watch_buffer: WatchBuffer,
     waiting: Mutex<Waiting>,
 }
 
 impl Queue {
-    pub(crate) fn new(after: Revision, patience: Patience) -> Self {
-        Self { after, patience, waiting: Mutex::default() }
+    pub(crate) fn new(after: Revision, watch_buffer: WatchBuffer) -> Self {
+        Self { after, watch_buffer, waiting: Mutex::default() }
     }
 
-    /// Adds an event, and says whether the watcher is still to be served.
+    /// Adds an event; false if the buffer is full and the watch ends.
     pub(crate) fn push(&self, event: &Arc<Event>, wakers: &mut Vec<Waker>) -> bool {
         if event.revision <= self.after {
             return true;
         }
         let mut waiting = self.waiting.lock();
         let size = event.current().map_or(0, |object| object.size());
-        let full = waiting.events.len() >= self.patience.events
-            || (!waiting.events.is_empty() && waiting.bytes + size > self.patience.bytes);
+        let full = waiting.events.len() >= self.watch_buffer.events
+            || (!waiting.events.is_empty() && waiting.bytes + size > self.watch_buffer.bytes);
         if full {
-            // Whoever does not read now may never read: what waits is let go.
+            // A watcher that does not read now may never read: drop its events.
             waiting.events = VecDeque::new();
             waiting.cut = true;
         } else {
@@ -108,7 +108,7 @@ impl Queue {
         !full
     }
 
-    /// Ends the watch when it has handed out what waits, and says whom to wake.
+    /// Ends the watch after its queued events; returns the waker to wake.
     pub(crate) fn close(&self) -> Option<Waker> {
         let mut waiting = self.waiting.lock();
         waiting.closed = true;
@@ -123,11 +123,11 @@ impl Queue {
 pub struct Watch {
     hub: Arc<Hub>,
     id: u64,
-    interest: Interest,
+    filter: EventFilter,
     queue: Arc<Queue>,
-    /// Taken from history or from the queue, not yet handed out.
+    /// Taken from history or from the queue, not yet returned.
     ready: VecDeque<Arc<Event>>,
-    /// All events of interest up to here were handed out.
+    /// All matching events up to this revision were returned.
     seen: Revision,
 }
 
@@ -135,12 +135,12 @@ impl Watch {
     pub(crate) fn new(
         hub: Arc<Hub>,
         id: u64,
-        interest: Interest,
+        filter: EventFilter,
         queue: Arc<Queue>,
         from: Revision,
         ready: VecDeque<Arc<Event>>,
     ) -> Self {
-        Self { hub, id, interest, queue, ready, seen: from }
+        Self { hub, id, filter, queue, ready, seen: from }
     }
 
     /// The next event, when there is one.
@@ -153,7 +153,7 @@ impl Watch {
         block_on(self.next())
     }
 
-    /// The next event if it is already there.
+    /// The next event if it is already queued.
     pub fn try_next(&mut self) -> Result<Option<Arc<Event>>, WatchEnd> {
         match self.poll_next(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(next) => next.map(Some),
@@ -161,7 +161,7 @@ impl Watch {
         }
     }
 
-    /// The next event, for those who write futures by hand. The latest context is the one that is woken.
+    /// The next event, for hand-written futures. The latest context is the one that is woken.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<Result<Arc<Event>, WatchEnd>> {
         if self.ready.is_empty() {
             let mut waiting = self.queue.waiting.lock();
@@ -177,7 +177,7 @@ impl Watch {
                 }
                 return Poll::Pending;
             }
-            // All at once, so that the hub meets a held lock once per burst and not once per event.
+            // All at once, so that the hub contends for the lock once per burst and not once per event.
             std::mem::swap(&mut self.ready, &mut waiting.events);
             waiting.bytes = 0;
         }
@@ -190,23 +190,23 @@ impl Watch {
         }
     }
 
-    /// The revision up to which this watcher has been handed everything of interest.
+    /// The revision up to which this watcher has received every matching event.
     ///
-    /// It moves on with every write of the store while nothing waits for this watcher, so that a bookmark with it
-    /// lets an idle client resume after history has passed its last event.
+    /// It advances with every write of the store while this watcher's queue is empty, so that a bookmark with it
+    /// lets an idle client resume after history has dropped its last event.
     pub fn progress(&self) -> Revision {
         if !self.ready.is_empty() {
             return self.seen;
         }
-        // Read first: what was distributed up to here is in the queue if it is of interest.
-        let distributed = self.hub.distributed.load(Ordering::Acquire);
+        // Read first: every matching event up to this revision is in the queue.
+        let dispatched = self.hub.dispatched.load(Ordering::Acquire);
         let waiting = self.queue.waiting.lock();
-        if waiting.cut || !waiting.events.is_empty() { self.seen } else { self.seen.max(distributed) }
+        if waiting.cut || !waiting.events.is_empty() { self.seen } else { self.seen.max(dispatched) }
     }
 }
 
 impl Drop for Watch {
     fn drop(&mut self) {
-        self.hub.leave(self.id, &self.interest);
+        self.hub.leave(self.id, &self.filter);
     }
 }

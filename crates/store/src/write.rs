@@ -1,4 +1,4 @@
-//! What a writer asks for, and how it may be refused.
+//! Writes, and why the store rejects them.
 
 use std::{fmt, sync::Arc};
 
@@ -12,18 +12,18 @@ pub const MAX_VALUE: usize = 16 << 20;
 /// The most bytes that one transaction may write.
 pub const MAX_TRANSACTION: usize = 64 << 20;
 
-/// One change that a writer asks for.
+/// One change that a writer requests.
 #[derive(Debug)]
 pub struct Write {
     pub(crate) key: Key,
-    pub(crate) expect: Expect,
+    pub(crate) precondition: Precondition,
     pub(crate) edit: Edit,
 }
 
-/// What must be true of the key for a write to happen.
+/// What must be true of the key for a write to succeed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Expect {
-    /// Whatever is there.
+pub enum Precondition {
+    /// An object or none.
     Anything,
     /// No object.
     Absent,
@@ -33,7 +33,7 @@ pub enum Expect {
     Revision(Revision),
 }
 
-impl Expect {
+impl Precondition {
     pub(crate) fn holds(self, current: Option<&Object>) -> bool {
         match self {
             Self::Anything => true,
@@ -44,17 +44,17 @@ impl Expect {
     }
 }
 
-/// What becomes of a key.
+/// The change of a key.
 #[derive(Debug)]
 pub enum Edit {
-    /// It gets a new version.
+    /// Store a new version.
     Put {
         /// The encoded object.
         value: Value,
-        /// What watchers may be indexed by.
+        /// What watchers may select by.
         attributes: Attributes,
     },
-    /// Its object goes.
+    /// Delete the object.
     Delete,
 }
 
@@ -69,14 +69,14 @@ impl Edit {
 pub enum Value {
     /// These bytes.
     Plain(Bytes),
-    /// Bytes that carry their own revision, made when it is known.
+    /// Bytes that contain their own revision, encoded when it is known.
     ///
-    /// The function runs while other writers wait, so it should do no more than splice a number into a copy.
+    /// The function runs under the writers' lock, so it should do no more than splice a number into a copy.
     Stamped(Box<dyn FnOnce(Revision) -> Bytes + Send>),
 }
 
 impl Value {
-    /// Bytes that carry their own revision; see [`Value::Stamped`].
+    /// Bytes that contain their own revision; see [`Value::Stamped`].
     pub fn stamped(encode: impl FnOnce(Revision) -> Bytes + Send + 'static) -> Self {
         Self::Stamped(Box::new(encode))
     }
@@ -105,29 +105,29 @@ impl<B: Into<Bytes>> From<B> for Value {
 }
 
 impl Write {
-    /// Puts an object, whether there is one or not.
+    /// Creates or replaces an object.
     pub fn put(key: Key, value: impl Into<Value>) -> Self {
-        Self { key, expect: Expect::Anything, edit: Edit::put(value) }
+        Self { key, precondition: Precondition::Anything, edit: Edit::put(value) }
     }
 
-    /// Puts an object where there is none.
+    /// Creates an object; a conflict if it exists.
     pub fn create(key: Key, value: impl Into<Value>) -> Self {
-        Self::put(key, value).expect(Expect::Absent)
+        Self::put(key, value).precondition(Precondition::Absent)
     }
 
-    /// Deletes an object; refused as a conflict where there is none.
+    /// Deletes an object; a conflict if it does not exist.
     pub fn delete(key: Key) -> Self {
-        Self { key, expect: Expect::Present, edit: Edit::Delete }
+        Self { key, precondition: Precondition::Present, edit: Edit::Delete }
     }
 
     /// What must be true of the key.
     #[must_use]
-    pub fn expect(mut self, expect: Expect) -> Self {
-        self.expect = expect;
+    pub fn precondition(mut self, precondition: Precondition) -> Self {
+        self.precondition = precondition;
         self
     }
 
-    /// What watchers may be indexed by; nothing to a deletion.
+    /// What watchers may select by; ignored by a deletion.
     #[must_use]
     pub fn attributes(mut self, given: Attributes) -> Self {
         if let Edit::Put { attributes, .. } = &mut self.edit {
@@ -137,15 +137,15 @@ impl Write {
     }
 }
 
-/// The key was not as the writer expected.
+/// The key did not meet the precondition.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{key} is not as expected ({expected:?}): it is {}", Found(.current.as_deref()))]
 pub struct Conflict {
     /// The key.
     pub key: Key,
-    /// What was expected.
-    pub expected: Expect,
-    /// What is there; durable.
+    /// The precondition.
+    pub expected: Precondition,
+    /// The current object; durable.
     pub current: Option<Arc<Object>>,
 }
 
@@ -160,10 +160,10 @@ impl fmt::Display for Found<'_> {
     }
 }
 
-/// Why a write did not happen.
+/// Why a write failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum WriteError {
-    /// The key was not as expected.
+    /// The key did not meet the precondition.
     #[error(transparent)]
     Conflict(#[from] Conflict),
     /// The value is larger than [`MAX_VALUE`].
@@ -180,18 +180,18 @@ pub enum WriteError {
     /// The attributes exceed their limits.
     #[error("attributes of {0} are too many or too long")]
     Attributes(Key),
-    /// Other writers changed the key each time before this one was done.
+    /// Other writers changed the key before each of this writer's attempts.
     #[error("gave up on {0}: other writers were faster each time")]
     Contended(Key),
     /// Too many bytes wait to become durable.
     #[error("too many writes wait for the disk")]
     Busy,
-    /// There is no room on the disk. Nothing was written; later writes may succeed.
-    #[error("no room for the write: {0}")]
+    /// There is no space left on the disk. Nothing was written; later writes may succeed.
+    #[error("no space left for the write: {0}")]
     Full(Arc<str>),
-    /// The disk failed, so the store serves reads only until it is opened anew.
+    /// The disk failed, so the store serves reads only until it is reopened.
     ///
-    /// Whether the write happened is open: it may be there after the next start.
+    /// The outcome of the write is unknown: it may be there after the next start.
     #[error("store is read-only since its journal failed: {0}")]
     ReadOnly(Arc<str>),
     /// The store was closed.
@@ -199,13 +199,13 @@ pub enum WriteError {
     Closed,
 }
 
-/// Why an update did not happen.
+/// Why an update failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum UpdateError<E> {
-    /// The store refused the write.
+    /// The store rejected the write.
     #[error(transparent)]
     Write(#[from] WriteError),
-    /// The caller's function refused.
+    /// The caller's function returned an error.
     #[error("{0}")]
     Refused(E),
 }

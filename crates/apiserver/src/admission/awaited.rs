@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plumb_store::{Interest, Key};
+use plumb_store::{EventFilter, Key};
 
 use super::Attributes;
 
@@ -25,7 +25,7 @@ impl Awaited {
         if store.get(&self.key).is_some() {
             return;
         }
-        let Ok(mut changes) = store.watch(Interest::prefix((&self.key).into()), seen) else { return };
+        let Ok(mut changes) = store.watch(EventFilter::prefix((&self.key).into()), seen) else { return };
         let written = async {
             while let Ok(event) = changes.next().await {
                 if event.key() == &self.key && event.current().is_some() {

@@ -6,7 +6,7 @@
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, Service};
 use plumb_resize::quota::{Counted, Item, Refusal, admit};
-use plumb_store::{Expect, Write};
+use plumb_store::{Precondition, Write};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -96,7 +96,7 @@ pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Wri
     let mut writes = Vec::new();
     for key in quotas.into_iter().map(|quota| quota.key.clone()) {
         // What others have charged meanwhile counts, durable or not.
-        let Some(current) = attributes.server.store().newest(&key) else { continue };
+        let Some(current) = attributes.server.store().get_uncommitted(&key) else { continue };
         let quota: ResourceQuota = stored::typed(&current.value)?;
         let used = admit(&quota, &new, old.as_ref(), attributes.subresource == Some("status"));
         let Some(used) = used.map_err(|refusal| refuse(attributes, &refusal))? else { continue };
@@ -104,7 +104,7 @@ pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Wri
         object["status"]["used"] = json!(used.to_wire());
         let write = Write::put(key, encode(&row, &object)?)
             .attributes(index(&row, &object))
-            .expect(Expect::Revision(current.mod_revision));
+            .precondition(Precondition::Revision(current.mod_revision));
         writes.push(write);
     }
     Ok(writes)

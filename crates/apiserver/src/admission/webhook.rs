@@ -162,7 +162,7 @@ impl Webhooks {
             return Err(Failure::Unreachable(why.to_owned()));
         }
         // Nobody learns of a write before it is durable, and the old version may be one that is not yet.
-        let settled = attributes.server.store().settled().await;
+        let settled = attributes.server.store().sync().await;
         settled.map_err(|error| Failure::Refused(crate::write::store_failed(&error)))?;
         let uid = uuid::Uuid::new_v4().to_string();
         let body = review::request(&uid, invocation, attributes, new).to_string();

@@ -7,7 +7,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::{RwLock, RwLockWriteGuard};
-use plumb_store::{Event, Interest, List, Object, Prefix, Revision, Snapshot, Store};
+use plumb_store::{Event, EventFilter, List, Object, Prefix, Revision, Snapshot, Store};
 
 /// Something that is made of stored objects, one by one.
 pub(crate) trait Index: Default {
@@ -33,7 +33,7 @@ pub(crate) trait Index: Default {
 /// An index with the store that it follows.
 pub(crate) struct Followed<I> {
     store: Store,
-    interests: Vec<Interest>,
+    filters: Vec<EventFilter>,
     /// Everything of interest up to here is in the index.
     seen: AtomicU64,
     index: RwLock<I>,
@@ -42,13 +42,13 @@ pub(crate) struct Followed<I> {
 impl<I: Index> Followed<I> {
     /// An index of what is in the store now, and later.
     pub(crate) fn of(store: Store) -> Self {
-        let interests = I::SUBTREES
+        let filters = I::SUBTREES
             .iter()
             // The names are ours, and valid.
             .filter_map(|subtree| Prefix::new(*subtree).ok())
-            .map(Interest::prefix)
+            .map(EventFilter::prefix)
             .collect();
-        let followed = Self { store, interests, seen: AtomicU64::new(0), index: RwLock::new(I::default()) };
+        let followed = Self { store, filters, seen: AtomicU64::new(0), index: RwLock::new(I::default()) };
         followed.rebuild(&mut followed.index.write(), &followed.store.snapshot());
         followed
     }
@@ -80,8 +80,8 @@ impl<I: Index> Followed<I> {
     fn nothing_new(&self, snapshot: &Snapshot) -> bool {
         let seen = self.seen.load(Ordering::Acquire);
         snapshot.revision() <= seen
-            || self.interests.iter().all(|interest| {
-                snapshot.changes(interest, seen).is_ok_and(|mut changes| changes.next().is_none())
+            || self.filters.iter().all(|filter| {
+                snapshot.changes(filter, seen).is_ok_and(|mut changes| changes.next().is_none())
             })
     }
 
@@ -90,8 +90,8 @@ impl<I: Index> Followed<I> {
         if snapshot.revision() <= seen {
             return;
         }
-        for interest in &self.interests {
-            match snapshot.changes(interest, seen) {
+        for filter in &self.filters {
+            match snapshot.changes(filter, seen) {
                 Ok(changes) => changes.for_each(|event| index.change(event)),
                 // The store has forgotten what happened, but not what came of it.
                 Err(_) => return self.rebuild(index, snapshot),
@@ -102,8 +102,8 @@ impl<I: Index> Followed<I> {
 
     fn rebuild(&self, index: &mut I, snapshot: &Snapshot) {
         *index = I::default();
-        for interest in &self.interests {
-            let page = snapshot.list(&List::all(interest.prefix.clone()));
+        for filter in &self.filters {
+            let page = snapshot.list(&List::all(filter.prefix.clone()));
             // A snapshot always knows its own present.
             page.into_iter().flat_map(|page| page.objects).for_each(|object| index.put(&object));
         }

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use plumb_store::{Interest, Revision, Watch, WatchEnd};
+use plumb_store::{EventFilter, Revision, Watch, WatchEnd};
 
 use super::definitions::row;
 use super::reconcile::{reconcile, terminating};
@@ -83,10 +83,10 @@ async fn pass(server: &ApiServer, changed: Option<Revision>) -> Result<Vec<Watch
             }
         }
     };
-    let mut interests = vec![row(server)?.prefix(None)?];
-    interests.extend(terminating(server)?);
-    let watch = |prefix| server.store().watch(Interest::prefix(prefix), from);
-    let watches: Result<Vec<Watch>, _> = interests.into_iter().map(watch).collect();
+    let mut prefixes = vec![row(server)?.prefix(None)?];
+    prefixes.extend(terminating(server)?);
+    let watch = |prefix| server.store().watch(EventFilter::prefix(prefix), from);
+    let watches: Result<Vec<Watch>, _> = prefixes.into_iter().map(watch).collect();
     watches.map_err(crate::read::gone)
 }
 

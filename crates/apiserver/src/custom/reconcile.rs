@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 use futures_util::future::join_all;
 use plumb_crd::names::{Condition, settle};
-use plumb_store::{Event, Expect, List, Object, Prefix, Ticket, Write, WriteError};
+use plumb_store::{Event, List, Object, Precondition, Prefix, Ticket, Write, WriteError};
 use serde_json::{Value, json};
 
 use super::CLEANUP;
@@ -103,7 +103,7 @@ async fn finalize(server: &ApiServer, definition: &Value) -> Result<(), ApiError
     let list = List::all(instances(definition)?);
     for _ in 0..PASSES {
         // What was accepted before the kind became terminating is listed only once it is durable.
-        server.store().settled().await.map_err(|error| store_failed(&error))?;
+        server.store().sync().await.map_err(|error| store_failed(&error))?;
         let page = server.store().list_where(&list, |_| true).map_err(gone)?;
         if page.objects.is_empty() {
             return release(server, definition).await;
@@ -165,7 +165,7 @@ fn deletion(object: &Arc<Object>, now: &str) -> Result<Option<Write>, ApiError> 
             Write::put(object.key.clone(), encode_as(&kind, &version, &value)?)
         }
     };
-    Ok(Some(write.expect(Expect::Revision(object.mod_revision))))
+    Ok(Some(write.precondition(Precondition::Revision(object.mod_revision))))
 }
 
 /// Changes a definition as it stands, unless it is another one of the same name by now; it is deleted if it is to be
@@ -174,7 +174,7 @@ async fn change(server: &ApiServer, definition: &Value, edit: impl Fn(&mut Value
     let (row, name) = (row(server)?, meta(definition, "name"));
     let key = row.key(None, name)?;
     for _ in 0..ATTEMPTS {
-        let Some(current) = server.store().newest(&key) else { return Ok(()) };
+        let Some(current) = server.store().get_uncommitted(&key) else { return Ok(()) };
         let mut value = decode(&current.value)?;
         if meta(&value, "uid") != meta(definition, "uid") {
             return Ok(());
@@ -185,7 +185,7 @@ async fn change(server: &ApiServer, definition: &Value, edit: impl Fn(&mut Value
         } else {
             Write::put(key.clone(), encode(&row, &value)?).attributes(attributes(&row, &value))
         };
-        match server.store().write(write.expect(Expect::Revision(current.mod_revision))).await {
+        match server.store().write(write.precondition(Precondition::Revision(current.mod_revision))).await {
             Ok(_) => return Ok(()),
             Err(WriteError::Conflict(_)) => {}
             Err(error) => return Err(store_failed(&error)),

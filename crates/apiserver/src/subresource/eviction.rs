@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use http::{Response, StatusCode};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use plumb_apischema::Schema;
-use plumb_store::{Expect, Key, List, Write};
+use plumb_store::{Key, List, Precondition, Write};
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 
@@ -136,7 +136,7 @@ fn budget_of(call: &Call, pod: &Value) -> Result<Option<Key>, ApiError> {
 /// Takes one disruption from a budget, unless the pod does not count as healthy anyway.
 fn spend(call: &Call, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError> {
     // What others have spent meanwhile counts, durable or not. A budget that is gone allows everything.
-    let Some(current) = call.server.store().newest(key) else { return Ok(None) };
+    let Some(current) = call.server.store().get_uncommitted(key) else { return Ok(None) };
     let kinds = call.server.kinds();
     let Some(row) = kinds.find("policy", "poddisruptionbudgets") else { return Ok(None) };
     let mut object = decode(&current.value)?;
@@ -148,8 +148,8 @@ fn spend(call: &Call, key: &Key, pod: &Value) -> Result<Option<Write>, ApiError>
     allows(&budget)?;
     let now = moment(call.server.now());
     take(&mut object, meta(pod, "name"), &now);
-    let write =
-        Write::put(key.clone(), encode(&row, &object)?).expect(Expect::Revision(current.mod_revision));
+    let write = Write::put(key.clone(), encode(&row, &object)?)
+        .precondition(Precondition::Revision(current.mod_revision));
     Ok(Some(write))
 }
 

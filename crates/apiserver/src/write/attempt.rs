@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use plumb_store::{Event, Expect, Key, Object, Write};
+use plumb_store::{Event, Key, Object, Precondition, Write};
 use serde_json::Value;
 
 use crate::allocation::Reservation;
@@ -31,7 +31,7 @@ impl<'a> Attempts<'a> {
     /// Begins a try: the object as it stands.
     pub(crate) fn begin(&mut self) -> Result<Option<Arc<Object>>, ApiError> {
         self.left = self.left.checked_sub(1).ok_or_else(|| self.contended())?;
-        Ok(self.call.server.store().newest(&self.key))
+        Ok(self.call.server.store().get_uncommitted(&self.key))
     }
 
     /// Writes the object, or deletes it if there is none to write, together with what is to be written beside it.
@@ -57,7 +57,7 @@ impl<'a> Attempts<'a> {
         reserved: &mut Reservation,
     ) -> Result<Option<Arc<Event>>, ApiError> {
         let (server, row) = (&self.call.server, &self.call.row);
-        let expect = seen.map_or(Expect::Absent, |seen| Expect::Revision(seen.mod_revision));
+        let expect = seen.map_or(Precondition::Absent, |seen| Precondition::Revision(seen.mod_revision));
         loop {
             let write = match object {
                 Some(object) => {
@@ -65,7 +65,7 @@ impl<'a> Attempts<'a> {
                 }
                 None => Write::delete(self.key.clone()),
             };
-            let mut writes = vec![write.expect(expect)];
+            let mut writes = vec![write.precondition(expect)];
             writes.extend(beside()?);
             // Until the store has the write, nothing happened that dropping this request does not undo. From then on
             // the request is completed, whether its client waits for it or not. There is no await between the two.
@@ -74,7 +74,7 @@ impl<'a> Attempts<'a> {
                     (None, Some(_)) => Some(custom::creatable(self.call)?),
                     _ => None,
                 };
-                Ok::<_, ApiError>(server.store().attempt(writes).inspect(|_| self.call.effects.begin()))
+                Ok::<_, ApiError>(server.store().try_transact(writes).inspect(|_| self.call.effects.begin()))
             };
             match reserved.commit(store)? {
                 Ok(ticket) => {
@@ -91,7 +91,7 @@ impl<'a> Attempts<'a> {
 
     /// An answer that nothing was written for, once what it was drawn from is durable.
     pub(crate) async fn settled<T>(&self, answer: Result<T, ApiError>) -> Result<T, ApiError> {
-        self.call.server.store().settled().await.map_err(|error| store_failed(&error))?;
+        self.call.server.store().sync().await.map_err(|error| store_failed(&error))?;
         answer
     }
 

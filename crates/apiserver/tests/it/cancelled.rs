@@ -19,7 +19,7 @@ use bytes::Bytes;
 use http::{Method, Request, StatusCode};
 use http_body_util::Full;
 use plumb_resize::rules::Rules;
-use plumb_store::{Interest, List, Prefix, Revision, Store};
+use plumb_store::{EventFilter, List, Prefix, Revision, Store};
 use serde_json::Value;
 
 use super::door::{Door, admin};
@@ -65,7 +65,7 @@ impl Asked {
         gate.open();
         let completed = door.server.writes_completed();
         tokio::time::timeout(DEADLINE, completed).await.expect("the tasks that complete requests end");
-        door.store().settled().await.unwrap();
+        door.store().sync().await.unwrap();
         answered.map(|response| response.status())
     }
 }
@@ -189,7 +189,7 @@ pub(super) async fn until(store: &Store, what: &str, holds: impl AsyncFn() -> bo
             if holds().await {
                 return;
             }
-            let mut changes = store.watch(Interest::prefix(Prefix::everything()), seen).unwrap();
+            let mut changes = store.watch(EventFilter::prefix(Prefix::everything()), seen).unwrap();
             changes.next().await.unwrap();
         }
     };

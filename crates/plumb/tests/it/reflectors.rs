@@ -16,7 +16,7 @@ use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::{ApiServer, Config, Limits};
 use plumb_resize::rules::Rules;
-use plumb_store::{Options, Patience, Store};
+use plumb_store::{Options, Store, WatchBuffer};
 use tokio::sync::Notify;
 
 use super::cluster::Cluster;
@@ -81,8 +81,8 @@ const LATER: usize = 200;
 
 /// A server in this process that remembers a few events, and cuts off whoever falls two behind.
 fn forgetful(folder: &std::path::Path) -> ApiServer {
-    let patience = Patience { events: 2, bytes: 1 << 20 };
-    let options = Options { history: 16 << 10, patience, ..Options::default() };
+    let watch_buffer = WatchBuffer { events: 2, bytes: 1 << 20 };
+    let options = Options { history: 16 << 10, watch_buffer, ..Options::default() };
     let tokens = Tokens::default();
     ApiServer::new(Config {
         store: Store::open(folder.join("objects"), options).unwrap(),

@@ -1,13 +1,13 @@
-//! One batch in the log: a frame with checksums, and the judgement on what is no frame.
+//! One batch in the log: a frame with checksums, and how a torn frame is told from a damaged one.
 //!
 //! ```text
 //! file   "plumblog" base:u64 version:u32 0:u64 crc32c:u32, frames, zeros
 //! frame  magic:u32 length:u32 first revision:u64 events:u32 crc32c(payload):u32 log:u32 crc32c(these 28 bytes):u32,
 //!        payload, mark, zeros up to a multiple of 8
 //! ```
-//! A frame is written only when the one before it is durable. So a broken frame with a sound one behind it is
-//! damage. A broken last frame was either cut short by a crash, and then some of it still shows the zeros that the
-//! file was filled with (disks write whole sectors), or it is damage too.
+//! A frame is written only when the one before it is durable. So an invalid frame with a valid one after it is
+//! damage. An invalid last frame was either torn by a crash, and then some of its sectors still contain the zeros of
+//! the preallocation (disks write whole sectors), or it is damage too.
 
 use std::{io, sync::Arc};
 
@@ -22,16 +22,16 @@ const VERSION: u32 = 1;
 pub(super) const FILE_HEADER: usize = 32;
 const MAGIC: u32 = 0x4d4c_5046;
 pub(super) const HEADER: usize = 32;
-/// The last byte of a frame. It has several bits, so that no single flipped one makes it look unwritten.
+/// The last byte of a frame. It has several bits set, so that a single bit flip does not make it look unwritten.
 const MARK: u8 = 0xA5;
-/// What a disk writes as a whole or not at all.
+/// The unit that a disk writes atomically.
 const SECTOR: u64 = 512;
 const ALIGN: usize = 8;
-/// How much of a file is read at once.
+/// How many bytes of a file are read at once.
 const WINDOW: usize = 1 << 20;
 static ZEROS: [u8; 4096] = [0; 4096];
 
-/// The header of a log file, and the name by which its frames know it.
+/// The header of a log file, and the number that its frames carry.
 pub(super) fn file_header(base: Revision) -> ([u8; FILE_HEADER], u32) {
     let mut header = [0; FILE_HEADER];
     header[..8].copy_from_slice(FILE_MAGIC);
@@ -42,7 +42,7 @@ pub(super) fn file_header(base: Revision) -> ([u8; FILE_HEADER], u32) {
     (header, crc)
 }
 
-/// Makes a frame of a batch.
+/// Encodes a batch as a frame.
 #[expect(
     clippy::cast_possible_truncation,
     reason = "a batch is bounded far below 4 GiB by head and transaction"
@@ -95,23 +95,23 @@ impl Header {
     }
 }
 
-/// What is at a place in the log.
+/// What is at an offset in the log.
 pub(super) enum Found<'a> {
     Frame {
         header: Header,
         payload: &'a [u8],
         next: u64,
     },
-    /// Nothing but zeros from here on.
+    /// Only zeros from here on.
     End,
-    /// A frame that was being written when the process or the power went; its bytes reach to `until`.
+    /// A frame that was being written at a crash or power loss; its bytes end at `until`.
     Torn {
         until: u64,
     },
     Damaged(&'static str),
 }
 
-/// A log file read from front to back through a window.
+/// A log file, read sequentially through a window.
 pub(super) struct Reader {
     file: Box<dyn DiskFile>,
     pub(super) size: u64,
@@ -142,7 +142,7 @@ impl Reader {
                 let payload = &self.bytes(offset, HEADER + header.length)?[HEADER..];
                 Ok(Found::Frame { header, payload, next })
             }
-            header => self.judge(offset, header, log),
+            header => self.classify(offset, header, log),
         }
     }
 
@@ -159,8 +159,8 @@ impl Reader {
         Ok(*mark == MARK && crc32c::crc32c(payload) == header.crc)
     }
 
-    /// Says what it is that is no sound frame.
-    fn judge(&mut self, offset: u64, header: Option<Header>, log: u32) -> io::Result<Found<'_>> {
+    /// Classifies bytes that are no valid frame.
+    fn classify(&mut self, offset: u64, header: Option<Header>, log: u32) -> io::Result<Found<'_>> {
         let Some(last) = self.last_nonzero(offset)? else { return Ok(Found::End) };
         let until = header.map_or(last + 1, |header| offset + header.frame() as u64);
         let mut place = if header.is_some() { until } else { offset + ALIGN as u64 };
@@ -175,7 +175,7 @@ impl Reader {
         if last >= until {
             return Ok(Found::Damaged("there are bytes behind a broken batch"));
         }
-        // Where its mark was to be; behind the header at least.
+        // The offset of its mark; after the header at least.
         let end = offset + (HEADER + header.map_or(0, |header| header.length)) as u64;
         if last < end || self.has_unwritten_sector(offset, last)? {
             Ok(Found::Torn { until: last + 1 })
@@ -205,7 +205,7 @@ impl Reader {
             if bytes.is_empty() {
                 break;
             }
-            // Most of what is looked at are zeros, and comparing them at once is quick.
+            // Most bytes here are zeros, and comparing a block of them is fast.
             if *bytes != ZEROS[..bytes.len()]
                 && let Some(at) = bytes.iter().rposition(|byte| *byte != 0)
             {
@@ -216,13 +216,13 @@ impl Reader {
         Ok(last)
     }
 
-    /// So many bytes, or fewer at the end of the file.
+    /// `length` bytes, or fewer at the end of the file.
     fn bytes(&mut self, offset: u64, length: usize) -> io::Result<&[u8]> {
         let end = offset + length as u64;
         let held = self.start..self.start + self.window.len() as u64;
         if !(held.contains(&offset) && (end <= held.end || held.end >= self.size)) {
             let want = (length.max(WINDOW) as u64).min(self.size.saturating_sub(offset));
-            // No longer than the file, which was read into memory by a machine that has it on disk.
+            // At most the size of the file.
             self.window.resize(usize::try_from(want).unwrap_or(usize::MAX), 0);
             self.start = offset;
             let mut filled = 0;

@@ -1,4 +1,4 @@
-//! Finding out at start what there is, and whether it can be trusted.
+//! Opening: recovery from the files in the directory, with all checksums verified.
 
 use std::{
     io::{self, BufReader, Read},
@@ -61,7 +61,7 @@ fn failed(disk: &dyn Disk, action: &'static str, name: &str) -> impl FnOnce(io::
 }
 
 impl Log {
-    /// Opens the log on a disk, or makes a new one on an empty disk, and says what it knows.
+    /// Opens the log on a disk, or creates one on an empty disk; returns the recovered state.
     pub(crate) fn open(disk: Arc<dyn Disk>, options: &Options) -> Result<(Self, Recovery), OpenError> {
         prepare(disk.as_ref())?;
         let names = disk.names().map_err(failed(disk.as_ref(), "list", ""))?;
@@ -94,7 +94,7 @@ impl Log {
             let file = disk.describe(&log_name(recovery.revision()));
             return Err(Damage { file, offset: 0, what }.into());
         };
-        // Left over by a crash between a checkpoint and its tidying up.
+        // Left over by a crash between a checkpoint and the removal of what it supersedes.
         for name in names.iter().filter(|name| name.revision() < start) {
             let name = name.to_string();
             disk.remove(&name).map_err(failed(disk.as_ref(), "remove", &name))?;
@@ -112,13 +112,13 @@ impl Log {
     }
 }
 
-/// Makes sure that there is a store on the disk, of the format we know and without unfinished files.
+/// Ensures that the disk has a store of a supported format and without unfinished files.
 fn prepare(disk: &dyn Disk) -> Result<(), OpenError> {
     let names = disk.names().map_err(failed(disk, "list", ""))?;
     let (unfinished, names): (Vec<_>, Vec<_>) =
         names.into_iter().partition(|name| name.ends_with(UNFINISHED));
     if !names.iter().any(|name| name == FORMAT_FILE) {
-        // A first start that was cut short leaves an empty log behind, and no more.
+        // A crash during the first start leaves at most an empty log.
         if let Some(other) = names.iter().find(|name| **name != log_name(0)) {
             return Err(OpenError::NotAStore { file: disk.describe(other) });
         }
@@ -160,8 +160,8 @@ fn name_format(disk: &dyn Disk) -> Result<(), OpenError> {
     write().map_err(failed(disk, "write", FORMAT_FILE))
 }
 
-/// Makes a store on an empty disk out of what is known.
-pub(crate) fn found(disk: &dyn Disk, known: Recovery) -> Result<(), OpenError> {
+/// Creates a store on an empty disk from a recovered state.
+pub(crate) fn create(disk: &dyn Disk, known: Recovery) -> Result<(), OpenError> {
     let snapshot = known.finish();
     let name = checkpoint_name(snapshot.revision);
     write_checkpoint(disk, &snapshot, &|| true).map_err(failed(disk, "write", &name))?;
@@ -186,8 +186,8 @@ fn load(disk: &dyn Disk, revision: Revision, history: usize) -> Result<(Recovery
     }
 }
 
-/// Overwrites a frame that was cut short with zeros: its header last, so that a start which is itself cut short
-/// leaves what the next one takes for cut short as well.
+/// Overwrites a torn frame with zeros: its header last, so that a crash meanwhile leaves a frame that the next start
+/// recognises as torn, too.
 fn blank(file: &dyn DiskFile, offset: u64, until: u64) -> io::Result<()> {
     let body = until.min(offset + frame::HEADER as u64);
     for (from, to) in [(body, until), (offset, body)] {
@@ -197,7 +197,7 @@ fn blank(file: &dyn DiskFile, offset: u64, until: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Replays one log. Only the last one may end in a batch that was cut short.
+/// Replays one log. Only the last one may end in a torn batch.
 fn replay(disk: &dyn Disk, base: Revision, last: bool, recovery: &mut Recovery) -> Result<Tail, OpenError> {
     let name = log_name(base);
     let damage = |offset: u64, what: String| Damage { file: disk.describe(&name), offset, what };

@@ -2,7 +2,7 @@
 
 use std::{fs, thread};
 
-use plumb_store::{Attributes, Interest, OpenError, Store, Write, restore, verify};
+use plumb_store::{Attributes, EventFilter, OpenError, Store, Write, restore, verify};
 
 use crate::support::{Follower, all, key, prefix, put, small};
 
@@ -38,7 +38,7 @@ fn a_backup_of_a_busy_store_is_one_moment_of_it() {
     }
     assert_eq!(follower.objects, Follower::list(&store, &prefix("")).objects);
     // Attributes come along.
-    let mut one = restored.watch(Interest::prefix(prefix("k")).attribute("node", "1"), revision).unwrap();
+    let mut one = restored.watch(EventFilter::prefix(prefix("k")).attribute("node", "1"), revision).unwrap();
     restored.write(Write::delete(key("k/400"))).wait().unwrap();
     assert_eq!(one.wait_next().unwrap().revision, revision + 1);
 }

@@ -1,4 +1,4 @@
-//! Torn tails are mended, damage is told, and nothing wrong is ever served.
+//! Torn tails are repaired, damage is reported, and corrupt data is never served.
 
 use std::{fs, path::Path, sync::Arc};
 
@@ -143,9 +143,9 @@ fn a_batch_that_is_missing_in_the_middle_is_told() {
         let (from, to) = (scene.starts[batch], scene.starts[batch + 1]);
         let mut blank = scene.bytes.clone();
         blank[from..to].fill(0);
-        let mut gone = scene.bytes.clone();
-        gone.drain(from..to);
-        for bad in [blank, gone] {
+        let mut missing = scene.bytes.clone();
+        missing.drain(from..to);
+        for bad in [blank, missing] {
             let error = scene.open(&bad).unwrap_err();
             assert!(
                 matches!(&error, OpenError::Damaged(damage) if damage.offset == from as u64),

@@ -42,10 +42,10 @@ fn closing_lets_the_directory_go_and_reads_go_on() {
     assert_eq!(put(&next, "a", "2").revision, 2);
 }
 
-/// Drops the last door to the store when it is woken, which is on the store's own thread.
-struct LastDoor(Mutex<Option<Store>>, Sender<()>);
+/// Drops the last handle to the store when it is woken, which is on the store's own thread.
+struct LastHandle(Mutex<Option<Store>>, Sender<()>);
 
-impl Wake for LastDoor {
+impl Wake for LastHandle {
     fn wake(self: Arc<Self>) {
         self.0.lock().take();
         self.1.send(()).unwrap();
@@ -58,9 +58,9 @@ fn the_last_door_may_close_on_the_thread_of_the_store_itself() {
     let store = Store::open(directory.path().join("made/on/the/way"), small()).unwrap();
     let mut watch = store.watch(all(), 0).unwrap();
     let (closed, closing) = channel();
-    let door = Arc::new(LastDoor(Mutex::new(None), closed));
-    assert!(watch.poll_next(&mut Context::from_waker(&Waker::from(door.clone()))).is_pending());
-    let mut held = door.0.lock();
+    let handle = Arc::new(LastHandle(Mutex::new(None), closed));
+    assert!(watch.poll_next(&mut Context::from_waker(&Waker::from(handle.clone()))).is_pending());
+    let mut held = handle.0.lock();
     let ticket = store.write(Write::put(key("a"), "1"));
     *held = Some(store);
     drop(held);
@@ -109,7 +109,7 @@ fn a_first_start_that_was_cut_short_is_begun_again() {
 }
 
 #[test]
-fn nobody_else_may_read_what_is_stored() {
+fn other_users_cannot_read_the_files() {
     let parent = tempfile::tempdir().unwrap();
     let directory = parent.path().join("data");
     let store = Store::open(&directory, Options { checkpoint: 0, ..small() }).unwrap();

@@ -8,7 +8,9 @@ use std::{
     task::{Context, Waker},
 };
 
-use plumb_store::{Conflict, Edit, Expect, Options, Store, Ticket, UpdateError, WatchEnd, Write, WriteError};
+use plumb_store::{
+    Conflict, Edit, Options, Precondition, Store, Ticket, UpdateError, WatchEnd, Write, WriteError,
+};
 use proptest::prelude::*;
 
 use crate::{
@@ -25,7 +27,7 @@ fn is_pending<T: Unpin, E: From<WriteError> + Unpin>(ticket: &mut Ticket<T, E>) 
 }
 
 #[test]
-fn nobody_learns_of_a_write_before_it_is_durable_and_nobody_waits_to_read() {
+fn a_write_is_not_observable_before_it_is_durable_and_reads_do_not_wait() {
     let disk = SimDisk::default();
     let store = open(&disk, small());
     put(&store, "a", "1");
@@ -62,18 +64,19 @@ fn a_writer_that_takes_its_time_sees_what_was_accepted_and_hears_of_a_lost_race_
     let disk = SimDisk::default();
     let store = open(&disk, small());
     put(&store, "a", "1");
-    let seen = store.newest(&key("a")).unwrap();
+    let seen = store.get_uncommitted(&key("a")).unwrap();
     disk.hold_syncs();
     let mut other = store.write(Write::put(key("a"), "2"));
     disk.wait_for_held_sync();
-    let mine = |seen: u64| Write::put(key("a"), "mine").expect(Expect::Revision(seen));
+    let mine = |seen: u64| Write::put(key("a"), "mine").precondition(Precondition::Revision(seen));
     // The race is lost, and nothing of the transaction happened.
-    let lost = store.attempt(vec![mine(seen.mod_revision), Write::create(key("b"), "beside")]);
+    let lost = store.try_transact(vec![mine(seen.mod_revision), Write::create(key("b"), "beside")]);
     assert_eq!(lost.unwrap_err().key, key("a"));
-    let newest = store.newest(&key("a")).unwrap();
-    assert_eq!((text(&newest), store.newest(&key("b"))), ("2".into(), None));
-    let mut settled = store.settled();
-    let mut won = store.attempt(vec![mine(newest.mod_revision), Write::create(key("b"), "beside")]).unwrap();
+    let newest = store.get_uncommitted(&key("a")).unwrap();
+    assert_eq!((text(&newest), store.get_uncommitted(&key("b"))), ("2".into(), None));
+    let mut settled = store.sync();
+    let mut won =
+        store.try_transact(vec![mine(newest.mod_revision), Write::create(key("b"), "beside")]).unwrap();
     assert!(is_pending(&mut other) && is_pending(&mut settled) && is_pending(&mut won));
     disk.let_syncs_go();
     settled.wait().unwrap();
@@ -131,14 +134,14 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
     options.checkpoint = 1 << 30;
     let store = open(&disk, options.clone());
     put(&store, "a", "1");
-    disk.room_for(Some(100));
+    disk.set_free(Some(100));
     let large = "x".repeat(600_000);
     let error = store.write(Write::put(key("a"), large.clone())).wait().unwrap_err();
     assert!(matches!(error, WriteError::Full(_)), "{error}");
     assert_eq!(store.revision(), 1);
-    // What fits into the room that the log has taken already is still written.
+    // What fits into the preallocated part of the log is still written.
     assert_eq!(put(&store, "a", "2").revision, 2);
-    disk.room_for(None);
+    disk.set_free(None);
     assert_eq!(store.write(Write::put(key("a"), large.clone())).wait().unwrap().revision, 3);
     drop(store);
     let again = open(&disk.after_power_loss(|| false), options);
@@ -152,11 +155,11 @@ fn a_checkpoint_without_room_harms_nobody() {
     options.checkpoint = 10_000;
     let store = open(&disk, options.clone());
     put(&store, "a", &"x".repeat(5_000));
-    disk.room_for(Some(4_000));
+    disk.set_free(Some(4_000));
     for n in 0..20 {
         put(&store, "b", &format!("{n}-{}", "x".repeat(1_000)));
     }
-    disk.room_for(None);
+    disk.set_free(None);
     for n in 0..100 {
         put(&store, "c", &format!("{n}-{}", "x".repeat(1_000)));
     }
@@ -215,14 +218,14 @@ proptest! {
                             states.push(state);
                             store.write(write)
                         }).collect();
-                        let mut gone = false;
+                        let mut missing = false;
                         for ticket in tickets {
                             match ticket.wait() {
                                 Ok(event) => acknowledged = usize::try_from(event.revision).unwrap(),
-                                Err(_) => gone = true,
+                                Err(_) => missing = true,
                             }
                         }
-                        if gone {
+                        if missing {
                             break;
                         }
                     }

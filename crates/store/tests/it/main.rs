@@ -1,4 +1,4 @@
-//! The store through its public door.
+//! The store through its public API.
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking, in its builders too")]
 
 mod backups;

@@ -4,8 +4,8 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
 use plumb_store::{
-    Attributes, Edit, Event, Expect, Interest, Key, List, Object, Options, Prefix, Store, Updated, Watch,
-    Write, WriteError,
+    Attributes, Edit, Event, EventFilter, Key, List, Object, Options, Precondition, Prefix, Store,
+    UpdateOutcome, Watch, Write, WriteError,
 };
 use proptest::prelude::*;
 
@@ -114,18 +114,18 @@ impl Model {
         self.at(revision).values().filter(|object| under.covers(&object.key)).cloned().collect()
     }
 
-    /// The revisions of the events that a watch must hear of.
-    fn heard(&self, interest: &Interest, from: u64) -> Vec<u64> {
-        let concerns = |revision: u64, at: &Key| match &interest.attribute {
+    /// The revisions of the events that a watch must receive.
+    fn received(&self, filter: &EventFilter, from: u64) -> Vec<u64> {
+        let concerns = |revision: u64, at: &Key| match &filter.attribute {
             None => true,
             Some((name, value)) => [revision - 1, revision].into_iter().any(|revision| {
                 self.at(revision).get(at).is_some_and(|object| object.attributes.get(name) == Some(value))
             }),
         };
-        let of_interest = |(revision, at): &&(u64, Key)| {
-            *revision > from && interest.prefix.covers(at) && concerns(*revision, at)
+        let of_filter = |(revision, at): &&(u64, Key)| {
+            *revision > from && filter.prefix.covers(at) && concerns(*revision, at)
         };
-        self.events.iter().filter(of_interest).map(|(revision, _)| *revision).collect()
+        self.events.iter().filter(of_filter).map(|(revision, _)| *revision).collect()
     }
 
     fn check_event(&self, event: &Event) {
@@ -144,7 +144,7 @@ fn attributes(node: usize) -> Attributes {
 
 struct Watching {
     watch: Watch,
-    interest: Interest,
+    filter: EventFilter,
     from: u64,
 }
 
@@ -171,15 +171,15 @@ impl Run {
         }
     }
 
-    fn expect(&self, at: &Key, expecting: Expecting) -> (Expect, bool) {
+    fn expect(&self, at: &Key, expecting: Expecting) -> (Precondition, bool) {
         let current = self.model.now().get(at);
         match expecting {
-            Expecting::Anything => (Expect::Anything, true),
-            Expecting::Absent => (Expect::Absent, current.is_none()),
-            Expecting::Present => (Expect::Present, current.is_some()),
+            Expecting::Anything => (Precondition::Anything, true),
+            Expecting::Absent => (Precondition::Absent, current.is_none()),
+            Expecting::Present => (Precondition::Present, current.is_some()),
             Expecting::Current(less) => {
                 let revision = current.map_or(7, |object| object.mod_revision - less);
-                (Expect::Revision(revision), current.is_some() && less == 0)
+                (Precondition::Revision(revision), current.is_some() && less == 0)
             }
         }
     }
@@ -205,7 +205,8 @@ impl Run {
                 let at = key(KEYS[at]);
                 let (expect, happens) = self.expect(&at, expect);
                 let text = value(format!("{n}"));
-                let write = Write::put(at.clone(), text.clone()).attributes(attributes(node)).expect(expect);
+                let write =
+                    Write::put(at.clone(), text.clone()).attributes(attributes(node)).precondition(expect);
                 let written = self.store.write(write).wait();
                 if happens {
                     self.model.set(&at, Some((text, attributes(node))));
@@ -216,7 +217,7 @@ impl Run {
                 let at = key(KEYS[at]);
                 let (expect, holds) = self.expect(&at, expect);
                 let happens = holds && self.model.now().contains_key(&at);
-                let written = self.store.write(Write::delete(at.clone()).expect(expect)).wait();
+                let written = self.store.write(Write::delete(at.clone()).precondition(expect)).wait();
                 if happens {
                     self.model.set(&at, None);
                 }
@@ -228,8 +229,10 @@ impl Run {
                 let updated =
                     self.store.update(&at, |old| Ok::<_, ()>(longer(old.map(AsRef::as_ref)).map(Edit::put)));
                 match updated.wait().unwrap() {
-                    Updated::Kept(object) => assert_eq!((object, self.model.now().get(&at)), (None, None)),
-                    Updated::Changed(event) => {
+                    UpdateOutcome::Unchanged(object) => {
+                        assert_eq!((object, self.model.now().get(&at)), (None, None))
+                    }
+                    UpdateOutcome::Changed(event) => {
                         let longer = longer(self.model.now().get(&at)).unwrap();
                         self.model.set(&at, Some((longer, Attributes::none())));
                         self.check_written(Ok(event), true, &at);
@@ -248,13 +251,13 @@ impl Run {
                 }
             }
             Op::Watch { under, node, back } => {
-                let mut interest = Interest::prefix(Prefix::new(PREFIXES[under]).unwrap());
+                let mut filter = EventFilter::prefix(Prefix::new(PREFIXES[under]).unwrap());
                 if let Some(node) = node {
-                    interest = interest.attribute("node", NODES[node]);
+                    filter = filter.attribute("node", NODES[node]);
                 }
                 let from = self.model.revision().saturating_sub(back);
-                match self.store.watch(interest.clone(), from) {
-                    Ok(watch) => self.watching.push(Watching { watch, interest, from }),
+                match self.store.watch(filter.clone(), from) {
+                    Ok(watch) => self.watching.push(Watching { watch, filter, from }),
                     Err(_) => assert!(from < self.store.stats().oldest),
                 }
             }
@@ -314,19 +317,19 @@ impl Run {
         assert_eq!(found, expected);
     }
 
-    /// A watch has heard exactly what it should, or the first of it if it ends early.
+    /// A watch has received exactly the expected events, or the first of them if it ends early.
     fn check_watch(&self, mut watching: Watching, to_the_end: bool) {
-        let mut heard = Vec::new();
+        let mut received = Vec::new();
         while let Ok(Some(event)) = watching.watch.try_next() {
             self.model.check_event(&event);
-            heard.push(event.revision);
+            received.push(event.revision);
         }
-        let expected = self.model.heard(&watching.interest, watching.from);
+        let expected = self.model.received(&watching.filter, watching.from);
         if to_the_end {
-            assert_eq!(heard, expected, "{:?} from {}", watching.interest, watching.from);
+            assert_eq!(received, expected, "{:?} from {}", watching.filter, watching.from);
         } else {
-            assert!(expected.starts_with(&heard), "{:?} from {}", watching.interest, watching.from);
-            assert!(expected.iter().all(|r| heard.contains(r) || *r > watching.watch.progress()));
+            assert!(expected.starts_with(&received), "{:?} from {}", watching.filter, watching.from);
+            assert!(expected.iter().all(|r| received.contains(r) || *r > watching.watch.progress()));
         }
     }
 

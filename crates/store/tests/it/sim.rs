@@ -33,12 +33,12 @@ struct State {
     changes: Vec<Names>,
     /// How many more operations there is power for.
     power: Option<usize>,
-    /// How many more bytes there is room for.
-    room: Option<usize>,
+    /// How many more bytes fit on the disk.
+    free: Option<usize>,
     fail_syncs: bool,
     fail_writes: bool,
     hold_syncs: bool,
-    /// Syncs that wait to be let go.
+    /// Syncs that are blocked.
     held: usize,
 }
 
@@ -89,8 +89,8 @@ impl SimDisk {
         self.0.state.lock().power
     }
 
-    pub(crate) fn room_for(&self, bytes: Option<usize>) {
-        self.0.state.lock().room = bytes;
+    pub(crate) fn set_free(&self, bytes: Option<usize>) {
+        self.0.state.lock().free = bytes;
     }
 
     pub(crate) fn fail_syncs(&self, fail: bool) {
@@ -125,7 +125,7 @@ impl SimDisk {
         state.files[state.find(name).unwrap()].current.clone()
     }
 
-    /// Puts these bytes in place of those of a file, behind the back of whoever wrote it.
+    /// Replaces the bytes of a file, unnoticed by its writer.
     pub(crate) fn overwrite(&self, name: &str, bytes: &[u8]) {
         let mut state = self.0.state.lock();
         let file = state.find(name).unwrap();
@@ -256,11 +256,11 @@ impl DiskFile for SimFile {
             return result;
         }
         let grown = (start + bytes.len()).saturating_sub(state.files[self.file].current.len());
-        if let Some(room) = &mut state.room {
-            if grown > *room {
+        if let Some(free) = &mut state.free {
+            if grown > *free {
                 return Err(io::ErrorKind::StorageFull.into());
             }
-            *room -= grown;
+            *free -= grown;
         }
         let content = &mut state.files[self.file];
         let length = content.current.len().max(start + bytes.len());

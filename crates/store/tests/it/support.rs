@@ -3,7 +3,9 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use bytes::Bytes;
-use plumb_store::{Event, Interest, Key, List, Object, Options, Patience, Prefix, Revision, Store, Write};
+use plumb_store::{
+    Event, EventFilter, Key, List, Object, Options, Prefix, Revision, Store, WatchBuffer, Write,
+};
 
 pub(crate) fn key(text: &str) -> Key {
     Key::new(text).unwrap()
@@ -13,8 +15,8 @@ pub(crate) fn prefix(text: &str) -> Prefix {
     Prefix::new(text).unwrap()
 }
 
-pub(crate) fn all() -> Interest {
-    Interest::prefix(Prefix::everything())
+pub(crate) fn all() -> EventFilter {
+    EventFilter::prefix(Prefix::everything())
 }
 
 pub(crate) fn value(text: impl AsRef<str>) -> Bytes {
@@ -39,7 +41,7 @@ pub(crate) fn text(object: &Object) -> String {
 pub(crate) fn small() -> Options {
     Options {
         history: 1 << 20,
-        patience: Patience { events: 1 << 20, bytes: 1 << 30 },
+        watch_buffer: WatchBuffer { events: 1 << 20, bytes: 1 << 30 },
         checkpoint: 64 << 10,
         ..Options::default()
     }

@@ -1,8 +1,8 @@
-//! Watching: order, completeness, interests, laggards, bookmarks, compaction.
+//! Watching: order, completeness, filters, laggards, bookmarks, compaction.
 
 use std::{sync::Barrier, thread};
 
-use plumb_store::{Attributes, Interest, Patience, Prefix, RevisionError, Store, WatchEnd, Write};
+use plumb_store::{Attributes, EventFilter, Prefix, RevisionError, Store, WatchBuffer, WatchEnd, Write};
 
 use crate::support::{Follower, all, key, prefix, put, small};
 
@@ -23,7 +23,7 @@ fn drain(watch: &mut plumb_store::Watch) -> Vec<(u64, String)> {
         .collect()
 }
 
-/// Waits until everything up to the present is distributed. A write is acknowledged before watchers hear of it.
+/// Waits until all events up to the current revision are dispatched. A write is acknowledged before that.
 fn settle(store: &Store) {
     let mut watch = store.watch(all(), store.revision()).unwrap();
     let revision = put(store, "settle", "").revision;
@@ -33,7 +33,7 @@ fn settle(store: &Store) {
 #[test]
 fn a_watch_hears_of_its_subtree_only_and_from_its_revision_on() {
     let (_directory, store) = store();
-    let mut watch = store.watch(Interest::prefix(prefix("pods/default")), 0).unwrap();
+    let mut watch = store.watch(EventFilter::prefix(prefix("pods/default")), 0).unwrap();
     for at in
         ["pods/default/a", "pods/default-2/a", "pods", "nodes/default/a", "pods/default/b/c", "pods/default"]
     {
@@ -42,7 +42,7 @@ fn a_watch_hears_of_its_subtree_only_and_from_its_revision_on() {
     settle(&store);
     let expected = [(1, "pods/default/a"), (5, "pods/default/b/c"), (6, "pods/default")];
     assert_eq!(drain(&mut watch), expected.map(|(revision, at)| (revision, at.to_string())));
-    let mut late = store.watch(Interest::prefix(prefix("pods/default")), 1).unwrap();
+    let mut late = store.watch(EventFilter::prefix(prefix("pods/default")), 1).unwrap();
     assert_eq!(
         drain(&mut late),
         expected[1..].iter().map(|(r, at)| (*r, (*at).to_string())).collect::<Vec<_>>()
@@ -52,7 +52,7 @@ fn a_watch_hears_of_its_subtree_only_and_from_its_revision_on() {
 #[test]
 fn a_watch_by_attribute_hears_of_objects_that_have_it_come_to_it_and_leave_it() {
     let (_directory, store) = store();
-    let on = |node: &str| Interest::prefix(prefix("pods")).attribute("node", node);
+    let on = |node: &str| EventFilter::prefix(prefix("pods")).attribute("node", node);
     let mut one = store.watch(on("one"), 0).unwrap();
     let mut two = store.watch(on("two"), 0).unwrap();
     put_on(&store, "pods/a", "one"); // 1
@@ -130,7 +130,7 @@ fn write_somewhere(store: &Store, writer: usize, n: usize) {
 fn follow_to_the_end(store: &Store, under: &Prefix) -> Follower {
     let mut follower = Follower::list(store, under);
     loop {
-        let mut watch = store.watch(Interest::prefix(under.clone()), follower.revision).unwrap();
+        let mut watch = store.watch(EventFilter::prefix(under.clone()), follower.revision).unwrap();
         loop {
             match watch.wait_next() {
                 Ok(event) => follower.follow(&event),
@@ -150,11 +150,11 @@ fn follow_to_the_end(store: &Store, under: &Prefix) -> Follower {
 fn a_slow_watcher_is_cut_off_and_others_are_not() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = small();
-    options.patience = Patience { events: 10, bytes: 1 << 20 };
+    options.watch_buffer = WatchBuffer { events: 10, bytes: 1 << 20 };
     let store = Store::open(directory.path(), options).unwrap();
     let mut slow = store.watch(all(), 0).unwrap();
     let mut quick = store.watch(all(), 0).unwrap();
-    let mut elsewhere = store.watch(Interest::prefix(prefix("elsewhere")), 0).unwrap();
+    let mut elsewhere = store.watch(EventFilter::prefix(prefix("elsewhere")), 0).unwrap();
     put(&store, "a", "0");
     assert_eq!(slow.wait_next().unwrap().revision, 1);
     for n in 2..=12 {
@@ -176,7 +176,7 @@ fn a_slow_watcher_is_cut_off_and_others_are_not() {
 fn a_watcher_is_cut_off_by_bytes_too_but_never_for_a_single_large_object() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = small();
-    options.patience = Patience { events: 1_000, bytes: 1_000 };
+    options.watch_buffer = WatchBuffer { events: 1_000, bytes: 1_000 };
     let store = Store::open(directory.path(), options).unwrap();
     let mut watch = store.watch(all(), 0).unwrap();
     put(&store, "large", &"x".repeat(5_000));
@@ -200,7 +200,7 @@ fn a_watcher_is_cut_off_by_bytes_too_but_never_for_a_single_large_object() {
 #[test]
 fn the_progress_of_an_idle_watcher_moves_with_the_store_and_of_a_busy_one_with_what_it_took() {
     let (_directory, store) = store();
-    let mut watch = store.watch(Interest::prefix(prefix("mine")), 0).unwrap();
+    let mut watch = store.watch(EventFilter::prefix(prefix("mine")), 0).unwrap();
     put(&store, "other", "1");
     settle(&store);
     assert_eq!(watch.progress(), 2);
@@ -220,7 +220,7 @@ fn a_watch_from_before_history_is_refused_as_compacted() {
     let mut options = small();
     options.history = 2_000;
     let store = Store::open(directory.path(), options).unwrap();
-    let mut idle = store.watch(Interest::prefix(prefix("idle")), 0).unwrap();
+    let mut idle = store.watch(EventFilter::prefix(prefix("idle")), 0).unwrap();
     for n in 0..20 {
         put(&store, "a", &n.to_string());
     }
@@ -230,10 +230,10 @@ fn a_watch_from_before_history_is_refused_as_compacted() {
     assert_eq!(store.watch(all(), 99).unwrap_err(), RevisionError::Future { asked: 99, current: 20 });
     let mut watch = store.watch(all(), oldest).unwrap();
     assert_eq!(watch.wait_next().unwrap().revision, oldest + 1);
-    // Whoever only waited can resume by its progress.
+    // A watcher that received no event can resume from its progress.
     settle(&store);
     assert_eq!(idle.try_next(), Ok(None));
-    assert!(store.watch(Interest::prefix(prefix("idle")), idle.progress()).is_ok());
+    assert!(store.watch(EventFilter::prefix(prefix("idle")), idle.progress()).is_ok());
 }
 
 #[test]
@@ -269,7 +269,9 @@ fn a_closed_store_ends_its_watches_after_what_they_have_to_hear() {
 fn a_dropped_watch_leaves_nothing_behind() {
     let (_directory, store) = store();
     let watches: Vec<_> = (0..100)
-        .map(|n| store.watch(Interest::prefix(prefix("pods")).attribute("node", n.to_string()), 0).unwrap())
+        .map(|n| {
+            store.watch(EventFilter::prefix(prefix("pods")).attribute("node", n.to_string()), 0).unwrap()
+        })
         .collect();
     assert_eq!(store.stats().watches, 100);
     drop(watches);

@@ -4,8 +4,8 @@ use std::{sync::Arc, thread};
 
 use bytes::Bytes;
 use plumb_store::{
-    Attributes, Change, Conflict, Edit, Expect, List, MAX_VALUE, Page, Prefix, RevisionError, Store,
-    UpdateError, Updated, Value, Write, WriteError,
+    Attributes, Change, Conflict, Edit, List, MAX_VALUE, Page, Precondition, Prefix, RevisionError, Store,
+    UpdateError, UpdateOutcome, Value, Write, WriteError,
 };
 
 use crate::support::{key, put, small, text, texts, value};
@@ -34,7 +34,7 @@ fn every_write_has_a_revision_of_its_own_and_versions_count() {
 
 #[test]
 fn a_write_happens_only_if_the_key_is_as_expected_and_else_tells_what_is_there() {
-    use Expect::{Absent, Anything, Present, Revision};
+    use Precondition::{Absent, Anything, Present, Revision};
     // (whether the key exists, at revision 2), what is expected, whether a put happens, whether a delete does
     let table = [
         (true, Anything, true, true),
@@ -58,7 +58,7 @@ fn a_write_happens_only_if_the_key_is_as_expected_and_else_tells_what_is_there()
             }
             let before = store.get(&key("a"));
             let revision = store.revision();
-            match store.write(write.expect(expect)).wait() {
+            match store.write(write.precondition(expect)).wait() {
                 Ok(event) => {
                     assert!(happens, "{exists} {expect:?}");
                     assert_eq!(event.revision, revision + 1);
@@ -87,7 +87,7 @@ fn updates_of_one_key_by_many_writers_are_all_counted() {
                         let count: u64 = old.map_or(0, |object| text(object).parse().unwrap());
                         Ok::<_, ()>(Some(Edit::put(value((count + 1).to_string()))))
                     });
-                    assert!(matches!(updated.wait(), Ok(Updated::Changed(_))));
+                    assert!(matches!(updated.wait(), Ok(UpdateOutcome::Changed(_))));
                 }
             });
         }
@@ -101,13 +101,13 @@ fn updates_of_one_key_by_many_writers_are_all_counted() {
 fn an_update_may_keep_refuse_or_delete() {
     let (_directory, store) = store();
     let kept = store.update(&key("a"), |old| Ok::<_, ()>(old.map(|_| Edit::Delete))).wait().unwrap();
-    assert_eq!(kept, Updated::Kept(None));
+    assert_eq!(kept, UpdateOutcome::Unchanged(None));
     put(&store, "a", "1");
     let refused = store.update(&key("a"), |_| Err("no")).wait();
     assert!(matches!(refused, Err(UpdateError::Refused("no"))));
     assert_eq!(store.revision(), 1);
     let deleted = store.update(&key("a"), |old| Ok::<_, ()>(old.map(|_| Edit::Delete))).wait().unwrap();
-    assert!(matches!(deleted, Updated::Changed(event) if event.current().is_none()));
+    assert!(matches!(deleted, UpdateOutcome::Changed(event) if event.current().is_none()));
     let nothing = store.update(&key("a"), |_| Ok::<_, ()>(Some(Edit::Delete))).wait();
     assert!(matches!(nothing, Err(UpdateError::Write(WriteError::Conflict(_)))));
 }
@@ -225,9 +225,9 @@ fn the_past_is_bounded_and_the_future_unknown() {
     assert!(oldest > 10 && oldest < 20, "{oldest}");
     assert!(store.stats().history_bytes <= 2_000);
     assert!(store.get_at(&key("a"), oldest).is_ok());
-    let gone = RevisionError::Compacted { asked: oldest - 1, oldest };
-    assert_eq!(store.get_at(&key("a"), oldest - 1).unwrap_err(), gone);
-    assert_eq!(store.list(&List::all(Prefix::everything()).at(oldest - 1)).unwrap_err(), gone);
+    let missing = RevisionError::Compacted { asked: oldest - 1, oldest };
+    assert_eq!(store.get_at(&key("a"), oldest - 1).unwrap_err(), missing);
+    assert_eq!(store.list(&List::all(Prefix::everything()).at(oldest - 1)).unwrap_err(), missing);
     let future = RevisionError::Future { asked: 21, current: 20 };
     assert_eq!(store.get_at(&key("a"), 21).unwrap_err(), future);
 }
@@ -266,12 +266,12 @@ fn what_happened_since_a_revision_is_told_in_order_by_a_snapshot() {
     store.write(Write::delete(key("p/a"))).wait().unwrap();
     let snapshot = store.snapshot();
     put(&store, "p/c", "later");
-    let interest = plumb_store::Interest::prefix(crate::support::prefix("p"));
-    let told = |after| -> Vec<(u64, String)> {
-        let changes = snapshot.changes(&interest, after).unwrap();
+    let filter = plumb_store::EventFilter::prefix(crate::support::prefix("p"));
+    let changed = |after| -> Vec<(u64, String)> {
+        let changes = snapshot.changes(&filter, after).unwrap();
         changes.map(|event| (event.revision, event.key().to_string())).collect()
     };
-    assert_eq!(told(seen), [(3, "p/b".to_owned()), (5, "p/a".to_owned())]);
-    assert_eq!(told(5), []);
-    assert!(matches!(snapshot.changes(&interest, 6).map(drop), Err(RevisionError::Future { .. })));
+    assert_eq!(changed(seen), [(3, "p/b".to_owned()), (5, "p/a".to_owned())]);
+    assert_eq!(changed(5), []);
+    assert!(matches!(snapshot.changes(&filter, 6).map(drop), Err(RevisionError::Future { .. })));
 }
