@@ -1,1 +1,3 @@
 //! The Vertical Pod Autoscaler, compatible with Kubernetes' own: recommender, updater and admission webhook.
+
+pub mod recommender;

@@ -1,0 +1,35 @@
+//! The engine of the recommender: from usage samples to recommendations, with upstream's numbers.
+//!
+//! ```text
+//! samples, OOM kills ──▶ ContainerState ──▶ Aggregate ──▶ recommend ──▶ ContainerRecommendation
+//!                        which count, and   histograms    percentile, margin, confidence,
+//!                        memory peaks       of usage      minimum, rounding, limits
+//! ```
+//!
+//! Nothing here reads a clock, does I/O or waits. [`Workload`] runs the engine over the samples of one workload.
+
+mod aggregate;
+mod amount;
+mod config;
+mod container;
+pub mod estimate;
+mod float;
+pub mod histogram;
+mod policy;
+mod sample;
+mod time;
+mod workload;
+
+pub use aggregate::Aggregate;
+pub use amount::MAX_AMOUNT;
+pub use config::{AggregationConfig, AggregationSettings};
+pub use container::ContainerState;
+pub use estimate::{
+    ContainerExplanation, ContainerRecommendation, EstimationSettings, Percentiles, Resources, VpaSettings,
+};
+pub use policy::{
+    ContainerPolicy, DEFAULT_CONTAINER, MemorySettings, ResourcePolicy, ScalingMode, integer_cpu_containers,
+};
+pub use sample::{Discarded, Sample};
+pub use time::{Time, TimeOutOfRange};
+pub use workload::Workload;
