@@ -2,8 +2,9 @@
 
 use std::collections::HashMap;
 
+use plumb_placement::Labels;
+
 use crate::cluster::{Guest, NodeInfo};
-use crate::labels::Labels;
 use crate::shape::{Class, PodTerm, Shape};
 
 /// What a pod that must be near others is worth to them in turn.

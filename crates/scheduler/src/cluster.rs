@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
+use plumb_placement::{Labels, Toleration};
 use plumb_resize::list::{BadQuantity, ResourceList};
 
 use crate::claims::Claims;
-use crate::labels::Labels;
 use crate::load::{Load, PODS};
 use crate::room::{Free, NOWHERE, Room};
-use crate::shape::{Class, HostPort, Toleration};
+use crate::shape::{Class, HostPort};
 use crate::tally::{Question, Tallies};
 
 /// A pod by its uid.
@@ -65,7 +65,7 @@ impl NodeInfo {
     /// The first taint that keeps new pods away and is not borne.
     pub(crate) fn repelling(&self, bearing: &[Toleration]) -> Option<&Taint> {
         let repel = self.taints.iter().filter(|taint| matches!(&*taint.effect, "NoSchedule" | "NoExecute"));
-        repel.into_iter().find(|taint| !bearing.iter().any(|one| one.bears(taint)))
+        repel.into_iter().find(|taint| !bearing.iter().any(|one| one.tolerates(taint)))
     }
 }
 

@@ -1,12 +1,13 @@
 //! Whether a node will do for a pod, and if not, why not, in upstream's words.
 
 use k8s_openapi::api::core::v1::Taint;
+use plumb_placement::{Selector, UNSCHEDULABLE_TAINT};
 
 use crate::claims::Forbidden;
 use crate::cluster::{Cluster, Host, NodeInfo};
 use crate::load::Load;
 use crate::room::Free;
-use crate::shape::{HostPort, PodTerm, Shape, Spread, UNSCHEDULABLE_TAINT};
+use crate::shape::{HostPort, PodTerm, Shape, Spread};
 use crate::tally::{Counted, Namespaces, Question, Tally, Where};
 
 /// Why a node will not do.
@@ -120,7 +121,7 @@ pub(crate) fn soft_skews(shape: &Shape) -> Vec<i64> {
     }
 }
 
-fn question(all_of: Vec<(Namespaces, crate::labels::Selector)>, topology_key: &str) -> Question {
+fn question(all_of: Vec<(Namespaces, Selector)>, topology_key: &str) -> Question {
     Question {
         counted: Counted { all_of, owner: None, even_ending: true },
         on: Where::default(),
@@ -133,10 +134,7 @@ fn each<'a>(all: impl Iterator<Item = &'a PodTerm>, cluster: &Cluster) -> Vec<Qu
 }
 
 /// Which pods terms mean, with the namespaces that are there now.
-fn terms<'a>(
-    all: impl Iterator<Item = &'a PodTerm>,
-    cluster: &Cluster,
-) -> Vec<(Namespaces, crate::labels::Selector)> {
+fn terms<'a>(all: impl Iterator<Item = &'a PodTerm>, cluster: &Cluster) -> Vec<(Namespaces, Selector)> {
     let resolved = all.map(|term| {
         let namespaces = if term.namespace_selector.is_empty() {
             Namespaces::All
@@ -161,7 +159,7 @@ fn spread(shape: &Shape, all: &[Spread]) -> Vec<Question> {
         },
         on: Where {
             keys: keys.clone(),
-            wish: (one.honours_affinity && !shape.nodes.is_any()).then(|| shape.nodes.required()),
+            wish: (one.honours_affinity && !shape.nodes.is_any()).then(|| shape.nodes.without_preferred()),
             bearing: one.honours_taints.then(|| shape.tolerations.clone()),
         },
         topology_key: one.topology_key.clone(),
@@ -174,7 +172,7 @@ fn usual_spread(shape: &Shape) -> Vec<Question> {
     let Some(owner) = &shape.owner else { return Vec::new() };
     let ask = |(key, _): (&str, i64)| Question {
         counted: Counted {
-            all_of: vec![(Namespaces::one(&shape.namespace), crate::labels::Selector::All(Vec::new()))],
+            all_of: vec![(Namespaces::one(&shape.namespace), Selector::All(Vec::new()))],
             owner: Some(owner.clone()),
             even_ending: false,
         },
@@ -258,7 +256,7 @@ impl<'a> Situation<'a> {
                 effect: "NoSchedule".to_owned(),
                 ..Taint::default()
             };
-            if !shape.tolerations.iter().any(|one| one.bears(&taint)) {
+            if !shape.tolerations.iter().any(|one| one.tolerates(&taint)) {
                 return Some(Refusal::Unschedulable);
             }
         }

@@ -10,11 +10,11 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
+use plumb_placement::Selector;
 
 use crate::choose::Diagnosis;
 use crate::cluster::{Cluster, Guest, Host};
 use crate::filter::{Questions, Refusal, Situation};
-use crate::labels::Selector;
 use crate::shape::Shape;
 
 /// How many nodes are tried: a tenth of those that could do, but not fewer than this.

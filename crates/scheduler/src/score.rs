@@ -41,7 +41,7 @@ pub(crate) fn best(
         let disliked = hosts.iter().map(|(_, info)| disliked_taints(shape, info)).collect();
         add(TAINTS, fewest_best(disliked));
     }
-    if !shape.nodes.likes.is_empty() {
+    if !shape.nodes.preferred.is_empty() {
         let liked = hosts.iter().map(|(host, info)| liked_node(shape, &host.name, info)).collect();
         add(LIKED_NODES, most_best(liked));
     }
@@ -89,13 +89,13 @@ fn balance(held: &Load, there: &Load) -> i64 {
 
 fn disliked_taints(shape: &Shape, info: &NodeInfo) -> i64 {
     let disliked = info.taints.iter().filter(|taint| {
-        taint.effect == "PreferNoSchedule" && !shape.tolerations.iter().any(|one| one.bears(taint))
+        taint.effect == "PreferNoSchedule" && !shape.tolerations.iter().any(|one| one.tolerates(taint))
     });
     i64::try_from(disliked.count()).unwrap_or(i64::MAX)
 }
 
 fn liked_node(shape: &Shape, name: &str, info: &NodeInfo) -> i64 {
-    let likes = shape.nodes.likes.iter().filter(|(_, term)| term.matches(name, &info.labels));
+    let likes = shape.nodes.preferred.iter().filter(|(_, term)| term.matches(name, &info.labels));
     likes.map(|(weight, _)| weight).sum()
 }
 

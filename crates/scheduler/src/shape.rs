@@ -3,7 +3,6 @@
 //! Pods from one template ask for the same, so a [`Shape`] is shared by all who do: what was found out for one of
 //! them holds for the others ([`Shapes`]).
 
-mod nodes;
 mod pods;
 
 use std::borrow::Borrow;
@@ -13,11 +12,10 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_placement::{Labels, NodeAffinity, Toleration};
 
-pub(crate) use nodes::{NodeWish, Toleration, UNSCHEDULABLE_TAINT};
 pub(crate) use pods::{PodTerm, Spread};
 
-use crate::labels::Labels;
 use crate::load::Load;
 
 /// A port of the node that a pod wants for itself.
@@ -53,7 +51,7 @@ pub(crate) struct Shape {
     pub(crate) scored: Load,
     pub(crate) ports: Vec<HostPort>,
     pub(crate) tolerations: Vec<Toleration>,
-    pub(crate) nodes: NodeWish,
+    pub(crate) nodes: NodeAffinity,
     /// Pods that it must be near of, and away from.
     pub(crate) near: Vec<PodTerm>,
     pub(crate) apart: Vec<PodTerm>,
@@ -101,7 +99,7 @@ impl Shape {
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
             ports: ports(spec),
             tolerations: spec.tolerations.iter().flatten().map(Toleration::read).collect(),
-            nodes: NodeWish::read(spec),
+            nodes: NodeAffinity::read(spec),
             near: required(
                 near.and_then(|near| near.required_during_scheduling_ignored_during_execution.as_ref()),
             ),

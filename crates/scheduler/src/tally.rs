@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
+use plumb_placement::{NodeAffinity, Selector, Toleration};
+
 use crate::cluster::{Guest, NodeInfo};
-use crate::labels::Selector;
-use crate::shape::{NodeWish, Toleration};
 
 /// In which namespaces.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -59,7 +59,7 @@ pub(crate) struct Where {
     /// Those that have all of these labels.
     pub(crate) keys: BTreeSet<String>,
     /// Those that a pod may have.
-    pub(crate) wish: Option<NodeWish>,
+    pub(crate) wish: Option<NodeAffinity>,
     /// Those whose taints a pod bears.
     pub(crate) bearing: Option<Vec<Toleration>>,
 }

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
     Affinity, Node, NodeAffinity, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec,
     Toleration,
 };
-use plumb_scheduler::placing::Placing;
+use plumb_placement as placement;
 
 use super::{GENERATION_LABEL, HASH, generation, spec};
 use crate::workload::claim::controller_reference;
@@ -36,7 +36,8 @@ pub(super) enum Place {
 
 /// What the pods of a set ask of their nodes.
 pub(super) struct Places {
-    placing: Placing,
+    affinity: placement::NodeAffinity,
+    tolerations: Vec<placement::Toleration>,
     only: Option<String>,
 }
 
@@ -45,18 +46,19 @@ impl Places {
         let mut wanted = spec(set).template.spec.clone().unwrap_or_default();
         bear(&mut wanted);
         let only = wanted.node_name.take().filter(|name| !name.is_empty());
-        Self { placing: Placing::read(&wanted), only }
+        let tolerations = wanted.tolerations.iter().flatten().map(placement::Toleration::read).collect();
+        Self { affinity: placement::NodeAffinity::read(&wanted), tolerations, only }
     }
 
     /// Whether the set is to be on a node.
     pub(super) fn on(&self, node: &Node) -> Place {
         let is_other = self.only.is_some() && self.only != node.metadata.name;
-        if is_other || !self.placing.selects(node) {
+        if is_other || !self.affinity.matches_node(node) {
             return Place::Forbidden;
         }
         let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
         let mut place = Place::Wanted;
-        for taint in taints.filter(|taint| !self.placing.bears(taint)) {
+        for taint in taints.filter(|taint| !self.tolerations.iter().any(|one| one.tolerates(taint))) {
             match &*taint.effect {
                 "NoExecute" => return Place::Forbidden,
                 "NoSchedule" => place = Place::Borne,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{PodAffinityTerm, TopologySpreadConstraint};
 
-use crate::labels::{Labels, Requirement, Selector};
+use plumb_placement::{Labels, Requirement, Selector};
 
 /// Pods in some namespaces, and what counts as near them.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]

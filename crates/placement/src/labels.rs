@@ -1,15 +1,15 @@
-//! Selectors of labels, read once and asked often.
+//! Label selectors, parsed once and evaluated often.
 
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 /// The labels of an object.
-pub(crate) type Labels = BTreeMap<String, String>;
+pub type Labels = BTreeMap<String, String>;
 
-/// What one label has to be.
+/// What one label must be: one entry of `matchLabels` or `matchExpressions`.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Requirement {
+pub struct Requirement {
     key: String,
     test: Test,
 }
@@ -22,18 +22,18 @@ enum Test {
     Absent,
     Above(i64),
     Below(i64),
-    /// An operator that nobody knows, or a bound that is no number.
+    /// An unknown operator, or a bound that is not a number.
     Never,
 }
 
 impl Requirement {
-    /// That a label has this value.
-    pub(crate) fn equals(key: &str, value: &str) -> Self {
+    /// The label has this value.
+    pub fn equals(key: &str, value: &str) -> Self {
         Self { key: key.to_owned(), test: Test::In(vec![value.to_owned()]) }
     }
 
-    /// What an expression asks for, in the words of the API.
-    pub(crate) fn expression(key: &str, operator: &str, values: &[String]) -> Self {
+    /// One of `matchExpressions`. `Gt` and `Lt` are known to node affinity only; validation refuses them elsewhere.
+    pub fn expression(key: &str, operator: &str, values: &[String]) -> Self {
         let bound = || values.first().and_then(|value| value.parse().ok());
         let test = match operator {
             "In" => Test::In(values.to_vec()),
@@ -47,21 +47,21 @@ impl Requirement {
         Self { key: key.to_owned(), test }
     }
 
-    /// The label that it is about.
-    pub(crate) fn key(&self) -> &str {
+    /// The key of the label.
+    pub fn key(&self) -> &str {
         &self.key
     }
 
-    /// The values that it allows, if it lists them.
-    pub(crate) fn allowed(&self) -> Option<&[String]> {
+    /// The allowed values, if the operator is `In`.
+    pub fn allowed(&self) -> Option<&[String]> {
         match &self.test {
             Test::In(values) => Some(values),
             _ => None,
         }
     }
 
-    /// Whether a value, or the lack of one, is as it has to be.
-    pub(crate) fn holds(&self, value: Option<&str>) -> bool {
+    /// Whether the value of the label, or its absence, satisfies the requirement.
+    pub fn matches(&self, value: Option<&str>) -> bool {
         let number = || value.and_then(|value| value.parse::<i64>().ok());
         match &self.test {
             Test::In(values) => value.is_some_and(|value| values.iter().any(|one| one == value)),
@@ -77,7 +77,7 @@ impl Requirement {
 
 /// A label selector: every requirement must hold.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Selector {
+pub enum Selector {
     /// Nothing is selected.
     Nothing,
     /// What all of these hold for; everything, if there are none.
@@ -85,8 +85,8 @@ pub(crate) enum Selector {
 }
 
 impl Selector {
-    /// Reads a selector. One that is not there selects nothing, an empty one everything.
-    pub(crate) fn read(selector: Option<&LabelSelector>) -> Self {
+    /// Reads a selector. A missing one selects nothing, an empty one everything.
+    pub fn read(selector: Option<&LabelSelector>) -> Self {
         let Some(selector) = selector else { return Self::Nothing };
         let equal = selector.match_labels.iter().flatten();
         let equal = equal.map(|(key, value)| Requirement::equals(key, value));
@@ -99,7 +99,7 @@ impl Selector {
 
     /// The same, with one more requirement.
     #[must_use]
-    pub(crate) fn and(self, requirement: Requirement) -> Self {
+    pub fn and(self, requirement: Requirement) -> Self {
         match self {
             Self::Nothing => Self::Nothing,
             Self::All(mut all) => {
@@ -109,16 +109,16 @@ impl Selector {
         }
     }
 
-    /// Whether it asks for nothing and so selects everything.
-    pub(crate) fn is_empty(&self) -> bool {
+    /// Whether the selector has no requirement and so selects everything.
+    pub fn is_empty(&self) -> bool {
         matches!(self, Self::All(all) if all.is_empty())
     }
 
-    /// Whether labels are selected.
-    pub(crate) fn matches(&self, labels: &Labels) -> bool {
+    /// Whether the selector matches these labels.
+    pub fn matches(&self, labels: &Labels) -> bool {
         match self {
             Self::Nothing => false,
-            Self::All(all) => all.iter().all(|one| one.holds(labels.get(&one.key).map(String::as_str))),
+            Self::All(all) => all.iter().all(|one| one.matches(labels.get(&one.key).map(String::as_str))),
         }
     }
 }
@@ -147,8 +147,8 @@ mod tests {
             ("Sounds", Some("5"), false),
         ];
         for (operator, value, expected) in table {
-            let holds = Requirement::expression("k", operator, &values).holds(value);
-            assert_eq!(holds, expected, "{operator} {value:?}");
+            let matches = Requirement::expression("k", operator, &values).matches(value);
+            assert_eq!(matches, expected, "{operator} {value:?}");
         }
     }
 
