@@ -1,7 +1,7 @@
 //! Which nodes a pod may run on, apart from their capacity.
 //!
-//! The scheduler filters nodes by these predicates, and the DaemonSet controller decides by the same ones which nodes
-//! get a pod, so that the two never disagree. There is no I/O here: objects in, answer out.
+//! The scheduler filters nodes by these predicates, and the `DaemonSet` controller decides by the same ones which
+//! nodes get a pod, so that the two never disagree. There is no I/O here: objects in, answer out.
 //!
 //! | question | type |
 //! |---|---|
