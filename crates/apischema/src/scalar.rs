@@ -1,6 +1,5 @@
 //! Values that are text in JSON and something else to Go: moments, spans, amounts, bytes.
 
-pub(crate) mod duration;
 pub(crate) mod time;
 
 use base64::Engine as _;

@@ -15,7 +15,6 @@ use serde_json::{Map, Value, json};
 
 use crate::body::Body;
 use crate::error::ApiError;
-use crate::go;
 use crate::kinds::Row;
 use crate::object::moment;
 use crate::present::{show_value, show_values};
@@ -143,7 +142,7 @@ fn figures(call: &Call, source: &dyn UsageSource, object: &Object) -> Result<Opt
     }
     let mut answer = json!({
         "kind": call.row.kind(), "apiVersion": call.row.api_version(), "metadata": metadata,
-        "timestamp": moment(span.until), "window": go::duration(span.length),
+        "timestamp": moment(span.until), "window": plumb_go::duration::format_std(span.length),
     });
     answer[figures.0] = figures.1;
     Ok(Some(answer))

@@ -18,7 +18,7 @@ pub(crate) use convert::shown;
 pub(crate) use declared::{Overload, overloads};
 pub(crate) use operator::equal;
 pub(crate) use semver::Semver;
-pub(crate) use time::{parse_duration, parse_timestamp};
+pub(crate) use time::parse_timestamp;
 pub(crate) use url::Url;
 
 use regex::Regex;

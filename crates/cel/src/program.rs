@@ -7,7 +7,7 @@ use crate::cost::estimate;
 use crate::env::{Bindings, Env};
 use crate::error::{EvalError, Issue, Issues};
 use crate::eval::Evaluation;
-use crate::functions::{Regexes, parse_duration, parse_timestamp};
+use crate::functions::{Regexes, parse_timestamp};
 use crate::parse::parse;
 use crate::types::Type;
 use crate::value::Value;
@@ -82,7 +82,7 @@ fn literals(expr: &Expr, regexes: &mut Regexes, issues: &mut Vec<Issue>) {
                     let _ = regexes.add(text);
                     None
                 }
-                ("duration", Some((at, text))) if parse_duration(text).is_none() => {
+                ("duration", Some((at, text))) if plumb_go::duration::parse(text).is_err() => {
                     Some((at, "invalid duration argument".to_owned()))
                 }
                 ("timestamp", Some((at, text))) if parse_timestamp(text).is_none() => {

@@ -12,7 +12,7 @@ use plumb_resize::Quantity;
 use serde_json::{Map as JsonMap, Value as Json};
 
 use crate::decl::{Decl, DeclKind};
-use crate::functions::{equal, parse_duration, parse_timestamp};
+use crate::functions::{equal, parse_timestamp};
 
 /// A value. Data is borrowed and read where an operation looks.
 #[derive(Clone, Debug)]
@@ -131,7 +131,7 @@ impl<'a> Value<'a> {
                 STANDARD.decode(text).map_or(Self::Null, |bytes| Self::Bytes(bytes.into()))
             }
             (Json::String(text), DeclKind::Duration) => {
-                parse_duration(text).map_or(Self::Null, Self::Duration)
+                plumb_go::duration::parse_openapi(text).map_or(Self::Null, Self::Duration)
             }
             (Json::String(text), DeclKind::Timestamp) => {
                 let moment = parse_timestamp(text).or_else(|| parse_timestamp(&format!("{text}T00:00:00Z")));

@@ -94,7 +94,6 @@ static CARD: LazyLock<Regex> = LazyLock::new(|| {
         r"^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35\d{3})\d{11})$",
     )
 });
-static SPAN: LazyLock<Regex> = LazyLock::new(|| pattern(r"^((\d+)\s*([A-Za-zµ]+))$"));
 
 /// Whether a text has a form.
 pub(crate) fn holds(form: &str, text: &str) -> bool {
@@ -122,7 +121,7 @@ pub(crate) fn holds(form: &str, text: &str) -> bool {
         "rgbcolor" => RGB.is_match(text),
         "byte" => STANDARD.decode(text).is_ok(),
         "date" => text.len() == 10 && text.parse::<Date>().is_ok(),
-        "duration" => is_duration(text),
+        "duration" => plumb_go::duration::parse_openapi(text).is_some(),
         "datetime" => is_datetime(text),
         "k8sshortname" => crate::names::dns_1123_label(text).is_empty(),
         "k8slongname" => crate::names::dns_1123_subdomain(text).is_empty(),
@@ -188,66 +187,32 @@ fn is_isbn13(text: &str) -> bool {
     })
 }
 
-/// A span as Go writes it, or a number and a word.
-fn is_duration(text: &str) -> bool {
-    const WORDS: [&str; 30] = [
-        "ns",
-        "nano",
-        "nanos",
-        "nanosecond",
-        "nanoseconds",
-        "us",
-        "µs",
-        "micro",
-        "micros",
-        "microsecond",
-        "microseconds",
-        "ms",
-        "milli",
-        "millis",
-        "millisecond",
-        "milliseconds",
-        "s",
-        "sec",
-        "secs",
-        "second",
-        "seconds",
-        "m",
-        "min",
-        "mins",
-        "minute",
-        "minutes",
-        "h",
-        "hr",
-        "hrs",
-        "hour",
-    ];
-    const LONG: [&str; 9] = ["hours", "d", "day", "days", "w", "wk", "wks", "week", "weeks"];
-    let rest = text.strip_prefix(['-', '+']).unwrap_or(text);
-    if rest == "0" {
-        return true;
-    }
-    let go = !rest.is_empty() && {
-        let mut rest = rest;
-        let mut fine = true;
-        while fine && !rest.is_empty() {
-            let number = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-            let (amount, tail) = rest.split_at(number);
-            let unit = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-            let (word, tail) = tail.split_at(unit);
-            fine = amount.parse::<f64>().is_ok() && ["ns", "us", "µs", "ms", "s", "m", "h"].contains(&word);
-            rest = tail;
-        }
-        fine
-    };
-    go || SPAN.captures(text).is_some_and(|found| {
-        found.get(3).is_some_and(|word| WORDS.contains(&word.as_str()) || LONG.contains(&word.as_str()))
-    })
-}
-
 fn is_datetime(text: &str) -> bool {
     let bytes = text.as_bytes();
     let form =
         bytes.len() >= 20 && bytes[4] == b'-' && bytes[10].eq_ignore_ascii_case(&b't') && bytes[13] == b':';
     form && text.parse::<Timestamp>().is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::holds;
+
+    #[test]
+    fn a_duration_is_gos_or_a_number_with_a_longer_unit() {
+        for (text, expected) in [
+            ("1h30m", true),
+            ("-1.5h", true),
+            (".5s", true),
+            ("2 weeks 3 days", true),
+            ("1d", true),
+            ("1.2.3s", false),
+            ("1..5s", false),
+            ("s", false),
+            ("", false),
+            ("soon", false),
+        ] {
+            assert_eq!(holds("duration", text), expected, "{text}");
+        }
+    }
 }

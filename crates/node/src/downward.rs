@@ -1,10 +1,10 @@
 //! What a pod can be told about itself: fields and resources of it, as text.
 
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
 
 use k8s_openapi::api::core::v1::{Container, Pod, ResourceFieldSelector, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use plumb_go::quote;
 use plumb_resize::quantity::Quantity;
 
 use crate::lifecycle::containers;
@@ -44,38 +44,8 @@ fn subscript(path: &str) -> Option<(&str, &str)> {
 
 /// A line for each, its value quoted as Go quotes.
 fn lines(pairs: &BTreeMap<String, String>) -> String {
-    let lines: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}={}", quoted(value))).collect();
+    let lines: Vec<String> = pairs.iter().map(|(key, value)| format!("{key}={}", quote(value))).collect();
     lines.join("\n")
-}
-
-fn quoted(text: &str) -> String {
-    let mut quoted = String::with_capacity(text.len() + 2);
-    quoted.push('"');
-    for char in text.chars() {
-        let escape = match char {
-            '"' => "\\\"",
-            '\\' => "\\\\",
-            '\n' => "\\n",
-            '\r' => "\\r",
-            '\t' => "\\t",
-            '\u{7}' => "\\a",
-            '\u{8}' => "\\b",
-            '\u{b}' => "\\v",
-            '\u{c}' => "\\f",
-            '\0'..='\u{1f}' | '\u{7f}' => {
-                // Writing into memory does not fail.
-                let _ = write!(quoted, "\\x{:02x}", u32::from(char));
-                continue;
-            }
-            char => {
-                quoted.push(char);
-                continue;
-            }
-        };
-        quoted.push_str(escape);
-    }
-    quoted.push('"');
-    quoted
 }
 
 /// A container's request or limit in units of the divisor, rounded up. A limit that is not declared is the pod's,

@@ -89,19 +89,16 @@ impl FromStr for Shape {
     }
 }
 
-/// A time such as `90s`, `5m`, `250ms` or `1h`.
+/// A Go duration such as `90s` or `1h30m`, or a plain number of seconds.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let digits = text.find(|char: char| !char.is_ascii_digit() && char != '.').unwrap_or(text.len());
-    let (number, unit) = text.split_at(digits);
-    let seconds = match unit {
-        "ms" => 0.001,
-        "s" | "" => 1.0,
-        "m" => 60.0,
-        "h" => 3600.0,
-        _ => return Err(format!("{text:?} is not a time such as 90s or 5m")),
+    let is_plain = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.');
+    let nanos = if is_plain {
+        plumb_go::duration::parse(&format!("{text}s"))
+    } else {
+        plumb_go::duration::parse(text)
     };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is not a time such as 90s or 5m"))?;
-    Duration::try_from_secs_f64(number * seconds).map_err(|error| error.to_string())
+    let nanos = nanos.ok().and_then(|nanos| u64::try_from(nanos).ok());
+    nanos.map(Duration::from_nanos).ok_or_else(|| format!("{text:?} is not a time such as 90s or 5m"))
 }
 
 #[cfg(test)]
@@ -153,9 +150,13 @@ mod tests {
 
     #[test]
     fn times_have_units() {
-        for (text, millis) in [("250ms", 250), ("1.5s", 1500), ("2m", 120_000), ("7", 7000)] {
+        for (text, millis) in
+            [("250ms", 250), ("1.5s", 1500), ("2m", 120_000), ("1m30s", 90_000), ("7", 7000), ("0.5", 500)]
+        {
             assert_eq!(duration(text).unwrap(), Duration::from_millis(millis));
         }
-        assert!(duration("1d").is_err() && duration("x").is_err());
+        for text in ["1d", "x", "", ".", "-1s", "1.2.3", "99999999999"] {
+            assert_eq!(duration(text), Err(format!("{text:?} is not a time such as 90s or 5m")));
+        }
     }
 }

@@ -33,7 +33,7 @@ impl Conflict {
 
 /// A manager as messages name it.
 fn name(manager: &Manager<'_>) -> String {
-    let mut name = super::value::Quoted(&manager.name).to_string();
+    let mut name = plumb_go::quote(&manager.name);
     if !manager.subresource.is_empty() {
         name = format!("{name} with subresource {:?}", manager.subresource);
     }

@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::fmt;
 
+use plumb_go::quote;
 use serde_json::{Number, Value};
 
 /// Whether two values are the same; numbers are, if they count the same.
@@ -92,7 +93,7 @@ impl fmt::Display for Said<'_> {
             Value::Null => f.write_str("null"),
             Value::Bool(value) => write!(f, "{value}"),
             Value::Number(number) => f.write_str(&number_in_go(number)),
-            Value::String(text) => write!(f, "{}", Quoted(text)),
+            Value::String(text) => f.write_str(&quote(text)),
             Value::Array(list) => {
                 f.write_str("[")?;
                 for (place, value) in list.iter().enumerate() {
@@ -104,34 +105,6 @@ impl fmt::Display for Said<'_> {
                 object.iter().try_for_each(|(name, value)| write!(f, "{name}={}", Said(value)))
             }
         }
-    }
-}
-
-/// Text in quotes, as Go quotes it.
-pub(super) struct Quoted<'a>(pub(super) &'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"")?;
-        for letter in self.0.chars() {
-            match letter {
-                '"' => f.write_str("\\\"")?,
-                '\\' => f.write_str("\\\\")?,
-                '\n' => f.write_str("\\n")?,
-                '\r' => f.write_str("\\r")?,
-                '\t' => f.write_str("\\t")?,
-                '\u{7}' => f.write_str("\\a")?,
-                '\u{8}' => f.write_str("\\b")?,
-                '\u{c}' => f.write_str("\\f")?,
-                '\u{b}' => f.write_str("\\v")?,
-                control if u32::from(control) < 0x20 || control == '\u{7f}' => {
-                    write!(f, "\\x{:02x}", u32::from(control))?;
-                }
-                control if control.is_control() => write!(f, "\\u{:04x}", u32::from(control))?,
-                other => write!(f, "{other}")?,
-            }
-        }
-        f.write_str("\"")
     }
 }
 
@@ -164,14 +137,14 @@ pub(super) fn in_go(value: &Value) -> String {
         Value::Null => "interface {}(nil)".to_owned(),
         Value::Bool(value) => value.to_string(),
         Value::Number(number) => number_in_go(number),
-        Value::String(text) => Quoted(text).to_string(),
+        Value::String(text) => quote(text),
         Value::Array(list) => {
             let elements: Vec<String> = list.iter().map(in_go).collect();
             format!("[]interface {{}}{{{}}}", elements.join(", "))
         }
         Value::Object(object) => {
             let fields: Vec<String> =
-                object.iter().map(|(name, value)| format!("{}:{}", Quoted(name), in_go(value))).collect();
+                object.iter().map(|(name, value)| format!("{}:{}", quote(name), in_go(value))).collect();
             format!("map[string]interface {{}}{{{}}}", fields.join(", "))
         }
     }

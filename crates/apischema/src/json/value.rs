@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use plumb_go::duration;
 use plumb_resize::Quantity;
 use serde::Deserialize as _;
 use serde::de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor};
@@ -10,8 +11,8 @@ use serde_json::{Map, Value};
 
 use super::context::Context;
 use super::{any, structure};
+use crate::scalar;
 use crate::scalar::time::{self, Precision};
-use crate::scalar::{self, duration};
 use crate::schema::{Shape, StructId, TypeId};
 use crate::zero;
 
@@ -140,8 +141,8 @@ impl<'de> Visitor<'de> for Seed<'_, '_> {
             Shape::Time => moment(self.context, value, Precision::Seconds),
             Shape::MicroTime => moment(self.context, value, Precision::Micros),
             Shape::Duration => match duration::parse(value) {
-                Ok(nanos) => Ok(Value::String(duration::text(nanos))),
-                Err(sentence) => Err(self.context.refuse(sentence)),
+                Ok(nanos) => Ok(Value::String(duration::format(nanos))),
+                Err(error) => Err(self.context.refuse(error.to_string())),
             },
             Shape::SchemaOrBool(_) => Err(self.context.refuse("boolean or JSON schema expected".to_owned())),
             Shape::SchemaOrArray(_) | Shape::SchemaOrStrings(_) => Ok(Value::Null),

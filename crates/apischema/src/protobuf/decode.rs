@@ -1,3 +1,4 @@
+use plumb_go::duration;
 use plumb_resize::Quantity;
 use serde_json::{Map, Value};
 
@@ -5,7 +6,7 @@ use super::envelope::{Envelope, MAGIC};
 use super::wire::{BYTES, FIXED64, Reader, VARINT};
 use super::{Cause, ProtobufError};
 use crate::scalar::time::{Moment, NONE, Precision};
-use crate::scalar::{self, base64, duration};
+use crate::scalar::{self, base64};
 use crate::schema::{Field, Kind, Schema, Shape, StructId, TypeId, Wire};
 use crate::zero::{self, Budget, OverBudget};
 
@@ -245,7 +246,7 @@ impl Decoder<'_> {
             Shape::Time => moment(bytes, Precision::Seconds)?,
             Shape::MicroTime => moment(bytes, Precision::Micros)?,
             Shape::Duration => {
-                Value::String(duration::text(last_varint(bytes, 1)?.unwrap_or(0).cast_signed()))
+                Value::String(duration::format(last_varint(bytes, 1)?.unwrap_or(0).cast_signed()))
             }
             Shape::RawExtension | Shape::FieldsV1 | Shape::Json => {
                 self.embedded(last_bytes(bytes, 1)?.unwrap_or_default(), depth)?

@@ -1,9 +1,10 @@
+use plumb_go::duration;
 use serde_json::{Map, Value};
 
 use super::ProtobufError;
 use super::wire::{FIXED64, put_bytes, put_int, put_tag};
+use crate::scalar::from_base64;
 use crate::scalar::time::{self, Precision};
-use crate::scalar::{duration, from_base64};
 use crate::schema::{Schema, Shape, StructId, TypeId, Wire};
 
 /// How deep values may lie in one another; one cannot be read that lies deeper.

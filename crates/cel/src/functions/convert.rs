@@ -1,6 +1,6 @@
 //! From one type to another, and the size of things.
 
-use super::time::{parse_duration, parse_timestamp, shown_duration, shown_timestamp};
+use super::time::{parse_timestamp, shown_duration, shown_timestamp};
 use super::{Answer, Regexes, count, fail};
 use crate::value::Value;
 
@@ -43,9 +43,9 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
         ("duration", 1) => match value {
             Value::Duration(_) => Ok(value.clone()),
             Value::Int(nanos) => Ok(Value::Duration(*nanos)),
-            Value::Text(text) => match parse_duration(text) {
-                Some(nanos) => Ok(Value::Duration(nanos)),
-                None => fail(format!("time: invalid duration {text:?}")),
+            Value::Text(text) => match plumb_go::duration::parse(text) {
+                Ok(nanos) => Ok(Value::Duration(nanos)),
+                Err(error) => fail(error.to_string()),
             },
             _ => return None,
         },

@@ -88,51 +88,6 @@ pub(super) fn arithmetic<'a>(function: &str, a: &Value<'_>, b: &Value<'_>) -> An
     }
 }
 
-/// A span as Go reads it (`1h30m`, `-1.5s`), in nanoseconds; days and weeks too, as OpenAPI has them.
-pub(crate) fn parse_duration(text: &str) -> Option<i64> {
-    let (negative, mut rest) = match text.strip_prefix('-') {
-        Some(rest) => (true, rest),
-        None => (false, text.strip_prefix('+').unwrap_or(text)),
-    };
-    if rest == "0" {
-        return Some(0);
-    }
-    if rest.is_empty() {
-        return None;
-    }
-    let mut total: i128 = 0;
-    while !rest.is_empty() {
-        let digits = rest.find(|c: char| !c.is_ascii_digit() && c != '.')?;
-        let (number, tail) = rest.split_at(digits);
-        let letters = tail.find(|c: char| c.is_ascii_digit() || c == '.').unwrap_or(tail.len());
-        let (unit, tail) = tail.split_at(letters);
-        let unit: i128 = match unit {
-            "ns" => 1,
-            "us" | "µs" | "μs" => 1_000,
-            "ms" => 1_000_000,
-            "s" => SECOND.into(),
-            "m" => MINUTE.into(),
-            "h" => HOUR.into(),
-            "d" => (24 * HOUR).into(),
-            "w" => (7 * 24 * HOUR).into(),
-            _ => return None,
-        };
-        let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
-        if whole.is_empty() && fraction.is_empty() || fraction.contains('.') || whole.len() > 20 {
-            return None;
-        }
-        let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-        total = total.checked_add(whole.checked_mul(unit)?)?;
-        let fraction: String = fraction.chars().take(18).collect();
-        if !fraction.is_empty() {
-            let scale = 10_i128.checked_pow(u32::try_from(fraction.len()).ok()?)?;
-            total = total.checked_add(fraction.parse::<i128>().ok()?.checked_mul(unit)? / scale)?;
-        }
-        rest = tail;
-    }
-    i64::try_from(if negative { -total } else { total }).ok()
-}
-
 /// A span in seconds, as the language writes it.
 pub(crate) fn shown_duration(nanos: i64) -> String {
     let sign = if nanos < 0 { "-" } else { "" };

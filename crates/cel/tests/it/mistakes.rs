@@ -58,6 +58,7 @@ fn texts_that_stand_for_something_are_checked_too() {
     let table = [
         ("'a'.matches('[')", "invalid matches argument"),
         ("duration('x') == duration('1s')", "invalid duration argument"),
+        ("duration('1d') == duration('24h')", "invalid duration argument"),
         ("timestamp('x') == timestamp('y')", "invalid timestamp argument"),
     ];
     for (text, part) in table {

@@ -103,6 +103,10 @@ fn what_cannot_be_done_is_told() {
             "IP Address \"x\" parse error during conversion from string: ParseAddr(\"x\"): unable to parse IP",
         ),
         ("optional.none().value() == 1", "optional.none() dereference"),
+        // Days are known to the OpenAPI format, not to the function.
+        ("duration('1' + 'd') == duration('24h')", "time: unknown unit \"d\" in duration \"1d\""),
+        ("duration('1' + '') == duration('1s')", "time: missing unit in duration \"1\""),
+        ("duration('2562048h' + '') == duration('1s')", "time: invalid duration \"2562048h\""),
     ];
     for (text, why) in table {
         assert_eq!(holds(text), Err(why.to_owned()), "{text}");
@@ -119,16 +123,17 @@ fn declared_data_is_read_as_its_types() {
     };
     add("since", Decl::simple(DeclKind::Timestamp, 32, 21));
     add("every", Decl::simple(DeclKind::Duration, 32, 3));
+    add("keep", Decl::simple(DeclKind::Duration, 32, 3));
     add("share", Decl::simple(DeclKind::Double, 0, 1));
     add("key", Decl::simple(DeclKind::Bytes, 8, 2));
     add("my-name", text(8));
     let object = DeclKind::Object { name: "it".to_owned(), fields };
     let env = Env::kubernetes().with("self", Decl::simple(object, 0, 2));
     let data = json!({
-        "since": "2024-01-01T00:00:00Z", "every": "1m", "share": 2, "key": "aGk=", "my-name": "x",
+        "since": "2024-01-01T00:00:00Z", "every": "1m", "keep": "2 weeks 1d", "share": 2, "key": "aGk=", "my-name": "x",
         "unknown": 1,
     });
-    let rule = "self.since < timestamp('2025-01-01T00:00:00Z') && self.every == duration('60s')
+    let rule = "self.since < timestamp('2025-01-01T00:00:00Z') && self.every == duration('60s') && self.keep == duration('360h')
         && self.share == 2.0 && type(self.share) == double && self.key == b'hi' && self.my__dash__name == 'x'";
     let program = Program::compile(rule, &env).unwrap();
     let mut values = Bindings::new();

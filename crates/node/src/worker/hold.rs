@@ -127,11 +127,11 @@ impl Worker {
     }
 
     fn crash_loop(&self, position: usize) -> Waiting {
-        let wait = self.holds.get(position).map_or(0, |hold| hold.backoff.wait().as_secs());
+        let wait = self.holds.get(position).map(|hold| hold.backoff.wait()).unwrap_or_default();
         let name = self.name_of(position);
         let message = format!(
             "back-off {} restarting failed container={name} pod={}",
-            go_duration(wait),
+            plumb_go::duration::format_std(wait.unsigned_abs()),
             pod_name(&self.pod)
         );
         Waiting { reason: "CrashLoopBackOff".to_owned(), message }
@@ -165,11 +165,6 @@ impl Worker {
             self.node.events.container(&self.pod, &name, Kind::Warning, "BackOff", message);
         }
     }
-}
-
-/// A number of seconds as Go prints it: `10s`, `1m20s`, `5m0s`.
-fn go_duration(seconds: i64) -> String {
-    if seconds < 60 { format!("{seconds}s") } else { format!("{}m{}s", seconds / 60, seconds % 60) }
 }
 
 #[cfg(test)]

@@ -1,0 +1,15 @@
+//! What Go's standard library reads and prints, where it shows through in the Kubernetes API.
+//!
+//! Kubernetes is written in Go, and its API carries a few of Go's text formats: durations in fields
+//! (`terminationGracePeriod: 1m30s`), quoted values in error messages. Clients compare these texts, so Plumb reads and
+//! writes them exactly as Go does, and does so here, once.
+//!
+//! | Go | here |
+//! |---|---|
+//! | `time.ParseDuration`, `time.Duration.String` | [`duration::parse`], [`duration::format`] |
+//! | `strconv.Quote`, `fmt.Sprintf("%q")` | [`quote()`] |
+
+pub mod duration;
+mod quote;
+
+pub use quote::quote;
