@@ -1,3 +1,4 @@
 //! The Vertical Pod Autoscaler, compatible with Kubernetes' own: recommender, updater and admission webhook.
 
+pub mod api;
 pub mod recommender;

@@ -1,0 +1,61 @@
+//! What a `VerticalPodAutoscaler` says about one container, with the defaults filled in.
+
+use super::{
+    ContainerControlledValues, ContainerResourcePolicy, ContainerScalingMode, StartupBoost, UpdateMode,
+    VerticalPodAutoscalerSpec,
+};
+
+/// The name of the policy for containers that have none of their own.
+pub const DEFAULT_CONTAINER_POLICY: &str = "*";
+
+impl VerticalPodAutoscalerSpec {
+    /// When and how recommendations are applied: `Recreate` where the object does not say.
+    pub fn update_mode(&self) -> UpdateMode {
+        let given = self.update_policy.as_ref().and_then(|policy| policy.update_mode.as_ref());
+        match given {
+            None => UpdateMode::Recreate,
+            Some(UpdateMode::Other(text)) if text.is_empty() => UpdateMode::Recreate,
+            Some(mode) => mode.clone(),
+        }
+    }
+
+    /// The policy of a container: the first one with its name, else the last one for all.
+    pub fn container_policy(&self, container: &str) -> Option<&ContainerResourcePolicy> {
+        let policies = &self.resource_policy.as_ref()?.container_policies;
+        policies
+            .iter()
+            .find(|policy| policy.container_name == container)
+            .or_else(|| policies.iter().rfind(|policy| policy.container_name == DEFAULT_CONTAINER_POLICY))
+    }
+
+    /// Whether a container is scaled.
+    pub fn scales(&self, container: &str) -> bool {
+        self.container_policy(container).is_none_or(ContainerResourcePolicy::scales)
+    }
+
+    /// What a container gets in addition while it starts: its own policy's boost, else that of all containers.
+    pub fn startup_boost_of(&self, container: &str) -> Option<&StartupBoost> {
+        let own = self.container_policy(container).and_then(|policy| policy.startup_boost.as_ref());
+        own.or(self.startup_boost.as_ref())
+    }
+}
+
+impl ContainerResourcePolicy {
+    /// Whether the container is scaled.
+    pub fn scales(&self) -> bool {
+        self.mode != Some(ContainerScalingMode::Off)
+    }
+
+    /// Whether a resource is recommended and applied; without a list cpu and memory are.
+    pub fn controls(&self, resource: &str) -> bool {
+        match &self.controlled_resources {
+            None => resource == "cpu" || resource == "memory",
+            Some(resources) => resources.iter().any(|listed| listed == resource),
+        }
+    }
+
+    /// Which values are scaled.
+    pub fn controlled_values(&self) -> ContainerControlledValues {
+        self.controlled_values.clone().unwrap_or(ContainerControlledValues::RequestsAndLimits)
+    }
+}

@@ -1,0 +1,135 @@
+//! The status of a `VerticalPodAutoscaler`: what is recommended, and whether that can be relied on.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::ResourceList;
+use super::schema::{self, string_enum};
+
+/// What is recommended, and whether that can be relied on.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerticalPodAutoscalerStatus {
+    /// The last recommendation.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub recommendation: Option<RecommendedPodResources>,
+    /// What is known about the recommendation, one entry for each type.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conditions: Vec<VerticalPodAutoscalerCondition>,
+    /// The metadata.generation that the recommender has acted on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub observed_generation: Option<i64>,
+}
+
+/// What is recommended for the containers of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecommendedPodResources {
+    /// One entry for each container that is scaled, in the order of their names.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub container_recommendations: Vec<RecommendedContainerResources>,
+}
+
+/// What is recommended for one container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct RecommendedContainerResources {
+    /// Name of the container.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    #[schemars(with = "Option<String>")]
+    pub container_name: String,
+    /// The recommended requests, within the limits of the policy.
+    #[serde(deserialize_with = "schema::read_resource_list")]
+    #[schemars(schema_with = "schema::resource_list")]
+    pub target: ResourceList,
+    /// Requests under this are likely too little; an updater acts on them.
+    #[serde(
+        default,
+        skip_serializing_if = "ResourceList::is_empty",
+        deserialize_with = "schema::read_resource_list"
+    )]
+    #[schemars(schema_with = "schema::resource_list")]
+    pub lower_bound: ResourceList,
+    /// Requests over this are likely wasted; an updater acts on them.
+    #[serde(
+        default,
+        skip_serializing_if = "ResourceList::is_empty",
+        deserialize_with = "schema::read_resource_list"
+    )]
+    #[schemars(schema_with = "schema::resource_list")]
+    pub upper_bound: ResourceList,
+    /// The target without the limits of the policy, for information only.
+    #[serde(
+        default,
+        skip_serializing_if = "ResourceList::is_empty",
+        deserialize_with = "schema::read_resource_list"
+    )]
+    #[schemars(schema_with = "schema::resource_list")]
+    pub uncapped_target: ResourceList,
+}
+
+/// One fact about a recommendation.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct VerticalPodAutoscalerCondition {
+    /// What the condition is about.
+    #[serde(rename = "type")]
+    #[schemars(with = "String")]
+    pub type_: ConditionType,
+    /// Whether it holds: True, False or Unknown.
+    #[schemars(with = "String")]
+    pub status: ConditionStatus,
+    /// When the status last changed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::date_time")]
+    pub last_transition_time: Option<Time>,
+    /// Why it is so, as one word for programs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// Why it is so, for people.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// The metadata.generation that the condition is about.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub observed_generation: Option<i64>,
+}
+
+string_enum! {
+    /// What a condition is about.
+    ConditionType {
+        /// Whether a recommendation has been computed.
+        RecommendationProvided,
+        /// Whether the history is too short to rely on.
+        LowConfidence,
+        /// Whether no pod matches.
+        NoPodsMatched,
+        /// Whether history is still being loaded.
+        FetchingHistory,
+        /// Whether the object uses something that is deprecated.
+        ConfigDeprecated,
+        /// Whether the object asks for something that is not supported.
+        ConfigUnsupported,
+    }
+}
+
+string_enum! {
+    /// Whether a condition holds.
+    ConditionStatus {
+        /// It does.
+        True,
+        /// It does not.
+        False,
+        /// The recommender cannot tell.
+        Unknown,
+    }
+}
+
+impl VerticalPodAutoscalerStatus {
+    /// The condition of this type, if there is one.
+    pub fn condition(&self, type_: &ConditionType) -> Option<&VerticalPodAutoscalerCondition> {
+        self.conditions.iter().find(|condition| condition.type_ == *type_)
+    }
+}
