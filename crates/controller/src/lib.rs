@@ -8,7 +8,38 @@
 //!
 //! A controller reaches the cluster only through a [`kube::Client`], so the same code runs beside an embedded API server
 //! and against any Kubernetes.
+//!
+//! | module | what it is | in client-go or controller-runtime |
+//! |---|---|---|
+//! | [`reflector`] | the list-and-watch loop: pages, resumes, retries | `cache.Reflector` |
+//! | [`store`] | objects in memory, by name, namespace, controller, and any other index | `cache.Indexer` |
+//! | [`informer`] | a store that a reflector keeps up to date; one per kind in a process | `SharedInformerFactory` |
+//! | [`work_queue`] | which objects are to be reconciled: once each, in order, with backoff | `workqueue` |
+//! | [`controller`] | the loop: workers, retries, a panic over one object is that object's | `controller.Controller` |
+//! | [`own_writes`] | not deciding from a store that does not hold the own writes yet | `ControllerExpectations` |
+//! | [`adoption`], [`finalizer`] | owner references and finalizers | `PodControllerRefManager`, `controllerutil` |
+//! | [`Backoff`], [`Clock`] | waits between attempts; time, injected | `wait.Backoff`, `clock.Clock` |
+//! | [`metrics`] | under client-go's and controller-runtime's names | `workqueue_*`, `controller_runtime_*` |
 
+pub mod adoption;
+pub mod api_error;
+pub mod clock;
+pub mod controller;
+pub mod finalizer;
+pub mod informer;
 pub mod metrics;
+pub mod object_ref;
+pub mod own_writes;
+pub mod reflector;
+pub mod store;
+pub mod work_queue;
 
+pub use clock::Clock;
+pub use controller::{Controller, Reconciler, Requeue};
+pub use informer::{Informer, InformerFactory};
+pub use object_ref::{ObjectRef, controller_of, controller_of_kind, controller_reference};
+pub use own_writes::Write;
 pub use plumb_supervise::{Backoff, Exponential, Random, system_random};
+pub use reflector::{Reflector, WatchConfig, WatchEvent, Watchable, compact};
+pub use store::{Change, Index, Store};
+pub use work_queue::{Outcome, WorkQueue};

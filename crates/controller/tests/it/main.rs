@@ -1,3 +1,10 @@
-//! Tests of the toolkit through its public API.
+//! The toolkit through its public API: pure parts by themselves, the rest on an API server in this process.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod adoption;
+mod controllers;
 mod metrics;
+mod reflectors;
+mod stores;
+mod work_queues;

@@ -1,0 +1,274 @@
+//! The loop of a controller: take a key from the work queue, reconcile it, and say what becomes of the key.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use kube::Resource;
+use plumb_supervise::{Panic, Supervisor};
+use tokio::task::JoinSet;
+
+use crate::clock::Clock;
+use crate::informer::Synced;
+use crate::object_ref::{ObjectRef, controller_of_kind};
+use crate::reflector::Watchable;
+use crate::store::{Change, Store};
+use crate::work_queue::{Key, Outcome, WorkQueue};
+
+/// From this failure of one object in a row on the failures are warnings.
+const WARN_FROM: u32 = 5;
+
+/// When an object is reconciled again that was reconciled without an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requeue {
+    /// When something changes.
+    AwaitChange,
+    /// At once.
+    Now,
+    /// After a while, or earlier if something changes.
+    After(Duration),
+}
+
+impl From<Requeue> for Outcome {
+    fn from(requeue: Requeue) -> Self {
+        match requeue {
+            Requeue::AwaitChange => Self::Done,
+            Requeue::Now => Self::Requeue,
+            Requeue::After(wait) => Self::RequeueAfter(wait),
+        }
+    }
+}
+
+/// What a controller does about one object.
+///
+/// A reconciler brings what is there closer to what is wanted, and may be called at any time, any number of times: it reads
+/// stores, decides, and writes. The controller calls it for one key at a time, for different keys concurrently.
+pub trait Reconciler: Send + Sync + 'static {
+    /// What objects are called: mostly an [`ObjectRef`].
+    type Key: Key;
+    /// Why an object could not be reconciled. It is logged, and the object is reconciled again after a backoff.
+    type Error: Display + Send;
+
+    /// Reconciles an object, which may not exist any more.
+    fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Requeue, Self::Error>> + Send;
+
+    /// Called after a reconcile panicked: to tell users, for example by an event about the object. The controller has
+    /// counted and logged the panic, and retries the object after a backoff.
+    fn on_panic(&self, key: &Self::Key, panic: &Panic) {
+        let _ = (key, panic);
+    }
+
+    /// Called before anything is reconciled after a reconcile was interrupted by a panic or by a restart of the controller:
+    /// its writes may not be in the stores yet, see [`Store::catch_up`].
+    fn recover(&self) -> impl Future<Output = ()> + Send {
+        std::future::ready(())
+    }
+}
+
+/// A reconciler, its work queue, and what fills the queue.
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::ConfigMap;
+/// # use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue};
+/// # use plumb_supervise::Supervisor;
+/// struct Prints;
+///
+/// impl Reconciler for Prints {
+///     type Key = ObjectRef;
+///     type Error = kube::Error;
+///
+///     async fn reconcile(&self, map: &ObjectRef) -> kube::Result<Requeue> {
+///         println!("{map} changed");
+///         Ok(Requeue::AwaitChange)
+///     }
+/// }
+///
+/// async fn run(client: kube::Client) {
+///     let (informers, supervisor) = (InformerFactory::default(), Supervisor::default());
+///     let maps = informers.informer::<ConfigMap>();
+///     let controller = Controller::new("prints", Prints, &supervisor).reconciles(&maps);
+///     let _running = informers.start(&client, &supervisor);
+///     controller.run().await;
+/// }
+/// ```
+pub struct Controller<R: Reconciler> {
+    name: String,
+    reconciler: R,
+    queue: Arc<WorkQueue<R::Key>>,
+    workers: usize,
+    supervisor: Supervisor,
+    awaited: Vec<Arc<dyn Synced>>,
+    /// Whether it ran before.
+    started: AtomicBool,
+}
+
+impl<R: Reconciler> Controller<R> {
+    /// A controller with one worker. The name is that of its task in health checks and metrics.
+    pub fn new(name: impl Into<String>, reconciler: R, supervisor: &Supervisor) -> Self {
+        Self {
+            name: name.into(),
+            reconciler,
+            queue: Arc::default(),
+            workers: 1,
+            supervisor: supervisor.clone(),
+            awaited: Vec::new(),
+            started: AtomicBool::new(false),
+        }
+    }
+
+    /// The same with a clock for its queue. It comes before whatever fills the queue.
+    #[must_use]
+    pub fn with_clock(self, clock: Clock) -> Self {
+        self.with_queue(Arc::new(WorkQueue::new(clock)))
+    }
+
+    /// The same with a queue that something else fills, too. It comes before whatever else fills the queue.
+    #[must_use]
+    pub fn with_queue(mut self, queue: Arc<WorkQueue<R::Key>>) -> Self {
+        self.queue = queue;
+        self
+    }
+
+    /// The same with so many objects reconciled at a time.
+    #[must_use]
+    pub fn with_workers(mut self, workers: usize) -> Self {
+        self.workers = workers.max(1);
+        self
+    }
+
+    /// Waits for a store to sync before anything is reconciled.
+    #[must_use]
+    pub fn awaits(mut self, store: Arc<dyn Synced>) -> Self {
+        self.awaited.push(store);
+        self
+    }
+
+    /// Adds keys to the queue when objects of a kind change; waits for the store to sync.
+    #[must_use]
+    pub fn watches<K: Watchable>(
+        self,
+        store: &Arc<Store<K>>,
+        enqueue: impl Fn(&Change<'_, K>, &WorkQueue<R::Key>) + Send + Sync + 'static,
+    ) -> Self {
+        let queue = self.queue.clone();
+        store.add_handler(move |change| enqueue(change, &queue));
+        self.awaits(store.clone())
+    }
+
+    /// The queue.
+    pub fn queue(&self) -> &Arc<WorkQueue<R::Key>> {
+        &self.queue
+    }
+
+    /// The reconciler.
+    pub fn reconciler(&self) -> &R {
+        &self.reconciler
+    }
+
+    /// Reconciles until the future is dropped, once all stores have synced. Restarts after a panic of the loop itself; the
+    /// queue outlives it.
+    pub fn run(self) -> impl Future<Output = ()> + Send + use<R> {
+        let controller = Arc::new(self);
+        let (name, supervisor) = (controller.name.clone(), controller.supervisor.clone());
+        supervisor.keep(&name, move || {
+            let controller = controller.clone();
+            async move { controller.work().await }
+        })
+    }
+
+    async fn work(self: Arc<Self>) {
+        self.queue.requeue_processing();
+        for store in &self.awaited {
+            store.synced().await;
+        }
+        let mut interrupted = self.started.swap(true, Ordering::Relaxed);
+        let mut active: JoinSet<bool> = JoinSet::new();
+        loop {
+            if std::mem::take(&mut interrupted) {
+                self.reconciler.recover().await;
+            }
+            while active.len() < self.workers
+                && let Some(key) = self.queue.get()
+            {
+                let controller = self.clone();
+                active.spawn(async move { controller.reconcile(key).await });
+            }
+            let is_full = active.len() >= self.workers;
+            tokio::select! {
+                Some(panicked) = active.join_next() => interrupted = panicked.unwrap_or(true),
+                () = self.queue.wait(), if !is_full => {}
+            }
+        }
+    }
+
+    /// Reconciles one object. Whether it panicked.
+    async fn reconcile(&self, key: R::Key) -> bool {
+        let reconciled = self.supervisor.guard(&self.name, self.reconciler.reconcile(&key)).await;
+        let outcome = match &reconciled {
+            Ok(Ok(requeue)) => (*requeue).into(),
+            Ok(Err(error)) => {
+                self.log(&key, error);
+                Outcome::Failed
+            }
+            Err(panic) => {
+                self.reconciler.on_panic(&key, panic);
+                Outcome::Failed
+            }
+        };
+        self.queue.done(key, outcome);
+        reconciled.is_err()
+    }
+
+    fn log(&self, key: &R::Key, error: &R::Error) {
+        let (controller, failures) = (&self.name, self.queue.failures(key).saturating_add(1));
+        if failures >= WARN_FROM {
+            tracing::warn!(controller, ?key, %error, failures, "cannot reconcile, will retry");
+        } else {
+            tracing::debug!(controller, ?key, %error, failures, "cannot reconcile, will retry");
+        }
+    }
+}
+
+impl<R: Reconciler<Key = ObjectRef>> Controller<R> {
+    /// Reconciles each object of a kind that is created or changed.
+    #[must_use]
+    pub fn reconciles<K: Watchable>(self, store: &Arc<Store<K>>) -> Self {
+        self.reconciles_if(store, |_| true)
+    }
+
+    /// Reconciles each object of a kind that is created or changed, if a filter accepts it. The filter is asked about every
+    /// change, so it has to be quick.
+    #[must_use]
+    pub fn reconciles_if<K: Watchable>(
+        self,
+        store: &Arc<Store<K>>,
+        filter: impl Fn(&K) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        self.watches(store, move |change, queue| {
+            if let Some(object) = change.after.filter(|object| filter(object)) {
+                queue.add(ObjectRef::of(&**object));
+            }
+        })
+    }
+
+    /// Reconciles the controller, of kind `Owner`, of each object that is created, changed or deleted, and the one that was
+    /// its controller before the change.
+    #[must_use]
+    pub fn owns<Owner, K>(self, store: &Arc<Store<K>>) -> Self
+    where
+        Owner: Resource<DynamicType = ()>,
+        K: Watchable,
+    {
+        self.watches(store, |change, queue| {
+            let before = change.before.and_then(|object| controller_of_kind::<Owner>(&**object));
+            let after = change.after.and_then(|object| controller_of_kind::<Owner>(&**object));
+            if let Some(before) = before.filter(|before| Some(before) != after.as_ref()) {
+                queue.add(before);
+            }
+            if let Some(after) = after {
+                queue.add(after);
+            }
+        })
+    }
+}

@@ -1,0 +1,206 @@
+//! Stores that are kept up to date by a watch, one per kind, shared by all controllers of a process.
+
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::convert::identity;
+use std::ops::Deref;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use kube::{Api, Client, Resource};
+use plumb_supervise::Supervisor;
+use tokio::task::JoinSet;
+
+use crate::reflector::{Reflector, WatchConfig, WatchEvent, Watchable};
+use crate::store::Store;
+
+/// A [`Store`] that is kept up to date by a [`Reflector`]. Clones share the store.
+pub struct Informer<K> {
+    store: Arc<Store<K>>,
+    config: WatchConfig,
+    transform: fn(K) -> K,
+}
+
+impl<K> Clone for Informer<K> {
+    fn clone(&self) -> Self {
+        Self { store: self.store.clone(), config: self.config.clone(), transform: self.transform }
+    }
+}
+
+impl<K> Default for Informer<K> {
+    fn default() -> Self {
+        Self { store: Arc::default(), config: WatchConfig::default(), transform: identity }
+    }
+}
+
+impl<K> Deref for Informer<K> {
+    type Target = Arc<Store<K>>;
+
+    fn deref(&self) -> &Arc<Store<K>> {
+        &self.store
+    }
+}
+
+impl<K: Watchable> Informer<K> {
+    /// An informer of the objects that a configuration selects.
+    pub fn new(config: WatchConfig) -> Self {
+        Self { config, ..Self::default() }
+    }
+
+    /// The same, which holds of each object only what a function leaves (client-go's `SetTransform`).
+    #[must_use]
+    pub fn with_transform(mut self, transform: fn(K) -> K) -> Self {
+        self.transform = transform;
+        self
+    }
+
+    /// The store.
+    pub fn store(&self) -> &Arc<Store<K>> {
+        &self.store
+    }
+
+    /// Keeps the store up to date for good. A second run starts with a list, which makes right whatever the first left half
+    /// done.
+    pub async fn run(&self, api: Api<K>) {
+        let mut reflector = Reflector::new(api, self.config.clone());
+        loop {
+            let progress = reflector.next().await;
+            let event = progress.event.map(|event| match event {
+                WatchEvent::Restarted(objects) => {
+                    WatchEvent::Restarted(objects.into_iter().map(self.transform).collect())
+                }
+                WatchEvent::Applied(object) => WatchEvent::Applied(Box::new((self.transform)(*object))),
+                WatchEvent::Deleted(object) => WatchEvent::Deleted(object),
+            });
+            self.store.apply_at(event, progress.resource_version);
+        }
+    }
+
+    /// The same under a supervisor, as the task `informer/PLURAL`.
+    pub fn supervised(&self, api: Api<K>, supervisor: &Supervisor) -> impl Future<Output = ()> + use<K>
+    where
+        K: Resource<DynamicType = ()>,
+    {
+        let informer = self.clone();
+        supervisor.keep(&format!("informer/{}", K::plural(&())), move || {
+            let (informer, api) = (informer.clone(), api.clone());
+            async move { informer.run(api).await }
+        })
+    }
+}
+
+/// Something that is complete once a first list was applied.
+pub trait Synced: Send + Sync {
+    /// Waits for that.
+    fn synced(&self) -> BoxFuture<'_, ()>;
+}
+
+impl<K: Watchable> Synced for Store<K> {
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        self.wait_for_sync().boxed()
+    }
+}
+
+/// The informers of a process: one per kind, whoever asks for it (client-go's `SharedInformerFactory`).
+///
+/// ```
+/// # use k8s_openapi::api::core::v1::{Node, Pod};
+/// # use plumb_controller::InformerFactory;
+/// # use plumb_supervise::Supervisor;
+/// async fn run(client: kube::Client) {
+///     let informers = InformerFactory::default();
+///     let pods = informers.informer::<Pod>();
+///     let nodes = informers.informer::<Node>();
+///     pods.add_handler(|change| println!("{} a pod", if change.after.is_some() { "saw" } else { "lost" }));
+///     let _running = informers.start(&client, &Supervisor::default());
+///     informers.wait_for_sync().await;
+///     println!("{} pods on {} nodes", pods.len(), nodes.len());
+/// }
+/// ```
+#[derive(Default)]
+pub struct InformerFactory {
+    kinds: Mutex<Kinds>,
+}
+
+#[derive(Default)]
+struct Kinds {
+    by_type: HashMap<TypeId, Box<dyn Any + Send + Sync>>,
+    /// In the order in which they were asked for.
+    entries: Vec<Arc<dyn Entry>>,
+}
+
+trait Entry: Send + Sync {
+    fn run(&self, client: &Client, supervisor: &Supervisor) -> BoxFuture<'static, ()>;
+    fn store(&self) -> &dyn Synced;
+    fn catch_up<'a>(&'a self, client: &Client) -> BoxFuture<'a, kube::Result<()>>;
+}
+
+impl<K: Watchable + Resource<DynamicType = ()>> Entry for Informer<K> {
+    fn run(&self, client: &Client, supervisor: &Supervisor) -> BoxFuture<'static, ()> {
+        self.supervised(Api::all(client.clone()), supervisor).boxed()
+    }
+
+    fn store(&self) -> &dyn Synced {
+        &*self.store
+    }
+
+    fn catch_up<'a>(&'a self, client: &Client) -> BoxFuture<'a, kube::Result<()>> {
+        let api = Api::all(client.clone());
+        async move { self.store.catch_up(&api).await }.boxed()
+    }
+}
+
+impl InformerFactory {
+    /// The informer of all objects of a kind.
+    pub fn informer<K: Watchable + Resource<DynamicType = ()>>(&self) -> Informer<K> {
+        self.informer_with(identity)
+    }
+
+    /// The same, which holds of each object only what a function leaves. The first who asks for a kind decides.
+    pub fn informer_with<K: Watchable + Resource<DynamicType = ()>>(
+        &self,
+        transform: fn(K) -> K,
+    ) -> Informer<K> {
+        let mut kinds = self.kinds();
+        let known = kinds.by_type.get(&TypeId::of::<K>()).and_then(|any| any.downcast_ref::<Informer<K>>());
+        if let Some(informer) = known {
+            return informer.clone();
+        }
+        let informer = Informer::<K>::default().with_transform(transform);
+        kinds.by_type.insert(TypeId::of::<K>(), Box::new(informer.clone()));
+        kinds.entries.push(Arc::new(informer.clone()));
+        informer
+    }
+
+    /// Starts all informers that were asked for, in tasks that end with the set. Handlers are added before.
+    pub fn start(&self, client: &Client, supervisor: &Supervisor) -> JoinSet<()> {
+        let mut running = JoinSet::new();
+        for entry in self.entries() {
+            running.spawn(entry.run(client, supervisor));
+        }
+        running
+    }
+
+    /// Waits until all informers that were asked for have synced.
+    pub async fn wait_for_sync(&self) {
+        for entry in self.entries() {
+            entry.store().synced().await;
+        }
+    }
+
+    /// Waits until all stores hold what the API holds now, see [`Store::catch_up`].
+    pub async fn catch_up(&self, client: &Client) -> kube::Result<()> {
+        for entry in self.entries() {
+            entry.catch_up(client).await?;
+        }
+        Ok(())
+    }
+
+    fn entries(&self) -> Vec<Arc<dyn Entry>> {
+        self.kinds().entries.clone()
+    }
+
+    fn kinds(&self) -> MutexGuard<'_, Kinds> {
+        self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,74 @@
+//! Where objects are listed and watched: whole, or their metadata alone.
+
+use futures_util::future::BoxFuture;
+use futures_util::stream::{BoxStream, StreamExt};
+use futures_util::{FutureExt as _, TryFutureExt as _};
+use kube::Api;
+use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
+use kube::core::PartialObjectMeta;
+
+use super::Watchable;
+
+type Events<K> = BoxStream<'static, kube::Result<WatchEvent<K>>>;
+
+/// A collection of the API. Boxed, so that the loop and its errors are compiled once per kind and not per way to read it;
+/// lists and watches start rarely.
+pub(super) trait Source<K: Clone>: Send + Sync {
+    /// The path of the collection.
+    fn url(&self) -> &str;
+
+    /// One page.
+    fn list<'a>(&'a self, params: &'a ListParams) -> BoxFuture<'a, kube::Result<ObjectList<K>>>;
+
+    /// The events after a resource version.
+    fn watch<'a>(
+        &'a self,
+        params: &'a WatchParams,
+        resource_version: &'a str,
+    ) -> BoxFuture<'a, kube::Result<Events<K>>>;
+}
+
+/// Whole objects.
+pub(super) struct Whole<K>(pub(super) Api<K>);
+
+impl<K: Watchable> Source<K> for Whole<K> {
+    fn url(&self) -> &str {
+        self.0.resource_url()
+    }
+
+    fn list<'a>(&'a self, params: &'a ListParams) -> BoxFuture<'a, kube::Result<ObjectList<K>>> {
+        self.0.list(params).boxed()
+    }
+
+    fn watch<'a>(
+        &'a self,
+        params: &'a WatchParams,
+        resource_version: &'a str,
+    ) -> BoxFuture<'a, kube::Result<Events<K>>> {
+        self.0.watch(params, resource_version).map_ok(StreamExt::boxed).boxed()
+    }
+}
+
+/// The metadata of objects.
+pub(super) struct Metadata<K>(pub(super) Api<K>);
+
+impl<K: Watchable> Source<PartialObjectMeta<K>> for Metadata<K> {
+    fn url(&self) -> &str {
+        self.0.resource_url()
+    }
+
+    fn list<'a>(
+        &'a self,
+        params: &'a ListParams,
+    ) -> BoxFuture<'a, kube::Result<ObjectList<PartialObjectMeta<K>>>> {
+        self.0.list_metadata(params).boxed()
+    }
+
+    fn watch<'a>(
+        &'a self,
+        params: &'a WatchParams,
+        resource_version: &'a str,
+    ) -> BoxFuture<'a, kube::Result<Events<PartialObjectMeta<K>>>> {
+        self.0.watch_metadata(params, resource_version).map_ok(StreamExt::boxed).boxed()
+    }
+}

@@ -1,0 +1,305 @@
+//! Which objects are to be reconciled, and when.
+//!
+//! ```text
+//!            add                        get                    done
+//!   (idle) ───────▶ ready, in order ──────────▶ processing ──────────▶ (idle)
+//!                     ▲                             │ added meanwhile: ready again
+//!                     └── add_after, backoff ◀──────┘ failed
+//! ```
+//!
+//! As with client-go's rate-limited queue a key is in it once, however often it is added, nobody gets a key that is being
+//! processed, and a key that fails waits exponentially longer, up to a ceiling. Keys are served in the order in which they
+//! became ready, and one that took long to process is not ready again at once: an object that changes all the time, such
+//! as a workload whose thousand pods become ready one by one, does not keep the others waiting.
+//!
+//! The queue reads a monotonic clock ([`Clock`]), so that a wall clock that is set does not move a wait.
+
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::fmt::Debug;
+use std::hash::Hash;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::sync::Notify;
+use tokio::time::Instant;
+
+use crate::clock::Clock;
+use crate::object_ref::ObjectRef;
+
+/// How many cool-downs may be over before they are forgotten.
+const FORGET: usize = 1024;
+
+/// What a queue is keyed by.
+pub trait Key: Clone + Debug + Eq + Hash + Ord + Send + Sync + 'static {}
+
+impl<T: Clone + Debug + Eq + Hash + Ord + Send + Sync + 'static> Key for T {}
+
+/// How fast a key comes back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RateLimit {
+    /// The wait after the first failure; each further one in a row doubles it.
+    pub first: Duration,
+    /// The longest wait after failures.
+    pub ceiling: Duration,
+    /// A key cools down for so many times as long as it was processed, so that one that is added all the time takes at
+    /// most a share of the workers' time.
+    pub cool_down: u32,
+    /// The longest cool-down: short enough not to be noticed.
+    pub longest_cool_down: Duration,
+}
+
+impl Default for RateLimit {
+    /// 5 ms to 30 s after failures; three times as long as it took, but at most 50 ms, after each processing.
+    fn default() -> Self {
+        Self {
+            first: Duration::from_millis(5),
+            ceiling: Duration::from_secs(30),
+            cool_down: 3,
+            longest_cool_down: Duration::from_millis(50),
+        }
+    }
+}
+
+impl RateLimit {
+    fn wait(&self, failures: u32) -> Duration {
+        self.first.saturating_mul(1 << failures.min(20)).min(self.ceiling)
+    }
+}
+
+/// What became of a key that was processed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It is done, and processed again when something adds it.
+    Done,
+    /// It is done, and ready again now.
+    Requeue,
+    /// It is done, and ready again after a while at the latest.
+    RequeueAfter(Duration),
+    /// It failed, and is ready again after a backoff.
+    Failed,
+}
+
+/// Keys of objects that are to be reconciled. Times are read from the queue's [`Clock`].
+pub struct WorkQueue<T = ObjectRef> {
+    state: Mutex<State<T>>,
+    changed: Notify,
+    clock: Clock,
+    limit: RateLimit,
+}
+
+struct State<T> {
+    ready: VecDeque<T>,
+    /// What is in `ready`, or is to be as soon as it is not processed any more.
+    dirty: HashSet<T>,
+    /// What is being processed, and since when.
+    processing: HashMap<T, Instant>,
+    /// Until when keys cool down.
+    cooling: HashMap<T, Instant>,
+    delayed: BTreeSet<(Instant, T)>,
+    /// When what is in `delayed` is due: a key waits for one instant, the earliest.
+    due: HashMap<T, Instant>,
+    failures: HashMap<T, u32>,
+}
+
+impl<T: Key> Default for WorkQueue<T> {
+    fn default() -> Self {
+        Self::new(Clock::default())
+    }
+}
+
+impl<T: Key> WorkQueue<T> {
+    /// An empty queue with the default rate limit.
+    pub fn new(clock: Clock) -> Self {
+        let state = State {
+            ready: VecDeque::new(),
+            dirty: HashSet::new(),
+            processing: HashMap::new(),
+            cooling: HashMap::new(),
+            delayed: BTreeSet::new(),
+            due: HashMap::new(),
+            failures: HashMap::new(),
+        };
+        Self { state: Mutex::new(state), changed: Notify::new(), clock, limit: RateLimit::default() }
+    }
+
+    /// The same with another rate limit.
+    #[must_use]
+    pub fn rate_limit(mut self, limit: RateLimit) -> Self {
+        self.limit = limit;
+        self
+    }
+
+    /// Adds a key that is ready now.
+    pub fn add(&self, key: T) {
+        self.state().add(key);
+        self.changed.notify_one();
+    }
+
+    /// Adds a key that is ready after a while, if nothing adds it before. Of two waits the shorter counts.
+    pub fn add_after(&self, key: T, wait: Duration) {
+        let due = later(self.clock.monotonic(), wait);
+        self.state().delay(key, due);
+        self.changed.notify_one();
+    }
+
+    /// The same by the wall clock: how long it is until then is read now.
+    pub fn add_at(&self, key: T, when: Timestamp) {
+        let wait = when.duration_since(self.clock.now()).try_into().unwrap_or_default();
+        self.add_after(key, wait);
+    }
+
+    /// The next key that is ready, which is being processed until [`done`](Self::done) says otherwise.
+    pub fn get(&self) -> Option<T> {
+        let now = self.clock.monotonic();
+        let mut state = self.state();
+        state.wake(now);
+        let key = loop {
+            let key = state.ready.pop_front()?;
+            state.dirty.remove(&key);
+            match state.cooling.get(&key).copied().filter(|until| *until > now) {
+                Some(until) => state.delay(key, until),
+                None => break key,
+            }
+        };
+        // Whoever processes it now says anew when to do so again.
+        if let Some(due) = state.due.remove(&key) {
+            state.delayed.remove(&(due, key.clone()));
+        }
+        state.processing.insert(key.clone(), now);
+        Some(key)
+    }
+
+    /// Waits for the next key that is ready. Any number of tasks may wait.
+    pub async fn next(&self) -> T {
+        loop {
+            if let Some(key) = self.get() {
+                if !self.state().ready.is_empty() {
+                    // One notification may stand for several keys.
+                    self.changed.notify_one();
+                }
+                return key;
+            }
+            self.wait().await;
+        }
+    }
+
+    /// A key is not processed any more.
+    pub fn done(&self, key: T, outcome: Outcome) {
+        let now = self.clock.monotonic();
+        let mut state = self.state();
+        if let Some(since) = state.processing.remove(&key) {
+            let took = now.saturating_duration_since(since);
+            let cool_down = took.saturating_mul(self.limit.cool_down).min(self.limit.longest_cool_down);
+            state.cool_down(key.clone(), cool_down, now);
+        }
+        match outcome {
+            Outcome::Failed => {
+                let failures = state.failures.entry(key.clone()).or_default();
+                let wait = self.limit.wait(*failures);
+                *failures = failures.saturating_add(1);
+                state.delay(key.clone(), later(now, wait));
+            }
+            Outcome::Done | Outcome::Requeue => _ = state.failures.remove(&key),
+            Outcome::RequeueAfter(wait) => {
+                state.failures.remove(&key);
+                state.delay(key.clone(), later(now, wait));
+            }
+        }
+        if state.dirty.remove(&key) || outcome == Outcome::Requeue {
+            state.add(key);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// Makes all keys ready that were being processed by a task that is no more: it panicked or was restarted. To be called
+    /// before the first key is processed again.
+    pub fn requeue_processing(&self) {
+        let mut state = self.state();
+        for (key, _) in std::mem::take(&mut state.processing) {
+            state.dirty.remove(&key);
+            state.add(key);
+        }
+        drop(state);
+        self.changed.notify_one();
+    }
+
+    /// How often a key failed in a row.
+    pub fn failures(&self, key: &T) -> u32 {
+        self.state().failures.get(key).copied().unwrap_or_default()
+    }
+
+    /// How many keys are ready.
+    pub fn depth(&self) -> usize {
+        self.state().ready.len()
+    }
+
+    /// When the next key is due that waits.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.state().delayed.first().map(|(due, _)| *due)
+    }
+
+    /// Waits until a key was added or is done, or until the next key is due.
+    pub async fn wait(&self) {
+        let wait = self.next_due().map(|due| due.saturating_duration_since(self.clock.monotonic()));
+        tokio::select! {
+            () = self.changed.notified() => {}
+            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
+        }
+    }
+
+    /// The clock of the queue.
+    pub fn clock(&self) -> &Clock {
+        &self.clock
+    }
+
+    fn state(&self) -> MutexGuard<'_, State<T>> {
+        // Each step leaves it whole.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn later(now: Instant, wait: Duration) -> Instant {
+    // An instant that cannot be represented is as good as one in a hundred years.
+    now.checked_add(wait).unwrap_or_else(|| now + Duration::from_hours(24 * 365 * 100))
+}
+
+impl<T: Key> State<T> {
+    fn add(&mut self, key: T) {
+        if self.dirty.insert(key.clone()) && !self.processing.contains_key(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Makes ready what is due.
+    fn wake(&mut self, now: Instant) {
+        while self.delayed.first().is_some_and(|(due, _)| *due <= now) {
+            if let Some((_, key)) = self.delayed.pop_first() {
+                self.due.remove(&key);
+                self.add(key);
+            }
+        }
+    }
+
+    fn cool_down(&mut self, key: T, wait: Duration, now: Instant) {
+        if self.cooling.len() >= FORGET {
+            self.cooling.retain(|_, until| *until > now);
+        }
+        if wait.is_zero() {
+            self.cooling.remove(&key);
+        } else {
+            self.cooling.insert(key, later(now, wait));
+        }
+    }
+
+    fn delay(&mut self, key: T, due: Instant) {
+        match self.due.get(&key) {
+            Some(before) if *before <= due => return,
+            Some(before) => self.delayed.remove(&(*before, key.clone())),
+            None => false,
+        };
+        self.due.insert(key.clone(), due);
+        self.delayed.insert((due, key));
+    }
+}

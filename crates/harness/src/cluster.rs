@@ -1,0 +1,116 @@
+//! An API server in this process.
+
+use std::sync::Arc;
+
+use http::{Request, Uri};
+use jiff::Timestamp;
+use kube::Client;
+use kube::client::Body;
+use plumb_apiserver::admission::Plugins;
+use plumb_apiserver::authn::{Authenticator, Tokens, User};
+use plumb_apiserver::pki::SystemClock;
+use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_resize::rules::Rules;
+use plumb_store::Store;
+use tower::ServiceExt as _;
+
+/// How the API server is set up.
+pub struct Options {
+    /// Which rules of a resize bind.
+    pub rules: Rules,
+    /// What time it is.
+    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    /// Which admission plugins run. By default all but `ServiceAccount`: no controller makes the accounts.
+    pub plugins: Plugins,
+    /// The store; in memory by default.
+    pub store: Store,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            rules: Rules::v1_36(),
+            clock: Arc::new(Timestamp::now),
+            plugins: Plugins::new("", "ServiceAccount").expect("a plugin of this name"),
+            store: Store::in_memory(&plumb_store::Options::default()),
+        }
+    }
+}
+
+/// A cluster that consists of an API server. Objects are gone when it is dropped.
+pub struct TestCluster {
+    server: ApiServer,
+    store: Store,
+}
+
+impl TestCluster {
+    /// A cluster with the default options.
+    pub fn start() -> Self {
+        Self::with(Options::default())
+    }
+
+    /// A cluster with other options.
+    ///
+    /// # Panics
+    /// If the API server cannot be set up.
+    pub fn with(options: Options) -> Self {
+        let Options { rules, clock, plugins, store } = options;
+        let server = ApiServer::new(Config {
+            store: store.clone(),
+            rules,
+            clock,
+            limits: Limits::default(),
+            authenticator: Authenticator::new(Tokens::default(), Arc::new(SystemClock)),
+            nodes: None,
+            plugins,
+            usage: None,
+        });
+        Self { server: server.expect("an API server"), store }
+    }
+
+    /// The API server.
+    pub fn server(&self) -> &ApiServer {
+        &self.server
+    }
+
+    /// What the API server stores in.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    /// A client of a user who may do anything.
+    pub fn admin(&self) -> Client {
+        self.client_as("admin", ["system:masters"])
+    }
+
+    /// A client of a user, in no groups but those that every user is in.
+    pub fn client(&self, user: &str) -> Client {
+        let none: [&str; 0] = [];
+        self.client_as(user, none)
+    }
+
+    /// A client of a user in groups, with the namespace `default`.
+    pub fn client_as<'a>(&self, user: &str, groups: impl IntoIterator<Item = &'a str>) -> Client {
+        Client::new(self.server.inside(User::new(user, "", groups)), "default")
+    }
+
+    /// The same with a function that is called with the address of each request before it is sent. It may note it, point it
+    /// elsewhere (to where nothing is, and the request fails), or panic.
+    pub fn intercepted<'a>(
+        &self,
+        user: &str,
+        groups: impl IntoIterator<Item = &'a str>,
+        intercept: impl Fn(&mut Uri) + Clone + Send + Sync + 'static,
+    ) -> Client {
+        let inside = self.server.inside(User::new(user, "", groups));
+        let service = tower::service_fn(move |mut request: Request<Body>| {
+            let (inside, intercept) = (inside.clone(), intercept.clone());
+            // In the future, which the task of the caller polls: a panic is the caller's.
+            async move {
+                intercept(request.uri_mut());
+                inside.oneshot(request).await
+            }
+        });
+        Client::new(service, "default")
+    }
+}
