@@ -5,6 +5,7 @@
 
 mod inner;
 
+use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -79,6 +80,12 @@ impl<K> Default for Store<K> {
             handlers: Mutex::default(),
             observed: watch::Sender::new(Observed::default()),
         }
+    }
+}
+
+impl<K> fmt::Debug for Store<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Store").field("observed", &*self.observed.borrow()).finish_non_exhaustive()
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client};
-use plumb_follow::{Backoff, Place, Told, follow, place};
+use plumb_controller::{Backoff, ObjectRef, Reflector, WatchConfig, WatchEvent};
 use plumb_resize::admission::{CpuManager, NodeFacts};
 use plumb_resize::list::BadQuantity;
 use plumb_resize::rules::Rules;
@@ -111,7 +111,7 @@ pub struct Agent {
     /// What was wrong with the journal.
     damage: Vec<String>,
     /// The uids of the pods, by where they are.
-    places: HashMap<Place, String>,
+    places: HashMap<ObjectRef, String>,
     /// Which pod a sandbox is for.
     sandboxes: HashMap<SandboxId, String>,
     workers: JoinSet<()>,
@@ -223,8 +223,8 @@ impl Agent {
 
     async fn work(&mut self) {
         self.register().await;
-        let (tell, mut told) = mpsc::channel(256);
-        let selector = format!("spec.nodeName={}", self.node.name);
+        let (sender, mut pod_events) = mpsc::channel(256);
+        let on_this_node = WatchConfig::default().fields(format!("spec.nodeName={}", self.node.name));
         let pods: Api<Pod> = Api::all(self.node.client.clone());
         let (registrar, health) = (self.registrar.clone(), self.health.clone());
         let registered = self.registered.take();
@@ -233,7 +233,7 @@ impl Agent {
                 registrar.keep(registered, health).await;
             }
         };
-        let following = follow(pods, Some(&selector), tell);
+        let reflecting = Reflector::new(pods, on_this_node).run(sender);
         let node = self.node.clone();
         let classes = classes::keep(&node);
         let mut events = self.node.runtime.events();
@@ -243,10 +243,10 @@ impl Agent {
         let work = async {
             loop {
                 tokio::select! {
-                    news = told.recv() => match news {
-                        Some(Told::All(pods)) => self.take_all(pods).await,
-                        Some(Told::Put(pod)) => self.take(Arc::new(*pod)),
-                        Some(Told::Gone(at)) => self.gone(&at),
+                    event = pod_events.recv() => match event {
+                        Some(WatchEvent::Restarted(pods)) => self.take_all(pods).await,
+                        Some(WatchEvent::Applied(pod)) => self.take(Arc::new(*pod)),
+                        Some(WatchEvent::Deleted(pod)) => self.gone(&pod),
                         None => return,
                     },
                     event = events.next() => match event {
@@ -258,13 +258,13 @@ impl Agent {
                 }
             }
         };
-        tokio::join!(following, work, registered, classes);
+        tokio::join!(reflecting, work, registered, classes);
     }
 
     /// Takes a pod that is new or changed.
     fn take(&mut self, pod: Arc<Pod>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let before = self.places.insert(place(&*pod), uid.clone());
+        let before = self.places.insert(ObjectRef::of(&*pod), uid.clone());
         if let Some(other) = before.filter(|other| *other != uid) {
             // Another pod had the name; that it is gone was missed.
             self.node.workers.tell(&other, Message::Deleted);
@@ -274,8 +274,8 @@ impl Agent {
         }
     }
 
-    fn gone(&mut self, at: &Place) {
-        if let Some(uid) = self.places.remove(at) {
+    fn gone(&mut self, pod: &ObjectRef) {
+        if let Some(uid) = self.places.remove(pod) {
             self.node.workers.tell(&uid, Message::Deleted);
         }
     }

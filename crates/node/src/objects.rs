@@ -11,7 +11,7 @@ use std::sync::{Arc, Weak};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::{Api, Client};
 use parking_lot::Mutex;
-use plumb_follow::{Followed as Kept, Told, follow};
+use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::Supervisor;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
@@ -230,7 +230,7 @@ impl Objects {
 
     async fn get<K>(&self, reference: &Reference) -> Result<Option<Content>, kube::Error>
     where
-        K: Kept + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+        K: Watchable + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
         Content: From<K>,
     {
         let api = Api::<K>::namespaced(self.client.clone(), &reference.namespace);
@@ -284,18 +284,18 @@ fn not_found(reference: &Reference) -> ReadError {
 /// Keeps what is told of one object.
 async fn keep<K>(client: Client, reference: Reference, latest: &watch::Sender<Latest>)
 where
-    K: Kept + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
+    K: Watchable + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
     Content: From<K>,
 {
     let api = Api::<K>::namespaced(client, &reference.namespace);
-    let fields = format!("metadata.name={}", reference.name);
-    let (tell, mut told) = mpsc::channel(BACKLOG);
+    let config = WatchConfig::default().fields(format!("metadata.name={}", reference.name));
+    let (sender, mut events) = mpsc::channel(BACKLOG);
     let taking = async {
-        while let Some(told) = told.recv().await {
-            let content = match told {
-                Told::All(objects) => objects.into_iter().next().map(Content::from),
-                Told::Put(object) => Some(Content::from(*object)),
-                Told::Gone(_) => None,
+        while let Some(event) = events.recv().await {
+            let content = match event {
+                WatchEvent::Restarted(objects) => objects.into_iter().next().map(Content::from),
+                WatchEvent::Applied(object) => Some(Content::from(*object)),
+                WatchEvent::Deleted(_) => None,
             };
             // A change of something else about it is none.
             latest.send_if_modified(|known| {
@@ -306,5 +306,5 @@ where
             });
         }
     };
-    tokio::join!(follow(api, Some(&fields), tell), taking);
+    tokio::join!(Reflector::new(api, config).run(sender), taking);
 }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use plumb_follow::slim;
+use plumb_controller::compact;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::Semaphore;
@@ -92,10 +92,12 @@ pub(crate) async fn tell(client: Client, reports: &Reports, pod: &Pod, changes: 
     let patch = Report { metadata, status: changes };
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch_status(name, &params, &Patch::Merge(&patch)).await {
-        Ok(pod) => Told::Taken(Box::new(slim(pod))),
+        Ok(pod) => Told::Taken(Box::new(compact(pod))),
         Err(kube::Error::Api(status)) if status.is_not_found() => Told::Gone,
         Err(kube::Error::Api(status)) if status.is_conflict() => match api.get_opt(name).await {
-            Ok(Some(now)) if now.metadata.uid.as_deref() == Some(uid) => Told::Changed(Box::new(slim(now))),
+            Ok(Some(now)) if now.metadata.uid.as_deref() == Some(uid) => {
+                Told::Changed(Box::new(compact(now)))
+            }
             Ok(_) => Told::Gone,
             Err(error) => Told::Failed(error.to_string()),
         },

@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_follow::Backoff;
+use plumb_controller::Backoff;
 use serde_json::json;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};

@@ -9,7 +9,7 @@ use divan::Bencher;
 use divan::counter::ItemsCount;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use plumb_follow::Told;
+use plumb_controller::WatchEvent;
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Decision, Planner, Settings};
 use serde_json::{Value, json};
@@ -47,10 +47,10 @@ fn pod(i: usize, spec: &Value) -> Pod {
 fn place(planner: &mut Planner, pods: Vec<Pod>) {
     let now = Timestamp::UNIX_EPOCH;
     for mut pod in pods {
-        planner.pods(Told::Put(Box::new(pod.clone())), now);
+        planner.pods(WatchEvent::Applied(Box::new(pod.clone())), now);
         if let Some(Decision::Bind { node, .. }) = planner.next(now) {
             pod.spec.as_mut().unwrap().node_name = Some(node);
-            planner.pods(Told::Put(Box::new(pod)), now);
+            planner.pods(WatchEvent::Applied(Box::new(pod)), now);
         }
     }
 }
@@ -58,7 +58,7 @@ fn place(planner: &mut Planner, pods: Vec<Pod>) {
 fn measure(bencher: Bencher<'_, '_>, nodes: usize, spec: Value) {
     let cluster = || {
         let mut planner = Planner::new(Settings::new(Rules::kep()));
-        planner.nodes(Told::All((0..nodes).map(node).collect()));
+        planner.nodes(WatchEvent::Restarted((0..nodes).map(node).collect()));
         place(&mut planner, (0..2 * nodes).map(|i| pod(PODS + i, &spec)).collect());
         (planner, (0..PODS).map(|i| pod(i, &spec)).collect::<Vec<Pod>>())
     };

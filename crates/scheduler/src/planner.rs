@@ -11,7 +11,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use plumb_follow::{Known, Place, Told, place};
+use kube::ResourceExt as _;
+use plumb_controller::{ObjectRef, Store, WatchEvent};
 use plumb_resize::rules::Rules;
 
 use crate::choose::{Choice, Chooser};
@@ -124,11 +125,11 @@ pub struct Planner {
     queue: Queue,
     shapes: Shapes,
     chooser: Chooser,
-    budgets: Known<PodDisruptionBudget>,
+    budgets: Store<PodDisruptionBudget>,
     read_budgets: Option<Vec<Budget>>,
     /// Pods that are being bound.
     binding: HashMap<Uid, Waiting>,
-    uids: HashMap<Place, Uid>,
+    uids: HashMap<ObjectRef, Uid>,
     /// The nodes that others leave for pods that wait.
     nominations: HashMap<Uid, String>,
     /// Pods whose resize may need others to leave.
@@ -145,7 +146,7 @@ impl Planner {
             queue: Queue::default(),
             shapes: Shapes::default(),
             chooser: Chooser::default(),
-            budgets: Known::default(),
+            budgets: Store::default(),
             read_budgets: None,
             binding: HashMap::new(),
             uids: HashMap::new(),
@@ -156,10 +157,11 @@ impl Planner {
     }
 
     /// Takes in what happened to nodes.
-    pub fn nodes(&mut self, told: Told<Node>) {
-        match told {
-            Told::All(nodes) => {
-                let names: HashSet<String> = nodes.iter().map(|node| place(node).1).collect();
+    pub fn nodes(&mut self, event: WatchEvent<Node>) {
+        match event {
+            WatchEvent::Restarted(nodes) => {
+                let names: HashSet<String> =
+                    nodes.iter().filter_map(|node| node.metadata.name.clone()).collect();
                 let gone = self.cluster.node_names().filter(|name| !names.contains(*name));
                 let gone: Vec<String> = gone.map(str::to_owned).collect();
                 for name in gone {
@@ -169,13 +171,13 @@ impl Planner {
                     self.node(node);
                 }
             }
-            Told::Put(node) => self.node(&node),
-            Told::Gone((_, name)) => self.cluster.drop_node(&name),
+            WatchEvent::Applied(node) => self.node(&node),
+            WatchEvent::Deleted(node) => self.cluster.drop_node(&node.name),
         }
     }
 
     fn node(&mut self, node: &Node) {
-        let (_, name) = place(node);
+        let name = node.metadata.name.clone().unwrap_or_default();
         match NodeInfo::read(node) {
             Ok(info) => self.cluster.put_node(&name, info),
             // Nothing is put where nobody knows how much fits.
@@ -187,12 +189,12 @@ impl Planner {
     }
 
     /// Takes in what happened to pods.
-    pub fn pods(&mut self, told: Told<Pod>, now: Timestamp) {
-        match told {
-            Told::All(pods) => {
-                let places: HashSet<Place> = pods.iter().map(place).collect();
-                let gone = self.uids.keys().filter(|at| !places.contains(*at));
-                let gone: Vec<Place> = gone.cloned().collect();
+    pub fn pods(&mut self, event: WatchEvent<Pod>, now: Timestamp) {
+        match event {
+            WatchEvent::Restarted(pods) => {
+                let listed: HashSet<ObjectRef> = pods.iter().map(ObjectRef::of).collect();
+                let gone = self.uids.keys().filter(|pod| !listed.contains(*pod));
+                let gone: Vec<ObjectRef> = gone.cloned().collect();
                 for at in &gone {
                     self.gone(at);
                 }
@@ -200,16 +202,16 @@ impl Planner {
                     self.pod(pod, now);
                 }
             }
-            Told::Put(pod) => self.pod(&pod, now),
-            Told::Gone(at) => self.gone(&at),
+            WatchEvent::Applied(pod) => self.pod(&pod, now),
+            WatchEvent::Deleted(pod) => self.gone(&pod),
         }
     }
 
     fn pod(&mut self, pod: &Pod, now: Timestamp) {
-        let at = place(pod);
+        let at = ObjectRef::of(pod);
         let Settings { name, rules, .. } = &self.settings;
         let facts = read(pod, name, rules, &mut self.shapes).unwrap_or_else(|error| {
-            tracing::warn!(%error, namespace = at.0, pod = at.1, "a pod asks for what cannot be read");
+            tracing::warn!(%error, namespace = at.namespace, pod = at.name, "a pod asks for what cannot be read");
             Facts::Neither
         });
         let uid: Uid = pod.metadata.uid.clone().unwrap_or_default().into();
@@ -250,7 +252,7 @@ impl Planner {
         }
     }
 
-    fn gone(&mut self, at: &Place) {
+    fn gone(&mut self, at: &ObjectRef) {
         let Some(uid) = self.uids.remove(at) else { return };
         let waiting = self.queue.remove(&uid).or_else(|| self.binding.remove(&uid));
         if let Some(waiting) = waiting {
@@ -280,24 +282,24 @@ impl Planner {
     }
 
     /// Takes in what happened to disruption budgets.
-    pub fn budgets(&mut self, told: Told<PodDisruptionBudget>) {
-        self.budgets.take(told);
+    pub fn budgets(&mut self, event: WatchEvent<PodDisruptionBudget>) {
+        self.budgets.apply(event);
         self.read_budgets = None;
     }
 
     /// Takes in what happened to namespaces.
-    pub fn namespaces(&mut self, told: Told<Namespace>) {
+    pub fn namespaces(&mut self, event: WatchEvent<Namespace>) {
         let labels = |namespace: &Namespace| namespace.metadata.labels.clone().unwrap_or_default();
         let known = &mut self.cluster.namespaces;
-        match told {
-            Told::All(all) => {
-                *known = all.iter().map(|namespace| (place(namespace).1, labels(namespace))).collect();
+        match event {
+            WatchEvent::Restarted(all) => {
+                *known = all.iter().map(|namespace| (namespace.name_any(), labels(namespace))).collect();
             }
-            Told::Put(namespace) => {
-                known.insert(place(&*namespace).1, labels(&namespace));
+            WatchEvent::Applied(namespace) => {
+                known.insert(namespace.name_any(), labels(&namespace));
             }
-            Told::Gone((_, name)) => {
-                known.remove(&name);
+            WatchEvent::Deleted(namespace) => {
+                known.remove(&namespace.name);
             }
         }
         self.cluster.news.neighbours = true;
@@ -344,7 +346,7 @@ impl Planner {
         let asks = Preemptor { shape: &pod.class, uid: &pod.uid, nominated: nominated.as_deref() };
         let budgets = self
             .read_budgets
-            .get_or_insert_with(|| self.budgets.iter().map(|(_, budget)| Budget::read(budget)).collect());
+            .get_or_insert_with(|| self.budgets.all().iter().map(|budget| Budget::read(budget)).collect());
         let budgets: Vec<&Budget> = budgets.iter().collect();
         let victims = preempt(&mut self.cluster, asks, &diagnosis, &budgets, self.chooser.next);
         if let Err(why) = &victims
@@ -394,7 +396,7 @@ impl Planner {
         if !guest.deferred || !guest.class.preempts {
             return None;
         }
-        let budgets: Vec<Budget> = self.budgets.iter().map(|(_, budget)| Budget::read(budget)).collect();
+        let budgets: Vec<Budget> = self.budgets.all().iter().map(|budget| Budget::read(budget)).collect();
         let budgets: Vec<&Budget> = budgets.iter().collect();
         let victims = make_room(&mut self.cluster, slot, guest.class.priority, &budgets)?;
         let node = self.cluster.host(slot).name.clone();

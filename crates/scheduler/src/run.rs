@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::{Api, Client};
-use plumb_follow::{Followed, Told, follow};
+use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::{Panic, Supervisor};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -64,11 +64,11 @@ pub async fn run(config: Config) {
 }
 
 async fn schedule(config: Config) {
-    let mut following = JoinSet::new();
-    let mut nodes = followed::<Node>(&mut following, &config, None);
-    let mut pods = followed::<Pod>(&mut following, &config, Some(NOT_ENDED));
-    let mut budgets = followed::<PodDisruptionBudget>(&mut following, &config, None);
-    let mut namespaces = followed::<Namespace>(&mut following, &config, None);
+    let mut reflecting = JoinSet::new();
+    let mut nodes = watched::<Node>(&mut reflecting, &config, WatchConfig::default());
+    let mut pods = watched::<Pod>(&mut reflecting, &config, WatchConfig::default().fields(NOT_ENDED));
+    let mut budgets = watched::<PodDisruptionBudget>(&mut reflecting, &config, WatchConfig::default());
+    let mut namespaces = watched::<Namespace>(&mut reflecting, &config, WatchConfig::default());
     let mut desk = Desk::new(config);
     let mut tick = tokio::time::interval(LOOK_AROUND);
     // Nothing is decided before everything was heard once. Nodes come first: pods know only their names.
@@ -88,20 +88,20 @@ async fn schedule(config: Config) {
         tokio::select! {
             biased;
             Some(outcome) = desk.under_way.join_next() => desk.done(outcome),
-            Some(told) = nodes.recv() => desk.planner.nodes(told),
-            Some(told) = namespaces.recv() => desk.planner.namespaces(told),
-            Some(told) = budgets.recv() => desk.planner.budgets(told),
-            Some(told) = pods.recv() => desk.planner.pods(told, (desk.config.clock)()),
+            Some(event) = nodes.recv() => desk.planner.nodes(event),
+            Some(event) = namespaces.recv() => desk.planner.namespaces(event),
+            Some(event) = budgets.recv() => desk.planner.budgets(event),
+            Some(event) = pods.recv() => desk.planner.pods(event, (desk.config.clock)()),
             () = tokio::task::yield_now(), if busy => {}
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             _ = tick.tick() => {}
         }
         // What else is there already costs no turn.
         let now = (desk.config.clock)();
-        drain(&mut nodes, |told| desk.planner.nodes(told));
-        drain(&mut budgets, |told| desk.planner.budgets(told));
-        drain(&mut namespaces, |told| desk.planner.namespaces(told));
-        drain(&mut pods, |told| desk.planner.pods(told, now));
+        drain(&mut nodes, |event| desk.planner.nodes(event));
+        drain(&mut budgets, |event| desk.planner.budgets(event));
+        drain(&mut namespaces, |event| desk.planner.namespaces(event));
+        drain(&mut pods, |event| desk.planner.pods(event, now));
         while let Some(outcome) = desk.under_way.try_join_next() {
             desk.done(outcome);
         }
@@ -109,19 +109,19 @@ async fn schedule(config: Config) {
     }
 }
 
-/// Follows a kind.
-fn followed<K: Followed + kube::Resource<DynamicType = ()>>(
+/// Watches a kind.
+fn watched<K: Watchable + kube::Resource<DynamicType = ()>>(
     tasks: &mut JoinSet<()>,
     config: &Config,
-    fields: Option<&'static str>,
-) -> mpsc::Receiver<Told<K>> {
-    let (tell, told) = mpsc::channel(UNREAD);
+    watch: WatchConfig,
+) -> mpsc::Receiver<WatchEvent<K>> {
+    let (sender, events) = mpsc::channel(UNREAD);
     let api = Api::<K>::all(config.client.clone());
     // A restart lists everything again.
     tasks.spawn(config.supervisor.keep(&format!("scheduler-informer/{}", K::plural(&())), move || {
-        follow(api.clone(), fields, tell.clone())
+        Reflector::new(api.clone(), watch.clone()).run(sender.clone())
     }));
-    told
+    events
 }
 
 /// Takes in what is there, but not more than could be there at once.

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_follow::{Backoff, place};
+use plumb_controller::{Backoff, ObjectRef};
 use plumb_resize::plan::inherited;
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::Requirements;
@@ -46,7 +46,7 @@ impl Agent {
         let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
         let uids: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         let places: BTreeMap<_, _> =
-            pods.iter().map(|pod| (place(&**pod), pod.metadata.uid.clone())).collect();
+            pods.iter().map(|pod| (ObjectRef::of(&**pod), pod.metadata.uid.clone())).collect();
         for (at, uid) in &self.places {
             if !uids.contains(uid.as_str()) || !places.contains_key(at) {
                 self.node.workers.tell(uid, Message::Deleted);
@@ -73,7 +73,7 @@ impl Agent {
             new.iter().filter_map(|pod| pod.metadata.uid.clone()).filter(|uid| !uids.contains(uid)).collect();
         // Now that everybody has their room back, work may begin.
         for (uid, pod, entry) in back {
-            self.places.insert(place(&*pod), uid.clone());
+            self.places.insert(ObjectRef::of(&*pod), uid.clone());
             self.employ(uid, pod, Some(entry));
         }
         for pod in new {

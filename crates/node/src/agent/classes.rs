@@ -1,7 +1,7 @@
 //! What the pods of a class weigh together: as the kubelet has it, the Burstable ones what they are promised, the
 //! `BestEffort` ones next to nothing.
 
-use plumb_follow::Backoff;
+use plumb_controller::Backoff;
 use plumb_resize::cgroup::{MIN_SHARES, shares};
 use plumb_runtime::types::{LinuxResources, QosClass};
 

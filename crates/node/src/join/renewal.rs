@@ -16,7 +16,7 @@ use super::certificate::{NodeCertificate, Shown};
 use super::connect::Connection;
 use super::request::{RequestError, ask};
 use crate::Clock;
-use plumb_follow::Backoff;
+use plumb_controller::Backoff;
 
 /// How often a certificate is looked at. It is looked at rather than slept for: a timer stands still while a machine
 /// sleeps.

@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use plumb_follow::{Told, follow};
+use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use tokio::sync::mpsc;
 
@@ -99,16 +99,16 @@ fn pem(key: &KeyPair, node: &str, purpose: &Purpose) -> Result<String, rcgen::Er
 
 /// Waits until a request was signed, or refused.
 async fn signed(requests: Api<CertificateSigningRequest>, name: &str) -> Result<String, RequestError> {
-    let (tell, mut told) = mpsc::channel(8);
-    let selector = format!("metadata.name={name}");
-    let following = follow(requests, Some(&selector), tell);
+    let (sender, mut events) = mpsc::channel(8);
+    let config = WatchConfig::default().fields(format!("metadata.name={name}"));
+    let reflecting = Reflector::new(requests, config).run(sender);
     let deciding = async {
         let gone = || RequestError::Refused { name: name.to_owned(), why: "it was deleted".to_owned() };
-        while let Some(news) = told.recv().await {
-            let seen = match news {
-                Told::All(all) => all.into_iter().next().ok_or_else(gone)?,
-                Told::Put(one) => *one,
-                Told::Gone(_) => return Err(gone()),
+        while let Some(event) = events.recv().await {
+            let seen = match event {
+                WatchEvent::Restarted(all) => all.into_iter().next().ok_or_else(gone)?,
+                WatchEvent::Applied(one) => *one,
+                WatchEvent::Deleted(_) => return Err(gone()),
             };
             if let Some(outcome) = outcome(&seen) {
                 return outcome.map_err(|why| RequestError::Refused { name: name.to_owned(), why });
@@ -119,7 +119,7 @@ async fn signed(requests: Api<CertificateSigningRequest>, name: &str) -> Result<
     tokio::pin!(deciding);
     tokio::select! {
         outcome = &mut deciding => outcome,
-        () = following => deciding.await,
+        () = reflecting => deciding.await,
     }
 }
 

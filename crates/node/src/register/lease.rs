@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
 use kube::api::PostParams;
 use kube::{Api, Client};
-use plumb_follow::Backoff;
+use plumb_controller::Backoff;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
-use plumb_follow::Backoff;
+use plumb_controller::Backoff;
 
 use super::{Message, POD_WORKER, Worker};
 use crate::events::Kind;

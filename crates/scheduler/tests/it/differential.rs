@@ -14,7 +14,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_follow::Told;
+use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Decision, Planner, Settings};
 use plumb_testbed::{Cluster, Config, Parts};
@@ -268,14 +268,15 @@ fn said(pod: &Pod) -> Option<String> {
 /// Waits until every pod that waits was judged.
 async fn judged(client: &Client, count: usize) -> BTreeMap<String, String> {
     let (tell, mut told) = tokio::sync::mpsc::channel(64);
-    let following = tokio::spawn(plumb_follow::follow(Api::<Pod>::all(client.clone()), None, tell));
+    let following =
+        tokio::spawn(Reflector::new(Api::<Pod>::all(client.clone()), WatchConfig::default()).run(tell));
     let mut said_of = BTreeMap::new();
     let waiting = async {
         while said_of.len() < count {
             let pods = match told.recv().await.unwrap() {
-                Told::All(pods) => pods,
-                Told::Put(pod) => vec![*pod],
-                Told::Gone(_) => vec![],
+                WatchEvent::Restarted(pods) => pods,
+                WatchEvent::Applied(pod) => vec![*pod],
+                WatchEvent::Deleted(_) => vec![],
             };
             for pod in pods.iter().filter(|pod| pod.spec.as_ref().unwrap().node_name.is_none()) {
                 if let Some(message) = said(pod) {
@@ -294,9 +295,9 @@ async fn judged(client: &Client, count: usize) -> BTreeMap<String, String> {
 fn planned(nodes: Vec<Node>, namespaces: Vec<Namespace>, pods: &[Pod]) -> BTreeMap<String, String> {
     let now = jiff::Timestamp::UNIX_EPOCH;
     let mut planner = Planner::new(Settings::new(Rules::v1_36()));
-    planner.nodes(Told::All(nodes));
-    planner.namespaces(Told::All(namespaces));
-    planner.pods(Told::All(pods.to_vec()), now);
+    planner.nodes(WatchEvent::Restarted(nodes));
+    planner.namespaces(WatchEvent::Restarted(namespaces));
+    planner.pods(WatchEvent::Restarted(pods.to_vec()), now);
     let mut said_of = BTreeMap::new();
     while let Some(decision) = planner.next(now) {
         match decision {

@@ -4,33 +4,27 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
-use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Event, Node, Pod};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_apiserver::admission::Plugins;
-use plumb_apiserver::authn::{Authenticator, Tokens, User};
-use plumb_apiserver::pki::SystemClock;
-use plumb_apiserver::{ApiServer, Limits};
+use plumb_harness::{Options, TestCluster, event, until};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Config, Metrics, Settings, USER};
-use plumb_store::{Options, Store};
 use plumb_supervise::Supervisor;
 use serde_json::json;
 use tokio::task::JoinSet;
-use tower::ServiceExt as _;
 
 use super::world::{node, pod};
 
 struct Live {
     pods: Api<Pod>,
     nodes: Api<Node>,
-    events: Api<Event>,
+    client: Client,
     metrics: Arc<Metrics>,
     supervisor: Supervisor,
     _running: JoinSet<()>,
-    _folder: tempfile::TempDir,
 }
 
 impl Live {
@@ -40,48 +34,27 @@ impl Live {
 
     /// One whose scheduler has each address looked at before it is asked for; what looks may panic.
     fn start_with(fault: impl Fn(&str) + Clone + Send + Sync + 'static) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let tokens = Tokens::default();
-        let server = ApiServer::new(plumb_apiserver::Config {
-            store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
-            rules: Rules::kep(),
-            clock: Arc::new(Timestamp::now),
-            limits: Limits::default(),
-            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
-            nodes: None,
-            plugins: Plugins::new("", "ServiceAccount,TaintNodesByCondition").unwrap(),
-            usage: None,
-        })
-        .unwrap();
-        let none: [&str; 0] = [];
+        let plugins = Plugins::new("", "ServiceAccount,TaintNodesByCondition").unwrap();
+        let cluster = TestCluster::with(Options { rules: Rules::kep(), plugins, ..Options::default() });
         let metrics: Arc<Metrics> = Arc::default();
         let mut running = JoinSet::new();
         let supervisor = Supervisor::default();
-        let inside = server.inside(User::new(USER, "", none));
-        let inside = tower::service_fn(move |request: http::Request<kube::client::Body>| {
-            let (inside, fault) = (inside.clone(), fault.clone());
-            // In the future, which the task of the caller polls: the call is made elsewhere.
-            async move {
-                fault(request.uri().path());
-                inside.oneshot(request).await
-            }
-        });
+        let none: [&str; 0] = [];
         running.spawn(plumb_scheduler::run(Config {
             supervisor: supervisor.clone(),
-            client: Client::new(inside, "default"),
+            client: cluster.intercepted(USER, none, move |uri| fault(uri.path())),
             settings: Settings::new(Rules::kep()),
             clock: Arc::new(Timestamp::now),
             metrics: metrics.clone(),
         }));
-        let admin = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
+        let client = cluster.admin();
         Self {
-            pods: Api::default_namespaced(admin.clone()),
-            nodes: Api::all(admin.clone()),
-            events: Api::default_namespaced(admin),
+            pods: Api::default_namespaced(client.clone()),
+            nodes: Api::all(client.clone()),
+            client,
             metrics,
             supervisor,
             _running: running,
-            _folder: folder,
         }
     }
 
@@ -102,37 +75,12 @@ impl Live {
 
     /// Waits until a pod is as it should be.
     async fn until(&self, name: &str, wanted: impl Fn(&Pod) -> bool) -> Pod {
-        let one = WatchParams::default().fields(&format!("metadata.name={name}"));
-        let watching = async {
-            loop {
-                let mut events = self.pods.watch(&one, "0").await.unwrap().boxed();
-                while let Some(Ok(event)) = events.next().await {
-                    if let WatchEvent::Added(pod) | WatchEvent::Modified(pod) = event
-                        && wanted(&pod)
-                    {
-                        return pod;
-                    }
-                }
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap()
+        until(&self.pods, name, wanted).await
     }
 
     /// Waits until there is an event about a pod, and answers with what it says.
     async fn event(&self, pod: &str, reason: &str) -> Event {
-        let fields = format!("involvedObject.name={pod},reason={reason}");
-        let watching = async {
-            loop {
-                let mut events =
-                    self.events.watch(&WatchParams::default().fields(&fields), "0").await.unwrap().boxed();
-                while let Some(Ok(event)) = events.next().await {
-                    if let WatchEvent::Added(event) = event {
-                        return event;
-                    }
-                }
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap()
+        event(&self.client, pod, reason, 1).await
     }
 }
 

@@ -1,7 +1,7 @@
 //! Pods that want others near, far, or spread.
 
 use k8s_openapi::api::core::v1::Namespace;
-use plumb_follow::Told;
+use plumb_controller::WatchEvent;
 use serde_json::{Value, json};
 
 use super::world::{World, node, pod};
@@ -167,12 +167,12 @@ fn namespaces_are_chosen_by_their_labels_as_they_are_now() {
         serde_json::from_value(json!({ "metadata": { "name": "data", "labels": labels } })).unwrap()
     };
     let mut world = World::new([node("n1", 4, "a")]);
-    world.planner.namespaces(Told::Put(Box::new(namespace(json!({})))));
+    world.planner.namespaces(WatchEvent::Applied(Box::new(namespace(json!({})))));
     world.put(pod("db", 500, json!({ "metadata": { "namespace": "data", "labels": { "app": "db" } } })));
     world.put(pod("p", 500, wish));
     world.settle();
     assert_eq!((world.node_of("db"), world.node_of("p")), (Some("n1"), None));
-    world.planner.namespaces(Told::Put(Box::new(namespace(json!({ "team": "x" })))));
+    world.planner.namespaces(WatchEvent::Applied(Box::new(namespace(json!({ "team": "x" })))));
     world.settle();
     assert_eq!(world.node_of("p"), Some("n1"));
 }

@@ -1,7 +1,7 @@
 //! Who comes first, and whom what happens wakes.
 
 use jiff::SignedDuration;
-use plumb_follow::Told;
+use plumb_controller::WatchEvent;
 use plumb_scheduler::Decision;
 use serde_json::json;
 
@@ -102,7 +102,7 @@ fn an_old_sight_of_a_pod_does_not_undo_what_was_decided() {
     let p = pod("p", 1000, json!({}));
     world.put(p.clone());
     assert!(matches!(world.planner.next(world.now), Some(Decision::Bind { .. })));
-    world.planner.pods(Told::Put(Box::new(p)), world.now);
+    world.planner.pods(WatchEvent::Applied(Box::new(p)), world.now);
     assert_eq!(world.planner.next(world.now), None);
     assert_eq!(world.planner.size(), (1, 1, 1));
 }
@@ -127,8 +127,8 @@ fn a_list_replaces_what_was_known() {
     world.put(pod("p", 100, json!({})));
     world.settle();
     world.put(pod("q", 100, json!({ "spec": { "schedulingGates": [{ "name": "g" }] } })));
-    world.planner.pods(Told::All(vec![]), world.now);
-    world.planner.nodes(Told::All(vec![node("n", 4, "a")]));
+    world.planner.pods(WatchEvent::Restarted(vec![]), world.now);
+    world.planner.nodes(WatchEvent::Restarted(vec![node("n", 4, "a")]));
     assert_eq!(world.planner.size(), (1, 0, 0));
     assert_eq!(world.planner.depths(), plumb_scheduler::Depths::default());
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use plumb_follow::Told;
+use plumb_controller::{ObjectRef, WatchEvent};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Decision, Eviction, Planner, Settings};
 use serde_json::{Value, json};
@@ -87,23 +87,23 @@ impl World {
     }
 
     pub(crate) fn put_node(&mut self, node: Node) {
-        self.planner.nodes(Told::Put(Box::new(node.clone())));
+        self.planner.nodes(WatchEvent::Applied(Box::new(node.clone())));
         self.nodes.insert(node.metadata.name.clone().unwrap(), node);
     }
 
     pub(crate) fn drop_node(&mut self, name: &str) {
         self.nodes.remove(name);
-        self.planner.nodes(Told::Gone((String::new(), name.to_owned())));
+        self.planner.nodes(WatchEvent::Deleted(ObjectRef::cluster(name)));
     }
 
     pub(crate) fn put_budget(&mut self, budget: Value) {
         let budget: PodDisruptionBudget = serde_json::from_value(budget).unwrap();
-        self.planner.budgets(Told::Put(Box::new(budget)));
+        self.planner.budgets(WatchEvent::Applied(Box::new(budget)));
     }
 
     /// A pod is there, or has changed.
     pub(crate) fn put(&mut self, pod: Pod) {
-        self.planner.pods(Told::Put(Box::new(pod.clone())), self.now);
+        self.planner.pods(WatchEvent::Applied(Box::new(pod.clone())), self.now);
         self.pods.insert(pod.metadata.name.clone().unwrap(), pod);
     }
 
@@ -112,7 +112,7 @@ impl World {
         if let Some(pod) = self.pods.remove(name) {
             self.said.remove(name);
             let namespace = pod.metadata.namespace.unwrap();
-            self.planner.pods(Told::Gone((namespace, name.to_owned())), self.now);
+            self.planner.pods(WatchEvent::Deleted(ObjectRef::namespaced(namespace, name)), self.now);
         }
     }
 
