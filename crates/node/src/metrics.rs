@@ -1,13 +1,12 @@
 //! What the agent counts, under the names that the kubelet gives it.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
-use plumb_metrics::{Histogram, Text, Unit};
+use plumb_metrics::{CounterVec, Histogram, LabelValue, Text, Unit};
 
 use crate::probe::Kind;
 
@@ -59,15 +58,12 @@ pub enum Pending {
     Infeasible,
 }
 
-/// A word of a label.
-pub type Word = Cow<'static, str>;
-
 /// What the agent counts. Several nodes of one process may share it.
 pub struct Metrics {
-    requested: Counters<3>,
-    infeasible: Counters<1>,
-    deferred_accepted: Counters<1>,
-    probes: Counters<2>,
+    requested: CounterVec<3>,
+    infeasible: CounterVec<1>,
+    deferred_accepted: CounterVec<1>,
+    probes: CounterVec<2>,
     deferred: AtomicI64,
     hopeless: AtomicI64,
     in_progress: AtomicI64,
@@ -81,37 +77,13 @@ struct Operation {
     errors: u64,
 }
 
-/// How often something happened, by the values of its labels.
-struct Counters<const N: usize>(Mutex<BTreeMap<[Word; N], u64>>);
-
-impl<const N: usize> Default for Counters<N> {
-    fn default() -> Self {
-        Self(Mutex::default())
-    }
-}
-
-impl<const N: usize> Counters<N> {
-    fn count(&self, values: [Word; N]) {
-        *self.0.lock().entry(values).or_default() += 1;
-    }
-
-    fn render(&self, text: &mut Text, name: &str, help: &str, labels: [&str; N]) {
-        text.counter(name, help);
-        for (values, count) in self.0.lock().iter() {
-            let labels: Vec<(&str, &str)> =
-                labels.iter().zip(values).map(|(label, value)| (*label, value.as_ref())).collect();
-            text.sample(name, &labels, count);
-        }
-    }
-}
-
 impl Default for Metrics {
     fn default() -> Self {
         Self {
-            requested: Counters::default(),
-            infeasible: Counters::default(),
-            deferred_accepted: Counters::default(),
-            probes: Counters::default(),
+            requested: CounterVec::default(),
+            infeasible: CounterVec::default(),
+            deferred_accepted: CounterVec::default(),
+            probes: CounterVec::default(),
             deferred: AtomicI64::default(),
             hopeless: AtomicI64::default(),
             in_progress: AtomicI64::default(),
@@ -132,17 +104,17 @@ impl Metrics {
     /// Somebody asked for more or less of something: `requests` or `limits` of `cpu` or `memory`, to `add`, `remove`,
     /// `increase` or `decrease`.
     pub fn requested(&self, resource: &'static str, requirement: &'static str, operation: &'static str) {
-        self.requested.count([resource.into(), requirement.into(), operation.into()]);
+        self.requested.inc([resource.into(), requirement.into(), operation.into()]);
     }
 
     /// A resize can never be, for this reason.
-    pub fn infeasible(&self, detail: impl Into<Word>) {
-        self.infeasible.count([detail.into()]);
+    pub fn infeasible(&self, detail: impl Into<LabelValue>) {
+        self.infeasible.inc([detail.into()]);
     }
 
     /// A resize that waited was taken up, because of this.
-    pub fn deferred_accepted(&self, trigger: impl Into<Word>) {
-        self.deferred_accepted.count([trigger.into()]);
+    pub fn deferred_accepted(&self, trigger: impl Into<LabelValue>) {
+        self.deferred_accepted.inc([trigger.into()]);
     }
 
     /// A pod's resize waits, or no longer does, or for another reason.
@@ -172,12 +144,12 @@ impl Metrics {
 
     /// A resize is in force and reported, this long after the node learnt of it.
     pub fn end_to_end(&self, took: Duration) {
-        self.altogether.observe(nanos(took));
+        self.altogether.observe_duration(took);
     }
 
     /// A probe has spoken: `successful`, `failed` or `unknown`.
     pub fn probed(&self, kind: Kind, result: &'static str) {
-        self.probes.count([kind.name().into(), result.into()]);
+        self.probes.inc([kind.name().into(), result.into()]);
     }
 
     /// The runtime was asked for something, in the kubelet's words such as `update_container`.
@@ -186,7 +158,7 @@ impl Metrics {
         let operation = operations
             .entry(name)
             .or_insert_with(|| Operation { took: Histogram::new(Unit::Time, OPERATIONS), errors: 0 });
-        operation.took.observe(nanos(took));
+        operation.took.observe_duration(took);
         operation.errors += u64::from(!well);
     }
 
@@ -255,10 +227,6 @@ impl Metrics {
             operation.took.render(text, name, &[("operation_type", kind)], |_| true);
         }
     }
-}
-
-fn nanos(took: Duration) -> u64 {
-    u64::try_from(took.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]

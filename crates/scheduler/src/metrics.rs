@@ -76,25 +76,21 @@ impl Default for Metrics {
     }
 }
 
-fn nanoseconds(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
 impl Metrics {
     /// A pod was decided about in this time.
     pub(crate) fn decided(&self, took: Duration) {
-        self.decisions.observe(nanoseconds(took));
+        self.decisions.observe_duration(took);
     }
 
     /// A pod was tried, and it took this long.
     pub(crate) fn tried(&self, attempt: Attempt, took: Duration) {
-        self.attempts[attempt as usize].observe(nanoseconds(took));
+        self.attempts[attempt as usize].observe_duration(took);
     }
 
     /// A pod has got a node after so many attempts and so long.
     pub(crate) fn scheduled(&self, attempts: u32, waited: Duration) {
         self.tries.observe(attempts.into());
-        self.waited.observe(nanoseconds(waited));
+        self.waited.observe_duration(waited);
     }
 
     /// Others were looked for who could leave, and so many were found.

@@ -174,7 +174,7 @@ impl Series {
     /// Counts a request that was answered.
     pub(crate) fn count(&self, code: StatusCode, took: Duration, size: Option<usize>) {
         self.codes.count(code.as_u16());
-        self.duration.observe(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
+        self.duration.observe_duration(took);
         if let Some(size) = size.filter(|_| matches!(&*self.labels.verb, "GET" | "LIST")) {
             self.sizes.observe(size as u64);
         }
