@@ -7,14 +7,14 @@
 //! Nothing here has an effect or a memory: an agent that was away for a while decides the same as one that was
 //! there. What a resize changes of running containers is not decided here but by `plumb_resize::plan`.
 
-mod backoff;
+mod crash_loop;
 mod ending;
 mod phase;
 mod restart;
 mod seen;
 mod startup;
 
-pub use backoff::Backoff;
+pub use crash_loop::CrashLoopBackoff;
 pub use phase::{Phase, phase};
 pub use restart::restarts_after;
 pub use seen::{ContainerSeen, Health, SandboxSeen, Seen, Startup, State};

@@ -30,6 +30,7 @@ use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
 use plumb_resize::status::Outcome;
 use plumb_runtime::types::ContainerId;
+use plumb_supervise::Exponential;
 use tokio::sync::mpsc;
 
 use crate::book::{Answer, Guest};
@@ -54,9 +55,8 @@ use watch_over::Watched;
 pub(crate) const POD_WORKER: &str = "pod-worker";
 /// How many times a worker acts before it looks at its messages again.
 const TURNS: usize = 64;
-/// How long it waits after something failed: twice as long each time, up to a bound.
-const FIRST_WAIT: Duration = Duration::from_millis(100);
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
+/// How long it waits after something failed.
+const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(10));
 
 /// What a worker is told. Each inbox has room for some from the start, so they are small.
 #[derive(Debug)]
@@ -322,7 +322,7 @@ impl Worker {
                 Err(error) => {
                     self.fresh = false;
                     self.failures = self.failures.saturating_add(1);
-                    let wait = wait_after(self.failures);
+                    let wait = DELAYS.after(self.failures);
                     tracing::warn!(uid = self.uid, pod = self.guest.name, error, ?wait, "will try again");
                     return Turn::Wait(Some(wait));
                 }
@@ -591,11 +591,6 @@ fn is_newer(new: &Pod, old: &Pod) -> bool {
         (Some(new), Some(old)) => new > old,
         _ => true,
     }
-}
-
-/// How long to wait after so many failures in a row.
-fn wait_after(failures: u32) -> Duration {
-    FIRST_WAIT.saturating_mul(1 << failures.saturating_sub(1).min(10)).min(LONGEST_WAIT)
 }
 
 /// An error with what caused it.

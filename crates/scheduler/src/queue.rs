@@ -15,15 +15,16 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use plumb_supervise::Exponential;
 
 use crate::cluster::Uid;
 use crate::facts::Pending;
 
-/// How long a pod waits after its first failure, twice as long after each further one, up to a bound.
-const FIRST_BACKOFF: SignedDuration = SignedDuration::from_secs(1);
-const LONGEST_BACKOFF: SignedDuration = SignedDuration::from_secs(10);
+/// How long a pod waits after failed attempts.
+const BACKOFF: Exponential = Exponential::new(Duration::from_secs(1), Duration::from_secs(10));
 /// After this long a parked pod is tried whatever happened, and how often it is looked whether there is one.
 const PARKED_AT_MOST: SignedDuration = SignedDuration::from_mins(5);
 const LOOK_FOR_OLD: SignedDuration = SignedDuration::from_secs(1);
@@ -151,7 +152,7 @@ impl Queue {
             waiting.attempts += 1;
             waiting.round = line.round;
             waiting.state = State::Parked;
-            waiting.not_before = now + backoff(waiting.attempts);
+            waiting.not_before = now + BACKOFF.after(waiting.attempts);
             self.insert(waiting);
             return Put::Parked(why);
         }
@@ -214,7 +215,7 @@ impl Queue {
         waiting.attempts += 1;
         waiting.round = line.round;
         waiting.state = State::Parked;
-        waiting.not_before = now + backoff(waiting.attempts);
+        waiting.not_before = now + BACKOFF.after(waiting.attempts);
         self.insert(waiting);
         self.settle(class, None, now);
     }
@@ -227,7 +228,7 @@ impl Queue {
     /// Something went wrong with a pod that was popped: it is tried again after a while.
     pub(crate) fn retry(&mut self, mut waiting: Waiting, now: Timestamp) {
         waiting.attempts += 1;
-        waiting.not_before = now + backoff(waiting.attempts);
+        waiting.not_before = now + BACKOFF.after(waiting.attempts);
         waiting.state = State::BackingOff(waiting.not_before, true);
         self.insert(waiting);
     }
@@ -346,9 +347,4 @@ impl Queue {
         }
         Some(waiting)
     }
-}
-
-fn backoff(attempts: u32) -> SignedDuration {
-    let doublings = attempts.saturating_sub(1).min(8);
-    FIRST_BACKOFF.saturating_mul(1 << doublings).min(LONGEST_BACKOFF)
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use futures_util::future::select_all;
 use plumb_store::{EventFilter, Revision, Watch, WatchEnd};
+use plumb_supervise::{Backoff, Exponential};
 
 use super::definitions::row;
 use super::reconcile::{reconcile, terminating};
@@ -16,9 +17,8 @@ use crate::error::ApiError;
 use crate::serve::Shutdown;
 use crate::server::ApiServer;
 
-/// How long to wait after the first error in a row, and at most.
-const FIRST_BACKOFF: Duration = Duration::from_millis(100);
-const LONGEST_BACKOFF: Duration = Duration::from_secs(30);
+/// How long to wait after errors in a row.
+const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(30));
 
 /// Reconciles what a request wrote, which holds the lock. If that fails the controller tries again: what was written
 /// is stored, and the response says so.
@@ -31,21 +31,24 @@ pub(crate) async fn reconcile_now(server: &ApiServer) {
 
 /// Reconciles definitions until the shutdown.
 pub(crate) async fn run(server: &ApiServer, mut shutdown: Shutdown) {
-    let mut backoff = FIRST_BACKOFF;
+    let mut backoff = Backoff::new(DELAYS);
     let mut changed = None;
     loop {
         let watches = match without_panic(pass(server, changed), panicked).await {
             Ok(watches) => {
-                backoff = FIRST_BACKOFF;
+                backoff.reset();
                 watches
             }
             Err(error) => {
-                tracing::warn!(error = error.message, ?backoff, "cannot reconcile definitions");
+                tracing::warn!(
+                    error = error.message,
+                    failures = backoff.failures(),
+                    "cannot reconcile definitions"
+                );
                 tokio::select! {
-                    () = tokio::time::sleep(backoff) => {}
+                    () = backoff.wait() => {}
                     () = shutdown.requested() => return,
                 }
-                backoff = backoff.saturating_mul(2).min(LONGEST_BACKOFF);
                 changed = None;
                 continue;
             }

@@ -10,13 +10,10 @@ use bytes::Buf;
 use http::{Request, Response};
 use http_body::Body;
 use hyper::body::Incoming;
+use plumb_supervise::{Backoff, Exponential};
 use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::{
-    net::TcpStream,
-    sync::watch,
-    time::{sleep, timeout},
-};
+use tokio::{net::TcpStream, sync::watch, time::timeout};
 use tower::Service;
 
 use super::{
@@ -25,10 +22,8 @@ use super::{
     connections::Connections,
 };
 
-/// How long to wait after a failure to accept that time may heal, such as a process out of file descriptors: at first,
-/// and at most after one failure upon the other.
-const FIRST_PAUSE: Duration = Duration::from_millis(50);
-const LONGEST_PAUSE: Duration = Duration::from_secs(1);
+/// How long to wait after failures to accept that time may heal, such as a process out of file descriptors.
+const DELAYS: Exponential = Exponential::new(Duration::from_millis(50), Duration::from_secs(1));
 
 /// How long connections have to close after they were cut.
 const CUT: Duration = Duration::from_millis(100);
@@ -104,7 +99,7 @@ async fn accept<S, B>(
     B::Data: Buf + Send,
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
-    let mut pause = FIRST_PAUSE;
+    let mut backoff = Backoff::new(DELAYS);
     loop {
         let next = async {
             let place = connections.handshake().await?;
@@ -116,7 +111,7 @@ async fn accept<S, B>(
         };
         match accepted {
             Ok((stream, remote)) => {
-                pause = FIRST_PAUSE;
+                backoff.reset();
                 prepare(&stream);
                 let open = connections.opened();
                 tokio::spawn(connection::serve(stream, remote, (place, open), shared.clone()));
@@ -124,14 +119,13 @@ async fn accept<S, B>(
             Err(error) if is_of_the_client(&error) => {}
             Err(error) => {
                 connections.metrics.accept_errors.fetch_add(1, Relaxed);
-                if pause == FIRST_PAUSE {
+                if backoff.failures() == 0 {
                     tracing::error!(%error, "cannot accept a connection; trying again with a backoff");
                 }
                 tokio::select! {
-                    () = sleep(pause) => {}
+                    () = backoff.wait() => {}
                     () = shutdown.requested() => return,
                 }
-                pause = (pause * 2).min(LONGEST_PAUSE);
             }
         }
     }

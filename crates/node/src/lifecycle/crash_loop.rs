@@ -1,42 +1,43 @@
-//! How long a container that keeps ending is left alone.
+//! `CrashLoopBackOff`: how long the restart of a container that keeps exiting waits.
+
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
+use plumb_supervise::Exponential;
 
-/// After the first restart.
-const FIRST: SignedDuration = SignedDuration::from_secs(10);
-/// At most.
-const LONGEST: SignedDuration = SignedDuration::from_secs(300);
-/// A container that ran for this long is as good as new.
+/// The kubelet's delays.
+const DELAYS: Exponential = Exponential::new(Duration::from_secs(10), Duration::from_mins(5));
+/// A container that ran for this long has no earlier restarts.
 const FORGIVEN: SignedDuration = SignedDuration::from_secs(600);
 
-/// How long a container is left alone before its next start. The first restart comes at once; then it is 10 s and
-/// twice as long each time, 5 minutes at most.
+/// How long a container waits before its next start. The first restart comes at once; then it is 10 s and twice as long
+/// each time, 5 minutes at most.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Backoff {
-    wait: SignedDuration,
+pub struct CrashLoopBackoff {
+    restarts: u32,
 }
 
-impl Backoff {
+impl CrashLoopBackoff {
     /// When a container may be started again that ended at `finished`.
     pub fn until(self, finished: Timestamp) -> Timestamp {
-        finished.saturating_add(self.wait).unwrap_or(Timestamp::MAX)
+        finished.saturating_add(self.wait()).unwrap_or(Timestamp::MAX)
     }
 
     /// Whether it waits at all.
     pub fn waits(self) -> bool {
-        self.wait > SignedDuration::ZERO
+        self.restarts > 0
     }
 
     /// How long it waits.
     pub fn wait(self) -> SignedDuration {
-        self.wait
+        SignedDuration::try_from(DELAYS.after(self.restarts)).unwrap_or(SignedDuration::MAX)
     }
 
     /// The one for the next time, after a container that had run for `ran` was started again.
     #[must_use]
     pub fn restarted(self, ran: SignedDuration) -> Self {
-        let wait = if ran >= FORGIVEN || self.wait < FIRST { FIRST } else { (self.wait * 2).min(LONGEST) };
-        Self { wait }
+        let before = if ran >= FORGIVEN { 0 } else { self.restarts };
+        Self { restarts: before.saturating_add(1) }
     }
 }
 
@@ -46,13 +47,13 @@ mod tests {
 
     #[test]
     fn it_doubles_up_to_five_minutes_and_forgives_after_ten() {
-        let mut backoff = Backoff::default();
+        let mut backoff = CrashLoopBackoff::default();
         let mut waits = Vec::new();
         for _ in 0..8 {
             waits.push(backoff.wait().as_secs());
             backoff = backoff.restarted(SignedDuration::from_secs(1));
         }
         assert_eq!(waits, [0, 10, 20, 40, 80, 160, 300, 300]);
-        assert_eq!(backoff.restarted(FORGIVEN).wait(), FIRST);
+        assert_eq!(backoff.restarted(FORGIVEN).wait(), SignedDuration::from_secs(10));
     }
 }

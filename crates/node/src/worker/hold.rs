@@ -5,7 +5,7 @@ use plumb_resize::aggregate::Role;
 
 use super::Worker;
 use crate::events::Kind;
-use crate::lifecycle::{Backoff, ContainerSeen, Decision, State, containers, restarts_after};
+use crate::lifecycle::{ContainerSeen, CrashLoopBackoff, Decision, State, containers, restarts_after};
 use crate::specify::pod_name;
 use crate::status::Waiting;
 
@@ -13,7 +13,7 @@ use crate::status::Waiting;
 #[derive(Clone, Debug, Default)]
 pub(super) struct Hold {
     /// How long it is left alone after it has ended.
-    backoff: Backoff,
+    backoff: CrashLoopBackoff,
     /// It could not be started.
     failure: Option<Failure>,
     /// The attempt of which it was said that it is left alone.
@@ -26,7 +26,7 @@ struct Failure {
     image: String,
     waiting: Waiting,
     until: Timestamp,
-    backoff: Backoff,
+    backoff: CrashLoopBackoff,
 }
 
 /// How long it is waited after a container could not be started.

@@ -11,7 +11,7 @@ use plumb_resize::pod::PodResources;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::{Message, POD_WORKER, Parts, Worker, wait_after};
+use super::{DELAYS, Message, POD_WORKER, Parts, Worker};
 use crate::lifecycle::Phase;
 use crate::publish::{Told, changes, tell};
 use crate::status::compose;
@@ -120,7 +120,7 @@ impl Worker {
             }
             Told::Failed(error) => {
                 self.report.failures = self.report.failures.saturating_add(1);
-                let wait = wait_after(self.report.failures);
+                let wait = DELAYS.after(self.report.failures);
                 tracing::warn!(uid = self.uid, error, ?wait, "the API was not told how a pod stands");
                 self.report.not_before = Some(Instant::now() + wait);
             }

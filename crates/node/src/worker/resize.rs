@@ -269,7 +269,7 @@ impl Worker {
     /// Usage grew between the measurement and the write, so that the kernel refused.
     fn outgrown(&mut self, whose: &str, target: Option<i64>, usage: u64) -> Carried {
         self.taken_back.again();
-        waits_for_memory(super::wait_after(self.taken_back.times), whose, target, usage)
+        waits_for_memory(super::DELAYS.after(self.taken_back.times), whose, target, usage)
     }
 
     pub(super) async fn update(&self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
@@ -347,7 +347,7 @@ impl TakenBack {
 
     /// How long until a limit is lowered again: longer each time.
     fn wait(&self) -> Option<Duration> {
-        let wait = super::wait_after(self.times).checked_sub(self.last?.elapsed())?;
+        let wait = super::DELAYS.after(self.times).checked_sub(self.last?.elapsed())?;
         (!wait.is_zero()).then_some(wait)
     }
 }

@@ -23,6 +23,7 @@ mod tests;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use plumb_supervise::Exponential;
 use tokio::sync::{Mutex, Notify};
 use tokio::time::Instant;
 
@@ -37,9 +38,8 @@ pub(super) type GroupGuard = Guard<GuardedGroup>;
 
 /// Between two looks at a group of which the kernel keeps ringing.
 const PAUSE: Duration = Duration::from_millis(1);
-/// How long until a group that could not be disarmed is tried again: twice as long each time, up to a ceiling.
-const FIRST_RETRY: Duration = Duration::from_millis(10);
-const LONGEST_RETRY: Duration = Duration::from_secs(10);
+/// How long until a group that could not be disarmed is tried again.
+const RETRY: Exponential = Exponential::new(Duration::from_millis(10), Duration::from_secs(10));
 
 /// What a guard does to its group, and around it.
 pub(super) trait Effects: Send + Sync + 'static {
@@ -265,10 +265,9 @@ impl<E: Effects> Guard<E> {
         match self.effects.disarm(&armed.before) {
             Ok(()) => state.armed = None,
             Err(error) => {
-                let doublings = armed.failures.min(16);
-                let retry = FIRST_RETRY.saturating_mul(1 << doublings).min(LONGEST_RETRY);
-                tracing::warn!(%error, ?retry, "a group is still armed");
                 armed.failures = armed.failures.saturating_add(1);
+                let retry = RETRY.after(armed.failures);
+                tracing::warn!(%error, ?retry, "a group is still armed");
                 armed.until = Instant::now() + retry;
             }
         }

@@ -10,6 +10,7 @@ use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use plumb_resize::cgroup::WeightScale;
+use plumb_supervise::Exponential;
 
 use super::error::{CgroupError, Result};
 use super::layout::{Controller, Layout, Version};
@@ -19,8 +20,7 @@ use crate::types::LinuxResources;
 
 /// How often a group that is busy is tried again, and how long in between: a second altogether.
 const TRIES: u32 = 10;
-const FIRST_PAUSE: Duration = Duration::from_millis(1);
-const LONGEST_PAUSE: Duration = Duration::from_millis(200);
+const PAUSES: Exponential = Exponential::new(Duration::from_millis(1), Duration::from_millis(200));
 
 /// A cgroup: one path, in every hierarchy that there is.
 #[derive(Clone, Debug)]
@@ -217,7 +217,6 @@ impl Group {
         if self.version() == Version::V1 {
             v1::let_go(self)?;
         }
-        let mut pause = FIRST_PAUSE;
         let mut left = self.folders();
         for attempt in 1.. {
             let mut busy = None;
@@ -238,8 +237,7 @@ impl Group {
             }
             left = still;
             self.kill()?;
-            thread::sleep(pause);
-            pause = (pause * 2).min(LONGEST_PAUSE);
+            thread::sleep(PAUSES.after(attempt));
         }
         Ok(())
     }
