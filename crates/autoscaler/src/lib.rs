@@ -1,4 +1,5 @@
 //! The Vertical Pod Autoscaler, compatible with Kubernetes' own: recommender, updater and admission webhook.
 
 pub mod api;
+pub mod features;
 pub mod recommender;

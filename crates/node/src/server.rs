@@ -80,7 +80,12 @@ pub struct Server {
     stats: Arc<Stats>,
     /// The tasks of this process, if the node is what it is for.
     tasks: Option<Supervisor>,
+    /// What other parts of this process count.
+    others: Vec<Figures>,
 }
+
+/// Writes what another part of this process counts.
+type Figures = Arc<dyn Fn(&mut Text) + Send + Sync>;
 
 impl fmt::Debug for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -92,13 +97,20 @@ impl Server {
     /// The service of a node.
     pub fn new(config: ServerConfig) -> Self {
         let stats = Stats::new((config.clock)());
-        Self { config: Arc::new(config), stats: Arc::new(stats), tasks: None }
+        Self { config: Arc::new(config), stats: Arc::new(stats), tasks: None, others: Vec::new() }
     }
 
     /// The same, which shows the long-lived tasks of this process under `/healthz` and `/metrics`.
     #[must_use]
     pub fn showing_tasks(self, supervisor: &Supervisor) -> Self {
         Self { tasks: Some(supervisor.clone()), ..self }
+    }
+
+    /// The same, which shows what another part of this process counts under `/metrics` too.
+    #[must_use]
+    pub fn also_showing(mut self, figures: impl Fn(&mut Text) + Send + Sync + 'static) -> Self {
+        self.others.push(Arc::new(figures));
+        self
     }
 
     /// Whether no task fails again and again; with `?verbose` each by name, as the API server prints them.
@@ -119,11 +131,14 @@ impl Server {
 
     fn figures(&self) -> String {
         let mut text = self.config.metrics.render();
+        let mut more = Text::default();
         if let Some(tasks) = &self.tasks {
-            let mut more = Text::default();
             tasks.render(&mut more);
-            text.push_str(&more.finish());
         }
+        for others in &self.others {
+            others(&mut more);
+        }
+        text.push_str(&more.finish());
         text
     }
 

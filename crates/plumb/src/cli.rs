@@ -11,14 +11,17 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use clap_complete::Shell;
-use plumb_resize::rules::{Dialect, Gates};
+use plumb_features::FeatureGates;
+use plumb_resize::rules::Dialect;
 
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
 pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
 
+use crate::components::{self, Components, ComponentsParser};
+use crate::features;
 use crate::kubeconfig::Issue;
 use crate::resize::Resize;
 use crate::status::Status;
@@ -157,9 +160,16 @@ pub(crate) struct Up {
     /// shipped).
     #[arg(long, default_value = "kep", value_name = "kep|v1.36")]
     pub(crate) resize_dialect: Dialect,
-    /// Feature gates, such as `InPlacePodVerticalScaling=false`.
-    #[arg(long, default_value = "", value_name = "A=true,B=false", hide_default_value = true)]
-    pub(crate) feature_gates: Gates,
+    /// Feature gates to set; `--help` lists them.
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "A=true,B=false",
+        hide_default_value = true,
+        value_parser = features::parse,
+        long_help = features::help("Feature gates to set.")
+    )]
+    pub(crate) feature_gates: FeatureGates,
     /// Admission plugins to run besides the usual ones, by the names of kube-apiserver. `ServiceAccount` is
     /// one of the usual ones only where the controllers run, who make the accounts.
     #[arg(long, default_value = "", value_name = "A,B", hide_default_value = true)]
@@ -167,15 +177,9 @@ pub(crate) struct Up {
     /// Admission plugins not to run, such as `LimitRanger,ResourceQuota`.
     #[arg(long, default_value = "", value_name = "A,B", hide_default_value = true)]
     pub(crate) disable_admission_plugins: String,
-    /// Which parts to run. Where this user may not run containers, the pods of the node are virtual.
-    #[arg(
-        long,
-        value_enum,
-        value_delimiter = ',',
-        default_value = "apiserver,controllers,scheduler,node",
-        value_name = "PARTS"
-    )]
-    pub(crate) components: Vec<Component>,
+    /// The components to run, separated by commas.
+    #[arg(long, value_parser = ComponentsParser, default_value = "all", value_name = "COMPONENTS")]
+    pub(crate) components: Components,
     /// How many nodes there are. More than one are possible with the virtual runtime.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
@@ -191,7 +195,7 @@ pub(crate) struct Up {
 impl Up {
     /// What is wrong with flags that are right each by itself.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
-        if !self.components.contains(&Component::Node) {
+        if !self.components.contains(components::NODE) {
             return None;
         }
         if self.nodes > 1 && self.node.runtime.chosen() != RuntimeKind::Virtual {
@@ -199,19 +203,6 @@ impl Up {
         }
         self.node.conflict()
     }
-}
-
-/// A part of a cluster.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Component {
-    /// The Kubernetes API.
-    Apiserver,
-    /// What keeps a cluster as it should be: the accounts and the authority of namespaces, roles that gather others.
-    Controllers,
-    /// What gives pods their nodes.
-    Scheduler,
-    /// The nodes: what runs pods.
-    Node,
 }
 
 /// What to copy where.

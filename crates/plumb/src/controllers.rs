@@ -4,9 +4,8 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::Client;
-use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
-use plumb_apiserver::pki::Pki;
+use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_certificates::{Request, Usage};
 use plumb_controllers::budgets::{Budgets, stale};
 use plumb_controllers::garbage::census::Census;
@@ -16,35 +15,19 @@ use plumb_controllers::{
     accounts, aggregation, certificates, garbage, kubernetes_service, namespaces, nodes, pod_gc, protection,
     quota, root_ca, signing, taints, tokens,
 };
-use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::invitation::{Binding, Invitation, NodeSettings, WRITER, publish};
-
-/// What the controllers work with.
-pub(crate) struct Around {
-    /// Whom pods are to trust.
-    pub(crate) authority: watch::Receiver<String>,
-    /// What machines that want to join are told.
-    pub(crate) invitation: Invitation,
-    /// Which rules bind on nodes.
-    pub(crate) binding: Binding,
-    /// Who signs.
-    pub(crate) pki: Arc<Pki>,
-    /// Where pods reach the API server.
-    pub(crate) service: kubernetes_service::Config,
-}
+use crate::components::Context;
+use crate::invitation::{Invitation, NodeSettings, WRITER, publish};
 
 /// Starts the controllers; they end when what is answered is dropped.
-pub(crate) fn start(
-    server: &ApiServer,
-    around: Around,
-    rules: Rules,
-    supervisor: &Supervisor,
-) -> JoinSet<()> {
-    let Around { authority, invitation, binding, pki, service } = around;
+pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
+    let (server, supervisor) = (context.server, context.supervisor);
+    let (authority, pki) = (context.authority.clone(), context.pki.clone());
+    let invitation =
+        Invitation { server: format!("https://{}", context.advertised), authority: pki.authority_pem() };
+    let service = kubernetes_service::Config::new(KUBERNETES_SERVICE, context.reached_by_pods);
     let client = |user: User| Client::new(server.inside(user), "default");
     let none: [&str; 0] = [];
     let watcher = || client(User::new(WATCHER, "", none));
@@ -65,7 +48,8 @@ pub(crate) fn start(
     running.keep(aggregation::NAME, move || aggregation::run(own.clone()));
     let (own, time) = (clients(taints::NAME), clock.clone());
     running.keep("node-taint-controller", move || taints::run(own.clone(), time.clone()));
-    let (own, books) = (clients(quota::NAME), quota::Config { rules, clock: clock.clone() });
+    let (own, books) =
+        (clients(quota::NAME), quota::Config { rules: context.rules.clone(), clock: clock.clone() });
     running.keep(quota::NAME, move || quota::run(own.clone(), books.clone()));
 
     let workloads =
@@ -107,7 +91,7 @@ pub(crate) fn start(
     let own = clients(certificates::NAME);
     running.keep(certificates::NAME, move || certificates::run(own.clone(), certifying.clone()));
     let writer = client(User::new(user_of(WRITER), "", GROUPS));
-    let settings = NodeSettings { binding, client_authorities };
+    let settings = NodeSettings { binding: context.binding.clone(), client_authorities };
     running.tasks.spawn(async move {
         if let Err(error) = publish(&writer, &invitation, &settings).await {
             tracing::error!(error = format!("{error:#}"), "machines that want to join are not told how");

@@ -4,8 +4,11 @@ use anyhow::Context as _;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use plumb_resize::rules::{Dialect, Gate, Gates};
+use plumb_features::FeatureGates;
+use plumb_resize::rules::Dialect;
 use serde_json::{Value, json};
+
+use crate::features;
 
 /// The user that writes it.
 pub(crate) const WRITER: &str = "cluster-info";
@@ -26,10 +29,10 @@ pub(crate) struct Invitation {
 }
 
 /// Which rules bind on nodes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Binding {
     pub(crate) dialect: Dialect,
-    pub(crate) gates: Gates,
+    pub(crate) gates: FeatureGates,
 }
 
 /// What a cluster has nodes on other machines know.
@@ -55,7 +58,7 @@ pub(crate) async fn publish(
         OF_NODES,
         json!({
             "resize-dialect": name_of(settings.binding.dialect),
-            "feature-gates": list(settings.binding.gates),
+            "feature-gates": features::list(&settings.binding.gates),
             CLIENT_CA: settings.client_authorities,
         }),
     )
@@ -105,7 +108,7 @@ pub(crate) fn read_invitation(map: &ConfigMap) -> Option<Invitation> {
 pub(crate) async fn settings(client: &Client) -> anyhow::Result<NodeSettings> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), OF_NODES.0);
     let usual = NodeSettings {
-        binding: Binding { dialect: Dialect::default(), gates: Gates::default() },
+        binding: Binding { dialect: Dialect::default(), gates: FeatureGates::default() },
         client_authorities: String::new(),
     };
     let found = match maps.get_opt(OF_NODES.1).await {
@@ -115,7 +118,11 @@ pub(crate) async fn settings(client: &Client) -> anyhow::Result<NodeSettings> {
         Err(error) => return Err(error).context("asking the cluster which rules bind"),
     };
     let text = |name: &str| found.data.as_ref().and_then(|data| data.get(name)).map_or("", String::as_str);
-    let binding = Binding { dialect: text("resize-dialect").parse()?, gates: text("feature-gates").parse()? };
+    let (gates, refused) = features::parse_lenient(text("feature-gates"));
+    for error in refused {
+        tracing::warn!(%error, "the cluster is of another version; its feature gate is left out");
+    }
+    let binding = Binding { dialect: text("resize-dialect").parse()?, gates };
     Ok(NodeSettings { binding, client_authorities: text(CLIENT_CA).to_owned() })
 }
 
@@ -124,13 +131,6 @@ fn name_of(dialect: Dialect) -> &'static str {
         Dialect::Kep => "kep",
         Dialect::V1_36 => "v1.36",
     }
-}
-
-/// Gates as the flag spells them.
-fn list(gates: Gates) -> String {
-    let all: Vec<String> =
-        Gate::ALL.into_iter().map(|gate| format!("{}={}", gate.name(), gates.is_on(gate))).collect();
-    all.join(",")
 }
 
 #[cfg(test)]
@@ -144,7 +144,5 @@ mod tests {
             serde_json::from_value(json!({ "data": { "kubeconfig": to_kubeconfig(&told).unwrap() } }))
                 .unwrap();
         assert_eq!(read_invitation(&map), Some(told));
-        let gates: Gates = "InPlacePodVerticalScaling=false".parse().unwrap();
-        assert_eq!(list(gates).parse::<Gates>(), Ok(gates));
     }
 }

@@ -18,10 +18,10 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
 use crate::cli::Node;
-use crate::holder;
 use crate::invitation::{self, NodeSettings};
 use crate::nodes::{Ground, Site, is_api_server};
 use crate::up::stop_requested;
+use crate::{features, holder};
 use enrol::Enrolled;
 
 /// Where agents listen, as the kubelet does.
@@ -61,7 +61,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let Enrolled { connection, authority, renewal: client_renewal, certificate } =
         enrol::enrol(&args, &name).await?;
     let NodeSettings { binding, client_authorities } = settings(&args, &connection).await;
-    let rules = Rules::new(binding.dialect, binding.gates);
+    let rules = Rules::new(binding.dialect, &binding.gates);
 
     let site = Site {
         name: name.clone(),
@@ -73,7 +73,11 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         rules,
     };
     let (mut agent, _) = ground.agent(&args.like, site).await?;
-    let service = agent.server(ground.root(), Arc::new(is_api_server)).showing_tasks(supervisor);
+    let gates = binding.gates;
+    let service = agent
+        .server(ground.root(), Arc::new(is_api_server))
+        .showing_tasks(supervisor)
+        .also_showing(move |text| features::render(&gates, text));
     // Its addresses have to be known before it can have a certificate for them.
     agent.register().await;
     publish_key(&connection.client(), &name, &certificate).await;
@@ -153,7 +157,7 @@ async fn settings(args: &Node, connection: &Connection) -> NodeSettings {
         }
     };
     settings.binding.dialect = args.resize_dialect.unwrap_or(settings.binding.dialect);
-    settings.binding.gates = args.feature_gates.unwrap_or(settings.binding.gates);
+    settings.binding.gates = settings.binding.gates.overridden_by(&args.feature_gates);
     settings
 }
 

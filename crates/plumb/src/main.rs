@@ -3,8 +3,10 @@
 mod backup;
 mod cli;
 mod client;
+mod components;
 mod controllers;
 mod down;
+mod features;
 mod help;
 mod holder;
 mod image;

@@ -4,19 +4,18 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kube::Client;
-use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
-use plumb_resize::rules::{Gate, Gates, Rules};
 use plumb_scheduler::{Config, Metrics, Settings, USER, run};
-use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 
+use crate::components::Context;
+
 /// Starts the scheduler; it ends when what is answered is dropped.
-pub(crate) fn start(server: &ApiServer, rules: &Rules, gates: Gates, supervisor: &Supervisor) -> JoinSet<()> {
+pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
+    let server = context.server;
     let none: [&str; 0] = [];
     let metrics: Arc<Metrics> = Arc::default();
-    let mut settings = Settings::new(rules.clone());
-    settings.preempt_for_resizes = gates.is_on(Gate::SchedulerPreemption);
+    let settings = Settings::new(context.rules.clone()).with_features(&context.binding.gates);
     let counted = metrics.clone();
     server.also_show(move |text| counted.render(text));
     let mut running = JoinSet::new();
@@ -25,7 +24,7 @@ pub(crate) fn start(server: &ApiServer, rules: &Rules, gates: Gates, supervisor:
         settings,
         clock: Arc::new(Timestamp::now),
         metrics,
-        supervisor: supervisor.clone(),
+        supervisor: context.supervisor.clone(),
     }));
     running
 }

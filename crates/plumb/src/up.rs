@@ -11,20 +11,20 @@ use plumb_apiserver::accounts::{Accounts, Settings};
 use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens};
 use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
-use plumb_apiserver::pki::{KUBERNETES_SERVICE, Pki, SystemClock, keep_fresh};
+use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
 use plumb_apiserver::{ApiServer, Config, NodeLink};
-use plumb_controllers::kubernetes_service;
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store};
 use plumb_supervise::{Supervisor, Task};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use crate::cli::{Component, RuntimeKind, Up};
-use crate::invitation::{Binding, Invitation};
+use crate::cli::{RuntimeKind, Up};
+use crate::components::{CONTROLLERS, Context, NODE};
+use crate::invitation::Binding;
 use crate::usage::{self, Measurements};
-use crate::{backup, controllers, holder, nodes, scheduler};
+use crate::{backup, features, holder, nodes};
 
 /// What the cluster is called in a kubeconfig.
 const CLUSTER: &str = "plumb";
@@ -87,7 +87,8 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let accounts = Accounts::new(pki.service_account_key(), store.clone(), clock.clone(), settings)
         .context("the key of service accounts is of another kind")?;
 
-    let rules = Rules::new(args.resize_dialect, args.feature_gates);
+    let binding = Binding { dialect: args.resize_dialect, gates: args.feature_gates.clone() };
+    let rules = Rules::new(binding.dialect, &binding.gates);
     let measurements = Measurements::default();
     let server = ApiServer::new(Config {
         store: store.clone(),
@@ -104,6 +105,8 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     .map_err(|error| anyhow::anyhow!("starting the API server: {}", error.message))?;
 
     server.show_tasks(supervisor);
+    let gates = binding.gates.clone();
+    server.also_show(move |text| features::render(&gates, text));
 
     let kubeconfig = args.kubeconfig.clone().unwrap_or_else(|| data.join("kubeconfig"));
     write_kubeconfig(&pki, &url, &kubeconfig)?;
@@ -134,23 +137,20 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     }));
     let tls = serve::tls(&pki)?;
     let listener = listener.counting(server.connection_metrics()).supervised(supervisor, "apiserver");
-    let controllers = args.components.contains(&Component::Controllers);
-    let controllers = controllers.then(|| {
-        let invitation =
-            Invitation { server: format!("https://{advertised}"), authority: pki.authority_pem() };
-        let binding = Binding { dialect: args.resize_dialect, gates: args.feature_gates };
-        // Pods do not reach a loopback address; the node carries their connections from the bridge.
-        let loopback = advertised.ip().is_loopback();
-        let reached = gateway.filter(|_| loopback).map_or(advertised.ip(), IpAddr::V4);
-        let service =
-            kubernetes_service::Config::new(KUBERNETES_SERVICE, SocketAddr::new(reached, advertised.port()));
-        let around = controllers::Around { authority, invitation, binding, pki: pki.clone(), service };
-        controllers::start(&server, around, rules.clone(), supervisor)
+    // Pods do not reach a loopback address; the node carries their connections from the bridge.
+    let bridged = gateway.filter(|_| advertised.ip().is_loopback()).map(IpAddr::V4);
+    let components = args.components.start(&Context {
+        server: &server,
+        supervisor,
+        rules: &rules,
+        binding: &binding,
+        pki: &pki,
+        authority: &authority,
+        advertised,
+        reached_by_pods: SocketAddr::new(bridged.unwrap_or(advertised.ip()), advertised.port()),
     });
-    let scheduling = args.components.contains(&Component::Scheduler);
-    let scheduler = scheduling.then(|| scheduler::start(&server, &rules, args.feature_gates, supervisor));
     let gathering = usage::gather(&server, measurements.clone(), args.node.metric_resolution, supervisor);
-    let nodes = if args.components.contains(&Component::Node) {
+    let nodes = if args.components.contains(NODE) {
         let around = nodes::Around {
             api: (advertised.ip().to_string(), advertised.port()),
             pki: &pki,
@@ -186,7 +186,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     if let Some(aborting) = aborting {
         aborting.abort();
     }
-    drop((controllers, scheduler, gathering, copying));
+    drop((components, gathering, copying));
     own_controllers.await.context("the controllers of the API server ended badly")?;
     if tokio::time::timeout(COMPLETE_WRITES, server.writes_completed()).await.is_err() {
         tracing::warn!(
@@ -213,7 +213,7 @@ fn remove_administrator_token(pki: &Path) {
 
 /// The address of the bridge of this machine's pods, if containers run here.
 fn pod_gateway(args: &Up) -> anyhow::Result<Option<Ipv4Addr>> {
-    let runs_containers = args.components.contains(&Component::Node)
+    let runs_containers = args.components.contains(NODE)
         && args.node.runtime.chosen() == RuntimeKind::Builtin
         && nodes::may_run_containers();
     let gateway = runs_containers.then(|| plumb_runtime::builtin::gateway_of(&args.data_dir)).transpose();
@@ -256,7 +256,7 @@ fn own_address() -> Option<IpAddr> {
 fn plugins(args: &Up) -> anyhow::Result<Plugins> {
     let (enable, mut disable) = (&args.enable_admission_plugins, args.disable_admission_plugins.clone());
     let named = enable.split(',').any(|name| name.trim() == "ServiceAccount");
-    if !named && !args.components.contains(&Component::Controllers) {
+    if !named && !args.components.contains(CONTROLLERS) {
         disable.push_str(",ServiceAccount");
     }
     Ok(Plugins::new(enable, &disable)?)

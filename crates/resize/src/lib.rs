@@ -25,7 +25,7 @@
 //! | in which steps? | [`plan`], and for memory: [`memory`] |
 //! | what is written to the kernel, and what does the kernel's answer mean? | [`cgroup`], [`oom`] |
 //! | where does it stand? | [`status`] |
-//! | which rules bind? | [`rules`] |
+//! | which rules bind? | [`rules`], with [`features`] |
 //!
 //! The protocol these make together is checked exhaustively for small bounds by a model in the crate's
 //! tests, whose transitions call the functions above.
@@ -36,6 +36,7 @@ pub mod aggregate;
 pub mod alpha;
 pub mod cgroup;
 pub mod defaulting;
+pub mod features;
 pub mod field;
 pub mod limit_range;
 pub mod list;

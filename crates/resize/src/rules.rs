@@ -5,11 +5,11 @@
 //! and speaks through conditions. [`Rules`] is made once, from the flag and the feature gates; from then on
 //! code asks for the rule it needs and never for the dialect.
 
-mod gates;
-
 use std::str::FromStr;
 
-pub use gates::{Gate, GateError, Gates};
+use plumb_features::FeatureGates;
+
+use crate::features;
 
 /// The name of a set of rules, as the flag `--resize-dialect` spells it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -70,9 +70,10 @@ pub enum JobTemplate {
 /// The rules that bind, one field per rule.
 ///
 /// ```
-/// use plumb_resize::rules::{Dialect, Gates, NeverFits, Rules};
+/// use plumb_features::FeatureGates;
+/// use plumb_resize::rules::{Dialect, NeverFits, Rules};
 ///
-/// let rules = Rules::new("v1.36".parse()?, Gates::default());
+/// let rules = Rules::new("v1.36".parse()?, &FeatureGates::default());
 /// assert_eq!(rules.never_fits, NeverFits::Deferred);
 /// assert!(!rules.main_door);
 /// # Ok::<(), plumb_resize::rules::UnknownDialect>(())
@@ -117,7 +118,7 @@ pub struct Rules {
 
 impl Rules {
     /// The rules of a dialect, under these feature gates.
-    pub fn new(dialect: Dialect, gates: Gates) -> Self {
+    pub fn new(dialect: Dialect, gates: &FeatureGates) -> Self {
         let rules = match dialect {
             Dialect::Kep => Self {
                 resize: true,
@@ -148,7 +149,7 @@ impl Rules {
                 refuse_over_capacity: true,
                 never_fits: NeverFits::Deferred,
                 in_progress_counts_desired: true,
-                resize_init_containers: gates.is_on(Gate::InitContainers),
+                resize_init_containers: gates.enabled(&features::INIT_CONTAINERS),
                 resize_pod_level: true,
                 resize_windows: false,
                 static_cpu: StaticCpu::Refuse,
@@ -161,22 +162,22 @@ impl Rules {
 
     /// KEP-1287 as written, with every gate at its default.
     pub fn kep() -> Self {
-        Self::new(Dialect::Kep, Gates::default())
+        Self::new(Dialect::Kep, &FeatureGates::default())
     }
 
     /// Kubernetes 1.36 as shipped, with every gate at its default.
     pub fn v1_36() -> Self {
-        Self::new(Dialect::V1_36, Gates::default())
+        Self::new(Dialect::V1_36, &FeatureGates::default())
     }
 
     /// What the gates change whatever the dialect.
-    fn under(mut self, gates: Gates) -> Self {
-        self.resize_pod_level &= gates.is_on(Gate::PodLevelResources);
-        self.static_memory |= gates.is_on(Gate::ExclusiveMemory);
-        if gates.is_on(Gate::ExclusiveCpus) {
+    fn under(mut self, gates: &FeatureGates) -> Self {
+        self.resize_pod_level &= gates.enabled(&features::POD_LEVEL_RESOURCES);
+        self.static_memory |= gates.enabled(&features::EXCLUSIVE_MEMORY);
+        if gates.enabled(&features::EXCLUSIVE_CPUS) {
             self.static_cpu = StaticCpu::Any;
         }
-        if !gates.is_on(Gate::InPlacePodVerticalScaling) {
+        if !gates.enabled(&features::IN_PLACE_POD_VERTICAL_SCALING) {
             self.resize = false;
             self.main_door = false;
             self.default_policies = false;
@@ -201,9 +202,9 @@ mod tests {
 
     #[test]
     fn the_main_gate_switches_every_trace_of_the_feature_off() {
-        let gates: Gates = "InPlacePodVerticalScaling=false".parse().unwrap();
+        let gates = FeatureGates::default().with(&features::IN_PLACE_POD_VERTICAL_SCALING, false);
         for dialect in [Dialect::Kep, Dialect::V1_36] {
-            let rules = Rules::new(dialect, gates);
+            let rules = Rules::new(dialect, &gates);
             assert!(!rules.resize && !rules.main_door && !rules.default_policies);
             assert!(!rules.resize_word && !rules.allocate_at_creation);
         }
@@ -211,11 +212,10 @@ mod tests {
 
     #[test]
     fn a_gate_opens_the_static_managers() {
-        let gates: Gates =
-            "InPlacePodVerticalScalingExclusiveCPUs=true,InPlacePodVerticalScalingExclusiveMemory=true"
-                .parse()
-                .unwrap();
-        let rules = Rules::new(Dialect::V1_36, gates);
+        let gates = FeatureGates::default()
+            .with(&features::EXCLUSIVE_CPUS, true)
+            .with(&features::EXCLUSIVE_MEMORY, true);
+        let rules = Rules::new(Dialect::V1_36, &gates);
         assert_eq!(rules.static_cpu, StaticCpu::Any);
         assert!(rules.static_memory);
     }

@@ -26,6 +26,7 @@ mod claims;
 mod cluster;
 mod events;
 mod facts;
+pub mod features;
 mod filter;
 mod load;
 mod metrics;

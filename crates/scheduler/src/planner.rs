@@ -13,11 +13,13 @@ use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use plumb_controller::{ObjectRef, Store, WatchEvent};
+use plumb_features::FeatureGates;
 use plumb_resize::rules::Rules;
 
 use crate::choose::{Choice, Chooser};
 use crate::cluster::{Cluster, Guest, NodeInfo, Uid};
 use crate::facts::{Facts, Pending, read};
+use crate::features::RESIZE_PREEMPTION;
 use crate::preempt::{Budget, NoVictims, Preemptor, Victims, make_room, preempt};
 use crate::queue::{Depths, Put, Queue, Waiting};
 use crate::shape::Shapes;
@@ -38,6 +40,12 @@ impl Settings {
     /// The scheduler of all pods that name no other.
     pub fn new(rules: Rules) -> Self {
         Self { name: "default-scheduler".to_owned(), rules, preempt_for_resizes: false }
+    }
+
+    /// The same with what the [feature gates](crate::features) of the scheduler switch.
+    #[must_use]
+    pub fn with_features(self, gates: &FeatureGates) -> Self {
+        Self { preempt_for_resizes: gates.enabled(&RESIZE_PREEMPTION), ..self }
     }
 }
 

@@ -2,7 +2,9 @@
 
 use http::Method;
 use plumb_apiserver::authn::{InProcess, User};
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_features::FeatureGates;
+use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
+use plumb_resize::rules::{Dialect, Rules};
 use serde_json::{Value, json};
 use std::sync::Arc;
 
@@ -208,9 +210,9 @@ async fn templates_of_workloads_change_as_they_always_did() {
 
 #[tokio::test]
 async fn a_status_does_not_begin_to_use_what_is_switched_off() {
-    let off: Gates = "InPlacePodVerticalScaling=false".parse().unwrap();
+    let off = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
     for dialect in [Dialect::Kep, Dialect::V1_36] {
-        let door = Door::with_a_bound_pod(Rules::new(dialect, off)).await;
+        let door = Door::with_a_bound_pod(Rules::new(dialect, &off)).await;
         let mut status = allocated("400m");
         status["status"]["containerStatuses"][0]["resources"] = json!({ "requests": { "cpu": "400m" } });
         let written = door.as_node("n1", &format!("{PODS}/web/status"), &status).await.ok();

@@ -7,12 +7,12 @@ use plumb_resize::aggregate::Role;
 use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements, Resource};
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_resize::rules::Rules;
 use plumb_resize::status::{Outcome, Refusal};
 use proptest::prelude::*;
 
 fn rules() -> Rules {
-    Rules::new(Dialect::Kep, Gates::default())
+    Rules::kep()
 }
 
 fn node(cpu: i64) -> Book {

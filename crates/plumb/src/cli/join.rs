@@ -5,11 +5,13 @@ use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
 use jiff::SignedDuration;
+use plumb_features::FeatureGates;
 use plumb_node::join::CaPin;
-use plumb_resize::rules::{Dialect, Gates};
+use plumb_resize::rules::Dialect;
 
 use super::OnNode;
 use crate::client::Cluster;
+use crate::features;
 
 /// What `plumb node` joins, and how.
 #[derive(Debug, Args)]
@@ -44,9 +46,16 @@ pub(crate) struct Node {
     /// Which description of in-place resize binds. [default: the cluster's]
     #[arg(long, value_name = "kep|v1.36")]
     pub(crate) resize_dialect: Option<Dialect>,
-    /// Feature gates. [default: the cluster's]
-    #[arg(long, value_name = "A=true,B=false")]
-    pub(crate) feature_gates: Option<Gates>,
+    /// Feature gates to set; the cluster's apply where this names none.
+    #[arg(
+        long,
+        default_value = "",
+        value_name = "A=true,B=false",
+        hide_default_value = true,
+        value_parser = features::parse,
+        long_help = features::help("Feature gates to set; the cluster's apply where this names none.")
+    )]
+    pub(crate) feature_gates: FeatureGates,
     #[command(flatten)]
     pub(crate) like: OnNode,
 }

@@ -146,6 +146,38 @@ fn the_page_tells_of_no_flag_that_is_not_there() {
     assert!(invented.is_empty(), "docs/cli.md has {invented:#?}");
 }
 
+#[test]
+fn the_page_lists_the_feature_gates_that_the_crates_declare() {
+    const BEGIN: &str = "cargo test -p plumb --bins gates -->\n";
+    const END: &str = "<!-- end -->";
+    let path = root().join("docs/cli.md");
+    let page = std::fs::read_to_string(&path).expect("the page is in the repository");
+    let (before, rest) = page.split_once(BEGIN).expect("the page says where the list begins");
+    let (_, after) = rest.split_once(END).expect("the page says where the list ends");
+    let made = format!("{before}{BEGIN}\n{}\n{END}{after}", crate::features::table());
+    if std::env::var_os("PLUMB_UPDATE").is_some() {
+        std::fs::write(&path, &made).expect("the page can be written");
+        return;
+    }
+    assert!(
+        made == page,
+        "docs/cli.md does not list the feature gates as declared; PLUMB_UPDATE=1 writes them anew"
+    );
+}
+
+#[test]
+fn the_help_lists_the_feature_gates_that_the_crates_declare() {
+    for name in ["up", "node"] {
+        let mut command = Cli::command();
+        let command = command.find_subcommand_mut(name).expect("there is such a command");
+        let help = command.render_long_help().to_string();
+        for feature in crate::components::features() {
+            assert!(help.contains(&feature.to_string()), "{name}: {feature} in {help}");
+            assert!(help.contains(feature.doc), "{name}: {} in {help}", feature.doc);
+        }
+    }
+}
+
 /// The commands of ours in a page: lines of a session such as `$ sudo plumb up &`.
 fn examples(text: &str) -> impl Iterator<Item = Vec<&str>> {
     let prompts = text.lines().filter_map(|line| line.split_once("$ ").map(|(_, command)| command));

@@ -75,6 +75,14 @@ async fn the_feature_is_switched_off_and_on_again_and_nothing_is_lost() {
 
         let run = Run::start(&data, dialect, OFF).await;
         assert_eq!(run.get("old").await, old, "{dialect}: what is stored stays as it is");
+        let metrics = run.ok(Method::GET, "/metrics", "", "").await;
+        for line in [
+            r#"kubernetes_feature_enabled{name="InPlacePodVerticalScaling",stage=""} 0"#,
+            r#"kubernetes_feature_enabled{name="InPlacePodVerticalScalingInitContainers",stage="BETA"} 1"#,
+            r#"kubernetes_feature_enabled{name="AllAlpha",stage="ALPHA"} 0"#,
+        ] {
+            assert!(metrics.as_str().unwrap().lines().any(|found| found == line), "{line}");
+        }
         let (status, refused) = run.patch("old", &cpu("700m")).await;
         assert_eq!(status, 422, "{dialect}: {refused}");
         let message = refused["message"].as_str().unwrap();

@@ -99,7 +99,14 @@ fn what_is_in_the_way_is_said() {
     command.args(["--resize-dialect", "v1.35"]);
     assert!(complaint(command).contains("unknown resize dialect \"v1.35\": use \"kep\" or \"v1.36\""));
     for (flag, expected) in [
-        ("--feature-gates=Nope=true", "unknown feature gate \"Nope\": known are InPlacePodVerticalScaling,"),
+        (
+            "--feature-gates=Nope=true",
+            "unrecognized feature gate: Nope; known are AllAlpha, AllBeta, InPlacePodLevelResourcesVerticalScaling,",
+        ),
+        (
+            "--components=apiserver,autoscaler",
+            "autoscaler is planned, and not in this version yet; known are all, apiserver,",
+        ),
         ("--disable-admission-plugins=Nope", "no admission plugin is called \"Nope\": there are"),
         ("--nope", "unexpected argument '--nope' found"),
     ] {

@@ -1,11 +1,13 @@
 //! What a pod counts for while it changes: for the scheduler, on its node, and in a quota.
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodCondition, PodStatus};
+use plumb_features::FeatureGates;
 use plumb_resize::accounting::{QuotaUsage, in_quota, on_node, requested};
 use plumb_resize::admission::{Held, Ledger};
+use plumb_resize::features;
 use plumb_resize::list::ResourceList;
 use plumb_resize::resource::Amounts;
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_resize::rules::{Dialect, Rules};
 
 use super::pods::{ContainerExt, PodExt, container, list, pod, resources};
 
@@ -170,9 +172,9 @@ fn rows_to_be_read() {
 
 #[test]
 fn with_the_gate_off_the_spec_alone_counts() {
-    let off: Gates = "InPlacePodVerticalScaling=false".parse().unwrap();
+    let off = FeatureGates::default().with(&features::IN_PLACE_POD_VERTICAL_SCALING, false);
     for dialect in [Dialect::Kep, Dialect::V1_36] {
-        let rules = Rules::new(dialect, off);
+        let rules = Rules::new(dialect, &off);
         for stands in EVERYWHERE {
             let pod = changing(2, Some(3), Some(4), stands, dialect);
             let spec = amounts("cpu=2");
@@ -311,10 +313,10 @@ fn a_whole_that_was_refused_before_there_was_any_leaves_its_containers_to_count(
 
 #[test]
 fn where_wholes_cannot_be_resized_their_status_does_not_count() {
-    let off: Gates = "InPlacePodLevelResourcesVerticalScaling=false".parse().unwrap();
+    let off = FeatureGates::default().with(&features::POD_LEVEL_RESOURCES, false);
     for dialect in [Dialect::Kep, Dialect::V1_36] {
         let pod = whole(2, 4, 5, Stands::Nowhere, dialect);
-        assert_eq!(on_node(&pod, &Rules::new(dialect, off)), Ok(amounts("cpu=2 memory=1Gi")), "{dialect:?}");
+        assert_eq!(on_node(&pod, &Rules::new(dialect, &off)), Ok(amounts("cpu=2 memory=1Gi")), "{dialect:?}");
     }
 }
 

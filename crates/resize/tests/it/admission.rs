@@ -4,12 +4,14 @@ mod explanations;
 mod room;
 
 use k8s_openapi::api::core::v1::Pod;
+use plumb_features::KnownFeatures;
 use plumb_resize::admission::{
     CpuManager, Ledger, MemoryManager, NodeFacts, Os, Request, Swap, Verdict, admit,
 };
+use plumb_resize::features;
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::Amounts;
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_resize::rules::{Dialect, Rules};
 
 use super::pods::{ContainerExt, PodExt, pod};
 use super::sizes::{MIB, PodSizes, containers};
@@ -61,9 +63,9 @@ struct Row {
 #[track_caller]
 fn expect(rows: impl IntoIterator<Item = Row>) {
     for Row { name, node, gates, from, to, kep, shipped } in rows {
-        let gates: Gates = gates.parse().unwrap();
+        let gates = KnownFeatures::new(features::FEATURES).parse(gates).unwrap();
         for (dialect, expected) in [(Dialect::Kep, kep), (Dialect::V1_36, shipped)] {
-            let rules = Rules::new(dialect, gates);
+            let rules = Rules::new(dialect, &gates);
             let said = answer(&from, &to, node, &Ledger::new(NODE), &rules);
             assert_eq!(said, expected, "{name} ({dialect:?})");
         }

@@ -1,7 +1,9 @@
 //! What the API server fills in, copies back and sets.
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod};
+use plumb_features::{Feature, FeatureGates};
 use plumb_resize::defaulting::{allocate_at_creation, copy_back, default_pod, drop_disabled};
+use plumb_resize::features;
 use plumb_resize::list::WireList;
 use plumb_resize::rules::Rules;
 
@@ -16,8 +18,13 @@ fn rules() -> [(&'static str, Rules); 2] {
     [("kep", Rules::kep()), ("v1.36", Rules::v1_36())]
 }
 
+/// The rules of a dialect without one of its features.
+fn without(feature: &Feature, dialect: &str) -> Rules {
+    Rules::new(dialect.parse().unwrap(), &FeatureGates::default().with(feature, false))
+}
+
 fn gate_off() -> Rules {
-    Rules::new("kep".parse().unwrap(), "InPlacePodVerticalScaling=false".parse().unwrap())
+    without(&features::IN_PLACE_POD_VERTICAL_SCALING, "kep")
 }
 
 #[test]
@@ -278,13 +285,12 @@ fn with_the_gate_off_new_fields_are_dropped_unless_the_pod_has_them_already() {
         }
     });
     for (dialect, on) in rules() {
-        let gate = |gates: &str| Rules::new(dialect.parse().unwrap(), gates.parse().unwrap());
-        let off = gate("InPlacePodVerticalScaling=false");
+        let off = without(&features::IN_PLACE_POD_VERTICAL_SCALING, dialect);
         assert_eq!(after(None, &on), reported, "{dialect}: on");
         assert_eq!(after(None, &off), bare, "{dialect}: a new pod");
         assert_eq!(after(Some(&plain()), &off), bare, "{dialect}: a pod without them");
         assert_eq!(after(Some(&reported), &off), reported, "{dialect}: a pod with them");
-        let whole_off = gate("InPlacePodLevelResourcesVerticalScaling=false");
+        let whole_off = without(&features::POD_LEVEL_RESOURCES, dialect);
         let found = after(Some(&plain()), &whole_off);
         assert_eq!((&found.status_of().resources, &found.status_of().allocated_resources), (&None, &None));
         assert_eq!(found.spec, reported.spec, "{dialect}: only the whole is dropped");

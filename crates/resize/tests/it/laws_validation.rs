@@ -4,11 +4,13 @@ use std::cell::Cell;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
+use plumb_features::FeatureGates;
 use plumb_resize::accounting::{in_quota, on_node, requested};
 use plumb_resize::defaulting::{allocate_at_creation, copy_back, default_pod};
+use plumb_resize::features;
 use plumb_resize::field::aggregate_message;
 use plumb_resize::qos::QosClass;
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_resize::rules::{Dialect, Rules};
 use plumb_resize::{status, validate};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -141,13 +143,10 @@ fn mischief(pod: &mut Pod, what: u8) {
 }
 
 fn all_rules() -> Vec<Rules> {
-    let off = |gates: &str| gates.parse::<Gates>().unwrap();
+    let off = FeatureGates::default().with(&features::POD_LEVEL_RESOURCES, false);
     [Dialect::Kep, Dialect::V1_36]
         .into_iter()
-        .flat_map(|dialect| {
-            [Gates::default(), off("InPlacePodLevelResourcesVerticalScaling=false")]
-                .map(|g| Rules::new(dialect, g))
-        })
+        .flat_map(|dialect| [&FeatureGates::default(), &off].map(|gates| Rules::new(dialect, gates)))
         .collect()
 }
 

@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::{EphemeralContainer, Pod, Toleration};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ManagedFieldsEntry, OwnerReference, Time};
 use k8s_openapi::jiff::Timestamp;
+use plumb_features::FeatureGates;
+use plumb_resize::features;
 use plumb_resize::rules::{Dialect, Rules};
 use plumb_resize::validate::prepare_resize;
 
@@ -128,9 +130,9 @@ fn a_list_of_none_stays_as_it_is_stored() {
 
 #[test]
 fn the_whole_is_taken_only_where_it_can_be_resized() {
-    let off = "InPlacePodLevelResourcesVerticalScaling=false".parse().unwrap();
+    let off = FeatureGates::default().with(&features::POD_LEVEL_RESOURCES, false);
     for dialect in [Dialect::Kep, Dialect::V1_36] {
-        let rules = Rules::new(dialect, off);
+        let rules = Rules::new(dialect, &off);
         let body = stored().with(|spec| spec.resources = Some(resources("cpu=9", "")));
         assert_eq!(prepare_resize(&stored(), body, &rules), stored(), "{dialect:?}");
     }

@@ -7,7 +7,9 @@ mod pod_level;
 mod pods;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use plumb_features::FeatureGates;
 use plumb_resize::defaulting::default_pod;
+use plumb_resize::features;
 use plumb_resize::field::{FieldError, aggregate_message};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate;
@@ -139,11 +141,11 @@ fn mistakes_come_in_the_order_of_kube_apiserver() {
 
 #[test]
 fn with_the_gate_off_no_resize_gets_in_through_either_door() {
-    let off = "InPlacePodVerticalScaling=false".parse().unwrap();
+    let off = FeatureGates::default().with(&features::IN_PLACE_POD_VERTICAL_SCALING, false);
     let grow =
         |spec: &mut PodSpec| set(&mut spec.containers[0], "cpu=150m memory=64Mi", "cpu=200m memory=128Mi");
     for dialect in ["kep", "v1.36"] {
-        let rules = Rules::new(dialect.parse().unwrap(), off);
+        let rules = Rules::new(dialect.parse().unwrap(), &off);
         let stored = pod([burstable("a")]);
         assert_eq!(
             texts(&through_resize(&stored, grow, &rules)),

@@ -1,7 +1,9 @@
 //! What a pod counts for on its node while it is resized, as a pod that wants the rest of the node finds out.
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_features::FeatureGates;
+use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
+use plumb_resize::rules::{Dialect, Rules};
 use plumb_scheduler::Settings;
 use serde_json::{Value, json};
 
@@ -80,7 +82,7 @@ fn a_resize_counts_as_its_dialect_says() {
     for (amounts, word, kep, v1_36) in table {
         for (dialect, expected) in [(Dialect::Kep, kep), (Dialect::V1_36, v1_36)] {
             let pod = resizing(*amounts, stands(word, dialect));
-            let rules = Rules::new(dialect, Gates::default());
+            let rules = Rules::new(dialect, &FeatureGates::default());
             assert_eq!(counted(&pod, &rules), *expected, "{amounts:?} {word} {dialect:?}");
         }
     }
@@ -88,9 +90,9 @@ fn a_resize_counts_as_its_dialect_says() {
 
 #[test]
 fn without_the_feature_only_the_spec_counts() {
-    let gates: Gates = "InPlacePodVerticalScaling=false".parse().unwrap();
+    let gates = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
     let pod = resizing([500, 3000, 3000], stands("InProgress", Dialect::Kep));
-    assert_eq!(counted(&pod, &Rules::new(Dialect::Kep, gates)), 500);
+    assert_eq!(counted(&pod, &Rules::new(Dialect::Kep, &gates)), 500);
 }
 
 #[test]

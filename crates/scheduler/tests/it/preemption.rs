@@ -1,7 +1,9 @@
 //! Who has to leave for whom.
 
+use plumb_features::FeatureGates;
 use plumb_resize::rules::Rules;
 use plumb_scheduler::Settings;
+use plumb_scheduler::features::RESIZE_PREEMPTION;
 use serde_json::{Value, json};
 
 use super::world::{World, node, pod};
@@ -228,7 +230,8 @@ fn deferred(name: &str, allocated: i64, desired: i64, priority: i32) -> k8s_open
 #[test]
 fn for_a_deferred_resize_others_leave_if_the_gate_says_so() {
     let world = |preempt_for_resizes: bool, priority: i32, desired: i64| {
-        let settings = Settings { preempt_for_resizes, ..Settings::new(Rules::kep()) };
+        let gates = FeatureGates::default().with(&RESIZE_PREEMPTION, preempt_for_resizes);
+        let settings = Settings::new(Rules::kep()).with_features(&gates);
         let mut world = World::with(settings, [node("n", 4, "a")]);
         world.put(running("low", 1000, "n", 0, EARLY));
         world.put(running("mid", 1000, "n", 5, EARLY));

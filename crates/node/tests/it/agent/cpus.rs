@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_node::cpus::Cpus;
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
 use crate::it::site::{Site, condition, equal, one, status};
@@ -16,7 +16,7 @@ async fn site(all: &str, rules: Rules) -> Site {
 }
 
 fn kep() -> Rules {
-    Rules::new(Dialect::Kep, Gates::default())
+    Rules::kep()
 }
 
 fn burstable() -> Value {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, Harm};
 use serde_json::{Value, json};
@@ -11,7 +11,7 @@ use crate::it::cluster::until;
 use crate::it::site::{Site, equal, one, status};
 
 fn kep() -> Rules {
-    Rules::new(Dialect::Kep, Gates::default())
+    Rules::kep()
 }
 
 /// Two containers of which one grows by what the other gives up, and more; `restarts` says whether `c` wants a

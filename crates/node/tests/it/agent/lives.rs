@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
 use kube::api::PostParams;
-use plumb_resize::rules::{Dialect, Gates, Rules};
+use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, Harm};
 use serde_json::json;
@@ -12,7 +12,7 @@ use serde_json::json;
 use crate::it::site::{Site, equal, one, status};
 
 fn kep() -> Rules {
-    Rules::new(Dialect::Kep, Gates::default())
+    Rules::kep()
 }
 
 #[tokio::test]

@@ -2,7 +2,9 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
-use plumb_resize::rules::{Dialect, Gate, Gates, Rules};
+use plumb_features::FeatureGates;
+use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
+use plumb_resize::rules::{Dialect, Rules};
 use plumb_runtime::fault::{Call, Fault, Harm};
 use serde_json::{Value, json};
 
@@ -10,7 +12,7 @@ use crate::it::cluster::{NODE, until};
 use crate::it::site::{Site, condition, equal, is_settled, one, status};
 
 fn kep() -> Rules {
-    Rules::new(Dialect::Kep, Gates::default())
+    Rules::kep()
 }
 
 #[tokio::test]
@@ -264,9 +266,8 @@ async fn a_resize_that_waits_for_memory_leaves_nothing_stuck_when_the_feature_is
     let (mut site, pod) = waits_for_holder().await;
     site.kill_agent().await;
     site.kill_container(&pod).await;
-    let mut off = Gates::default();
-    off.set(Gate::InPlacePodVerticalScaling, false);
-    site.start_agent_under(Rules::new(Dialect::Kep, off)).await;
+    let off = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
+    site.start_agent_under(Rules::new(Dialect::Kep, &off)).await;
     let pod = site.until("a", "back", is_back).await;
     assert_eq!(memory_limit(&pod), "64Mi");
     site.until("a", "no longer in progress", |pod| condition(pod, "PodResizeInProgress").is_none()).await;

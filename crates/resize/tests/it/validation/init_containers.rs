@@ -1,6 +1,8 @@
 //! Rules about init containers: sidecars are resized like main ones, plain ones where the rules say so.
 
 use k8s_openapi::api::core::v1::{Container, Pod};
+use plumb_features::FeatureGates;
+use plumb_resize::features;
 use plumb_resize::rules::{Dialect, Rules};
 
 use super::super::pods::{ContainerExt, PodExt, container, pod};
@@ -151,8 +153,8 @@ fn plain_init_containers_are_resized_where_the_rules_say_so() {
 
 #[test]
 fn the_gate_decides_about_plain_init_containers_in_1_36() {
-    let off = "InPlacePodVerticalScalingInitContainers=false".parse().unwrap();
-    let rules = Rules::new(Dialect::V1_36, off);
+    let off = FeatureGates::default().with(&features::INIT_CONTAINERS, false);
+    let rules = Rules::new(Dialect::V1_36, &off);
     let grow: fn(&mut _) = |spec| set(&mut init(spec)[0], "cpu=150m memory=64Mi", "cpu=200m memory=128Mi");
     assert_eq!(texts(&through_resize(&plain(), grow, &rules)), IMMUTABLE);
     assert_eq!(texts(&through_resize(&sidecar(), grow, &rules)), [] as [&str; 0]);

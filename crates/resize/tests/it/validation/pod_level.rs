@@ -1,6 +1,8 @@
 //! Rules about what a pod asks for as a whole.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, ResourceClaim};
+use plumb_features::FeatureGates;
+use plumb_resize::features;
 use plumb_resize::rules::Rules;
 
 use super::super::pods::{PodExt, container, pod, resources};
@@ -163,9 +165,9 @@ fn the_class_of_a_whole_never_changes() {
 fn the_gate_decides_about_wholes() {
     const CLOSED: &str = "[]: Forbidden: resize of pods with pod-level resources is forbidden when \
                           InPlacePodLevelResourcesVerticalScalingEnabled feature gate is disabled";
-    let off = "InPlacePodLevelResourcesVerticalScaling=false".parse().unwrap();
+    let off = FeatureGates::default().with(&features::POD_LEVEL_RESOURCES, false);
     for dialect in ["kep", "v1.36"] {
-        let rules = Rules::new(dialect.parse().unwrap(), off);
+        let rules = Rules::new(dialect.parse().unwrap(), &off);
         let container = |spec: &mut PodSpec| {
             set(&mut spec.containers[0], "cpu=150m memory=64Mi", "cpu=200m memory=128Mi");
         };

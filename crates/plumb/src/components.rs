@@ -1,0 +1,241 @@
+//! The components of a cluster: what `--components` takes, which feature gates each brings, and how each is started.
+//!
+//! [`TABLE`] is the only list of them. A component that is planned has a row without a start: it is refused by name. To
+//! add it is to name its start in its row; its feature gates are then known, and it runs by default.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
+use plumb_apiserver::ApiServer;
+use plumb_apiserver::pki::Pki;
+use plumb_features::Feature;
+use plumb_resize::rules::Rules;
+use plumb_supervise::Supervisor;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::invitation::Binding;
+use crate::{controllers, scheduler};
+
+/// Every component that runs.
+const ALL: &str = "all";
+/// The controllers, by name.
+pub(crate) const CONTROLLERS: &str = "controllers";
+/// The nodes, by name.
+pub(crate) const NODE: &str = "node";
+
+/// The components, in the order in which they are started.
+static TABLE: &[Component] = &[
+    Component {
+        name: "apiserver",
+        about: "the Kubernetes API; it always runs",
+        // Every component reads these through the rules of a resize.
+        features: plumb_resize::features::FEATURES,
+        start: Start::ByItself,
+    },
+    Component {
+        name: CONTROLLERS,
+        about: "workload controllers, garbage collection, quotas, service accounts, certificates",
+        features: &[],
+        start: Start::Tasks(controllers::start),
+    },
+    Component {
+        name: "scheduler",
+        about: "assigns pods to nodes",
+        features: plumb_scheduler::features::FEATURES,
+        start: Start::Tasks(scheduler::start),
+    },
+    Component {
+        name: NODE,
+        about: "node agents, which run pods; virtual ones where this user may not run containers",
+        features: &[],
+        start: Start::ByItself,
+    },
+    Component {
+        name: "autoscaler",
+        about: "the Vertical Pod Autoscaler",
+        features: plumb_autoscaler::features::FEATURES,
+        start: Start::Planned,
+    },
+    Component {
+        name: "rollout",
+        about: "in-place rollout of changed pod templates",
+        features: &[],
+        start: Start::Planned,
+    },
+];
+
+/// A row of the table.
+#[derive(Debug)]
+struct Component {
+    /// The name that users give it.
+    name: &'static str,
+    /// What it does, in a few words.
+    about: &'static str,
+    /// The feature gates that it reads.
+    features: &'static [Feature],
+    /// How it is started.
+    start: Start,
+}
+
+/// How a component is started.
+#[derive(Clone, Copy, Debug)]
+enum Start {
+    /// By `plumb up` itself, before or after the others.
+    ByItself,
+    /// As tasks, which end when what this returns is dropped.
+    Tasks(fn(&Context<'_>) -> JoinSet<()>),
+    /// Not at all yet.
+    Planned,
+}
+
+/// What a component is started with.
+pub(crate) struct Context<'a> {
+    /// The API server; each component is a user of it.
+    pub(crate) server: &'a ApiServer,
+    /// What restarts the tasks of a component.
+    pub(crate) supervisor: &'a Supervisor,
+    /// Which rules of a resize bind.
+    pub(crate) rules: &'a Rules,
+    /// The dialect and feature gates that the rules are made from.
+    pub(crate) binding: &'a Binding,
+    /// The certificate authorities of the cluster.
+    pub(crate) pki: &'a Arc<Pki>,
+    /// The certificate, in PEM, that clients of the API trust, whenever it changes.
+    pub(crate) authority: &'a watch::Receiver<String>,
+    /// Where other machines reach the API.
+    pub(crate) advertised: SocketAddr,
+    /// Where pods reach the API.
+    pub(crate) reached_by_pods: SocketAddr,
+}
+
+fn running() -> impl Iterator<Item = &'static Component> {
+    TABLE.iter().filter(|component| !matches!(component.start, Start::Planned))
+}
+
+/// The feature gates of all components that run.
+pub(crate) fn features() -> impl Iterator<Item = &'static Feature> {
+    running().flat_map(|component| component.features)
+}
+
+/// The components to run.
+#[derive(Clone, Debug)]
+pub(crate) struct Components(Vec<&'static Component>);
+
+impl Components {
+    /// Whether a component is to run.
+    pub(crate) fn contains(&self, name: &str) -> bool {
+        self.0.iter().any(|component| component.name == name)
+    }
+
+    /// Starts those that are started as tasks.
+    pub(crate) fn start(&self, context: &Context<'_>) -> Vec<JoinSet<()>> {
+        let starts = self.0.iter().filter_map(|component| match component.start {
+            Start::Tasks(start) => Some(start(context)),
+            Start::ByItself | Start::Planned => None,
+        });
+        starts.collect()
+    }
+
+    fn parse(text: &str) -> Result<Self, UnknownComponent> {
+        let names: Vec<&str> = text.split(',').map(str::trim).collect();
+        for name in &names {
+            let refused = |planned| UnknownComponent { name: (*name).to_owned(), planned };
+            match TABLE.iter().find(|component| component.name == *name) {
+                Some(Component { start: Start::Planned, .. }) => return Err(refused(true)),
+                None if *name != ALL => return Err(refused(false)),
+                _ => {}
+            }
+        }
+        let chosen = running().filter(|component| names.contains(&component.name) || names.contains(&ALL));
+        Ok(Self(chosen.collect()))
+    }
+}
+
+/// A component that can't run.
+#[derive(Debug)]
+struct UnknownComponent {
+    name: String,
+    planned: bool,
+}
+
+impl fmt::Display for UnknownComponent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { name, planned } = self;
+        if *planned {
+            write!(f, "{name} is planned, and not in this version yet")?;
+        } else {
+            write!(f, "there is no component {name:?}")?;
+        }
+        let names: Vec<&str> = running().map(|component| component.name).collect();
+        write!(f, "; known are {ALL}, {}", names.join(", "))
+    }
+}
+
+impl std::error::Error for UnknownComponent {}
+
+/// Reads `--components`.
+#[derive(Clone)]
+pub(crate) struct ComponentsParser;
+
+impl TypedValueParser for ComponentsParser {
+    type Value = Components;
+
+    fn parse_ref(
+        &self,
+        command: &clap::Command,
+        arg: Option<&clap::Arg>,
+        value: &std::ffi::OsStr,
+    ) -> Result<Self::Value, clap::Error> {
+        let parser = StringValueParser::new().try_map(|text| Components::parse(&text));
+        parser.parse_ref(command, arg, value)
+    }
+
+    fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
+        let each = running().map(|component| PossibleValue::new(component.name).help(component.about));
+        Some(Box::new([PossibleValue::new(ALL).help("all of them")].into_iter().chain(each)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn names(text: &str) -> Result<Vec<&'static str>, String> {
+        let chosen = Components::parse(text).map_err(|error| error.to_string())?;
+        Ok(chosen.0.iter().map(|component| component.name).collect())
+    }
+
+    #[test]
+    fn a_list_is_read_in_the_order_of_the_table() {
+        let running: Vec<_> = running().map(|component| component.name).collect();
+        assert_eq!(names("all"), Ok(running.clone()));
+        assert_eq!(names("node,all"), Ok(running));
+        assert_eq!(names("node, apiserver,node"), Ok(vec!["apiserver", "node"]));
+    }
+
+    #[test]
+    fn a_component_that_does_not_run_is_refused_with_those_that_do() {
+        const KNOWN: &str = "known are all, apiserver, controllers, scheduler, node";
+        for component in TABLE.iter().filter(|component| matches!(component.start, Start::Planned)) {
+            let name = component.name;
+            let expected = format!("{name} is planned, and not in this version yet; {KNOWN}");
+            assert_eq!(names(&format!("apiserver,{name}")), Err(expected));
+        }
+        assert_eq!(names("kubelet"), Err(format!("there is no component \"kubelet\"; {KNOWN}")));
+        assert_eq!(names(""), Err(format!("there is no component \"\"; {KNOWN}")));
+    }
+
+    #[test]
+    fn no_name_of_a_component_or_feature_gate_is_given_twice() {
+        let names: BTreeSet<_> = TABLE.iter().map(|component| component.name).collect();
+        assert_eq!(names.len(), TABLE.len());
+        let all: Vec<_> = TABLE.iter().flat_map(|component| component.features).collect();
+        let gates: BTreeSet<_> = all.iter().map(|feature| feature.name).collect();
+        assert_eq!(gates.len(), all.len());
+    }
+}

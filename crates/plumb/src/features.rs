@@ -1,0 +1,62 @@
+//! The feature gates of the whole binary: what `--feature-gates` takes.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use plumb_features::{FeatureError, FeatureGates, KnownFeatures};
+use plumb_metrics::Text;
+
+use crate::components;
+
+/// The gates that the crates of this binary declare.
+static KNOWN: LazyLock<KnownFeatures> = LazyLock::new(|| KnownFeatures::new(components::features()));
+
+/// Reads the flag.
+pub(crate) fn parse(text: &str) -> Result<FeatureGates, FeatureError> {
+    KNOWN.parse(text)
+}
+
+/// Reads the gates of a cluster that may be of another version.
+pub(crate) fn parse_lenient(text: &str) -> (FeatureGates, Vec<FeatureError>) {
+    KNOWN.parse_lenient(text)
+}
+
+/// The value of each gate, as the flag spells them.
+pub(crate) fn list(gates: &FeatureGates) -> String {
+    KNOWN.list(gates)
+}
+
+/// What the flag is for, and every gate.
+pub(crate) fn help(about: &str) -> String {
+    let mut help = format!("{about} The gates are:");
+    for feature in KNOWN.iter() {
+        // To write into a string never fails.
+        let _ = write!(help, "\n{feature}\n    {}", feature.doc);
+    }
+    help
+}
+
+/// Shows each gate under the name that Kubernetes gives the metric.
+pub(crate) fn render(gates: &FeatureGates, text: &mut Text) {
+    let name = "kubernetes_feature_enabled";
+    text.gauge(name, "whether a feature is enabled, and its stage");
+    for feature in KNOWN.iter() {
+        let labels = [("name", feature.name), ("stage", feature.stage.label())];
+        text.sample(name, &labels, u8::from(gates.enabled(feature)));
+    }
+}
+
+/// The gates as a table of docs/cli.md.
+#[cfg(test)]
+pub(crate) fn table() -> String {
+    let mut table = "| gate | default | stage | since | when it is on |\n|---|---|---|---|---|\n".to_owned();
+    for feature in KNOWN.iter() {
+        let default = match (feature.default, feature.locked) {
+            (on, false) => format!("`{on}`"),
+            (on, true) => format!("`{on}`, locked"),
+        };
+        let (name, stage, since, doc) = (feature.name, feature.stage, feature.since, feature.doc);
+        let _ = writeln!(table, "| `{name}` | {default} | {stage} | {since} | {doc} |");
+    }
+    table
+}
