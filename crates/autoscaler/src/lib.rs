@@ -2,4 +2,5 @@
 
 pub mod api;
 pub mod features;
+pub mod install;
 pub mod recommender;

@@ -4,3 +4,4 @@
 
 mod cluster;
 mod crds;
+mod install;
