@@ -14,7 +14,6 @@ mod certificate;
 mod claim;
 mod conditions;
 mod config;
-mod cron;
 mod event;
 mod format;
 mod json;

@@ -8,7 +8,6 @@
 //! [`decide`] says what is to be done for one of them. A Job is made first and listed when it is seen: it says itself for
 //! which time it is, so whoever is killed in between knows that this time is done.
 
-pub mod schedule;
 mod workload;
 pub mod zones;
 
@@ -21,11 +20,11 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::tz::TimeZone;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::PropagationPolicy;
+use plumb_cron::Schedule;
 
 use crate::job::end;
 use crate::workload::claim::controller_reference;
 use crate::workload::{Action, Note, Ref};
-use schedule::Schedule;
 pub use workload::CronJobs;
 
 /// The name of the controller's user.
@@ -95,6 +94,13 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
 
 fn name(of: &impl kube::Resource) -> &str {
     of.meta().name.as_deref().unwrap_or_default()
+}
+
+/// The name of the zone that a schedule is in: the one that it names itself, else `timeZone`. Empty is UTC.
+fn zone_name(cron: &CronJob) -> String {
+    let named =
+        Schedule::parse(&cron.spec.schedule).ok().and_then(|schedule| schedule.zone().map(str::to_owned));
+    named.or_else(|| cron.spec.time_zone.clone()).unwrap_or_default()
 }
 
 /// For which time a Job is, if a schedule made it.
@@ -188,7 +194,7 @@ impl Turn<'_> {
     fn start(&mut self) {
         let spec = &self.state.cron.spec;
         let Some(zone) = &self.state.zone else {
-            let zone = spec.time_zone.as_deref().unwrap_or_default();
+            let zone = zone_name(&self.state.cron);
             self.warn("UnknownTimeZone", format!("invalid timeZone: {zone:?}: unknown time zone {zone}"));
             return;
         };
@@ -197,12 +203,20 @@ impl Turn<'_> {
         }
         let schedule = match Schedule::parse(&spec.schedule) {
             Ok(schedule) => schedule,
-            Err(bad) => {
-                let message = format!("unparseable schedule: {:?} : {}", spec.schedule, bad.0);
+            Err(error) => {
+                let message = format!("unparseable schedule: {:?} : {error}", spec.schedule);
                 self.warn("UnparseableSchedule", message);
                 return;
             }
         };
+        if schedule.zone().is_some() {
+            let message = format!(
+                "CRON_TZ or TZ used in schedule {:?} is not officially supported, see \
+                 https://kubernetes.io/docs/concepts/workloads/controllers/cron-jobs/ for more details",
+                spec.schedule
+            );
+            self.warn("UnsupportedSchedule", message);
+        }
         let due = self.due(&schedule, zone);
         let after = due.map_or_else(|| self.since(false), |due| due.at);
         // What has come already is not waited for, whatever becomes of it.

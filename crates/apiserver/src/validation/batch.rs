@@ -9,15 +9,14 @@ use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use plumb_cron::Schedule;
 use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
 use super::json::{int, shown, text, truth};
 use super::template::Selection;
-use super::{
-    Errors, all_nonnegative, complain, cron, format, immutable, labels, one_of, pod, template, typed,
-};
+use super::{Errors, all_nonnegative, complain, format, immutable, labels, one_of, pod, template, typed};
 
 const SPEC: Path<'_> = Path::root("spec");
 
@@ -119,7 +118,8 @@ fn cron_spec(old: Option<&Value>, spec: &Value, errors: &mut Errors) {
     if schedule.is_empty() {
         errors.push(FieldError::required(path, ""));
     } else {
-        errors.extend(cron::complaint(schedule).map(|rule| FieldError::invalid(path, schedule, rule)));
+        let refusal = Schedule::parse(schedule).err();
+        errors.extend(refusal.map(|error| FieldError::invalid(path, schedule, error.to_string())));
         let had_zone = old.is_some_and(|old| text(old, "schedule").contains("TZ"));
         let names_zone = schedule.contains("TZ");
         let rule = match (had_zone, spec.get("timeZone").is_some()) {

@@ -88,6 +88,25 @@ fn changes_are_refused_in_the_words_of_kube_apiserver() {
 }
 
 #[test]
+fn schedules_are_refused_as_the_cronjob_controller_refuses_them() {
+    // The table of `plumb-cron`, to which the controller is held too.
+    let table =
+        include_str!("../../../cron/tests/schedules.txt").lines().filter(|line| !line.starts_with('#'));
+    let cron_job = Kind { group: "batch", kind: "CronJob", namespaced: true };
+    for line in table {
+        let (schedule, refusal) = line
+            .split_once("=>")
+            .map_or((line, None), |(schedule, refusal)| (schedule.trim_end(), Some(refusal.trim())));
+        let object =
+            json!({ "metadata": { "name": "a", "namespace": "b" }, "spec": { "schedule": schedule } });
+        let errors = validation::create(cron_job, &object, &Rules::v1_36());
+        let of_schedule = errors.into_iter().filter(|error| error.path == "spec.schedule");
+        let refusals: Vec<String> = of_schedule.map(|error| error.detail).collect();
+        assert_eq!(refusals, Vec::from_iter(refusal), "{schedule}");
+    }
+}
+
+#[test]
 fn what_weighs_too_much_is_refused() {
     let map = Kind { group: "", kind: "ConfigMap", namespaced: true };
     let errors = |object: Value| {

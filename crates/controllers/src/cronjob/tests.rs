@@ -221,3 +221,33 @@ fn a_zone_that_nobody_knows_starts_nothing_and_one_that_is_known_says_when() {
     assert_eq!(job.metadata.annotations.as_ref().unwrap()[SCHEDULED], "2026-01-01T07:00:00-05:00");
     assert_eq!(said(&mk_state(json!({ "schedule": "x" }), json!({}), &[])), ["say UnparseableSchedule"]);
 }
+
+#[test]
+fn a_zone_in_the_schedule_takes_precedence_and_is_warned_of() {
+    let spec = json!({ "schedule": "TZ=Europe/Zurich 0 13 * * *", "timeZone": "Asia/Tokyo" });
+    let state = mk_state(spec, json!({}), &[]);
+    assert_eq!(zone_name(&state.cron), "Europe/Zurich");
+    assert_eq!(said(&state), ["say UnsupportedSchedule", "again at 13:00"]);
+}
+
+#[test]
+fn the_controller_runs_the_schedules_that_the_api_server_accepts() {
+    // The table of `plumb-cron`, to which the API server's validation is held too.
+    let table =
+        include_str!("../../../cron/tests/schedules.txt").lines().filter(|line| !line.starts_with('#'));
+    for line in table {
+        let (schedule, refusal) = line
+            .split_once("=>")
+            .map_or((line, None), |(schedule, refusal)| (schedule.trim_end(), Some(refusal.trim())));
+        let state = mk_state(json!({ "schedule": schedule }), json!({}), &[]);
+        let messages: Vec<String> = decide(&state, NOW.parse().unwrap())
+            .into_iter()
+            .filter_map(|action| match action {
+                Action::Event(note) if note.reason == "UnparseableSchedule" => Some(note.message),
+                _ => None,
+            })
+            .collect();
+        let expected = refusal.map(|refusal| format!("unparseable schedule: {schedule:?} : {refusal}"));
+        assert_eq!(messages, Vec::from_iter(expected), "{schedule}");
+    }
+}

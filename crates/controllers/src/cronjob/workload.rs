@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::zones::Zones;
-use super::{NAME, State, decide, name};
+use super::{NAME, State, decide, name, zone_name};
 use crate::workload::{Action, Around, Kind, Note, Outcome, Shelves, Verb, Wiring, Workload};
 
 /// Makes Jobs by the clock.
@@ -43,7 +43,7 @@ impl Workload for CronJobs {
         let prefix = format!("{}-", name(&**cron));
         let taken = others.iter().filter(|job| name(&***job).starts_with(&prefix) && !is_own(job));
         let taken = taken.map(|job| name(&**job).to_owned()).collect();
-        let zone = self.zones.get(cron.spec.time_zone.as_deref().unwrap_or_default());
+        let zone = self.zones.get(&zone_name(cron));
         State { cron: cron.clone(), taken, zone, jobs }
     }
 
