@@ -11,7 +11,7 @@ use kube::api::{DeleteParams, PostParams};
 use kube::{Api, Client};
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use plumb_harness::{Options, TestCluster, object};
-use plumb_store::{Patience, Store};
+use plumb_store::{Store, WatchBuffer};
 use serde_json::json;
 
 /// The requests that a reflector made.
@@ -153,8 +153,8 @@ async fn a_watch_that_cannot_start_is_retried_without_a_list() {
 
 #[tokio::test]
 async fn a_watch_whose_history_is_forgotten_is_followed_by_a_list() {
-    let patience = Patience { events: 2, bytes: 1 << 20 };
-    let options = plumb_store::Options { history: 16 << 10, patience, ..plumb_store::Options::default() };
+    let watch_buffer = WatchBuffer { events: 2, bytes: 1 << 20 };
+    let options = plumb_store::Options { history: 16 << 10, watch_buffer, ..plumb_store::Options::default() };
     let cluster = TestCluster::with(Options { store: Store::in_memory(&options), ..Options::default() });
     let maps: Api<ConfigMap> = Api::default_namespaced(cluster.admin());
     create(&maps, "first").await;
