@@ -298,7 +298,7 @@ impl Agent {
                 // What the workers themselves do.
                 ContainerChange::Created | ContainerChange::Started | ContainerChange::Deleted => return,
             },
-            Event::LimitTakenBack { sandbox, .. } => (sandbox, Message::TakenBack),
+            Event::LimitRestored { sandbox, .. } => (sandbox, Message::LimitRestored),
             Event::Missed(_) => {
                 self.sandboxes.clear();
                 self.node.workers.tell_all(|| Message::Happened);

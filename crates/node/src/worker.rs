@@ -48,7 +48,7 @@ use allocated::FollowedVolumes;
 use count::Counted;
 use hold::Hold;
 use report::Report as Telling;
-use resize::TakenBack;
+use resize::RestoredLimits;
 use watch_over::Watched;
 
 /// The name that panics of workers are counted under.
@@ -70,7 +70,7 @@ pub(crate) enum Message {
     /// One of its containers ran out of memory, though it may run on.
     OutOfMemory(ContainerId),
     /// A limit that was lowered is what it was before.
-    TakenBack,
+    LimitRestored,
     /// There is a new answer to what it wants.
     Answer(Box<Answer>, Trigger),
     /// What could not be done may be tried again.
@@ -143,7 +143,7 @@ pub(crate) struct Worker {
     resizing: Option<i64>,
     /// How many attempts in a row have not brought a memory limit down.
     stalled: u32,
-    taken_back: TakenBack,
+    restored_limits: RestoredLimits,
     /// How often in a row something failed.
     failures: u32,
     volumes: FollowedVolumes,
@@ -183,7 +183,7 @@ impl Worker {
             counted: Counted::default(),
             resizing: None,
             stalled: 0,
-            taken_back: TakenBack::default(),
+            restored_limits: RestoredLimits::default(),
             failures: 0,
             volumes: FollowedVolumes::default(),
             pod,
@@ -253,7 +253,7 @@ impl Worker {
                 self.fresh = false;
                 self.tell_out_of_memory(&id);
             }
-            Message::TakenBack => {
+            Message::LimitRestored => {
                 self.fresh = false;
                 self.take_taken_back();
             }
@@ -407,7 +407,7 @@ impl Worker {
         if answer.outcome == Outcome::Started {
             self.resizing = Some(answer.entry.allocation.generation);
             self.stalled = 0;
-            self.taken_back = TakenBack::default();
+            self.restored_limits = RestoredLimits::default();
         }
         self.entry = answer.entry;
         self.refresh_volumes();

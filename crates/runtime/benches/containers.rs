@@ -40,7 +40,7 @@ async fn open(folder: &Path) -> Result<Builtin> {
         cgroups: Layout::detect()?,
         shim,
         pod_network: None,
-        settles: plumb_runtime::builtin::SETTLES,
+        guard_window: plumb_runtime::builtin::GUARD_WINDOW,
         load: Some(Load {
             name: "plumb/load".into(),
             program: SHIM.into(),

@@ -8,10 +8,10 @@
 //!   <folder>/empty/                                                        see ShimProgram
 //! ```
 //!
-//! What runs is kept by the kernel and by shims, not by this process: pods by their namespaces (mounts in their
-//! folders), containers by their shims, resources by cgroups. Everything that has a name on the machine has its
-//! folder here before it is made, so whoever comes next finds it, or what is left of it: [`Builtin::open`] takes
-//! up what runs and removes what was begun and not finished.
+//! Running pods depend on the kernel and on shims, not on this process: pods on their namespaces (mounts in their
+//! directories), containers on their shims, resources on cgroups. Everything that has a name on the host has its
+//! directory here before it is created, so that the next process finds it or its remains: [`Builtin::open`] adopts
+//! what runs and removes what was left unfinished.
 
 mod client;
 mod container;
@@ -41,43 +41,42 @@ use crate::error::{Error, Result};
 use crate::image::{ImageError, Images, Load};
 use state::State;
 
-/// Where a built-in runtime works, and with what.
+/// The configuration of a built-in runtime.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The cluster's data directory: names on the machine are made from it. The runtime has `runtime` in it.
+    /// The cluster's data directory, from which names on the host are derived. The runtime uses `runtime` in it.
     pub data_dir: PathBuf,
-    /// Where the cgroup controllers are.
+    /// Where the cgroup controllers are mounted.
     pub cgroups: Layout,
     /// The program that becomes a shim, and the arguments before the shim's own.
     pub shim: (PathBuf, Vec<String>),
-    /// The network that pods get addresses from and the length of its prefix; `None` makes one up from the data
-    /// directory.
+    /// The pod network and the length of its prefix; `None` derives one from the data directory.
     pub pod_network: Option<(Ipv4Addr, u8)>,
-    /// The program that is made into an image.
+    /// The program that is built into an image.
     pub load: Option<Load>,
-    /// For how long after it was lowered a memory limit kills nobody; usually [`SETTLES`].
-    pub settles: Duration,
+    /// For how long a lowered memory limit is guarded against OOM kills; usually [`GUARD_WINDOW`].
+    pub guard_window: Duration,
 }
 
-/// For how long a memory limit is guarded after it was lowered: nothing is killed for it, and it is restored if what
-/// it holds is about to outgrow it.
-pub const SETTLES: Duration = Duration::from_secs(2);
+/// For how long a memory limit is guarded after it was lowered: it causes no OOM kill, and it is restored if usage is
+/// about to exceed it.
+pub const GUARD_WINDOW: Duration = Duration::from_secs(2);
 
-/// The same for a container that has used more than the new limit before, or had a limit restored: it may do so again.
-pub const LONGEST_SETTLES: Duration = Duration::from_secs(32);
+/// The same for a container that has used more than the new limit before, or whose limit was restored: it may do so again.
+pub const MAX_GUARD_WINDOW: Duration = Duration::from_secs(32);
 
-/// What [`Config::shim`] is for the program that runs: `plumb-shim` beside it, if it is there, else the program
-/// itself with `shim` as its first argument. Both do the same; the small one takes a third of a megabyte, while a
-/// large one has to relocate itself into memory of its own each time.
+/// The [`Config::shim`] of the current executable: `plumb-shim` beside it, if it exists, else the executable itself
+/// with `shim` as its first argument. Both do the same; the small one takes a third of a megabyte, while a large one
+/// has to relocate itself into private memory each time.
 pub fn shim_of_this_program() -> io::Result<(PathBuf, Vec<String>)> {
     let program = std::env::current_exe()?;
     let beside = program.with_file_name("plumb-shim");
     Ok(if beside.is_file() { (beside, Vec::new()) } else { (program, vec!["shim".to_owned()]) })
 }
 
-/// The folder that a built-in runtime has in a data directory.
+/// The directory of a built-in runtime in a data directory.
 pub const FOLDER: &str = "runtime";
-/// The folder of images in it.
+/// The directory of images in it.
 const IMAGES: &str = "images";
 
 /// The images of a data directory, whether or not its runtime is open.
@@ -85,8 +84,8 @@ pub fn images_of(data_dir: &Path) -> Result<Images, ImageError> {
     Images::open(data_dir.join(FOLDER).join(IMAGES))
 }
 
-/// Removes an image of a data directory by name or id, whether or not its runtime is open. Answers whether there
-/// was one; one that containers use, or that is part of Plumb, is [`Error::FailedPrecondition`].
+/// Removes an image of a data directory by name or id, whether or not its runtime is open. Returns whether there was
+/// one; one that containers use, or that is part of Plumb, is [`Error::FailedPrecondition`].
 pub fn remove_image(data_dir: &Path, name: &str) -> Result<bool> {
     let images = images_of(data_dir)?;
     let Some(found) = images.find(name)? else { return Ok(false) };
@@ -103,7 +102,7 @@ pub fn remove_image(data_dir: &Path, name: &str) -> Result<bool> {
     Ok(true)
 }
 
-/// Containers without a daemon, on this machine. Clones are the same runtime.
+/// The built-in runtime: containers without a daemon. Clones share one runtime.
 #[derive(Clone, Debug)]
 pub struct Builtin {
     state: Arc<State>,
@@ -125,8 +124,8 @@ pub fn gateway_of(data_dir: &Path) -> io::Result<Ipv4Addr> {
 }
 
 impl Builtin {
-    /// Makes the bridge of the pods, unless it is there, and gives it a further address, by which pods reach a server
-    /// that listens there.
+    /// Creates the bridge of the pods, unless it exists, and adds an address to it, at which pods reach a server that
+    /// listens there.
     pub fn add_bridge_address(&self, address: Ipv4Addr) -> Result<Bridge> {
         self.state.add_bridge_address(address)
     }

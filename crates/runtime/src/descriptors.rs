@@ -13,7 +13,7 @@ use nix::sys::resource::{Resource, getrlimit, setrlimit};
 /// No more than that, where the hard limit is without bound: there are programs that close every descriptor that they
 /// could have.
 const MOST: u64 = 1 << 20;
-/// Tells a shim which soft limit its container is to have.
+/// The environment variable with the soft limit of a shim's container.
 const SOFT: &str = "PLUMB_NOFILE_SOFT";
 
 /// The soft limit that this process began with.
@@ -39,8 +39,8 @@ pub(crate) fn pass_on(shim: &mut Command) {
 
 /// Lowers the soft limit of this process, a shim, to what its parent passed on.
 pub(crate) fn restore() {
-    let told = std::env::var(SOFT).ok().and_then(|soft| soft.parse::<u64>().ok());
-    let (Some(soft), Ok((_, hard))) = (told, getrlimit(Resource::RLIMIT_NOFILE)) else { return };
+    let given = std::env::var(SOFT).ok().and_then(|soft| soft.parse::<u64>().ok());
+    let (Some(soft), Ok((_, hard))) = (given, getrlimit(Resource::RLIMIT_NOFILE)) else { return };
     // A soft limit that is not above the hard one can always be set.
     let _ = setrlimit(Resource::RLIMIT_NOFILE, soft.min(hard), hard);
 }

@@ -1,95 +1,94 @@
-//! Why a runtime did not do what it was asked.
+//! Errors of a runtime.
 
 use std::io;
 
-/// What a call answers.
+/// The result of a call.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// Why a runtime did not do what it was asked. The kinds are those that a CRI runtime answers with, since
-/// whoever calls decides by them what to do next.
+/// Why a call failed. The kinds are those of the gRPC status codes that CRI runtimes use, since callers decide by them.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// There is no such sandbox, container or image.
     #[error("{what} {id:?} not found")]
     NotFound {
-        /// What was looked for: `sandbox`, `container`, `image`.
+        /// The kind of object: `sandbox`, `container`, `image`.
         what: &'static str,
-        /// The name it was looked for by.
+        /// The requested id or name.
         id: String,
     },
-    /// It is there already, under this id.
+    /// It exists already, under this id.
     #[error("{what} {id:?} already exists")]
     AlreadyExists {
-        /// What was to be made.
+        /// The kind of object.
         what: &'static str,
-        /// What is there.
+        /// The id of the existing one.
         id: String,
     },
-    /// Not in this state: starting what runs, updating what has ended, removing what is used.
+    /// Not possible in this state: starting what runs, updating what has exited, removing what is in use.
     #[error("{0}")]
     FailedPrecondition(String),
-    /// The request makes no sense, now or later.
+    /// The request is invalid.
     #[error("{0}")]
     InvalidArgument(String),
-    /// The runtime cannot be reached, or is not ready. Whether the call had an effect is not known.
+    /// The runtime cannot be reached, or is not ready. It is unknown whether the call took effect.
     #[error("{0}")]
     Unavailable(String),
-    /// It took longer than it was given. Whether the call had an effect is not known.
+    /// The call exceeded its deadline. It is unknown whether it took effect.
     #[error("{0}")]
     DeadlineExceeded(String),
-    /// This runtime does not offer that.
+    /// This runtime does not implement the call.
     #[error("{0}")]
     Unsupported(String),
-    /// It was tried and failed.
+    /// The call failed.
     #[error("{doing}: {message}")]
     Failed {
         /// What was being done, on what.
         doing: String,
         /// What went wrong.
         message: String,
-        /// The kernel's number for it, where the kernel refused.
+        /// The errno, if a system call failed.
         errno: Option<i32>,
     },
 }
 
 impl Error {
-    /// A sandbox that is not there.
+    /// A missing sandbox.
     pub fn no_sandbox(id: impl Into<String>) -> Self {
         Self::NotFound { what: "sandbox", id: id.into() }
     }
 
-    /// A container that is not there.
+    /// A missing container.
     pub fn no_container(id: impl Into<String>) -> Self {
         Self::NotFound { what: "container", id: id.into() }
     }
 
-    /// An image that is not there.
+    /// A missing image.
     pub fn no_image(name: impl Into<String>) -> Self {
         Self::NotFound { what: "image", id: name.into() }
     }
 
-    /// Something that the operating system refused.
+    /// A failed system call.
     pub fn io(doing: impl Into<String>, error: &io::Error) -> Self {
         Self::Failed { doing: doing.into(), message: error.to_string(), errno: error.raw_os_error() }
     }
 
-    /// Something that failed without the operating system's part.
+    /// A failure that is not a failed system call.
     pub fn failed(doing: impl Into<String>, message: impl ToString) -> Self {
         Self::Failed { doing: doing.into(), message: message.to_string(), errno: None }
     }
 
-    /// Whether it is about something that is not there: for removals that is as good as done.
+    /// Whether the object does not exist, which callers of removals treat as success.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Whether the kernel refused because of what is in use: a memory limit below usage.
+    /// Whether the kernel returned EBUSY: a memory limit below usage.
     pub fn is_busy(&self) -> bool {
         matches!(self, Self::Failed { errno: Some(errno), .. } if *errno == nix::errno::Errno::EBUSY as i32)
     }
 
-    /// Whether the call may have had its effect all the same. Whoever gets such an answer reads back before
-    /// planning on.
+    /// Whether the call may have taken effect nevertheless. The caller then reads back the actual state before it
+    /// plans further steps.
     pub fn outcome_unknown(&self) -> bool {
         matches!(self, Self::Unavailable(_) | Self::DeadlineExceeded(_))
     }

@@ -1,4 +1,4 @@
-//! A command that runs in a container, with its ends in the caller's hands.
+//! A command that runs in a container, with its standard streams.
 
 use std::fmt;
 
@@ -7,45 +7,45 @@ use tokio::io::{AsyncRead, AsyncWrite};
 
 use crate::error::Result;
 
-/// What to run in a container, and what of it is connected.
+/// What to run in a container, and which streams to connect.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[expect(clippy::struct_excessive_bools, reason = "they are the switches of the API's own options")]
 pub struct ExecRequest {
     /// The command and its arguments.
     pub command: Vec<String>,
-    /// Whether somebody writes to it.
+    /// Whether to connect standard input.
     pub stdin: bool,
-    /// Whether somebody reads what it prints.
+    /// Whether to connect standard output.
     pub stdout: bool,
-    /// Whether somebody reads what it complains about. With a terminal that is part of what it prints.
+    /// Whether to connect standard error. With a terminal it is part of standard output.
     pub stderr: bool,
-    /// Whether it is given a terminal.
+    /// Whether to allocate a terminal.
     pub tty: bool,
 }
 
-/// How large a terminal is, in characters.
+/// The size of a terminal in characters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TerminalSize {
-    /// How wide.
+    /// Its width.
     pub columns: u16,
-    /// How high.
+    /// Its height.
     pub rows: u16,
 }
 
-/// Makes a terminal larger or smaller.
+/// Resizes a terminal.
 pub type Resizer = Box<dyn Fn(TerminalSize) -> Result<()> + Send + Sync>;
 
-/// A command that runs. Dropped before it has ended, it is killed, with all that it started in its session.
+/// A running command. Dropping it before it has exited kills it, with all processes of its session.
 pub struct Execution {
-    /// What it reads; dropped, it reads the end. None if nobody writes.
+    /// Its standard input; dropping it closes it. None if it is not connected.
     pub stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
-    /// What it prints.
+    /// Its standard output.
     pub stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    /// What it complains about.
+    /// Its standard error.
     pub stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
     /// Its terminal, if it has one.
     pub resize: Option<Resizer>,
-    /// Its exit code, once it has ended.
+    /// Its exit code, once it has exited.
     pub ended: BoxFuture<'static, Result<i32>>,
 }
 

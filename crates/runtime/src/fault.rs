@@ -1,17 +1,17 @@
-//! Calls that go wrong on purpose.
+//! Fault injection for tests.
 //!
-//! [`Faulty`] stands in front of a runtime. Each [`Fault`] waits for calls of one name (or any), about one
-//! subject (or any), and does its harm to the nth of them and as many after it as asked. Nothing is left to
-//! chance: the same calls in the same order meet the same faults.
+//! [`Faulty`] wraps a runtime. Each [`Fault`] matches calls of one name (or any), about one subject (or any), and
+//! applies to the nth of them and a given number after it. It is deterministic: the same calls in the same order meet
+//! the same faults.
 //!
 //! ```
 //! use plumb_runtime::Error;
-//! use plumb_runtime::fault::{Call, Fault, Faults, Harm};
+//! use plumb_runtime::fault::{Call, Fault, Faults, FaultKind};
 //!
 //! let faults = Faults::default();
-//! // The second update is carried out, but the caller is told that the runtime went away.
+//! // The second update takes effect, but the caller gets an error.
 //! faults.add(
-//!     Fault::new(Harm::LoseAnswer(Error::Unavailable("the runtime went away".into())))
+//!     Fault::new(FaultKind::LoseResponse(Error::Unavailable("the runtime went away".into())))
 //!         .on(Call::UpdateContainerResources)
 //!         .from(2),
 //! );
@@ -64,8 +64,8 @@ pub enum Call {
 }
 
 impl Call {
-    /// Those that change something: where a fault may leave things half-done.
-    pub const CHANGES: [Self; 13] = [
+    /// The calls that change something: where a fault may leave a partial result.
+    pub const MUTATING: [Self; 13] = [
         Self::RunSandbox,
         Self::StopSandbox,
         Self::RemoveSandbox,
@@ -82,39 +82,38 @@ impl Call {
     ];
 }
 
-/// One call, as faults and whoever looks on see it.
+/// One call, as faults match it and tests inspect it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Asked {
+pub struct Invocation {
     /// Its name.
     pub call: Call,
-    /// What it is about: an id, an image's name; for what is made, the pod's or the container's name; empty for
-    /// lists.
+    /// Its subject: an id or an image's name; for creations the name of the pod or container; empty for lists.
     pub subject: String,
 }
 
-/// What goes wrong.
+/// What a fault does.
 #[derive(Clone, Debug)]
-pub enum Harm {
-    /// Nothing is done, and the caller is told so.
+pub enum FaultKind {
+    /// The call has no effect and returns this error.
     Fail(Error),
-    /// It is done, later.
+    /// The call is executed after a delay.
     Delay(Duration),
-    /// It is done, but the caller gets this error.
-    LoseAnswer(Error),
-    /// It is done and the answer arrives, later.
-    DelayAnswer(Duration),
-    /// The container that it is about is killed first, as by a runtime that cannot do it to one that runs.
+    /// The call is executed, but returns this error.
+    LoseResponse(Error),
+    /// The call is executed, and returns after a delay.
+    DelayResponse(Duration),
+    /// The container is killed before the call, as by a runtime that cannot update a running container.
     KillBefore,
-    /// It is done, and the container that it is about does not survive it.
+    /// The call is executed, and the container is killed after it.
     KillAfter,
 }
 
-type Predicate = Arc<dyn Fn(&Asked) -> bool + Send + Sync>;
+type Predicate = Arc<dyn Fn(&Invocation) -> bool + Send + Sync>;
 
-/// A harm, and which calls it meets.
+/// A fault, and the calls that it applies to.
 #[derive(Clone)]
 pub struct Fault {
-    harm: Harm,
+    kind: FaultKind,
     call: Option<Call>,
     when: Option<Predicate>,
     from: u64,
@@ -123,21 +122,21 @@ pub struct Fault {
 }
 
 impl Fault {
-    /// A harm to every call, until narrowed down.
-    pub fn new(harm: Harm) -> Self {
-        Self { harm, call: None, when: None, from: 1, times: u64::MAX, seen: 0 }
+    /// A fault of every call, until narrowed down.
+    pub fn new(kind: FaultKind) -> Self {
+        Self { kind, call: None, when: None, from: 1, times: u64::MAX, seen: 0 }
     }
 
-    /// Only to calls of this name.
+    /// Only calls of this name.
     #[must_use]
     pub fn on(mut self, call: Call) -> Self {
         self.call = Some(call);
         self
     }
 
-    /// Only to calls that this holds for.
+    /// Only calls that match the predicate.
     #[must_use]
-    pub fn when(mut self, holds: impl Fn(&Asked) -> bool + Send + Sync + 'static) -> Self {
+    pub fn when(mut self, holds: impl Fn(&Invocation) -> bool + Send + Sync + 'static) -> Self {
         self.when = Some(Arc::new(holds));
         self
     }
@@ -156,9 +155,9 @@ impl Fault {
         self
     }
 
-    fn strikes(&mut self, asked: &Asked) -> bool {
-        if self.call.is_some_and(|call| call != asked.call)
-            || self.when.as_ref().is_some_and(|when| !when(asked))
+    fn matches(&mut self, invocation: &Invocation) -> bool {
+        if self.call.is_some_and(|call| call != invocation.call)
+            || self.when.as_ref().is_some_and(|when| !when(invocation))
         {
             return false;
         }
@@ -170,7 +169,7 @@ impl Fault {
 impl fmt::Debug for Fault {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Fault")
-            .field("harm", &self.harm)
+            .field("kind", &self.kind)
             .field("call", &self.call)
             .field("from", &self.from)
             .field("times", &self.times)
@@ -178,53 +177,53 @@ impl fmt::Debug for Fault {
     }
 }
 
-/// The faults in front of a runtime, and the calls that came by. Clones are the same set.
+/// The faults of a runtime, and the recorded calls. Clones share one set.
 #[derive(Clone, Debug, Default)]
 pub struct Faults(Arc<Mutex<Set>>);
 
 #[derive(Debug, Default)]
 struct Set {
     faults: Vec<Fault>,
-    watched: Option<Vec<Asked>>,
+    watched: Option<Vec<Invocation>>,
 }
 
 impl Faults {
-    /// Adds a fault. Of several that meet a call, the one that was added first does its harm.
+    /// Adds a fault. Of several that match a call, the one that was added first applies.
     pub fn add(&self, fault: Fault) {
         self.0.lock().faults.push(fault);
     }
 
-    /// Takes all faults away.
+    /// Removes all faults.
     pub fn clear(&self) {
         self.0.lock().faults.clear();
     }
 
-    /// Writes down the calls that come by from now on.
-    pub fn watch(&self) {
+    /// Records the calls from now on.
+    pub fn record(&self) {
         self.0.lock().watched = Some(Vec::new());
     }
 
-    /// The calls that came by since [`watch`](Self::watch), or since this was asked last.
-    pub fn seen(&self) -> Vec<Asked> {
+    /// The calls since [`record`](Self::record), or since the last call of this method.
+    pub fn recorded(&self) -> Vec<Invocation> {
         self.0.lock().watched.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
-    fn meet(&self, call: Call, subject: &str) -> Option<Harm> {
+    fn inject(&self, call: Call, subject: &str) -> Option<FaultKind> {
         let mut set = self.0.lock();
         if set.faults.is_empty() && set.watched.is_none() {
             return None;
         }
-        let asked = Asked { call, subject: subject.to_owned() };
-        let mut harm = None;
+        let invocation = Invocation { call, subject: subject.to_owned() };
+        let mut kind = None;
         for fault in &mut set.faults {
-            // Every fault counts every call that it is about, whoever does the harm.
-            if fault.strikes(&asked) && harm.is_none() {
-                harm = Some(fault.harm.clone());
+            // Every fault counts every call that it matches, even if another fault applies.
+            if fault.matches(&invocation) && kind.is_none() {
+                kind = Some(fault.kind.clone());
             }
         }
         if let Some(watched) = &mut set.watched {
-            watched.push(asked);
+            watched.push(invocation);
         }
-        harm
+        kind
     }
 }

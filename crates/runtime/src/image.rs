@@ -29,7 +29,7 @@ mod store;
 mod unpack;
 
 pub use config::ImageConfig;
-pub use digest::{Digest, NotADigest};
+pub use digest::{Digest, InvalidDigest};
 pub use limits::Limits;
 pub use load::Load;
 pub use name::normalise;

@@ -1,11 +1,11 @@
-//! What the node agent drives: pods and containers behind one trait.
+//! Container runtimes for the node agent, behind one trait.
 //!
-//! [`Runtime`] has the shape of the CRI v1, in plain types ([`types`]), so that a client of a CRI socket maps
-//! onto it as well as the bodies that live here do. [`fault::Faulty`] stands in front of any of them and makes
-//! chosen calls fail, wait, or lose their answer.
+//! [`Runtime`] has the calls of the CRI v1, in plain types ([`types`]), so that a client of a CRI socket can implement
+//! it as well as the runtimes of this crate do. [`fault::Faulty`] wraps any of them for tests and makes chosen calls
+//! fail, wait, or lose their response.
 //!
 //! ```text
-//!   node agent ──▶ dyn Runtime ──▶ Faulty (tests) ──▶ a body
+//!   node agent ──▶ dyn Runtime ──▶ Faulty (tests) ──▶ Builtin or Virtual
 //! ```
 
 pub mod builtin;
@@ -18,7 +18,7 @@ mod hex;
 pub mod image;
 pub mod load;
 mod mountinfo;
-mod place;
+mod rootfs;
 mod runtime;
 pub mod shape;
 pub mod shim;

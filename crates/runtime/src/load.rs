@@ -1,4 +1,4 @@
-//! A workload that uses as much cpu and memory as it is told, in shapes: for demonstrations and tests.
+//! A workload that uses a given amount of CPU and memory, in shapes: for demonstrations and tests.
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -17,7 +17,7 @@ use crate::shape::{Shape, duration};
 
 /// How it is asked for.
 pub const USAGE: &str = "\
-Use cpu and memory as told, until ended.
+Use CPU and memory in a given shape, until stopped.
 
 Usage: load [--cpu 100m] [--memory 64Mi] [--shape constant] [--period 60s]
             [--cpu-peak CPU] [--memory-peak MEMORY] [--file SIZE] [--duration TIME] [--exit-code N]

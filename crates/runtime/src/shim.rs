@@ -1,7 +1,7 @@
-//! The process that stands beside each container.
+//! The shim: a process beside each container.
 //!
-//! It makes the container, is the parent of its first process, writes its log, and writes down how it ended. It
-//! depends on nobody: the agent may die, be upgraded and come back, and finds it by its socket.
+//! It creates the container, is the parent of its first process, writes its log, and records its exit. It does not
+//! depend on the agent, which may die, be upgraded and restart, and then finds it by its socket.
 //!
 //! ```text
 //!   agent ── spawns ──▶ shim ── forks ──▶ the container's first process
@@ -50,8 +50,7 @@ pub(crate) const SOCKET: &str = "shim.sock";
 pub(crate) const LOCK: &str = "lock";
 pub(crate) const ROOT: &str = "root";
 
-/// Is a shim until its container has ended. `arguments` are those after the program's name and whatever made it
-/// call this:
+/// Runs as a shim until its container has exited. `arguments` are those after the program's name and the subcommand:
 ///
 /// - `run FOLDER`: makes and starts the container whose folder that is;
 /// - `exec FOLDER COMMAND…`: runs a command in it, and `exec-tty` one whose terminal is standard input;
@@ -64,9 +63,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     let _ = nix::sys::prctl::set_dumpable(false);
     crate::descriptors::restore();
     let mut arguments = arguments.into_iter();
-    let door = arguments.next().unwrap_or_default();
+    let mode = arguments.next().unwrap_or_default();
     let folder = arguments.next().map(PathBuf::from);
-    match (door.to_str(), folder) {
+    match (mode.to_str(), folder) {
         (Some("run"), Some(folder)) => supervise::run(&folder),
         (Some("exec"), Some(folder)) => exec::run(&folder, arguments, false),
         (Some("exec-tty"), Some(folder)) => exec::run(&folder, arguments, true),

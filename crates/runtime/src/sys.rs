@@ -40,7 +40,7 @@ impl SingleThreaded {
 }
 
 /// Gives every signal its usual effect back: what is ignored stays ignored across exec, and programs rely on being ended.
-/// Rust's start-up ignores `SIGPIPE`; whoever started the agent may have had it ignore others, as `nohup` does.
+/// Rust's start-up ignores `SIGPIPE`; the parent of the agent may have had it ignore others, as `nohup` does.
 pub(crate) fn restore_signals() {
     for number in 1..=libc::SIGRTMAX() {
         // SAFETY: the default disposition runs no code of ours. It is refused for those that cannot be ignored and for

@@ -1,4 +1,4 @@
-//! What goes in and out of a [`Runtime`](crate::Runtime): the CRI's messages as plain types.
+//! Requests and responses of a [`Runtime`](crate::Runtime): the CRI's messages as plain types.
 //!
 //! A value that the CRI leaves zero when it is not set is an `Option` here. Bytes are bytes, times are
 //! [`Timestamp`], shares, quota and period are the kernel's numbers.
@@ -46,7 +46,7 @@ macro_rules! id {
         pub struct $name(String);
 
         impl $name {
-            /// The id as the runtime spells it.
+            /// The id as a string.
             pub fn as_str(&self) -> &str {
                 &self.0
             }
@@ -73,22 +73,22 @@ macro_rules! id {
 }
 
 id! {
-    /// Names a sandbox.
+    /// The id of a sandbox.
     SandboxId
 }
 id! {
-    /// Names a container.
+    /// The id of a container.
     ContainerId
 }
 
-/// Who a runtime is.
+/// The name and version of a runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Version {
     /// Its name, such as `plumb` or `containerd`: the part of `containerRuntimeVersion` before `://`.
     pub runtime_name: String,
     /// Its version.
     pub runtime_version: String,
-    /// The version of the interface it was made for, such as `v1`.
+    /// The version of the CRI that it implements, such as `v1`.
     pub api_version: String,
 }
 
@@ -99,29 +99,29 @@ pub struct RuntimeStatus {
     pub ready: Condition,
     /// Sandboxes get a network.
     pub network_ready: Condition,
-    /// It is asked for [`Event`]s rather than listed again and again.
+    /// It sends [`Event`]s, so that the agent need not poll.
     pub has_events: bool,
 }
 
-/// One answer of [`RuntimeStatus`].
+/// One condition of [`RuntimeStatus`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Condition {
-    /// Whether it holds.
+    /// Whether the condition is met.
     pub ok: bool,
-    /// One word for why, empty when it holds.
+    /// A reason in CamelCase, empty if it is met.
     pub reason: String,
-    /// The same for people.
+    /// A human-readable message.
     pub message: String,
 }
 
 impl Condition {
-    /// It holds.
-    pub fn holds() -> Self {
+    /// A condition that is met.
+    pub fn ok() -> Self {
         Self { ok: true, ..Self::default() }
     }
 
-    /// It does not, for this reason.
-    pub fn fails(reason: impl Into<String>, message: impl Into<String>) -> Self {
+    /// A condition that is not met.
+    pub fn failed(reason: impl Into<String>, message: impl Into<String>) -> Self {
         Self { ok: false, reason: reason.into(), message: message.into() }
     }
 }

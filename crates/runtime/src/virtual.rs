@@ -21,7 +21,7 @@
 //! as the kernel would; a limit that would do so is refused, as the built-in runtime does.
 //!
 //! Time is Tokio's: a test that pauses it decides what time it is. Nothing happens between events: a container
-//! costs about a kilobyte, and no time while nobody asks about it.
+//! costs about a kilobyte, and no CPU time between calls.
 
 mod model;
 mod pods;

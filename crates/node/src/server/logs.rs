@@ -78,7 +78,7 @@ impl Life {
                         return;
                     }
                 }
-                Some(Event::Container { .. } | Event::LimitTakenBack { .. }) => {}
+                Some(Event::Container { .. } | Event::LimitRestored { .. }) => {}
                 // Some were missed: it may be among them.
                 Some(Event::Missed(_)) => match self.runtime.container_status(&self.id).await {
                     Ok(status) if status.container.state == ContainerState::Running => {}

@@ -22,7 +22,7 @@ use crate::{readback, resized};
 const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
 
 /// For how long a limit that the runtime restored before has to stay lowered before the resize counts as completed:
-/// longer than the runtime guards such a limit (`plumb_runtime::builtin::LONGEST_SETTLES`).
+/// longer than the runtime guards such a limit (`plumb_runtime::builtin::MAX_GUARD_WINDOW`).
 const CAREFUL: Duration = Duration::from_secs(35);
 
 /// How far steps were carried out.
@@ -52,7 +52,7 @@ impl Worker {
         wake: Option<Duration>,
     ) -> Result<Turn, String> {
         if steps.is_empty() {
-            if let Some(wait) = self.taken_back.careful() {
+            if let Some(wait) = self.restored_limits.careful() {
                 return Ok(Turn::Wait(Some(wake.map_or(wait, |wake| wake.min(wait)))));
             }
             self.completed().await?;
@@ -268,8 +268,8 @@ impl Worker {
 
     /// Usage grew between the measurement and the write, so that the kernel refused.
     fn outgrown(&mut self, whose: &str, target: Option<i64>, usage: u64) -> Carried {
-        self.taken_back.again();
-        waits_for_memory(super::DELAYS.after(self.taken_back.times), whose, target, usage)
+        self.restored_limits.again();
+        waits_for_memory(super::DELAYS.after(self.restored_limits.times), whose, target, usage)
     }
 
     pub(super) async fn update(&self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
@@ -298,7 +298,7 @@ impl Worker {
     /// Decides whether a limit goes down now.
     fn lower(&mut self, from: Option<i64>, to: Option<i64>, usage: u64) -> Lower {
         let Some(target) = to.filter(|limit| *limit > 0) else { return Lower::ToTarget };
-        if let Some(wait) = self.taken_back.wait() {
+        if let Some(wait) = self.restored_limits.wait() {
             return Lower::Wait(wait);
         }
         let usage = i64::try_from(usage).unwrap_or(i64::MAX);
@@ -318,20 +318,20 @@ impl Worker {
 
     /// The runtime has taken a limit back that was lowered: what runs was about to outgrow it.
     pub(super) fn take_taken_back(&mut self) {
-        self.taken_back.again();
+        self.restored_limits.again();
     }
 }
 
 /// Limits that were lowered and taken back, for what is wished for now.
 #[derive(Debug, Default)]
-pub(super) struct TakenBack {
+pub(super) struct RestoredLimits {
     times: u32,
     last: Option<Instant>,
     /// Since when all is in force, as far as is known.
     stands: Option<Instant>,
 }
 
-impl TakenBack {
+impl RestoredLimits {
     fn again(&mut self) {
         self.times = self.times.saturating_add(1);
         self.last = Some(Instant::now());

@@ -122,7 +122,7 @@ impl FromStr for RuntimeDelay {
 
 /// A call to the container runtime that changes something, by its name.
 fn change(name: &str) -> Result<Call, String> {
-    let call = Call::CHANGES.into_iter().find(|call| format!("{call:?}") == name);
+    let call = Call::MUTATING.into_iter().find(|call| format!("{call:?}") == name);
     call.ok_or_else(|| format!("{name:?} is no call that changes anything"))
 }
 

@@ -27,7 +27,7 @@ use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::builtin::{self, Builtin, shim_of_this_program};
 use plumb_runtime::cgroup::{Controller, Layout};
-use plumb_runtime::fault::{Asked, Fault, Faults, Faulty, Harm};
+use plumb_runtime::fault::{Fault, FaultKind, Faults, Faulty, Invocation};
 use plumb_runtime::image::Load;
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_store::Store;
@@ -343,21 +343,21 @@ pub(crate) fn may_run_containers() -> bool {
 fn dying(runtime: Arc<dyn Runtime>, DieAt { call, nth }: DieAt) -> Arc<dyn Runtime> {
     let faults = Faults::default();
     let seen = AtomicU64::new(0);
-    let die = move |_: &Asked| {
+    let die = move |_: &Invocation| {
         if seen.fetch_add(1, Ordering::Relaxed) + 1 == nth {
             // If it fails there is nobody left to tell; the test notices that we live.
             let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
         }
         false
     };
-    faults.add(Fault::new(Harm::Delay(Duration::ZERO)).on(call).when(die));
+    faults.add(Fault::new(FaultKind::Delay(Duration::ZERO)).on(call).when(die));
     Arc::new(Faulty::new(runtime, faults))
 }
 
 /// A runtime that takes its time over some calls.
 fn slowed(runtime: Arc<dyn Runtime>, RuntimeDelay { call, time }: RuntimeDelay) -> Arc<dyn Runtime> {
     let faults = Faults::default();
-    faults.add(Fault::new(Harm::Delay(time)).on(call));
+    faults.add(Fault::new(FaultKind::Delay(time)).on(call));
     Arc::new(Faulty::new(runtime, faults))
 }
 
@@ -370,6 +370,6 @@ pub(crate) fn builtin_config(data: &Path, with_load: bool) -> anyhow::Result<bui
         shim: shim_of_this_program().context("finding the program of shims")?,
         pod_network: None,
         load: load.transpose()?,
-        settles: builtin::SETTLES,
+        guard_window: builtin::GUARD_WINDOW,
     })
 }

@@ -122,7 +122,7 @@ pub(crate) async fn clear(data: &Path) {
         cgroups: Layout::detect().unwrap(),
         shim: (env!("CARGO_BIN_EXE_plumb").into(), vec!["shim".to_owned()]),
         pod_network: None,
-        settles: plumb_runtime::builtin::SETTLES,
+        guard_window: plumb_runtime::builtin::GUARD_WINDOW,
         load: None,
     };
     Builtin::open(config).await.unwrap().clear().await.unwrap();

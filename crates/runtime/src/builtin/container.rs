@@ -18,8 +18,8 @@ use super::client;
 use super::guard::GroupGuard;
 use super::life::{Life, lost};
 use super::specify::{Parts, device_rules, linux, specify};
-use super::state::{ContainerEntry, ContainerRecord, NoticedContainer, State};
-use crate::cgroup::Notice;
+use super::state::{ContainerEntry, ContainerRecord, State, WatchedContainer};
+use crate::cgroup::Notification;
 use crate::error::{Error, Result};
 use crate::shim::{Answer, Ask, EXIT, Exit, ROOT, Report, SPEC, load, store};
 use crate::types::{ContainerChange, ContainerConfig, ContainerId, ExecOutput, SandboxId, SandboxState};
@@ -45,13 +45,12 @@ impl State {
         }
         let resources = linux(&config.resources)?.clone();
         let image = self.images.find(&config.image)?.ok_or_else(|| Error::no_image(&config.image))?;
-        let notices = self.two_notices();
+        let notifications = self.two_notifications();
         let now = Timestamp::now();
-        let id =
-            ContainerId::from(self.naming.id(&format!(
-                "{sandbox_id} {} {} {now} {}",
-                config.meta.name, config.meta.attempt, notices.0
-            )));
+        let id = ContainerId::from(self.naming.id(&format!(
+            "{sandbox_id} {} {} {now} {}",
+            config.meta.name, config.meta.attempt, notifications.0
+        )));
         let folder = self.folder.join(FOLDER).join(id.as_str());
         let meta = &sandbox_record.config.meta;
         let group = self.tree.container(sandbox_record.config.class, &meta.uid, id.as_str());
@@ -87,12 +86,12 @@ impl State {
         };
         let (whose, around) = ((sandbox_id.clone(), Some(id.clone())), Some(sandbox.guard.clone()));
         let entry = Arc::new(ContainerEntry {
-            guard: GroupGuard::of(self.surroundings(), &folder, &group, whose, notices, around),
+            guard: GroupGuard::of(self.surroundings(), &folder, &group, whose, notifications, around),
             folder,
             group,
             record,
             life: watch::Sender::new(Life::Created),
-            notice: notices.0,
+            notification: notifications.0,
             turn: tokio::sync::Mutex::default(),
         });
         {
@@ -129,7 +128,7 @@ impl State {
             self.pods.lock().containers.remove(&id);
             return Err(error);
         }
-        self.tell(&entry, ContainerChange::Created);
+        self.emit(&entry, ContainerChange::Created);
         Ok(id)
     }
 
@@ -154,7 +153,7 @@ impl State {
                 }
                 entry.life.send_replace(Life::Running(started));
                 self.look_after(entry, Some(child));
-                self.tell(entry, ContainerChange::Started);
+                self.emit(entry, ContainerChange::Started);
                 Ok(())
             }
             Ok(Report::Failed(why)) => {
@@ -168,7 +167,7 @@ impl State {
                 let _ = child.wait().await;
                 leave_group(entry).await;
                 entry.life.send_replace(Life::Exited(None, exit));
-                self.tell(entry, ContainerChange::Stopped);
+                self.emit(entry, ContainerChange::Stopped);
                 Err(Error::failed(format!("starting container {}", entry.record.id), why))
             }
             Err(_) => {
@@ -177,22 +176,22 @@ impl State {
                     format!("the shim {} said nothing and ended with {status}", self.shim.path().display());
                 leave_group(entry).await;
                 entry.life.send_replace(Life::Exited(None, lost(&why)));
-                self.tell(entry, ContainerChange::Stopped);
+                self.emit(entry, ContainerChange::Stopped);
                 Err(Error::failed(format!("starting container {}", entry.record.id), why))
             }
         }
     }
 
-    pub(super) fn shim(&self, door: &str, folder: &Path) -> Command {
+    pub(super) fn shim(&self, mode: &str, folder: &Path) -> Command {
         let mut command = Command::from(self.shim.command());
-        command.arg(door).arg(folder).stdin(Stdio::null()).stderr(Stdio::null());
+        command.arg(mode).arg(folder).stdin(Stdio::null()).stderr(Stdio::null());
         command
     }
 
     /// Waits for the end of a running container.
     pub(super) fn look_after(self: &Arc<Self>, entry: &Arc<ContainerEntry>, child: Option<Child>) {
         self.listen(entry);
-        // The runtime may end before the container does; then nobody waits any more.
+        // The runtime may end before the container does.
         let (state, entry) = (Arc::downgrade(self), entry.clone());
         let child = Arc::new(tokio::sync::Mutex::new(child));
         // Without this task the end of a container would never be reported.
@@ -216,8 +215,8 @@ impl State {
                 }
                 let state = state.upgrade();
                 if let Some(state) = &state {
-                    if let Some(noticed) = state.noticed.lock().get_mut(&entry.notice) {
-                        noticed.tell_of_kills(&state.events);
+                    if let Some(watched) = state.watched.lock().get_mut(&entry.notification) {
+                        watched.emit_oom_kills(&state.events);
                     }
                     state.unlisten(&entry);
                 }
@@ -230,28 +229,28 @@ impl State {
                     _ => false,
                 });
                 if let Some(state) = state.filter(|_| ended) {
-                    state.tell(&entry, ContainerChange::Stopped);
+                    state.emit(&entry, ContainerChange::Stopped);
                 }
             }
         }));
     }
 
     fn listen(&self, entry: &ContainerEntry) {
-        let noticed = NoticedContainer {
+        let watched = WatchedContainer {
             id: entry.record.id.clone(),
             sandbox: entry.record.sandbox.clone(),
             group: entry.group.clone(),
             kills: entry.group.oom_kills().unwrap_or(0),
         };
-        self.noticed.lock().insert(entry.notice, noticed);
-        if let Err(error) = self.notices.add(&entry.group, Notice(entry.notice)) {
-            tracing::warn!(container = %entry.record.id, %error, "nobody will say when its memory runs out");
+        self.watched.lock().insert(entry.notification, watched);
+        if let Err(error) = self.notifier.add(&entry.group, Notification(entry.notification)) {
+            tracing::warn!(container = %entry.record.id, %error, "OOM events of the container will not be reported");
         }
     }
 
     fn unlisten(&self, entry: &ContainerEntry) {
-        self.notices.remove(Notice(entry.notice));
-        self.noticed.lock().remove(&entry.notice);
+        self.notifier.remove(Notification(entry.notification));
+        self.watched.lock().remove(&entry.notification);
         entry.guard.effects().unlisten();
     }
 
@@ -291,7 +290,7 @@ impl State {
         self.unlisten(entry);
         entry.life.send_replace(Life::Removed);
         if self.pods.lock().containers.remove(&entry.record.id).is_some() {
-            self.tell(entry, ContainerChange::Deleted);
+            self.emit(entry, ContainerChange::Deleted);
         }
         Ok(())
     }
@@ -360,12 +359,12 @@ async fn keep(from: Option<impl tokio::io::AsyncRead + Unpin>, into: &mut Vec<u8
     while let Ok(length) = from.read(&mut buffer).await
         && length > 0
     {
-        let room = LONGEST_OUTPUT.saturating_sub(into.len());
-        into.extend(&buffer[..length.min(room)]);
+        let left = LONGEST_OUTPUT.saturating_sub(into.len());
+        into.extend(&buffer[..length.min(left)]);
     }
 }
 
-/// Removes the cgroup of a container that has ended, before anybody hears of that. The container may be kept for long, for
+/// Removes the cgroup of a container that has exited, before the exit is reported. The container may be kept for long, for
 /// what it said, and v1 lets no group have less cpu than a group in it may have: its pod could not be made smaller.
 async fn leave_group(entry: &ContainerEntry) {
     let group = entry.group.clone();

@@ -19,8 +19,8 @@ impl State {
         if !entry.life.borrow().is_running() {
             return Err(Error::FailedPrecondition(format!("container {} is not running", entry.record.id)));
         }
-        let door = if request.tty { "exec-tty" } else { "exec" };
-        let mut shim = self.shim(door, &entry.folder);
+        let mode = if request.tty { "exec-tty" } else { "exec" };
+        let mut shim = self.shim(mode, &entry.folder);
         shim.args(&request.command);
         if request.tty { with_terminal(shim, request) } else { with_pipes(shim, request) }
     }

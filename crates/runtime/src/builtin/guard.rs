@@ -29,7 +29,7 @@ use tokio::time::Instant;
 
 pub(super) use cgroup::{Bells, GuardedGroup, Surroundings};
 
-use crate::cgroup::Before;
+use crate::cgroup::AppliedLimit;
 use crate::error::{Error, Result};
 use crate::types::LinuxResources;
 
@@ -46,24 +46,24 @@ pub(super) trait Effects: Send + Sync + 'static {
     /// Whether the runtime that guards is still there.
     fn is_open(&self) -> bool;
     /// The memory limit that is applied.
-    fn applied(&self) -> Result<Before>;
+    fn applied(&self) -> Result<AppliedLimit>;
     /// Sets resources.
     fn set(&self, to: &LinuxResources) -> Result<()>;
     /// For how long a limit is guarded; `restored` says that one had to be restored last time.
     fn window(&self, limit: i64, restored: bool) -> Duration;
     /// Writes down what was applied before, and has the kernel kill nothing for a limit that is about to be this.
     /// Answers the usage at which the group is about to run into it.
-    fn arm(&self, before: &Before, limit: i64) -> Result<u64>;
+    fn arm(&self, before: &AppliedLimit, limit: i64) -> Result<u64>;
     /// Whether the group is about to outgrow its limit, or has.
-    fn is_cornered(&self, mark: u64) -> Result<bool>;
+    fn is_near_limit(&self, threshold: u64) -> Result<bool>;
     /// Sets the limit to what was applied before.
-    fn restore(&self, before: &Before) -> Result<()>;
-    /// Says that it was restored.
-    fn tell_restored(&self);
-    /// Undoes [`arm`](Self::arm). Good if the group is gone.
-    fn disarm(&self, before: &Before) -> Result<()>;
+    fn restore(&self, before: &AppliedLimit) -> Result<()>;
+    /// Sends an event that it was restored.
+    fn emit_restored(&self);
+    /// Undoes [`arm`](Self::arm). Succeeds if the group is missing.
+    fn disarm(&self, before: &AppliedLimit) -> Result<()>;
     /// What was written down and not undone.
-    fn recorded(&self) -> Option<Before>;
+    fn recorded(&self) -> Option<AppliedLimit>;
     /// Disarms a group of which nothing was written down.
     fn disarm_unrecorded(&self) -> Result<()>;
 }
@@ -91,8 +91,8 @@ struct Guarding {
 
 #[derive(Clone, Copy, Debug)]
 struct Armed {
-    before: Before,
-    mark: u64,
+    before: AppliedLimit,
+    threshold: u64,
     until: Instant,
     /// How often disarming it has failed.
     failures: u32,
@@ -100,8 +100,8 @@ struct Armed {
 
 impl Armed {
     /// Armed, or about to be, with nothing known but what was applied before.
-    fn now(before: Before) -> Self {
-        Self { before, mark: u64::MAX, until: Instant::now(), failures: 0 }
+    fn now(before: AppliedLimit) -> Self {
+        Self { before, threshold: u64::MAX, until: Instant::now(), failures: 0 }
     }
 }
 
@@ -143,14 +143,14 @@ impl<E: Effects> Guard<E> {
         let guard = self.clone();
         // The kernel reclaims what is above the limit before it answers.
         let lowering = tokio::task::spawn_blocking(move || {
-            let mark = guard.effects.arm(&before, limit)?;
-            guard.effects.set(&to).map(|()| mark)
+            let threshold = guard.effects.arm(&before, limit)?;
+            guard.effects.set(&to).map(|()| threshold)
         });
         let lowered = lowering.await.unwrap_or_else(|error| Err(Error::failed("lowering a limit", error)));
         match (&lowered, earlier) {
-            (Ok(mark), _) => {
+            (Ok(threshold), _) => {
                 let until = Instant::now() + window;
-                state.armed = Some(Armed { mark: *mark, until, ..Armed::now(before) });
+                state.armed = Some(Armed { threshold: *threshold, until, ..Armed::now(before) });
             }
             // The limit that was lowered before this one stays, and stays guarded.
             (Err(_), Some(earlier)) => self.arm_again(&mut state, earlier.before, earlier.until),
@@ -161,11 +161,11 @@ impl<E: Effects> Guard<E> {
     }
 
     /// Guards the limit that is applied. Where that fails, the watcher disarms it at once.
-    fn arm_again(&self, state: &mut Guarding, before: Before, until: Instant) {
+    fn arm_again(&self, state: &mut Guarding, before: AppliedLimit, until: Instant) {
         state.armed = Some(Armed::now(before));
-        let mark = self.effects.applied().and_then(|applied| self.effects.arm(&before, applied.limit));
-        match mark {
-            Ok(mark) => state.armed = Some(Armed { mark, until, ..Armed::now(before) }),
+        let threshold = self.effects.applied().and_then(|applied| self.effects.arm(&before, applied.limit));
+        match threshold {
+            Ok(threshold) => state.armed = Some(Armed { threshold, until, ..Armed::now(before) }),
             Err(error) => tracing::warn!(%error, "a memory limit that was lowered is no longer guarded"),
         }
     }
@@ -224,12 +224,12 @@ impl<E: Effects> Guard<E> {
     /// Restores the limit if the group is about to outgrow it, and disarms the group if its window is over.
     async fn look(&self, state: &mut Guarding) {
         let Some(armed) = state.armed else { return };
-        let cornered = self.effects.is_cornered(armed.mark).unwrap_or_else(|error| {
+        let near_limit = self.effects.is_near_limit(armed.threshold).unwrap_or_else(|error| {
             tracing::debug!(%error, "a group whose limit was lowered cannot be read");
             false
         });
         let is_over = armed.until <= Instant::now();
-        if cornered {
+        if near_limit {
             self.restore(state).await;
         } else if is_over {
             state.restored = false;
@@ -256,7 +256,7 @@ impl<E: Effects> Guard<E> {
             return;
         }
         self.disarm(state);
-        self.effects.tell_restored();
+        self.effects.emit_restored();
     }
 
     /// From now on the limit is the limit. A disarm that fails is retried by the watcher.

@@ -88,7 +88,7 @@ pub(super) fn make(
     })
 }
 
-/// Lets go of all that is held in a folder. What somebody still uses goes when they do.
+/// Unmounts everything in a directory. What is still in use is unmounted when it no longer is.
 pub(super) fn unmake(folder: &Path) -> io::Result<()> {
     for name in [NET, UTS, IPC, SHM] {
         let path = folder.join(name);

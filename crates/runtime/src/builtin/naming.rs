@@ -36,7 +36,7 @@ impl Naming {
         format!("v{}{}", &self.hash[..6], sandbox.get(..8).unwrap_or(sandbox))
     }
 
-    /// The first address of a network of 256 for pods, unless told otherwise.
+    /// The first address of the default pod network of 256 addresses.
     pub(super) fn network(&self) -> Ipv4Addr {
         Ipv4Addr::new(10, 64 + self.seed[0] % 64, self.seed[1], 0)
     }

@@ -25,10 +25,10 @@ use super::naming::Naming;
 use super::network::{Addresses, Wire};
 use super::program::ShimProgram;
 use super::state::{
-    ContainerEntry, ContainerRecord, EVENTS, NoticedContainer, Pods, SandboxEntry, SandboxRecord, State,
+    ContainerEntry, ContainerRecord, EVENTS, Pods, SandboxEntry, SandboxRecord, State, WatchedContainer,
 };
 use super::{Builtin, Config, FOLDER, IMAGES, namespaces, sandbox};
-use crate::cgroup::{Controller, Notice, Notices, Tree, Version};
+use crate::cgroup::{Controller, Notification, Notifier, Tree, Version};
 use crate::error::{Error, Result};
 use crate::image::Images;
 use crate::shim::{EXIT, LOCK, SOCKET, STARTED, Started, load, store};
@@ -102,13 +102,13 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
     }
     let shim = ShimProgram::seal(config.shim.clone(), &folder.join(EMPTY)).map_err(doing(&config.shim.0))?;
     let events = broadcast::Sender::new(EVENTS);
-    let listened: Arc<Mutex<HashMap<u64, NoticedContainer>>> = Arc::default();
+    let listened: Arc<Mutex<HashMap<u64, WatchedContainer>>> = Arc::default();
     let bells: Arc<Bells> = Arc::default();
-    let notices = {
+    let notifier = {
         let (listened, events, bells) = (listened.clone(), events.clone(), bells.clone());
-        Notices::start(move |notice| {
-            if !bells.ring(notice) {
-                hear(notice, &listened, &events);
+        Notifier::start(move |notification| {
+            if !bells.ring(notification) {
+                notify(notification, &listened, &events);
             }
         })?
     };
@@ -122,10 +122,10 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         addresses: Mutex::new(Addresses::new(network, prefix)),
         bridge: Mutex::default(),
         events,
-        notices: Arc::new(notices),
-        noticed: listened,
+        notifier: Arc::new(notifier),
+        watched: listened,
         bells,
-        settles: config.settles,
+        guard_window: config.guard_window,
         next: AtomicU64::new(0),
         warned_about_oom_score: Once::new(),
     };
@@ -135,22 +135,26 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
 
 /// The kernel says that a group ran out of memory. Only v2 says it once somebody was killed for it; v1 says it
 /// just before, so it is looked at again for a moment.
-fn hear(notice: Notice, noticed: &Mutex<HashMap<u64, NoticedContainer>>, events: &broadcast::Sender<Event>) {
+fn notify(
+    notification: Notification,
+    watched: &Mutex<HashMap<u64, WatchedContainer>>,
+    events: &broadcast::Sender<Event>,
+) {
     for attempt in 0..6 {
-        // A group that goes away rings as well; then nobody is listening to it any more.
-        let is_told = |container: &mut NoticedContainer| {
-            container.tell_of_kills(events) || container.group.version() == Version::V2
+        // The kernel also notifies when a group is removed; its entry is removed by then.
+        let is_reported = |container: &mut WatchedContainer| {
+            container.emit_oom_kills(events) || container.group.version() == Version::V2
         };
-        if noticed.lock().get_mut(&notice.0).is_none_or(is_told) {
+        if watched.lock().get_mut(&notification.0).is_none_or(is_reported) {
             return;
         }
         std::thread::sleep(Duration::from_millis(1 << attempt));
     }
 }
 
-impl NoticedContainer {
-    /// Tells of kills that nobody was told of; says whether there were any.
-    pub(super) fn tell_of_kills(&mut self, events: &broadcast::Sender<Event>) -> bool {
+impl WatchedContainer {
+    /// Sends an event for OOM kills since the last one; returns whether there were any.
+    pub(super) fn emit_oom_kills(&mut self, events: &broadcast::Sender<Event>) -> bool {
         let kills = self.group.oom_kills().unwrap_or(self.kills);
         if kills <= self.kills {
             return false;
@@ -172,8 +176,8 @@ impl State {
         let mut unfinished = Vec::new();
         for folder in folders(&self.folder.join(sandbox::FOLDER))? {
             let Ok(mut record) = load::<SandboxRecord>(&folder.join(sandbox::RECORD)) else {
-                // Its record comes first, so without one there is nothing else; unless somebody removed what can be
-                // removed by hand, which leaves what is mounted.
+                // Its record is written first, so without one there is nothing else; unless an administrator removed
+                // the files by hand, which leaves the mounts.
                 let error = |error: io::Error| Error::io(format!("unmounting {}", folder.display()), &error);
                 namespaces::unmake(&folder).map_err(error)?;
                 remove_folder(&folder)?;
@@ -181,7 +185,7 @@ impl State {
             };
             let group = self.tree.pod(record.config.class, &record.config.meta.uid);
             if record.complete && !namespaces::are_held(&folder, &record.config) {
-                // It was stopped, or the machine was restarted; then somebody else may have its address.
+                // It was stopped, or the host was restarted; then another pod may have its address.
                 record.state = SandboxState::NotReady;
                 record.address = None;
             }
@@ -193,9 +197,9 @@ impl State {
                 self.addresses.lock().keep(address);
             }
             let (id, complete) = (record.id.clone(), record.complete);
-            let (surroundings, whose, notices) =
-                (self.surroundings(), (id.clone(), None), self.two_notices());
-            let guard = GroupGuard::of(surroundings, &folder, &group, whose, notices, None);
+            let (surroundings, whose, notifications) =
+                (self.surroundings(), (id.clone(), None), self.two_notifications());
+            let guard = GroupGuard::of(surroundings, &folder, &group, whose, notifications, None);
             let record = Mutex::new(record);
             let turn = tokio::sync::Mutex::default();
             let entry = Arc::new(SandboxEntry { folder, group, record, guard, turn });
@@ -220,7 +224,7 @@ impl State {
             if entry.life.borrow().is_running() {
                 running.push(entry.clone());
             }
-            // It ended while nobody looked after it.
+            // It exited while no runtime was open.
             if entry.life.borrow().exit().is_some()
                 && let Err(error) = entry.group.delete()
             {
@@ -272,8 +276,8 @@ impl State {
                 None => Life::Exited(None, lost("the shim did not start it")),
             },
             Err(_) if started.is_some() || folder.join(LOCK).exists() => {
-                // The shim writes the end down, so it was ended itself, or the machine was. What it left behind
-                // is not looked after by anybody.
+                // The shim records the exit, so it was killed itself, or the host was. Nothing manages what it left
+                // behind.
                 if let Err(error) = group.kill() {
                     tracing::warn!(container = %record.id, %error, "what is left of it could not be killed");
                 }
@@ -284,16 +288,16 @@ impl State {
             }
             Err(_) => Life::Created,
         };
-        let notices = self.two_notices();
+        let notifications = self.two_notifications();
         let whose = (record.sandbox.clone(), Some(record.id.clone()));
         let around = Some(sandbox.guard.clone());
         ContainerEntry {
-            guard: GroupGuard::of(self.surroundings(), &folder, &group, whose, notices, around),
+            guard: GroupGuard::of(self.surroundings(), &folder, &group, whose, notifications, around),
             folder,
             group,
             record,
             life: watch::Sender::new(life),
-            notice: notices.0,
+            notification: notifications.0,
             turn: tokio::sync::Mutex::default(),
         }
     }
@@ -315,7 +319,7 @@ impl State {
         remove_folder(folder)
     }
 
-    /// Removes groups in our tree that belong to nobody.
+    /// Removes cgroups in our tree that belong to no pod or container.
     fn sweep_groups(&self) -> Result<()> {
         let (uids, ids): (BTreeSet<String>, BTreeSet<String>) = {
             let pods = self.pods.lock();

@@ -57,13 +57,13 @@ impl Builtin {
     }
 }
 
-/// Runs something that takes a while where it holds nobody up.
+/// Runs something that takes a while on a blocking thread.
 async fn blocking<T: Send + 'static>(run: impl FnOnce() -> Result<T> + Send + 'static) -> Result<T> {
     let done = tokio::task::spawn_blocking(run).await;
     done.map_err(|error| Error::failed("running in the background", error))?
 }
 
-/// Runs something to its end, also if whoever asked for it goes away.
+/// Runs something to its end, even if the caller is dropped.
 async fn to_the_end<T: Send + 'static>(run: impl Future<Output = Result<T>> + Send + 'static) -> Result<T> {
     let done = tokio::spawn(run).await;
     done.map_err(|error| Error::failed("running in the background", error))?
@@ -81,11 +81,11 @@ impl Runtime for Builtin {
 
     async fn status(&self) -> Result<RuntimeStatus> {
         let ready = if self.state.tree.pods().exists() {
-            Condition::holds()
+            Condition::ok()
         } else {
-            Condition::fails("CgroupMissing", "the cgroup of all pods is gone")
+            Condition::failed("CgroupMissing", "the cgroup of all pods is gone")
         };
-        Ok(RuntimeStatus { ready, network_ready: Condition::holds(), has_events: true })
+        Ok(RuntimeStatus { ready, network_ready: Condition::ok(), has_events: true })
     }
 
     async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId> {
@@ -134,7 +134,7 @@ impl Runtime for Builtin {
 
     async fn list_sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<Sandbox>> {
         let entries: Vec<_> = self.state.pods.lock().sandboxes.values().cloned().collect();
-        Ok(entries.iter().map(|entry| entry.sandbox()).filter(|sandbox| filter.admits(sandbox)).collect())
+        Ok(entries.iter().map(|entry| entry.sandbox()).filter(|sandbox| filter.matches(sandbox)).collect())
     }
 
     async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
@@ -205,7 +205,7 @@ impl Runtime for Builtin {
 
     async fn list_containers(&self, filter: &ContainerFilter) -> Result<Vec<Container>> {
         let entries: Vec<_> = self.state.pods.lock().containers.values().cloned().collect();
-        Ok(entries.iter().map(|entry| entry.container()).filter(|found| filter.admits(found)).collect())
+        Ok(entries.iter().map(|entry| entry.container()).filter(|found| filter.matches(found)).collect())
     }
 
     async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
@@ -273,7 +273,7 @@ impl Runtime for Builtin {
                 labels: filter.labels.clone(),
                 state: None,
             };
-            whose.admits(&container) && entry.life.borrow().is_running()
+            whose.matches(&container) && entry.life.borrow().is_running()
         };
         // One that ends meanwhile has nothing to say.
         Ok(entries.iter().filter(wanted).filter_map(|entry| entry.stats().ok()).collect())
@@ -285,7 +285,7 @@ impl Runtime for Builtin {
 
     async fn list_sandbox_stats(&self, filter: &SandboxFilter) -> Result<Vec<SandboxStats>> {
         let entries: Vec<_> = self.state.pods.lock().sandboxes.values().cloned().collect();
-        let wanted = entries.iter().filter(|entry| filter.admits(&entry.sandbox()));
+        let wanted = entries.iter().filter(|entry| filter.matches(&entry.sandbox()));
         Ok(wanted.filter_map(|entry| self.state.sandbox_stats_of(entry).ok()).collect())
     }
 

@@ -61,7 +61,7 @@ impl State {
                 &folder,
                 &group,
                 (id.clone(), None),
-                self.two_notices(),
+                self.two_notifications(),
                 None,
             ),
             folder,
@@ -222,8 +222,8 @@ impl State {
     }
 }
 
-/// The kernel takes its time to remove an interface, and nobody has to wait for it: the namespace that it leads into
-/// is let go, and takes it along unless somebody still is in there.
+/// The kernel takes its time to remove an interface, and this does not wait for it: the namespace of its peer is
+/// released, and removes it unless a process still is in there.
 fn remove_cable(cable: String) {
     let remove = move || {
         if let Err(error) = Wire::open().and_then(|wire| wire.remove(&cable)) {

@@ -195,7 +195,7 @@ fn cgroup(group: &Group) -> CgroupSpec {
     let oom = if v2 { "memory.events" } else { "memory.oom_control" };
     CgroupSpec {
         v2,
-        doors: group.doors(),
+        join_files: group.join_files(),
         views: views.collect(),
         oom: group.folder(Controller::Memory).unwrap_or_default().join(oom),
     }

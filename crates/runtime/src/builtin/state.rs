@@ -17,7 +17,7 @@ use super::life::Life;
 use super::naming::Naming;
 use super::network::Addresses;
 use super::program::ShimProgram;
-use crate::cgroup::{Group, Notices, Tree};
+use crate::cgroup::{Group, Notifier, Tree};
 use crate::image::Images;
 use crate::types::{
     Container, ContainerChange, ContainerConfig, ContainerId, Event, Sandbox, SandboxConfig, SandboxId,
@@ -39,13 +39,13 @@ pub(super) struct State {
     /// The bridge's number, once it is known to be there.
     pub(super) bridge: Mutex<Option<u32>>,
     pub(super) events: broadcast::Sender<Event>,
-    pub(super) notices: Arc<Notices>,
+    pub(super) notifier: Arc<Notifier>,
     /// Containers by the number under which the kernel speaks of them.
-    pub(super) noticed: Arc<Mutex<HashMap<u64, NoticedContainer>>>,
+    pub(super) watched: Arc<Mutex<HashMap<u64, WatchedContainer>>>,
     /// Of groups whose memory limits were lowered a moment ago.
     pub(super) bells: Arc<Bells>,
     /// How long after that they are guarded.
-    pub(super) settles: Duration,
+    pub(super) guard_window: Duration,
     pub(super) next: AtomicU64,
     pub(super) warned_about_oom_score: std::sync::Once,
 }
@@ -58,7 +58,7 @@ pub(super) struct Pods {
 }
 
 #[derive(Debug)]
-pub(super) struct NoticedContainer {
+pub(super) struct WatchedContainer {
     pub(super) id: ContainerId,
     pub(super) sandbox: SandboxId,
     pub(super) group: Group,
@@ -128,7 +128,7 @@ pub(super) struct ContainerEntry {
     pub(super) group: Group,
     pub(super) record: ContainerRecord,
     pub(super) life: watch::Sender<Life>,
-    pub(super) notice: u64,
+    pub(super) notification: u64,
     pub(super) guard: Arc<GroupGuard>,
     /// One thing at a time is done to it.
     pub(super) turn: tokio::sync::Mutex<()>,
@@ -166,7 +166,7 @@ impl State {
     }
 
     /// Numbers for the kernel to speak of a group by.
-    pub(super) fn two_notices(&self) -> (u64, u64) {
+    pub(super) fn two_notifications(&self) -> (u64, u64) {
         let first = self.next.fetch_add(2, Ordering::Relaxed);
         (first, first + 1)
     }
@@ -174,14 +174,14 @@ impl State {
     /// What the guards of this runtime share.
     pub(super) fn surroundings(&self) -> Surroundings {
         Surroundings {
-            notices: Arc::downgrade(&self.notices),
+            notifier: Arc::downgrade(&self.notifier),
             bells: self.bells.clone(),
             events: self.events.downgrade(),
-            settles: self.settles,
+            guard_window: self.guard_window,
         }
     }
 
-    pub(super) fn tell(&self, entry: &ContainerEntry, change: ContainerChange) {
+    pub(super) fn emit(&self, entry: &ContainerEntry, change: ContainerChange) {
         // Without anybody listening that is as well.
         let _ = self.events.send(Event::Container {
             id: entry.record.id.clone(),

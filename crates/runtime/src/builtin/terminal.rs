@@ -14,11 +14,11 @@ use crate::execution::{Resizer, TerminalSize};
 pub(super) struct Terminal {
     /// What is written here is typed.
     pub(super) keyboard: pipe::Sender,
-    /// What is read here was printed. That nobody has the other end any more shows as an error.
+    /// The side from which the output is read. When the other side is closed, reads fail.
     pub(super) screen: pipe::Receiver,
     /// Makes it larger or smaller.
     pub(super) resize: Resizer,
-    /// The end of whoever runs there.
+    /// The side of the command.
     pub(super) other: OwnedFd,
 }
 

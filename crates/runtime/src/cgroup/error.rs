@@ -1,35 +1,35 @@
-//! What the kernel refused, and where.
+//! Errors of cgroup operations.
 
 use std::io;
 use std::path::PathBuf;
 
 use nix::errno::Errno;
 
-/// What cgroup calls answer.
+/// The result of a cgroup operation.
 pub type Result<T, E = CgroupError> = std::result::Result<T, E>;
 
-/// Why something could not be done to a cgroup.
+/// Why a cgroup operation failed.
 #[derive(Debug, thiserror::Error)]
 pub enum CgroupError {
-    /// The kernel refused.
+    /// A system call failed.
     #[error("{doing} {}: {source}", file.display())]
     Refused {
         /// What was being done.
         doing: &'static str,
-        /// To which file or folder.
+        /// The file or directory.
         file: PathBuf,
-        /// What the kernel said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// A file says something that we don't understand.
+    /// A file has content that cannot be parsed.
     #[error("{} says {text:?}, which is not understood", file.display())]
     Garbled {
         /// The file.
         file: PathBuf,
-        /// What it says.
+        /// Its content.
         text: String,
     },
-    /// The controllers that containers need are not there.
+    /// Controllers that containers need are missing.
     #[error("no cgroup hierarchy with cpu and memory is mounted")]
     NoControllers,
 }
@@ -43,7 +43,7 @@ impl CgroupError {
         Self::Garbled { file: file.into(), text: text.into() }
     }
 
-    /// The kernel's number for it.
+    /// The errno.
     pub fn errno(&self) -> Option<Errno> {
         match self {
             Self::Refused { source, .. } => source.raw_os_error().map(Errno::from_raw),
@@ -51,9 +51,9 @@ impl CgroupError {
         }
     }
 
-    /// Whether the file or group is not there.
+    /// Whether the file or cgroup is missing.
     pub fn is_missing(&self) -> bool {
-        // A group that goes away while one of its files is open answers ENODEV.
+        // A read from an open file of a removed cgroup fails with ENODEV.
         matches!(self.errno(), Some(Errno::ENOENT | Errno::ENODEV))
     }
 }

@@ -1,4 +1,4 @@
-//! A group, whichever version it is in.
+//! A cgroup, of either version.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ use super::usage::Usage;
 use super::{file, v1, v2};
 use crate::types::LinuxResources;
 
-/// How often a group that is busy is tried again, and how long in between: a second altogether.
+/// How often the removal of a busy cgroup is retried, and the interval: a second altogether.
 const TRIES: u32 = 10;
 const PAUSES: Exponential = Exponential::new(Duration::from_millis(1), Duration::from_millis(200));
 
@@ -35,7 +35,7 @@ impl Group {
         Self { layout, path, scale }
     }
 
-    /// The group of this name in it.
+    /// The child cgroup of this name.
     #[must_use]
     pub fn child(&self, name: impl AsRef<Path>, scale: WeightScale) -> Self {
         Self { layout: self.layout.clone(), path: self.path.join(name), scale }
@@ -46,42 +46,42 @@ impl Group {
         &self.path
     }
 
-    /// How its weight is made from shares, in v2.
+    /// How its v2 weight is computed from shares.
     pub fn scale(&self) -> WeightScale {
         self.scale
     }
 
-    /// Which version it is in.
+    /// Its cgroup version.
     pub fn version(&self) -> Version {
         self.layout.version()
     }
 
-    /// Its folder in the hierarchy of a controller, if that controller is there.
+    /// Its directory in the hierarchy of a controller, if that controller exists.
     pub fn folder(&self, controller: Controller) -> Option<PathBuf> {
         self.layout.mount_of(controller).map(|point| point.join(&self.path))
     }
 
-    /// Its folders in all hierarchies, in the order in which they are joined.
+    /// Its directories in all hierarchies, in the order in which they are joined.
     pub fn folders(&self) -> Vec<PathBuf> {
         self.layout.hierarchies().into_iter().map(|point| point.join(&self.path)).collect()
     }
 
-    /// The files that a process writes `0` into to join the group, in order. In v1 it must have one thread: a
-    /// single thread is moved without stopping the machine's forks.
-    pub fn doors(&self) -> Vec<PathBuf> {
-        let door = match self.layout.version() {
+    /// The files that a process writes `0` into to join the cgroup (`cgroup.procs` or `tasks`), in order. In v1 the
+    /// process must have one thread: a single thread is moved without blocking forks on the whole host.
+    pub fn join_files(&self) -> Vec<PathBuf> {
+        let file = match self.layout.version() {
             Version::V1 => "tasks",
             Version::V2 => "cgroup.procs",
         };
-        self.folders().into_iter().map(|folder| folder.join(door)).collect()
+        self.folders().into_iter().map(|folder| folder.join(file)).collect()
     }
 
-    /// Whether it is there.
+    /// Whether it exists.
     pub fn exists(&self) -> bool {
         self.folder(Controller::Memory).is_some_and(|folder| folder.is_dir())
     }
 
-    /// Makes it, and what is above it, in all hierarchies. What is there already is left as it is.
+    /// Creates it and its parents in all hierarchies. Existing ones are left unchanged.
     pub fn create(&self) -> Result<()> {
         match self.layout.version() {
             Version::V1 => v1::create(&self.layout, &self.path),
@@ -89,7 +89,7 @@ impl Group {
         }
     }
 
-    /// Sets what is given, and leaves the rest. Stops at the first refusal.
+    /// Sets the fields that are not `None`. Stops at the first error.
     pub fn set(&self, resources: &LinuxResources) -> Result<()> {
         match self.layout.version() {
             Version::V1 => v1::set(self, resources),
@@ -97,7 +97,7 @@ impl Group {
         }
     }
 
-    /// What is in force.
+    /// The actual resources, as read from its files.
     pub fn read(&self) -> Result<LinuxResources> {
         match self.layout.version() {
             Version::V1 => v1::read(self),
@@ -105,7 +105,7 @@ impl Group {
         }
     }
 
-    /// What it uses.
+    /// Its resource usage.
     pub fn usage(&self) -> Result<Usage> {
         match self.layout.version() {
             Version::V1 => v1::usage(self),
@@ -113,8 +113,8 @@ impl Group {
         }
     }
 
-    /// The memory in use, and how much of it are file pages that were not used for a while: what lowering a
-    /// limit looks at, cheaper than all of [`usage`](Self::usage).
+    /// The memory in use, and the inactive file pages in it: what lowering a limit needs, cheaper than all of
+    /// [`usage`](Self::usage).
     pub fn memory(&self) -> Result<(u64, u64)> {
         match self.layout.version() {
             Version::V1 => v1::memory(self),
@@ -122,7 +122,7 @@ impl Group {
         }
     }
 
-    /// How often something in it was killed for want of memory.
+    /// The number of OOM kills in it.
     pub fn oom_kills(&self) -> Result<u64> {
         match self.layout.version() {
             Version::V1 => v1::oom_kills(self),
@@ -130,7 +130,7 @@ impl Group {
         }
     }
 
-    /// Asks the kernel to take this many bytes back; answers how many fewer are in use afterwards.
+    /// Asks the kernel to reclaim this many bytes; returns how many fewer are in use afterwards.
     pub fn reclaim(&self, bytes: u64) -> Result<u64> {
         let (before, _) = self.memory()?;
         match self.layout.version() {
@@ -141,9 +141,9 @@ impl Group {
         Ok(before.saturating_sub(after))
     }
 
-    /// Lets only these devices be used, as v1 spells them (`c 1:3 rwm`): by the devices controller in v1, if it is
-    /// there, and by a program in v2. To be called once: in v2 a device has to pass all programs. It holds for as long
-    /// as the group is there.
+    /// Allows only these devices, in v1 notation (`c 1:3 rwm`): with the devices controller in v1, if it exists, and
+    /// with a BPF program in v2. To be called once: in v2 a device has to pass all programs. It applies for as long as
+    /// the cgroup exists.
     pub fn allow_devices(&self, allowed: &[String]) -> Result<()> {
         match self.layout.version() {
             Version::V1 => v1::allow_devices(self, allowed),
@@ -151,7 +151,7 @@ impl Group {
         }
     }
 
-    /// The processes in it, not in groups below.
+    /// The processes in it, without those of child cgroups.
     pub fn processes(&self) -> Result<Vec<Pid>> {
         let Some(folder) = self.folder(Controller::Memory) else { return Ok(Vec::new()) };
         let Some(text) = file::read_if_there(&folder.join("cgroup.procs"))? else { return Ok(Vec::new()) };
@@ -162,7 +162,7 @@ impl Group {
             .collect())
     }
 
-    /// The groups in it.
+    /// Its child cgroups.
     pub fn children(&self) -> Result<Vec<Self>> {
         let mut names: Vec<OsString> = Vec::new();
         for folder in self.folders() {
@@ -186,7 +186,7 @@ impl Group {
         {
             return Ok(());
         }
-        // Held still, nobody forks faster than we kill.
+        // Frozen processes cannot fork faster than we kill them.
         let frozen = v1::freeze(self, true)?;
         let killed = self.signal(Signal::SIGKILL);
         if frozen {
@@ -208,8 +208,8 @@ impl Group {
         Ok(())
     }
 
-    /// Ends everything in it and below, and removes it from all hierarchies. Tried again for a while as long
-    /// as the kernel says that it is busy, for processes that were killed take a moment to be gone.
+    /// Kills everything in it and below, and removes it from all hierarchies. Retried for a while if the kernel
+    /// returns EBUSY, since killed processes take a moment to exit.
     pub fn delete(&self) -> Result<()> {
         for child in self.children()? {
             child.delete()?;

@@ -1,4 +1,4 @@
-//! Where the controllers are.
+//! Where the cgroup controllers are mounted.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -7,27 +7,27 @@ use super::error::{CgroupError, Result};
 use super::file;
 use crate::mountinfo::unescape;
 
-/// The controllers that are used, where there are any.
+/// The controllers that Plumb uses, where they exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Controller {
     /// Memory limits and usage.
     Memory,
-    /// How many tasks there may be.
+    /// The number of tasks.
     Pids,
-    /// Which devices may be used; v1 only.
+    /// Device access; v1 only.
     Devices,
-    /// Holding everything still; v1 only, v2 has it without a controller.
+    /// Freezing; v1 only, v2 has it without a controller.
     Freezer,
-    /// Which cpus may be used.
+    /// Pinning to CPUs and memory nodes.
     Cpuset,
-    /// Cpu usage; v1 only, in v2 it is cpu's.
+    /// CPU usage; v1 only, in v2 it is part of cpu.
     Cpuacct,
     /// Huge pages.
     Hugetlb,
-    /// Disks.
+    /// Block I/O.
     Blkio,
-    // Last, so that it is joined last: from then on whoever joins is held to the group's share and quota.
-    /// Cpu time.
+    // Last, so that it is joined last: from then on the shim is throttled by the cgroup's shares and quota.
+    /// CPU time.
     Cpu,
 }
 
@@ -60,7 +60,7 @@ impl Controller {
     }
 }
 
-/// Which version of cgroups the controllers are in.
+/// The cgroup version of the controllers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// Each controller, or a few together, in a hierarchy of its own.
@@ -78,12 +78,12 @@ pub struct Layout {
 }
 
 impl Layout {
-    /// Where they are on this machine.
+    /// The layout of this host.
     pub fn detect() -> Result<Self> {
         Self::of_mountinfo(&file::read(Path::new("/proc/self/mountinfo"))?)
     }
 
-    /// Where they are, given what `/proc/self/mountinfo` says. A cgroup2 mount counts only if it has cpu and
+    /// The layout according to the text of `/proc/self/mountinfo`. A cgroup2 mount counts only if it has cpu and
     /// memory: beside v1 it is often mounted without any controller.
     pub fn of_mountinfo(text: &str) -> Result<Self> {
         let mut controllers = BTreeMap::new();
@@ -113,7 +113,7 @@ impl Layout {
         }
     }
 
-    /// A v2 hierarchy that is mounted there.
+    /// The v2 hierarchy at a mount point.
     pub fn v2(point: &Path) -> Result<Self> {
         let offered = file::read(&point.join("cgroup.controllers"))?;
         let is_offered = |c: &Controller| offered.split_whitespace().any(|name| name == c.name());
@@ -127,7 +127,7 @@ impl Layout {
         }
     }
 
-    /// Which version the controllers are in.
+    /// The cgroup version of the controllers.
     pub fn version(&self) -> Version {
         self.version
     }
@@ -137,7 +137,7 @@ impl Layout {
         self.hybrid
     }
 
-    /// Whether a controller is there.
+    /// Whether a controller exists.
     pub fn has(&self, controller: Controller) -> bool {
         self.controllers.contains_key(&controller)
     }

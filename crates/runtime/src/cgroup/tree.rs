@@ -1,4 +1,4 @@
-//! Our part of the hierarchies.
+//! The cgroups of one cluster.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use super::error::Result;
 use super::group::Group;
 use super::layout::Layout;
 
-/// The groups of one cluster: a root of its own, and below it what Kubernetes has below `kubepods`.
+/// The cgroups of one cluster: a root of its own, and below it the layout that the kubelet has below `kubepods`.
 #[derive(Clone, Debug)]
 pub struct Tree {
     layout: Arc<Layout>,
@@ -18,24 +18,24 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// The tree below a group of this name, which may be a path. Nothing is made yet.
+    /// The tree below a cgroup of this name, which may be a path. Creates nothing yet.
     pub fn new(layout: Layout, root: impl Into<PathBuf>) -> Self {
         let root: PathBuf = root.into();
         let root = root.strip_prefix("/").map(Path::to_owned).unwrap_or(root);
         Self { layout: Arc::new(layout), root }
     }
 
-    /// Where the controllers are.
+    /// Where the controllers are mounted.
     pub fn layout(&self) -> &Layout {
         &self.layout
     }
 
-    /// The root of it: all pods.
+    /// Its root: the cgroup of all pods.
     pub fn pods(&self) -> Group {
         Group::new(self.layout.clone(), self.root.clone(), WeightScale::Linear)
     }
 
-    /// The group of a class. The Guaranteed pods have none of their own, theirs is the root.
+    /// The cgroup of a QoS class. Guaranteed pods have none of their own, theirs is the root.
     pub fn class(&self, class: QosClass) -> Group {
         match class {
             QosClass::Guaranteed => self.pods(),
@@ -44,17 +44,17 @@ impl Tree {
         }
     }
 
-    /// The group of a pod. The weight is on the kubelet's scale.
+    /// The cgroup of a pod. Its weight is on the kubelet's scale.
     pub fn pod(&self, class: QosClass, uid: &str) -> Group {
         self.class(class).child(format!("pod{uid}"), WeightScale::Linear)
     }
 
-    /// The group of a container. The weight is on the OCI runtimes' scale.
+    /// The cgroup of a container. Its weight is on the OCI runtimes' scale.
     pub fn container(&self, class: QosClass, uid: &str, id: &str) -> Group {
         self.pod(class, uid).child(id, WeightScale::Quadratic)
     }
 
-    /// Makes the root and the classes' groups.
+    /// Creates the root and the cgroups of the QoS classes.
     pub fn create(&self) -> Result<()> {
         for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
             self.class(class).create()?;
@@ -62,7 +62,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Ends everything in the tree and removes it.
+    /// Kills everything in the tree and removes it.
     pub fn delete(&self) -> Result<()> {
         self.pods().delete()
     }

@@ -1,17 +1,17 @@
-//! What a group uses, as numbers, before anybody says when or whose.
+//! The resource usage of a cgroup.
 
 use crate::types::{Pressure, PressureFigures, Throttling};
 
-/// What a group uses.
+/// The resource usage of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Usage {
-    /// Cpu time since the group was made, in nanoseconds.
+    /// CPU time since the cgroup was created, in nanoseconds.
     pub cpu_nanos: u64,
-    /// How its quota held it back.
+    /// Throttling by its quota.
     pub throttling: Option<Throttling>,
     /// Memory, page cache included, in bytes.
     pub memory: u64,
-    /// File pages that were not used for a while.
+    /// Inactive file pages.
     pub inactive_file: u64,
     /// Anonymous memory.
     pub rss: u64,
@@ -21,20 +21,20 @@ pub struct Usage {
     pub swap: Option<u64>,
     /// Page faults.
     pub page_faults: u64,
-    /// Those that went to a disk.
+    /// Major page faults.
     pub major_page_faults: u64,
-    /// How often something in it was killed for want of memory.
+    /// OOM kills.
     pub oom_kills: u64,
     /// Tasks.
     pub tasks: Option<u64>,
-    /// How long it waited for cpu.
+    /// CPU pressure.
     pub cpu_pressure: Option<Pressure>,
-    /// How long it waited for memory.
+    /// Memory pressure.
     pub memory_pressure: Option<Pressure>,
 }
 
 impl Usage {
-    /// Usage less what could go at once: what Kubernetes decides evictions by.
+    /// Usage without inactive file pages: what the kubelet bases evictions on.
     pub fn working_set(&self) -> u64 {
         self.memory.saturating_sub(self.inactive_file)
     }

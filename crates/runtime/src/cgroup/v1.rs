@@ -8,14 +8,14 @@ use nix::errno::Errno;
 use super::error::{CgroupError, Result};
 use super::file::{self, Keyed};
 use super::group::Group;
-use super::guard::Before;
+use super::guard::AppliedLimit;
 use super::layout::{Controller, Layout};
 use super::usage::Usage;
 use crate::types::{HugepageLimit, LinuxResources, Throttling};
 
 /// Memory limits from here on are the kernel's way of saying none: the largest number of whole pages.
 const UNLIMITED: u64 = 1 << 62;
-/// Whether whoever finds no memory is killed, or waits for some.
+/// Whether a process that reaches the limit is OOM killed, or sleeps.
 const OOM_CONTROL: &str = "memory.oom_control";
 
 pub(super) fn create(layout: &Layout, path: &Path) -> Result<()> {
@@ -36,7 +36,7 @@ pub(super) fn create(layout: &Layout, path: &Path) -> Result<()> {
                 file::write_if_there(&folder.join(OOM_CONTROL), "0")?;
             }
             if is_cpuset {
-                // Nobody can join a group that has no cpus or memory nodes, and a new one has none.
+                // No process can join a cgroup that has no CPUs or memory nodes, and a new one has none.
                 inherit(&above, &folder, "cpuset.cpus")?;
                 inherit(&above, &folder, "cpuset.mems")?;
             }
@@ -86,7 +86,7 @@ pub(super) fn set(group: &Group, to: &LinuxResources) -> Result<()> {
     Ok(())
 }
 
-/// Makes a group that is about to be removed stand in nobody's way. The kernel takes a moment to forget a group that is gone,
+/// Prepares a cgroup for its removal, so that it does not affect others. The kernel takes a moment to free a removed cgroup,
 /// and until then lets the group around it have no less cpu than this one might have had.
 pub(super) fn let_go(group: &Group) -> Result<()> {
     let Some(folder) = group.folder(Controller::Cpu) else { return Ok(()) };
@@ -203,16 +203,16 @@ pub(super) fn oom_kills(group: &Group) -> Result<u64> {
     Ok(Keyed::read(&folder.join(OOM_CONTROL))?.get("oom_kill"))
 }
 
-pub(super) fn before_lowering(group: &Group) -> Result<Before> {
+pub(super) fn applied_limit(group: &Group) -> Result<AppliedLimit> {
     let limit = match group.folder(Controller::Memory) {
         Some(folder) => signed(file::number(&folder.join("memory.limit_in_bytes"))?),
         None => -1,
     };
-    Ok(Before { limit, high: None })
+    Ok(AppliedLimit { limit, high: None })
 }
 
-/// Has whoever finds no memory in the group wait for some instead of being killed, or not.
-pub(super) fn put_killer_off(group: &Group, off: bool) -> Result<()> {
+/// Disables or enables the OOM killer of the cgroup: while it is disabled, a process that reaches the limit sleeps.
+pub(super) fn disable_oom_killer(group: &Group, off: bool) -> Result<()> {
     let Some(folder) = group.folder(Controller::Memory) else { return Ok(()) };
     file::write_if_there(&folder.join(OOM_CONTROL), if off { "1" } else { "0" }).map(drop)
 }

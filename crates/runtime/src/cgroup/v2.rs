@@ -11,7 +11,7 @@ use super::device;
 use super::error::{CgroupError, Result};
 use super::file::{self, Keyed};
 use super::group::Group;
-use super::guard::Before;
+use super::guard::AppliedLimit;
 use super::layout::{Controller, Layout};
 use super::usage::{Usage, pressure};
 use super::v1;
@@ -19,7 +19,7 @@ use crate::sys;
 use crate::types::{HugepageLimit, LinuxResources, Pressure, Throttling};
 
 /// Under which the shares behind a weight are kept at the group: several shares have the same weight, and
-/// whoever wrote them wants to read back what was written.
+/// callers expect to read back what they wrote.
 const SHARES: &str = "user.plumb.cpu_shares";
 
 pub(super) fn create(layout: &Layout, path: &Path) -> Result<()> {
@@ -137,15 +137,15 @@ fn make_fit(group: &Group, folder: &Path, wanted: u64) -> Result<()> {
     Err(CgroupError::refused("writing", folder.join("memory.max"), Errno::EBUSY.into()))
 }
 
-pub(super) fn before_lowering(group: &Group) -> Result<Before> {
+pub(super) fn applied_limit(group: &Group) -> Result<AppliedLimit> {
     let folder = folder(group)?;
     let max = limit(&folder.join("memory.max"))?.unwrap_or(-1);
-    Ok(Before { limit: max, high: limit(&folder.join("memory.high"))? })
+    Ok(AppliedLimit { limit: max, high: limit(&folder.join("memory.high"))? })
 }
 
-/// Has the kernel reclaim what is above the mark, and slow down whoever grows beyond it.
-pub(super) fn slow_down(group: &Group, mark: u64) -> Result<()> {
-    file::write_if_there(&folder(group)?.join("memory.high"), mark.to_string()).map(drop)
+/// Sets `memory.high`: the kernel reclaims what is above it, and throttles processes that grow beyond it.
+pub(super) fn throttle_above(group: &Group, threshold: u64) -> Result<()> {
+    file::write_if_there(&folder(group)?.join("memory.high"), threshold.to_string()).map(drop)
 }
 
 /// Has the kernel throttle nothing in the group for its memory.
@@ -169,7 +169,7 @@ fn shares(group: &Group, folder: &Path) -> Result<u64> {
     let kept =
         getxattr(folder, SHARES, &mut kept).ok().and_then(|length| kept.get(..length).map(<[u8]>::to_vec));
     let kept: Option<u64> = kept.and_then(|kept| str::from_utf8(&kept).ok()?.parse().ok());
-    // Whoever else wrote the weight meanwhile did not write the shares.
+    // Another writer of the weight did not write the shares.
     Ok(kept
         .filter(|shares| group.scale().weight(*shares) == weight)
         .unwrap_or_else(|| group.scale().shares(weight)))

@@ -1,4 +1,4 @@
-//! A runtime with faults in front of it.
+//! A runtime with injected faults.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-use super::{Call, Faults, Harm};
+use super::{Call, FaultKind, Faults};
 use crate::error::Result;
 use crate::execution::{ExecRequest, Execution};
 use crate::runtime::{Events, Runtime};
@@ -16,7 +16,7 @@ use crate::types::{
     SandboxFilter, SandboxId, SandboxStats, SandboxStatus, StatsFilter, Version,
 };
 
-/// A runtime whose calls go wrong as its [`Faults`] say. Without faults it is the runtime behind it.
+/// A runtime whose calls fail according to its [`Faults`]. Without faults it only forwards.
 #[derive(Debug)]
 pub struct Faulty<R: ?Sized = dyn Runtime> {
     inner: Arc<R>,
@@ -24,17 +24,17 @@ pub struct Faulty<R: ?Sized = dyn Runtime> {
 }
 
 impl<R: Runtime + ?Sized> Faulty<R> {
-    /// Puts faults in front of a runtime.
+    /// Wraps a runtime.
     pub fn new(inner: Arc<R>, faults: Faults) -> Self {
         Self { inner, faults }
     }
 
-    /// The faults, to add to.
+    /// The faults.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// The runtime behind them.
+    /// The wrapped runtime.
     pub fn inner(&self) -> &Arc<R> {
         &self.inner
     }
@@ -45,27 +45,27 @@ impl<R: Runtime + ?Sized> Faulty<R> {
         subject: &str,
         act: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        match self.faults.meet(call, subject) {
+        match self.faults.inject(call, subject) {
             None => act.await,
-            Some(Harm::Fail(error)) => Err(error),
-            Some(Harm::Delay(time)) => {
+            Some(FaultKind::Fail(error)) => Err(error),
+            Some(FaultKind::Delay(time)) => {
                 tokio::time::sleep(time).await;
                 act.await
             }
-            Some(Harm::LoseAnswer(error)) => {
+            Some(FaultKind::LoseResponse(error)) => {
                 let _lost = act.await;
                 Err(error)
             }
-            Some(Harm::DelayAnswer(time)) => {
+            Some(FaultKind::DelayResponse(time)) => {
                 let answer = act.await;
                 tokio::time::sleep(time).await;
                 answer
             }
-            Some(Harm::KillBefore) => {
+            Some(FaultKind::KillBefore) => {
                 self.inner.stop_container(&ContainerId::from(subject), Duration::ZERO).await?;
                 act.await
             }
-            Some(Harm::KillAfter) => {
+            Some(FaultKind::KillAfter) => {
                 let answer = act.await;
                 self.inner.stop_container(&ContainerId::from(subject), Duration::ZERO).await?;
                 answer
@@ -159,7 +159,7 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
     }
 
     async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Execution> {
-        // It lasts as long as somebody listens: there is no one moment for a fault.
+        // It is a stream: there is no one moment for a fault.
         self.inner.exec(id, request).await
     }
 

@@ -14,7 +14,7 @@ use tar::EntryType;
 
 use super::entries::{Entries, refused};
 use super::limits::{Counting, Limited, Limits};
-use crate::place::{Place, path_of};
+use crate::rootfs::{RootFs, path_of};
 
 /// No JSON document in an archive is larger.
 const LARGEST_DOCUMENT: u64 = 4 << 20;
@@ -23,7 +23,7 @@ const MOST_FILES: usize = 65_536;
 
 /// An archive to take files from.
 pub(super) enum Archive {
-    Directory(Place),
+    Directory(RootFs),
     Tar { file: File, entries: HashMap<PathBuf, (u64, u64)> },
 }
 
@@ -32,7 +32,7 @@ impl Archive {
     pub(super) fn open(path: &Path, scratch: &Path, limits: Limits) -> io::Result<Self> {
         let kind = std::fs::metadata(path)?;
         if kind.is_dir() {
-            return Ok(Self::Directory(Place::open(path)?));
+            return Ok(Self::Directory(RootFs::open(path)?));
         }
         if !kind.is_file() {
             return Err(refused("it is neither a file nor a directory"));
@@ -75,7 +75,7 @@ impl Archive {
             }
             Self::Tar { file, entries } => {
                 let (offset, size) = entries.get(&path).copied().ok_or_else(missing)?;
-                // A position of its own, so that it is not moved by whoever reads another file.
+                // A position of its own, so that reading another file does not move it.
                 let mut file = File::open(format!("/proc/self/fd/{}", file.as_raw_fd()))?;
                 file.seek(SeekFrom::Start(offset))?;
                 Ok(file.take(size))

@@ -20,7 +20,7 @@ pub struct Digest([u8; BYTES]);
 /// Some text that is not a digest.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a digest: it must be \"sha256:\" and 64 lower-case hexadecimal digits")]
-pub struct NotADigest(String);
+pub struct InvalidDigest(String);
 
 impl Digest {
     /// The digest of these bytes.
@@ -42,11 +42,11 @@ impl Digest {
 }
 
 impl FromStr for Digest {
-    type Err = NotADigest;
+    type Err = InvalidDigest;
 
-    fn from_str(text: &str) -> Result<Self, NotADigest> {
+    fn from_str(text: &str) -> Result<Self, InvalidDigest> {
         // A message need not repeat all of a text that may be megabytes long.
-        let refused = || NotADigest(text.chars().take(80).collect());
+        let refused = || InvalidDigest(text.chars().take(80).collect());
         let digits = text.strip_prefix(PREFIX).ok_or_else(refused)?.as_bytes();
         if digits.len() != 2 * BYTES {
             return Err(refused());

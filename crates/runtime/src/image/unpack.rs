@@ -20,7 +20,7 @@ use rustix::io::Errno;
 
 use super::change::{Change, DEEPEST, Planned, id, plan};
 use super::entries::{Entries, Entry, Stream, refused};
-use crate::place::{Place, path_of};
+use crate::rootfs::{RootFs, path_of};
 
 /// What a layer takes, as found by [`scan`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -45,7 +45,7 @@ pub(super) fn scan(layer: impl Read, most: u64) -> io::Result<Scanned> {
 /// Unpacks a layer onto what is at `root`. Nothing is made, changed or removed outside, whatever the layer says:
 /// links are followed as if `root` were the root. Answers the bytes of all files.
 pub(super) fn unpack(layer: impl Read, root: &Path) -> io::Result<u64> {
-    let place = Place::open(root)?;
+    let place = RootFs::open(root)?;
     let base = depth_of(&place.find("/")?)?;
     let mut unpacking =
         Unpacking { place, base, made: HashSet::new(), directories: BTreeMap::new(), size: 0 };
@@ -68,7 +68,7 @@ fn each<R: Read>(
 }
 
 struct Unpacking {
-    place: Place,
+    place: RootFs,
     /// How deep the root itself is.
     base: usize,
     /// What this layer made itself: not removed when it makes a directory opaque.

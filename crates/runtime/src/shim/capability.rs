@@ -8,7 +8,7 @@ use rustix::thread::{
 use super::failure::{Doing as _, Result};
 use crate::types::Capabilities;
 
-/// What containers have unless told otherwise, as containerd has it.
+/// The default capabilities of containers, as in containerd.
 const USUAL: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::DAC_OVERRIDE)
     .union(CapabilitySet::FSETID)

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::failure::{Doing as _, Result, fail};
 use super::mount::{Mounted, is_proc_root};
-use crate::place::{Place, path_of};
+use crate::rootfs::{RootFs, path_of};
 
 /// Files of procfs that may be shown otherwise, as LXCFS does.
 const REPLACEABLE: [&str; 11] = [
@@ -28,7 +28,7 @@ const REPLACEABLE: [&str; 11] = [
 pub(super) struct Destinations(PathBuf);
 
 impl Destinations {
-    pub(super) fn of(place: &Place) -> Result<Self> {
+    pub(super) fn of(place: &RootFs) -> Result<Self> {
         let root = place.find("/").doing("opening the root file system")?;
         fs::read_link(path_of(&root)).map(Self).doing("finding the root file system")
     }

@@ -40,7 +40,7 @@ fn start(folder: &Path, command: Vec<String>, terminal: bool) -> Result<u8> {
     let started: Started = load(&folder.join(STARTED)).doing("reading what runs")?;
     let target = Pid::from_raw(started.pid);
     let namespaces = open_namespaces(target)?;
-    // Only after they were opened: from then on they are the container's or nobody's.
+    // Only after they were opened: from then on no other process may use them.
     if start_of(target) != Some(started.pid_start) {
         return fail("entering the container", "it has ended");
     }
@@ -48,9 +48,9 @@ fn start(folder: &Path, command: Vec<String>, terminal: bool) -> Result<u8> {
         let pid = File::open(format!("/proc/{target}/ns/pid")).doing("opening a namespace")?;
         setns(pid, CloneFlags::CLONE_NEWPID).doing("entering the process namespace")?;
     }
-    let cgroups = open_cgroups(&spec.cgroup.doors)?;
+    let cgroups = open_cgroups(&spec.cgroup.join_files)?;
     let single_threaded = sys::SingleThreaded::check().doing("forking")?;
-    // All before forking: only the forked process is in the process namespace, and whoever is in there and may trace
+    // All before forking: only the forked process is in the pid namespace, and a process that is in there and may trace
     // it must not find the node's files by way of it.
     for (namespace, kind) in namespaces {
         setns(namespace, kind).doing("entering the container")?;
@@ -123,7 +123,7 @@ fn become_command(mut process: ProcessSpec, command: Vec<String>, terminal: bool
         if terminal {
             take_terminal(&identity)?;
         }
-        // Whoever gives up waiting kills our parent.
+        // A client that stops waiting kills our parent.
         restrict(&process, &identity, true)?;
         Ok(identity.home)
     };

@@ -34,7 +34,7 @@ pub(crate) struct Exit {
     pub(crate) message: String,
 }
 
-/// What a shim tells whoever started it, once.
+/// What a shim reports to the agent that started it, once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum Report {

@@ -20,7 +20,7 @@ use super::identity::Identity;
 use super::root::{self, Sources};
 use super::spec::{ProcessSpec, Spec};
 use super::{capability, seccomp};
-use crate::place::Place;
+use crate::rootfs::RootFs;
 use crate::sys;
 
 /// What the forked process says to the shim before it becomes something else. If it stops saying anything, it
@@ -39,7 +39,7 @@ impl Line {
     pub(super) fn say(&mut self, word: &Word) {
         let mut text = serde_json::to_vec(word).unwrap_or_default();
         text.push(b'\n');
-        // If the shim is gone there is nobody to say it to.
+        // The shim may have exited.
         let _ = self.0.write_all(&text);
     }
 }
@@ -64,7 +64,7 @@ enum Never {}
 
 fn prepare(spec: &Spec, root: &Path, stdio: &Stdio, line: &mut Line) -> Result<String> {
     start_over()?;
-    join(open_cgroups(&spec.cgroup.doors)?)?;
+    join(open_cgroups(&spec.cgroup.join_files)?)?;
     set_oom_score(&spec.process, line)?;
     let sources = Sources::open(spec)?;
     let shared = [
@@ -174,7 +174,7 @@ pub(super) fn restrict(process: &ProcessSpec, identity: &Identity, dies_with_shi
 /// Goes to a directory of the container, which is made if it is missing. A path such as `/proc/self/fd/3` could lead to
 /// what we have open, which is outside, so such links of procfs are not followed, and where it led is looked at.
 fn enter_working_directory(path: &str) -> Result<()> {
-    let root = Place::open(Path::new("/")).doing("opening the root")?;
+    let root = RootFs::open(Path::new("/")).doing("opening the root")?;
     let made =
         root.make_folder(Path::new(path)).doing(format_args!("making the working directory {path}"))?;
     rustix::process::fchdir(&made).doing(format_args!("going to the working directory {path}"))?;

@@ -57,7 +57,7 @@ impl Log {
         Ok(log)
     }
 
-    /// Opens the file by its name, whoever moved the old one.
+    /// Reopens the file by its name, after the old one was moved.
     pub(super) fn reopen(&mut self) -> io::Result<()> {
         let mut options = OpenOptions::new();
         // A FIFO or a link in its place is not a log.

@@ -22,7 +22,7 @@ use super::init::start_over;
 use super::mount::{CLOSED, Mounted, READ_ONLY};
 use super::supervise::start_of;
 use super::{STARTED, capability};
-use crate::place::Place;
+use crate::rootfs::RootFs;
 use crate::sys;
 
 /// Who it runs as: the same as Kubernetes' own pause image.
@@ -44,10 +44,10 @@ pub(super) fn run(folder: &Path) -> ExitCode {
 fn start(folder: &Path) -> Result<Started> {
     let shared: Vec<_> = SHARED.iter().filter(|(name, _)| folder.join(name).exists()).collect();
     unshare(CloneFlags::CLONE_NEWPID).doing("making a process namespace")?;
-    let (hear, say) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
     match sys::SingleThreaded::check().and_then(sys::SingleThreaded::fork).doing("forking")? {
         ForkResult::Child => {
-            drop(hear);
+            drop(reader);
             let ready = start_over().and_then(|()| {
                 let null = std::fs::File::options().read(true).write(true).open("/dev/null");
                 let null = null.doing("opening /dev/null")?;
@@ -62,17 +62,17 @@ fn start(folder: &Path) -> Result<Started> {
             });
             if let Err(failure) = ready {
                 // Short enough for the pipe to take it whole.
-                let _ = nix::unistd::write(&say, failure.to_string().as_bytes());
+                let _ = nix::unistd::write(&writer, failure.to_string().as_bytes());
                 std::process::exit(1);
             }
-            drop(say);
+            drop(writer);
             hold()
         }
         ForkResult::Parent { child } => {
-            drop(say);
+            drop(writer);
             // Closed when it is ready; else it says why it is not.
             let mut why = [0; 512];
-            let length = nix::unistd::read(&hear, &mut why).doing("waiting for it")?;
+            let length = nix::unistd::read(&reader, &mut why).doing("waiting for it")?;
             if length > 0 {
                 return fail("holding a process namespace", String::from_utf8_lossy(&why[..length]));
             }
@@ -95,7 +95,7 @@ fn leave(folder: &Path) -> Result<()> {
     mount(none, "/", none, MsFlags::MS_REC | MsFlags::MS_PRIVATE, none).doing("leaving the node's mounts")?;
     // The folder is its mount point for a moment, in a mount namespace of its own.
     let empty = Mounted::new("tmpfs", &[("nr_inodes", "1")], CLOSED | READ_ONLY)?;
-    empty.attach(Place::open(folder).doing("opening the pod's folder")?, "the pod's folder")?;
+    empty.attach(RootFs::open(folder).doing("opening the pod's folder")?, "the pod's folder")?;
     rustix::process::fchdir(&empty).doing("going to the empty root")?;
     pivot_root(".", ".").doing("changing the root")?;
     umount2(".", MntFlags::MNT_DETACH).doing("leaving the old root")?;

@@ -11,7 +11,7 @@ use rustix::io::Errno;
 
 use super::failure::{Doing as _, Result, fail};
 use super::mount::{CLOSED, Mounted, READ_ONLY, is_proc_root};
-use crate::place::Place;
+use crate::rootfs::RootFs;
 
 /// The node's `/dev/null`, checked to be one.
 pub(super) fn null_device() -> Result<OwnedFd> {
@@ -26,7 +26,7 @@ pub(super) fn null_device() -> Result<OwnedFd> {
 }
 
 /// Has paths show nothing: directories are empty, files are `/dev/null`.
-pub(super) fn mask(place: &Place, paths: &[String]) -> Result<()> {
+pub(super) fn mask(place: &RootFs, paths: &[String]) -> Result<()> {
     let null = null_device()?;
     for path in paths {
         let Some(target) = find(place, path)? else { continue };
@@ -42,7 +42,7 @@ pub(super) fn mask(place: &Place, paths: &[String]) -> Result<()> {
 }
 
 /// Has paths be read-only, with all that is mounted below them.
-pub(super) fn protect(place: &Place, paths: &[String]) -> Result<()> {
+pub(super) fn protect(place: &RootFs, paths: &[String]) -> Result<()> {
     for path in paths {
         let Some(target) = find(place, path)? else { continue };
         let over = Mounted::copy_of(&target, true, path)?;
@@ -53,7 +53,7 @@ pub(super) fn protect(place: &Place, paths: &[String]) -> Result<()> {
 }
 
 /// What is at a path, if there is anything.
-fn find(place: &Place, path: &str) -> Result<Option<OwnedFd>> {
+fn find(place: &RootFs, path: &str) -> Result<Option<OwnedFd>> {
     let below = |top: &str| Path::new(path).starts_with(top);
     if below("/proc") {
         let proc = place.find_without_symlinks("/proc").doing("opening /proc")?;

@@ -23,7 +23,7 @@ use super::mount::{CLOSED, Mounted, READ_ONLY};
 use super::protected::{mask, protect};
 use super::spec::{BindSpec, OverlaySpec, Spec};
 use crate::mountinfo::escaped;
-use crate::place::Place;
+use crate::rootfs::RootFs;
 use crate::sys;
 use crate::types::Propagation;
 
@@ -90,11 +90,11 @@ fn volume(bind: &BindSpec, privileged: bool) -> Result<Mounted> {
 
 /// Makes the container's root file system at `root`, with all that is in it, and moves there.
 pub(super) fn enter(spec: &Spec, sources: Sources, root: &Path) -> Result<()> {
-    // Whatever happens here is nobody else's business.
+    // Mounts here must not propagate to the host.
     mount(NONE, "/", NONE, MsFlags::MS_REC | MsFlags::MS_PRIVATE, NONE)
         .doing("leaving the machine's mounts")?;
     overlay(&spec.overlay, root)?;
-    let place = Place::open(root).doing("opening the root file system")?;
+    let place = RootFs::open(root).doing("opening the root file system")?;
     let destinations = Destinations::of(&place)?;
     attach_new(&place, "proc", &Mounted::new("proc", &[], CLOSED)?)?;
     let sysfs = if spec.privileged { CLOSED } else { CLOSED | READ_ONLY };
@@ -132,7 +132,7 @@ fn overlay(spec: &OverlaySpec, root: &Path) -> Result<()> {
         escaped(&spec.upper),
         escaped(&spec.work)
     );
-    // Nobody comes back to a container's own layer, so it need not be written to disk when the mount goes, which
+    // A container's own layer is not used again after it, so it need not be written to disk at the unmount, which
     // otherwise takes as long as all that the disk still has to do.
     let volatile = format!("{options},volatile");
     let attempt =
@@ -144,17 +144,17 @@ fn overlay(spec: &OverlaySpec, root: &Path) -> Result<()> {
     .doing("mounting the root file system")
 }
 
-fn folder_in(place: &Place, path: &str) -> Result<OwnedFd> {
+fn folder_in(place: &RootFs, path: &str) -> Result<OwnedFd> {
     place.make_folder(Path::new(path)).doing(format_args!("making the folder {path} in the container"))
 }
 
-fn file_in(place: &Place, path: &str) -> Result<OwnedFd> {
+fn file_in(place: &RootFs, path: &str) -> Result<OwnedFd> {
     place.make_file(Path::new(path)).doing(format_args!("making the file {path} in the container"))
 }
 
 /// Attaches one of the kernel's file systems at a directory of the image's root. A symlink there would lead it, or
 /// what is later done to paths in it, to where a volume is mounted; so it is refused, as runc does.
-fn attach_new(place: &Place, name: &str, mounted: &Mounted) -> Result<()> {
+fn attach_new(place: &RootFs, name: &str, mounted: &Mounted) -> Result<()> {
     let path = format!("/{name}");
     let target = subdirectory(place, name).or_else(|failure| match failure {
         Errno::LOOP | Errno::NOTDIR => {
@@ -190,7 +190,7 @@ fn dev(
     devices: Vec<(Mounted, &'static str)>,
     shm: Option<Mounted>,
     all: Option<Mounted>,
-    place: &Place,
+    place: &RootFs,
 ) -> Result<()> {
     let dev = if let Some(dev) = all {
         attach_new(place, "dev", &dev)?;
@@ -261,7 +261,7 @@ fn cgroups(spec: &Spec, views: Vec<(Mounted, String)>, sysfs: &Mounted) -> Resul
 fn binds(
     specs: &[BindSpec],
     volumes: Vec<Mounted>,
-    place: &Place,
+    place: &RootFs,
     destinations: &Destinations,
 ) -> Result<()> {
     let mut pairs: Vec<(&BindSpec, Mounted)> = specs.iter().zip(volumes).collect();
@@ -276,7 +276,7 @@ fn binds(
     Ok(())
 }
 
-fn pivot(root: &Place) -> Result<()> {
+fn pivot(root: &RootFs) -> Result<()> {
     fchdir(root).doing("going to the root file system")?;
     // The old root ends up on top of the new one, and goes from there.
     pivot_root(".", ".").doing("changing the root")?;

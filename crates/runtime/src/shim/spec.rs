@@ -1,4 +1,4 @@
-//! What the agent tells a shim about its container: everything resolved, nothing left to look up but what only
+//! What the agent passes to a shim about its container: everything resolved, nothing left to look up but what only
 //! the container's own files say.
 
 use std::path::PathBuf;
@@ -105,8 +105,9 @@ pub(crate) struct DeviceSpec {
 #[serde(default, rename_all = "camelCase")]
 pub(crate) struct CgroupSpec {
     pub(crate) v2: bool,
-    /// What to write `0` into.
-    pub(crate) doors: Vec<PathBuf>,
+    /// The files that a process writes `0` into to join.
+    #[serde(rename = "doors")]
+    pub(crate) join_files: Vec<PathBuf>,
     /// The container's folders in each hierarchy, as it sees them below `/sys/fs/cgroup`, by name.
     pub(crate) views: Vec<(String, PathBuf)>,
     /// The file that says how often something was killed for want of memory.

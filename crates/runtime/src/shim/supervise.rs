@@ -38,7 +38,7 @@ const CONNECTIONS: usize = 16;
 pub(super) fn run(folder: &Path) -> ExitCode {
     let report = |report: &Report| {
         let text = serde_json::to_vec(report).unwrap_or_default();
-        // Whoever started us may be gone; the container runs on all the same.
+        // The agent may have exited; the container runs nevertheless.
         let _ = io::stdout().write_all(&text).and_then(|()| io::stdout().flush());
     };
     match start(folder) {
@@ -100,21 +100,21 @@ fn start(folder: &Path) -> Result<(Shim, Started, Vec<String>)> {
     nix::sys::prctl::set_child_subreaper(true).doing("taking in orphans")?;
 
     let (stdio, outside) = pipes(&spec, log.is_some())?;
-    let (hear, say) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
+    let (reader, writer) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
     let private = enter_pid_namespace(&spec.namespaces.pid)?;
     let root = std::env::current_dir().doing("finding the folder")?.join(ROOT);
     let child = match sys::SingleThreaded::check().and_then(sys::SingleThreaded::fork).doing("forking")? {
         ForkResult::Child => {
-            drop((hear, outside, listener, log));
-            let mut line = Line(File::from(say));
+            drop((reader, outside, listener, log));
+            let mut line = Line(File::from(writer));
             let failure = become_container(&spec, &root, &stdio, &mut line);
             line.say(&Word::Failed(failure.to_string()));
             std::process::exit(127)
         }
         ForkResult::Parent { child } => child,
     };
-    drop((say, stdio));
-    let (user, warnings) = match listen(hear) {
+    drop((writer, stdio));
+    let (user, warnings) = match listen(reader) {
         Ok(words) => words,
         Err(failure) => return Err(not_started(child, failure)),
     };
@@ -194,10 +194,10 @@ fn enter_pid_namespace(pid: &PidSpec) -> Result<bool> {
 
 type User = Option<(u32, u32, Vec<u32>)>;
 
-/// Hears what the forked process says until it has become the container, or failed.
-fn listen(hear: OwnedFd) -> Result<(User, Vec<String>)> {
+/// Reads the messages of the forked process until it has become the container, or failed.
+fn listen(reader: OwnedFd) -> Result<(User, Vec<String>)> {
     let (mut user, mut warnings) = (None, Vec::new());
-    for line in BufReader::new(File::from(hear)).lines() {
+    for line in BufReader::new(File::from(reader)).lines() {
         match serde_json::from_str(&line.doing("starting the container")?) {
             Ok(Word::Warning(warning)) => warnings.push(warning),
             Ok(Word::User(uid, gid, groups)) => user = Some((uid, gid, groups)),
@@ -222,7 +222,7 @@ pub(crate) fn start_of(process: Pid) -> Option<u64> {
 impl Shim {
     fn live(mut self) -> ExitCode {
         if let Ok(null) = File::options().read(true).write(true).open("/dev/null") {
-            // From here on there is nobody to talk to but over the socket.
+            // From here on the socket is the only connection to the agent.
             let _ = dup2_stdin(&null).and_then(|()| dup2_stdout(&null)).and_then(|()| dup2_stderr(&null));
         }
         let mut buffer = vec![0; LONGEST_PART];
@@ -325,11 +325,11 @@ impl Shim {
                 kept.push(connection);
                 continue;
             }
-            match connection.hear() {
-                Heard::More => kept.push(connection),
-                Heard::Nonsense => {}
-                Heard::Asked(Ask::Wait) => self.waiting.push(connection.stream),
-                Heard::Asked(ask) => {
+            match connection.receive() {
+                Received::More => kept.push(connection),
+                Received::Invalid => {}
+                Received::Request(Ask::Wait) => self.waiting.push(connection.stream),
+                Received::Request(ask) => {
                     let answer = self.answer(&ask);
                     send(&connection.stream, answer);
                 }
@@ -342,7 +342,7 @@ impl Shim {
         let done = match ask {
             Ask::Signal { number, all } => match Signal::try_from(*number) {
                 Ok(signal) if *all => self.signal_all(signal),
-                // It is not reaped before we are told of its end, so the number is still its own.
+                // It is not reaped before we read its exit, so the pid is still its own.
                 Ok(signal) => kill(self.child, signal).map_err(io::Error::from),
                 Err(error) => Err(error.into()),
             },
@@ -357,7 +357,7 @@ impl Shim {
 
     /// Signals everybody in the container's cgroup.
     fn signal_all(&self, signal: Signal) -> io::Result<()> {
-        let Some(folder) = self.spec.cgroup.doors.first().and_then(|door| door.parent()) else {
+        let Some(folder) = self.spec.cgroup.join_files.first().and_then(|file| file.parent()) else {
             return Ok(());
         };
         for line in fs::read_to_string(folder.join("cgroup.procs"))?.lines() {
@@ -404,40 +404,40 @@ impl Shim {
     }
 }
 
-enum Heard {
+enum Received {
     More,
-    Asked(Ask),
-    Nonsense,
+    Request(Ask),
+    Invalid,
 }
 
 impl Connection {
-    fn hear(&mut self) -> Heard {
+    fn receive(&mut self) -> Received {
         let mut buffer = [0; 512];
         loop {
             match self.stream.read(&mut buffer) {
-                Ok(0) => return Heard::Nonsense,
+                Ok(0) => return Received::Invalid,
                 Ok(length) => self.received.extend(&buffer[..length]),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-                Err(_) => return Heard::Nonsense,
+                Err(_) => return Received::Invalid,
             }
             if self.received.len() > LONGEST + 4 {
-                return Heard::Nonsense;
+                return Received::Invalid;
             }
         }
-        let Some((head, body)) = self.received.split_first_chunk::<4>() else { return Heard::More };
-        let Some(length) = protocol::length(*head) else { return Heard::Nonsense };
+        let Some((head, body)) = self.received.split_first_chunk::<4>() else { return Received::More };
+        let Some(length) = protocol::length(*head) else { return Received::Invalid };
         match body.get(..length) {
-            None => Heard::More,
+            None => Received::More,
             Some(body) => match serde_json::from_slice::<Request>(body) {
-                Ok(request) => Heard::Asked(request.ask),
-                Err(_) => Heard::Asked(Ask::Unknown),
+                Ok(request) => Received::Request(request.ask),
+                Err(_) => Received::Request(Ask::Unknown),
             },
         }
     }
 }
 
 fn send(mut stream: &UnixStream, answer: Answer) {
-    // A short answer fits into the socket's buffer; whoever does not take it is gone.
+    // A short answer fits into the socket's buffer; a client that does not read it has disconnected.
     let _ = stream.write_all(&protocol::frame(&Reply { version: VERSION, answer }));
 }

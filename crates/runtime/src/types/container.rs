@@ -1,4 +1,4 @@
-//! Containers: what runs in a sandbox.
+//! Containers, which run in a sandbox.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,7 @@ pub struct ContainerMeta {
     pub attempt: u32,
 }
 
-/// How to make a container.
+/// The configuration of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 pub struct ContainerConfig {
@@ -24,41 +24,41 @@ pub struct ContainerConfig {
     pub meta: ContainerMeta,
     /// The image's name or id.
     pub image: String,
-    /// What to run, instead of the image's entrypoint. If it is given, the image's arguments don't count.
+    /// What to run, instead of the image's entrypoint. If it is set, the image's arguments are ignored.
     pub command: Vec<String>,
     /// Arguments, instead of the image's.
     pub args: Vec<String>,
-    /// Where to run it; `None` is where the image says.
+    /// Its working directory; `None` is the image's.
     pub working_dir: Option<String>,
-    /// Variables, on top of the image's.
+    /// Environment variables, in addition to the image's.
     pub env: Vec<Env>,
-    /// What is seen in it from outside.
+    /// Mounts from the host.
     pub mounts: Vec<Mount>,
-    /// Devices of the machine, besides the usual ones.
+    /// Devices of the host, in addition to the default ones.
     pub devices: Vec<Device>,
-    /// The log, relative to the sandbox's folder. `None` logs nothing.
+    /// The log, relative to the sandbox's log directory. `None` is no log.
     pub log_path: Option<PathBuf>,
-    /// How far the log grows.
+    /// When the log is rotated.
     pub log_limits: LogLimits,
-    /// Whether its standard input is kept open; else it is empty.
+    /// Whether its standard input stays open; otherwise it is empty.
     pub stdin: bool,
     /// Whether it has a terminal.
     pub tty: bool,
-    /// The signal that asks it to end, such as `SIGQUIT`; `None` is the image's, else `SIGTERM`.
+    /// The stop signal, such as `SIGQUIT`; `None` is the image's, else `SIGTERM`.
     pub stop_signal: Option<String>,
-    /// What it may use.
+    /// Its resources.
     pub resources: Resources,
-    /// What it may do.
+    /// Its security context.
     pub security: Security,
-    /// Limits of its processes.
+    /// Resource limits of its processes (setrlimit).
     pub rlimits: Vec<Rlimit>,
-    /// To find it by.
+    /// Labels, which filters match.
     pub labels: Pairs,
-    /// Carried along.
+    /// Annotations, which the runtime only stores.
     pub annotations: Pairs,
 }
 
-/// A variable of the environment.
+/// An environment variable.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Env {
     /// Its name.
@@ -67,87 +67,87 @@ pub struct Env {
     pub value: String,
 }
 
-/// Something from outside that is seen in a container.
+/// A bind mount from the host into a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Mount {
-    /// Where it is seen.
+    /// The mount point in the container.
     pub container_path: String,
-    /// What is seen: a file or folder of the machine.
+    /// The file or directory of the host.
     pub host_path: PathBuf,
-    /// It cannot be written there.
+    /// Whether it is mounted read-only.
     #[serde(default)]
     pub readonly: bool,
-    /// Nor can what is mounted below it. Only with `readonly`.
+    /// Whether mounts below it are read-only, too. Only with `readonly`.
     #[serde(default)]
     pub recursive_readonly: bool,
-    /// Which later mounts are seen on the other side.
+    /// Its mount propagation.
     #[serde(default)]
     pub propagation: Propagation,
 }
 
-/// Which later mounts are seen on the other side.
+/// Mount propagation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Propagation {
     /// None.
     #[default]
     Private,
-    /// The machine's are seen in the container.
+    /// Later mounts of the host appear in the container.
     HostToContainer,
-    /// And the container's by the machine.
+    /// Later mounts of the container appear on the host, too.
     Bidirectional,
 }
 
-/// A device of the machine in a container.
+/// A device of the host in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Device {
-    /// Where it is seen.
+    /// The device file in the container.
     pub container_path: String,
-    /// The device on the machine.
+    /// The device on the host.
     pub host_path: PathBuf,
-    /// What may be done with it: of `r`, `w` and `m`.
+    /// The permitted operations: some of `r`, `w` and `m`.
     pub permissions: String,
 }
 
-/// How far a log grows.
+/// When a log is rotated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct LogLimits {
-    /// A file that has grown to this many bytes is moved aside; 0 is never.
+    /// The size in bytes at which a file is rotated; 0 is never.
     pub max_size: u64,
-    /// How many files there are at most, the current one included.
+    /// The maximum number of files, the current one included.
     pub max_files: u32,
 }
 
 impl Default for LogLimits {
-    /// As the kubelet has it: five files of 10 MiB.
+    /// The kubelet's defaults: five files of 10 MiB.
     fn default() -> Self {
         Self { max_size: 10 << 20, max_files: 5 }
     }
 }
 
-/// A limit of a process.
+/// A resource limit of a process (setrlimit).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rlimit {
     /// Its name, such as `RLIMIT_NOFILE`.
     pub name: String,
-    /// What is in force; `u64::MAX` is unlimited.
+    /// The soft limit; `u64::MAX` is unlimited.
     pub soft: u64,
-    /// How far the process itself may raise that.
+    /// The hard limit, up to which the process may raise the soft one.
     pub hard: u64,
 }
 
-/// Where a container is in its life.
+/// The state of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ContainerState {
-    /// Made, not started.
+    /// Created, not started.
     Created,
     /// Running.
     Running,
-    /// Ended.
+    /// Exited.
     Exited,
-    /// The runtime does not know: it was started, and how it ended was lost.
+    /// Unknown: it was started, and its exit status was lost.
     Unknown,
 }
 
@@ -160,13 +160,13 @@ pub struct Container {
     pub sandbox: SandboxId,
     /// Which container of the pod it is.
     pub meta: ContainerMeta,
-    /// The image as it was asked for.
+    /// The image as it was requested.
     pub image: String,
     /// The image's id.
     pub image_id: String,
-    /// Where it is in its life.
+    /// Its state.
     pub state: ContainerState,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// Its labels.
     pub labels: Pairs,
@@ -174,39 +174,39 @@ pub struct Container {
     pub annotations: Pairs,
 }
 
-/// How a container stands.
+/// The status of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStatus {
-    /// What a list says of it.
+    /// The container as in a list.
     pub container: Container,
-    /// The process that it is, in the machine's numbering, while it runs.
+    /// The pid of its first process in the host's pid namespace, while it runs.
     pub pid: Option<i32>,
     /// When it was started.
     pub started_at: Option<Timestamp>,
-    /// When it ended.
+    /// When it exited.
     pub finished_at: Option<Timestamp>,
-    /// How it ended: its exit code, or 128 and the signal that killed it.
+    /// Its exit code, or 128 and the signal that killed it.
     pub exit_code: Option<i32>,
-    /// One word for how it ended: `Completed`, `Error` or `OOMKilled`; empty before.
+    /// Why it exited: `Completed`, `Error` or `OOMKilled`; empty before.
     pub reason: String,
-    /// More about that, for people.
+    /// A human-readable message about that.
     pub message: String,
-    /// Where its log is.
+    /// The path of its log.
     pub log_path: Option<PathBuf>,
-    /// The resources in force, as read back; `None` when it has ended.
+    /// The actual resources, as read back; `None` when it has exited.
     pub resources: Option<Resources>,
-    /// What is seen in it from outside.
+    /// Mounts from the host.
     pub mounts: Vec<Mount>,
     /// Its user and groups, once it was started.
     pub user: Option<(u32, u32, Vec<u32>)>,
-    /// The signal that asks it to end.
+    /// The stop signal.
     pub stop_signal: String,
 }
 
-/// Which containers. All that is given must hold; an empty filter lets all pass.
+/// Selects containers. All fields that are set must match; an empty filter matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ContainerFilter {
-    /// This one.
+    /// The container with this id.
     pub id: Option<ContainerId>,
     /// In this sandbox.
     pub sandbox: Option<SandboxId>,
@@ -217,13 +217,13 @@ pub struct ContainerFilter {
 }
 
 impl ContainerFilter {
-    /// Those of one sandbox.
+    /// The containers of one sandbox.
     pub fn of(sandbox: &SandboxId) -> Self {
         Self { sandbox: Some(sandbox.clone()), ..Self::default() }
     }
 
-    /// Whether a container passes.
-    pub fn admits(&self, container: &Container) -> bool {
+    /// Whether a container matches.
+    pub fn matches(&self, container: &Container) -> bool {
         self.id.as_ref().is_none_or(|id| *id == container.id)
             && self.sandbox.as_ref().is_none_or(|sandbox| *sandbox == container.sandbox)
             && self.state.is_none_or(|state| state == container.state)
@@ -231,12 +231,12 @@ impl ContainerFilter {
     }
 }
 
-/// What a command that was run in a container said.
+/// The output of a command that was run in a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExecOutput {
-    /// What it wrote to standard output; the first 16 MiB of it.
+    /// Its standard output, at most the first 16 MiB.
     pub stdout: Vec<u8>,
-    /// What it wrote to standard error; the first 16 MiB of it.
+    /// Its standard error, at most the first 16 MiB.
     pub stderr: Vec<u8>,
     /// Its exit code, or 128 and the signal that killed it.
     pub exit_code: i32,

@@ -1,13 +1,13 @@
-//! What happens in a runtime.
+//! Events of a runtime.
 
 use jiff::Timestamp;
 
 use super::{ContainerId, SandboxId};
 
-/// Something that happened.
+/// An event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
-    /// A container entered another part of its life.
+    /// A container changed its state.
     Container {
         /// The container.
         id: ContainerId,
@@ -18,8 +18,8 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
-    /// A memory limit that was lowered a moment ago is what it was before: what it holds was about to outgrow it.
-    LimitTakenBack {
+    /// The runtime restored a memory limit that was lowered a moment ago, because usage was about to exceed it.
+    LimitRestored {
         /// The pod.
         sandbox: SandboxId,
         /// The container; none if the limit is the pod's as a whole.
@@ -27,21 +27,21 @@ pub enum Event {
         /// When.
         at: Timestamp,
     },
-    /// The reader was too slow, and this many events are lost: list again.
+    /// The reader was too slow and lost this many events: it must list again.
     Missed(u64),
 }
 
 /// What happened to a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ContainerChange {
-    /// It was made.
+    /// It was created.
     Created,
     /// It was started.
     Started,
-    /// It has ended.
+    /// It has exited.
     Stopped,
     /// It was removed.
     Deleted,
-    /// Something in it was killed for want of memory. The container may run on.
+    /// A process in it was OOM killed. The container may still run.
     OutOfMemory,
 }

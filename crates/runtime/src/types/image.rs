@@ -1,4 +1,4 @@
-//! Images, and the disk they take.
+//! Images and their disk usage.
 
 use std::path::PathBuf;
 
@@ -9,27 +9,27 @@ use jiff::Timestamp;
 pub struct Image {
     /// Its id: the digest of its configuration.
     pub id: String,
-    /// The names with tags that lead to it.
+    /// Its names with tags.
     pub tags: Vec<String>,
-    /// The names with digests that lead to it.
+    /// Its names with digests.
     pub digests: Vec<String>,
-    /// The disk it takes, in bytes.
+    /// Its disk usage in bytes.
     pub size: u64,
-    /// The user that it runs as unless told otherwise, as the image says it.
+    /// The user that it runs as by default, as in its configuration.
     pub user: String,
-    /// It is never removed to make room.
+    /// Whether image garbage collection must not remove it.
     pub pinned: bool,
 }
 
-/// What of a file system is used.
+/// The usage of a file system.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FilesystemUsage {
-    /// When this was so.
+    /// When it was measured.
     pub at: Timestamp,
-    /// Where it is mounted, or the folder that was counted.
+    /// Its mount point, or the directory that was measured.
     pub mountpoint: PathBuf,
     /// Bytes in use.
     pub used_bytes: u64,
-    /// Files in use.
+    /// Inodes in use.
     pub inodes_used: u64,
 }

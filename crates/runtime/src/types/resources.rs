@@ -1,10 +1,10 @@
-//! What a container or pod may use.
+//! Resources of containers and pods.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-/// What a container may use, on the system that it runs on.
+/// The resources of a container, by operating system.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Resources {
     /// Linux: cgroups.
@@ -14,7 +14,7 @@ pub enum Resources {
 }
 
 impl Resources {
-    /// The Linux ones, if they are that.
+    /// The Linux resources; `None` if these are for Windows.
     pub fn linux(&self) -> Option<&LinuxResources> {
         match self {
             Self::Linux(resources) => Some(resources),
@@ -35,18 +35,18 @@ impl From<LinuxResources> for Resources {
     }
 }
 
-/// What a Linux container or pod may use, in the terms of cgroup v1, whichever version is in use. In a request
-/// `None` means that it stays; in an answer, that the kernel offers no such thing.
+/// The resources of a Linux container or pod, in the units of cgroup v1, whichever version is in use. In a request
+/// `None` means unchanged; in a response, that the kernel does not have the setting.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct LinuxResources {
     /// The period that the quota refers to, in microseconds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_period: Option<u64>,
-    /// The cpu time per period, in microseconds; -1 is unlimited.
+    /// The CPU time per period, in microseconds; -1 is unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_quota: Option<i64>,
-    /// The weight against its siblings; 1024 is one core's.
+    /// The weight relative to sibling cgroups; 1024 stands for one core.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_shares: Option<u64>,
     /// The memory limit in bytes; -1 is unlimited.
@@ -55,27 +55,26 @@ pub struct LinuxResources {
     /// Memory and swap together in bytes; -1 is unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_swap_limit: Option<i64>,
-    /// Above this many bytes memory is reclaimed and the group slowed down, but nothing is killed; -1 is never.
-    /// Cgroup v2 alone has it.
+    /// `memory.high`: above this many bytes the kernel reclaims memory and throttles the cgroup, but kills nothing; -1
+    /// is unlimited. Cgroup v2 only.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_high: Option<i64>,
-    /// How readily the kernel kills it when the machine runs short, -1000 to 1000. Given when a container
-    /// starts; an update does not change it.
+    /// The OOM score adjustment, -1000 to 1000. Applied when a container starts; an update does not change it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub oom_score_adj: Option<i32>,
-    /// The cpus it may run on, such as `0-2,7`; empty is all of its parent's.
+    /// The CPUs it may run on, such as `0-2,7`; empty is all of its parent's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpuset_cpus: Option<String>,
     /// The memory nodes it may use; empty is all of its parent's.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpuset_mems: Option<String>,
-    /// How many tasks it may have; -1 is unlimited.
+    /// The maximum number of tasks; -1 is unlimited.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids_limit: Option<i64>,
     /// Limits for huge pages.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub hugepage_limits: Vec<HugepageLimit>,
-    /// Cgroup v2 files and what to write into them, for what has no field here.
+    /// Cgroup v2 files and their contents, for settings without a field here.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub unified: BTreeMap<String, String>,
 }
@@ -84,26 +83,26 @@ pub struct LinuxResources {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct HugepageLimit {
-    /// The size as the kernel spells it in file names, such as `2MB`.
+    /// The page size as in the kernel's file names, such as `2MB`.
     pub page_size: String,
     /// The limit in bytes.
     pub limit: u64,
 }
 
-/// What a Windows container may use.
+/// The resources of a Windows container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase", deny_unknown_fields)]
 pub struct WindowsResources {
-    /// The weight against other containers.
+    /// The weight relative to other containers.
     pub cpu_shares: Option<i64>,
-    /// How many cpus it has.
+    /// The number of CPUs.
     pub cpu_count: Option<i64>,
-    /// The part of the cpus' cycles that it may use, in hundredths of a percent.
+    /// The share of CPU cycles, in hundredths of a percent.
     pub cpu_maximum: Option<i64>,
     /// The memory limit in bytes.
     pub memory_limit: Option<i64>,
     /// The size of its root file system in bytes.
     pub rootfs_size: Option<i64>,
-    /// The cpus it is bound to: a mask for each processor group.
+    /// CPU affinity: a mask for each processor group.
     pub affinity_cpus: Vec<(u64, u32)>,
 }

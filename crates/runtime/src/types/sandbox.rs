@@ -1,4 +1,4 @@
-//! Sandboxes: what the containers of a pod share.
+//! Sandboxes, which the containers of a pod share.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -23,40 +23,40 @@ pub struct PodMeta {
     pub attempt: u32,
 }
 
-/// How to make a sandbox.
+/// The configuration of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct SandboxConfig {
     /// The pod it is for.
     pub meta: PodMeta,
-    /// The pod's class: where its cgroup stands.
+    /// The pod's QoS class, which determines the parent of its cgroup.
     #[serde(with = "class_name")]
     pub class: QosClass,
-    /// The host name, unless the pod has the machine's; empty is the pod's name.
+    /// The hostname, unless the pod uses the host's; empty is the pod's name.
     pub hostname: String,
-    /// The folder that containers' `log_path`s are relative to. Without it nothing is logged.
+    /// The directory that containers' `log_path`s are relative to. Without it there are no logs.
     pub log_directory: Option<PathBuf>,
-    /// How names are looked up; `None` takes the machine's.
+    /// The resolver's configuration; `None` is the host's.
     pub dns: Option<Dns>,
-    /// Names for addresses, on top of what `/etc/hosts` has anyway.
+    /// Entries of `/etc/hosts`, in addition to the default ones.
     #[serde(default)]
     pub host_aliases: Vec<(IpAddr, Vec<String>)>,
-    /// Ports of the machine that lead into the pod.
+    /// Host ports that are forwarded to the pod.
     pub port_mappings: Vec<PortMapping>,
     /// Which namespaces are the pod's own.
     pub namespaces: Namespaces,
-    /// Kernel parameters of the pod's namespaces, such as `net.ipv4.ip_unprivileged_port_start`.
+    /// Sysctls of the pod's namespaces, such as `net.ipv4.ip_unprivileged_port_start`.
     pub sysctls: Pairs,
-    /// What the pod as a whole may use.
+    /// The resources of the pod's cgroup.
     pub resources: LinuxResources,
-    /// To find it by.
+    /// Labels, which filters match.
     pub labels: Pairs,
-    /// Carried along; the virtual runtime takes its model from them.
+    /// Annotations, which the runtime only stores; the virtual runtime reads its model from them.
     pub annotations: Pairs,
 }
 
 impl SandboxConfig {
-    /// A sandbox of its own namespaces for a pod, with nothing asked for beyond that.
+    /// A sandbox with its own namespaces and defaults for everything else.
     pub fn new(meta: PodMeta, class: QosClass) -> Self {
         Self {
             meta,
@@ -75,32 +75,32 @@ impl SandboxConfig {
     }
 }
 
-/// How names are looked up: what `/etc/resolv.conf` says.
+/// The resolver's configuration, as in `/etc/resolv.conf`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Dns {
     /// Addresses of name servers.
     pub servers: Vec<String>,
-    /// Domains that are tried for short names.
+    /// Search domains.
     pub searches: Vec<String>,
     /// Options of the resolver, such as `ndots:5`.
     pub options: Vec<String>,
 }
 
-/// A port of the machine that leads into a pod.
+/// A host port that is forwarded to a pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct PortMapping {
-    /// What is spoken there.
+    /// The protocol.
     pub protocol: Protocol,
     /// The port in the pod.
     pub container_port: u16,
-    /// The port of the machine; 0 is none.
+    /// The port of the host; 0 is none.
     pub host_port: u16,
-    /// The machine's address to listen on; `None` is all.
+    /// The host's address to listen on; `None` is all.
     pub host_ip: Option<IpAddr>,
 }
 
-/// A transport.
+/// A transport protocol.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
     /// TCP.
@@ -112,7 +112,7 @@ pub enum Protocol {
     Sctp,
 }
 
-/// Whose a namespace is.
+/// Who shares a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NamespaceMode {
     /// All containers of the pod share one.
@@ -120,18 +120,18 @@ pub enum NamespaceMode {
     Pod,
     /// Each container has its own.
     Container,
-    /// The machine's.
+    /// The host's.
     Node,
 }
 
-/// Which namespaces are whose. The host name's goes with the network's.
+/// The namespaces of a pod. The UTS namespace has the mode of the network namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Namespaces {
-    /// The network: the pod's or the machine's.
+    /// The network namespace: the pod's or the host's.
     pub network: NamespaceMode,
-    /// Processes: each container's own, shared in the pod, or the machine's.
+    /// The pid namespace: each container's own, shared in the pod, or the host's.
     pub pid: NamespaceMode,
-    /// System V and POSIX IPC: the pod's or the machine's.
+    /// The IPC namespace: the pod's or the host's.
     pub ipc: NamespaceMode,
 }
 
@@ -144,9 +144,9 @@ impl Default for Namespaces {
 /// Whether containers can run in a sandbox.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SandboxState {
-    /// They can.
+    /// Containers can run in it.
     Ready,
-    /// It was stopped, or the machine was.
+    /// It was stopped, or the host was.
     NotReady,
 }
 
@@ -159,7 +159,7 @@ pub struct Sandbox {
     pub meta: PodMeta,
     /// Whether containers can run in it.
     pub state: SandboxState,
-    /// When it was made.
+    /// When it was created.
     pub created_at: Timestamp,
     /// Its labels.
     pub labels: Pairs,
@@ -167,23 +167,23 @@ pub struct Sandbox {
     pub annotations: Pairs,
 }
 
-/// How a sandbox stands.
+/// The status of a sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxStatus {
-    /// What a list says of it.
+    /// The sandbox as in a list.
     pub sandbox: Sandbox,
-    /// The pod's addresses, the first one its own; none on the machine's network.
+    /// The pod's addresses, the primary one first; none on the host network.
     pub ips: Vec<IpAddr>,
-    /// Which namespaces are whose.
+    /// Its namespaces.
     pub namespaces: Namespaces,
-    /// What the pod as a whole may use, as read back; `None` where it has no cgroup to read.
+    /// The actual resources of the pod's cgroup, as read back; `None` if it has none.
     pub resources: Option<LinuxResources>,
 }
 
-/// Which sandboxes. All that is given must hold; an empty filter lets all pass.
+/// Selects sandboxes. All fields that are set must match; an empty filter matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SandboxFilter {
-    /// This one.
+    /// The sandbox with this id.
     pub id: Option<SandboxId>,
     /// In this state.
     pub state: Option<SandboxState>,
@@ -192,15 +192,15 @@ pub struct SandboxFilter {
 }
 
 impl SandboxFilter {
-    /// Whether a sandbox passes.
-    pub fn admits(&self, sandbox: &Sandbox) -> bool {
+    /// Whether a sandbox matches.
+    pub fn matches(&self, sandbox: &Sandbox) -> bool {
         self.id.as_ref().is_none_or(|id| *id == sandbox.id)
             && self.state.is_none_or(|state| state == sandbox.state)
             && self.labels.iter().all(|(name, value)| sandbox.labels.get(name) == Some(value))
     }
 }
 
-/// A class by its name.
+/// A QoS class by its name.
 mod class_name {
     use plumb_resize::qos::QosClass;
     use serde::{Deserialize as _, Deserializer, Serializer, de::Error as _};

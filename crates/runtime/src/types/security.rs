@@ -1,52 +1,52 @@
-//! What a container's processes may do.
+//! The security context of a container.
 
 use serde::{Deserialize, Serialize};
 
-/// What a container's processes may do, and as whom.
+/// The security context of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a switch of its own in the CRI as well")]
 pub struct Security {
-    /// The user: a number, or a name of the image's `/etc/passwd`; `None` is the image's.
+    /// The user: a uid, or a name in the image's `/etc/passwd`; `None` is the image's user.
     pub user: Option<String>,
     /// The group; `None` is the user's in `/etc/passwd`, else 0.
     pub group: Option<u32>,
-    /// Further groups, on top of those that the image's `/etc/group` gives the user.
+    /// Supplemental groups, in addition to the user's groups in the image's `/etc/group`.
     pub supplemental_groups: Vec<u32>,
-    /// Whether only the groups given here count, and `/etc/group` does not.
+    /// Whether the groups in `/etc/group` are ignored.
     pub strict_groups: bool,
-    /// May do everything: all capabilities and devices, nothing masked, no seccomp.
+    /// Privileged: all capabilities and devices, no masked paths, no seccomp.
     pub privileged: bool,
-    /// On top of the usual capabilities, or without some of them.
+    /// Changes to the default capabilities.
     pub capabilities: Capabilities,
-    /// Its processes can never have more rights than they start with.
+    /// Whether `no_new_privs` is set.
     pub no_new_privs: bool,
-    /// Nothing can be written to the root file system.
+    /// Whether the root file system is read-only.
     pub read_only_rootfs: bool,
-    /// Which system calls it may use.
+    /// Its seccomp profile.
     pub seccomp: SeccompProfile,
-    /// Paths that show nothing; `None` is the usual ones.
+    /// Masked paths; `None` is the default ones.
     pub masked_paths: Option<Vec<String>>,
-    /// Paths that cannot be written; `None` is the usual ones.
+    /// Read-only paths; `None` is the default ones.
     pub readonly_paths: Option<Vec<String>>,
 }
 
-/// Changes to the usual capabilities, by name, with or without `CAP_`; `ALL` is all of them.
+/// Changes to the default capabilities, by name, with or without `CAP_`; `ALL` is all of them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Capabilities {
     /// Added.
     pub add: Vec<String>,
-    /// Taken away, before anything is added.
+    /// Dropped, before any are added.
     pub drop: Vec<String>,
 }
 
-/// Which system calls a container may use.
+/// A seccomp profile.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SeccompProfile {
-    /// Those that container runtimes usually allow.
+    /// The default profile of container runtimes.
     #[default]
     RuntimeDefault,
-    /// All.
+    /// No filter.
     Unconfined,
 }

@@ -1,10 +1,10 @@
-//! What containers and pods use.
+//! Resource usage of containers and pods.
 
 use jiff::Timestamp;
 
 use super::{ContainerId, ContainerMeta, FilesystemUsage, Pairs, PodMeta, SandboxId};
 
-/// What a container uses.
+/// The resource usage of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerStats {
     /// Its id.
@@ -21,11 +21,11 @@ pub struct ContainerStats {
     pub memory: MemoryUsage,
     /// How many tasks it has.
     pub tasks: Option<u64>,
-    /// What it wrote to its root file system.
+    /// The usage of its writable layer.
     pub writable_layer: Option<FilesystemUsage>,
 }
 
-/// What a pod uses.
+/// The resource usage of a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxStats {
     /// Its sandbox.
@@ -40,44 +40,44 @@ pub struct SandboxStats {
     pub memory: MemoryUsage,
     /// How many tasks it has.
     pub tasks: Option<u64>,
-    /// What went over its network, unless that is the machine's.
+    /// The traffic of its network interfaces, unless it uses the host network.
     pub network: Vec<InterfaceUsage>,
     /// Its running containers.
     pub containers: Vec<ContainerStats>,
 }
 
-/// Cpu that was used.
+/// CPU usage.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CpuUsage {
-    /// When this was so.
+    /// When it was measured.
     pub at: Timestamp,
-    /// Cpu time since the start, in nanoseconds.
+    /// CPU time since the start, in nanoseconds.
     pub usage_nanos: u64,
-    /// How it was held back by its quota.
+    /// Throttling by its quota.
     pub throttling: Option<Throttling>,
-    /// How long it waited for cpu.
+    /// CPU pressure.
     pub pressure: Option<Pressure>,
 }
 
-/// How a quota held something back.
+/// Throttling by a CPU quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Throttling {
-    /// Periods in which it wanted to run.
+    /// Enforcement periods with runnable tasks.
     pub periods: u64,
-    /// Those of them in which it was held back.
+    /// Those of them that were throttled.
     pub throttled_periods: u64,
-    /// For how long altogether, in nanoseconds.
+    /// The total throttled time in nanoseconds.
     pub throttled_nanos: u64,
 }
 
 /// Memory in use.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MemoryUsage {
-    /// When this was so.
+    /// When it was measured.
     pub at: Timestamp,
-    /// All of it, page cache included, in bytes.
+    /// All memory in use, page cache included, in bytes.
     pub usage: u64,
-    /// Usage without file pages that have not been used for a while: what an eviction decides by.
+    /// Usage without inactive file pages: what evictions are based on.
     pub working_set: u64,
     /// Anonymous memory.
     pub rss: u64,
@@ -87,15 +87,15 @@ pub struct MemoryUsage {
     pub swap: Option<u64>,
     /// Page faults since the start.
     pub page_faults: u64,
-    /// Those of them that went to a disk.
+    /// Major page faults since the start.
     pub major_page_faults: u64,
-    /// How often something of it was killed for want of memory.
+    /// OOM kills since the start.
     pub oom_kills: u64,
-    /// How long it waited for memory.
+    /// Memory pressure.
     pub pressure: Option<Pressure>,
 }
 
-/// Pressure stall information: the time in which work waited for a resource.
+/// Pressure stall information (PSI): the share of time in which tasks waited for a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Pressure {
     /// At least one task waited.
@@ -104,7 +104,7 @@ pub struct Pressure {
     pub full: PressureFigures,
 }
 
-/// Waiting, in hundredths of a percent of the time, and altogether.
+/// Averages in hundredths of a percent, and the total.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PressureFigures {
     /// Over 10 seconds.
@@ -117,7 +117,7 @@ pub struct PressureFigures {
     pub total: u64,
 }
 
-/// What went over one interface.
+/// The traffic of one network interface.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct InterfaceUsage {
     /// Its name.
@@ -132,13 +132,13 @@ pub struct InterfaceUsage {
     pub tx_errors: u64,
 }
 
-/// Whose usage. All that is given must hold; an empty filter lets all pass.
+/// Selects containers. All fields that are set must match; an empty filter matches all.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StatsFilter {
-    /// This container's.
+    /// The container with this id.
     pub id: Option<ContainerId>,
-    /// Those of this sandbox.
+    /// In this sandbox.
     pub sandbox: Option<SandboxId>,
-    /// Those with these labels.
+    /// With these labels.
     pub labels: Pairs,
 }

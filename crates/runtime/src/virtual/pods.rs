@@ -19,8 +19,8 @@ use crate::types::{
     SandboxConfig, SandboxId, SandboxState,
 };
 
-/// How many events a slow reader may be behind before it has to look at everything. There is room for all of them
-/// from the start, on each of thousands of nodes.
+/// How many events a slow reader may be behind before it has to list again. The buffer is allocated at the start, on
+/// each of thousands of nodes.
 const EVENTS: usize = 128;
 /// What a process is killed with for want of memory, as an exit code.
 const KILLED: i32 = 137;
@@ -113,7 +113,7 @@ impl VirtualContainer {
         }
     }
 
-    /// Adds up the cpu that was used until now, under the limit that was in force.
+    /// Adds up the CPU time until now, under the limit that applied.
     pub(super) fn count(&mut self) {
         let Some(elapsed) = self.running_for() else { return };
         let (used, refused) = self.model.cpu_nanos(self.counted, elapsed, cpu_limit(&self.resources));
@@ -201,7 +201,7 @@ impl Pods {
         IpAddr::V4(Ipv4Addr::from(self.network.wrapping_add(1 + all.number() % 0xfffd)))
     }
 
-    pub(super) fn tell(&self, id: &ContainerId, sandbox: &SandboxId, change: ContainerChange) {
+    pub(super) fn emit(&self, id: &ContainerId, sandbox: &SandboxId, change: ContainerChange) {
         let _ = self.events.send(Event::Container {
             id: id.clone(),
             sandbox: sandbox.clone(),
@@ -221,7 +221,7 @@ impl Pods {
             container.counted = Duration::ZERO;
             container.sandbox.clone()
         };
-        self.tell(id, &sandbox, ContainerChange::Started);
+        self.emit(id, &sandbox, ContainerChange::Started);
         self.expect_end(id);
         Ok(())
     }
@@ -262,9 +262,9 @@ impl Pods {
             container.sandbox.clone()
         };
         if oom {
-            self.tell(id, &sandbox, ContainerChange::OutOfMemory);
+            self.emit(id, &sandbox, ContainerChange::OutOfMemory);
         }
-        self.tell(id, &sandbox, ContainerChange::Stopped);
+        self.emit(id, &sandbox, ContainerChange::Stopped);
     }
 
     /// Notes when a container will end, and sees to it that somebody waits for that.

@@ -122,7 +122,7 @@ impl Runtime for Virtual {
     }
 
     async fn status(&self) -> Result<RuntimeStatus> {
-        Ok(RuntimeStatus { ready: Condition::holds(), network_ready: Condition::holds(), has_events: true })
+        Ok(RuntimeStatus { ready: Condition::ok(), network_ready: Condition::ok(), has_events: true })
     }
 
     async fn run_sandbox(&self, config: SandboxConfig) -> Result<SandboxId> {
@@ -177,7 +177,7 @@ impl Runtime for Virtual {
     async fn list_sandboxes(&self, filter: &SandboxFilter) -> Result<Vec<Sandbox>> {
         let all = self.pods.all.lock();
         let sandboxes = all.sandboxes.iter().map(|(id, sandbox)| Self::sandbox_of(id, sandbox));
-        Ok(sandboxes.filter(|sandbox| filter.admits(sandbox)).collect())
+        Ok(sandboxes.filter(|sandbox| filter.matches(sandbox)).collect())
     }
 
     async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
@@ -222,7 +222,7 @@ impl Runtime for Virtual {
             all.containers.insert(id.clone(), container);
             id
         };
-        self.pods.tell(&id, sandbox, ContainerChange::Created);
+        self.pods.emit(&id, sandbox, ContainerChange::Created);
         Ok(id)
     }
 
@@ -240,7 +240,7 @@ impl Runtime for Virtual {
         self.pods.finish(id, 137, false);
         let removed = self.pods.all.lock().containers.remove(id);
         if let Some(container) = removed {
-            self.pods.tell(id, &container.sandbox, ContainerChange::Deleted);
+            self.pods.emit(id, &container.sandbox, ContainerChange::Deleted);
         }
         Ok(())
     }
@@ -278,7 +278,7 @@ impl Runtime for Virtual {
     async fn list_containers(&self, filter: &ContainerFilter) -> Result<Vec<Container>> {
         let all = self.pods.all.lock();
         let containers = all.containers.iter().map(|(id, container)| container.container(id));
-        Ok(containers.filter(|container| filter.admits(container)).collect())
+        Ok(containers.filter(|container| filter.matches(container)).collect())
     }
 
     async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
@@ -342,7 +342,7 @@ impl Runtime for Virtual {
         let mut all = self.pods.all.lock();
         let wanted = all.sandboxes.iter().map(|(id, sandbox)| Self::sandbox_of(id, sandbox));
         let wanted: Vec<_> =
-            wanted.filter(|sandbox| filter.admits(sandbox)).map(|sandbox| sandbox.id).collect();
+            wanted.filter(|sandbox| filter.matches(sandbox)).map(|sandbox| sandbox.id).collect();
         Ok(wanted.iter().filter_map(|id| self.sandbox_stats_of(&mut all, id)).collect())
     }
 

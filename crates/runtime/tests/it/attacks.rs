@@ -127,18 +127,18 @@ async fn a_read_only_volume_is_read_only_while_the_folders_above_it_are_exchange
             }
         })
     };
-    let mut heard = Vec::new();
+    let mut output = Vec::new();
     for index in 0..20 {
         let script =
             "cd /proc/self; touch /shared/a/ro/x /shared/b/ro/x 2>/dev/null; grep /ro /proc/self/mountinfo";
         let mut config = Node::shell("c", script);
         let read_only = Mount { readonly: true, ..mount(&secret, "/shared/a/ro") };
         config.mounts = vec![mount(&shared, "/shared"), read_only];
-        heard.push(node.run(&format!("race{index}"), config).await.1);
+        output.push(node.run(&format!("race{index}"), config).await.1);
     }
     stop.store(true, Ordering::Relaxed);
     exchanging.join().unwrap();
-    for said in heard {
+    for said in output {
         let options = said.split(' ').nth(5).unwrap_or_default();
         assert!(options.split(',').any(|option| option == "ro"), "{said}");
     }
@@ -276,8 +276,8 @@ async fn what_a_container_has_for_a_list_of_users_does_not_hold_up_commands() {
         node.says(&id, "up").await;
         let command = ["/bin/sh", "-c", "echo done"].map(Into::into);
         let output = node.runtime.exec_sync(&id, &command, Some(Duration::from_secs(20))).await.unwrap();
-        let heard = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
-        assert_eq!(heard, ("done\n".into(), String::new()), "{list}");
+        let printed = (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+        assert_eq!(printed, ("done\n".into(), String::new()), "{list}");
         node.runtime.remove_container(&id).await.unwrap();
     }
     node.end().await;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use plumb_resize::cgroup::WeightScale;
 use plumb_resize::qos::QosClass;
-use plumb_runtime::cgroup::{Controller, Group, Notice, Notices};
+use plumb_runtime::cgroup::{Controller, Group, Notification, Notifier};
 use plumb_runtime::types::LinuxResources;
 
 use crate::machine::OwnTree;
@@ -18,9 +18,9 @@ struct Inmate(Child);
 
 impl Inmate {
     fn run(group: &Group, script: &str) -> Self {
-        let doors: Vec<_> =
-            group.doors().iter().map(|door| format!("echo $$ > {}", door.display())).collect();
-        let join = doors.join("; ");
+        let join_files: Vec<_> =
+            group.join_files().iter().map(|file| format!("echo $$ > {}", file.display())).collect();
+        let join = join_files.join("; ");
         let mut child = Command::new("sh")
             .args(["-c", &format!("{join}; echo in; {script}")])
             .stdout(Stdio::piped())
@@ -170,15 +170,15 @@ fn the_kernel_says_when_memory_runs_out() {
         ..Default::default()
     };
     group.set(&limits).unwrap();
-    let (hear, heard) = mpsc::channel();
-    let notices = Notices::start(move |notice| _ = hear.send(notice)).unwrap();
-    notices.add(&group, Notice(42)).unwrap();
+    let (sender, received) = mpsc::channel();
+    let notifications = Notifier::start(move |notification| _ = sender.send(notification)).unwrap();
+    notifications.add(&group, Notification(42)).unwrap();
     assert_eq!(group.oom_kills().unwrap(), 0);
     let mut inmate = Inmate::run(&group, "exec dd if=/dev/zero of=/dev/null bs=64M count=1");
-    assert_eq!(heard.recv_timeout(Duration::from_secs(30)).unwrap(), Notice(42));
+    assert_eq!(received.recv_timeout(Duration::from_secs(30)).unwrap(), Notification(42));
     assert!(!inmate.0.wait().unwrap().success());
     assert!(group.oom_kills().unwrap() >= 1);
-    notices.remove(Notice(42));
+    notifications.remove(Notification(42));
 }
 
 #[test]

@@ -263,13 +263,13 @@ async fn memory_that_runs_out_is_told() {
         ..LinuxResources::default()
     }
     .into();
+    let mut oom_events = node.runtime.events();
     let mut events = node.runtime.events();
-    let mut told = node.runtime.events();
     let id = node.start(&sandbox, config).await;
     let status = node.ended(&mut events, &id).await;
     assert_eq!((status.exit_code, status.reason.as_str()), (Some(137), "OOMKilled"));
     let out_of_memory = async {
-        while let Some(event) = told.next().await {
+        while let Some(event) = oom_events.next().await {
             if matches!(event, Event::Container { change: ContainerChange::OutOfMemory, .. }) {
                 break;
             }
@@ -323,7 +323,7 @@ async fn stopping_asks_first_and_kills_then() {
     assert_eq!(node.runtime.container_status(&deaf).await.unwrap().exit_code, Some(137));
     // Again is as good, and so is one that is not there.
     node.runtime.stop_container(&deaf, Duration::ZERO).await.unwrap();
-    node.runtime.stop_container(&"nobody".into(), Duration::ZERO).await.unwrap();
+    node.runtime.stop_container(&"missing".into(), Duration::ZERO).await.unwrap();
     node.end().await;
 }
 
@@ -369,7 +369,7 @@ async fn what_cannot_start_says_why() {
     assert!(node.runtime.pull_image("no/such").await.unwrap_err().is_not_found());
     let same = node.runtime.run_sandbox(node.sandbox_config("fails")).await.unwrap_err();
     assert_eq!(same, Error::AlreadyExists { what: "sandbox", id: sandbox.to_string() });
-    assert!(node.runtime.container_status(&"nobody".into()).await.unwrap_err().is_not_found());
+    assert!(node.runtime.container_status(&"missing".into()).await.unwrap_err().is_not_found());
     config.image = "test/shell".into();
     config.mounts =
         vec![Mount { container_path: "/x".into(), host_path: "/no/such".into(), ..Mount::default() }];
@@ -429,7 +429,7 @@ async fn a_pods_containers_share_its_network_memory_and_files() {
     let sandbox = node.runtime.run_sandbox(config).await.unwrap();
     let status = node.runtime.sandbox_status(&sandbox).await.unwrap();
     let [ip] = status.ips[..] else { panic!("{status:?}") };
-    // Nobody listens, but somebody is there to say so.
+    // No process listens on the port, but the host answers with a reset.
     let refused = TcpStream::connect_timeout(&(ip, 9).into(), Duration::from_secs(10)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::ConnectionRefused);
 

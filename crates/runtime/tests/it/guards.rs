@@ -12,7 +12,7 @@ use plumb_runtime::{Events, Runtime as _};
 use crate::node::Node;
 
 const MIB: i64 = 1 << 20;
-/// Takes 160 MiB once it is told to.
+/// Allocates 160 MiB once its trigger file exists.
 const GROWS: &str =
     "echo up; while [ ! -e /dev/shm/go ]; do sleep 0.01; done; exec /plumb load --memory 160Mi";
 
@@ -25,13 +25,13 @@ fn of_machine(path: &str) -> Mount {
     Mount { container_path: path.into(), host_path: path.into(), readonly: true, ..Mount::default() }
 }
 
-/// A pod with a container that grows when it is told to.
+/// A pod with a container that grows when its trigger file is created.
 struct Grower {
     node: Node,
     sandbox: SandboxId,
     id: ContainerId,
     events: Events,
-    door: PathBuf,
+    trigger: PathBuf,
 }
 
 impl Grower {
@@ -57,13 +57,13 @@ impl Grower {
         let id = node.start(&sandbox, config).await;
         node.says(&id, "up").await;
         let pid = node.runtime.container_status(&id).await.unwrap().pid.unwrap();
-        let door = Path::new("/proc").join(pid.to_string()).join("root/dev/shm/go");
+        let trigger = Path::new("/proc").join(pid.to_string()).join("root/dev/shm/go");
         let events = node.runtime.events();
-        Self { node, sandbox, id, events, door }
+        Self { node, sandbox, id, events, trigger }
     }
 
     fn grow(&self) {
-        fs::write(&self.door, "").unwrap();
+        fs::write(&self.trigger, "").unwrap();
     }
 
     async fn lower(&self, bytes: i64) {
@@ -83,16 +83,16 @@ impl Grower {
         let mut whose = Vec::new();
         let first = async {
             loop {
-                if let Event::LimitTakenBack { container, .. } = self.events.next().await.unwrap() {
+                if let Event::LimitRestored { container, .. } = self.events.next().await.unwrap() {
                     return container;
                 }
             }
         };
         whose.push(tokio::time::timeout(Duration::from_mins(1), first).await.unwrap());
         self.has_grown().await;
-        // What else was told until it had grown.
+        // The other events until it had grown.
         while let Some(Some(event)) = futures_util::FutureExt::now_or_never(self.events.next()) {
-            if let Event::LimitTakenBack { container, .. } = event {
+            if let Event::LimitRestored { container, .. } = event {
                 whose.push(container);
             }
         }
@@ -104,7 +104,7 @@ impl Grower {
         soon("grown", || group.memory().unwrap().0 > 160 << 20).await;
     }
 
-    /// The container runs on, nobody in it was killed, and nobody is guarded any more.
+    /// The container still runs, no process of it was killed, and no cgroup is guarded any more.
     async fn is_unharmed(&self) {
         let status = self.node.runtime.container_status(&self.id).await.unwrap();
         assert_eq!(status.container.state, ContainerState::Running);
@@ -115,7 +115,7 @@ impl Grower {
     }
 }
 
-/// Whether the kernel kills nobody in a group (v1), or slows them down (v2).
+/// Whether the OOM killer of a cgroup is disabled (v1), or the cgroup is throttled (v2).
 fn guarded(group: &Group) -> u64 {
     let folder = group.folder(Controller::Memory).unwrap();
     match group.version() {
@@ -219,14 +219,14 @@ async fn whoever_comes_after_an_agent_that_died_gives_a_program_its_limit_back()
     grower.lower(64 * MIB).await;
     grower.node.runtime.update_sandbox_resources(&grower.sandbox, &limit(64 * MIB)).await.unwrap();
     let (group, folder) = (grower.group(), grower.node.folder.clone());
-    let Grower { node, sandbox, id, door, .. } = grower;
+    let Grower { node, sandbox, id, trigger, .. } = grower;
     drop(node);
-    // With nobody there, it is held at its limit, or close to it.
-    fs::write(&door, "").unwrap();
+    // While no runtime is open, it sleeps at its limit, or close to it.
+    fs::write(&trigger, "").unwrap();
     soon("near its limit", || group.memory().unwrap().0 > 56 << 20).await;
     let node = Node::again(folder).await;
     let events = node.runtime.events();
-    let grower = Grower { node, sandbox, id, events, door };
+    let grower = Grower { node, sandbox, id, events, trigger };
     grower.has_grown().await;
     for group in [grower.group(), grower.pod()] {
         assert_eq!(group.read().unwrap().memory_limit, Some(512 * MIB));

@@ -23,7 +23,7 @@ async fn five_hundred_containers_leave_nothing() {
         join_all(pods).await;
     }
     let mut after = Seen::now(&node, &here);
-    // Namespaces and processes are gone a moment after whoever had them.
+    // Namespaces and processes disappear a moment after their users.
     for _ in 0..500 {
         if after == before {
             break;

@@ -1,4 +1,4 @@
-//! The runtime through its public door.
+//! The runtime through its public API.
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on says so by ending")]
 

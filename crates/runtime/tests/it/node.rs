@@ -37,9 +37,9 @@ impl Node {
         Self::with(test, |_| ()).await
     }
 
-    /// The same, with limits that kill nobody for this long after they were lowered.
-    pub(crate) async fn settling(test: &str, settles: Duration) -> Option<Self> {
-        Self::with(test, |config| config.settles = settles).await
+    /// The same, with a guard window of this length.
+    pub(crate) async fn settling(test: &str, guard_window: Duration) -> Option<Self> {
+        Self::with(test, |config| config.guard_window = guard_window).await
     }
 
     /// The same, set up otherwise.
@@ -213,7 +213,7 @@ fn config(folder: &Path) -> plumb_runtime::Result<Config> {
             called: "plumb".into(),
             args: vec!["load".into()],
         }),
-        settles: LONG,
+        guard_window: LONG,
     })
 }
 

@@ -37,7 +37,7 @@ async fn what_runs_is_taken_up_again() {
     let ips = node.runtime.sandbox_status(&sandbox).await.unwrap().ips;
     let pid = node.runtime.container_status(&ends).await.unwrap().pid.unwrap();
 
-    // While nobody is there, one of them ends.
+    // While no runtime is open, one of them exits.
     let folder = node.folder.clone();
     drop(node);
     let inside = Path::new("/proc").join(pid.to_string()).join("root");
@@ -123,7 +123,7 @@ async fn what_was_begun_and_not_finished_is_cleared_away() {
     let folder = node.folder.clone();
     drop(node);
     let root = folder.path().join("data/runtime");
-    // A sandbox whose making was broken off, containers without a record, groups of nobody, a torn record.
+    // A sandbox whose creation was interrupted, containers without a record, cgroups of no pod, a torn record.
     let record =
         fs::read_to_string(root.join("sandboxes").join(sandbox.as_str()).join("sandbox.json")).unwrap();
     for (name, text) in [
@@ -141,7 +141,7 @@ async fn what_was_begun_and_not_finished_is_cleared_away() {
     }
     fs::create_dir_all(root.join("containers/without/upper")).unwrap();
     let class = plumb_resize::qos::QosClass::Burstable;
-    tree.pod(class, "nobody").create().unwrap();
+    tree.pod(class, "unknown").create().unwrap();
     tree.container(class, "uid-whole", "without").create().unwrap();
     tree.container(class, "uid-half", "c").create().unwrap();
 

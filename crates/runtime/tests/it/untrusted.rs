@@ -211,8 +211,8 @@ async fn a_full_disk_costs_lines_of_the_log_and_no_memory() {
     fs::write(root.join("dev/shm/go"), "").unwrap();
     node.says(&id, "after").await;
     let log = node.runtime.container_status(&id).await.unwrap().log_path.unwrap();
-    let told = said(&log);
-    assert!(told.contains("lines of this log could not be written: No space left on device"), "not told");
+    let output = said(&log);
+    assert!(output.contains("lines of this log could not be written: No space left on device"), "{output}");
     node.runtime.remove_sandbox(&sandbox).await.unwrap();
     drop(disk);
     node.end().await;

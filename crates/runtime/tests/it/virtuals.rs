@@ -70,7 +70,7 @@ async fn memory_that_leaks_ends_the_container_when_it_reaches_the_limit() {
     let (sandbox, id) = start(&runtime, "leak", model, limits(-1, 96 * MIB)).await;
     advance(Duration::from_secs(4)).await;
     assert_eq!(runtime.container_status(&id).await.unwrap().container.state, ContainerState::Running);
-    // More room, more time.
+    // A higher limit, more time.
     runtime.update_container_resources(&id, &limits(-1, 128 * MIB).into()).await.unwrap();
     advance(Duration::from_secs(5)).await;
     assert_eq!(runtime.container_status(&id).await.unwrap().container.state, ContainerState::Running);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
-use plumb_runtime::fault::{Call, Fault, Harm};
+use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::{Value, json};
 
 use crate::it::cluster::until;
@@ -37,10 +37,10 @@ async fn resize_two(site: &Site) {
 
 /// The calls that change something, in the order in which they are made when nothing goes wrong.
 async fn calls(site: &Site, act: impl AsyncFnOnce(&Site)) -> Vec<Call> {
-    site.faults.watch();
+    site.faults.record();
     act(site).await;
-    let changes = |call: &Call| Call::CHANGES.contains(call) && *call != Call::UpdateClassResources;
-    site.faults.seen().into_iter().map(|asked| asked.call).filter(changes).collect()
+    let changes = |call: &Call| Call::MUTATING.contains(call) && *call != Call::UpdateClassResources;
+    site.faults.recorded().into_iter().map(|invocation| invocation.call).filter(changes).collect()
 }
 
 /// Which of its kind each call is.
@@ -53,13 +53,13 @@ fn numbered(calls: &[Call]) -> Vec<(Call, u64)> {
 /// answer; then another one takes its place.
 async fn cut_off(site: &mut Site, (call, nth): (Call, u64), after: bool, act: impl AsyncFnOnce(&Site)) {
     let forever = Duration::from_hours(1);
-    let harm = if after { Harm::DelayAnswer(forever) } else { Harm::Delay(forever) };
-    site.faults.watch();
-    site.faults.add(Fault::new(harm).on(call).from(nth));
+    let kind = if after { FaultKind::DelayResponse(forever) } else { FaultKind::Delay(forever) };
+    site.faults.record();
+    site.faults.add(Fault::new(kind).on(call).from(nth));
     act(site).await;
     let mut met = 0;
     until(|| {
-        met += site.faults.seen().iter().filter(|asked| asked.call == call).count() as u64;
+        met += site.faults.recorded().iter().filter(|invocation| invocation.call == call).count() as u64;
         met >= nth
     })
     .await;
@@ -181,8 +181,8 @@ async fn a_runtime_that_fails_any_call_of_a_resize_is_tried_again_and_told_of() 
             site.pod("a", two(true)).await;
             site.settled("a").await;
             let error = Error::Unavailable("the runtime went away".into());
-            let harm = if lost { Harm::LoseAnswer(error) } else { Harm::Fail(error) };
-            site.faults.add(Fault::new(harm).on(call).from(nth).times(1));
+            let kind = if lost { FaultKind::LoseResponse(error) } else { FaultKind::Fail(error) };
+            site.faults.add(Fault::new(kind).on(call).from(nth).times(1));
             resize_two(&site).await;
             let pod = site.settled("a").await;
             let restarts = status(&pod).restart_count;

@@ -6,7 +6,7 @@ use kube::Api;
 use kube::api::PostParams;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
-use plumb_runtime::fault::{Call, Fault, Harm};
+use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::json;
 
 use crate::it::site::{Site, equal, one, status};
@@ -256,9 +256,9 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
     site.pod("a", one(equal("100m", "64Mi"))).await;
     site.settled("a").await;
     let refused = Error::Unavailable("the registry is away".into());
-    let missing = |asked: &plumb_runtime::fault::Asked| asked.subject.contains("missing");
-    site.faults.add(Fault::new(Harm::Fail(refused)).on(Call::PullImage).when(missing).times(u64::MAX));
-    site.faults.watch();
+    let missing = |invocation: &plumb_runtime::fault::Invocation| invocation.subject.contains("missing");
+    site.faults.add(Fault::new(FaultKind::Fail(refused)).on(Call::PullImage).when(missing).times(u64::MAX));
+    site.faults.record();
     let image = |image: &str| json!({ "spec": { "containers": [{ "name": "c", "image": image }] } });
     let patch = |image_name: &str| kube::api::Patch::Strategic(image(image_name));
     let params = kube::api::PatchParams::default();
@@ -275,8 +275,8 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
         site.delete(name).await;
         site.gone(name).await;
     }
-    let seen = site.faults.seen();
-    let pulls = seen.iter().filter(|asked| asked.call == Call::PullImage && missing(asked)).count();
+    let seen = site.faults.recorded();
+    let pulls = seen.iter().filter(|invocation| invocation.call == Call::PullImage && missing(invocation)).count();
     assert_eq!(pulls, 1, "it is tried again after ten seconds, and then less and less often");
     // Another image is tried at once.
     site.faults.clear();
@@ -296,7 +296,7 @@ async fn a_container_whose_config_map_is_gone_is_not_started_again_and_again() {
     site.settled("a").await;
     let maps: kube::Api<ConfigMap> = kube::Api::default_namespaced(site.cluster.admin());
     maps.delete("settings", &kube::api::DeleteParams::default()).await.unwrap();
-    site.faults.watch();
+    site.faults.record();
     site.resize("a", equal("100m", "128Mi")).await;
     let waits = |pod: &Pod| {
         let waiting = status(pod).state.and_then(|state| state.waiting);
@@ -307,8 +307,8 @@ async fn a_container_whose_config_map_is_gone_is_not_started_again_and_again() {
         site.pod(name, one(equal("100m", "64Mi"))).await;
         site.settled(name).await;
     }
-    let seen = site.faults.seen();
-    let tries = seen.iter().filter(|asked| asked.call == Call::PullImage).count();
+    let seen = site.faults.recorded();
+    let tries = seen.iter().filter(|invocation| invocation.call == Call::PullImage).count();
     // Once for the container that waits, and once for each other one.
     assert!(tries <= 3, "{seen:?}");
     site.cluster.config_map("settings", json!({ "A": "2" })).await;

@@ -5,18 +5,18 @@ use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::Duration;
 
 use plumb_resize::rules::Rules;
-use plumb_runtime::fault::{Asked, Call, Fault, Harm};
+use plumb_runtime::fault::{Call, Fault, FaultKind, Invocation};
 
 use crate::it::site::{Site, equal, one, status};
 
 /// Has the first call of this name to the runtime panic.
 fn panic_at(site: &Site, call: Call) {
     let first = Arc::new(AtomicBool::new(true));
-    let panic = move |_: &Asked| {
+    let panic = move |_: &Invocation| {
         assert!(!first.swap(false, SeqCst), "the first call panics");
         false
     };
-    site.faults.add(Fault::new(Harm::Delay(Duration::ZERO)).on(call).when(panic));
+    site.faults.add(Fault::new(FaultKind::Delay(Duration::ZERO)).on(call).when(panic));
 }
 
 #[tokio::test]

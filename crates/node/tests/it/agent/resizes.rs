@@ -5,7 +5,7 @@ use kube::api::{Patch, PatchParams};
 use plumb_features::FeatureGates;
 use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
 use plumb_resize::rules::{Dialect, Rules};
-use plumb_runtime::fault::{Call, Fault, Harm};
+use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::{Value, json};
 
 use crate::it::cluster::{NODE, until};
@@ -149,10 +149,13 @@ async fn a_resize_is_carried_out_while_the_api_is_away_and_told_later() {
     site.pod("a", one(equal("100m", "64Mi"))).await;
     site.settled("a").await;
     // The watch that stands brings the wish; whatever is asked anew fails.
-    site.faults.watch();
+    site.faults.record();
     site.cluster.set_away(true);
     site.resize("a", equal("200m", "64Mi")).await;
-    until(|| site.faults.seen().iter().any(|asked| asked.call == Call::UpdateContainerResources)).await;
+    until(|| {
+        site.faults.recorded().iter().any(|invocation| invocation.call == Call::UpdateContainerResources)
+    })
+    .await;
     let told = site.pods().get("a").await.unwrap();
     assert_eq!(status(&told).resources.unwrap().limits.unwrap()["cpu"].0, "100m", "nobody could be told");
     site.cluster.set_away(false);
@@ -160,12 +163,12 @@ async fn a_resize_is_carried_out_while_the_api_is_away_and_told_later() {
 }
 
 /// A pod under this policy whose container the runtime kills at the update of a resize, before or after it is made.
-async fn killed_by_its_update(policy: &str, harm: Harm) -> (Site, Pod) {
+async fn killed_by_its_update(policy: &str, kind: FaultKind) -> (Site, Pod) {
     let site = Site::start(kep()).await;
     let spec = json!({ "restartPolicy": policy, "containers": one(equal("100m", "64Mi")) });
     site.pod_of("a", spec).await;
     let before = site.settled("a").await;
-    site.faults.add(Fault::new(harm).on(Call::UpdateContainerResources).times(1));
+    site.faults.add(Fault::new(kind).on(Call::UpdateContainerResources).times(1));
     site.resize("a", equal("200m", "128Mi")).await;
     (site, before)
 }
@@ -173,9 +176,9 @@ async fn killed_by_its_update(policy: &str, harm: Harm) -> (Site, Pod) {
 #[tokio::test]
 async fn a_container_that_the_runtime_stops_for_a_resize_comes_back_resized_if_its_policy_lets_it() {
     for policy in ["Always", "OnFailure"] {
-        for harm in [Harm::KillBefore, Harm::KillAfter] {
-            let at = format!("{policy} {harm:?}");
-            let (site, before) = killed_by_its_update(policy, harm).await;
+        for kind in [FaultKind::KillBefore, FaultKind::KillAfter] {
+            let at = format!("{policy} {kind:?}");
+            let (site, before) = killed_by_its_update(policy, kind).await;
             let back =
                 |pod: &Pod| is_settled(pod) && status(pod).container_id != status(&before).container_id;
             let pod = site.until("a", "back", back).await;
@@ -188,9 +191,9 @@ async fn a_container_that_the_runtime_stops_for_a_resize_comes_back_resized_if_i
 
 #[tokio::test]
 async fn a_container_that_the_runtime_stops_for_a_resize_stays_stopped_if_it_is_never_to_be_restarted() {
-    for harm in [Harm::KillBefore, Harm::KillAfter] {
-        let at = format!("{harm:?}");
-        let (site, before) = killed_by_its_update("Never", harm).await;
+    for kind in [FaultKind::KillBefore, FaultKind::KillAfter] {
+        let at = format!("{kind:?}");
+        let (site, before) = killed_by_its_update("Never", kind).await;
         let over = |pod: &Pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"));
         let pod = site.until("a", "over", over).await;
         let ended = status(&pod).state.unwrap().terminated.unwrap();

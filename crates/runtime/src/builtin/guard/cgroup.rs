@@ -12,8 +12,8 @@ use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
 
 use super::{Effects, GroupGuard, Guard};
-use crate::builtin::LONGEST_SETTLES;
-use crate::cgroup::{Before, Group, Notice, Notices, Version};
+use crate::builtin::MAX_GUARD_WINDOW;
+use crate::cgroup::{AppliedLimit, Group, Notification, Notifier, Version};
 use crate::error::{Error, Result};
 use crate::shim::{load, store};
 use crate::types::{ContainerId, Event, LinuxResources, SandboxId};
@@ -26,11 +26,11 @@ const RECORD: &str = "guard.json";
 pub(in crate::builtin) struct Bells(Mutex<HashMap<u64, (Arc<Notify>, Version)>>);
 
 impl Bells {
-    /// Rings for a notice of the kernel. False if the notice may be about something else as well: a group that is not
+    /// Rings for a notification of the kernel. False if the notification may be about something else as well: a group that is not
     /// armed, or one of v2, which has one file for everything.
-    pub(in crate::builtin) fn ring(&self, notice: Notice) -> bool {
+    pub(in crate::builtin) fn ring(&self, notification: Notification) -> bool {
         let bells = self.0.lock();
-        let Some((bell, version)) = bells.get(&notice.0) else { return false };
+        let Some((bell, version)) = bells.get(&notification.0) else { return false };
         bell.notify_one();
         *version == Version::V1
     }
@@ -39,10 +39,10 @@ impl Bells {
 /// What all guards of a runtime share. A guard may outlive its runtime, and does nothing then.
 #[derive(Clone, Debug)]
 pub(in crate::builtin) struct Surroundings {
-    pub(in crate::builtin) notices: Weak<Notices>,
+    pub(in crate::builtin) notifier: Weak<Notifier>,
     pub(in crate::builtin) bells: Arc<Bells>,
     pub(in crate::builtin) events: broadcast::WeakSender<Event>,
-    pub(in crate::builtin) settles: Duration,
+    pub(in crate::builtin) guard_window: Duration,
 }
 
 /// A cgroup that is guarded when its memory limit goes down.
@@ -53,9 +53,9 @@ pub(in crate::builtin) struct GuardedGroup {
     sandbox: SandboxId,
     /// None for the group of the pod as a whole.
     container: Option<ContainerId>,
-    /// Under which the kernel says that the group is out of memory, and that it has reached the mark.
-    notice: u64,
-    mark_notice: u64,
+    /// Under which the kernel says that the group is out of memory, and that it has reached the threshold.
+    notification: u64,
+    threshold_notification: u64,
     bell: Arc<Notify>,
     surroundings: Surroundings,
 }
@@ -67,7 +67,7 @@ impl GroupGuard {
         folder: &Path,
         group: &Group,
         (sandbox, container): (SandboxId, Option<ContainerId>),
-        (notice, mark_notice): (u64, u64),
+        (notification, threshold_notification): (u64, u64),
         around: Option<Arc<Self>>,
     ) -> Arc<Self> {
         let bell: Arc<Notify> = Arc::default();
@@ -76,8 +76,8 @@ impl GroupGuard {
             record: folder.join(RECORD),
             sandbox,
             container,
-            notice,
-            mark_notice,
+            notification,
+            threshold_notification,
             bell: bell.clone(),
             surroundings,
         };
@@ -89,22 +89,22 @@ impl GuardedGroup {
     /// Listens no longer to what the kernel says for the guard's sake.
     pub(in crate::builtin) fn unlisten(&self) {
         let mut bells = self.surroundings.bells.0.lock();
-        bells.remove(&self.notice);
-        bells.remove(&self.mark_notice);
+        bells.remove(&self.notification);
+        bells.remove(&self.threshold_notification);
         drop(bells);
-        let Some(notices) = self.surroundings.notices.upgrade() else { return };
-        notices.remove(Notice(self.mark_notice));
+        let Some(notifier) = self.surroundings.notifier.upgrade() else { return };
+        notifier.remove(Notification(self.threshold_notification));
         if self.container.is_none() {
             // The groups of containers are listened to for as long as they run.
-            notices.remove(Notice(self.notice));
+            notifier.remove(Notification(self.notification));
         }
     }
 
-    fn listen(&self, mark: u64) -> Result<()> {
-        let Some(notices) = self.surroundings.notices.upgrade() else { return Ok(()) };
-        notices.add_mark(&self.group, mark, Notice(self.mark_notice))?;
+    fn listen(&self, threshold: u64) -> Result<()> {
+        let Some(notifier) = self.surroundings.notifier.upgrade() else { return Ok(()) };
+        notifier.add_threshold(&self.group, threshold, Notification(self.threshold_notification))?;
         if self.container.is_none() {
-            notices.add(&self.group, Notice(self.notice))?;
+            notifier.add(&self.group, Notification(self.notification))?;
         }
         Ok(())
     }
@@ -121,11 +121,11 @@ impl GuardedGroup {
 
 impl Effects for GuardedGroup {
     fn is_open(&self) -> bool {
-        self.surroundings.notices.strong_count() > 0
+        self.surroundings.notifier.strong_count() > 0
     }
 
-    fn applied(&self) -> Result<Before> {
-        Ok(self.group.before_lowering()?)
+    fn applied(&self) -> Result<AppliedLimit> {
+        Ok(self.group.applied_limit()?)
     }
 
     fn set(&self, to: &LinuxResources) -> Result<()> {
@@ -136,39 +136,47 @@ impl Effects for GuardedGroup {
         // What has used more than the new limit may do so again.
         let has_used_more = u64::try_from(limit)
             .is_ok_and(|limit| self.group.peak().ok().flatten().is_some_and(|peak| peak > limit));
-        let settles = self.surroundings.settles;
-        if restored || has_used_more { settles.max(LONGEST_SETTLES.min(settles * 16)) } else { settles }
+        let guard_window = self.surroundings.guard_window;
+        if restored || has_used_more {
+            guard_window.max(MAX_GUARD_WINDOW.min(guard_window * 16))
+        } else {
+            guard_window
+        }
     }
 
-    fn arm(&self, before: &Before, limit: i64) -> Result<u64> {
+    fn arm(&self, before: &AppliedLimit, limit: i64) -> Result<u64> {
         store(&self.record, before, false)
             .map_err(|error| Error::io("writing down the limit that was applied before", &error))?;
         let bell = || (self.bell.clone(), self.group.version());
-        self.surroundings.bells.0.lock().extend([(self.notice, bell()), (self.mark_notice, bell())]);
-        let mark = self.group.guard(limit)?;
-        self.listen(mark)?;
-        Ok(mark)
+        self.surroundings
+            .bells
+            .0
+            .lock()
+            .extend([(self.notification, bell()), (self.threshold_notification, bell())]);
+        let threshold = self.group.guard(limit)?;
+        self.listen(threshold)?;
+        Ok(threshold)
     }
 
-    fn is_cornered(&self, mark: u64) -> Result<bool> {
-        Ok(self.group.is_cornered(mark)?)
+    fn is_near_limit(&self, threshold: u64) -> Result<bool> {
+        Ok(self.group.is_near_limit(threshold)?)
     }
 
-    fn restore(&self, before: &Before) -> Result<()> {
+    fn restore(&self, before: &AppliedLimit) -> Result<()> {
         Ok(self.group.restore(before)?)
     }
 
-    fn tell_restored(&self) {
+    fn emit_restored(&self) {
         let Some(events) = self.surroundings.events.upgrade() else { return };
-        // Without a receiver there is nothing to tell.
-        let _ = events.send(Event::LimitTakenBack {
+        // There may be no receiver.
+        let _ = events.send(Event::LimitRestored {
             sandbox: self.sandbox.clone(),
             container: self.container.clone(),
             at: Timestamp::now(),
         });
     }
 
-    fn disarm(&self, before: &Before) -> Result<()> {
+    fn disarm(&self, before: &AppliedLimit) -> Result<()> {
         match self.group.release(before) {
             Err(error) if !error.is_missing() => return Err(error.into()),
             _ => {}
@@ -178,7 +186,7 @@ impl Effects for GuardedGroup {
         Ok(())
     }
 
-    fn recorded(&self) -> Option<Before> {
+    fn recorded(&self) -> Option<AppliedLimit> {
         load(&self.record).ok()
     }
 

@@ -16,7 +16,7 @@ struct Kernel {
     limit: i64,
     usage: i64,
     armed: bool,
-    record: Option<Before>,
+    record: Option<AppliedLimit>,
     restored: u32,
 }
 
@@ -39,7 +39,7 @@ struct Faults {
 }
 
 fn failure() -> Error {
-    Error::failed("a test", "as it was told")
+    Error::failed("a test", "injected")
 }
 
 fn fails(times: &mut u32) -> Result<()> {
@@ -53,8 +53,8 @@ impl Effects for Fake {
         *self.open.lock()
     }
 
-    fn applied(&self) -> Result<Before> {
-        Ok(Before { limit: self.kernel.lock().limit, high: None })
+    fn applied(&self) -> Result<AppliedLimit> {
+        Ok(AppliedLimit { limit: self.kernel.lock().limit, high: None })
     }
 
     fn set(&self, to: &LinuxResources) -> Result<()> {
@@ -69,7 +69,7 @@ impl Effects for Fake {
         WINDOW
     }
 
-    fn arm(&self, before: &Before, limit: i64) -> Result<u64> {
+    fn arm(&self, before: &AppliedLimit, limit: i64) -> Result<u64> {
         let mut kernel = self.kernel.lock();
         kernel.record = Some(*before);
         kernel.armed = true;
@@ -78,30 +78,30 @@ impl Effects for Fake {
         Ok(u64::try_from(limit).unwrap() - 1)
     }
 
-    fn is_cornered(&self, mark: u64) -> Result<bool> {
+    fn is_near_limit(&self, threshold: u64) -> Result<bool> {
         let slow = self.faults.lock().slow_look.take();
         slow.into_iter().for_each(thread::sleep);
         let kernel = self.kernel.lock();
-        Ok(kernel.usage > kernel.limit || u64::try_from(kernel.usage).unwrap() >= mark)
+        Ok(kernel.usage > kernel.limit || u64::try_from(kernel.usage).unwrap() >= threshold)
     }
 
-    fn restore(&self, before: &Before) -> Result<()> {
+    fn restore(&self, before: &AppliedLimit) -> Result<()> {
         self.kernel.lock().limit = before.limit;
         Ok(())
     }
 
-    fn tell_restored(&self) {
+    fn emit_restored(&self) {
         self.kernel.lock().restored += 1;
     }
 
-    fn disarm(&self, _before: &Before) -> Result<()> {
+    fn disarm(&self, _before: &AppliedLimit) -> Result<()> {
         fails(&mut self.faults.lock().disarms_fail)?;
         let mut kernel = self.kernel.lock();
         (kernel.armed, kernel.record) = (false, None);
         Ok(())
     }
 
-    fn recorded(&self) -> Option<Before> {
+    fn recorded(&self) -> Option<AppliedLimit> {
         self.kernel.lock().record
     }
 

@@ -1,4 +1,4 @@
-//! Places in a root file system that we don't trust: no link in it leads out of it.
+//! An untrusted root file system, in which paths are resolved by file descriptor: no symlink leads out of it.
 
 use std::ffi::OsStr;
 use std::io;
@@ -12,26 +12,26 @@ use rustix::io::Errno;
 /// How many symlinks that lead nowhere are followed for a file.
 const MOST_LINKS: usize = 8;
 
-/// The root of such a file system.
-pub(crate) struct Place(OwnedFd);
+/// The root directory of such a file system.
+pub(crate) struct RootFs(OwnedFd);
 
-impl AsFd for Place {
+impl AsFd for RootFs {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-impl Place {
+impl RootFs {
     pub(crate) fn open(path: &Path) -> io::Result<Self> {
         Ok(Self(open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?))
     }
 
-    /// What is there, links followed as if this were the root.
+    /// Opens a path; symlinks are resolved as if this were the root.
     pub(crate) fn find(&self, path: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
         self.open_at(path.as_ref(), OFlags::PATH, ResolveFlags::NO_MAGICLINKS)
     }
 
-    /// What is there, if no symlink leads to it; else [`Errno::LOOP`].
+    /// Opens a path without symlinks in it; else [`Errno::LOOP`].
     pub(crate) fn find_without_symlinks(&self, path: impl AsRef<Path>) -> Result<OwnedFd, Errno> {
         self.open_at(path.as_ref(), OFlags::PATH, ResolveFlags::NO_SYMLINKS)
     }
@@ -39,7 +39,7 @@ impl Place {
     fn open_at(&self, path: &Path, flags: OFlags, how: ResolveFlags) -> Result<OwnedFd, Errno> {
         let path = if path.as_os_str().is_empty() { Path::new(".") } else { path };
         let how = how | ResolveFlags::IN_ROOT;
-        // Refused while somebody moves things about; then it is worth another try.
+        // EAGAIN after a concurrent rename; retry.
         for _ in 0..8 {
             let found = openat2(&self.0, path, flags | OFlags::CLOEXEC, Mode::empty(), how);
             if !matches!(found, Err(Errno::AGAIN)) {
@@ -49,7 +49,7 @@ impl Place {
         Err(Errno::AGAIN)
     }
 
-    /// The folder there, made with all that lead to it where they are missing.
+    /// Opens a directory; it and its parents are created if they are missing.
     pub(crate) fn make_folder(&self, path: &Path) -> io::Result<OwnedFd> {
         // Mostly it is there.
         if let Ok(found) = openat2(
