@@ -3,4 +3,5 @@
 pub mod api;
 pub mod features;
 pub mod install;
+pub mod offline;
 pub mod recommender;

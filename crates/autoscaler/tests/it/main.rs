@@ -4,4 +4,5 @@
 
 mod cluster;
 mod crds;
+mod csv;
 mod install;
