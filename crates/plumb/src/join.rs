@@ -12,6 +12,7 @@ use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::serve;
 use plumb_node::join::{Connection, NodeCertificate, Purpose, Renewal, Shown, publish_key};
 use plumb_resize::rules::Rules;
+use plumb_supervise::Backoff;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio::signal::unix::{SignalKind, signal};
@@ -142,7 +143,7 @@ async fn renew_on_hangup(ask: Arc<watch::Sender<u64>>) {
 /// answers.
 async fn settings(args: &Node, connection: &Connection) -> NodeSettings {
     let client = connection.client();
-    let mut wait = Duration::from_millis(100);
+    let mut backoff = Backoff::default();
     let mut settings = loop {
         match invitation::settings(&client).await {
             Ok(settings) => break settings,
@@ -151,8 +152,7 @@ async fn settings(args: &Node, connection: &Connection) -> NodeSettings {
                     error = format!("{error:#}"),
                     "the cluster does not answer yet, will ask again"
                 );
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(Duration::from_secs(10));
+                backoff.wait().await;
             }
         }
     };
