@@ -4,10 +4,10 @@
 use k8s_openapi::api::core::v1::Pod;
 use plumb_resize::accounting::{in_quota, on_node, requested};
 use plumb_resize::defaulting::{allocate_at_creation, copy_back, default_pod};
-use plumb_resize::field::aggregate_message;
 use plumb_resize::qos::QosClass;
 use plumb_resize::rules::Rules;
 use plumb_resize::{status, validate};
+use plumb_validation::field::aggregate_message;
 
 /// Fails where it does not hold.
 pub(crate) fn holds(bytes: &[u8]) {

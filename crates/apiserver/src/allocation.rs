@@ -250,7 +250,7 @@ fn random() -> u32 {
 }
 
 /// The refusal of a service for one of its fields.
-pub(crate) fn refuse(service: &Value, errors: &[plumb_resize::field::FieldError]) -> ApiError {
+pub(crate) fn refuse(service: &Value, errors: &[plumb_validation::field::FieldError]) -> ApiError {
     ApiError::invalid("", "Service", meta(service, "name"), errors)
 }
 

@@ -3,8 +3,8 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use plumb_apischema::Schema;
-use plumb_resize::field::{BadValue, FieldError};
 use plumb_store::{Key, List, Object};
+use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
 use crate::admission::{self, Attributes, Operation};

@@ -1,7 +1,7 @@
 //! Refusals, in the shape of the Kubernetes API: a `Status` with a reason, details and a code.
 
 use http::StatusCode;
-use plumb_resize::field::{FieldError, aggregate_message};
+use plumb_validation::field::{FieldError, aggregate_message};
 use serde_json::{Value, json};
 
 /// A request that was refused.

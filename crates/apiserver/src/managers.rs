@@ -14,7 +14,7 @@ use plumb_apischema::apply::{
     self, CustomVersions, Ignored, ManagersError, OneVersion, Replicas, Scale, Tracker, Type, Types, Versions,
 };
 use plumb_apischema::schema::Kind;
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Map, Value};
 
 pub(crate) use wanted::Wanted;

@@ -6,8 +6,8 @@ use bytes::Bytes;
 use http::{HeaderMap, StatusCode};
 use plumb_apischema::json::{self, DecodeError, Decoded, StrictError, strict_error};
 use plumb_apischema::{Schema, patch};
-use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
+use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 
 use crate::alpha;

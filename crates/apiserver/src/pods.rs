@@ -6,11 +6,11 @@
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_apischema::{Schema, json as schema_json};
 use plumb_resize::defaulting::{allocate_at_creation, copy_back, drop_disabled};
-use plumb_resize::field::FieldError;
 use plumb_resize::list::BadQuantity;
 use plumb_resize::rules::Rules;
 use plumb_resize::status::propose;
 use plumb_resize::validate;
+use plumb_validation::field::FieldError;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
 

@@ -7,8 +7,8 @@ mod pod;
 mod service;
 
 use plumb_apischema::{Schema, apply, json as schema_json, semantic};
-use plumb_resize::field::FieldError;
 use plumb_resize::qos::QosClass;
+use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 
 use crate::admission::Warnings;

@@ -33,8 +33,8 @@ mod template;
 mod webhook;
 
 use plumb_apischema::schema::Scope;
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
@@ -405,7 +405,11 @@ fn typed<T: DeserializeOwned>(part: &Value, errors: &mut Errors) -> Option<T> {
     match T::deserialize(part) {
         Ok(typed) => Some(typed),
         Err(error) => {
-            errors.push(FieldError::invalid("", plumb_resize::field::BadValue::Omitted, error.to_string()));
+            errors.push(FieldError::invalid(
+                "",
+                plumb_validation::field::BadValue::Omitted,
+                error.to_string(),
+            ));
             None
         }
     }

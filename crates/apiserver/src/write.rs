@@ -8,8 +8,8 @@ mod attempt;
 mod part;
 
 use http::{Response, StatusCode};
-use plumb_resize::field::FieldError;
 use plumb_store::{Event, Key, MAX_ATTRIBUTE, Object, Write, WriteError};
+use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use uuid::Uuid;

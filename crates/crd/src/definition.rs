@@ -9,10 +9,11 @@ mod defaults;
 mod schema;
 mod structural;
 
-use plumb_resize::field::{BadValue, FieldError, Path};
+use plumb_validation::field::{BadValue, FieldError, Path};
+use plumb_validation::names::{dns_1035_label, dns_subdomain};
 use serde_json::{Value, json};
 
-use crate::names::{dns_1035_label, dns_1123_subdomain, holds};
+use crate::names::holds;
 use crate::rules::field_path;
 use crate::schema::Schema;
 
@@ -150,7 +151,7 @@ fn spec(definition: &Value, old: Option<&Value>, errors: &mut Errors) {
     if group.is_empty() {
         errors.push(FieldError::required(path, ""));
     } else {
-        let wrong = dns_1123_subdomain(group);
+        let wrong = dns_subdomain(group);
         if !wrong.is_empty() {
             errors.push(FieldError::invalid(path, group, wrong.join(",")));
         } else if !group.contains('.') {

@@ -7,6 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use jiff::civil::Date;
+use plumb_validation::names::{dns_label, dns_subdomain};
 use regex::Regex;
 
 /// The names that are known; whatever is written between them and dashes does not count.
@@ -123,8 +124,8 @@ pub(crate) fn holds(form: &str, text: &str) -> bool {
         "date" => text.len() == 10 && text.parse::<Date>().is_ok(),
         "duration" => plumb_go::duration::parse_openapi(text).is_some(),
         "datetime" => is_datetime(text),
-        "k8sshortname" => crate::names::dns_1123_label(text).is_empty(),
-        "k8slongname" => crate::names::dns_1123_subdomain(text).is_empty(),
+        "k8sshortname" => dns_label(text).is_empty(),
+        "k8slongname" => dns_subdomain(text).is_empty(),
         _ => true,
     }
 }

@@ -1,61 +1,8 @@
-//! Names: which forms they have, and who has which.
+//! Names: which definition has which.
 
 use std::collections::BTreeSet;
-use std::sync::LazyLock;
 
-use regex::Regex;
 use serde_json::{Value, json};
-
-fn pattern(text: &str) -> Regex {
-    #[expect(clippy::expect_used, reason = "written here, and the tests use each")]
-    Regex::new(text).expect("the pattern is sound")
-}
-
-static LABEL: LazyLock<Regex> = LazyLock::new(|| pattern("^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"));
-static SUBDOMAIN: LazyLock<Regex> =
-    LazyLock::new(|| pattern(r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"));
-static OLD_LABEL: LazyLock<Regex> = LazyLock::new(|| pattern("^[a-z]([-a-z0-9]*[a-z0-9])?$"));
-
-fn judged(text: &str, form: &Regex, most: usize, rule: &str) -> Vec<String> {
-    let mut wrong = Vec::new();
-    if text.len() > most {
-        wrong.push(format!("must be no more than {most} characters"));
-    }
-    if !form.is_match(text) {
-        wrong.push(rule.to_owned());
-    }
-    wrong
-}
-
-/// What is wrong with a text as a label of the DNS.
-pub fn dns_1123_label(text: &str) -> Vec<String> {
-    judged(
-        text,
-        &LABEL,
-        63,
-        "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')",
-    )
-}
-
-/// What is wrong with a text as a name of the DNS.
-pub fn dns_1123_subdomain(text: &str) -> Vec<String> {
-    judged(
-        text,
-        &SUBDOMAIN,
-        253,
-        r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')",
-    )
-}
-
-/// What is wrong with a text as a label of the old DNS, which begins with a letter.
-pub fn dns_1035_label(text: &str) -> Vec<String> {
-    judged(
-        text,
-        &OLD_LABEL,
-        63,
-        "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')",
-    )
-}
 
 /// A condition of a definition's status.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -13,7 +13,7 @@ pub use prune::{prune, prune_root};
 pub(crate) use types::compile as compile_pattern;
 pub use types::{Patterns, types};
 
-use plumb_resize::field::BadValue;
+use plumb_validation::field::BadValue;
 use serde_json::Value;
 
 /// A value as messages show it.

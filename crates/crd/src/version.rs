@@ -1,6 +1,6 @@
 //! One served version of a custom kind, ready for objects.
 
-use plumb_resize::field::{BadValue, ErrorType, FieldError, Path};
+use plumb_validation::field::{BadValue, ErrorType, FieldError, Path};
 use serde_json::{Map, Value};
 
 use crate::columns::JsonPath;

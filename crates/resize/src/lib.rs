@@ -20,7 +20,7 @@
 //! | what does a pod ask for, and what class is it? | [`pod`], [`qos`], [`aggregate`] |
 //! | what does it count for while it changes? | [`accounting`] |
 //! | what does the API server fill in? | [`defaulting`], [`alpha`] |
-//! | may it change so? | [`validate`], with [`field`] errors; [`limit_range`], [`quota`] |
+//! | may it change so? | [`validate`], with [field errors](plumb_validation::field); [`limit_range`], [`quota`] |
 //! | does the node take it? | [`admission`], and in which order: [`queue`] |
 //! | in which steps? | [`plan`], and for memory: [`memory`] |
 //! | what is written to the kernel, and what does the kernel's answer mean? | [`cgroup`], [`oom`] |
@@ -37,7 +37,6 @@ pub mod alpha;
 pub mod cgroup;
 pub mod defaulting;
 pub mod features;
-pub mod field;
 pub mod limit_range;
 pub mod list;
 pub mod memory;

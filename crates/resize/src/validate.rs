@@ -10,7 +10,6 @@
 
 mod changes;
 mod claims;
-mod names;
 mod pod;
 mod policy;
 mod prepare;
@@ -19,14 +18,13 @@ mod update;
 mod values;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, ResourceRequirements};
+use plumb_validation::field::FieldError;
 
-pub use names::{label_errors, qualified_name_errors};
 pub use pod::{SpecRules, pod};
 pub use prepare::prepare_resize;
 pub use update::update;
 
 use crate::aggregate::Role;
-use crate::field::FieldError;
 use crate::list::{BadQuantity, WireList};
 use crate::pod::init_role;
 use crate::qos::QosClass;

@@ -3,7 +3,7 @@
 use http::{Response, StatusCode};
 use jiff::SignedDuration;
 use plumb_apischema::Schema;
-use plumb_resize::field::FieldError;
+use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 use uuid::Uuid;
 

@@ -66,7 +66,7 @@ pub(super) fn hold<'c>(
             Err(error) => wrong.push(format!("expression '{expression}' resulted in error: {error}")),
         }
     }
-    if wrong.is_empty() { Ok(true) } else { Err(plumb_resize::field::aggregate_texts(&wrong)) }
+    if wrong.is_empty() { Ok(true) } else { Err(plumb_validation::field::aggregate_texts(&wrong)) }
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
 //! Limit ranges: what pods and claims get that say nothing, and what they may ask for.
 
 use k8s_openapi::api::core::v1::{LimitRange, LimitRangeSpec, PersistentVolumeClaim};
-use plumb_resize::field::aggregate_texts;
 use plumb_resize::limit_range::{claim_violations, violations};
+use plumb_validation::field::aggregate_texts;
 use serde::Deserialize as _;
 use serde_json::{Map, Value, json};
 

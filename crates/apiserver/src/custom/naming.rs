@@ -1,6 +1,6 @@
 //! What an object says that it is. One of a custom kind has to: nothing else tells.
 
-use plumb_resize::field::FieldError;
+use plumb_validation::field::FieldError;
 use serde_json::Value;
 use std::fmt;
 

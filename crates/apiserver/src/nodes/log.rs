@@ -6,7 +6,7 @@ use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 use jiff::Timestamp;
-use plumb_resize::field::FieldError;
+use plumb_validation::field::FieldError;
 use serde_json::Value;
 use std::io;
 

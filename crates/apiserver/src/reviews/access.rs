@@ -1,6 +1,6 @@
 //! May they? `SubjectAccessReview` and its kin.
 
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
 use super::{text, texts};

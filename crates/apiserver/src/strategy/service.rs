@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
 use crate::allocation::{Reservation, refuse};

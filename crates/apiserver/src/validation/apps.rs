@@ -1,8 +1,8 @@
 //! Deployments, `ReplicaSets`, `StatefulSets`, `DaemonSets`.
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaimVolumeSource, PodTemplateSpec, Volume};
-use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::json::{int, internal, list, map, raw, shown, text};

@@ -3,8 +3,8 @@
 mod metrics;
 
 use plumb_resize::Quantity;
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::json::{int, list, text};

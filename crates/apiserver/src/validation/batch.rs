@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use k8s_openapi::api::core::v1::PodTemplateSpec;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use plumb_cron::Schedule;
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::json::{int, shown, text, truth};
@@ -281,7 +281,7 @@ fn managed_by(spec: &Value, path: &Path<'_>, errors: &mut Errors) {
             complain(errors, path, host, format::dns_subdomain(host));
             let inside = |b: u8| b.is_ascii_alphanumeric() || b"/-._~%!$&'()*+,;=:".contains(&b);
             if !name.bytes().all(inside) {
-                let rule = format::form("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]);
+                let rule = format::regex_error("Invalid path", r"[A-Za-z0-9/\-._~%!$&'()*+,;=:]+", &[]);
                 errors.push(FieldError::invalid(path, name, rule));
             }
         }

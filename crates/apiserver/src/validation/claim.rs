@@ -3,8 +3,8 @@
 use k8s_openapi::api::core::v1::PersistentVolumeClaimSpec;
 use plumb_apischema::{Schema, semantic};
 use plumb_resize::Quantity;
-use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::{Map, Value};
 
 use super::json::{entries, is_empty, map, text};

@@ -1,6 +1,6 @@
 //! Conditions of the common form.
 
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::json::{int, list, text};

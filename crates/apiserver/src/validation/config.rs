@@ -1,8 +1,8 @@
 //! `ConfigMaps` and Secrets.
 
 use base64::Engine as _;
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::{Map, Value};
 
 use super::json::{entries, map as object, text, truth};

@@ -4,43 +4,14 @@
 
 use std::net::{IpAddr, Ipv4Addr};
 
+use plumb_validation::names::too_long;
+pub(super) use plumb_validation::names::{
+    dns_label, dns_subdomain, dns_subdomain_prefix, dns_subdomain_with_underscores, label_value,
+    qualified_name, regex_error,
+};
+
 /// What is wrong with a value, sentence by sentence.
 pub(super) type Complaints = Vec<String>;
-
-const SUBDOMAIN: &str = r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*";
-const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, \
-                              '-' or '.', and must start and end with an alphanumeric character";
-const KEY: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-
-/// A label of the DNS: the names of containers, volumes, namespaces.
-pub(super) fn dns_label(value: &str) -> Complaints {
-    plumb_resize::validate::label_errors(value)
-}
-
-/// A name of the DNS: the names of most objects.
-pub(super) fn dns_subdomain(value: &str) -> Complaints {
-    let mut complaints = longer_than(value, 253, "characters");
-    if !is_subdomain(value) {
-        complaints.push(form(SUBDOMAIN_RULE, SUBDOMAIN, &["example.com"]));
-    }
-    complaints
-}
-
-/// The same with underscores, as search domains may have them.
-pub(super) fn dns_subdomain_with_underscores(value: &str) -> Complaints {
-    let is_label = |label: &str| {
-        let label = label.strip_prefix('_').unwrap_or(label);
-        has_edges(label, is_lower) && label.bytes().all(|b| is_lower(b) || matches!(b, b'-' | b'_'))
-    };
-    let mut complaints = longer_than(value, 253, "characters");
-    if !value.split('.').all(is_label) {
-        let rule = "a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '_', '-' or \
-                    '.', and must start and end with an alphanumeric character";
-        let label = "_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?";
-        complaints.push(form(rule, &format!(r"{label}(\.{label})*"), &["example.com"]));
-    }
-    complaints
-}
 
 /// What can stand between two slashes of a URL: the names of roles, and of kinds with no rule of their own.
 pub(super) fn path_segment(value: &str) -> Complaints {
@@ -59,30 +30,6 @@ pub(super) fn path_segment_prefix(value: &str) -> Complaints {
         .collect()
 }
 
-/// The beginning of a name of the DNS: it may end in a dash, after which more would come.
-pub(super) fn dns_subdomain_prefix(value: &str) -> Complaints {
-    match value.strip_suffix('-').and_then(|rest| rest.char_indices().next_back()) {
-        Some((last, _)) => dns_subdomain(&format!("{}a", &value[..last])),
-        None => dns_subdomain(value),
-    }
-}
-
-/// A key with an optional prefix: labels, annotations, finalizers, conditions, resources.
-pub(super) fn qualified_name(value: &str) -> Complaints {
-    plumb_resize::validate::qualified_name_errors(value)
-}
-
-/// The value of a label.
-pub(super) fn label_value(value: &str) -> Complaints {
-    let mut complaints = longer_than(value, 63, "bytes");
-    if !value.is_empty() && !is_key(value) {
-        let rule = "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', \
-                    and must start and end with an alphanumeric character";
-        complaints.push(form(rule, &format!("({KEY})?"), &["MyValue", "my_value", "12345"]));
-    }
-    complaints
-}
-
 /// The reason of a condition.
 pub(super) fn condition_reason(value: &str) -> Complaints {
     let inside = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b',' | b':');
@@ -96,17 +43,17 @@ pub(super) fn condition_reason(value: &str) -> Complaints {
     let rule = "a condition reason must start with alphabetic character, optionally followed by a string of \
                 alphanumeric characters or '_,:', and must end with an alphanumeric character or '_'";
     let examples = ["my_name", "MY_NAME", "MyName", "ReasonA,ReasonB", "ReasonA:ReasonB"];
-    vec![form(rule, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", &examples)]
+    vec![regex_error(rule, "[A-Za-z]([A-Za-z0-9_,:]*[A-Za-z0-9_])?", &examples)]
 }
 
 /// The key of an entry in a `ConfigMap` or Secret.
 pub(super) fn config_key(value: &str) -> Complaints {
-    let mut complaints = longer_than(value, 253, "characters");
+    let mut complaints = too_long(value, 253, "characters");
     if value.is_empty()
         || !value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.' | b'_'))
     {
         let rule = "a valid config key must consist of alphanumeric characters, '-', '_' or '.'";
-        complaints.push(form(rule, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
+        complaints.push(regex_error(rule, "[-._a-zA-Z0-9]+", &["key.name", "KEY_NAME", "key-name"]));
     }
     match value {
         "." => complaints.push("must not be '.'".to_owned()),
@@ -132,7 +79,7 @@ pub(super) fn environment_name(value: &str) -> Complaints {
 
 /// The name of a port of a container.
 pub(super) fn port_name(value: &str) -> Complaints {
-    let mut complaints = longer_than(value, 15, "characters");
+    let mut complaints = too_long(value, 15, "characters");
     if value.is_empty() || !value.bytes().all(|b| is_lower(b) || b == b'-') {
         complaints.push("must contain only alpha-numeric characters (a-z, 0-9), and hyphens (-)".to_owned());
     }
@@ -174,7 +121,7 @@ pub(super) fn header_name(value: &str) -> Complaints {
         return Vec::new();
     }
     let rule = "a valid HTTP header must consist of alphanumeric characters or '-'";
-    vec![form(rule, "[-A-Za-z0-9]+", &["X-Header-Name"])]
+    vec![regex_error(rule, "[-A-Za-z0-9]+", &["X-Header-Name"])]
 }
 
 /// A number of per cent.
@@ -184,7 +131,7 @@ pub(super) fn percent(value: &str) -> Complaints {
         return Vec::new();
     }
     let rule = "a valid percent string must be a numeric string followed by an ending '%'";
-    vec![form(rule, "[0-9]+%", &["1%", "93%"])]
+    vec![regex_error(rule, "[0-9]+%", &["1%", "93%"])]
 }
 
 /// An address of the internet, of either family.
@@ -230,39 +177,8 @@ pub(super) fn address_range(value: &str) -> Complaints {
     Vec::new()
 }
 
-/// A rule, the form it asks for, and examples of it.
-pub(super) fn form(rule: &str, form: &str, examples: &[&str]) -> String {
-    let examples: Vec<String> = examples.iter().map(|example| format!("'{example}', ")).collect();
-    if examples.is_empty() {
-        return format!("{rule} (regex used for validation is '{form}')");
-    }
-    format!("{rule} (e.g. {}regex used for validation is '{form}')", examples.join(" or "))
-}
-
-fn longer_than(value: &str, most: usize, unit: &str) -> Complaints {
-    if value.len() > most { vec![format!("must be no more than {most} {unit}")] } else { Vec::new() }
-}
-
 fn is_lower(byte: u8) -> bool {
     byte.is_ascii_lowercase() || byte.is_ascii_digit()
-}
-
-fn is_label(value: &str) -> bool {
-    has_edges(value, is_lower) && value.bytes().all(|b| is_lower(b) || b == b'-')
-}
-
-fn is_subdomain(value: &str) -> bool {
-    value.split('.').all(is_label)
-}
-
-fn is_key(value: &str) -> bool {
-    has_edges(value, |b| b.is_ascii_alphanumeric())
-        && value.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.'))
-}
-
-fn has_edges(value: &str, edge: fn(u8) -> bool) -> bool {
-    let bytes = value.as_bytes();
-    bytes.first().is_some_and(|b| edge(*b)) && bytes.last().is_some_and(|b| edge(*b))
 }
 
 fn without_leading_zeros(address: &str) -> String {

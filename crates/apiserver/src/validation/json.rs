@@ -1,6 +1,6 @@
 //! Reading decoded objects.
 
-use plumb_resize::field::BadValue;
+use plumb_validation::field::BadValue;
 use serde_json::{Map, Value};
 
 /// The text of a field; empty if there is none.

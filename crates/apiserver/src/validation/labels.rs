@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement};
-use plumb_resize::field::{BadValue, FieldError, Path};
+use plumb_validation::field::{BadValue, FieldError, Path};
 
 use super::{Errors, complain};
 use super::{format, json};

@@ -1,6 +1,6 @@
 //! The metadata that every object has.
 
-use plumb_resize::field::{BadValue, FieldError, Path};
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::format::{self, Complaints};

@@ -1,7 +1,7 @@
 //! Namespaces.
 
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::json::{text, texts};

@@ -1,7 +1,7 @@
 //! Nodes.
 
-use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::json::{entries, internal, list, raw, shown, text, texts};

@@ -1,6 +1,6 @@
 //! Numbers that may be given in per cent.
 
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::json::shown;

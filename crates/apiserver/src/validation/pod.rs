@@ -23,9 +23,9 @@ mod windows;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::{Errors, labels, typed};

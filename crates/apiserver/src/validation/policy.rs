@@ -1,8 +1,8 @@
 //! Disruption budgets, priority classes, leases.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::json::{int, internal, raw, text, truth};

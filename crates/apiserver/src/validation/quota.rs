@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use plumb_resize::Quantity;
-use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate::resource_names::overcommit_allowed;
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::json::{entries, internal, is_empty, list, map, raw, raw_list, shown, text, texts};

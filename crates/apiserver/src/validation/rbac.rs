@@ -1,8 +1,8 @@
 //! Roles and bindings.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::json::{is_empty, list, shown, text};
@@ -151,7 +151,7 @@ fn same_role(old: &Value, new: &Value, errors: &mut Errors) {
             Value::from(text(role, "kind")),
             Value::from(text(role, "name"))
         );
-        let value = plumb_resize::field::BadValue::Bare(value);
+        let value = plumb_validation::field::BadValue::Bare(value);
         errors.push(FieldError::invalid("roleRef", value, "cannot change roleRef"));
     }
 }

@@ -1,9 +1,9 @@
 //! The names of resources, and which may stand where.
 
 use plumb_resize::Quantity;
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::resource::is_huge_pages;
 use plumb_resize::validate::resource_names::{self, comes_whole};
+use plumb_validation::field::{FieldError, Path};
 
 use super::Errors;
 

@@ -3,8 +3,8 @@
 use std::net::IpAddr;
 
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::json::{int, is_empty, list, pairs, shown, text, texts};

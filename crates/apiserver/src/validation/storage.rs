@@ -1,6 +1,6 @@
 //! The names of storage drivers.
 
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::{Errors, complain, format};
 

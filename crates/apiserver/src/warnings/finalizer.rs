@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use plumb_resize::validate::qualified_name_errors;
+use plumb_validation::names::qualified_name;
 use serde_json::Value;
 
 use crate::object::finalizers;
@@ -18,7 +18,7 @@ pub(super) fn new_ones(old: &Value, new: &Value) -> Vec<String> {
 }
 
 fn check(name: &str) -> Vec<String> {
-    let mut complaints = qualified_name_errors(name);
+    let mut complaints = qualified_name(name);
     if !name.contains('/') && !STANDARD.contains(&name) {
         let path = if name.contains('.') { " including a path (/)" } else { "" };
         complaints.push(format!(

@@ -3,8 +3,8 @@
 use plumb_apischema::{Schema, json};
 use plumb_apiserver::defaults;
 use plumb_apiserver::validation::{self, Kind};
-use plumb_resize::field::FieldError;
 use plumb_resize::rules::Rules;
+use plumb_validation::field::FieldError;
 use serde_json::{Value, json};
 
 /// Where the answers differ, and why they may.

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use plumb_validation::names;
 
 use super::{Answer, Regexes};
 use crate::value::Value;
@@ -41,38 +42,15 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
 }
 
 fn complaints(name: &str, text: &str, regexes: &Regexes) -> Vec<String> {
-    const LABEL: &str = "[a-z0-9]([-a-z0-9]*[a-z0-9])?";
-    const OLD_LABEL: &str = "[a-z]([-a-z0-9]*[a-z0-9])?";
-    const QUALIFIED: &str = "([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]";
-    let bare = text.strip_suffix('-').map_or_else(|| text.to_owned(), |rest| format!("{rest}a"));
-    let subdomain = format!(r"{LABEL}(\.{LABEL})*");
     match name.strip_prefix("format.").unwrap_or(name) {
-        "dns1123Label" => matched(text, LABEL, 63, &says_label(), regexes),
-        "dns1123LabelPrefix" => matched(&bare, LABEL, 63, &says_label(), regexes),
-        "dns1123Subdomain" => matched(text, &subdomain, 253, &says_subdomain(), regexes),
-        "dns1123SubdomainPrefix" => matched(&bare, &subdomain, 253, &says_subdomain(), regexes),
-        "dns1035Label" => matched(text, OLD_LABEL, 63, &says_old_label(), regexes),
-        "dns1035LabelPrefix" => matched(&bare, OLD_LABEL, 63, &says_old_label(), regexes),
-        "labelValue" if text.is_empty() => Vec::new(),
-        "labelValue" => matched(text, QUALIFIED, 63, &says_value(), regexes),
-        "qualifiedName" => {
-            let (prefix, name) = text.split_once('/').map_or((None, text), |(p, name)| (Some(p), name));
-            let mut all = Vec::new();
-            if let Some(prefix) = prefix {
-                if prefix.is_empty() {
-                    all.push("prefix part must be non-empty".to_owned());
-                } else {
-                    let wrong = matched(prefix, &subdomain, 253, &says_subdomain(), regexes);
-                    all.extend(wrong.into_iter().map(|why| format!("prefix part {why}")));
-                }
-            }
-            if name.is_empty() {
-                all.push("name part must be non-empty".to_owned());
-            }
-            let wrong = matched(name, QUALIFIED, 63, &says_name(), regexes);
-            all.extend(wrong.into_iter().map(|why| format!("name part {why}")));
-            all
-        }
+        "dns1123Label" => names::dns_label(text),
+        "dns1123LabelPrefix" => names::dns_label_prefix(text),
+        "dns1123Subdomain" => names::dns_subdomain(text),
+        "dns1123SubdomainPrefix" => names::dns_subdomain_prefix(text),
+        "dns1035Label" => names::dns_1035_label(text),
+        "dns1035LabelPrefix" => names::dns_1035_label_prefix(text),
+        "labelValue" => names::label_value(text),
+        "qualifiedName" => names::qualified_name(text),
         "uri" => single(text.contains("://") || text.starts_with('/'), "invalid URI for request"),
         "uuid" => {
             let form = "(?i)[0-9a-f]{8}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{4}-?[0-9a-f]{12}";
@@ -91,35 +69,4 @@ fn single(fine: bool, why: &str) -> Vec<String> {
 
 fn whole(text: &str, pattern: &str, regexes: &Regexes) -> bool {
     regexes.with(&format!("^(?:{pattern})$"), |regex| regex.is_match(text)).unwrap_or(false)
-}
-
-fn matched(text: &str, pattern: &str, most: usize, rule: &str, regexes: &Regexes) -> Vec<String> {
-    let mut all = Vec::new();
-    if text.len() > most {
-        all.push(format!("must be no more than {most} bytes"));
-    }
-    if !whole(text, pattern, regexes) {
-        all.push(rule.to_owned());
-    }
-    all
-}
-
-fn says_label() -> String {
-    "a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')".to_owned()
-}
-
-fn says_subdomain() -> String {
-    r"a lowercase RFC 1123 subdomain must consist of lower case alphanumeric characters, '-' or '.', and must start and end with an alphanumeric character (e.g. 'example.com', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')".to_owned()
-}
-
-fn says_old_label() -> String {
-    "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is '[a-z]([-a-z0-9]*[a-z0-9])?')".to_owned()
-}
-
-fn says_value() -> String {
-    "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for validation is '(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')".to_owned()
-}
-
-fn says_name() -> String {
-    "must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')".to_owned()
 }

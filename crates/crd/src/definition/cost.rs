@@ -1,6 +1,6 @@
 //! What the rules of a schema can cost together.
 
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::Errors;
 use crate::schema::Schema;

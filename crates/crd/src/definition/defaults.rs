@@ -1,6 +1,6 @@
 //! Whether the defaults of a schema are values of it.
 
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::Errors;
 use crate::object::{Patterns, prune, shown, types};

@@ -1,6 +1,6 @@
 //! Whether the schema of a version may be stored.
 
-use plumb_resize::field::{BadValue, FieldError, Path};
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::cost::{RULE_LIMIT, Total, elements, exceeds};

@@ -1,6 +1,6 @@
 //! Whether a schema is structural: its shape stands apart from what is asked of values.
 
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::Errors;
 use crate::object::compile_pattern;

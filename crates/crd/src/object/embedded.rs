@@ -1,10 +1,10 @@
 //! Objects of the API inside objects.
 
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
+use plumb_validation::names::dns_1035_label;
 use serde_json::{Map, Value};
 
 use super::shown;
-use crate::names::dns_1035_label;
 use crate::schema::Schema;
 
 /// What is wrong with the kinds and versions of objects inside an object. Their metadata has been decoded as all

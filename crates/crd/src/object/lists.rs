@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 use serde_json::{Map, Value};
 
 use super::shown;

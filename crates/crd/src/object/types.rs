@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use plumb_resize::field::{BadValue, FieldError};
+use plumb_validation::field::{BadValue, FieldError};
 use regex::Regex;
 use serde_json::Value;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use plumb_cel::{Bindings, Budget, Decl, EvalError, Program, Value as Cel};
-use plumb_resize::field::{BadValue, FieldError, Path};
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::{CALL_BUDGET, Compiled, OBJECT_BUDGET, Wrong, compile, declare, field_path};

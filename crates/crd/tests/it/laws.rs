@@ -113,7 +113,7 @@ fn object(spec: Value) -> Value {
     })
 }
 
-fn texts(errors: &[plumb_resize::field::FieldError]) -> Vec<String> {
+fn texts(errors: &[plumb_validation::field::FieldError]) -> Vec<String> {
     errors.iter().map(ToString::to_string).collect()
 }
 

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceClaim};
-
-use super::names::label_errors;
-use crate::field::FieldError;
+use plumb_validation::field::FieldError;
+use plumb_validation::names::dns_label;
 
 /// The claims that a pod declares, for its containers to name.
 pub(super) struct ClaimNames<'a>(BTreeSet<&'a str>);
@@ -31,7 +30,7 @@ impl<'a> ClaimNames<'a> {
                 errors.push(FieldError::duplicate(&path, name));
             } else if let Some(request) = claim.request.as_deref().filter(|request| !request.is_empty()) {
                 let invalid = |rule| FieldError::invalid(format!("{path}.request"), request, rule);
-                errors.extend(label_errors(request).into_iter().map(invalid));
+                errors.extend(dns_label(request).into_iter().map(invalid));
                 if !parts.insert((name, request)) {
                     errors.push(FieldError::duplicate(&path, format!("{name}/{request}")));
                 }

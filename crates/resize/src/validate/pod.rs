@@ -1,10 +1,10 @@
 //! The rules that a pod keeps by itself, whether it is new or changed.
 
 use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, Pod, PodSpec, ResourceRequirements};
+use plumb_validation::field::FieldError;
 
 use super::policy::PolicyRules;
 use super::values::ValueRules;
-use crate::field::FieldError;
 
 /// Checks the resources and resize policies of a new pod, or of any pod as it would be after a change.
 ///

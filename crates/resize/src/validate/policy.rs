@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerResizePolicy, PodSpec};
+use plumb_validation::field::FieldError;
 
 use crate::aggregate::Role;
-use crate::field::FieldError;
 use crate::pod::{RestartPolicy, init_role};
 use crate::resource::Resource;
 

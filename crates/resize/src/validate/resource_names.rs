@@ -1,8 +1,9 @@
 //! The rules for the names of resources: which ones there are, and what kind of resource a name says it is.
 
-use super::names::qualified_name_errors;
+use plumb_validation::field::FieldError;
+use plumb_validation::names::qualified_name;
+
 use crate::accounting::pod_level_resource;
-use crate::field::FieldError;
 use crate::resource::{HUGE_PAGES, is_huge_pages};
 
 /// Names without a domain that some object of the API may count, containers or not.
@@ -66,7 +67,7 @@ pub(super) fn pod_resource(name: &str, path: &str) -> Vec<FieldError> {
 
 /// What is wrong with the name of a resource, whoever asks for it.
 pub fn resource(name: &str, path: &str) -> Vec<FieldError> {
-    let malformed = qualified_name_errors(name);
+    let malformed = qualified_name(name);
     if !malformed.is_empty() {
         return malformed.into_iter().map(|error| FieldError::invalid(path, name, error)).collect();
     }
@@ -90,7 +91,7 @@ pub fn is_extended(name: &str) -> bool {
     // A quota would call it `requests.<name>`, and that has to be a name too.
     !is_native(name)
         && !name.starts_with("requests.")
-        && qualified_name_errors(&format!("requests.{name}")).is_empty()
+        && qualified_name(&format!("requests.{name}")).is_empty()
 }
 
 fn is_native(name: &str) -> bool {

@@ -1,10 +1,10 @@
 //! Changes through the main door: PUT and PATCH on the pod itself.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodAffinity, PodAntiAffinity, PodSpec};
+use plumb_validation::field::FieldError;
 
 use super::changes::{container_changes, other_resources_differ, resources_differ, spec_changes};
 use super::{init_containers, init_pairs, never_resizable, refused_init_change, resource_rules};
-use crate::field::FieldError;
 use crate::rules::Rules;
 
 /// What every pod may change, in the words of kube-apiserver.

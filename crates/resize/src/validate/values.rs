@@ -2,12 +2,12 @@
 
 use k8s_openapi::api::core::v1::{PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use plumb_validation::field::FieldError;
 
 use super::bad_quantity;
 use super::claims::ClaimNames;
 use super::resource_names::{comes_whole, container_resource, overcommit_allowed, pod_resource};
 use crate::accounting::container_sum;
-use crate::field::FieldError;
 use crate::list::{BadQuantity, WireList, amount_of, read_quantity};
 use crate::quantity::Quantity;
 use crate::resource::{HUGE_PAGES, Resource, is_huge_pages};

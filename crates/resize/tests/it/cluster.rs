@@ -6,13 +6,13 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, admit};
 use plumb_resize::defaulting::{allocate_at_creation, default_pod};
-use plumb_resize::field::FieldError;
 use plumb_resize::plan::{InForce, Step, plan};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::Amounts;
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{Allocation, Outcome, Reading, project, propose, read};
 use plumb_resize::validate;
+use plumb_validation::field::FieldError;
 
 use super::pods::PodExt;
 use super::sizes::{MIB, sizes, wire};

@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use plumb_features::FeatureGates;
 use plumb_resize::defaulting::default_pod;
 use plumb_resize::features;
-use plumb_resize::field::{FieldError, aggregate_message};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate;
+use plumb_validation::field::{FieldError, aggregate_message};
 
 use super::pods::{container, pod, resources};
 

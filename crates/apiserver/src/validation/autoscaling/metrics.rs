@@ -1,7 +1,7 @@
 //! What an autoscaler goes by.
 
 use plumb_resize::Quantity;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::super::json::{int, list, text};

@@ -1,7 +1,7 @@
 //! The policies of a Job: what counts as failure, what as success.
 
 use k8s_openapi::api::core::v1::PodTemplateSpec;
-use plumb_resize::field::{BadValue, FieldError, Path};
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::super::json::{int, internal, is_empty, list, raw, raw_list, text};

@@ -4,8 +4,8 @@
 //! what has ended stays so, counters only grow. A rule is asked only if what it is about has changed.
 
 use jiff::Timestamp;
-use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
+use plumb_validation::field::{BadValue, FieldError, Path};
 use serde_json::Value;
 
 use super::super::json::{int, list, shown, text, truth};

@@ -3,8 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Container, ContainerRestartRule, EphemeralContainer, PodSpec};
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::validate::SpecRules;
+use plumb_validation::field::{FieldError, Path};
 use serde::Deserialize;
 
 use super::super::format;

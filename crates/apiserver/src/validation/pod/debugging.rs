@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{EphemeralContainer, Pod};
-use plumb_resize::field::FieldError;
+use plumb_validation::field::FieldError;
 use serde_json::{Map, Value};
 
 use super::super::Errors;

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::{
     Container, EnvVar, EnvVarSource, FileKeySelector, ObjectFieldSelector, PodSpec, ResourceFieldSelector,
 };
 use plumb_resize::Quantity;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::format;
 use super::super::{Errors, complain};

@@ -1,7 +1,7 @@
 //! Paths of files, as far as a pod may name them.
 
 use k8s_openapi::api::core::v1::KeyToPath;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::Errors;
 

@@ -1,7 +1,7 @@
 //! What a pod's containers are told of names and addresses.
 
 use k8s_openapi::api::core::v1::PodSpec;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::json::shown_as_json;
 use super::super::{Errors, complain, format};

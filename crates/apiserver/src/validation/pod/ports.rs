@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::api::core::v1::{Container, ContainerPort, PodSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::format;
 use super::super::{Errors, complain, one_of};

@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
     TCPSocketAction,
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::format;
 use super::super::{Errors, complain, nonnegative};

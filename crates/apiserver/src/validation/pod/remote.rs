@@ -2,7 +2,7 @@
 //! that write them are told of their mistakes.
 
 use k8s_openapi::api::core::v1::Volume;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 use serde_json::Value;
 
 use super::super::json::{int, list, pairs, raw, text, truth};
@@ -194,7 +194,7 @@ fn fibre_channel(source: &Value, path: &Path<'_>, errors: &mut Errors) {
     }
     if !targets.is_empty() && !ids.is_empty() {
         let rule = "targetWWNs and wwids can not be specified simultaneously";
-        let shown = plumb_resize::field::BadValue::Bare(raw(&targets));
+        let shown = plumb_validation::field::BadValue::Bare(raw(&targets));
         errors.push(FieldError::invalid(path.child("targetWWNs"), shown, rule));
     }
     match int(source, "lun") {

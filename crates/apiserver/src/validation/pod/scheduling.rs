@@ -5,7 +5,7 @@ use k8s_openapi::api::core::v1::{
     Toleration, TopologySpreadConstraint, WeightedPodAffinityTerm,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::{Errors, complain, format, labels};
 use super::Scope;

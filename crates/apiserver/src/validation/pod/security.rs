@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::core::v1::{
     AppArmorProfile, Container, PodSecurityContext, PodSpec, SeccompProfile, SecurityContext, Sysctl,
 };
-use plumb_resize::field::{BadValue, FieldError, Path};
+use plumb_validation::field::{BadValue, FieldError, Path};
 
 use super::super::Errors;
 use super::super::format;

@@ -1,8 +1,8 @@
 //! The spec of a pod or of a template.
 
 use k8s_openapi::api::core::v1::PodSpec;
-use plumb_resize::field::{FieldError, Path};
 use plumb_resize::validate::SpecRules;
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::{Errors, complain, format, labels, one_of};
 use super::container::{self, Around};

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, PodSpec, PodStatus};
-use plumb_resize::field::{BadValue, FieldError, Path};
+use plumb_validation::field::{BadValue, FieldError, Path};
 
 use super::super::json::{internal, raw, raw_list};
 use super::super::{Errors, complain, format};

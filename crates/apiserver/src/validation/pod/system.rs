@@ -1,7 +1,7 @@
 //! The operating system a pod is for, and what of the other one it must not ask for.
 
 use k8s_openapi::api::core::v1::{PodSecurityContext, PodSpec, SecurityContext};
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::Errors;
 use super::container;

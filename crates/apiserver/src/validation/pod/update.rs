@@ -3,9 +3,9 @@
 use k8s_openapi::api::core::v1::{
     Container, NodeAffinity, NodeSelectorRequirement, NodeSelectorTerm, Pod, PodSpec, Toleration,
 };
-use plumb_resize::field::{BadValue, FieldError, Path};
 use plumb_resize::rules::Rules;
 use plumb_resize::validate;
+use plumb_validation::field::{BadValue, FieldError, Path};
 
 use super::super::json::{internal, raw, raw_list, shown_as_json};
 use super::super::{Errors, format};

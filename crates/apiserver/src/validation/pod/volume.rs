@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{HostPathVolumeSource, KeyToPath, PodSpec, Volume};
 use plumb_resize::Quantity;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::{Errors, claim, complain, format, storage};
 use super::container::{VolumeKind, Volumes, pull_policy};

@@ -1,7 +1,7 @@
 //! What only a node with Windows acts on.
 
 use k8s_openapi::api::core::v1::WindowsSecurityContextOptions;
-use plumb_resize::field::{FieldError, Path};
+use plumb_validation::field::{FieldError, Path};
 
 use super::super::{Errors, complain, format};
 

@@ -2,11 +2,10 @@
 
 use std::fmt;
 
-/// The way to a field: `spec.containers[0].ports`. Costs nothing until it is written out, which only a mistake
-/// makes necessary.
+/// The path of a field (`field.Path`): `spec.containers[0].ports`. It is written out only when there is an error.
 ///
 /// ```
-/// use plumb_resize::field::Path;
+/// use plumb_validation::field::Path;
 ///
 /// let spec = Path::root("spec");
 /// assert_eq!(spec.child("containers").index(0).child("ports").to_string(), "spec.containers[0].ports");

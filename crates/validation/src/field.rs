@@ -1,13 +1,15 @@
-//! Field errors: what is wrong with an object, where, in the words of the Kubernetes API.
+//! Field errors (`field.Error`): what is wrong with which field of an object, in the words of the Kubernetes API.
 
 mod path;
 
 use std::collections::HashSet;
 use std::fmt;
 
+use plumb_go::quote;
+
 pub use path::Path;
 
-/// What kind of mistake a field has.
+/// The type of an error (`field.ErrorType`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ErrorType {
     /// The value breaks a rule.
@@ -68,7 +70,7 @@ impl ErrorType {
 /// The offending value, as the message shows it: text in quotes, everything else bare.
 ///
 /// ```
-/// use plumb_resize::field::BadValue;
+/// use plumb_validation::field::BadValue;
 ///
 /// assert_eq!(BadValue::from("a").to_string(), "\"a\"");
 /// assert_eq!(BadValue::from(-1).to_string(), "-1");
@@ -129,17 +131,17 @@ impl<T: Into<Self>> From<Option<T>> for BadValue {
 impl fmt::Display for BadValue {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Text(text) => Quoted(text).fmt(f),
+            Self::Text(text) => f.write_str(&quote(text)),
             Self::Bare(text) => f.write_str(text),
             Self::Omitted => Ok(()),
         }
     }
 }
 
-/// One thing wrong with one field. Renders to the text that kube-apiserver would write.
+/// An error about one field (`field.Error`). It renders to the text that kube-apiserver writes.
 ///
 /// ```
-/// use plumb_resize::field::FieldError;
+/// use plumb_validation::field::FieldError;
 ///
 /// let error = FieldError::invalid("spec", "Guaranteed", "Pod QOS Class may not change as a result of resizing");
 /// assert_eq!(
@@ -222,7 +224,7 @@ impl FieldError {
 
     /// The value is not one of `supported`, which are shown in the order they are given in.
     pub fn not_supported(path: impl Into<String>, value: impl Into<BadValue>, supported: &[&str]) -> Self {
-        let values: Vec<String> = supported.iter().map(|value| Quoted(value).to_string()).collect();
+        let values: Vec<String> = supported.iter().map(|value| quote(value)).collect();
         Self::new(ErrorType::NotSupported, path, value, format!("supported values: {}", values.join(", ")))
     }
 
@@ -255,31 +257,6 @@ impl fmt::Display for FieldError {
 }
 
 impl std::error::Error for FieldError {}
-
-/// Text between quotes, with the escapes that Go's `%q` writes.
-struct Quoted<'a>(&'a str);
-
-impl fmt::Display for Quoted<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"")?;
-        for c in self.0.chars() {
-            // What Rust would not print, Go does not either, but for rare code points.
-            let printed = c == '\'' || c.escape_debug().len() == 1;
-            match (c, u32::from(c)) {
-                ('\x07', _) => f.write_str("\\a")?,
-                ('\x08', _) => f.write_str("\\b")?,
-                ('\x0b', _) => f.write_str("\\v")?,
-                ('\x0c', _) => f.write_str("\\f")?,
-                ('"' | '\\' | '\n' | '\r' | '\t', _) => write!(f, "{}", c.escape_default())?,
-                (c, _) if printed => write!(f, "{c}")?,
-                (_, code @ ..0x80) => write!(f, "\\x{code:02x}")?,
-                (_, code @ ..0x1_0000) => write!(f, "\\u{code:04x}")?,
-                (_, code) => write!(f, "\\U{code:08x}")?,
-            }
-        }
-        f.write_str("\"")
-    }
-}
 
 /// Renders errors as Kubernetes aggregates them: one as it is, several as `[a, b]`, each once.
 pub fn aggregate_message(errors: &[FieldError]) -> String {
