@@ -159,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_of_that_name_is_said() {
+    fn a_missing_user_name_is_an_error() {
         let failure = resolve("nobody", None, &[], false).unwrap_err();
         assert_eq!(failure.to_string(), r#"looking for the user "nobody": no matching entry in /etc/passwd"#);
     }

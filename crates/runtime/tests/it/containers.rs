@@ -58,8 +58,8 @@ async fn it_runs_what_image_and_pod_say() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn it_runs_as_whom_it_is_told() {
-    let Some(node) = Node::new("it_runs_as_whom_it_is_told").await else { return };
+async fn it_runs_as_the_configured_user() {
+    let Some(node) = Node::new("it_runs_as_the_configured_user").await else { return };
     let table: [(Security, &str, &str); 4] = [
         (Security::default(), "0 0 0", USUAL),
         (
@@ -250,8 +250,8 @@ async fn a_container_that_has_ended_is_not_in_the_way_of_its_pod() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn memory_that_runs_out_is_told() {
-    let Some(node) = Node::new("memory_that_runs_out_is_told").await else { return };
+async fn an_oom_kill_is_reported_as_an_event() {
+    let Some(node) = Node::new("an_oom_kill_is_reported_as_an_event").await else { return };
     let sandbox = node.sandbox("oom").await;
     let mut config = Node::shell("c", "");
     config.image = "plumb/load".into();

@@ -9,8 +9,8 @@ use plumb_runtime::{Error, Runtime};
 use crate::node::Node;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn calls_fail_or_lose_their_answers_as_told() {
-    let Some(node) = Node::new("calls_fail_or_lose_their_answers_as_told").await else { return };
+async fn calls_fail_or_lose_their_responses_as_configured() {
+    let Some(node) = Node::new("calls_fail_or_lose_their_responses_as_configured").await else { return };
     let gone = || Error::Unavailable("gone".into());
     let inner: Arc<dyn Runtime> = Arc::new(node.runtime.clone());
     let faults = Faults::default();

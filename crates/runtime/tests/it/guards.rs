@@ -196,8 +196,8 @@ async fn a_pods_limit_goes_back_by_itself_where_its_containers_have_none() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_limit_that_nobody_outgrows_is_a_limit_after_a_while() {
-    let test = "a_limit_that_nobody_outgrows_is_a_limit_after_a_while";
+async fn a_limit_that_is_not_exceeded_is_enforced_after_the_window() {
+    let test = "a_limit_that_is_not_exceeded_is_enforced_after_the_window";
     let Some(node) = Node::settling(test, Duration::from_millis(100)).await else { return };
     let mut grower = Grower::of(node, -1, 512 * MIB).await;
     grower.lower(64 * MIB).await;
@@ -213,8 +213,8 @@ async fn a_limit_that_nobody_outgrows_is_a_limit_after_a_while() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_comes_after_an_agent_that_died_gives_a_program_its_limit_back() {
-    let test = "whoever_comes_after_an_agent_that_died_gives_a_program_its_limit_back";
+async fn the_runtime_after_a_crashed_agent_restores_the_limit_of_a_program() {
+    let test = "the_runtime_after_a_crashed_agent_restores_the_limit_of_a_program";
     let Some(grower) = Grower::new(test, 512 * MIB, 512 * MIB).await else { return };
     grower.lower(64 * MIB).await;
     grower.node.runtime.update_sandbox_resources(&grower.sandbox, &limit(64 * MIB)).await.unwrap();

@@ -1,4 +1,4 @@
-//! One batch in the log: a frame with checksums, and how a torn frame is told from a damaged one.
+//! One batch in the log: a frame with checksums, and how to distinguish a torn frame from a damaged one.
 //!
 //! ```text
 //! file   "plumblog" base:u64 version:u32 0:u64 crc32c:u32, frames, zeros

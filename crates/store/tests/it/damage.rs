@@ -115,7 +115,7 @@ fn a_repair_that_is_itself_cut_short_is_done_at_the_next_start() {
 }
 
 #[test]
-fn a_flipped_bit_anywhere_in_the_log_is_told_with_its_place() {
+fn a_flipped_bit_anywhere_in_the_log_is_reported_with_its_offset() {
     let scene = scene();
     for at in 0..scene.bytes.len() {
         let mut bad = scene.bytes.clone();
@@ -137,7 +137,7 @@ fn a_flipped_bit_anywhere_in_the_log_is_told_with_its_place() {
 }
 
 #[test]
-fn a_batch_that_is_missing_in_the_middle_is_told() {
+fn a_batch_that_is_missing_in_the_middle_is_reported() {
     let scene = scene();
     for batch in 0..5 {
         let (from, to) = (scene.starts[batch], scene.starts[batch + 1]);
@@ -156,7 +156,7 @@ fn a_batch_that_is_missing_in_the_middle_is_told() {
 }
 
 #[test]
-fn a_damaged_or_missing_checkpoint_or_log_is_told() {
+fn a_damaged_or_missing_checkpoint_or_log_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path(), Options { checkpoint: 1_000, ..small() }).unwrap();
     for n in 0..50 {

@@ -17,7 +17,7 @@ use plumb_store::{OpenError, Options, Store, WatchEnd, Write, WriteError};
 use crate::support::{all, key, put, small, texts};
 
 #[test]
-fn a_second_opener_is_told_the_directory_and_who_has_it() {
+fn a_second_opener_gets_an_error_with_the_directory_and_the_pid() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path(), small()).unwrap();
     let error = Store::open(directory.path(), small()).unwrap_err();
@@ -53,7 +53,7 @@ impl Wake for LastHandle {
 }
 
 #[test]
-fn the_last_door_may_close_on_the_thread_of_the_store_itself() {
+fn the_last_handle_may_be_dropped_on_the_thread_of_the_store_itself() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path().join("made/on/the/way"), small()).unwrap();
     let mut watch = store.watch(all(), 0).unwrap();

@@ -60,7 +60,7 @@ fn a_write_is_not_observable_before_it_is_durable_and_reads_do_not_wait() {
 }
 
 #[test]
-fn a_writer_that_takes_its_time_sees_what_was_accepted_and_hears_of_a_lost_race_at_once() {
+fn a_slow_writer_sees_accepted_writes_and_gets_a_conflict_at_once() {
     let disk = SimDisk::default();
     let store = open(&disk, small());
     put(&store, "a", "1");
@@ -128,7 +128,7 @@ fn a_failed_sync_makes_the_store_read_only_and_takes_back_what_was_built_upon_it
 }
 
 #[test]
-fn a_full_disk_refuses_writes_until_there_is_room() {
+fn a_full_disk_refuses_writes_until_there_is_space() {
     let disk = SimDisk::default();
     let mut options = small();
     options.checkpoint = 1 << 30;
@@ -149,7 +149,7 @@ fn a_full_disk_refuses_writes_until_there_is_room() {
 }
 
 #[test]
-fn a_checkpoint_without_room_harms_nobody() {
+fn a_checkpoint_without_space_does_no_harm() {
     let disk = SimDisk::default();
     let mut options = small();
     options.checkpoint = 10_000;

@@ -16,7 +16,7 @@ fn at_once<T>(future: impl Future<Output = T>) -> T {
 }
 
 #[test]
-fn what_is_written_in_memory_is_answered_visible_and_told_at_once() {
+fn a_write_in_memory_is_acknowledged_visible_and_dispatched_at_once() {
     let store = Store::in_memory(&small());
     let mut watch = store.watch(all(), 0).unwrap();
     assert_eq!(at_once(store.write(Write::put(key("a"), value("1")))).unwrap().revision, 1);
@@ -27,7 +27,7 @@ fn what_is_written_in_memory_is_answered_visible_and_told_at_once() {
 }
 
 #[test]
-fn many_writers_of_a_store_in_memory_are_all_counted_and_told_in_order() {
+fn many_writers_of_a_store_in_memory_are_all_counted_and_dispatched_in_order() {
     let store = Store::in_memory(&small());
     let mut follower = Follower::list(&store, &prefix(""));
     let mut watch = store.watch(all(), 0).unwrap();

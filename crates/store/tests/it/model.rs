@@ -230,7 +230,7 @@ impl Run {
                     self.store.update(&at, |old| Ok::<_, ()>(longer(old.map(AsRef::as_ref)).map(Edit::put)));
                 match updated.wait().unwrap() {
                     UpdateOutcome::Unchanged(object) => {
-                        assert_eq!((object, self.model.now().get(&at)), (None, None))
+                        assert_eq!((object, self.model.now().get(&at)), (None, None));
                     }
                     UpdateOutcome::Changed(event) => {
                         let longer = longer(self.model.now().get(&at)).unwrap();

@@ -31,7 +31,7 @@ fn settle(store: &Store) {
 }
 
 #[test]
-fn a_watch_hears_of_its_subtree_only_and_from_its_revision_on() {
+fn a_watch_receives_events_of_its_subtree_only_and_from_its_revision_on() {
     let (_directory, store) = store();
     let mut watch = store.watch(EventFilter::prefix(prefix("pods/default")), 0).unwrap();
     for at in
@@ -50,7 +50,7 @@ fn a_watch_hears_of_its_subtree_only_and_from_its_revision_on() {
 }
 
 #[test]
-fn a_watch_by_attribute_hears_of_objects_that_have_it_come_to_it_and_leave_it() {
+fn a_watch_by_attribute_receives_objects_that_have_gain_or_lose_it() {
     let (_directory, store) = store();
     let on = |node: &str| EventFilter::prefix(prefix("pods")).attribute("node", node);
     let mut one = store.watch(on("one"), 0).unwrap();
@@ -253,7 +253,7 @@ fn a_watch_survives_a_restart_by_its_revision() {
 }
 
 #[test]
-fn a_closed_store_ends_its_watches_after_what_they_have_to_hear() {
+fn a_closed_store_ends_its_watches_after_their_queued_events() {
     let (_directory, store) = store();
     let mut watch = store.watch(all(), 0).unwrap();
     put(&store, "a", "1");

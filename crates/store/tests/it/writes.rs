@@ -256,7 +256,7 @@ fn a_ticket_can_be_awaited() {
 }
 
 #[test]
-fn what_happened_since_a_revision_is_told_in_order_by_a_snapshot() {
+fn a_snapshot_lists_the_changes_since_a_revision_in_order() {
     let (_directory, store) = store();
     put(&store, "p/a", "1");
     put(&store, "q/a", "1");
