@@ -10,9 +10,9 @@ use plumb_autoscaler::api::{
     BucketWeights, ConditionType, ContainerControlledValues, ContainerScalingMode, UpdateMode,
     VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint, crds,
 };
+use plumb_harness::TestCluster;
 use serde_json::{Value, json};
 
-use super::cluster::Cluster;
 
 fn golden() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crds.yaml")
@@ -43,9 +43,9 @@ fn update_the_definitions() {
     std::fs::write(golden(), yaml()).unwrap();
 }
 
-async fn with_definitions() -> (Cluster, Client) {
-    let cluster = Cluster::start();
-    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin.clone());
+async fn with_definitions() -> (TestCluster, Client) {
+    let cluster = TestCluster::start();
+    let definitions: Api<CustomResourceDefinition> = Api::all(cluster.admin());
     for crd in crds::all() {
         let stored = definitions.create(&PostParams::default(), &crd).await.unwrap();
         let conditions = stored.status.and_then(|status| status.conditions).unwrap_or_default();
@@ -56,7 +56,7 @@ async fn with_definitions() -> (Cluster, Client) {
             "{conditions:?}"
         );
     }
-    let client = cluster.admin.clone();
+    let client = cluster.admin();
     (cluster, client)
 }
 

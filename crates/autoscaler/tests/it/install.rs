@@ -7,9 +7,9 @@ use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerSpec, cr
 use plumb_autoscaler::install::{
     DEFINITION_ANNOTATION, InstallError, Kept, Outcome, fingerprint, install, install_one,
 };
+use plumb_harness::TestCluster;
 use serde_json::json;
 
-use super::cluster::Cluster;
 
 const VPA: &str = "verticalpodautoscalers.autoscaling.k8s.io";
 
@@ -45,8 +45,8 @@ async fn install_present(client: &Client, fingerprints: &[String; 2]) -> Outcome
 
 #[tokio::test]
 async fn absent_definitions_are_created_and_objects_can_be_written_at_once() {
-    let cluster = Cluster::start();
-    let client = &cluster.admin;
+    let cluster = TestCluster::start();
+    let client = &cluster.admin();
     assert_eq!(outcomes(install(client).await.unwrap()), [Outcome::Created, Outcome::Created]);
     let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
     let vpa = VerticalPodAutoscaler::new("web", VerticalPodAutoscalerSpec::default());
@@ -55,8 +55,8 @@ async fn absent_definitions_are_created_and_objects_can_be_written_at_once() {
 
 #[tokio::test]
 async fn installing_again_writes_nothing() {
-    let cluster = Cluster::start();
-    let client = &cluster.admin;
+    let cluster = TestCluster::start();
+    let client = &cluster.admin();
     install(client).await.unwrap();
     let before = definitions(client).get(VPA).await.unwrap();
     assert_eq!(outcomes(install(client).await.unwrap()), [Outcome::Unchanged, Outcome::Unchanged]);
@@ -66,8 +66,8 @@ async fn installing_again_writes_nothing() {
 
 #[tokio::test]
 async fn an_earlier_definition_of_ours_is_updated_and_additions_of_others_stay() {
-    let cluster = Cluster::start();
-    let client = &cluster.admin;
+    let cluster = TestCluster::start();
+    let client = &cluster.admin();
     let fingerprints = install_earlier(client).await;
     let label = json!({ "metadata": { "labels": { "team": "platform" } } });
     definitions(client).patch(VPA, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
@@ -82,8 +82,8 @@ async fn an_earlier_definition_of_ours_is_updated_and_additions_of_others_stay()
 
 #[tokio::test]
 async fn an_edit_is_kept_whether_or_not_there_is_an_update() {
-    let cluster = Cluster::start();
-    let client = &cluster.admin;
+    let cluster = TestCluster::start();
+    let client = &cluster.admin();
     let fingerprints = install_earlier(client).await;
     let mut edited = definitions(client).get(VPA).await.unwrap();
     edited.spec.versions[0].deprecation_warning = Some("ask the platform team".to_owned());
@@ -101,8 +101,8 @@ async fn an_edit_is_kept_whether_or_not_there_is_an_update() {
 
 #[tokio::test]
 async fn a_definition_of_another_installer_is_left_alone_if_it_serves_v1() {
-    let cluster = Cluster::start();
-    let client = &cluster.admin;
+    let cluster = TestCluster::start();
+    let client = &cluster.admin();
     let foreign = PostParams { field_manager: Some("helm".to_owned()), ..PostParams::default() };
     let made = definitions(client).create(&foreign, &crds::vertical_pod_autoscaler()).await.unwrap();
     let installed = outcomes(install(client).await.unwrap());
@@ -122,8 +122,8 @@ async fn a_definition_of_another_installer_is_left_alone_if_it_serves_v1() {
 
 #[tokio::test]
 async fn a_definition_of_a_newer_version_is_not_downgraded() {
-    let cluster = Cluster::start();
-    let client = &cluster.admin;
+    let cluster = TestCluster::start();
+    let client = &cluster.admin();
     install_one(client, earlier(), &["from-the-future"]).await.unwrap();
     let installed = outcomes(install(client).await.unwrap());
     assert_eq!(installed, [Outcome::Created, Outcome::Kept(Kept::Newer)]);
@@ -131,8 +131,8 @@ async fn a_definition_of_a_newer_version_is_not_downgraded() {
 
 #[tokio::test]
 async fn installers_that_start_together_agree() {
-    let cluster = Cluster::start();
-    let client = &cluster.admin;
+    let cluster = TestCluster::start();
+    let client = &cluster.admin();
     let installs = (0..8).map(|_| async { install(client).await.unwrap() });
     for installed in futures_util::future::join_all(installs).await {
         assert!(
@@ -146,8 +146,8 @@ async fn installers_that_start_together_agree() {
 
 #[tokio::test]
 async fn a_definition_that_is_being_deleted_is_an_error_and_not_waited_for() {
-    let cluster = Cluster::start();
-    let client = &cluster.admin;
+    let cluster = TestCluster::start();
+    let client = &cluster.admin();
     install(client).await.unwrap();
     let held = json!({ "metadata": { "finalizers": ["example.com/held"] } });
     definitions(client).patch(VPA, &PatchParams::default(), &Patch::Merge(held)).await.unwrap();

@@ -2,7 +2,6 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
-mod cluster;
 mod crds;
 mod csv;
 mod install;
