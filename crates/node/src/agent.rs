@@ -21,9 +21,9 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::Clock;
-use crate::book::{Book, Guest};
-use crate::cpus::Cpus;
-use crate::desk::Desk;
+use crate::allocation_manager::AllocationManager;
+use crate::allocator::{Allocator, PodInfo};
+use crate::cpus::CpuAllocator;
 use crate::env::{ApiServerAddress, EnvFacts};
 use crate::events::{Kind, Recorder};
 use crate::journal::{Entry, Journal, JournalError};
@@ -60,7 +60,7 @@ pub struct Config {
     /// What the node is like.
     pub facts: NodeFacts,
     /// The cpus to give to pods that want some for themselves; none leaves all of that to the kernel.
-    pub cpus: Option<Cpus>,
+    pub cpus: Option<CpuAllocator>,
     /// The sysctls that pods may set beyond the safe ones.
     pub allowed_unsafe_sysctls: UnsafeSysctls,
     /// Where pods reach the API server.
@@ -138,9 +138,9 @@ impl Agent {
         let objects = Objects::new(client.clone()).supervised(&config.supervisor);
         let cpu_manager = if config.cpus.is_some() { CpuManager::Static } else { CpuManager::None };
         let facts_of_rules = NodeFacts { cpu_manager, ..config.facts };
-        let book = Book::new(room, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
+        let allocator = Allocator::new(room, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
         let node = Node {
-            desk: Desk::new(book, journal, clock.clone()),
+            allocations: AllocationManager::new(allocator, journal, clock.clone()),
             events: Recorder::start(client.clone(), &setup.name, clock.clone(), &config.supervisor),
             name: setup.name.clone(),
             runtime,
@@ -284,7 +284,7 @@ impl Agent {
     fn employ(&mut self, uid: String, pod: Arc<Pod>, entry: Option<Entry>) {
         let (tell, inbox) = mpsc::unbounded_channel();
         self.node.workers.employ(&uid, pod.clone(), tell.clone());
-        self.node.desk.listen(&uid, tell.clone());
+        self.node.allocations.subscribe(&uid, tell.clone());
         let node = self.node.clone();
         self.workers.spawn(keep_worker(node, tell, inbox, uid, pod, entry));
     }
@@ -325,7 +325,7 @@ impl Agent {
 }
 
 /// Has a worker work for a pod until nothing is left of the pod. One that panics is followed by another, after a wait that
-/// grows: it has what is allocated from the book and what runs from the runtime, and the inbox is the same.
+/// grows: it has what is allocated from the allocator and what runs from the runtime, and the inbox is the same.
 async fn keep_worker(
     node: Arc<Node>,
     tell: mpsc::UnboundedSender<Message>,
@@ -349,7 +349,7 @@ async fn keep_worker(
         let message = format!("The pod worker panicked and will retry: {}", panic.message);
         node.events.pod(&pod, Kind::Warning, PANICKED, message);
         backoff.wait().await;
-        entry = node.desk.entry(&uid);
+        entry = node.allocations.entry(&uid);
         if deleted {
             // The worker that took this message is no more. This one is there as long as the inbox.
             let _ = tell.send(Message::Deleted);
@@ -365,8 +365,8 @@ async fn hire(
     pod: Arc<Pod>,
     entry: Option<Entry>,
 ) -> Option<Worker> {
-    let guest = match Guest::of(&pod) {
-        Ok(guest) => guest,
+    let info = match PodInfo::of(&pod) {
+        Ok(info) => info,
         Err(error) => {
             // The API server has seen to it that this does not happen.
             tracing::error!(uid, %error, "a pod cannot be read");
@@ -374,7 +374,7 @@ async fn hire(
             return None;
         }
     };
-    let promised = |guest: &Guest| Entry::new(guest, guest.desired.clone());
+    let promised = |info: &PodInfo| Entry::new(info, info.desired.clone());
     let over = is_over(&pod) || pod.metadata.deletion_timestamp.is_some();
     let forbidden_sysctl = || {
         let forbidden = node.sysctls.admit(pod.spec.as_ref()?).err()?;
@@ -388,7 +388,7 @@ async fn hire(
         (reason.to_owned(), told)
     });
     if let Some(entry) = entry {
-        let worker = Worker::new(node, tell, pod, guest, entry);
+        let worker = Worker::new(node, tell, pod, info, entry);
         // Like the kubelet, the agent checks pods that run already again when it starts: what was allowed when they were
         // admitted may not be any more.
         return Some(match forbidden {
@@ -398,16 +398,16 @@ async fn hire(
     }
     // The kubelet asks this before it asks whether the pod fits.
     if let Some((reason, message)) = forbidden {
-        let entry = promised(&guest);
-        return Some(Worker::new(node, tell, pod, guest, entry).turned_away(reason, message));
+        let entry = promised(&info);
+        return Some(Worker::new(node, tell, pod, info, entry).rejected(reason, message));
     }
     if over {
-        let entry = promised(&guest);
-        return Some(Worker::new(node, tell, pod, guest, entry));
+        let entry = promised(&info);
+        return Some(Worker::new(node, tell, pod, info, entry));
     }
     let mut backoff = Backoff::default();
     let admitted = loop {
-        match node.desk.admit(&uid, guest.clone()).await {
+        match node.allocations.admit(&uid, info.clone()).await {
             Ok(admitted) => break admitted,
             Err(error) => {
                 tracing::error!(error = error_chain(&error), "a promise cannot be kept, will try again");
@@ -416,12 +416,12 @@ async fn hire(
         }
     };
     match admitted {
-        Ok(entry) => Some(Worker::new(node, tell, pod, guest, entry)),
-        Err(turned) => {
-            let (reason, message) = (turned.reason().to_owned(), format!("Pod was rejected: {turned}"));
-            node.events.pod(&pod, Kind::Warning, turned.reason(), turned.to_string());
-            let entry = promised(&guest);
-            Some(Worker::new(node, tell, pod, guest, entry).turned_away(reason, message))
+        Ok(entry) => Some(Worker::new(node, tell, pod, info, entry)),
+        Err(rejected) => {
+            let (reason, message) = (rejected.reason().to_owned(), format!("Pod was rejected: {rejected}"));
+            node.events.pod(&pod, Kind::Warning, rejected.reason(), rejected.to_string());
+            let entry = promised(&info);
+            Some(Worker::new(node, tell, pod, info, entry).rejected(reason, message))
         }
     }
 }

@@ -1,8 +1,8 @@
-//! The promises of the node, on disk before anything is done about them.
+//! The allocation journal of a node: allocations are on disk before they are actuated.
 //!
-//! An entry per pod, in a store of its own: checksummed, and many promises share one sync. What cannot be read
-//! is never a reason not to start: it is put aside and told, and the promises are made anew from what the
-//! runtime says is in force.
+//! It has an entry per pod, in a store of its own: checksummed, and many writes share one sync. A journal that cannot
+//! be read does not prevent a start: it is moved aside and reported, and the allocations are rebuilt from the actual
+//! resources in the runtime.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,10 +15,10 @@ use plumb_resize::status::Allocation;
 use plumb_store::{Event, Key, KeyError, OpenError, Options, Prefix, Store, Ticket, Write, WriteError};
 use serde::{Deserialize, Serialize};
 
-use crate::book::Guest;
-use crate::cpus::Given;
+use crate::allocator::PodInfo;
+use crate::cpus::CpuAssignments;
 
-/// What is kept of one pod.
+/// The journal entry of one pod.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Entry {
@@ -26,29 +26,29 @@ pub struct Entry {
     pub namespace: String,
     /// The pod's name.
     pub name: String,
-    /// What it is promised, and what was answered to what it wants beyond that.
+    /// Its allocation, and the state of a pending resize.
     pub allocation: Allocation,
-    /// Since when the resize that is pending has been: milliseconds since 1970.
+    /// Since when the resize has been pending: milliseconds since 1970.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub since: Option<i64>,
-    /// Containers that were stopped for a resize and are to be started again, whatever their exit says.
+    /// Containers that were stopped for a resize and must be started again, whatever their exit code.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub restarting: Vec<String>,
-    /// The cpus that its containers have for themselves, by name.
-    #[serde(default, skip_serializing_if = "Given::is_empty")]
-    pub cpus: Given,
+    /// The exclusive CPUs of its containers, by name.
+    #[serde(default, skip_serializing_if = "CpuAssignments::is_empty")]
+    pub cpus: CpuAssignments,
 }
 
 impl Entry {
-    /// What is kept of a pod that is promised this.
-    pub fn new(guest: &Guest, promised: PodResources) -> Self {
+    /// The entry of a pod with this allocation.
+    pub fn new(info: &PodInfo, allocated: PodResources) -> Self {
         Self {
-            namespace: guest.namespace.clone(),
-            name: guest.name.clone(),
-            allocation: Allocation::new(promised, guest.generation),
+            namespace: info.namespace.clone(),
+            name: info.name.clone(),
+            allocation: Allocation::new(allocated, info.generation),
             since: None,
             restarting: Vec::new(),
-            cpus: Given::new(),
+            cpus: CpuAssignments::new(),
         }
     }
 }
@@ -56,22 +56,22 @@ impl Entry {
 /// Why a journal could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
-    /// The store could not be opened, and not for what is in it.
-    #[error("open the journal of promises")]
+    /// The store could not be opened, and not because it is damaged.
+    #[error("open the allocation journal")]
     Open(#[source] OpenError),
-    /// What is damaged could not be put aside.
-    #[error("put the damaged journal aside as {}", .to.display())]
-    PutAside {
-        /// Where it was to go.
+    /// The damaged journal could not be moved aside.
+    #[error("move the damaged journal aside to {}", .to.display())]
+    MoveAside {
+        /// The destination.
         to: PathBuf,
-        /// What the system said.
+        /// The error of the system call.
         source: io::Error,
     },
-    /// The node's or the pod's name makes no key.
+    /// The node's name or the pod's uid is no valid key.
     #[error("name an entry of the journal")]
     Name(#[from] KeyError),
     /// The entry was not written.
-    #[error("write to the journal of promises")]
+    #[error("write to the allocation journal")]
     Write(#[from] WriteError),
 }
 
@@ -82,25 +82,25 @@ pub struct Journal {
     node: String,
 }
 
-/// What a journal held when it was opened.
+/// The contents of a journal.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Found {
+pub struct JournalContents {
     /// The entries, by the pods' uids.
     pub entries: BTreeMap<String, Entry>,
-    /// What could not be read, one line each; empty when all is well.
+    /// What could not be read, one line each.
     pub damage: Vec<String>,
 }
 
-/// A store for journals in a directory, and what was wrong with the one that was there, if anything was.
+/// Opens a store for journals in a directory; returns it, and the damage of the existing one, if any.
 ///
-/// A store that is damaged, or that this program cannot read, is moved aside and an empty one takes its place.
+/// A store that is damaged, or that this program cannot read, is moved aside and replaced with an empty one.
 pub fn open_store(directory: &Path) -> Result<(Store, Option<String>), JournalError> {
-    // Nobody watches a journal, so no history is kept for it.
+    // There are no watches, so little history is needed.
     let options = || Options { history: 64 << 10, checkpoint: 4 << 20, ..Options::default() };
     match Store::open(directory, options()) {
         Ok(store) => Ok((store, None)),
         Err(error @ (OpenError::Damaged(_) | OpenError::Format { .. } | OpenError::NotAStore { .. })) => {
-            put_aside(directory)?;
+            move_aside(directory)?;
             let store = Store::open(directory, options()).map_err(JournalError::Open)?;
             Ok((store, Some(error.to_string())))
         }
@@ -109,11 +109,11 @@ pub fn open_store(directory: &Path) -> Result<(Store, Option<String>), JournalEr
 }
 
 /// Renames a directory to the first free `<name>.damaged-<n>` beside it.
-fn put_aside(directory: &Path) -> Result<(), JournalError> {
+fn move_aside(directory: &Path) -> Result<(), JournalError> {
     let name = directory.file_name().unwrap_or_default().to_string_lossy().into_owned();
     let aside = |n: u32| directory.with_file_name(format!("{name}.damaged-{n}"));
     let to = (1..u32::MAX).map(aside).find(|path| !path.exists()).unwrap_or_else(|| aside(0));
-    fs::rename(directory, &to).map_err(|source| JournalError::PutAside { to, source })
+    fs::rename(directory, &to).map_err(|source| JournalError::MoveAside { to, source })
 }
 
 impl Journal {
@@ -122,10 +122,10 @@ impl Journal {
         Self { store, node: node.into() }
     }
 
-    /// All that it holds. An entry that cannot be read is left out and told.
-    pub fn read(&self) -> Result<Found, JournalError> {
+    /// Reads all entries. One that cannot be decoded is skipped and reported as damage.
+    pub fn read(&self) -> Result<JournalContents, JournalError> {
         let prefix = Prefix::new(self.node.clone())?;
-        let mut found = Found::default();
+        let mut found = JournalContents::default();
         for object in self.store.snapshot().iter(&prefix) {
             let uid = object.key.as_str().rsplit('/').next().unwrap_or_default().to_owned();
             match serde_json::from_slice(&object.value) {
@@ -138,15 +138,15 @@ impl Journal {
         Ok(found)
     }
 
-    /// Writes an entry. It counts once the ticket says so.
-    pub fn record(&self, uid: &str, entry: &Entry) -> Result<Ticket<Arc<Event>>, JournalError> {
+    /// Writes an entry. It is durable once the ticket resolves.
+    pub fn write(&self, uid: &str, entry: &Entry) -> Result<Ticket<Arc<Event>>, JournalError> {
         // Plain data of our own types, with string keys only, always has a JSON form.
         let bytes = serde_json::to_vec(entry).unwrap_or_default();
         Ok(self.store.write(Write::put(self.key(uid)?, bytes)))
     }
 
-    /// Forgets a pod. One that is not there is forgotten already.
-    pub async fn forget(&self, uid: &str) -> Result<(), JournalError> {
+    /// Deletes the entry of a pod. Idempotent.
+    pub async fn delete(&self, uid: &str) -> Result<(), JournalError> {
         match self.store.write(Write::delete(self.key(uid)?)).await {
             Ok(_) | Err(WriteError::Conflict(_)) => Ok(()),
             Err(error) => Err(error.into()),

@@ -1,21 +1,21 @@
 //! The node agent: runs the pods that are bound to it, and resizes them while they run.
 //!
 //! ```text
-//!   watch ▸ book (admit, promise) ▸ journal ▸ decide ▸ runtime ▸ read back ▸ status
+//!   watch ▸ admit, allocate ▸ journal ▸ decide ▸ runtime ▸ read back ▸ status
 //! ```
 //!
-//! One [`book::Book`] decides for all pods of the node, one after the other; what it promises is in the
-//! [`journal::Journal`] before anything is touched. What is done about a pod is decided by pure functions over
-//! what was seen ([`lifecycle`] and `plumb_resize::plan`), so that an agent that died at any instruction goes
-//! on from what it finds.
+//! One [`allocator::Allocator`] admits and allocates for all pods of the node, one after the other; an allocation is in the
+//! [`journal::Journal`] before anything is touched. What is done about a pod is decided by pure functions over the
+//! observed state ([`lifecycle`] and `plumb_resize::plan`), so that an agent that crashed at any instruction continues
+//! from what it finds.
 
 mod agent;
 mod allocated;
+mod allocation_manager;
+pub mod allocator;
 mod anybody;
 pub mod api_proxy;
-pub mod book;
 pub mod cpus;
-mod desk;
 pub(crate) mod downward;
 pub mod env;
 mod events;
@@ -51,5 +51,5 @@ use jiff::Timestamp;
 pub use agent::{Agent, Config, StartError};
 pub use publish::Reports;
 
-/// What time it is.
+/// The clock.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;

@@ -13,7 +13,7 @@ use plumb_supervise::Supervisor;
 use tokio::sync::mpsc;
 
 use crate::Clock;
-use crate::desk::Desk;
+use crate::allocation_manager::AllocationManager;
 use crate::env::EnvFacts;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
@@ -34,7 +34,7 @@ pub(crate) struct Node {
     pub(crate) runtime_name: String,
     pub(crate) rules: Rules,
     pub(crate) clock: Clock,
-    pub(crate) desk: Desk,
+    pub(crate) allocations: AllocationManager,
     pub(crate) events: Recorder,
     pub(crate) place: Place,
     pub(crate) objects: Objects,

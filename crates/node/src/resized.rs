@@ -9,7 +9,7 @@ use plumb_resize::resource::{Declared, Requirements, Resource};
 use plumb_resize::status::{Allocation, Outcome, Refusal};
 use serde::Serialize;
 
-use crate::book::{Answer, Guest};
+use crate::allocator::{AllocationResult, PodInfo};
 use crate::events::{Kind, Recorder};
 
 /// What the message of such an event carries.
@@ -66,18 +66,18 @@ fn requirements(size: &Requirements) -> ResourceRequirements {
 }
 
 /// Tells what was answered to a wish, if it is news.
-pub(crate) fn tell_answer(events: &Recorder, pod: &Pod, guest: &Guest, answer: &Answer) {
-    let wanted = Resize::new(&guest.shape, &guest.desired, guest.generation);
-    match answer.outcome {
+pub(crate) fn emit_allocation(events: &Recorder, pod: &Pod, info: &PodInfo, result: &AllocationResult) {
+    let wanted = Resize::new(&info.shape, &info.desired, info.generation);
+    match result.outcome {
         Outcome::Started => {
             events.pod(pod, Kind::Normal, "ResizeStarted", format!("Pod resize started: {}", wanted.text()));
         }
         Outcome::Refused(refusal) => {
-            let word = match (&answer.verdict, refusal) {
+            let word = match (&result.verdict, refusal) {
                 (Some(Verdict::Deferred(why)), _) => why.reason(),
                 _ => refusal.name().to_owned(),
             };
-            let pending = answer.entry.allocation.pending.as_ref();
+            let pending = result.entry.allocation.pending.as_ref();
             let wanted = Resize { error: pending.map(|pending| pending.message.as_str()), ..wanted };
             let reason = match refusal {
                 Refusal::Deferred => "ResizeDeferred",
@@ -90,13 +90,13 @@ pub(crate) fn tell_answer(events: &Recorder, pod: &Pod, guest: &Guest, answer: &
 }
 
 /// Tells that a resize is in force.
-pub(crate) fn tell_completed(events: &Recorder, pod: &Pod, shape: &PodShape, allocation: &Allocation) {
+pub(crate) fn emit_completed(events: &Recorder, pod: &Pod, shape: &PodShape, allocation: &Allocation) {
     let resize = Resize::new(shape, &allocation.allocated, allocation.generation);
     events.pod(pod, Kind::Normal, "ResizeCompleted", format!("Pod resize completed: {}", resize.text()));
 }
 
 /// Tells what went wrong with carrying a resize out.
-pub(crate) fn tell_failed(events: &Recorder, pod: &Pod, shape: &PodShape, allocation: &Allocation) {
+pub(crate) fn emit_failed(events: &Recorder, pod: &Pod, shape: &PodShape, allocation: &Allocation) {
     let resize = Resize::new(shape, &allocation.allocated, allocation.generation);
     let resize = Resize { error: allocation.error.as_deref(), ..resize };
     events.pod(pod, Kind::Warning, "ResizeError", format!("Pod resize error: {}", resize.text()));

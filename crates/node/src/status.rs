@@ -29,7 +29,7 @@ pub(crate) struct Known<'a> {
     pub(crate) phase: Phase,
     /// Why the pod as a whole ended, if it was not its containers: a word and a sentence.
     pub(crate) because: Option<(&'a str, &'a str)>,
-    /// Whether the node has taken the pod in. What it has turned away has no containers, and is promised nothing.
+    /// Whether the node has taken the pod in. What it has rejected away has no containers, and is promised nothing.
     pub(crate) taken_in: bool,
     pub(crate) desired: &'a PodResources,
     pub(crate) allocation: &'a Allocation,

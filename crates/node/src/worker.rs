@@ -33,8 +33,8 @@ use plumb_runtime::types::ContainerId;
 use plumb_supervise::Exponential;
 use tokio::sync::mpsc;
 
-use crate::book::{Answer, Guest};
-use crate::desk::Trigger;
+use crate::allocation_manager::Trigger;
+use crate::allocator::{AllocationResult, PodInfo};
 use crate::journal::Entry;
 use crate::lifecycle::{ContainerSeen, Decision, Health, Phase, State, View, decide, phase};
 use crate::look::{self, Looked, Written, look};
@@ -72,7 +72,7 @@ pub(crate) enum Message {
     /// A limit that was lowered is what it was before.
     LimitRestored,
     /// There is a new answer to what it wants.
-    Answer(Box<Answer>, Trigger),
+    Allocation(Box<AllocationResult>, Trigger),
     /// What could not be done may be tried again.
     Again,
     /// A container that was asked to end has ended.
@@ -111,7 +111,7 @@ pub(crate) struct Worker {
     tell: mpsc::UnboundedSender<Message>,
     uid: String,
     pod: Arc<Pod>,
-    guest: Guest,
+    info: PodInfo,
     entry: Entry,
     /// Whether the desk has answered the spec as it is.
     asked: bool,
@@ -131,7 +131,7 @@ pub(crate) struct Worker {
     /// The pod is over: nothing of it is started again, and it holds no room.
     over: bool,
     /// The pod was never taken in, by this agent or by one before it.
-    turned: bool,
+    rejected: bool,
     /// It is to end: since when, and how long it has.
     ends: Option<(Timestamp, Duration)>,
     /// The API has it no more.
@@ -155,11 +155,11 @@ impl Worker {
         node: Arc<Node>,
         tell: mpsc::UnboundedSender<Message>,
         pod: Arc<Pod>,
-        guest: Guest,
+        info: PodInfo,
         entry: Entry,
     ) -> Self {
-        let count = guest.shape.containers.len();
-        let seen = look::empty(&guest.shape);
+        let count = info.shape.containers.len();
+        let seen = look::empty(&info.shape);
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             node,
@@ -176,7 +176,7 @@ impl Worker {
             report: Telling::default(),
             because: None,
             over: is_over(&pod),
-            turned: is_over(&pod) && !has_statuses(&pod),
+            rejected: is_over(&pod) && !has_statuses(&pod),
             ends: None,
             deleted: false,
             buried: false,
@@ -187,7 +187,7 @@ impl Worker {
             failures: 0,
             volumes: FollowedVolumes::default(),
             pod,
-            guest,
+            info,
             entry,
         }
     }
@@ -199,10 +199,10 @@ impl Worker {
     }
 
     /// The same, for a pod that is not taken in.
-    pub(crate) fn turned_away(mut self, reason: String, message: String) -> Self {
+    pub(crate) fn rejected(mut self, reason: String, message: String) -> Self {
         self.because = Some((reason, message));
         self.over = true;
-        self.turned = true;
+        self.rejected = true;
         self
     }
 
@@ -257,7 +257,7 @@ impl Worker {
                 self.fresh = false;
                 self.take_taken_back();
             }
-            Message::Answer(answer, trigger) => self.answered(*answer, Some(trigger)),
+            Message::Allocation(result, trigger) => self.answered(*result, Some(trigger)),
             Message::Again => self.asked = false,
             Message::Stopped(id) => {
                 self.fresh = false;
@@ -275,15 +275,14 @@ impl Worker {
         if !is_newer(&pod, &self.pod) {
             return;
         }
-        match Guest::of(&pod) {
-            Ok(guest) => {
-                self.asked &=
-                    guest.desired == self.guest.desired && guest.generation == self.guest.generation;
-                if guest.desired != self.guest.desired {
-                    let old = std::mem::take(&mut self.guest.desired);
-                    self.count_wish(&old, &guest.desired);
+        match PodInfo::of(&pod) {
+            Ok(info) => {
+                self.asked &= info.desired == self.info.desired && info.generation == self.info.generation;
+                if info.desired != self.info.desired {
+                    let old = std::mem::take(&mut self.info.desired);
+                    self.count_wish(&old, &info.desired);
                 }
-                self.guest = guest;
+                self.info = info;
             }
             // What was admitted once stays as it was.
             Err(error) => tracing::warn!(%error, uid = self.uid, "a pod cannot be read any more"),
@@ -323,7 +322,7 @@ impl Worker {
                     self.fresh = false;
                     self.failures = self.failures.saturating_add(1);
                     let wait = DELAYS.after(self.failures);
-                    tracing::warn!(uid = self.uid, pod = self.guest.name, error, ?wait, "will try again");
+                    tracing::warn!(uid = self.uid, pod = self.info.name, error, ?wait, "will try again");
                     return Turn::Wait(Some(wait));
                 }
             }
@@ -335,13 +334,13 @@ impl Worker {
         if self.buried {
             return Ok(if self.deleted { Turn::Gone } else { self.let_go().await? });
         }
-        self.ask().await?;
+        self.request_resize().await?;
         self.look().await?;
         self.enforce_deadline();
         let in_force = self.in_force();
-        let actual = in_force.resources(&self.guest.shape, &self.entry.allocation.allocated);
+        let actual = in_force.resources(&self.info.shape, &self.entry.allocation.allocated);
         if !self.over {
-            self.node.desk.report(&self.uid, actual.clone()).await;
+            self.node.allocations.set_actual(&self.uid, actual.clone()).await;
         }
         self.watch_over();
         self.follow_volumes().await;
@@ -353,7 +352,7 @@ impl Worker {
         self.publish(phase, &actual, !decision.actions.is_empty() || !steps.is_empty());
         if phase.is_final() && !self.over && !self.runs() {
             self.over = true;
-            self.node.desk.release(&self.uid, Trigger::PodTerminated).await;
+            self.node.allocations.release(&self.uid, Trigger::PodTerminated).await;
         }
         if !decision.actions.is_empty() {
             self.fresh = false;
@@ -383,33 +382,33 @@ impl Worker {
         if !self.may_be_resized() {
             return Vec::new();
         }
-        plan(&self.guest.shape, in_force, &self.entry.allocation.allocated)
+        plan(&self.info.shape, in_force, &self.entry.allocation.allocated)
     }
 
     /// Asks the desk about the spec, if it has not answered it yet.
-    async fn ask(&mut self) -> Result<(), String> {
+    async fn request_resize(&mut self) -> Result<(), String> {
         if self.asked || self.over || self.ends.is_some() {
             return Ok(());
         }
-        let Guest { desired, generation, .. } = &self.guest;
-        let answer = self.node.desk.ask(&self.uid, desired.clone(), *generation).await;
-        if let Some(answer) = answer.map_err(|error| error_chain(&error))? {
-            self.answered(answer, None);
+        let PodInfo { desired, generation, .. } = &self.info;
+        let result = self.node.allocations.request_resize(&self.uid, desired.clone(), *generation).await;
+        if let Some(result) = result.map_err(|error| error_chain(&error))? {
+            self.answered(result, None);
         }
         self.asked = true;
         Ok(())
     }
 
     /// Takes an answer of the desk.
-    fn answered(&mut self, answer: Answer, trigger: Option<Trigger>) {
-        resized::tell_answer(&self.node.events, &self.pod, &self.guest, &answer);
-        self.count_answer(&answer, trigger);
-        if answer.outcome == Outcome::Started {
-            self.resizing = Some(answer.entry.allocation.generation);
+    fn answered(&mut self, result: AllocationResult, trigger: Option<Trigger>) {
+        resized::emit_allocation(&self.node.events, &self.pod, &self.info, &result);
+        self.count_allocation(&result, trigger);
+        if result.outcome == Outcome::Started {
+            self.resizing = Some(result.entry.allocation.generation);
             self.stalled = 0;
             self.restored_limits = RestoredLimits::default();
         }
-        self.entry = answer.entry;
+        self.entry = result.entry;
         self.refresh_volumes();
     }
 
@@ -420,9 +419,9 @@ impl Worker {
         }
         let allocated = &self.entry.allocation.allocated;
         let promised: Vec<Requirements> = inherited(allocated).collect();
-        let pod = self.guest.shape.cgroup(allocated);
-        let Self { node, uid, guest, looked, written, .. } = self;
-        let looked = look(&*node.runtime, uid, &guest.shape, &looked.seen, written, &promised, pod).await;
+        let pod = self.info.shape.cgroup(allocated);
+        let Self { node, uid, info, looked, written, .. } = self;
+        let looked = look(&*node.runtime, uid, &info.shape, &looked.seen, written, &promised, pod).await;
         self.looked = looked.map_err(|error| format!("looking at the containers: {error}"))?;
         let seen = &self.looked.seen;
         self.written.containers.retain(|id, _| seen.containers.iter().flatten().any(|seen| seen.id == *id));
@@ -435,7 +434,7 @@ impl Worker {
 
     /// What is in force.
     fn in_force(&self) -> InForce {
-        self.looked.in_force(self.guest.shape.cgroup(&self.entry.allocation.allocated))
+        self.looked.in_force(self.info.shape.cgroup(&self.entry.allocation.allocated))
     }
 
     /// Ends a pod that has been active for longer than it may.
@@ -462,7 +461,7 @@ impl Worker {
         let may_start = self.may_start(steps);
         decide(View {
             spec: self.pod.spec.as_ref().unwrap_or(&none),
-            shape: &self.guest.shape,
+            shape: &self.info.shape,
             seen: &self.looked.seen,
             health: &self.health(),
             stopping: &self.stopping,
@@ -479,7 +478,7 @@ impl Worker {
     /// for it too; any other starts at once, if need be with less than it is allocated.
     fn may_start(&self, steps: &[Step]) -> Vec<bool> {
         let others_stop = start_waits(steps) || !self.stopping.is_empty();
-        let names = self.guest.shape.containers.iter().map(|part| &part.name);
+        let names = self.info.shape.containers.iter().map(|part| &part.name);
         names.map(|name| !(others_stop && self.entry.restarting.contains(name))).collect()
     }
 
@@ -493,7 +492,7 @@ impl Worker {
         }
         let none = PodSpec::default();
         let spec = self.pod.spec.as_ref().unwrap_or(&none);
-        let seen = phase(spec, &self.guest.shape, &self.looked.seen, &self.entry.restarting);
+        let seen = phase(spec, &self.info.shape, &self.looked.seen, &self.entry.restarting);
         if self.runs() {
             // It is over when nothing of it runs any more, sidecars included.
             return if seen.is_final() { Phase::Running } else { seen };
@@ -521,14 +520,14 @@ impl Worker {
     fn known<'a>(&'a self, parts: Parts<'a>) -> Known<'a> {
         Known {
             pod: &self.pod,
-            shape: &self.guest.shape,
+            shape: &self.info.shape,
             seen: &self.looked.seen,
             health: parts.health,
             waiting: parts.waiting,
             phase: parts.phase,
             because: self.because.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str())),
-            taken_in: !self.turned,
-            desired: &self.guest.desired,
+            taken_in: !self.rejected,
+            desired: &self.info.desired,
             allocation: &self.entry.allocation,
             actual: parts.actual,
             rules: &self.node.rules,

@@ -3,7 +3,7 @@
 
 mod it {
     mod agent;
-    mod book;
+    mod allocator;
     mod cluster;
     mod door;
     mod env;

@@ -15,7 +15,7 @@ use plumb_resize::resource::Requirements;
 use plumb_runtime::types::{Sandbox, SandboxFilter};
 
 use super::Agent;
-use crate::book::Guest;
+use crate::allocator::PodInfo;
 use crate::events::Kind;
 use crate::journal::Entry;
 use crate::lifecycle::Seen;
@@ -85,9 +85,9 @@ impl Agent {
             }
         }
         for uid in std::mem::take(&mut self.entries).into_keys().filter(|uid| !uids.contains(uid)) {
-            self.node.desk.release(&uid, crate::desk::Trigger::PodsRemoved).await;
+            self.node.allocations.release(&uid, crate::allocation_manager::Trigger::PodsRemoved).await;
         }
-        self.node.desk.all_are_known();
+        self.node.allocations.all_pods_known();
         self.listed = true;
     }
 
@@ -115,23 +115,23 @@ impl Agent {
     /// Takes a pod in again.
     async fn readmit(&mut self, pod: Arc<Pod>) -> Option<(String, Arc<Pod>, Entry)> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let guest = match Guest::of(&pod) {
-            Ok(guest) => guest,
+        let info = match PodInfo::of(&pod) {
+            Ok(info) => info,
             Err(error) => {
                 tracing::error!(uid, %error, "a pod cannot be read");
                 return None;
             }
         };
-        let parts = guest.shape.containers.len();
+        let parts = info.shape.containers.len();
         let kept =
             self.entries.get(&uid).filter(|entry| entry.allocation.allocated.containers.len() == parts);
         let entry = match kept {
             Some(entry) => entry.clone(),
-            None => self.rebuild(&pod, &uid, &guest).await,
+            None => self.rebuild(&pod, &uid, &info).await,
         };
-        let entry = self.node.desk.readmit(&uid, guest, entry);
+        let entry = self.node.allocations.readmit(&uid, info, entry);
         if kept != Some(&entry)
-            && let Err(error) = self.node.desk.write(&uid).await
+            && let Err(error) = self.node.allocations.write(&uid).await
         {
             tracing::error!(uid, error = error_chain(&error), "a promise that was made anew is not kept");
         }
@@ -139,16 +139,16 @@ impl Agent {
     }
 
     /// Makes a promise anew from what is in force, and says so.
-    async fn rebuild(&self, pod: &Pod, uid: &str, guest: &Guest) -> Entry {
-        let reported = last_reported(pod, &guest.desired);
+    async fn rebuild(&self, pod: &Pod, uid: &str, info: &PodInfo) -> Entry {
+        let reported = last_reported(pod, &info.desired);
         let promised: Vec<_> = inherited(&reported).collect();
-        let cgroup = guest.shape.cgroup(&reported);
+        let cgroup = info.shape.cgroup(&reported);
         let (written, before) = (Written::default(), Seen::default());
-        let looked = look(&*self.node.runtime, uid, &guest.shape, &before, &written, &promised, cgroup).await;
+        let looked = look(&*self.node.runtime, uid, &info.shape, &before, &written, &promised, cgroup).await;
         let allocated = match looked {
             Ok(looked) => {
                 let in_force = looked.in_force(cgroup);
-                in_force.resources(&guest.shape, &reported)
+                in_force.resources(&info.shape, &reported)
             }
             Err(error) => {
                 tracing::error!(uid, %error, "the runtime does not say what is in force; taking what was last reported");
@@ -164,7 +164,7 @@ impl Agent {
         );
         tracing::warn!(uid, why, "a promise was made anew from what is in force");
         self.node.events.pod(pod, Kind::Warning, "AllocationRebuilt", message);
-        Entry::new(guest, allocated)
+        Entry::new(info, allocated)
     }
 
     /// Ends what runs for a pod that is no more.

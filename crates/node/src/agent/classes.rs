@@ -10,7 +10,7 @@ use crate::node::Node;
 /// Keeps the weights of the classes at what is promised, one change after the other; of several that come meanwhile
 /// only the last counts.
 pub(super) async fn keep(node: &Node) {
-    let mut promised = node.desk.burstable_cpu();
+    let mut promised = node.allocations.burstable_cpu();
     weigh(node, QosClass::BestEffort, MIN_SHARES).await;
     loop {
         let sum = *promised.borrow_and_update();

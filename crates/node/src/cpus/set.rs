@@ -1,4 +1,4 @@
-//! Sets of cpus.
+//! CPU sets.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -6,18 +6,18 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-/// The largest number that a cpu has on any kernel.
+/// The largest CPU number of any kernel.
 const LAST: u32 = 8191;
 
-/// A set of cpus, spelled as the kernel does: `0-2,7`.
+/// A set of CPUs in the kernel's list format: `0-2,7`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct CpuSet(BTreeSet<u32>);
 
-/// A text that spells no set of cpus.
+/// A string that is no CPU set.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0:?} is not a list of cpus such as 0-2,7")]
-pub struct BadCpuSet(String);
+pub struct InvalidCpuSet(String);
 
 impl CpuSet {
     /// How many there are.
@@ -30,27 +30,27 @@ impl CpuSet {
         self.0.is_empty()
     }
 
-    /// Those of both.
+    /// The CPUs in either set.
     #[must_use]
-    pub fn or(&self, other: &Self) -> Self {
+    pub fn union(&self, other: &Self) -> Self {
         Self(&self.0 | &other.0)
     }
 
-    /// Those that are in both.
+    /// The CPUs in both sets.
     #[must_use]
-    pub fn and(&self, other: &Self) -> Self {
+    pub fn intersection(&self, other: &Self) -> Self {
         Self(&self.0 & &other.0)
     }
 
-    /// Those that are not in the other.
+    /// The CPUs that are not in the other set.
     #[must_use]
-    pub fn without(&self, other: &Self) -> Self {
+    pub fn difference(&self, other: &Self) -> Self {
         Self(&self.0 - &other.0)
     }
 
-    /// As many as that, the lowest first.
+    /// The first `count` CPUs, lowest first.
     #[must_use]
-    pub fn first(&self, count: usize) -> Self {
+    pub fn take(&self, count: usize) -> Self {
         Self(self.0.iter().take(count).copied().collect())
     }
 }
@@ -62,10 +62,10 @@ impl FromIterator<u32> for CpuSet {
 }
 
 impl FromStr for CpuSet {
-    type Err = BadCpuSet;
+    type Err = InvalidCpuSet;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let bad = || BadCpuSet(text.to_owned());
+        let bad = || InvalidCpuSet(text.to_owned());
         let mut cpus = BTreeSet::new();
         for part in text.trim().split(',').filter(|part| !part.is_empty()) {
             let (first, last) = part.split_once('-').unwrap_or((part, part));
@@ -102,7 +102,7 @@ impl fmt::Display for CpuSet {
 }
 
 impl TryFrom<String> for CpuSet {
-    type Error = BadCpuSet;
+    type Error = InvalidCpuSet;
 
     fn try_from(text: String) -> Result<Self, Self::Error> {
         text.parse()

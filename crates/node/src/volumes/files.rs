@@ -7,7 +7,7 @@
 //!     name -> ..data/name
 //! ```
 //!
-//! New files go into a new folder, and `..data` is turned to it by a rename. Whoever opened a folder of the old
+//! New files go into a new folder, and `..data` is rejected to it by a rename. Whoever opened a folder of the old
 //! files goes on seeing those; nobody sees some of both.
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -75,8 +75,8 @@ impl Worker {
             self.node.events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
             return Err(format!("making the volumes ready: {error}"));
         }
-        let class = self.guest.shape.qos;
-        let cgroup = self.guest.shape.cgroup(&self.entry.allocation.allocated);
+        let class = self.info.shape.qos;
+        let cgroup = self.info.shape.cgroup(&self.entry.allocation.allocated);
         let runtime_class = self.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
         let config = match runtime_class::check(&self.node.client, runtime_class).await {
             Ok(()) => {
@@ -206,7 +206,7 @@ impl Worker {
         let mut resources = readback::of_container(&to);
         let allocated = &self.entry.allocation.allocated;
         let score =
-            specify::oom_score_adj(&self.pod, &self.guest.shape, allocated, position, self.node.memory);
+            specify::oom_score_adj(&self.pod, &self.info.shape, allocated, position, self.node.memory);
         resources.oom_score_adj = Some(score);
         resources.cpuset_cpus = self.cpus(position).map(|cpus| cpus.to_string());
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
@@ -262,8 +262,10 @@ impl Worker {
             hold.started(ran.filter(|_| attempt > 0 && !asked_to));
         }
         if asked_to {
-            let noted =
-                self.node.desk.note(&self.uid, |entry| entry.restarting.retain(|other| *other != name));
+            let noted = self
+                .node
+                .allocations
+                .update_entry(&self.uid, |entry| entry.restarting.retain(|other| *other != name));
             if let Some(entry) = noted.await.map_err(|error| error_chain(&error))? {
                 self.entry = entry;
             }

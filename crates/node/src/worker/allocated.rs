@@ -36,7 +36,7 @@ impl FollowedVolumes {
 impl Worker {
     /// The pod with what is allocated in the place of what its spec asks for.
     pub(super) fn allocated_pod(&self) -> Arc<Pod> {
-        with_allocation(&self.pod, &self.guest.desired, &self.entry.allocation.allocated)
+        with_allocation(&self.pod, &self.info.desired, &self.entry.allocation.allocated)
     }
 
     /// Has the volumes that show something of the pod follow it, after it or its allocation has changed.

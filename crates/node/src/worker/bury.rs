@@ -5,7 +5,7 @@ use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
 
 use super::{Turn, Worker};
-use crate::desk::Trigger;
+use crate::allocation_manager::Trigger;
 use crate::specify::identity;
 
 impl Worker {
@@ -22,7 +22,7 @@ impl Worker {
         }
         self.watched.clear();
         self.clear_files().await?;
-        self.node.desk.release(&self.uid, Trigger::PodsRemoved).await;
+        self.node.allocations.release(&self.uid, Trigger::PodsRemoved).await;
         self.buried = true;
         Ok(Turn::Again)
     }

@@ -7,8 +7,8 @@ use plumb_resize::status::{IN_PROGRESS, Outcome, Refusal, condition};
 use tokio::time::Instant;
 
 use super::Worker;
-use crate::book::Answer;
-use crate::desk::Trigger;
+use crate::allocation_manager::Trigger;
+use crate::allocator::AllocationResult;
 use crate::journal::Entry;
 use crate::metrics::{Metrics, Pending};
 
@@ -33,12 +33,12 @@ impl Worker {
         self.counted.in_force = false;
     }
 
-    /// Counts an answer of the desk.
-    pub(super) fn count_answer(&self, answer: &Answer, trigger: Option<Trigger>) {
-        if let (Some(Verdict::Infeasible(why)), Outcome::Refused(_)) = (&answer.verdict, answer.outcome) {
+    /// Counts the result of a resize request.
+    pub(super) fn count_allocation(&self, result: &AllocationResult, trigger: Option<Trigger>) {
+        if let (Some(Verdict::Infeasible(why)), Outcome::Refused(_)) = (&result.verdict, result.outcome) {
             self.node.metrics.infeasible(why.label());
         }
-        if let (Outcome::Started, Some(trigger)) = (answer.outcome, trigger) {
+        if let (Outcome::Started, Some(trigger)) = (result.outcome, trigger) {
             self.node.metrics.deferred_accepted(trigger.name());
         }
     }

@@ -117,7 +117,7 @@ impl Worker {
             return false;
         };
         let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
-        let is_init = self.guest.shape.containers.get(position).is_some_and(|part| part.role == Role::Init);
+        let is_init = self.info.shape.containers.get(position).is_some_and(|part| part.role == Role::Init);
         if is_init && seen.is_some_and(ContainerSeen::has_initialized) {
             return false;
         }
@@ -138,7 +138,7 @@ impl Worker {
     }
 
     pub(super) fn name_of(&self, position: usize) -> &str {
-        self.guest.shape.containers.get(position).map(|part| part.name.as_str()).unwrap_or_default()
+        self.info.shape.containers.get(position).map(|part| part.name.as_str()).unwrap_or_default()
     }
 
     /// Says of containers that they are left alone, once for each time.

@@ -4,18 +4,18 @@ use plumb_resize::aggregate::Role;
 use plumb_runtime::types::LinuxResources;
 
 use super::Worker;
-use crate::cpus::{CpuSet, all_of};
+use crate::cpus::{CpuSet, all_assigned};
 
 impl Worker {
     /// The cpus that a container is to run on; none where that is left to the kernel.
     pub(super) fn cpus(&self, position: usize) -> Option<CpuSet> {
-        let shared = self.node.desk.shared_cpus()?;
-        let given = &self.entry.cpus;
-        let part = self.guest.shape.containers.get(position)?;
+        let shared = self.node.allocations.shared_cpus()?;
+        let assigned = &self.entry.cpus;
+        let part = self.info.shape.containers.get(position)?;
         let own = match part.role {
             // It runs before the others do, on what those have.
-            Role::Init => Some(all_of(given)).filter(|all| !all.is_empty()),
-            Role::Main | Role::Sidecar => given.get(&part.name).cloned(),
+            Role::Init => Some(all_assigned(assigned)).filter(|all| !all.is_empty()),
+            Role::Main | Role::Sidecar => assigned.get(&part.name).cloned(),
         };
         Some(own.unwrap_or_else(|| CpuSet::clone(&shared)))
     }
@@ -23,7 +23,7 @@ impl Worker {
     /// Moves the containers that run elsewhere than they are to; whether there were any.
     pub(super) async fn pin(&mut self) -> Result<bool, String> {
         let mut moved = false;
-        for position in 0..self.guest.shape.containers.len() {
+        for position in 0..self.info.shape.containers.len() {
             let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
             let Some(id) = seen.filter(|seen| seen.runs()).map(|seen| seen.id.clone()) else { continue };
             let Some(to) = self.cpus(position) else { return Ok(false) };

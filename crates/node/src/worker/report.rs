@@ -86,7 +86,7 @@ impl Worker {
         let moment = if about_to_change { MOMENT } else { Duration::ZERO };
         let at = kept_back.unwrap_or_else(|| Instant::now() + moment);
         let taken = Arc::new(AtomicBool::new(!about_to_change));
-        let (node, pod, answer) = (self.node.clone(), self.pod.clone(), self.tell.clone());
+        let (node, pod, result) = (self.node.clone(), self.pod.clone(), self.tell.clone());
         let claim = about_to_change.then(|| taken.clone());
         let task = tokio::spawn(async move {
             if let Some(claim) = claim {
@@ -100,7 +100,7 @@ impl Worker {
             let told = node.supervisor.guard(POD_WORKER, telling).await;
             let told = told.unwrap_or_else(|panic| Told::Failed(panic.to_string()));
             // A worker that has ended need not know.
-            let _ = answer.send(Message::Told(told));
+            let _ = result.send(Message::Told(told));
         });
         self.report.under_way = Some(UnderWay { at, taken, task: task.abort_handle() });
     }

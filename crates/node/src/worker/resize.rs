@@ -69,7 +69,7 @@ impl Worker {
             Ok(Carried::Out) => None,
             Ok(Carried::WaitsForMemory { after, why }) => {
                 let cpu = with_memory_as_it_is(&allocated, &then);
-                let steps = plan(&self.guest.shape, &then, &cpu);
+                let steps = plan(&self.info.shape, &then, &cpu);
                 let steps: Vec<Step> = steps.into_iter().filter_map(|step| cpu_of(step, &then)).collect();
                 self.carry_out(&steps, &mut then).await.map_err(|error| self.gave_way(error))?;
                 // What is about to be tried is not yet worth telling.
@@ -96,7 +96,7 @@ impl Worker {
     }
 
     fn gave_way(&self, error: Error) -> String {
-        format!("resizing pod {}: {error}", self.guest.name)
+        format!("resizing pod {}: {error}", self.info.name)
     }
 
     /// Notes what went wrong; it is told once.
@@ -107,10 +107,11 @@ impl Worker {
         if known == Some(gist(&message)) {
             return Ok(());
         }
-        let noted = self.node.desk.note(&self.uid, |entry| entry.allocation.failed(message)).await;
+        let noted =
+            self.node.allocations.update_entry(&self.uid, |entry| entry.allocation.failed(message)).await;
         if let Some(entry) = noted.map_err(|error| error_chain(&error))? {
             self.entry = entry;
-            resized::tell_failed(&self.node.events, &self.pod, &self.guest.shape, &self.entry.allocation);
+            resized::emit_failed(&self.node.events, &self.pod, &self.info.shape, &self.entry.allocation);
         }
         Ok(())
     }
@@ -120,7 +121,7 @@ impl Worker {
         let settled: Vec<String> =
             self.entry.restarting.iter().filter(|name| self.is_up(name)).cloned().collect();
         if self.entry.allocation.error.is_some() || !settled.is_empty() {
-            let noted = self.node.desk.note(&self.uid, |entry| {
+            let noted = self.node.allocations.update_entry(&self.uid, |entry| {
                 entry.allocation.carried_out();
                 entry.restarting.retain(|name| !settled.contains(name));
             });
@@ -132,14 +133,14 @@ impl Worker {
         if self.entry.restarting.is_empty() && self.resizing.take().is_some() {
             self.stalled = 0;
             self.count_in_force();
-            resized::tell_completed(&self.node.events, &self.pod, &self.guest.shape, &self.entry.allocation);
+            resized::emit_completed(&self.node.events, &self.pod, &self.info.shape, &self.entry.allocation);
         }
         Ok(())
     }
 
     /// Whether a container runs, and is not being ended.
     fn is_up(&self, name: &str) -> bool {
-        let position = self.guest.shape.position(name);
+        let position = self.info.shape.position(name);
         let seen = position.and_then(|position| self.looked.seen.containers.get(position)?.as_ref());
         seen.is_some_and(|seen| seen.runs() && !self.is_stopping(seen))
     }
@@ -174,7 +175,8 @@ impl Worker {
     async fn stop_for_restart(&mut self, position: usize) -> Result<(), Error> {
         let name = self.name_of(position).to_owned();
         if !self.entry.restarting.contains(&name) {
-            let noted = self.node.desk.note(&self.uid, |entry| entry.restarting.push(name)).await;
+            let noted =
+                self.node.allocations.update_entry(&self.uid, |entry| entry.restarting.push(name)).await;
             if let Some(entry) =
                 noted.map_err(|error| Error::failed("noting a restart", error_chain(&error)))?
             {

@@ -75,7 +75,7 @@ impl Worker {
     /// What the API was told of a container that ran already when this agent was started.
     fn told_health(&self, position: usize, id: &ContainerId) -> Option<Health> {
         let status = self.pod.status.as_ref()?;
-        let part = self.guest.shape.containers.get(position)?;
+        let part = self.info.shape.containers.get(position)?;
         let statuses = match part.role {
             Role::Main => &status.container_statuses,
             Role::Init | Role::Sidecar => &status.init_container_statuses,

@@ -30,11 +30,11 @@ async fn what_was_recorded_is_found_by_the_next_agent() {
         assert_eq!(damage, None);
         let journal = Journal::new(store.clone(), "n1");
         for uid in ["u1", "u2", "u3"] {
-            journal.record(uid, &entry(uid)).unwrap().await.unwrap();
+            journal.write(uid, &entry(uid)).unwrap().await.unwrap();
         }
-        Journal::new(store, "n10").record("u4", &entry("u4")).unwrap().await.unwrap();
-        journal.forget("u2").await.unwrap();
-        journal.forget("u2").await.unwrap();
+        Journal::new(store, "n10").write("u4", &entry("u4")).unwrap().await.unwrap();
+        journal.delete("u2").await.unwrap();
+        journal.delete("u2").await.unwrap();
     }
     let (store, damage) = open_store(&directory).unwrap();
     let found = Journal::new(store, "n1").read().unwrap();
@@ -52,7 +52,7 @@ async fn a_damaged_journal_is_put_aside_and_told_and_an_empty_one_takes_its_plac
             let (store, _) = open_store(&directory).unwrap();
             let journal = Journal::new(store, "n1");
             for uid in ["u1", "u2"] {
-                journal.record(uid, &entry(uid)).unwrap().await.unwrap();
+                journal.write(uid, &entry(uid)).unwrap().await.unwrap();
             }
         }
         damage_all(&directory);

@@ -74,7 +74,7 @@ async fn server() -> SocketAddr {
 fn answer(request: &Request<Incoming>, at: SocketAddr) -> Response<Full<Bytes>> {
     let header =
         |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok()).unwrap_or_default();
-    let turned = |to: String| {
+    let rejected = |to: String| {
         Response::builder().status(302).header("location", to).body("over there".into()).unwrap()
     };
     let say = |code: u16| Response::builder().status(code).body(Full::default()).unwrap();
@@ -89,10 +89,10 @@ fn answer(request: &Request<Incoming>, at: SocketAddr) -> Response<Full<Bytes>> 
             say(if header("x-token") == "t" && header("host") == "name.example" { 204 } else { 500 })
         }
         "/query" => say(if request.uri().query() == Some("a=%20b") { 200 } else { 500 }),
-        "/turn" => turned("/ok".into()),
-        "/turn-whole" => turned(format!("http://{at}/ok")),
-        "/turn-away" => turned("http://elsewhere.example/ok".into()),
-        "/turn-round" => turned("/turn-round".into()),
+        "/turn" => rejected("/ok".into()),
+        "/turn-whole" => rejected(format!("http://{at}/ok")),
+        "/turn-away" => rejected("http://elsewhere.example/ok".into()),
+        "/turn-round" => rejected("/turn-round".into()),
         _ => say(503),
     }
 }

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
-use plumb_node::cpus::Cpus;
+use plumb_node::cpus::CpuAllocator;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::register::{Machine, NodeHealth, Setup};
 use plumb_node::specify::Place;
@@ -37,7 +37,7 @@ pub(super) struct Site {
     folder: tempfile::TempDir,
     agent: Option<JoinHandle<()>>,
     /// Those to give to pods that want some for themselves.
-    pub(super) cpus: Option<Cpus>,
+    pub(super) cpus: Option<CpuAllocator>,
     /// What `--allowed-unsafe-sysctls` says.
     pub(super) unsafe_sysctls: &'static str,
     pub(super) supervisor: Supervisor,
@@ -132,7 +132,7 @@ impl Site {
     pub(super) async fn lose_journal(&self) {
         let journal = Journal::new(self.store.clone(), NODE);
         for uid in journal.read().unwrap().entries.into_keys() {
-            journal.forget(&uid).await.unwrap();
+            journal.delete(&uid).await.unwrap();
         }
     }
 

@@ -14,7 +14,7 @@ use kube::Client;
 use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_controllers::kubernetes_service;
 use plumb_node::api_proxy::ApiProxy;
-use plumb_node::cpus::{CpuSet, Cpus};
+use plumb_node::cpus::{CpuAllocator, CpuSet};
 use plumb_node::env::ApiServerAddress;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::metrics::Metrics;
@@ -56,7 +56,7 @@ pub(crate) struct Ground {
     damage: Option<String>,
     health: watch::Receiver<NodeHealth>,
     place: Place,
-    cpus: Option<Cpus>,
+    cpus: Option<CpuAllocator>,
     metrics: Arc<Metrics>,
     reports: Reports,
     clock: Clock,
@@ -279,7 +279,7 @@ fn setup(args: &OnNode, site: &Site) -> Setup {
 
 /// The cpus that a node gives to pods that want some for themselves: those of the machine, or as many as a node of
 /// virtual pods says it has.
-fn cpus_of(args: &OnNode, machine: &Machine, is_virtual: bool) -> anyhow::Result<Cpus> {
+fn cpus_of(args: &OnNode, machine: &Machine, is_virtual: bool) -> anyhow::Result<CpuAllocator> {
     let all: CpuSet = if is_virtual {
         let count = args.node_cpu.map(|cpu| cpu.saturating_milli() / 1000);
         (0..count.and_then(|count| u32::try_from(count).ok()).unwrap_or(machine.cpus)).collect()
@@ -296,16 +296,16 @@ fn cpus_of(args: &OnNode, machine: &Machine, is_virtual: bool) -> anyhow::Result
             .context("finding the cpus of this machine")?
     };
     let reserved = match &args.reserved_cpus {
-        Some(cpus) if !cpus.without(&all).is_empty() => {
+        Some(cpus) if !cpus.difference(&all).is_empty() => {
             bail!("--reserved-cpus {cpus}: the node has the cpus {all}");
         }
         Some(cpus) => cpus.clone(),
         None => {
             let count = args.system_reserved.cpu().saturating_milli().unsigned_abs().div_ceil(1000);
-            all.first(usize::try_from(count).unwrap_or(usize::MAX))
+            all.take(usize::try_from(count).unwrap_or(usize::MAX))
         }
     };
-    Ok(Cpus::new(all, reserved))
+    Ok(CpuAllocator::new(all, reserved))
 }
 
 /// Keeps other users of this machine out of the secrets and logs of pods, which have the modes that their containers ask

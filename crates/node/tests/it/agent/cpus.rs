@@ -1,7 +1,7 @@
 //! Cpus that containers have for themselves.
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_node::cpus::Cpus;
+use plumb_node::cpus::CpuAllocator;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
@@ -10,7 +10,7 @@ use crate::it::site::{Site, condition, equal, one, status};
 /// A node with these cpus, of which the first is reserved, and room for two.
 async fn site(all: &str, rules: Rules) -> Site {
     let mut site = Site::without_agent(rules);
-    site.cpus = Some(Cpus::new(all.parse().unwrap(), "0".parse().unwrap()));
+    site.cpus = Some(CpuAllocator::new(all.parse().unwrap(), "0".parse().unwrap()));
     site.start_agent().await;
     site
 }
@@ -107,10 +107,10 @@ async fn where_no_cpu_is_left_a_pod_is_turned_away_and_a_resize_waits() {
     site.settled("a").await;
     site.pod("b", one(equal("1", "64Mi"))).await;
     let over = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.reason.is_some());
-    let turned = site.until("b", "turned away", over).await.status.unwrap();
-    assert_eq!(turned.reason.as_deref(), Some("UnexpectedAdmissionError"));
+    let rejected = site.until("b", "rejected away", over).await.status.unwrap();
+    assert_eq!(rejected.reason.as_deref(), Some("UnexpectedAdmissionError"));
     assert_eq!(
-        turned.message.as_deref(),
+        rejected.message.as_deref(),
         Some(
             "Pod was rejected: Allocate failed due to not enough cpus available to satisfy request: requested=1, \
              available=0, which is unexpected"

@@ -255,7 +255,7 @@ async fn what_was_answered_and_since_when_outlives_the_agent() {
     // Somebody new must not get the room that was promised.
     site.pod("c", one(equal("300m", "64Mi"))).await;
     site.start_agent().await;
-    site.until("c", "turned away", |pod| {
+    site.until("c", "rejected away", |pod| {
         pod.status.as_ref().is_some_and(|status| status.reason.as_deref() == Some("OutOfcpu"))
     })
     .await;

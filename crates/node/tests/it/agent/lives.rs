@@ -33,7 +33,7 @@ async fn a_pod_that_does_not_fit_is_turned_away_in_the_kubelets_words() {
     site.settled("a").await;
     site.pod("b", one(equal("600m", "64Mi"))).await;
     let pod = site
-        .until("b", "turned away", |pod| {
+        .until("b", "rejected away", |pod| {
             pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"))
         })
         .await;
@@ -276,7 +276,8 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
         site.gone(name).await;
     }
     let seen = site.faults.recorded();
-    let pulls = seen.iter().filter(|invocation| invocation.call == Call::PullImage && missing(invocation)).count();
+    let pulls =
+        seen.iter().filter(|invocation| invocation.call == Call::PullImage && missing(invocation)).count();
     assert_eq!(pulls, 1, "it is tried again after ten seconds, and then less and less often");
     // Another image is tried at once.
     site.faults.clear();

@@ -1,0 +1,280 @@
+//! The allocation manager: one allocator for all pods of the node, and a journal that has every decision before it is
+//! returned.
+//!
+//! Decisions are made and handed to the journal under one lock, so that the journal has them in the allocator's order;
+//! callers wait for the disk outside of it, so that many decisions share one sync.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+use plumb_resize::pod::PodResources;
+use plumb_store::{Event, Ticket};
+use tokio::sync::{mpsc, watch};
+
+use crate::Clock;
+use crate::allocator::{AdmissionError, AllocationResult, Allocator, PodInfo};
+use crate::cpus::CpuSet;
+use crate::journal::{Entry, Journal, JournalError};
+use crate::worker::Message;
+
+/// What triggered the retry of a deferred resize, in the words of the kubelet's metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Trigger {
+    /// A pod was removed.
+    PodsRemoved,
+    /// A pod has terminated.
+    PodTerminated,
+    /// The actual resources of a pod have decreased.
+    PodResized,
+}
+
+impl Trigger {
+    /// The value of the label `retry_trigger`.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::PodsRemoved => "pods_removed",
+            Self::PodTerminated => "pod_terminated",
+            Self::PodResized => "pod_resized",
+        }
+    }
+}
+
+/// Allocates the node's resources to pods, durably.
+pub(crate) struct AllocationManager {
+    state: Mutex<State>,
+    /// The CPU that is allocated to all Burstable pods, once all pods are known.
+    burstable: watch::Sender<Option<i64>>,
+    journal: Journal,
+    clock: Clock,
+}
+
+struct State {
+    allocator: Allocator,
+    /// The pods whose last write to the journal failed; retried with the next request.
+    unwritten: BTreeSet<String>,
+    /// The pod workers that are notified of results of retries.
+    subscribers: BTreeMap<String, mpsc::UnboundedSender<Message>>,
+    /// The shared CPUs, as the workers know them.
+    shared: Option<Arc<CpuSet>>,
+}
+
+impl State {
+    /// Writes a pod's entry to the journal.
+    fn write(&mut self, journal: &Journal, uid: &str) -> Result<Option<Ticket<Arc<Event>>>, JournalError> {
+        let Some(entry) = self.allocator.entry(uid) else { return Ok(None) };
+        let written = journal.write(uid, entry);
+        match &written {
+            Ok(_) => self.unwritten.remove(uid),
+            Err(_) => self.unwritten.insert(uid.to_owned()),
+        };
+        written.map(Some)
+    }
+}
+
+impl AllocationManager {
+    pub(crate) fn new(allocator: Allocator, journal: Journal, clock: Clock) -> Self {
+        let shared = allocator.shared_cpus().map(Arc::new);
+        let state = State { allocator, unwritten: BTreeSet::new(), subscribers: BTreeMap::new(), shared };
+        Self { state: Mutex::new(state), burstable: watch::Sender::new(None), journal, clock }
+    }
+
+    /// The CPUs that are not assigned exclusively; none without the static CPU manager policy.
+    pub(crate) fn shared_cpus(&self) -> Option<Arc<CpuSet>> {
+        self.state.lock().shared.clone()
+    }
+
+    /// The CPU that is allocated to all Burstable pods, from when all pods are known.
+    pub(crate) fn burstable_cpu(&self) -> watch::Receiver<Option<i64>> {
+        self.burstable.subscribe()
+    }
+
+    /// All pods of the node are known from now on.
+    pub(crate) fn all_pods_known(&self) {
+        self.burstable.send_replace(Some(self.state.lock().allocator.burstable_cpu()));
+    }
+
+    /// Notifies the pod workers if a change of the allocator affects all pods.
+    fn notify_changes(&self, state: &mut State) {
+        let sum = state.allocator.burstable_cpu();
+        self.burstable.send_if_modified(|last| last.is_some() && last.replace(sum) != Some(sum));
+        let shared = state.allocator.shared_cpus();
+        if shared.as_ref() == state.shared.as_deref() {
+            return;
+        }
+        state.shared = shared.map(Arc::new);
+        for sender in state.subscribers.values() {
+            // The worker may have ended.
+            let _ = sender.send(Message::Happened);
+        }
+    }
+
+    /// Sends results of retries to a pod worker.
+    pub(crate) fn subscribe(&self, uid: &str, sender: mpsc::UnboundedSender<Message>) {
+        self.state.lock().subscribers.insert(uid.to_owned(), sender);
+    }
+
+    /// The entry of a pod, if it was admitted.
+    pub(crate) fn entry(&self, uid: &str) -> Option<Entry> {
+        self.state.lock().allocator.entry(uid).cloned()
+    }
+
+    /// Admits a new pod, if it fits. If the journal fails, nothing is allocated.
+    pub(crate) async fn admit(
+        &self,
+        uid: &str,
+        info: PodInfo,
+    ) -> Result<Result<Entry, AdmissionError>, JournalError> {
+        let (entry, ticket) = {
+            let mut state = self.state.lock();
+            match state.allocator.admit(uid, info) {
+                Ok(entry) => {
+                    self.notify_changes(&mut state);
+                    (entry, state.write(&self.journal, uid))
+                }
+                Err(rejected) => return Ok(Err(rejected)),
+            }
+        };
+        let written = match ticket {
+            Ok(ticket) => self.await_disk(uid, ticket).await,
+            Err(error) => Err(error),
+        };
+        if written.is_err() {
+            let mut state = self.state.lock();
+            state.unwritten.remove(uid);
+            state.allocator.release(uid);
+            self.notify_changes(&mut state);
+        }
+        written.map(|()| Ok(entry))
+    }
+
+    /// Admits a pod that ran before, with its allocation of then; returns its entry.
+    pub(crate) fn readmit(&self, uid: &str, info: PodInfo, entry: Entry) -> Entry {
+        let mut state = self.state.lock();
+        let entry = state.allocator.readmit(uid, info, entry);
+        self.notify_changes(&mut state);
+        entry
+    }
+
+    /// Writes a pod's entry to the journal, after it was rebuilt.
+    pub(crate) async fn write(&self, uid: &str) -> Result<(), JournalError> {
+        let ticket = self.state.lock().write(&self.journal, uid)?;
+        self.await_disk(uid, ticket).await
+    }
+
+    /// Decides on the resources in a pod's spec; the decision is durable.
+    pub(crate) async fn request_resize(
+        &self,
+        uid: &str,
+        desired: PodResources,
+        generation: i64,
+    ) -> Result<Option<AllocationResult>, JournalError> {
+        let now = (self.clock)().as_millisecond();
+        let (result, ticket) = {
+            let mut state = self.state.lock();
+            let before = state.allocator.entry(uid).cloned();
+            let Some(result) = state.allocator.request_resize(uid, desired, generation, now) else {
+                return Ok(None);
+            };
+            self.notify_changes(&mut state);
+            let changed = before.as_ref() != Some(&result.entry) || state.unwritten.contains(uid);
+            let ticket = if changed { state.write(&self.journal, uid)? } else { None };
+            (result, ticket)
+        };
+        self.await_disk(uid, ticket).await?;
+        Ok(Some(result))
+    }
+
+    /// Changes a pod's entry apart from its allocation. It is durable when this returns.
+    pub(crate) async fn update_entry(
+        &self,
+        uid: &str,
+        change: impl FnOnce(&mut Entry),
+    ) -> Result<Option<Entry>, JournalError> {
+        let (entry, ticket) = {
+            let mut state = self.state.lock();
+            let Some(entry) = state.allocator.update_entry(uid, change) else { return Ok(None) };
+            (entry, state.write(&self.journal, uid)?)
+        };
+        self.await_disk(uid, ticket).await?;
+        Ok(Some(entry))
+    }
+
+    /// Sets the actual resources of a pod, and retries deferred resizes if that freed capacity.
+    pub(crate) async fn set_actual(&self, uid: &str, actual: PodResources) {
+        let freed = {
+            let mut state = self.state.lock();
+            let freed = state.allocator.set_actual(uid, actual);
+            if freed {
+                self.notify_changes(&mut state);
+            }
+            freed
+        };
+        if freed {
+            self.retry_deferred(Trigger::PodResized).await;
+        }
+    }
+
+    /// Releases the resources of a pod that has terminated or was removed.
+    pub(crate) async fn release(&self, uid: &str, why: Trigger) {
+        let held = {
+            let mut state = self.state.lock();
+            state.subscribers.remove(uid);
+            state.unwritten.remove(uid);
+            let held = state.allocator.release(uid);
+            self.notify_changes(&mut state);
+            held
+        };
+        if let Err(error) = self.journal.delete(uid).await {
+            // The next start deletes it: no pod has that uid any more.
+            tracing::warn!(%error, uid, "cannot delete a pod's entry from the journal");
+        }
+        if held {
+            self.retry_deferred(why).await;
+        }
+    }
+
+    /// Retries the deferred resizes, and notifies their pod workers.
+    async fn retry_deferred(&self, trigger: Trigger) {
+        let now = (self.clock)().as_millisecond();
+        let results: Vec<_> = {
+            let mut state = self.state.lock();
+            let results = state.allocator.retry_deferred(now);
+            self.notify_changes(&mut state);
+            results
+                .into_iter()
+                .map(|(uid, result)| {
+                    let ticket = state.write(&self.journal, &uid);
+                    (state.subscribers.get(&uid).cloned(), uid, result, ticket)
+                })
+                .collect()
+        };
+        for (sender, uid, result, ticket) in results {
+            let durable = match ticket {
+                Ok(ticket) => self.await_disk(&uid, ticket).await,
+                Err(error) => Err(error),
+            };
+            let message = match durable {
+                Ok(()) => Message::Allocation(Box::new(result), trigger),
+                // The worker then requests the resize itself, with the backoff after a failed write.
+                Err(_) => Message::Again,
+            };
+            if let Some(sender) = sender {
+                // The worker may have ended.
+                let _ = sender.send(message);
+            }
+        }
+    }
+
+    /// Waits until a journal write is durable.
+    async fn await_disk(&self, uid: &str, ticket: Option<Ticket<Arc<Event>>>) -> Result<(), JournalError> {
+        let Some(ticket) = ticket else { return Ok(()) };
+        match ticket.await {
+            Ok(_) => Ok(()),
+            Err(error) => {
+                self.state.lock().unwritten.insert(uid.to_owned());
+                Err(error.into())
+            }
+        }
+    }
+}

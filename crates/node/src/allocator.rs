@@ -1,0 +1,363 @@
+//! Admission and allocation for all pods of a node, decided one after the other.
+//!
+//! Resources are allocated here only, so two pods never get the same capacity. A pod counts with the larger of its
+//! allocated and its actual resources. A resize that does not fit is deferred, and retried when capacity is freed, in
+//! the order of `plumb_resize::queue`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_resize::admission::{
+    Deferral, Held, Ledger, NodeFacts, Request, Shortage, Verdict, admit, admit_new,
+};
+use plumb_resize::list::BadQuantity;
+use plumb_resize::pod::{PodResources, PodShape};
+use plumb_resize::qos::QosClass;
+use plumb_resize::queue::Waiting;
+use plumb_resize::resource::{Amounts, Resource};
+use plumb_resize::rules::Rules;
+use plumb_resize::status::{Outcome, Refusal};
+
+use crate::cpus::{CpuAllocator, CpuAssignments, CpuSet, InsufficientCpus};
+use crate::journal::Entry;
+
+/// What the node knows of a pod's object, apart from its allocation.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodInfo {
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+    /// What a resize does not change.
+    pub shape: PodShape,
+    /// `spec.priority`, zero if it has none.
+    pub priority: i32,
+    /// The resources in its spec.
+    pub desired: PodResources,
+    /// The generation of that spec.
+    pub generation: i64,
+}
+
+/// Why a pod is rejected.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AdmissionError {
+    /// A resource does not fit.
+    #[error("{0}")]
+    Shortage(Shortage),
+    /// The node has its maximum number of pods.
+    #[error("Node didn't have enough resource: pods, requested: 1, used: {used}, capacity: {capacity}")]
+    Pods {
+        /// How many it has.
+        used: usize,
+        /// How many it may have.
+        capacity: usize,
+    },
+    /// Too few CPUs are left for exclusive use.
+    #[error("Allocate failed due to {0}, which is unexpected")]
+    Cpus(InsufficientCpus),
+}
+
+impl AdmissionError {
+    /// The value of `status.reason`.
+    pub fn reason(&self) -> &'static str {
+        match self {
+            Self::Shortage(Shortage { resource: Resource::Cpu, .. }) => "OutOfcpu",
+            Self::Shortage(Shortage { resource: Resource::Memory, .. }) => "OutOfmemory",
+            Self::Pods { .. } => "OutOfpods",
+            Self::Cpus(_) => "UnexpectedAdmissionError",
+        }
+    }
+}
+
+/// The result of a resize request, and the entry to be journalled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AllocationResult {
+    /// The outcome.
+    pub outcome: Outcome,
+    /// The pod's entry; it must be durable before anything is actuated.
+    pub entry: Entry,
+    /// The verdict of admission, if the desired resources differ from the allocated ones.
+    pub verdict: Option<Verdict>,
+}
+
+impl PodInfo {
+    /// The info of a pod.
+    pub fn of(pod: &Pod) -> Result<Self, BadQuantity> {
+        let none = PodSpec::default();
+        let spec = pod.spec.as_ref().unwrap_or(&none);
+        Ok(Self {
+            namespace: pod.metadata.namespace.clone().unwrap_or_default(),
+            name: pod.metadata.name.clone().unwrap_or_default(),
+            shape: PodShape::of(pod)?,
+            priority: spec.priority.unwrap_or(0),
+            desired: PodResources::desired(spec)?,
+            generation: pod.metadata.generation.unwrap_or(0),
+        })
+    }
+}
+
+/// The state of one pod.
+#[derive(Clone, Debug)]
+struct PodRecord {
+    info: PodInfo,
+    entry: Entry,
+    /// The actual resources, as last observed.
+    actual: PodResources,
+}
+
+/// Allocates the resources of one node to its pods.
+#[derive(Clone, Debug)]
+pub struct Allocator {
+    facts: NodeFacts,
+    rules: Rules,
+    /// The maximum number of pods.
+    max_pods: usize,
+    ledger: Ledger,
+    /// With the static CPU manager policy.
+    cpus: Option<CpuAllocator>,
+    /// The CPU that is allocated to all Burstable pods.
+    burstable: i64,
+    pods: BTreeMap<String, PodRecord>,
+    waiting: BTreeSet<Waiting>,
+}
+
+impl Allocator {
+    /// The allocator of a node without pods.
+    pub fn new(allocatable: Amounts, max_pods: usize, facts: NodeFacts, rules: Rules) -> Self {
+        Self {
+            facts,
+            rules,
+            max_pods,
+            ledger: Ledger::new(allocatable),
+            cpus: None,
+            burstable: 0,
+            pods: BTreeMap::new(),
+            waiting: BTreeSet::new(),
+        }
+    }
+
+    /// The same, with exclusive CPUs if `cpus` is set.
+    #[must_use]
+    pub fn with_cpus(self, cpus: Option<CpuAllocator>) -> Self {
+        Self { cpus, ..self }
+    }
+
+    /// The CPUs that are not assigned exclusively; none without the static CPU manager policy.
+    pub fn shared_cpus(&self) -> Option<CpuSet> {
+        self.cpus.as_ref().map(CpuAllocator::shared)
+    }
+
+    /// The CPU that is allocated to all Burstable pods, in millicores.
+    pub fn burstable_cpu(&self) -> i64 {
+        self.burstable
+    }
+
+    /// The journal entry of a pod.
+    pub fn entry(&self, uid: &str) -> Option<&Entry> {
+        self.pods.get(uid).map(|record| &record.entry)
+    }
+
+    /// The uids of the pods with a deferred resize, in the order of retries.
+    pub fn deferred(&self) -> impl Iterator<Item = &str> {
+        self.waiting.iter().map(|waiting| waiting.pod.as_str())
+    }
+
+    /// The accounting of all pods: the larger of allocated and actual.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Admits a new pod with its desired resources, if it fits.
+    pub fn admit(&mut self, uid: &str, info: PodInfo) -> Result<Entry, AdmissionError> {
+        if self.pods.len() >= self.max_pods {
+            return Err(AdmissionError::Pods { used: self.pods.len(), capacity: self.max_pods });
+        }
+        admit_new(uid, info.shape.requests(&info.desired), &self.ledger).map_err(AdmissionError::Shortage)?;
+        let mut entry = Entry::new(&info, info.desired.clone());
+        if let Some(cpus) = &mut self.cpus {
+            let assigned = cpus
+                .fit(uid, &info.shape, &info.desired, &CpuAssignments::new())
+                .map_err(AdmissionError::Cpus)?;
+            cpus.assign(uid, &assigned);
+            entry.cpus = assigned;
+        }
+        let actual = info.desired.clone();
+        self.insert(uid, PodRecord { info, entry: entry.clone(), actual });
+        Ok(entry)
+    }
+
+    /// Admits a pod that ran before the agent was restarted, with its allocation of then. It is not checked whether it
+    /// fits: it runs. Returns its entry, which differs from the given one if the node's CPUs have changed.
+    pub fn readmit(&mut self, uid: &str, info: PodInfo, mut entry: Entry) -> Entry {
+        let actual = entry.allocation.allocated.clone();
+        if let Some(cpus) = &mut self.cpus {
+            // A pod that cannot have exclusive CPUs any more uses the shared ones.
+            entry.cpus = cpus.fit(uid, &info.shape, &actual, &entry.cpus).unwrap_or_default();
+            cpus.assign(uid, &entry.cpus);
+        }
+        self.insert(uid, PodRecord { info, entry: entry.clone(), actual });
+        entry
+    }
+
+    /// Decides on the resources in a pod's spec. `now` is in milliseconds since 1970.
+    pub fn request_resize(
+        &mut self,
+        uid: &str,
+        desired: PodResources,
+        generation: i64,
+        now: i64,
+    ) -> Option<AllocationResult> {
+        let record = self.pods.get_mut(uid)?;
+        record.info.desired = desired;
+        record.info.generation = generation;
+        self.decide(uid, now)
+    }
+
+    /// Retries the deferred resizes in their order. To be called when capacity was freed; returns the results that
+    /// changed.
+    pub fn retry_deferred(&mut self, now: i64) -> Vec<(String, AllocationResult)> {
+        let uids: Vec<String> = self.deferred().map(str::to_owned).collect();
+        let mut results = Vec::new();
+        for uid in uids {
+            if let Some(result) = self.decide(&uid, now).filter(|result| result.outcome != Outcome::Unchanged)
+            {
+                results.push((uid, result));
+            }
+        }
+        results
+    }
+
+    /// Sets the actual resources of a pod. True if that freed capacity.
+    pub fn set_actual(&mut self, uid: &str, actual: PodResources) -> bool {
+        let Some(record) = self.pods.get_mut(uid) else { return false };
+        if record.actual == actual {
+            return false;
+        }
+        record.actual = actual;
+        let before = self.ledger.held(uid).unwrap_or_default().counted();
+        self.account(uid);
+        let after = self.ledger.held(uid).unwrap_or_default().counted();
+        let freed_cpus = self.release_unused_cpus(uid);
+        freed_cpus || Resource::ALL.into_iter().any(|resource| after[resource] < before[resource])
+    }
+
+    /// Releases the CPUs that a pod has given up, once its actual CPU is the allocated one. True if there were any.
+    fn release_unused_cpus(&mut self, uid: &str) -> bool {
+        let (Some(cpus), Some(record)) = (&mut self.cpus, self.pods.get(uid)) else { return false };
+        if record.actual.request_differs(&record.entry.allocation.allocated, Resource::Cpu) {
+            return false;
+        }
+        let before = cpus.shared();
+        cpus.assign(uid, &record.entry.cpus);
+        cpus.shared() != before
+    }
+
+    /// Changes a pod's entry apart from its allocation: an error, a restart in progress. Returns the entry if it
+    /// changed.
+    pub fn update_entry(&mut self, uid: &str, change: impl FnOnce(&mut Entry)) -> Option<Entry> {
+        let record = self.pods.get_mut(uid)?;
+        let before = record.entry.clone();
+        change(&mut record.entry);
+        // Only resize requests change the allocation.
+        record.entry.allocation.allocated.clone_from(&before.allocation.allocated);
+        record.entry.cpus.clone_from(&before.cpus);
+        (record.entry != before).then(|| record.entry.clone())
+    }
+
+    /// Removes a pod. True if it had an allocation.
+    pub fn release(&mut self, uid: &str) -> bool {
+        self.unqueue(uid);
+        self.burstable -= self.counted_burstable(uid);
+        self.ledger.release(uid);
+        if let Some(cpus) = &mut self.cpus {
+            cpus.release(uid);
+        }
+        self.pods.remove(uid).is_some()
+    }
+
+    fn decide(&mut self, uid: &str, now: i64) -> Option<AllocationResult> {
+        self.unqueue(uid);
+        let Self { facts, rules, ledger, pods, cpus, .. } = self;
+        let record = pods.get_mut(uid)?;
+        let PodInfo { shape, desired, generation, .. } = &record.info;
+        let since = record.entry.since;
+        let (mut said, mut assigned) = (None, None);
+        let kept = &record.entry.cpus;
+        let outcome = record.entry.allocation.decide(desired, *generation, |allocated| {
+            let mut verdict = admit(Request { pod: uid, shape, allocated, desired }, *facts, ledger, rules);
+            if let (Verdict::Fits, Some(cpus)) = (&verdict, cpus.as_ref()) {
+                match cpus.fit(uid, shape, desired, kept) {
+                    Ok(fits) => assigned = Some(fits),
+                    Err(why) => verdict = insufficient_cpus(why),
+                }
+            }
+            said.insert(verdict).clone()
+        });
+        if let (Outcome::Started, Some(assigned), Some(cpus)) = (outcome, assigned, cpus.as_mut()) {
+            cpus.assign_additionally(uid, &assigned);
+            record.entry.cpus = assigned;
+        }
+        record.entry.since = record.entry.allocation.pending.as_ref().map(|_| since.unwrap_or(now));
+        let result = AllocationResult { outcome, entry: record.entry.clone(), verdict: said };
+        self.account(uid);
+        self.queue(uid);
+        Some(result)
+    }
+
+    fn insert(&mut self, uid: &str, record: PodRecord) {
+        self.unqueue(uid);
+        self.pods.insert(uid.to_owned(), record);
+        self.account(uid);
+        self.queue(uid);
+    }
+
+    fn account(&mut self, uid: &str) {
+        let Some(record) = self.pods.get(uid) else { return };
+        let requests = |resources: &PodResources| record.info.shape.requests(resources);
+        let held = Held {
+            allocated: requests(&record.entry.allocation.allocated),
+            actual: requests(&record.actual),
+        };
+        self.burstable -= self.counted_burstable(uid);
+        self.ledger.hold(uid, held);
+        self.burstable += self.counted_burstable(uid);
+    }
+
+    /// The CPU that a pod adds to that of all Burstable pods.
+    fn counted_burstable(&self, uid: &str) -> i64 {
+        let record = self.pods.get(uid).filter(|record| record.info.shape.qos == QosClass::Burstable);
+        record.and_then(|_| self.ledger.held(uid)).map_or(0, |held| held.allocated.cpu)
+    }
+
+    fn queue(&mut self, uid: &str) {
+        self.waiting.extend(self.pods.get(uid).and_then(|record| waiting(uid, record)));
+    }
+
+    fn unqueue(&mut self, uid: &str) {
+        if let Some(waiting) = self.pods.get(uid).and_then(|record| waiting(uid, record)) {
+            self.waiting.remove(&waiting);
+        }
+    }
+}
+
+/// The verdict for a pod that needs more exclusive CPUs than are left.
+fn insufficient_cpus(why: InsufficientCpus) -> Verdict {
+    Verdict::Deferred(Deferral::Other { reason: "OutOfcpu".to_owned(), message: why.to_string() })
+}
+
+/// A pod's entry in the queue of deferred resizes.
+fn waiting(uid: &str, record: &PodRecord) -> Option<Waiting> {
+    let pending = record.entry.allocation.pending.as_ref()?;
+    if pending.refusal != Refusal::Deferred {
+        return None;
+    }
+    let requests = |resources: &PodResources| record.info.shape.requests(resources);
+    let (wanted, allocated) = (requests(&record.info.desired), requests(&record.entry.allocation.allocated));
+    Some(Waiting {
+        pod: uid.to_owned(),
+        grows: Resource::ALL.into_iter().any(|resource| wanted[resource] > allocated[resource]),
+        priority: record.info.priority,
+        qos: record.info.shape.qos,
+        since: record.entry.since,
+    })
+}

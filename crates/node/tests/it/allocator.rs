@@ -1,0 +1,227 @@
+//! Promises: who gets room, who waits, who is next.
+
+use plumb_node::allocator::{Allocator, PodInfo};
+use plumb_node::cpus::CpuAllocator;
+use plumb_resize::admission::NodeFacts;
+use plumb_resize::aggregate::Role;
+use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
+use plumb_resize::qos::QosClass;
+use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements, Resource};
+use plumb_resize::rules::Rules;
+use plumb_resize::status::{Outcome, Refusal};
+use proptest::prelude::*;
+
+fn rules() -> Rules {
+    Rules::kep()
+}
+
+fn node(cpu: i64) -> Allocator {
+    Allocator::new(Amounts::new(cpu, 1 << 30), 3, NodeFacts::default(), rules())
+}
+
+fn cpu(milli: i64) -> PodResources {
+    PodResources { containers: vec![Requirements::equal(milli, 1 << 20)], pod: None }
+}
+
+fn info(name: &str, milli: i64, priority: i32) -> PodInfo {
+    let container = ContainerShape { name: "c".into(), role: Role::Main, policy: PerResource::default() };
+    PodInfo {
+        namespace: "default".into(),
+        name: name.into(),
+        shape: PodShape { containers: vec![container], overhead: Declared::NONE, qos: QosClass::Guaranteed },
+        priority,
+        desired: cpu(milli),
+        generation: 1,
+    }
+}
+
+#[test]
+fn a_pod_that_does_not_fit_is_turned_away_in_the_words_of_the_kubelet() {
+    let mut allocator = node(1000);
+    allocator.admit("a", info("a", 700, 0)).unwrap();
+    let rejected = allocator.admit("b", info("b", 400, 0)).unwrap_err();
+    assert_eq!(rejected.reason(), "OutOfcpu");
+    assert_eq!(
+        rejected.to_string(),
+        "Node didn't have enough resource: cpu, requested: 400, used: 700, capacity: 1000"
+    );
+    for name in ["b", "c"] {
+        allocator.admit(name, info(name, 100, 0)).unwrap();
+    }
+    let rejected = allocator.admit("d", info("d", 0, 0)).unwrap_err();
+    assert_eq!(rejected.reason(), "OutOfpods");
+}
+
+#[test]
+fn a_shrink_frees_room_only_once_it_is_in_force() {
+    let mut allocator = node(1000);
+    allocator.admit("a", info("a", 600, 0)).unwrap();
+    allocator.admit("b", info("b", 400, 0)).unwrap();
+    assert_eq!(
+        allocator.request_resize("b", cpu(600), 2, 7).unwrap().outcome,
+        Outcome::Refused(Refusal::Deferred)
+    );
+    assert_eq!(allocator.request_resize("a", cpu(400), 2, 8).unwrap().outcome, Outcome::Started);
+    assert_eq!(allocator.retry_deferred(9), [], "what is allocated away is still in force");
+    assert!(allocator.set_actual("a", cpu(400)));
+    let results = allocator.retry_deferred(10);
+    assert_eq!(results.len(), 1);
+    assert_eq!((results[0].0.as_str(), results[0].1.outcome), ("b", Outcome::Started));
+    assert_eq!(results[0].1.entry.since, None);
+    assert_eq!(allocator.deferred().count(), 0);
+}
+
+#[test]
+fn cpus_that_a_pod_gives_up_are_free_for_others_only_once_that_is_in_force() {
+    let cpus = CpuAllocator::new("0-3".parse().unwrap(), "0".parse().unwrap());
+    let mut allocator = node(8000).with_cpus(Some(cpus));
+    assert_eq!(allocator.admit("a", info("a", 2000, 0)).unwrap().cpus["c"].to_string(), "1-2");
+    assert_eq!(allocator.admit("b", info("b", 1000, 0)).unwrap().cpus["c"].to_string(), "3");
+    let result = allocator.request_resize("b", cpu(2000), 2, 7).unwrap();
+    assert_eq!(result.outcome, Outcome::Refused(Refusal::Deferred));
+    let result = allocator.request_resize("a", cpu(1000), 2, 8).unwrap();
+    assert_eq!((result.outcome, result.entry.cpus["c"].to_string()), (Outcome::Started, "1".to_owned()));
+    assert_eq!(allocator.retry_deferred(9), []);
+    assert_eq!(allocator.shared_cpus().unwrap().to_string(), "0");
+    assert!(allocator.set_actual("a", cpu(1000)));
+    let results = allocator.retry_deferred(10);
+    assert_eq!(results[0].1.entry.cpus["c"].to_string(), "2-3");
+    allocator.release("a");
+    assert_eq!(allocator.shared_cpus().unwrap().to_string(), "0-1");
+}
+
+#[test]
+fn the_burstable_pods_weigh_what_they_are_promised() {
+    let mut allocator = node(8000);
+    let burstable = |name: &str, milli: i64| {
+        let mut info = info(name, milli, 0);
+        info.shape.qos = QosClass::Burstable;
+        info
+    };
+    allocator.admit("a", burstable("a", 1000)).unwrap();
+    allocator.admit("b", burstable("b", 500)).unwrap();
+    allocator.admit("c", info("c", 2000, 0)).unwrap();
+    assert_eq!(allocator.burstable_cpu(), 1500);
+    allocator.request_resize("b", cpu(300), 2, 7).unwrap();
+    assert_eq!(allocator.burstable_cpu(), 1300, "what is allocated counts, not what is in force");
+    allocator.set_actual("b", cpu(300));
+    allocator.release("a");
+    allocator.release("c");
+    assert_eq!(allocator.burstable_cpu(), 300);
+    allocator.release("b");
+    assert_eq!(allocator.burstable_cpu(), 0);
+}
+
+#[test]
+fn those_who_wait_are_asked_by_priority_and_keep_their_place() {
+    let mut allocator = node(1000);
+    for (name, milli, priority) in [("low", 100, 0), ("high", 100, 10), ("big", 800, 0)] {
+        allocator.admit(name, info(name, milli, priority)).unwrap();
+    }
+    let low = allocator.request_resize("low", cpu(300), 2, 5).unwrap();
+    assert_eq!(low.entry.since, Some(5));
+    allocator.request_resize("high", cpu(300), 2, 6).unwrap();
+    assert_eq!(allocator.deferred().collect::<Vec<_>>(), ["high", "low"]);
+    // Asked again with nothing new, it has waited since the first time.
+    assert_eq!(allocator.request_resize("low", cpu(300), 2, 50).unwrap().entry.since, Some(5));
+    assert!(
+        allocator.request_resize("big", cpu(600), 2, 51).is_some() && allocator.set_actual("big", cpu(600))
+    );
+    let taken: Vec<String> = allocator.retry_deferred(60).into_iter().map(|(uid, _)| uid).collect();
+    assert_eq!(taken, ["high"], "there is room for one of them");
+    assert!(allocator.release("big"));
+    assert_eq!(allocator.retry_deferred(61).len(), 1);
+}
+
+#[test]
+fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
+    let mut allocator = node(1000);
+    allocator.admit("a", info("a", 100, 0)).unwrap();
+    let result = allocator.request_resize("a", cpu(2000), 2, 5).unwrap();
+    assert_eq!(result.outcome, Outcome::Refused(Refusal::Infeasible));
+    assert_eq!(result.entry.allocation.allocated, cpu(100), "the promise stands");
+    assert_eq!(allocator.deferred().count(), 0);
+    assert_eq!(allocator.request_resize("a", cpu(100), 3, 6).unwrap().outcome, Outcome::Withdrawn);
+}
+
+#[test]
+fn after_a_restart_a_pod_has_what_it_was_promised_and_waits_since_when_it_did() {
+    let mut allocator = node(1000);
+    allocator.admit("a", info("a", 600, 0)).unwrap();
+    allocator.admit("b", info("b", 400, 0)).unwrap();
+    let kept = allocator.request_resize("b", cpu(600), 2, 7).unwrap().entry;
+
+    let mut again = node(1000);
+    again.readmit("b", PodInfo { desired: cpu(600), generation: 2, ..info("b", 600, 0) }, kept);
+    again.readmit("a", info("a", 600, 0), allocator.entry("a").unwrap().clone());
+    assert_eq!(again.deferred().collect::<Vec<_>>(), ["b"]);
+    let result = again.request_resize("b", cpu(600), 2, 1_000).unwrap();
+    assert_eq!((result.outcome, result.entry.since), (Outcome::Unchanged, Some(7)));
+}
+
+/// What happens to a node.
+#[derive(Clone, Debug)]
+enum Move {
+    Admit(u8, i64),
+    Ask(u8, i64),
+    Settle(u8),
+    Release(u8),
+    Retry,
+}
+
+fn moves() -> impl Strategy<Value = Vec<Move>> {
+    let pod = 0..3u8;
+    let size = 0..12i64;
+    let one = prop_oneof![
+        (pod.clone(), size.clone()).prop_map(|(pod, size)| Move::Admit(pod, size * 100)),
+        (pod.clone(), size).prop_map(|(pod, size)| Move::Ask(pod, size * 100)),
+        pod.clone().prop_map(Move::Settle),
+        pod.prop_map(Move::Release),
+        Just(Move::Retry),
+    ];
+    prop::collection::vec(one, 0..60)
+}
+
+proptest! {
+    /// Whatever is asked in whatever order, what is allocated and what is in force fit the node together.
+    #[test]
+    fn nothing_is_promised_twice(moves in moves()) {
+        const CPU: i64 = 1000;
+        let mut allocator = node(CPU);
+        let mut actual = std::collections::BTreeMap::new();
+        for (now, step) in moves.into_iter().enumerate() {
+            let now = i64::try_from(now).unwrap();
+            match step {
+                Move::Admit(pod, milli) => {
+                    let uid = pod.to_string();
+                    if allocator.entry(&uid).is_none() && allocator.admit(&uid, info(&uid, milli, 0)).is_ok() {
+                        actual.insert(uid, cpu(milli));
+                    }
+                }
+                Move::Ask(pod, milli) => drop(allocator.request_resize(&pod.to_string(), cpu(milli), now, now)),
+                Move::Settle(pod) => {
+                    let uid = pod.to_string();
+                    if let Some(entry) = allocator.entry(&uid) {
+                        let allocated = entry.allocation.allocated.clone();
+                        actual.insert(uid.clone(), allocated.clone());
+                        allocator.set_actual(&uid, allocated);
+                    }
+                }
+                Move::Release(pod) => {
+                    allocator.release(&pod.to_string());
+                    actual.remove(&pod.to_string());
+                }
+                Move::Retry => drop(allocator.retry_deferred(now)),
+            }
+            let held: i64 = actual
+                .iter()
+                .map(|(uid, actual)| {
+                    let allocated = &allocator.entry(uid).unwrap().allocation.allocated;
+                    let cpu = |pod: &PodResources| pod.containers[0].requests[Resource::Cpu].unwrap();
+                    cpu(allocated).max(cpu(actual))
+                })
+                .sum();
+            prop_assert!(held <= CPU, "{held} of {CPU}");
+        }
+    }
+}
