@@ -11,10 +11,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
 use clap_complete::Shell;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::Dialect;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::ParseError;
 
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
@@ -32,10 +34,43 @@ use crate::status::Status;
 pub(crate) struct Cli {
     /// What is logged to standard error: a level (error, warn, info, debug, trace) or a filter such as
     /// `info,plumb_apiserver=debug`. The environment variable `RUST_LOG` has precedence.
-    #[arg(long, global = true, default_value = "warn", value_name = "FILTER")]
-    pub(crate) log: String,
+    #[arg(long, global = true, default_value = USUAL_LOG, value_name = "FILTER", value_parser = log_filter)]
+    log: String,
     #[command(subcommand)]
     pub(crate) command: Command,
+}
+
+/// What is logged unless the user says otherwise.
+const USUAL_LOG: &str = "warn";
+
+impl Cli {
+    /// What to log.
+    pub(crate) fn log_filter(&self) -> EnvFilter {
+        let runs_on = matches!(self.command, Command::Up(_) | Command::Node(_));
+        // A command that asks a server once reports a failure itself.
+        let quiet = !runs_on && self.log == USUAL_LOG;
+        let filter = if quiet { "warn,kube_client=off" } else { &self.log };
+        EnvFilter::new(filter)
+    }
+}
+
+/// A filter that can be read.
+fn log_filter(text: &str) -> Result<String, ParseError> {
+    EnvFilter::try_new(text).map(|_| text.to_owned())
+}
+
+impl Command {
+    /// The command as clap has it, with the usage line of the subcommand that has flags of its own to explain.
+    pub(crate) fn usage(&self) -> clap::Command {
+        let mut whole = Cli::command();
+        whole.build();
+        let name = match self {
+            Self::Up(_) => "up",
+            Self::Node(_) => "node",
+            _ => return whole,
+        };
+        whole.find_subcommand(name).cloned().unwrap_or(whole)
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -142,7 +177,7 @@ pub(crate) struct Up {
     #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
     /// The address that the API is served on. Port 0 takes any free port.
-    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS")]
+    #[arg(long, default_value = "127.0.0.1:6443", value_name = "ADDRESS", value_parser = socket_address)]
     pub(crate) listen: SocketAddr,
     /// The address that other machines reach the API at, for those that join. [default: that of --listen, or if that is
     /// 0.0.0.0 the one that this machine sends from]
@@ -223,6 +258,11 @@ pub(crate) struct Restore {
     /// The data directory to make; it must not hold objects.
     #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
+}
+
+/// An address to listen on.
+pub(crate) fn socket_address(text: &str) -> Result<SocketAddr, &'static str> {
+    text.parse().map_err(|_| "write an IP address and a port, such as 127.0.0.1:6443")
 }
 
 /// A length of time that something is done again after, such as `15s` or `1m`.

@@ -1,11 +1,12 @@
 //! What the commands that talk to a cluster have in common.
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
-use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 
 /// Which cluster, and where in it.
@@ -35,16 +36,38 @@ impl Cluster {
         plumb_apiserver::serve::install_crypto();
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let config = match &self.kubeconfig {
-            Some(file) => {
-                let read =
-                    Kubeconfig::read_from(file).with_context(|| format!("reading {}", file.display()))?;
-                Config::from_custom_kubeconfig(read, &options).await
-            }
+            Some(file) => match Kubeconfig::read_from(file) {
+                Ok(read) => Config::from_custom_kubeconfig(read, &options).await,
+                Err(error) => Err(error),
+            },
             None => Config::from_kubeconfig(&options).await,
         };
-        let config = config.context("finding out which cluster is meant; --kubeconfig or KUBECONFIG says")?;
+        let is_named =
+            self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|it| !it.is_empty());
+        let config = config.map_err(|error| unreadable(error, is_named, Path::new(OF_UP)))?;
         let client = Client::try_from(config.clone()).context("making a client")?;
         Ok((config, client))
+    }
+}
+
+/// Where `plumb up` writes a kubeconfig, as its default.
+const OF_UP: &str = "./plumb-data/kubeconfig";
+
+/// Why there is no kubeconfig. Where the user names none, the one of a cluster in this directory is suggested.
+fn unreadable(error: KubeconfigError, is_named: bool, of_up: &Path) -> anyhow::Error {
+    match error {
+        KubeconfigError::ReadConfig(source, path) if !is_named && source.kind() == ErrorKind::NotFound => {
+            let suggested = if of_up.exists() { of_up.display().to_string() } else { "FILE".to_owned() };
+            anyhow::anyhow!(
+                "no kubeconfig is named, and there is no {}; export KUBECONFIG={suggested}",
+                path.display()
+            )
+        }
+        KubeconfigError::ReadConfig(source, path) => {
+            anyhow::Error::new(source).context(format!("reading the kubeconfig {}", path.display()))
+        }
+        other => anyhow::Error::new(other)
+            .context("reading the kubeconfig; --kubeconfig or KUBECONFIG names another"),
     }
 }
 
@@ -57,8 +80,18 @@ pub(crate) fn pod_name(text: &str) -> &str {
 pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
-        other => anyhow::Error::new(other).context("asking the server"),
+        other => match connection_failure(&other) {
+            Some(failure) => anyhow::anyhow!("cannot reach the API server: {failure}; does the cluster run?"),
+            None => anyhow::Error::new(other).context("asking the server"),
+        },
     }
+}
+
+/// What the system said when no connection could be made.
+fn connection_failure(error: &kube::Error) -> Option<&std::io::Error> {
+    let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
+    let mut failures = chain.filter_map(|error| error.downcast_ref::<std::io::Error>());
+    failures.find(|failure| failure.kind() == ErrorKind::ConnectionRefused)
 }
 
 /// How something is printed.

@@ -21,7 +21,7 @@ use tokio::sync::watch;
 use crate::cli::Node;
 use crate::invitation::{self, NodeSettings};
 use crate::nodes::{Ground, Site, is_api_server};
-use crate::up::stop_requested;
+use crate::up::{stop_requested, stopping};
 use crate::{features, holder};
 use enrol::Enrolled;
 
@@ -124,7 +124,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let stop = stop_requested()?;
     println!("plumb node {name} has joined {}", args.server);
     stop.await;
-    eprintln!("plumb: stopping");
+    eprintln!("{}", stopping(!ground.is_virtual()));
     trigger.pull();
     answering.await.context("the node's server ended badly")?;
     ground.stop().await;

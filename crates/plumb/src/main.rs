@@ -22,10 +22,11 @@ mod token;
 mod up;
 mod usage;
 
+use clap::Parser as _;
 use clap::error::ErrorKind;
-use clap::{CommandFactory as _, Parser as _};
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use tracing_subscriber::EnvFilter;
 
 use cli::{Cli, Command};
 
@@ -51,12 +52,10 @@ fn main() -> ExitCode {
         _ => None,
     };
     if let Some(why) = conflict {
-        Cli::command().error(ErrorKind::ArgumentConflict, why).exit();
+        cli.command.usage().error(ErrorKind::ArgumentConflict, why).exit();
     }
     tracing_subscriber::fmt()
-        .with_env_filter(
-            tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| cli.log.clone().into()),
-        )
+        .with_env_filter(EnvFilter::try_from_default_env().unwrap_or_else(|_| cli.log_filter()))
         .with_writer(std::io::stderr)
         // Colours are for people; in a file or a journal they are noise.
         .with_ansi(std::io::stderr().is_terminal())

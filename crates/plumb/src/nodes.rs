@@ -33,6 +33,11 @@ pub(crate) struct Nodes {
 }
 
 impl Nodes {
+    /// Whether their containers go on when they end.
+    pub(crate) fn run_on(&self) -> bool {
+        !self.ground.is_virtual()
+    }
+
     /// Ends them.
     pub(crate) async fn stop(self) {
         self.ground.stop().await;

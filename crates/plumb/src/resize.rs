@@ -196,18 +196,23 @@ async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
     let name = asked.metadata.name.clone().unwrap_or_default();
     let uid = asked.metadata.uid.clone();
     let fields = format!("metadata.name={name}");
-    let mut told = None;
+    let mut progress = Progress::default();
     let mut last = asked;
     loop {
         let stage = reading::of(&last)?.stage;
         if stage.is_final() {
             return Ok(last);
         }
-        tell(&mut told, stage);
+        progress.enter(stage);
         let from = last.metadata.resource_version.clone().unwrap_or_default();
         let events = pods.watch(&WatchParams::default().fields(&fields), &from).await;
         let mut events = events.context("watching the pod")?.boxed();
-        while let Some(event) = events.next().await {
+        loop {
+            let event = tokio::select! {
+                event = events.next() => event,
+                () = progress.lasts() => continue,
+            };
+            let Some(event) = event else { break };
             match event {
                 Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
                     let stage = reading::of(&pod)?.stage;
@@ -215,7 +220,7 @@ async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
                     if stage.is_final() {
                         return Ok(last);
                     }
-                    tell(&mut told, stage);
+                    progress.enter(stage);
                 }
                 Ok(WatchEvent::Deleted(_)) => bail!("pod {name:?} was deleted"),
                 Ok(WatchEvent::Bookmark(_)) => {}
@@ -231,11 +236,32 @@ async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
     }
 }
 
-/// Says where it stands, if that is news.
-fn tell(told: &mut Option<Stage>, stage: Stage) {
-    if told.as_ref() != Some(&stage) {
+/// How long a stage lasts before it is printed: most resizes are done by then.
+const LASTS: Duration = Duration::from_millis(500);
+
+/// Prints the stages that last.
+#[derive(Debug, Default)]
+struct Progress {
+    stage: Option<Stage>,
+    /// When the stage is printed; none if it was.
+    due: Option<tokio::time::Instant>,
+}
+
+impl Progress {
+    /// The resize is at this stage now.
+    fn enter(&mut self, stage: Stage) {
+        if self.stage.as_ref() != Some(&stage) {
+            self.stage = Some(stage);
+            self.due = Some(tokio::time::Instant::now() + LASTS);
+        }
+    }
+
+    /// Ends when a stage was printed because it lasts; never if there is none to print.
+    async fn lasts(&mut self) {
+        let (Some(stage), Some(due)) = (&self.stage, self.due) else { return std::future::pending().await };
+        tokio::time::sleep_until(due).await;
         eprintln!("{stage}");
-        *told = Some(stage);
+        self.due = None;
     }
 }
 
@@ -267,4 +293,27 @@ fn short(time: Duration) -> String {
         return format!("{} ms", time.as_millis());
     }
     format!("{} s", time.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn only_a_stage_that_lasts_is_printed_and_only_once() {
+        let short = Duration::from_millis(499);
+        let printed = async |progress: &mut Progress, within| {
+            tokio::time::timeout(within, progress.lasts()).await.is_ok()
+        };
+        let mut progress = Progress::default();
+        assert!(!printed(&mut progress, LASTS * 9).await, "there is no stage");
+        progress.enter(Stage::Proposed);
+        assert!(!printed(&mut progress, short).await);
+        // The same again does not begin anew.
+        progress.enter(Stage::Proposed);
+        assert!(printed(&mut progress, short).await);
+        assert!(!printed(&mut progress, LASTS * 9).await, "it was printed");
+        progress.enter(Stage::InProgress);
+        assert!(printed(&mut progress, LASTS).await);
+    }
 }

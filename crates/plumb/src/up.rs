@@ -15,7 +15,7 @@ use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
 use plumb_apiserver::{ApiServer, Config, NodeLink};
 use plumb_resize::rules::Rules;
-use plumb_store::{Options, Store};
+use plumb_store::{OpenError, Options, Store};
 use plumb_supervise::{Supervisor, Task};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -66,10 +66,11 @@ pub(crate) fn raise_descriptors() -> usize {
 async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let supervisor = plumb_supervise::process();
     let data = &args.data_dir;
+    // No directory is made for a cluster that cannot be served; one that is there says better who is in the way.
+    let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
-    let store = Store::open(objects(data), Options::default())
-        .with_context(|| format!("opening the data directory {}", data.display()))?;
-    let listener = holder::listen(args.listen, "--listen")?;
+    let store = Store::open(objects(data), Options::default()).map_err(|error| unopened(error, data))?;
+    let listener = early.map_or_else(|| holder::listen(args.listen, "--listen"), Ok)?;
     let copying = backup::serve(data, store.clone(), supervisor).inspect_err(|error| {
         tracing::warn!(%error, "no copies can be made while this runs (`plumb backup`)");
     });
@@ -171,9 +172,9 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         eprintln!("plumb: {}", nodes.what);
     }
     let stop = stop_requested()?;
-    println!("plumb is ready at {url}; export KUBECONFIG={}", kubeconfig.display());
+    println!("plumb is ready at {url}; export KUBECONFIG={}", shell_word(&kubeconfig));
     stop.await;
-    eprintln!("plumb: stopping");
+    eprintln!("{}", stopping(nodes.as_ref().is_some_and(nodes::Nodes::run_on)));
     trigger.pull();
     let drained = serving.await.context("the API server ended badly")?;
     fresh.await.context("the renewal of certificates ended badly")?;
@@ -195,6 +196,35 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     }
     store.close();
     Ok(())
+}
+
+/// Why a data directory cannot be opened, with what to do about it.
+fn unopened(error: OpenError, data: &Path) -> anyhow::Error {
+    let is_used = matches!(error, OpenError::Locked { .. });
+    let error = anyhow::Error::new(error);
+    let error = if is_used {
+        error.context("a cluster runs there already; stop it, or choose another directory with --data-dir")
+    } else {
+        error
+    };
+    error.context(format!("opening the data directory {}", data.display()))
+}
+
+/// What is said at the end: a user who wants nothing to be left has to do something.
+pub(crate) fn stopping(containers_run_on: bool) -> &'static str {
+    if containers_run_on {
+        "plumb: stopping; containers run on, `plumb down` removes them"
+    } else {
+        "plumb: stopping"
+    }
+}
+
+/// A path for another terminal, whose working directory may be another.
+fn shell_word(path: &Path) -> String {
+    let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let text = path.display().to_string();
+    let is_plain = |character: char| character.is_ascii_alphanumeric() || "/._-+@:,".contains(character);
+    if text.chars().all(is_plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
 }
 
 /// Removes the token file that earlier versions made: its token of the administrator never expired. It is not read any
@@ -293,4 +323,17 @@ pub(crate) fn stop_requested() -> anyhow::Result<impl Future<Output = ()>> {
             _ = terminate.recv() => {}
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_can_be_pasted_into_another_terminal() {
+        assert_eq!(shell_word(Path::new("/data/kubeconfig")), "/data/kubeconfig");
+        assert_eq!(shell_word(Path::new("/my data/it's")), r"'/my data/it'\''s'");
+        assert!(shell_word(Path::new("./plumb-data/kubeconfig")).ends_with("/plumb-data/kubeconfig"));
+        assert!(!shell_word(Path::new("./plumb-data/kubeconfig")).contains("/./"));
+    }
 }

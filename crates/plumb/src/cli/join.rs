@@ -9,7 +9,7 @@ use plumb_features::FeatureGates;
 use plumb_node::join::CaPin;
 use plumb_resize::rules::Dialect;
 
-use super::OnNode;
+use super::{OnNode, socket_address};
 use crate::client::Cluster;
 use crate::features;
 
@@ -38,7 +38,7 @@ pub(crate) struct Node {
     pub(crate) data_dir: PathBuf,
     /// The address that this node is asked at for logs, usage and commands. Port 0 takes any free port.
     /// [default: the address of this machine that the server is reached from, port 10250]
-    #[arg(long, value_name = "ADDRESS")]
+    #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
     /// The address that the cluster reaches this node at. [default: that of --listen]
     #[arg(long, value_name = "IP")]

@@ -144,6 +144,45 @@ async fn what_cannot_be_asked_for_is_explained_and_changes_nothing() {
     assert_eq!(pods.get("two").await.unwrap().metadata.generation, before);
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn who_names_no_cluster_or_one_that_does_not_run_is_told_what_to_do() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_alone(&folder.path().join("plumb-data"));
+    let kubeconfig = cluster.kubeconfig();
+    assert!(cluster.stop().success());
+    let status = |home: &std::path::Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+        command.arg("status").current_dir(home).env("HOME", home).env_remove("KUBECONFIG");
+        command
+    };
+    let said_by = |mut command: Command| {
+        let output = command.output().unwrap();
+        assert_eq!(output.status.code(), Some(1));
+        String::from_utf8(output.stderr).unwrap()
+    };
+
+    let home = folder.path();
+    let missing = format!("plumb: no kubeconfig is named, and there is no {}/.kube/config", home.display());
+    let found = said_by(status(home));
+    assert_eq!(found, format!("{missing}; export KUBECONFIG=./plumb-data/kubeconfig\n"));
+    std::fs::create_dir(home.join("elsewhere")).unwrap();
+    let mut elsewhere = status(home);
+    elsewhere.current_dir(home.join("elsewhere"));
+    assert_eq!(said_by(elsewhere), format!("{missing}; export KUBECONFIG=FILE\n"));
+    let mut wrong = status(home);
+    wrong.env("KUBECONFIG", "/nonexistent");
+    assert_eq!(
+        said_by(wrong),
+        "plumb: reading the kubeconfig /nonexistent: No such file or directory (os error 2)\n"
+    );
+    let mut stopped = status(home);
+    stopped.arg("--kubeconfig").arg(kubeconfig);
+    assert_eq!(
+        said_by(stopped),
+        "plumb: cannot reach the API server: Connection refused (os error 111); does the cluster run?\n"
+    );
+}
+
 #[test]
 fn shells_and_man_know_every_command() {
     let plumb = || Command::new(env!("CARGO_BIN_EXE_plumb"));

@@ -81,6 +81,10 @@ fn what_is_in_the_way_is_said() {
     let said = complaint(up(&data));
     assert!(said.starts_with("plumb: opening the data directory"), "{said}");
     assert!(said.contains(&format!("process {}", cluster.pid())), "{said}");
+    assert!(
+        said.contains("a cluster runs there already; stop it, or choose another directory with --data-dir"),
+        "{said}"
+    );
     let mut down = Command::new(env!("CARGO_BIN_EXE_plumb"));
     down.arg("down").arg("--data-dir").arg(&data);
     let said = complaint(down);
@@ -94,7 +98,11 @@ fn what_is_in_the_way_is_said() {
     assert!(said.contains(&taken.local_addr().unwrap().to_string()), "{said}");
     let holder = format!("process {} (", std::process::id());
     assert!(said.contains(&holder) && said.contains("--listen"), "{said}");
+    assert!(!folder.path().join("other").exists(), "a cluster that cannot be served leaves nothing");
 
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    command.args(["up", "--listen", "6443"]).current_dir(folder.path());
+    assert!(complaint(command).contains("write an IP address and a port, such as 127.0.0.1:6443"));
     let mut command = up(&folder.path().join("other"));
     command.args(["--resize-dialect", "v1.35"]);
     assert!(complaint(command).contains("unknown resize dialect \"v1.35\": use \"kep\" or \"v1.36\""));
@@ -109,6 +117,7 @@ fn what_is_in_the_way_is_said() {
         ),
         ("--disable-admission-plugins=Nope", "no admission plugin is called \"Nope\": there are"),
         ("--nope", "unexpected argument '--nope' found"),
+        ("--log=nonsense=foo", "invalid value 'nonsense=foo' for '--log <FILTER>'"),
     ] {
         let mut command = up(&folder.path().join("other"));
         let said = complaint({
@@ -172,6 +181,7 @@ fn flags_that_do_not_go_together_are_refused_before_anything_is_made() {
         command.args(node).args(flags);
         let said = complaint(command);
         assert!(said.contains(expected) && said.contains("--help"), "{flags:?}: {said}");
+        assert!(!said.contains("<COMMAND>"), "{flags:?}: the usage of another command: {said}");
         assert!(!data.exists(), "{flags:?}");
     }
 }
