@@ -6,10 +6,13 @@
 //!                        memory peaks       of usage      minimum, rounding, limits
 //! ```
 //!
-//! Nothing here reads a clock, does I/O or waits. [`Workload`] runs the engine over the samples of one workload.
+//! Nothing here reads a clock, does I/O or waits. [`Cluster`] runs the engine over the pods and VPAs of a cluster,
+//! [`Workload`] over the samples of one workload.
 
 mod aggregate;
 mod amount;
+mod checkpoint;
+pub mod cluster;
 mod config;
 mod container;
 pub mod estimate;
@@ -22,6 +25,8 @@ mod workload;
 
 pub use aggregate::Aggregate;
 pub use amount::MAX_AMOUNT;
+pub use checkpoint::{CHECKPOINT_VERSION, CheckpointError, CheckpointStatus};
+pub use cluster::{Cluster, ClusterSettings, VpaKey};
 pub use config::{AggregationConfig, AggregationSettings};
 pub use container::ContainerState;
 pub use estimate::{

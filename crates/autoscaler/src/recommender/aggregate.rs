@@ -54,6 +54,14 @@ impl Aggregate {
         self.memory.subtract(&config.memory, bytes, MEMORY_PEAK_WEIGHT, window_end);
     }
 
+    /// Makes every sample so many nanoseconds older, so that none is later than `now`.
+    pub(super) fn date_back(&mut self, config: &AggregationConfig, by: i64, now: Time) {
+        self.cpu.date_back(&config.cpu, by);
+        self.memory.date_back(&config.memory, by);
+        self.first_sample = self.first_sample.min(now);
+        self.last_sample = self.last_sample.min(now);
+    }
+
     /// Adds everything that `other` counts.
     pub fn merge(&mut self, config: &AggregationConfig, other: &Self) {
         self.cpu.merge(&config.cpu, &other.cpu);

@@ -104,6 +104,18 @@ impl ContainerState {
         (now < self.window_end).then(|| (self.window_end, self.current_peak()))
     }
 
+    /// Takes back times that have not come yet, once the clock was set back to `now`: samples from now on are in
+    /// order, and a window that ends too late ends now.
+    pub(super) fn date_back(&mut self, now: Time, latest: Time) {
+        if self.last_memory_sample > latest {
+            self.last_memory_sample = now;
+            self.window_end = now;
+        }
+        if self.last_cpu_sample > latest {
+            self.last_cpu_sample = now;
+        }
+    }
+
     fn add_cpu(
         &mut self,
         config: &AggregationConfig,

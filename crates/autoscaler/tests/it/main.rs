@@ -5,3 +5,4 @@
 mod crds;
 mod csv;
 mod install;
+mod recommender;

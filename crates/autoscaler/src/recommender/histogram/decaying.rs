@@ -99,6 +99,12 @@ impl DecayingHistogram {
         self.histogram.heap_bytes()
     }
 
+    /// Makes every sample older by at least so many nanoseconds, in whole half-lives.
+    pub(in super::super) fn date_back(&mut self, options: &DecayingHistogramOptions, by: i64) {
+        let half_lives = by / options.half_life + i64::from(by % options.half_life > 0);
+        self.reference = self.reference.plus_nanos(-half_lives.saturating_mul(options.half_life));
+    }
+
     fn decay_factor(&mut self, options: &DecayingHistogramOptions, at: Time) -> f64 {
         let latest = self.reference.plus_nanos(options.half_life.saturating_mul(MAX_DECAY_EXPONENT));
         if at > latest {

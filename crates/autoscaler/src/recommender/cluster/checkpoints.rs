@@ -1,0 +1,168 @@
+//! Checkpoints of VPAs: which have to be written, and what they restore.
+
+use std::sync::Arc;
+
+use super::super::aggregate::Aggregate;
+use super::super::checkpoint::{CheckpointError, CheckpointStatus};
+use super::super::time::{Time, nanos};
+use super::vpas::Vpa;
+use super::{Cluster, VpaKey};
+
+/// The checkpoint of one container of a VPA.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerCheckpoint {
+    /// The container. The object's name is `<vpa>-<container>`.
+    pub container: Arc<str>,
+    /// The status to be written.
+    pub status: CheckpointStatus,
+    /// The [`digest`](CheckpointStatus::digest) of the status.
+    pub digest: u64,
+}
+
+/// What became of a checkpoint that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Restored {
+    /// It counts for its VPA from now on.
+    Restored,
+    /// It was restored before, or this recommender has written it: what it holds is counted already.
+    Known,
+    /// There is no such VPA.
+    UnknownVpa,
+}
+
+impl Cluster {
+    /// Restores the checkpoint of a container, in whatever order VPA and checkpoint are read.
+    ///
+    /// A checkpoint of another version, or from the future, is not only refused: no other is written in its place
+    /// until it is gone or can be read. One that is corrupt is refused, and overwritten by the next.
+    pub fn restore_checkpoint(
+        &mut self,
+        key: &VpaKey,
+        container: &str,
+        status: &CheckpointStatus,
+    ) -> Result<Restored, CheckpointError> {
+        let Some(id) = self.vpa_id(key) else { return Ok(Restored::UnknownVpa) };
+        let name = self.container_name(container);
+        let restored = self.readable(status);
+        let Some(vpa) = self.vpas.get_mut(id) else { return Ok(Restored::UnknownVpa) };
+        let history = &mut vpa.history;
+        let known = history.restored.iter().any(|(have, _)| *have == name)
+            || history.written.iter().any(|(have, _)| *have == name);
+        if known {
+            return Ok(Restored::Known);
+        }
+        history.unreadable.retain(|have| *have != name);
+        match restored {
+            Ok(aggregate) => {
+                history.restored.push((name, aggregate));
+                self.mark_changed(id);
+                Ok(Restored::Restored)
+            }
+            Err(error) => {
+                if matches!(error, CheckpointError::Version(_) | CheckpointError::Future(_)) {
+                    history.unreadable.push(name);
+                }
+                Err(error)
+            }
+        }
+    }
+
+    /// Forgets that the checkpoint of a container could not be read, because its object is gone.
+    pub fn checkpoint_deleted(&mut self, key: &VpaKey, container: &str) {
+        let Some(vpa) = self.vpa_id(key).and_then(|id| self.vpas.get_mut(id)) else { return };
+        vpa.history.unreadable.retain(|have| **have != *container);
+        vpa.history.written.retain(|(have, _)| **have != *container);
+        vpa.checkpoints_due = true;
+    }
+
+    /// The VPAs whose checkpoints may be others than those written, the ones that have waited longest first.
+    pub fn checkpoints_due(&self) -> Vec<Arc<VpaKey>> {
+        let mut due: Vec<_> =
+            self.vpas.iter().map(|(_, vpa)| vpa).filter(|vpa| vpa.checkpoints_due).collect();
+        due.sort_unstable_by_key(|vpa| (vpa.checkpoint_written, &vpa.key));
+        due.into_iter().map(|vpa| vpa.key.clone()).collect()
+    }
+
+    /// The checkpoints of a VPA that are others than those written, in the order of the containers.
+    ///
+    /// The memory peaks of windows that are not over are left out: after a restart they are measured again.
+    /// The VPA is no longer [due](Self::checkpoints_due) then; if a write fails, say so with
+    /// [`checkpoint_failed`](Self::checkpoint_failed).
+    pub fn checkpoints(&mut self, key: &VpaKey) -> Vec<ContainerCheckpoint> {
+        let Some(id) = self.vpa_id(key) else { return Vec::new() };
+        let Some(vpa) = self.vpas.get(id) else { return Vec::new() };
+        let checkpoints = self
+            .closed_windows(vpa)
+            .into_iter()
+            .filter(|(name, _)| !vpa.history.unreadable.contains(name))
+            .map(|(name, aggregate)| {
+                let status = CheckpointStatus::of(&aggregate);
+                ContainerCheckpoint { container: name.clone(), digest: status.digest(), status }
+            })
+            .filter(|new| {
+                let written = vpa.history.written.iter().find(|(name, _)| *name == new.container);
+                written.is_none_or(|&(_, digest)| digest != new.digest)
+            })
+            .collect();
+        if let Some(vpa) = self.vpas.get_mut(id) {
+            vpa.checkpoints_due = false;
+        }
+        checkpoints
+    }
+
+    /// Notes that a checkpoint was written.
+    pub fn checkpoint_written(&mut self, key: &VpaKey, container: &str, digest: u64) {
+        let name = self.container_name(container);
+        let Some(vpa) = self.vpa_id(key).and_then(|id| self.vpas.get_mut(id)) else { return };
+        vpa.checkpoint_written = self.now;
+        match vpa.history.written.iter_mut().find(|(have, _)| *have == name) {
+            Some((_, written)) => *written = digest,
+            None => vpa.history.written.push((name, digest)),
+        }
+    }
+
+    /// Notes that a checkpoint could not be written: it is due again.
+    pub fn checkpoint_failed(&mut self, key: &VpaKey) {
+        if let Some(vpa) = self.vpa_id(key).and_then(|id| self.vpas.get_mut(id)) {
+            vpa.checkpoints_due = true;
+        }
+    }
+
+    /// What a VPA knows of its containers without the memory peaks of windows that are not over.
+    fn closed_windows<'a>(&'a self, vpa: &'a Vpa) -> Vec<(&'a Arc<str>, Aggregate)> {
+        let mut parts: Vec<_> = self.parts(vpa).collect();
+        parts.sort_by_key(|&(name, _)| name);
+        let mut containers: Vec<(&Arc<str>, Aggregate)> = Vec::with_capacity(parts.len());
+        for (name, part) in parts {
+            if containers.last().is_none_or(|(last, _)| *last != name) {
+                containers.push((name, Aggregate::new(&self.config)));
+            }
+            if let Some((_, sum)) = containers.last_mut() {
+                sum.merge(&self.config, part);
+            }
+        }
+        let sets = vpa.label_sets.iter().filter_map(|&set| self.label_sets.get(set));
+        let pods = sets.flat_map(|set| &set.pods).filter_map(|&pod| self.pods.get(pod));
+        for (name, state) in pods.flat_map(|pod| &pod.containers) {
+            let Some((window_end, peak)) = state.open_window(self.now) else { continue };
+            if let Ok(at) = containers.binary_search_by_key(&name, |(have, _)| have) {
+                containers[at].1.subtract_memory_peak(&self.config, window_end, peak);
+            }
+        }
+        containers
+    }
+
+    /// The aggregate of a checkpoint, if none of its times is later than it can be.
+    fn readable(&self, status: &CheckpointStatus) -> Result<Aggregate, CheckpointError> {
+        let aggregate = status.restore(&self.config)?;
+        let settings = &self.config.settings;
+        // Memory peaks are dated to the end of their window, and references are rounded to a half-life.
+        let ahead = nanos(self.settings.future_tolerance)
+            .saturating_add(nanos(settings.memory_interval))
+            .saturating_add(nanos(settings.memory_half_life.max(settings.cpu_half_life)));
+        let latest = status.latest();
+        let future: Option<Time> =
+            (self.now.is_set() && latest > self.now.plus_nanos(ahead)).then_some(latest);
+        future.map_or(Ok(aggregate), |time| Err(CheckpointError::Future(time)))
+    }
+}

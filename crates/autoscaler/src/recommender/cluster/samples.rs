@@ -1,0 +1,164 @@
+//! Samples and OOM kills.
+
+use super::super::policy::MemorySettings;
+use super::super::sample::{Discarded, Sample};
+use super::super::time::{Time, nanos};
+use super::Cluster;
+
+/// How many samples and OOM kills were not counted, by reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct DiscardedCounts([u64; Discarded::ALL.len()]);
+
+impl DiscardedCounts {
+    /// How many for one reason.
+    pub fn of(&self, reason: Discarded) -> u64 {
+        Self::index(reason).map_or(0, |at| self.0[at])
+    }
+
+    /// How many for each reason.
+    pub fn iter(&self) -> impl Iterator<Item = (Discarded, u64)> {
+        Discarded::ALL.into_iter().zip(self.0)
+    }
+
+    fn count(&mut self, reason: Discarded) {
+        if let Some(at) = Self::index(reason) {
+            self.0[at] = self.0[at].saturating_add(1);
+        }
+    }
+
+    fn index(reason: Discarded) -> Option<usize> {
+        Discarded::ALL.into_iter().position(|known| known == reason)
+    }
+}
+
+impl Cluster {
+    /// Counts a sample of a container, or says why not.
+    pub fn add_sample(
+        &mut self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        sample: Sample,
+    ) -> Result<(), Discarded> {
+        let counted = self.try_sample(namespace, pod, container, sample);
+        self.counted(counted)
+    }
+
+    /// Counts a value that never became a sample, such as one that is not a number.
+    pub fn count_discarded(&mut self, reason: Discarded) {
+        self.discarded.count(reason);
+    }
+
+    /// Counts an OOM kill of a container, whose memory request was `requested` bytes then.
+    pub fn record_oom(
+        &mut self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        at: Time,
+        requested: i64,
+    ) -> Result<(), Discarded> {
+        let counted = self.try_oom(namespace, pod, container, at, requested);
+        self.counted(counted)
+    }
+
+    fn try_sample(
+        &mut self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        sample: Sample,
+    ) -> Result<(), Discarded> {
+        let found = self.find_container(namespace, pod, container, sample.at)?;
+        let Some(Found { pod, container, label_set, aggregate }) = found else { return Ok(()) };
+        let settings = self.memory_settings_of(label_set, pod, container);
+        let (Some(pod), Some(entry)) = (self.pods.get_mut(pod), self.aggregates.get_mut(aggregate)) else {
+            return Err(Discarded::UnknownPod);
+        };
+        let (_, state) = &mut pod.containers[container];
+        state.add_sample(&self.config, &settings, &mut entry.aggregate, sample)?;
+        self.newest_sample = self.newest_sample.max(sample.at);
+        self.mark_label_set(label_set);
+        Ok(())
+    }
+
+    fn try_oom(
+        &mut self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        at: Time,
+        requested: i64,
+    ) -> Result<(), Discarded> {
+        let found = self.find_container(namespace, pod, container, at)?;
+        let Some(Found { pod, container, label_set, aggregate }) = found else { return Ok(()) };
+        let settings = self.memory_settings_of(label_set, pod, container);
+        let (Some(pod), Some(entry)) = (self.pods.get_mut(pod), self.aggregates.get_mut(aggregate)) else {
+            return Err(Discarded::UnknownPod);
+        };
+        let (_, state) = &mut pod.containers[container];
+        state.record_oom(&self.config, &settings, &mut entry.aggregate, at, requested)?;
+        self.mark_label_set(label_set);
+        Ok(())
+    }
+
+    /// Finds a container and its aggregate. None for one that is known, but for which nothing is counted.
+    fn find_container(
+        &mut self,
+        namespace: &str,
+        pod: &str,
+        container: &str,
+        at: Time,
+    ) -> Result<Option<Found>, Discarded> {
+        let id = self.namespaces.get(namespace).and_then(|namespace| namespace.pods.get(pod)).copied();
+        let id = id.ok_or(Discarded::UnknownPod)?;
+        let pod = self.pods.get(id).ok_or(Discarded::UnknownPod)?;
+        let at_index = pod.containers.iter().position(|(name, _)| &**name == container);
+        let index = at_index.ok_or(Discarded::UnknownContainer)?;
+        if self.now.is_set() && at > self.now.plus_nanos(nanos(self.settings.future_tolerance)) {
+            return Err(Discarded::Future);
+        }
+        let label_set = pod.label_set;
+        let Some(set) = self.label_sets.get(label_set) else { return Err(Discarded::UnknownPod) };
+        if self.settings.memory_saver && set.vpas.is_empty() {
+            return Ok(None);
+        }
+        let aggregate = match set.aggregate(&self.aggregates, container) {
+            Some(aggregate) => Some(aggregate),
+            // It expired while the container gave no samples.
+            None => {
+                let name = pod.containers[index].0.clone();
+                self.aggregate(label_set, &name)
+            }
+        };
+        Ok(aggregate.map(|aggregate| Found { pod: id, container: index, label_set, aggregate }))
+    }
+
+    /// The settings of the oldest VPA that selects a pod.
+    fn memory_settings_of(&self, label_set: u32, pod: u32, container: usize) -> MemorySettings {
+        let oldest = self.label_sets.get(label_set).and_then(|set| self.vpas.get(*set.vpas.first()?));
+        match oldest {
+            Some(vpa) if vpa.has_memory_settings => {
+                let name = self.pods.get(pod).map_or("", |pod| &*pod.containers[container].0);
+                MemorySettings::new(&self.config.settings, vpa.settings.policy.for_container(name))
+            }
+            Some(_) | None => self.memory_settings,
+        }
+    }
+
+    fn counted(&mut self, result: Result<(), Discarded>) -> Result<(), Discarded> {
+        if let Err(reason) = result {
+            self.discarded.count(reason);
+        }
+        result
+    }
+}
+
+/// Where a container of a pod is, and its aggregate.
+struct Found {
+    pod: u32,
+    /// Its place among the pod's containers.
+    container: usize,
+    label_set: u32,
+    aggregate: u32,
+}

@@ -1,0 +1,218 @@
+//! Checkpoints of a cluster: which are written, and what a restart keeps.
+
+use plumb_autoscaler::recommender::cluster::{ContainerCheckpoint, Restored};
+use plumb_autoscaler::recommender::{CheckpointError, CheckpointStatus};
+use proptest::prelude::*;
+
+use super::super::{DAY, HOUR, MINUTE, at, cpu, memory};
+use super::{Bed, bed, key};
+
+const APP: &[(&str, &str)] = &[("app", "x")];
+
+/// A VPA with a pod that used some.
+fn used() -> Bed {
+    let mut bed = bed();
+    bed.vpa("v", APP);
+    bed.pod("p", APP);
+    bed.sample("p", cpu(0, 100)).unwrap();
+    bed.sample("p", memory(0, 1 << 30)).unwrap();
+    bed
+}
+
+fn checkpoint(bed: &mut Bed) -> ContainerCheckpoint {
+    let mut checkpoints = bed.cluster.checkpoints(&key("v"));
+    assert_eq!(checkpoints.len(), 1);
+    checkpoints.remove(0)
+}
+
+fn due(bed: &Bed) -> Vec<String> {
+    bed.cluster.checkpoints_due().iter().map(|key| key.name.clone()).collect()
+}
+
+#[test]
+fn the_peak_of_a_window_that_is_not_over_is_left_out() {
+    let mut bed = used();
+    let now = checkpoint(&mut bed).status;
+    assert!(now.memory_histogram.bucket_weights.is_empty());
+    assert_eq!(now.memory_histogram.total_weight.to_bits(), 0);
+    assert_eq!(now.cpu_histogram.bucket_weights, [(8, 10_000)]);
+    bed.pass(DAY);
+    assert_eq!(checkpoint(&mut bed).status.memory_histogram.bucket_weights, [(37, 10_000)]);
+}
+
+#[test]
+fn the_peak_of_a_pod_that_is_gone_stays() {
+    let mut bed = used();
+    bed.delete_pod("p");
+    assert_eq!(checkpoint(&mut bed).status.memory_histogram.bucket_weights, [(37, 10_000)]);
+}
+
+#[test]
+fn a_checkpoint_is_written_when_it_has_changed() {
+    let mut bed = used();
+    assert_eq!(due(&bed), ["v"]);
+    let first = checkpoint(&mut bed);
+    assert_eq!(due(&bed), [""; 0]);
+    bed.cluster.checkpoint_failed(&key("v"));
+    assert_eq!(due(&bed), ["v"]);
+    assert_eq!(checkpoint(&mut bed), first);
+    bed.cluster.checkpoint_written(&key("v"), "app", first.digest);
+
+    // Nothing has changed, and then only what no checkpoint holds.
+    assert_eq!(bed.cluster.checkpoints(&key("v")), []);
+    bed.sample("p", memory(MINUTE, 1 << 31)).unwrap();
+    assert_eq!(due(&bed), ["v"]);
+    assert_eq!(bed.cluster.checkpoints(&key("v")), []);
+
+    bed.sample("p", cpu(MINUTE, 100)).unwrap();
+    let second = checkpoint(&mut bed);
+    assert_ne!(first.digest, second.digest);
+    bed.cluster.checkpoint_written(&key("v"), "app", second.digest);
+
+    // A window that ends without further samples is found within the hour.
+    bed.pass(DAY);
+    assert_eq!(due(&bed), [""; 0]);
+    bed.cluster.collect_garbage();
+    assert_eq!(checkpoint(&mut bed).status.memory_histogram.bucket_weights, [(50, 10_000)]);
+    assert_eq!(bed.cluster.checkpoints(&key("unknown")), []);
+}
+
+#[test]
+fn the_vpa_that_has_waited_longest_is_first() {
+    let mut bed = bed();
+    for name in ["a", "b", "c"] {
+        bed.vpa(name, APP);
+    }
+    bed.pod("p", APP);
+    for name in ["a", "c"] {
+        bed.pass(MINUTE);
+        for checkpoint in bed.cluster.checkpoints(&key(name)) {
+            bed.cluster.checkpoint_written(&key(name), &checkpoint.container, checkpoint.digest);
+        }
+    }
+    bed.sample("p", cpu(0, 100)).unwrap();
+    assert_eq!(due(&bed), ["b", "a", "c"]);
+}
+
+#[test]
+fn a_checkpoint_is_restored_whenever_its_vpa_is_there() {
+    let status = checkpoint(&mut used()).status;
+    let mut bed = bed();
+    let restore = |bed: &mut Bed| bed.cluster.restore_checkpoint(&key("v"), "app", &status);
+    assert_eq!(restore(&mut bed), Ok(Restored::UnknownVpa));
+    bed.pod("p", APP);
+    bed.sample("p", cpu(0, 100)).unwrap();
+    bed.vpa("v", APP);
+    assert_eq!(restore(&mut bed), Ok(Restored::Restored));
+    assert_eq!(bed.samples_of("v"), 2);
+    assert_eq!(restore(&mut bed), Ok(Restored::Known), "it counts once");
+    assert_eq!(bed.samples_of("v"), 2);
+
+    // A container that no pod has any more keeps its recommendation.
+    let other = bed.cluster.restore_checkpoint(&key("v"), "sidecar", &status);
+    assert_eq!(other, Ok(Restored::Restored));
+    assert_eq!(bed.targets("v").len(), 2);
+}
+
+#[test]
+fn a_checkpoint_of_our_own_is_not_counted_again() {
+    let mut bed = used();
+    let written = checkpoint(&mut bed);
+    bed.cluster.checkpoint_written(&key("v"), "app", written.digest);
+    let restored = bed.cluster.restore_checkpoint(&key("v"), "app", &written.status);
+    assert_eq!((restored, bed.samples_of("v")), (Ok(Restored::Known), 1));
+    bed.cluster.delete_vpa(&key("v"));
+    bed.vpa("v", APP);
+    let restored = bed.cluster.restore_checkpoint(&key("v"), "app", &written.status);
+    assert_eq!((restored, bed.samples_of("v")), (Ok(Restored::Known), 1));
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_yet_is_not_overwritten() {
+    let good = checkpoint(&mut used()).status;
+    let newer = CheckpointStatus { version: "v4".into(), ..good.clone() };
+    let future = CheckpointStatus { last_sample_start: at(10 * DAY), ..good.clone() };
+    for status in [newer, future] {
+        let mut bed = used();
+        let error = bed.cluster.restore_checkpoint(&key("v"), "app", &status).unwrap_err();
+        assert!(matches!(error, CheckpointError::Version(_) | CheckpointError::Future(_)), "{error}");
+        assert_eq!(bed.cluster.checkpoints(&key("v")), []);
+        let view = bed.cluster.vpa(&key("v")).unwrap();
+        assert_eq!(view.unreadable_checkpoints().collect::<Vec<_>>(), ["app"]);
+        assert_eq!(bed.target("v"), "126m/1238659775", "the recommender goes on without it");
+
+        // Its owner deletes it, or it can be read after all.
+        bed.cluster.checkpoint_deleted(&key("v"), "app");
+        assert_eq!(due(&bed), ["v"]);
+        assert_eq!(bed.cluster.checkpoints(&key("v")).len(), 1);
+        bed.cluster.restore_checkpoint(&key("v"), "app", &status).unwrap_err();
+        assert_eq!(bed.cluster.restore_checkpoint(&key("v"), "app", &good), Ok(Restored::Restored));
+        assert_eq!(bed.cluster.checkpoints(&key("v")).len(), 1);
+    }
+}
+
+#[test]
+fn a_corrupt_checkpoint_is_refused_and_overwritten() {
+    let good = checkpoint(&mut used()).status;
+    let mut bad = good.clone();
+    bad.cpu_histogram.bucket_weights.push((176, 1));
+    let mut bed = used();
+    assert!(matches!(bed.cluster.restore_checkpoint(&key("v"), "app", &bad), Err(CheckpointError::Cpu(_))));
+    assert_eq!((bed.samples_of("v"), bed.cluster.checkpoints(&key("v")).len()), (1, 1));
+}
+
+fn usage() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
+    prop::collection::vec((MINUTE..6 * HOUR, 0..20_000_i64, 0..1_i64 << 36), 1..200)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    /// A restart changes a bound only where the rounding of checkpoints moves a percentile to the next bucket.
+    #[test]
+    fn a_checkpoint_and_its_restore_give_the_same_recommendation(usage in usage()) {
+        let mut bed = bed();
+        bed.vpa("v", APP);
+        bed.pod("p", APP);
+        let mut time = 0;
+        for (step, millicores, bytes) in usage {
+            time += step;
+            bed.cluster.set_time(at(time));
+            bed.sample("p", cpu(time, millicores)).unwrap();
+            bed.sample("p", memory(time, bytes)).unwrap();
+        }
+        bed.delete_pod("p");
+        let before = bed.cluster.explain(&key("v")).unwrap().remove(0);
+        let status = checkpoint(&mut bed).status;
+
+        let mut restarted = super::bed();
+        restarted.cluster.set_time(at(time));
+        restarted.vpa("v", APP);
+        restarted.cluster.restore_checkpoint(&key("v"), "app", &status).unwrap();
+        let after = restarted.cluster.explain(&key("v")).unwrap().remove(0);
+        prop_assert_eq!((before.samples, before.first_sample, before.last_sample),
+            (after.samples, after.first_sample, after.last_sample));
+        for (before, after) in [(before.resources.cpu, after.resources.cpu), (before.resources.memory, after.resources.memory)] {
+            let (before, after) = (before.unwrap(), after.unwrap());
+            prop_assert_eq!(before.confidence.to_bits(), after.confidence.to_bits());
+            for (before_bound, after_bound) in before.bounds.iter().zip(&after.bounds) {
+                // The value at a percentile that is off by as much as 176 roundings can be.
+                let value = |percentile: f64| {
+                    let mut sum = 0.0;
+                    let reached = |bucket: &&plumb_autoscaler::recommender::estimate::BucketWeight| {
+                        sum += bucket.share;
+                        sum >= percentile
+                    };
+                    before.histogram.iter().find(reached).or(before.histogram.last()).map_or(0.0, |bucket| bucket.end)
+                };
+                let percentile = before_bound.steps.percentile;
+                let scale = if before_bound.steps.minimum < 1_000_000 { 1_000.0 } else { 1.0 };
+                #[expect(clippy::cast_possible_truncation)]
+                let [low, high] = [percentile - 0.01, percentile + 0.01].map(|p| (value(p) * scale) as i64);
+                prop_assert!((low..=high).contains(&after_bound.steps.usage), "{low} {high} {after_bound:?}");
+            }
+        }
+        // And what was restored is written as it was read.
+        prop_assert_eq!(checkpoint(&mut restarted).status, status);
+    }
+}
