@@ -1,35 +1,36 @@
-//! Cluster roles that gather others: `admin`, `edit`, `view`, and whatever else selects roles by their labels.
+//! Cluster roles that aggregate others: `admin`, `edit`, `view`, and any other that selects roles by their labels.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::PostParams;
-use tokio::sync::mpsc;
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
+use plumb_supervise::Panic;
 
 use crate::Clients;
-use crate::panics::Guard;
+use crate::panics::PanicEvents;
 use crate::workload::recorder::Subject;
-use plumb_follow::{Backoff, Known, follow, is_settled};
 
 /// The name of this controller's user.
 pub const NAME: &str = "clusterrole-aggregation-controller";
 
-/// The roles whose rules are not what they gather, as they should be.
-///
-/// A role that gathers may itself be gathered, so a change may take more than one look to reach everybody.
-pub fn decide(roles: &Known<ClusterRole>) -> Vec<ClusterRole> {
-    roles.iter().filter_map(|(_, role)| judge(role, roles)).collect()
-}
+/// The only value of the index of the roles that aggregate others.
+const AGGREGATES: &str = "true";
 
-fn judge(role: &ClusterRole, roles: &Known<ClusterRole>) -> Option<ClusterRole> {
+/// A role with the rules that it aggregates, if it has others. The roles are in the order of their names, so that the same
+/// roles always make the same rules.
+///
+/// A role that aggregates may itself be aggregated, so a change may take more than one reconcile to reach every role.
+pub fn decide(role: &ClusterRole, roles: &[Arc<ClusterRole>]) -> Option<ClusterRole> {
     let selectors = role.aggregation_rule.as_ref()?.cluster_role_selectors.as_ref()?;
     let mut gathered: Vec<PolicyRule> = Vec::new();
     let none = BTreeMap::new();
     for selector in selectors {
-        // In the order of their names, so that the same roles always make the same rules.
-        for (_, other) in roles.iter() {
+        for other in roles {
             if other.metadata.name == role.metadata.name
                 || !matches(selector, other.metadata.labels.as_ref().unwrap_or(&none))
             {
@@ -50,7 +51,7 @@ fn judge(role: &ClusterRole, roles: &Known<ClusterRole>) -> Option<ClusterRole> 
     Some(wanted)
 }
 
-/// Whether a selector wants an object with these labels. One that cannot be understood wants nothing.
+/// Whether a selector matches labels. An invalid one matches nothing.
 fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool {
     let exact = selector.match_labels.iter().flatten().all(|(key, value)| labels.get(key) == Some(value));
     let expressions = selector.match_expressions.iter().flatten().all(|expression| {
@@ -67,51 +68,51 @@ fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool 
     exact && expressions
 }
 
-/// Writes what roles gather, until the future is dropped.
-pub async fn run(clients: Clients) {
-    let guard = Guard::new(NAME, &clients);
-    let roles = Api::<ClusterRole>::all(clients.write);
-    let (tell, mut told) = mpsc::channel(64);
-    let following = follow(Api::<ClusterRole>::all(clients.watch), None, tell);
-    let work = async {
-        let mut known = Known::default();
-        let mut failed = false;
-        let mut backoff = Backoff::default();
-        loop {
-            tokio::select! {
-                Some(news) = told.recv() => drop(known.take(news)),
-                () = backoff.wait(), if failed => {}
-                else => return,
-            }
-            // Many roles come at once at a start: one look at the last is enough.
-            while let Ok(news) = told.try_recv() {
-                known.take(news);
-            }
-            failed = false;
-            for (_, role) in known.iter() {
-                let name = role.metadata.name.clone().unwrap_or_default();
-                let mended = async {
-                    match judge(role, &known) {
-                        Some(role) => roles.replace(&name, &PostParams::default(), &role).await.map(drop),
-                        None => Ok(()),
-                    }
-                };
-                match guard.reconcile(|| Some(Subject::of(role)), mended).await {
-                    None => failed = true,
-                    Some(Ok(())) => {}
-                    // Somebody else wrote it, which will be told.
-                    Some(Err(kube::Error::Api(status))) if status.is_conflict() => {}
-                    Some(Err(error)) if is_settled(&error) => {}
-                    Some(Err(error)) => {
-                        tracing::warn!(%error, role = name, "cannot write what a role gathers, will try again");
-                        failed = true;
-                    }
-                }
-            }
-            if !failed {
-                backoff.reset();
-            }
-        }
+/// Writes what roles aggregate, until the future is dropped.
+pub fn run(clients: Clients, informers: &InformerFactory) -> impl Future<Output = ()> + Send + use<> {
+    let roles = informers.informer::<ClusterRole>();
+    let aggregating =
+        roles.add_index(|role: &ClusterRole| role.aggregation_rule.is_some().then(|| AGGREGATES.to_owned()));
+    let reconciler = Aggregation {
+        panics: PanicEvents::new(NAME, &clients),
+        api: Api::all(clients.write),
+        roles: roles.store().clone(),
     };
-    tokio::join!(following, work);
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor);
+    // Many roles come at once at a start; each that aggregates is in the queue once.
+    controller
+        .watches(&roles, move |_, queue| {
+            for role in aggregating.get(AGGREGATES) {
+                queue.add(ObjectRef::of(&*role));
+            }
+        })
+        .run()
+}
+
+/// Reconciles roles that aggregate others.
+struct Aggregation {
+    api: Api<ClusterRole>,
+    roles: Arc<Store<ClusterRole>>,
+    panics: PanicEvents,
+}
+
+impl Reconciler for Aggregation {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, role: &ObjectRef) -> kube::Result<Requeue> {
+        let found = self.roles.get(role);
+        let Some(wanted) = found.and_then(|found| decide(&found, &self.roles.all())) else {
+            return Ok(Requeue::AwaitChange);
+        };
+        match self.api.replace(&role.name, &PostParams::default(), &wanted).await {
+            // The watch delivers what another writer wrote.
+            Err(error) if !is_conflict(&error) && !is_settled(&error) => Err(error),
+            _ => Ok(Requeue::AwaitChange),
+        }
+    }
+
+    fn on_panic(&self, role: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.roles.get(role).map(|found| Subject::of(&*found)), panic);
+    }
 }

@@ -15,11 +15,11 @@ use k8s_openapi::api::policy::v1::{PodDisruptionBudget, PodDisruptionBudgetStatu
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, LabelSelector, OwnerReference, Time};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use plumb_follow::place;
+use plumb_controller::{ObjectRef, controller_of, controller_of_kind};
 
 use crate::share::rounded_up;
-use crate::workload::claim::{selector, selects};
-use crate::workload::{Action, Around, Note, Shelves, Wiring, Workload, controller_of, owner, pods};
+use crate::workload::{Action, Context, Informers, Note, Watches, Workload, pods};
+use plumb_controller::adoption::{matches, selector};
 
 /// How long a pod that was evicted may take until it is to go.
 const DELETED_WITHIN: SignedDuration = SignedDuration::from_mins(2);
@@ -43,43 +43,43 @@ pub struct State {
 impl Workload for Budgets {
     const NAME: &'static str = "disruption-controller";
     // SPEC: upstream's tells its events under the name of all of them.
-    const TELLS_AS: &'static str = "controllermanager";
+    const EVENT_SOURCE: &'static str = "controllermanager";
     type Kind = PodDisruptionBudget;
     type State = State;
 
-    fn wire(&self, wiring: &Wiring<PodDisruptionBudget>) {
-        let (queue, shelves) = (wiring.queue.clone(), wiring.shelves.clone());
-        wiring.shelves.pods.listen(move |change| {
-            let Some(namespace) = change.last().and_then(|pod| pod.metadata.namespace.clone()) else {
+    fn watch(&self, watches: &Watches<PodDisruptionBudget>) {
+        let (queue, informers) = (watches.queue.clone(), watches.informers.clone());
+        watches.informers.pods.add_handler(move |change| {
+            let Some(namespace) = change.latest().and_then(|pod| pod.metadata.namespace.clone()) else {
                 return;
             };
-            for budget in shelves.budgets.within(&namespace) {
+            for budget in informers.budgets.in_namespace(&namespace) {
                 let Some(wanted) = selector(about(&budget)) else { continue };
-                let concerns = |pod: Option<&Arc<Pod>>| pod.is_some_and(|pod| selects(&wanted, &**pod));
-                if concerns(change.before) || concerns(change.now) {
-                    queue.touch(place(&*budget));
+                let concerns = |pod: Option<&Arc<Pod>>| pod.is_some_and(|pod| matches(&wanted, &**pod));
+                if concerns(change.before) || concerns(change.after) {
+                    queue.add(ObjectRef::of(&*budget));
                 }
             }
         });
     }
 
-    fn claims(&self, _: &PodDisruptionBudget, _: &Shelves) -> Vec<Action> {
+    fn claims(&self, _: &PodDisruptionBudget, _: &Informers) -> Vec<Action> {
         Vec::new()
     }
 
-    fn gather(&self, budget: &Arc<PodDisruptionBudget>, shelves: &Shelves) -> State {
+    fn gather(&self, budget: &Arc<PodDisruptionBudget>, informers: &Informers) -> State {
         let namespace = budget.metadata.namespace.as_deref().unwrap_or_default();
         let mut pods = Vec::new();
         if let Some(wanted) = selector(about(budget)) {
-            pods = shelves.pods.within(namespace);
-            pods.retain(|pod| selects(&wanted, &**pod));
+            pods = informers.pods.in_namespace(namespace);
+            pods.retain(|pod| matches(&wanted, &**pod));
         }
-        let scale = scale(&pods, |owner| scale_of(owner, namespace, shelves));
+        let scale = scale(&pods, |owner| scale_of(owner, namespace, informers));
         State { budget: budget.clone(), pods, scale }
     }
 
-    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
-        decide(state, around)
+    fn decide(&self, state: &State, context: &Context) -> Vec<Action> {
+        decide(state, context)
     }
 }
 
@@ -119,25 +119,25 @@ fn group_of(owner: &OwnerReference) -> &str {
 }
 
 /// Who controls a pod in the end, and how many pods it asks for.
-fn scale_of(of: &OwnerReference, namespace: &str, shelves: &Shelves) -> Option<(String, i32)> {
-    let at = (namespace.to_owned(), of.name.clone());
+fn scale_of(of: &OwnerReference, namespace: &str, informers: &Informers) -> Option<(String, i32)> {
+    let at = ObjectRef::namespaced(namespace, &*of.name);
     let is_it = |uid: &Option<String>| uid.as_ref() == Some(&of.uid);
     let replicas = match (group_of(of), of.kind.as_str()) {
         ("apps", "ReplicaSet") => {
-            let set = shelves.replica_sets.get(&at).filter(|set| is_it(&set.metadata.uid))?;
-            if let Some(above) = owner::<Deployment>(&*set) {
-                let deployment = shelves.deployments.get(&above)?;
+            let set = informers.replica_sets.get(&at).filter(|set| is_it(&set.metadata.uid))?;
+            if let Some(above) = controller_of_kind::<Deployment>(&*set) {
+                let deployment = informers.deployments.get(&above)?;
                 let uid = deployment.metadata.uid.clone()?;
                 return Some((uid, deployment.spec.as_ref()?.replicas.unwrap_or(1)));
             }
             set.spec.as_ref()?.replicas
         }
         ("apps", "StatefulSet") => {
-            let set = shelves.stateful_sets.get(&at).filter(|set| is_it(&set.metadata.uid))?;
+            let set = informers.stateful_sets.get(&at).filter(|set| is_it(&set.metadata.uid))?;
             set.spec.as_ref()?.replicas
         }
         ("", "ReplicationController") => {
-            let set = shelves.replication_controllers.get(&at).filter(|set| is_it(&set.metadata.uid))?;
+            let set = informers.replication_controllers.get(&at).filter(|set| is_it(&set.metadata.uid))?;
             set.spec.as_ref()?.replicas
         }
         _ => return None,
@@ -203,10 +203,10 @@ fn shown(selector: &LabelSelector) -> String {
 }
 
 /// What is to be done for a budget.
-pub fn decide(state: &State, around: &Around) -> Vec<Action> {
+pub fn decide(state: &State, context: &Context) -> Vec<Action> {
     let before = state.budget.status.clone().unwrap_or_default();
     let mut actions = Vec::new();
-    let (disrupted, again_at) = disrupted(&state.pods, before.disrupted_pods.as_ref(), around.now);
+    let (disrupted, again_at) = disrupted(&state.pods, before.disrupted_pods.as_ref(), context.now);
     let status = match expected(state) {
         Ok((expected, desired)) => {
             let healthy = healthy(&state.pods, &disrupted);
@@ -227,7 +227,7 @@ pub fn decide(state: &State, around: &Around) -> Vec<Action> {
                     reason,
                     String::new(),
                     generation,
-                    around,
+                    context,
                 )),
             }
         }
@@ -237,7 +237,7 @@ pub fn decide(state: &State, around: &Around) -> Vec<Action> {
             let message = format!("Failed to calculate the number of expected pods: {error}");
             actions.push(Action::Event(Note::warning(failed, message)));
             let observed = before.observed_generation;
-            let conditions = said(before.conditions.clone(), "False", "SyncFailed", error, observed, around);
+            let conditions = said(before.conditions.clone(), "False", "SyncFailed", error, observed, context);
             let conditions = Some(conditions);
             PodDisruptionBudgetStatus { disruptions_allowed: Some(0), conditions, ..before.clone() }
         }
@@ -253,7 +253,7 @@ pub fn decide(state: &State, around: &Around) -> Vec<Action> {
         budget.status = Some(status);
         actions.push(Action::Status(budget.into()));
     }
-    actions.extend(again_at.map(Action::LookAgainAt));
+    actions.extend(again_at.map(Action::RequeueAt));
     actions
 }
 
@@ -290,11 +290,11 @@ fn said(
     reason: &str,
     message: String,
     generation: Option<i64>,
-    around: &Around,
+    context: &Context,
 ) -> Vec<Condition> {
     let mut conditions = before.unwrap_or_default();
     let since = conditions.iter().find(|one| one.type_ == ALLOWED && one.status == status);
-    let last_transition_time = since.map_or_else(|| around.time(), |one| one.last_transition_time.clone());
+    let last_transition_time = since.map_or_else(|| context.time(), |one| one.last_transition_time.clone());
     let wanted = Condition {
         type_: ALLOWED.to_owned(),
         status: status.to_owned(),
@@ -342,7 +342,7 @@ mod tests {
     }
 
     fn status(state: &State) -> PodDisruptionBudgetStatus {
-        let actions = decide(state, &Around { now: NOW.parse().unwrap(), failure: None });
+        let actions = decide(state, &Context { now: NOW.parse().unwrap(), failure: None });
         let found = actions.into_iter().find_map(|action| match action {
             Action::Status(Object::PodDisruptionBudget(budget)) => budget.status,
             _ => None,
@@ -385,8 +385,8 @@ mod tests {
         let said = status(&state);
         assert_eq!(said.disrupted_pods.unwrap().keys().collect::<Vec<_>>(), ["p0"]);
         assert_eq!((said.current_healthy, said.disruptions_allowed), (Some(2), Some(1)));
-        let actions = decide(&state, &Around { now: NOW.parse().unwrap(), failure: None });
-        assert_eq!(actions.last(), Some(&Action::LookAgainAt("2026-01-01T00:11:00Z".parse().unwrap())));
+        let actions = decide(&state, &Context { now: NOW.parse().unwrap(), failure: None });
+        assert_eq!(actions.last(), Some(&Action::RequeueAt("2026-01-01T00:11:00Z".parse().unwrap())));
     }
 
     #[test]
@@ -401,7 +401,7 @@ mod tests {
             (json!({ "minAvailable": "50%", "selector": selector }), Some("UnmanagedPods")),
         ] {
             let state = state(spec, "r", Ok(0), json!({}));
-            let actions = decide(&state, &Around { now: NOW.parse().unwrap(), failure: None });
+            let actions = decide(&state, &Context { now: NOW.parse().unwrap(), failure: None });
             let note = actions.iter().find_map(|action| match action {
                 Action::Event(note) => Some(note),
                 _ => None,

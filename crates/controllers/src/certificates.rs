@@ -33,11 +33,12 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use plumb_certificates::{CLIENT_ADDRESS, NODE_USER, NODES_GROUP, Request, Signer, Usage};
-use plumb_follow::{Backoff, Known, Place, follow, is_settled};
-use tokio::sync::mpsc;
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
+use plumb_supervise::Panic;
 
 use crate::Clients;
-use crate::panics::Guard;
+use crate::panics::PanicEvents;
 use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
@@ -48,8 +49,7 @@ pub const SERVING_APPROVER: &str = "kubelet-serving-approver";
 /// How long a certificate is good for, unless less is asked for, and the least that it is.
 const LONGEST: SignedDuration = SignedDuration::from_hours(365 * 24);
 const SHORTEST: SignedDuration = SignedDuration::from_mins(10);
-/// How often old requests are looked for, and how old one gets that is decided or that is not.
-const SWEEP: Duration = Duration::from_hours(1);
+/// How old a request gets that is approved or denied, and one that is not.
 const DECIDED: SignedDuration = SignedDuration::from_hours(1);
 const UNDECIDED: SignedDuration = SignedDuration::from_hours(24);
 
@@ -66,7 +66,7 @@ pub struct Config {
     /// The names and addresses of the API server: no node gets a certificate for them.
     pub api_server: BTreeSet<String>,
     /// What time it is.
-    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    pub clock: Clock,
 }
 
 /// What is to be done about a request.
@@ -137,70 +137,65 @@ fn node_of(request: &Request) -> String {
     request.common_name.strip_prefix(NODE_USER).unwrap_or(&request.common_name).to_owned()
 }
 
-/// Whether a request is so old that nobody will look at it any more.
+/// Whether a request is so old that it is deleted.
 pub fn is_stale(object: &CertificateSigningRequest, now: Timestamp) -> bool {
-    let Some(made) = object.metadata.creation_timestamp.as_ref() else { return false };
-    let age = now.duration_since(made.0);
+    stale_at(object).is_some_and(|when| when < now)
+}
+
+/// When a request is so old that it is deleted.
+fn stale_at(object: &CertificateSigningRequest) -> Option<Timestamp> {
+    let created = object.metadata.creation_timestamp.as_ref()?;
     let conditions = object.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let decided = conditions.into_iter().any(|condition| condition.status == "True");
-    age > if decided { DECIDED } else { UNDECIDED }
+    created.0.checked_add(if decided { DECIDED } else { UNDECIDED }).ok()
 }
 
-/// Approves, signs and sweeps until the future is dropped.
-pub async fn run(clients: Clients, config: Config) {
-    let guard = Guard::new(NAME, &clients);
-    let (tell, mut told) = mpsc::channel(64);
-    let following = follow(Api::<CertificateSigningRequest>::all(clients.watch.clone()), None, tell);
-    let work = async {
-        let mut known = Known::default();
-        let mut retry: BTreeSet<Place> = BTreeSet::new();
-        let mut backoff = Backoff::default();
-        let mut sweep = tokio::time::interval(SWEEP);
-        loop {
-            let concerned: Vec<Place> = tokio::select! {
-                Some(news) = told.recv() => match known.take(news) {
-                    Some(one) => vec![one],
-                    None => known.iter().map(|(at, _)| at.clone()).collect(),
-                },
-                () = backoff.wait(), if !retry.is_empty() => std::mem::take(&mut retry).into_iter().collect(),
-                _ = sweep.tick() => {
-                    sweep_away(&clients, &known, (config.clock)()).await;
-                    continue;
-                }
-                else => return,
-            };
-            for at in concerned {
-                let Some(object) = known.get(&at) else { continue };
-                let about = || Some(Subject::of(object));
-                match guard.reconcile(about, act(&clients, &config, object, &known)).await {
-                    None => drop(retry.insert(at)),
-                    Some(Ok(())) => {}
-                    Some(Err(kube::Error::Api(status))) if status.is_conflict() => {
-                        // Somebody else wrote it, which will be told.
-                    }
-                    Some(Err(error)) if is_settled(&error) => {}
-                    Some(Err(error)) => {
-                        tracing::warn!(%error, request = at.1, "a request for a certificate was not dealt with, will try again");
-                        retry.insert(at);
-                    }
-                }
-            }
-            if retry.is_empty() {
-                backoff.reset();
-            }
-        }
-    };
-    tokio::join!(following, work);
+/// Approves, signs and deletes until the future is dropped.
+pub fn run(
+    clients: Clients,
+    informers: &InformerFactory,
+    config: Config,
+) -> impl Future<Output = ()> + Send + use<> {
+    let requests = informers.informer::<CertificateSigningRequest>();
+    let (supervisor, clock) = (clients.supervisor.clone(), config.clock.clone());
+    let panics = PanicEvents::new(NAME, &clients);
+    let reconciler = Requests { clients, config, requests: requests.store().clone(), panics };
+    Controller::new(NAME, reconciler, &supervisor).with_clock(clock).reconciles(&requests).run()
 }
 
-async fn sweep_away(clients: &Clients, known: &Known<CertificateSigningRequest>, now: Timestamp) {
-    let requests: Api<CertificateSigningRequest> = Api::all(clients.write.clone());
-    for ((_, name), _) in known.iter().filter(|(_, object)| is_stale(object, now)) {
-        if let Err(error) = requests.delete(name, &DeleteParams::default()).await
-            && !is_settled(&error)
-        {
-            tracing::warn!(%error, request = name, "an old request for a certificate could not be removed");
+/// Reconciles requests, one at a time: whether a name is taken depends on the other requests.
+struct Requests {
+    clients: Clients,
+    config: Config,
+    requests: Arc<Store<CertificateSigningRequest>>,
+    panics: PanicEvents,
+}
+
+impl Reconciler for Requests {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, request: &ObjectRef) -> kube::Result<Requeue> {
+        let Some(object) = self.requests.get(request) else { return Ok(Requeue::AwaitChange) };
+        let now = self.config.clock.now();
+        let done = if is_stale(&object, now) {
+            let api: Api<CertificateSigningRequest> = Api::all(self.clients.write.clone());
+            api.delete(&request.name, &DeleteParams::default()).await.map(drop)
+        } else {
+            act(&self.clients, &self.config, &object, &self.requests).await
+        };
+        match done {
+            // The watch delivers what another writer wrote.
+            Err(error) if !is_conflict(&error) && !is_settled(&error) => return Err(error),
+            _ => {}
         }
+        // A moment later, so that its age is beyond the limit.
+        let left = stale_at(&object).and_then(|when| Duration::try_from(when.duration_since(now)).ok());
+        Ok(left.map_or(Requeue::AwaitChange, |left| Requeue::After(left + Duration::from_secs(1))))
+    }
+
+    fn on_panic(&self, request: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.requests.get(request).map(|found| Subject::of(&*found)), panic);
     }
 }
 
@@ -209,7 +204,7 @@ async fn act(
     clients: &Clients,
     config: &Config,
     object: &CertificateSigningRequest,
-    known: &Known<CertificateSigningRequest>,
+    requests: &Store<CertificateSigningRequest>,
 ) -> Result<(), kube::Error> {
     match decide(object) {
         Step::Leave => Ok(()),
@@ -217,8 +212,8 @@ async fn act(
         Step::Admit(node, request) => {
             let nodes: Api<Node> = Api::all(config.approve_serving.clone());
             let found = nodes.get_opt(&node).await?;
-            let others = known.iter().map(|(_, other)| other);
-            match check_name(&request, found.as_ref(), others) {
+            let others = requests.all();
+            match check_name(&request, found.as_ref(), others.iter().map(|other| &**other)) {
                 Ok(()) => review(&clients.write, object, &["nodeclient"]).await,
                 // Denied rather than left: the machine learns at once why it can't have the name.
                 Err(taken) => {

@@ -23,8 +23,8 @@ use kube::api::PropagationPolicy;
 use plumb_cron::Schedule;
 
 use crate::job::end;
-use crate::workload::claim::controller_reference;
 use crate::workload::{Action, Note, Ref};
+use plumb_controller::controller_reference;
 pub use workload::CronJobs;
 
 /// The name of the controller's user.
@@ -88,7 +88,7 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     let background = || Some(PropagationPolicy::Background);
     actions.extend(delete.into_iter().map(|job| Action::Delete(Ref::to(&**job), background())));
     actions.extend(create.map(|job| Action::Create(job.into())));
-    actions.extend(again.map(Action::LookAgainAt));
+    actions.extend(again.map(Action::RequeueAt));
     actions
 }
 

@@ -24,9 +24,9 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::revision::{self, Subject};
 use crate::share::rounded_up;
-use crate::workload::claim::controller_reference;
 use crate::workload::{Action, Note, Ref, pods};
 use place::{Place, Places, new_pod, node_of};
+use plumb_controller::controller_reference;
 pub use workload::DaemonSets;
 
 /// The name of the controller's user.
@@ -105,7 +105,7 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     }
     actions.extend(plan.into_actions(set, daemons.hash));
     let again = pods::next_available(&state.pods, daemons.min_ready_seconds(), now);
-    actions.extend(again.map(Action::LookAgainAt));
+    actions.extend(again.map(Action::RequeueAt));
     let used: BTreeSet<&str> = state.pods.iter().filter_map(|pod| label(pod, HASH)).collect();
     let is_past = |one: &ControllerRevision| revision::name(one) != revision::name(&update);
     let is_used = |one: &ControllerRevision| used.contains(hash_of(one));
@@ -161,7 +161,7 @@ impl<'a> Plan<'a> {
         let delete = self.delete.into_iter().take(MOST_AT_ONCE);
         let delete = delete.map(|pod| Action::Delete(Ref::to(&**pod), None));
         let notes = self.notes.into_iter().map(Action::Event);
-        let again = self.again.into_iter().map(Action::LookAgainAt);
+        let again = self.again.into_iter().map(Action::RequeueAt);
         notes.chain(create).chain(delete).chain(again).collect()
     }
 }

@@ -22,11 +22,12 @@ use k8s_openapi::api::apps::v1::{Deployment, DeploymentSpec, ReplicaSet, Replica
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::workload::claim::{claims, controller_reference};
+use crate::workload::claim::claims;
 use crate::workload::{
-    Action, Around, Kind, Note, Outcome, Ref, Shelves, Verb, Wiring, Workload, controller_of, owner, pods,
+    Action, Context, Informers, Kind, Note, Ref, Verb, Watches, Workload, WriteOutcome, pods,
 };
 use pace::Pace;
+use plumb_controller::{ObjectRef, controller_of, controller_of_kind, controller_reference};
 use sets::{HASH, REVISION};
 
 /// The controller of deployments.
@@ -50,52 +51,53 @@ impl Workload for Deployments {
     type Kind = Deployment;
     type State = State;
 
-    fn wire(&self, wiring: &Wiring<Deployment>) {
-        wiring.owned::<ReplicaSet>(selector);
+    fn watch(&self, watches: &Watches<Deployment>) {
+        watches.owned::<ReplicaSet>(selector);
         // Who waits for old pods to be gone hears of each that goes.
-        let (queue, shelves) = (wiring.queue.clone(), wiring.shelves.clone());
-        wiring.shelves.pods.listen(move |change| {
-            if change.now.is_some_and(|pod| !pods::has_ended(pod)) {
+        let (queue, informers) = (watches.queue.clone(), watches.informers.clone());
+        watches.informers.pods.add_handler(move |change| {
+            if change.after.is_some_and(|pod| !pods::has_ended(pod)) {
                 return;
             }
-            let of_set = change.last().and_then(|pod| owner::<ReplicaSet>(&**pod));
-            let set = of_set.and_then(|at| shelves.replica_sets.get(&at));
-            let Some(at) = set.and_then(|set| owner::<Deployment>(&*set)) else { return };
-            if shelves.deployments.get(&at).is_some_and(|deployment| recreates(&deployment)) {
-                queue.touch(at);
+            let of_set = change.latest().and_then(|pod| controller_of_kind::<ReplicaSet>(&**pod));
+            let set = of_set.and_then(|at| informers.replica_sets.get(&at));
+            let Some(at) = set.and_then(|set| controller_of_kind::<Deployment>(&*set)) else { return };
+            if informers.deployments.get(&at).is_some_and(|deployment| recreates(&deployment)) {
+                queue.add(at);
             }
         });
     }
 
-    fn claims(&self, deployment: &Deployment, shelves: &Shelves) -> Vec<Action> {
+    fn claims(&self, deployment: &Deployment, informers: &Informers) -> Vec<Action> {
         match selector(deployment) {
             // Whoever selects everything gets nothing.
             Some(selector) if selector == LabelSelector::default() => Vec::new(),
-            selector => claims(deployment, selector.as_ref(), &shelves.replica_sets),
+            selector => claims(deployment, selector.as_ref(), &informers.replica_sets),
         }
     }
 
-    fn gather(&self, deployment: &Arc<Deployment>, shelves: &Shelves) -> State {
+    fn gather(&self, deployment: &Arc<Deployment>, informers: &Informers) -> State {
         let uid = deployment.metadata.uid.as_deref().unwrap_or_default();
-        let sets = shelves.replica_sets.controlled_by(uid);
+        let sets = informers.replica_sets.controlled_by(uid);
         let runs = |set: &&Arc<ReplicaSet>| {
             let uid = set.metadata.uid.as_deref().unwrap_or_default();
-            shelves.pods.controlled_by(uid).iter().any(|pod| !pods::has_ended(pod))
+            informers.pods.controlled_by(uid).iter().any(|pod| !pods::has_ended(pod))
         };
         let with_pods = if recreates(deployment) {
             sets.iter().filter(runs).filter_map(|set| set.metadata.uid.clone()).collect()
         } else {
             Vec::new()
         };
-        let at = (deployment.metadata.namespace.clone().unwrap_or_default(), sets::new_name(deployment));
-        State { deployment: deployment.clone(), sets, with_pods, in_the_way: shelves.replica_sets.get(&at) }
+        let namespace = deployment.metadata.namespace.clone().unwrap_or_default();
+        let at = ObjectRef::namespaced(namespace, sets::new_name(deployment));
+        State { deployment: deployment.clone(), sets, with_pods, in_the_way: informers.replica_sets.get(&at) }
     }
 
-    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
-        decide(state, around)
+    fn decide(&self, state: &State, context: &Context) -> Vec<Action> {
+        decide(state, context)
     }
 
-    fn said(&self, _: &Deployment, outcome: &Outcome<'_>) -> Option<Note> {
+    fn event_for(&self, _: &Deployment, outcome: &WriteOutcome<'_>) -> Option<Note> {
         match (outcome.object.kind, outcome.verb, outcome.error) {
             (Kind::ReplicaSet, Verb::Create, Some(error)) => {
                 let message = status::not_created(&outcome.object.name, error);
@@ -116,12 +118,12 @@ fn recreates(deployment: &Deployment) -> bool {
 }
 
 /// What is to be done for a deployment.
-pub fn decide(state: &State, around: &Around) -> Vec<Action> {
+pub fn decide(state: &State, context: &Context) -> Vec<Action> {
     let spec = state.deployment.spec.clone().unwrap_or_default();
     if spec.selector == LabelSelector::default() {
         return selects_everything(&state.deployment);
     }
-    let mut desk = Desk::new(state, spec, around);
+    let mut desk = Desk::new(state, spec, context);
     if state.deployment.metadata.deletion_timestamp.is_some() {
         return desk.report(false);
     }
@@ -152,7 +154,7 @@ struct Desk<'a> {
     state: &'a State,
     spec: DeploymentSpec,
     pace: Pace,
-    around: &'a Around,
+    context: &'a Context,
     /// The deployment as it is to be written: its revision, and its conditions.
     working: Deployment,
     new: Option<Arc<ReplicaSet>>,
@@ -161,10 +163,10 @@ struct Desk<'a> {
 }
 
 impl<'a> Desk<'a> {
-    fn new(state: &'a State, spec: DeploymentSpec, around: &'a Around) -> Self {
+    fn new(state: &'a State, spec: DeploymentSpec, context: &'a Context) -> Self {
         let (new, old) = sets::new_and_old(&spec, &state.sets);
         let pace = Pace::of(&spec);
-        Self { state, spec, pace, around, working: (*state.deployment).clone(), new, old }
+        Self { state, spec, pace, context, working: (*state.deployment).clone(), new, old }
     }
 
     fn is_paused(&self) -> bool {
@@ -184,7 +186,7 @@ impl<'a> Desk<'a> {
     /// Says that a deployment is paused or resumed, so that it is not taken for one that makes no progress.
     fn note_pause(&mut self) {
         let paused = self.is_paused();
-        status::note_pause(&self.spec, &mut self.working, paused, self.around);
+        status::note_pause(&self.spec, &mut self.working, paused, self.context);
     }
 
     /// Brings the new set up to date with its deployment, and then the deployment with its set. The former is to be
@@ -197,7 +199,7 @@ impl<'a> Desk<'a> {
         if let Some(revision) = sets::annotation(&new, REVISION) {
             self.annotate(revision.to_owned());
         }
-        status::note_found(&self.spec, &mut self.working, sets::name(&new), self.around);
+        status::note_found(&self.spec, &mut self.working, sets::name(&new), self.context);
         None
     }
 
@@ -315,8 +317,8 @@ impl<'a> Desk<'a> {
         let revision = sets::next_revision(&self.old);
         let set = self.new_set(size, revision);
         let name = sets::name(&set).to_owned();
-        if let Some(failure) = self.around.failure.as_ref().filter(|failure| failure.verb == Verb::Create) {
-            status::note_not_created(&self.spec, &mut self.working, &name, &failure.message, self.around);
+        if let Some(failure) = self.context.failure.as_ref().filter(|failure| failure.verb == Verb::Create) {
+            status::note_not_created(&self.spec, &mut self.working, &name, &failure.message, self.context);
             if self.working != *self.state.deployment {
                 actions.push(Action::Status(self.working.clone().into()));
             }
@@ -330,7 +332,7 @@ impl<'a> Desk<'a> {
         // Its status can be written once only in one go.
         if !is_told {
             self.annotate(revision.to_string());
-            status::note_created(&self.spec, &mut self.working, &name, self.around);
+            status::note_created(&self.spec, &mut self.working, &name, self.context);
             // None of the pods that are there are of the new template: whatever comes now is progress.
             actions.push(Action::Status(self.told(false).0.into()));
         }
@@ -423,7 +425,7 @@ impl<'a> Desk<'a> {
         if after != *self.state.deployment {
             return vec![Action::Status(after.into())];
         }
-        again_at.map(Action::LookAgainAt).into_iter().collect()
+        again_at.map(Action::RequeueAt).into_iter().collect()
     }
 
     /// The deployment as it stands, and when it is to be looked whether it still gets on.
@@ -437,7 +439,7 @@ impl<'a> Desk<'a> {
             all: &all,
             new: self.new.as_ref(),
         };
-        let (status, again_at) = status::report(&told, rolling, self.around);
+        let (status, again_at) = status::report(&told, rolling, self.context);
         let mut after = self.working.clone();
         after.status = Some(status);
         (after, again_at)

@@ -19,91 +19,71 @@ pub mod judge;
 use std::sync::Arc;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
-use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use plumb_controller::{Controller, ObjectRef, Reconciler, Requeue};
+use plumb_supervise::Panic;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use crate::Clients;
-use crate::panics::Guard;
+use crate::panics::PanicEvents;
 use crate::workload::recorder::Subject;
-use crate::workload::{Clock, Went};
 use census::Census;
 use graph::Thing;
 use judge::{Verdict, judge};
 
 /// The name of this controller's user.
 pub const NAME: &str = "generic-garbage-collector";
-/// How many objects are judged at a time.
-const AT_ONCE: usize = 32;
+/// How many objects are reconciled at a time.
+const WORKERS: usize = 32;
 
-/// Collects garbage until it is dropped.
-pub async fn run(census: Arc<Census>, clients: Clients, clock: Clock) {
-    census.queue.requeue_busy();
-    census.ready().await;
-    let guard = Guard::new(NAME, &clients);
-    let collector = Arc::new(Collector { census, client: clients.write });
-    let queue = &collector.census.queue;
-    let mut under_way: JoinSet<(String, Went)> = JoinSet::new();
-    loop {
-        let now: Timestamp = clock();
-        while under_way.len() < AT_ONCE
-            && let Some((_, uid)) = queue.take(now)
-        {
-            let (collector, guard) = (collector.clone(), guard.clone());
-            under_way.spawn(async move {
-                let looked = guard.reconcile(|| collector.subject(&uid), collector.look(&uid)).await;
-                (uid, looked.unwrap_or(Went::Badly))
-            });
-        }
-        let wait = queue.next_at().filter(|_| under_way.len() < AT_ONCE);
-        let wait = wait.map(|when| when.duration_since(now).try_into().unwrap_or_default());
-        tokio::select! {
-            Some(looked) = under_way.join_next() => match looked {
-                Ok((uid, went)) => queue.done((String::new(), uid), went, clock()),
-                // Panics over an object are caught where it is judged, and nothing cancels it.
-                Err(error) => tracing::error!(%error, "the judgement of an object was lost"),
-            },
-            () = queue.changed() => {}
-            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-        }
-    }
+/// Collects garbage until the future is dropped.
+pub fn run(census: &Arc<Census>, clients: Clients) -> impl Future<Output = ()> + Send + use<> {
+    let collector =
+        Collector { panics: PanicEvents::new(NAME, &clients), census: census.clone(), client: clients.write };
+    Controller::new(NAME, collector, &clients.supervisor)
+        .with_queue(census.queue.clone())
+        .with_workers(WORKERS)
+        .awaits(census.clone())
+        .run()
 }
 
+/// Reconciles objects of any kind, by uid.
 struct Collector {
     census: Arc<Census>,
     client: Client,
+    panics: PanicEvents,
 }
 
-impl Collector {
-    fn subject(&self, uid: &str) -> Option<Subject> {
-        let thing = self.census.graph().get(uid).cloned()?;
-        let resource = self.census.kind(thing.kind)?.resource;
-        let (namespace, name) = thing.at;
-        Some(Subject {
-            api_version: resource.api_version,
-            kind: resource.kind,
-            namespace,
-            name,
-            uid: thing.uid,
-        })
-    }
+/// Why an object could not be collected.
+#[derive(Debug, thiserror::Error)]
+enum CollectError {
+    #[error("write what was decided: {0}")]
+    Write(kube::Error),
+    #[error("ask the API for the owner {owner}: {source}")]
+    Ask { owner: String, source: kube::Error },
+    #[error("the owner {0} exists and is not observed yet")]
+    NotObserved(String),
+}
 
-    async fn look(&self, uid: &str) -> Went {
+impl Reconciler for Collector {
+    type Key = String;
+    type Error = CollectError;
+
+    async fn reconcile(&self, uid: &String) -> Result<Requeue, CollectError> {
         let (thing, verdict) = {
             let graph = self.census.graph();
-            let Some(thing) = graph.get(uid).cloned() else { return Went::Well };
+            let Some(thing) = graph.get(uid).cloned() else { return Ok(Requeue::AwaitChange) };
             (thing, judge(&graph, uid))
         };
         let done = match verdict {
-            Verdict::Leave => return Went::Well,
+            Verdict::Leave => return Ok(Requeue::AwaitChange),
             Verdict::Ask(owners) => return self.ask(&thing, &owners).await,
             Verdict::After(uids) => {
                 for uid in uids {
-                    self.census.queue.touch((String::new(), uid));
+                    self.census.queue.add(uid);
                 }
-                return Went::Well;
+                return Ok(Requeue::AwaitChange);
             }
             Verdict::Orphan(uids) => self.orphan(&thing, uids).await,
             Verdict::Free(finalizer) => {
@@ -114,39 +94,54 @@ impl Collector {
             Verdict::Delete(policy) => self.delete(&thing, policy).await,
         };
         match done {
-            Ok(()) => Went::Well,
-            Err(kube::Error::Api(status)) if status.is_not_found() => Went::Well,
-            Err(error) => {
-                tracing::debug!(%error, ?thing, "an object could not be collected, will try again");
-                Went::Badly
-            }
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Requeue::AwaitChange),
+            Err(error) => Err(CollectError::Write(error)),
+            Ok(()) => Ok(Requeue::AwaitChange),
         }
     }
 
-    /// Asks the API for owners that nobody has seen.
-    async fn ask(&self, thing: &Thing, owners: &[OwnerReference]) -> Went {
+    fn on_panic(&self, uid: &String, panic: &Panic) {
+        self.panics.emit(self.subject(uid), panic);
+    }
+}
+
+impl Collector {
+    fn subject(&self, uid: &str) -> Option<Subject> {
+        let thing = self.census.graph().get(uid).cloned()?;
+        let resource = self.census.kind(thing.kind)?.resource;
+        let ObjectRef { namespace, name } = thing.at;
+        Some(Subject {
+            api_version: resource.api_version,
+            kind: resource.kind,
+            namespace,
+            name,
+            uid: thing.uid,
+        })
+    }
+
+    /// Asks the API for owners that were never observed.
+    async fn ask(&self, thing: &Thing, owners: &[OwnerReference]) -> Result<Requeue, CollectError> {
         for owner in owners {
             let Some(kind) = self.census.kind_of(owner) else {
                 self.census.wait_for_kinds(&thing.uid);
-                return Went::Well;
+                return Ok(Requeue::AwaitChange);
             };
-            if kind.namespaced && thing.at.0.is_empty() {
+            if kind.namespaced && thing.at.namespace.is_empty() {
                 // It cannot be told where that owner is: it is left alone.
-                return Went::Well;
+                return Ok(Requeue::AwaitChange);
             }
-            match kind.api(&self.client, &thing.at.0).get_metadata_opt(&owner.name).await {
+            match kind.api(&self.client, &thing.at.namespace).get_metadata_opt(&owner.name).await {
                 Ok(Some(found)) if found.metadata.uid.as_deref() == Some(&*owner.uid) => {
-                    // It will be seen in a moment.
-                    return if kind.followed { Went::Badly } else { Went::Well };
+                    return match kind.followed {
+                        true => Err(CollectError::NotObserved(owner.name.clone())),
+                        false => Ok(Requeue::AwaitChange),
+                    };
                 }
-                Ok(_) => self.census.graph().note_absent(owner, &thing.at.0),
-                Err(error) => {
-                    tracing::debug!(%error, owner = owner.name, "cannot ask for an owner, will try again");
-                    return Went::Badly;
-                }
+                Ok(_) => self.census.graph().note_absent(owner, &thing.at.namespace),
+                Err(source) => return Err(CollectError::Ask { owner: owner.name.clone(), source }),
             }
         }
-        Went::Again
+        Ok(Requeue::Now)
     }
 
     /// Has what an object owns let go of it. The object hears of each.
@@ -168,8 +163,8 @@ impl Collector {
         metadata["uid"] = json!(thing.uid);
         metadata["resourceVersion"] = json!(thing.revision);
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let api = kind.api(&self.client, &thing.at.0);
-        api.patch_metadata(&thing.at.1, &PatchParams::default(), &patch).await.map(drop)
+        let api = kind.api(&self.client, &thing.at.namespace);
+        api.patch_metadata(&thing.at.name, &PatchParams::default(), &patch).await.map(drop)
     }
 
     async fn delete(&self, thing: &Thing, policy: PropagationPolicy) -> kube::Result<()> {
@@ -181,6 +176,6 @@ impl Collector {
             propagation_policy: Some(policy),
             ..DeleteParams::default()
         };
-        kind.api(&self.client, &thing.at.0).delete(&thing.at.1, &params).await.map(drop)
+        kind.api(&self.client, &thing.at.namespace).delete(&thing.at.name, &params).await.map(drop)
     }
 }

@@ -29,10 +29,10 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{OwnerReference, Time};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use serde_json::json;
 
-use crate::workload::claim::controller_reference;
 use crate::workload::{Action, Note, Ref, pods as pod};
 use books::{Books, Ending, are_closed, size};
 use finished::{failures_in_a_row, finished_at, next_try};
+use plumb_controller::controller_reference;
 use verdict::{Verdict, Why, deadline, judge};
 pub use view::{FINALIZER, Seen, end, is_managed_elsewhere, is_tracked};
 use view::{failures_before, index_of, indexes as indexes_of, uid};
@@ -69,7 +69,7 @@ impl Plan<'_> {
         let delete = self.delete.into_iter().map(|pod| Action::Delete(Ref::to(pod), None));
         let create = self.create.into_iter().map(|pod| Action::Create(pod.into()));
         let notes = self.notes.into_iter().map(Action::Event);
-        let again = self.again.map(Action::LookAgainAt);
+        let again = self.again.map(Action::RequeueAt);
         let_go.chain(delete).chain(status).chain(notes).chain(create).chain(again).collect()
     }
 }

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
@@ -15,12 +16,15 @@ use k8s_openapi::api::discovery::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, Resource};
-use plumb_follow::{Backoff, Known, follow, is_settled};
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig, Watchable};
+use plumb_supervise::Panic;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::sync::mpsc;
 
 use crate::Clients;
+use crate::panics::PanicEvents;
+use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "kubernetes-service";
@@ -165,59 +169,89 @@ pub fn decide_slice(config: &Config, found: Option<&EndpointSlice>) -> Option<Ac
 }
 
 /// Keeps the three objects as they should be, until the future is dropped.
-pub async fn run(clients: Clients, config: Config) {
-    let config = &config;
-    tokio::join!(
-        keep(&clients, "Service", |found| decide_service(config, found)),
-        keep(&clients, "Endpoints", |found| decide_endpoints(config, found)),
-        keep(&clients, "EndpointSlice", |found| decide_slice(config, found)),
+pub fn run(clients: Clients, config: Config) -> impl Future<Output = ()> + Send + use<> {
+    let (services, endpoints, slices) = (informer::<Service>(), informer(), informer());
+    let reconciler = KubernetesService {
+        client: clients.write.clone(),
+        services: services.store().clone(),
+        endpoints: endpoints.store().clone(),
+        slices: slices.store().clone(),
+        config,
+        panics: PanicEvents::new(NAME, &clients),
+    };
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .watches(&services, |_, queue| queue.add(Part::Service))
+        .watches(&endpoints, |_, queue| queue.add(Part::Endpoints))
+        .watches(&slices, |_, queue| queue.add(Part::EndpointSlice));
+    // What is missing at the start causes no event.
+    for part in [Part::Service, Part::Endpoints, Part::EndpointSlice] {
+        controller.queue().add(part);
+    }
+    let Clients { watch, supervisor, .. } = clients;
+    let informing = (
+        services.supervised(Api::namespaced(watch.clone(), NAMESPACE), &supervisor),
+        endpoints.supervised(Api::namespaced(watch.clone(), NAMESPACE), &supervisor),
+        slices.supervised(Api::namespaced(watch, NAMESPACE), &supervisor),
     );
+    async move { _ = tokio::join!(informing.0, informing.1, informing.2, controller.run()) }
 }
 
-/// Keeps one object as a decision says.
-async fn keep<K>(clients: &Clients, kind: &'static str, decide: impl Fn(Option<&K>) -> Option<Action<K>>)
-where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned
-        + Send
-        + Sync
-        + 'static,
-{
-    let (sender, mut events) = mpsc::channel(8);
-    let selector = format!("metadata.name={SERVICE}");
-    let following = follow(Api::<K>::namespaced(clients.watch.clone(), NAMESPACE), Some(&selector), sender);
-    let reconciling = async {
-        let mut known = Known::default();
-        let mut backoff = Backoff::default();
-        let mut failed = false;
-        loop {
-            tokio::select! {
-                Some(event) = events.recv() => { known.take(event); }
-                () = backoff.wait(), if failed => {}
-                else => return,
+/// An informer of the objects of this name.
+fn informer<K: Watchable>() -> Informer<K> {
+    Informer::new(WatchConfig::default().fields(format!("metadata.name={SERVICE}")))
+}
+
+/// One of the three objects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Part {
+    Service,
+    Endpoints,
+    EndpointSlice,
+}
+
+/// Reconciles the three objects.
+struct KubernetesService {
+    client: Client,
+    services: Arc<Store<Service>>,
+    endpoints: Arc<Store<Endpoints>>,
+    slices: Arc<Store<EndpointSlice>>,
+    config: Config,
+    panics: PanicEvents,
+}
+
+impl Reconciler for KubernetesService {
+    type Key = Part;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, part: &Part) -> kube::Result<Requeue> {
+        let (client, config) = (&self.client, &self.config);
+        match part {
+            Part::Service => write(client, decide_service(config, found(&self.services).as_deref())).await?,
+            Part::Endpoints => {
+                write(client, decide_endpoints(config, found(&self.endpoints).as_deref())).await?;
             }
-            let found = known.get(&(NAMESPACE.to_owned(), SERVICE.to_owned()));
-            let Some(action) = decide(found) else { continue };
-            failed = match write(&clients.write, action).await {
-                Ok(()) => false,
-                Err(error) if is_settled(&error) => false,
-                Err(error) => {
-                    tracing::warn!(%error, kind, "cannot write default/kubernetes, will try again");
-                    true
-                }
-            };
-            if !failed {
-                backoff.reset();
+            Part::EndpointSlice => {
+                write(client, decide_slice(config, found(&self.slices).as_deref())).await?
             }
         }
-    };
-    tokio::join!(following, reconciling);
+        Ok(Requeue::AwaitChange)
+    }
+
+    fn on_panic(&self, part: &Part, panic: &Panic) {
+        let object = match part {
+            Part::Service => found(&self.services).map(|found| Subject::of(&*found)),
+            Part::Endpoints => found(&self.endpoints).map(|found| Subject::of(&*found)),
+            Part::EndpointSlice => found(&self.slices).map(|found| Subject::of(&*found)),
+        };
+        self.panics.emit(object, panic);
+    }
 }
 
-async fn write<K>(client: &Client, action: Action<K>) -> Result<(), kube::Error>
+fn found<K: Watchable>(store: &Store<K>) -> Option<Arc<K>> {
+    store.get(&ObjectRef::namespaced(NAMESPACE, SERVICE))
+}
+
+async fn write<K>(client: &Client, action: Option<Action<K>>) -> kube::Result<()>
 where
     K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
         + Clone
@@ -227,12 +261,13 @@ where
 {
     let api = Api::<K>::namespaced(client.clone(), NAMESPACE);
     let done = match action {
-        Action::Create(object) => api.create(&PostParams::default(), &object).await,
-        Action::Update(object) => api.replace(SERVICE, &PostParams::default(), &object).await,
+        None => return Ok(()),
+        Some(Action::Create(object)) => api.create(&PostParams::default(), &object).await,
+        Some(Action::Update(object)) => api.replace(SERVICE, &PostParams::default(), &object).await,
     };
     match done {
         // Another writer was faster; its write arrives as an event.
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
+        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
         done => done.map(drop),
     }
 }

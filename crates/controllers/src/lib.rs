@@ -6,16 +6,14 @@
 //!      └──────────────────────── the API ◀────────────────────────────────┘
 //! ```
 //!
-//! A controller is a pure decision over what is there ([`accounts`], [`root_ca`], [`aggregation`], [`quota`],
-//! [`taints`], [`certificates`], [`tokens`], [`kubernetes_service`],
-//! [`signing`]) and a thin loop ([`plumb_follow`]) that follows the API and does what was decided. It reaches the
-//! cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers see by the eyes of
-//! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a
-//! lost watch costs another look.
+//! A controller is a pure decision over what is there and a [`plumb_controller::Reconciler`] that performs it. It reaches
+//! the cluster only through [`kube::Client`]s ([`Clients`]), and has upstream's rights: all controllers list and watch as
+//! one user, and each writes as its own, which the default roles know. What they do is idempotent: a lost race or a lost
+//! watch costs another reconcile.
 //!
-//! Those that make and delete pods share a frame ([`workload`]: [`replicas`], [`deployment`], [`budgets`], [`protection`]), and what they
-//! know of pods and nodes others look at too ([`nodes`], [`pod_gc`]). Those that are about all kinds share a census
-//! ([`garbage`], [`namespaces`]).
+//! Those that create and delete pods share a frame ([`workload`]: [`replicas`], [`deployment`], [`budgets`],
+//! [`protection`], …), and their informers serve others, too ([`nodes`], [`pod_gc`]). Those that are about all kinds share a
+//! graph of all objects ([`garbage`], [`namespaces`]).
 
 pub mod accounts;
 pub mod aggregation;
@@ -24,7 +22,6 @@ pub mod certificates;
 pub mod cronjob;
 pub mod daemonset;
 pub mod deployment;
-mod each;
 pub mod garbage;
 pub mod job;
 pub mod kubernetes_service;
@@ -53,10 +50,11 @@ use cronjob::zones::{USUAL_PLACE, Zones};
 use daemonset::DaemonSets;
 use deployment::Deployments;
 use job::{Expiry, Jobs, Strays};
+use plumb_controller::Clock;
 use protection::Claims;
 use replicas::{ReplicaSets, ReplicationControllers};
 use statefulset::StatefulSets;
-use workload::{Clock, Workload as _, Workloads};
+use workload::{Manager, Workload as _};
 
 /// The user that all controllers list and watch as.
 pub const WATCHER: &str = "system:kube-controller-manager";
@@ -67,8 +65,8 @@ pub fn user_of(controller: &str) -> String {
 }
 
 /// All controllers of workloads, each of which writes as its own user.
-pub fn workloads(clock: Clock, supervisor: Supervisor, writer: impl Fn(&str) -> Client) -> Workloads {
-    let mut workloads = Workloads::new(clock.clone(), supervisor);
+pub fn workloads(clock: Clock, supervisor: Supervisor, writer: impl Fn(&str) -> Client) -> Manager {
+    let mut workloads = Manager::new(clock.clone(), supervisor);
     workloads.add(ReplicaSets, writer(ReplicaSets::NAME));
     workloads.add(ReplicationControllers, writer(ReplicationControllers::NAME));
     workloads.add(Deployments, writer(Deployments::NAME));

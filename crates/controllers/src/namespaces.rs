@@ -10,28 +10,28 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use kube::{Api, Client};
-use plumb_follow::{Told, follow};
-use tokio::sync::mpsc;
+use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue};
+use plumb_supervise::Panic;
 
 use crate::Clients;
 use crate::garbage::census::{Census, Served};
-use crate::panics::Guard;
+use crate::panics::PanicEvents;
 use crate::workload::recorder::Subject;
-use crate::workload::{Clock, Queue, Went};
 
 /// The name of this controller's user.
 pub const NAME: &str = "namespace-controller";
 /// What holds a namespace until it is empty.
 const FINALIZER: &str = "kubernetes";
-/// How long it takes until it is looked again whether something is left, if nobody tells.
-const LOOK_AGAIN: SignedDuration = SignedDuration::from_secs(2);
+/// How long it takes until a namespace that is not empty is reconciled again, if nothing changes.
+const LOOK_AGAIN: Duration = Duration::from_secs(2);
 
 /// What is left of a kind.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -129,96 +129,75 @@ pub fn decide(namespace: &Namespace, left: &Left, now: Timestamp) -> Option<Vec<
     (after != before).then_some(after)
 }
 
-/// Empties namespaces until it is dropped.
-pub async fn run(census: Arc<Census>, clients: Clients, clock: Clock) {
-    let queue = Arc::new(Queue::default());
-    let (tell, mut told) = mpsc::channel(64);
-    // The census outlives a run of this.
-    let touched = Arc::downgrade(&queue);
-    census.when_empty(move |namespace| {
-        if let Some(queue) = touched.upgrade() {
-            queue.touch((String::new(), namespace.to_owned()));
-        }
-    });
-    let following = follow(Api::<Namespace>::all(clients.watch.clone()), None, tell);
-    let hearing = async {
-        while let Some(told) = told.recv().await {
-            let namespaces = match told {
-                Told::All(all) => all,
-                Told::Put(one) => vec![*one],
-                Told::Gone(_) => vec![],
-            };
-            for namespace in namespaces.iter().filter(|one| one.metadata.deletion_timestamp.is_some()) {
-                queue.touch((String::new(), namespace.metadata.name.clone().unwrap_or_default()));
-            }
-        }
+/// Empties namespaces until the future is dropped.
+pub fn run(
+    census: &Arc<Census>,
+    clients: Clients,
+    informers: &InformerFactory,
+    clock: Clock,
+) -> impl Future<Output = ()> + Send + use<> {
+    let namespaces = informers.informer::<Namespace>();
+    let reconciler = NamespaceDeleter {
+        panics: PanicEvents::new(NAME, &clients),
+        census: census.clone(),
+        client: clients.write,
+        clock: clock.clone(),
     };
-    let guard = Guard::new(NAME, &clients);
-    let sweeper = Sweeper { census: &census, client: &clients.write };
-    let working = async {
-        census.ready().await;
-        loop {
-            let now = clock();
-            while let Some(at) = queue.take(now) {
-                let about = || Some(subject(&at.1));
-                let went = match guard.reconcile(about, sweeper.look(&at.1, now)).await {
-                    None => Went::Badly,
-                    Some(Ok(true)) => Went::Well,
-                    Some(Ok(false)) => {
-                        queue.touch_at(at.clone(), now + LOOK_AGAIN);
-                        Went::Well
-                    }
-                    Some(Err(error)) => {
-                        tracing::debug!(%error, namespace = at.1, "a namespace could not be emptied");
-                        Went::Badly
-                    }
-                };
-                queue.done(at, went, clock());
-            }
-            queue.due(now).await;
-        }
-    };
-    tokio::join!(following, hearing, working);
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_clock(clock)
+        .awaits(census.clone())
+        .reconciles_if(&namespaces, |namespace| namespace.metadata.deletion_timestamp.is_some());
+    let queue = controller.queue().clone();
+    census.when_empty(move |namespace| queue.add(ObjectRef::cluster(namespace)));
+    controller.run()
 }
 
-/// A namespace as events name it.
-fn subject(name: &str) -> Subject {
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
-    Subject::of(&Namespace { metadata, ..Namespace::default() })
+/// Reconciles namespaces that are terminating.
+struct NamespaceDeleter {
+    census: Arc<Census>,
+    client: Client,
+    clock: Clock,
+    panics: PanicEvents,
 }
 
-struct Sweeper<'a> {
-    census: &'a Census,
-    client: &'a Client,
-}
+impl Reconciler for NamespaceDeleter {
+    type Key = ObjectRef;
+    type Error = kube::Error;
 
-impl Sweeper<'_> {
-    /// Empties a namespace as far as that is possible. True if there is nothing left to do for it.
-    async fn look(&self, name: &str, now: Timestamp) -> kube::Result<bool> {
+    /// Empties a namespace as far as that is possible.
+    async fn reconcile(&self, namespace: &ObjectRef) -> kube::Result<Requeue> {
+        let name = &*namespace.name;
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
-        let Some(mut namespace) = namespaces.get_opt(name).await? else { return Ok(true) };
+        let Some(mut namespace) = namespaces.get_opt(name).await? else { return Ok(Requeue::AwaitChange) };
         let held = namespace.spec.as_ref().and_then(|spec| spec.finalizers.clone()).unwrap_or_default();
         if namespace.metadata.deletion_timestamp.is_none() || !held.iter().any(|one| one == FINALIZER) {
-            return Ok(true);
+            return Ok(Requeue::AwaitChange);
         }
         let left = self.sweep(name).await;
-        if let Some(conditions) = decide(&namespace, &left, now) {
+        if let Some(conditions) = decide(&namespace, &left, self.clock.now()) {
             namespace.status.get_or_insert_default().conditions = Some(conditions);
             namespace = namespaces.replace_status(name, &PostParams::default(), &namespace).await?;
         }
         if !left.is_nothing() {
-            return Ok(false);
+            return Ok(Requeue::After(LOOK_AGAIN));
         }
         let others: Vec<String> = held.into_iter().filter(|one| one != FINALIZER).collect();
         namespace.spec.get_or_insert_default().finalizers = (!others.is_empty()).then_some(others);
         let done: kube::Result<Namespace> =
             namespaces.replace_subresource("finalize", name, &PostParams::default(), &namespace).await;
         match done {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(true),
-            other => other.map(|_| true),
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Requeue::AwaitChange),
+            other => other.map(|_| Requeue::AwaitChange),
         }
     }
 
+    fn on_panic(&self, namespace: &ObjectRef, panic: &Panic) {
+        let metadata = ObjectMeta { name: Some(namespace.name.clone()), ..ObjectMeta::default() };
+        self.panics.emit(Some(Subject::of(&Namespace { metadata, ..Namespace::default() })), panic);
+    }
+}
+
+impl NamespaceDeleter {
     async fn sweep(&self, namespace: &str) -> Left {
         let mut left = Left::default();
         let kinds = self.census.served().into_iter().filter(|kind| kind.namespaced && kind.sweepable);
@@ -236,7 +215,7 @@ impl Sweeper<'_> {
     }
 
     async fn sweep_kind(&self, namespace: &str, kind: &Served, left: &mut Left) {
-        let api = kind.api(self.client, namespace);
+        let api = kind.api(&self.client, namespace);
         let all = ListParams::default();
         let swept = async {
             let found = api.list_metadata(&all).await?;

@@ -23,112 +23,111 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use plumb_follow::is_settled;
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, WorkQueue};
+use plumb_supervise::Panic;
 use serde_json::{Value, json};
 
 use crate::Clients;
-use crate::panics::Guard;
-use crate::workload::placed::{Placed, node_of};
+use crate::panics::PanicEvents;
 use crate::workload::recorder::{Recorder, Subject};
-use crate::workload::{Clock, Note, Queue, Ref, Shelf, Shelves, Went, pods};
+use crate::workload::{Informers, Note, Ref, pods};
 use health::{SILENT_FOR, pace, patience, readiness, silence, taints};
 use leave::{FirstSeen, Leaves, expelling, leaves};
 
 /// The name of this controller's user.
 pub const NAME: &str = "node-controller";
-/// Who says that pods leave: upstream has a controller of its own for that.
-const EXPELLER: &str = "taint-eviction-controller";
-/// How often this looks whether it is awake.
+/// The source of the events of evictions: upstream has a controller of its own for them.
+const TAINT_EVICTION: &str = "taint-eviction-controller";
+/// How often it is checked whether the process was paused.
 const AWAKE: Duration = Duration::from_secs(5);
 /// Where nodes renew their leases.
 const LEASES: &str = "kube-node-lease";
 
-/// Watches over nodes. What listens is arranged at once; the rest happens in what is answered.
-pub fn watch_over(
-    shelves: &Arc<Shelves>,
+/// Watches over nodes until the future is dropped.
+pub fn run(
+    informers: &Arc<Informers>,
     clients: Clients,
-    clocks: Clocks,
-) -> impl Future<Output = ()> + use<> {
-    let queue = Arc::new(Queue::default());
+    clock: Clock,
+) -> impl Future<Output = ()> + Send + use<> {
     let heard: Heard = Arc::default();
-    let (touched, hearing, time) = (queue.clone(), heard.clone(), clocks.steady.clone());
-    shelves.nodes.listen(move |change| {
-        let Some(name) = change.last().and_then(|node| node.metadata.name.clone()) else { return };
-        let heartbeat = |node: Option<&Arc<Node>>| {
-            node.and_then(|node| health::condition(node, "Ready")?.last_heartbeat_time.clone())
-        };
-        match change.now {
-            None => forget(&hearing, &name),
-            Some(_) if heartbeat(change.before) != heartbeat(change.now) => hear(&hearing, &name, time()),
-            Some(_) => {}
-        }
-        touched.touch((String::new(), name));
-    });
-    // Who comes to a node that others leave may have to leave too.
-    let (touched, known) = (queue.clone(), shelves.clone());
-    shelves.pods.listen(move |change| {
-        let Some(name) = change.last().and_then(|pod| node_of(pod)) else { return };
-        let node = known.nodes.get(&(String::new(), name.to_owned()));
-        if node.is_some_and(|node| expelling(tainted(&node)).next().is_some()) {
-            touched.touch((String::new(), name.to_owned()));
+    let [recorder, eviction_recorder] = [NAME, TAINT_EVICTION]
+        .map(|controller| Recorder::start(clients.write.clone(), controller, &clients.supervisor));
+    let leases: Informer<Lease> = Informer::default();
+    let (hearing, time) = (heard.clone(), clock.clone());
+    leases.add_handler(move |change| {
+        if let Some(name) = change.after.and_then(|lease| lease.metadata.name.as_deref()) {
+            hear(&hearing, name, time.monotonic());
         }
     });
-    let leases: Arc<Shelf<Lease>> = Arc::default();
-    let (hearing, time) = (heard.clone(), clocks.steady.clone());
-    leases.listen(move |change| {
-        if let Some(name) = change.now.and_then(|lease| lease.metadata.name.as_deref()) {
-            hear(&hearing, name, time());
-        }
-    });
-    let placed = Placed::of(shelves);
-    let shelves = shelves.clone();
-    let supervisor = clients.supervisor.clone();
-    let guard = Guard::new(NAME, &clients);
-    async move {
-        let api: Api<Lease> = Api::namespaced(clients.watch.clone(), LEASES);
-        let [teller, expeller] = [NAME, EXPELLER]
-            .map(|controller| Recorder::start(clients.write.clone(), controller, &clients.supervisor));
-        let client = clients.write;
-        let warden =
-            Arc::new(Warden { client, shelves, placed, heard, queue, clocks, teller, expeller, guard });
-        let informed = leases.clone();
-        let following = supervisor.keep("informer/leases", move || {
-            let (leases, api) = (leases.clone(), api.clone());
-            async move { leases.follow(api, std::convert::identity).await }
-        });
-        // What listens and what was heard outlive a restart.
-        let working = supervisor.keep(NAME, move || {
-            let (warden, leases) = (warden.clone(), informed.clone());
-            async move {
-                leases.ready().await;
-                warden.work().await;
+    let reconciler = NodeController {
+        panics: PanicEvents::new(NAME, &clients),
+        client: clients.write,
+        informers: informers.clone(),
+        heard: heard.clone(),
+        clock: clock.clone(),
+        recorder,
+        eviction_recorder,
+        memory: tokio::sync::Mutex::default(),
+    };
+    let (hearing, time, nodes) = (heard.clone(), clock.clone(), informers.nodes.store().clone());
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_clock(clock.clone())
+        .awaits(informers.clone())
+        .awaits(leases.store().clone())
+        .watches(&informers.nodes, move |change, queue| {
+            let Some(name) = change.latest().and_then(|node| node.metadata.name.clone()) else { return };
+            let heartbeat = |node: Option<&Arc<Node>>| {
+                node.and_then(|node| health::condition(node, "Ready")?.last_heartbeat_time.clone())
+            };
+            match change.after {
+                None => forget(&hearing, &name),
+                Some(_) if heartbeat(change.before) != heartbeat(change.after) => {
+                    hear(&hearing, &name, time.monotonic());
+                }
+                Some(_) => {}
+            }
+            queue.add(ObjectRef::cluster(name));
+        })
+        // A pod that comes to a node with NoExecute taints may have to be evicted, too.
+        .watches(&informers.pods, move |change, queue| {
+            let Some(name) = change.latest().and_then(|pod| pods::node_of(pod)) else { return };
+            let node = nodes.get(&ObjectRef::cluster(name));
+            if node.is_some_and(|node| expelling(tainted(&node)).next().is_some()) {
+                queue.add(ObjectRef::cluster(name));
             }
         });
-        tokio::join!(following, working);
+    let informing = leases.supervised(Api::namespaced(clients.watch.clone(), LEASES), &clients.supervisor);
+    let queue = controller.queue().clone();
+    let pauses = clients
+        .supervisor
+        .keep("node-controller/pauses", move || notice_pauses(heard.clone(), clock.clone(), queue.clone()));
+    async move { _ = tokio::join!(informing, controller.run(), pauses) }
+}
+
+/// After a pause of the process every node has to be silent anew, and is reconciled.
+async fn notice_pauses(heard: Heard, clock: Clock, queue: Arc<WorkQueue>) {
+    let mut tick = tokio::time::interval(AWAKE);
+    let mut awake = Instant::now();
+    loop {
+        tick.tick().await;
+        if awake.elapsed() > AWAKE * 3 {
+            tracing::warn!(for_ = ?awake.elapsed(), "nothing could be heard of any node for a while");
+            let now = clock.monotonic();
+            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
+            for (name, when) in heard.iter_mut() {
+                *when = now;
+                queue.add(ObjectRef::cluster(&**name));
+            }
+        }
+        awake = Instant::now();
     }
 }
 
-/// What time it is.
-#[derive(Clone)]
-pub struct Clocks {
-    /// For everybody.
-    pub wall: Clock,
-    /// For how long this has been running, without the time for which the machine slept.
-    pub steady: Arc<dyn Fn() -> Duration + Send + Sync>,
-}
+/// When each node was last heard of, by the monotonic clock.
+type Heard = Arc<Mutex<HashMap<String, tokio::time::Instant>>>;
 
-impl Clocks {
-    /// The clocks of this machine.
-    pub fn of_this_machine() -> Self {
-        let start = Instant::now();
-        Self { wall: Arc::new(Timestamp::now), steady: Arc::new(move || start.elapsed()) }
-    }
-}
-
-/// When each node was last heard of.
-type Heard = Arc<Mutex<HashMap<String, Duration>>>;
-
-fn hear(heard: &Heard, name: &str, now: Duration) {
+fn hear(heard: &Heard, name: &str, now: tokio::time::Instant) {
     heard.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), now);
 }
 
@@ -140,91 +139,71 @@ fn tainted(node: &Node) -> &[Taint] {
     node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default()
 }
 
-struct Warden {
+/// Reconciles nodes, one at a time: how many are not ready decides about each.
+struct NodeController {
     client: Client,
-    shelves: Arc<Shelves>,
-    placed: Arc<Placed>,
+    informers: Arc<Informers>,
     heard: Heard,
-    queue: Arc<Queue>,
-    clocks: Clocks,
-    /// Who says what becomes of nodes, and who says which pods leave.
-    teller: Recorder,
-    expeller: Recorder,
-    guard: Guard,
+    clock: Clock,
+    recorder: Recorder,
+    eviction_recorder: Recorder,
+    memory: tokio::sync::Mutex<Memory>,
+    panics: PanicEvents,
 }
 
-/// What is remembered from one look to the next.
+/// What is remembered from one reconcile to the next.
 struct Memory {
-    /// When the next node may be left.
+    /// When the next node may get a NoExecute taint.
     next_leave: Timestamp,
-    /// Whose pods were said not to be ready. It is said once: the node itself may know better.
+    /// The nodes whose pods were set to not ready. It is done once: the node itself may know better.
     not_ready: HashSet<String>,
-    /// The pods of each node that are to leave it at some time, by uid.
+    /// The pods of each node that are to be evicted at some time, by uid.
     leaving: HashMap<String, HashMap<String, Ref>>,
     /// Since when each node has the taints that do not say so.
     first_seen: HashMap<String, FirstSeen>,
 }
 
-impl Warden {
-    async fn work(&self) {
-        self.queue.requeue_busy();
-        self.shelves.ready().await;
-        let mut memory = Memory {
+impl Default for Memory {
+    fn default() -> Self {
+        Self {
             next_leave: Timestamp::MIN,
             not_ready: HashSet::new(),
             leaving: HashMap::new(),
             first_seen: HashMap::new(),
-        };
-        let mut tick = tokio::time::interval(AWAKE);
-        let mut awake = Instant::now();
-        loop {
-            if awake.elapsed() > AWAKE * 3 {
-                tracing::warn!(for_ = ?awake.elapsed(), "nobody could be heard for a while");
-                let now = (self.clocks.steady)();
-                let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-                for when in heard.values_mut() {
-                    *when = now;
-                }
-            }
-            awake = Instant::now();
-            let now = (self.clocks.wall)();
-            while let Some(at) = self.queue.take(now) {
-                let about = || self.shelves.nodes.get(&at).map(|node| Subject::of(&*node));
-                let looked = self.guard.reconcile(about, self.look(&at.1, now, &mut memory)).await;
-                let went = match looked {
-                    None => Went::Badly,
-                    Some(Ok(again_at)) => {
-                        if let Some(when) = again_at {
-                            self.queue.touch_at(at.clone(), when);
-                        }
-                        Went::Well
-                    }
-                    Some(Err(error)) => {
-                        tracing::debug!(%error, node = at.1, "a node could not be looked after, will try again");
-                        Went::Badly
-                    }
-                };
-                self.queue.done(at, went, (self.clocks.wall)());
-            }
-            tokio::select! {
-                () = self.queue.due(now) => {}
-                _ = tick.tick() => {}
-            }
         }
     }
+}
 
+impl Reconciler for NodeController {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, node: &ObjectRef) -> kube::Result<Requeue> {
+        let now = self.clock.now();
+        let mut memory = self.memory.lock().await;
+        let again_at = self.look(&node.name, now, &mut memory).await?;
+        let wait = again_at.map(|when| when.duration_since(now).try_into().unwrap_or_default());
+        Ok(wait.map_or(Requeue::AwaitChange, Requeue::After))
+    }
+
+    fn on_panic(&self, node: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.informers.nodes.get(node).map(|found| Subject::of(&*found)), panic);
+    }
+}
+
+impl NodeController {
     /// Looks after one node, and says when to do so again.
     async fn look(&self, name: &str, now: Timestamp, memory: &mut Memory) -> kube::Result<Option<Timestamp>> {
-        let Some(node) = self.shelves.nodes.get(&(String::new(), name.to_owned())) else {
+        let Some(node) = self.informers.nodes.get(&ObjectRef::cluster(name)) else {
             memory.not_ready.remove(name);
             memory.leaving.remove(name);
             memory.first_seen.remove(name);
             return Ok(None);
         };
         let silent = {
-            let steady = (self.clocks.steady)();
+            let now = self.clock.monotonic();
             let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-            steady.saturating_sub(*heard.entry(name.to_owned()).or_insert(steady))
+            now.saturating_duration_since(*heard.entry(name.to_owned()).or_insert(now))
         };
         let unknown = silence(&node, silent, now);
         if !unknown.is_empty() {
@@ -267,7 +246,7 @@ impl Warden {
         if !one_more {
             return Ok(());
         }
-        let nodes = self.shelves.nodes.all();
+        let nodes = self.informers.nodes.all();
         let not_ready = nodes.iter().filter(|node| readiness(node) != "True").count();
         let pause = pace(not_ready, nodes.len()).ok_or_else(|| now.checked_add(SILENT_FOR).ok())?;
         if now < *next {
@@ -288,13 +267,13 @@ impl Warden {
 
     /// Says of the pods of a node that they are not ready: nobody can tell.
     async fn not_ready(&self, name: &str, at: Timestamp) -> kube::Result<()> {
-        for pod in self.placed.on(name, &self.shelves) {
+        for pod in self.informers.pods_by_node.get(name) {
             if pods::is_ready(&pod) && !pods::is_going(&pod) {
-                let now = (self.clocks.wall)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 let condition = json!({ "type": "Ready", "status": "False", "lastTransitionTime": now });
                 self.patch_pod(&pod, json!({ "conditions": [condition] })).await?;
                 let note = Note::warning("NodeNotReady", "Node is not ready");
-                self.teller.record(Ref::to(&*pod), note, at);
+                self.recorder.record(Ref::to(&*pod), note, at);
             }
         }
         Ok(())
@@ -329,7 +308,7 @@ impl Warden {
             None
         };
         if let Some(first_seen) = first_seen {
-            for pod in self.placed.on(name, &self.shelves).into_iter().filter(|pod| pods::is_active(pod)) {
+            for pod in self.informers.pods_by_node.get(name).into_iter().filter(|pod| pods::is_active(pod)) {
                 let of = Ref::to(&*pod);
                 match leaves(&pod, taints, first_seen, now) {
                     Leaves::Never => {}
@@ -358,11 +337,11 @@ impl Warden {
     /// Says that a pod leaves, or does not.
     fn tell_of(&self, what: &str, pod: Ref, now: Timestamp) {
         let message = format!("{what} {}/{}", pod.namespace, pod.name);
-        self.expeller.record(pod, Note::normal("TaintManagerEviction", message), now);
+        self.eviction_recorder.record(pod, Note::normal("TaintManagerEviction", message), now);
     }
 
     async fn evict(&self, pod: &Pod) -> kube::Result<()> {
-        let now = (self.clocks.wall)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+        let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
         let condition = json!({
             "type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager",
             "message": "Taint manager: deleting due to NoExecute taint", "lastTransitionTime": now,
@@ -390,8 +369,7 @@ impl Warden {
 /// What is gone, or was changed by somebody, is heard of.
 fn settled(done: kube::Result<()>) -> kube::Result<()> {
     match done {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        Err(error) if is_settled(&error) => Ok(()),
+        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
         other => other,
     }
 }

@@ -3,25 +3,28 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use plumb_follow::{Place, is_settled, place};
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{Change, Clock, Controller, ObjectRef, Reconciler, Requeue, Store, WorkQueue};
+use plumb_supervise::Panic;
 use serde_json::json;
 
 use crate::Clients;
 use crate::nodes::health::readiness;
-use crate::panics::Guard;
-use crate::workload::placed::{Placed, node_of};
+use crate::panics::PanicEvents;
+use crate::workload::Informers;
+use crate::workload::pods::{self, node_of};
 use crate::workload::recorder::Subject;
-use crate::workload::{Clock, Queue, Shelves, Went, pods};
 
 /// The name of this controller's user.
 pub const NAME: &str = "pod-garbage-collector";
 /// How long a node may be unknown until its pods are taken for lost.
-const LOST_AFTER: SignedDuration = SignedDuration::from_secs(40);
+const LOST_AFTER: Duration = Duration::from_secs(40);
 /// How many pods that have ended are kept.
 const KEPT: usize = 12_500;
 /// The taint by which somebody says that a node will not come back.
@@ -47,121 +50,119 @@ pub fn decide(pod: &Pod, node: Option<&Node>) -> Option<Why> {
     (pods::is_going(pod) && is_lost).then_some(Why::NobodyEndsIt)
 }
 
-/// Pods that have ended, in the order in which they are given up.
-type Ended = Arc<Mutex<BTreeSet<(bool, Option<Timestamp>, Place)>>>;
+/// Pods that have ended, in the order in which they are deleted.
+type Ended = Arc<Mutex<BTreeSet<(bool, Option<Timestamp>, ObjectRef)>>>;
 
-fn rank(pod: &Pod) -> Option<(bool, Option<Timestamp>, Place)> {
+fn rank(pod: &Pod) -> Option<(bool, Option<Timestamp>, ObjectRef)> {
     let status = pod.status.as_ref();
-    // What was evicted goes before the rest.
+    // Evicted pods are deleted before the rest.
     let stays = status.and_then(|status| status.reason.as_deref()) != Some("Evicted");
     let created = pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-    pods::has_ended(pod).then(|| (stays, created, place(pod)))
+    pods::has_ended(pod).then(|| (stays, created, ObjectRef::of(pod)))
 }
 
-/// Deletes pods. What listens is arranged at once; the rest happens in what is answered.
-pub fn collect(shelves: &Arc<Shelves>, clients: Clients, clock: Clock) -> impl Future<Output = ()> + use<> {
-    // Nodes have no namespace, and pods have one.
-    let queue = Arc::new(Queue::default());
+/// What is reconciled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+enum Key {
+    /// A node, which may be gone, and all pods that are bound to it.
+    Node(String),
+    /// A pod.
+    Pod(ObjectRef),
+}
+
+/// Deletes pods until the future is dropped.
+pub fn run(
+    informers: &Arc<Informers>,
+    clients: Clients,
+    clock: Clock,
+) -> impl Future<Output = ()> + Send + use<> {
     let ended: Ended = Arc::default();
-    let (touched, known, counted, time) = (queue.clone(), shelves.clone(), ended.clone(), clock.clone());
-    shelves.pods.listen(move |change| {
-        let before = change.before.and_then(|pod| rank(pod));
-        let now = change.now.and_then(|pod| rank(pod));
-        if before != now {
-            let mut ended = counted.lock().unwrap_or_else(PoisonError::into_inner);
-            before.map(|before| ended.remove(&before));
-            now.map(|now| ended.insert(now));
-            if ended.len() > KEPT
-                && let Some((_, _, first)) = ended.first()
-            {
-                touched.touch(first.clone());
+    let reconciler = Collector {
+        panics: PanicEvents::new(NAME, &clients),
+        client: clients.write,
+        informers: informers.clone(),
+        ended: ended.clone(),
+        clock: clock.clone(),
+    };
+    let nodes = informers.nodes.store().clone();
+    Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_clock(clock)
+        .awaits(informers.clone())
+        .watches(&informers.pods, move |change, queue| enqueue_pod(change, queue, &nodes, &ended))
+        .watches(&informers.nodes, |change, queue| {
+            let Some(name) = change.latest().and_then(|node| node.metadata.name.clone()) else { return };
+            match change.after {
+                None => queue.add_after(Key::Node(name), LOST_AFTER),
+                Some(node) if readiness(node) != "True" => queue.add(Key::Node(name)),
+                Some(_) => {}
             }
-        }
-        let Some(pod) = change.now else { return };
-        match node_of(pod) {
-            None if pods::is_going(pod) => touched.touch(place(&**pod)),
-            None => {}
-            Some(node) => {
-                let node = (String::new(), node.to_owned());
-                if known.nodes.get(&node).is_none() {
-                    touched.touch_at(node, later(time()));
-                } else if pods::is_going(pod) {
-                    touched.touch(place(&**pod));
-                }
-            }
-        }
-    });
-    let (touched, time) = (queue.clone(), clock.clone());
-    shelves.nodes.listen(move |change| {
-        let Some(name) = change.last().and_then(|node| node.metadata.name.clone()) else { return };
-        match change.now {
-            None => touched.touch_at((String::new(), name), later(time())),
-            Some(node) if readiness(node) != "True" => touched.touch((String::new(), name)),
-            Some(_) => {}
-        }
-    });
-    let placed = Placed::of(shelves);
-    let guard = Guard::new(NAME, &clients);
-    let shelves = shelves.clone();
-    let collector =
-        Arc::new(Collector { client: clients.write, shelves, placed, ended, queue, clock, guard });
-    // What listens and what it has queued outlive a restart.
-    clients.supervisor.keep(NAME, move || {
-        let collector = collector.clone();
-        async move { collector.work().await }
-    })
+        })
+        .run()
 }
 
-fn later(now: Timestamp) -> Timestamp {
-    now.checked_add(LOST_AFTER).unwrap_or(Timestamp::MAX)
+fn enqueue_pod(change: &Change<'_, Pod>, queue: &WorkQueue<Key>, nodes: &Store<Node>, ended: &Ended) {
+    let before = change.before.and_then(|pod| rank(pod));
+    let after = change.after.and_then(|pod| rank(pod));
+    if before != after {
+        let mut ended = ended.lock().unwrap_or_else(PoisonError::into_inner);
+        before.map(|before| ended.remove(&before));
+        after.map(|after| ended.insert(after));
+        if ended.len() > KEPT
+            && let Some((_, _, first)) = ended.first()
+        {
+            queue.add(Key::Pod(first.clone()));
+        }
+    }
+    let Some(pod) = change.after else { return };
+    match node_of(pod) {
+        None if pods::is_going(pod) => queue.add(Key::Pod(ObjectRef::of(&**pod))),
+        None => {}
+        Some(node) if nodes.get(&ObjectRef::cluster(node)).is_none() => {
+            queue.add_after(Key::Node(node.to_owned()), LOST_AFTER);
+        }
+        Some(_) if pods::is_going(pod) => queue.add(Key::Pod(ObjectRef::of(&**pod))),
+        Some(_) => {}
+    }
 }
 
+/// Reconciles pods and nodes.
 struct Collector {
     client: Client,
-    shelves: Arc<Shelves>,
-    placed: Arc<Placed>,
+    informers: Arc<Informers>,
     ended: Ended,
-    queue: Arc<Queue>,
     clock: Clock,
-    guard: Guard,
+    panics: PanicEvents,
+}
+
+impl Reconciler for Collector {
+    type Key = Key;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, key: &Key) -> kube::Result<Requeue> {
+        match key {
+            Key::Node(name) => self.reconcile_node(name).await?,
+            Key::Pod(pod) => self.reconcile_pod(pod).await?,
+        }
+        Ok(Requeue::AwaitChange)
+    }
+
+    fn on_panic(&self, key: &Key, panic: &Panic) {
+        let object = match key {
+            Key::Node(name) => {
+                self.informers.nodes.get(&ObjectRef::cluster(&**name)).map(|node| Subject::of(&*node))
+            }
+            Key::Pod(pod) => self.informers.pods.get(pod).map(|pod| Subject::of(&*pod)),
+        };
+        self.panics.emit(object, panic);
+    }
 }
 
 impl Collector {
-    async fn work(&self) {
-        self.queue.requeue_busy();
-        self.shelves.ready().await;
-        loop {
-            let now = (self.clock)();
-            while let Some(at) = self.queue.take(now) {
-                let looked = async {
-                    if at.0.is_empty() { self.look_at_node(&at.1).await } else { self.look_at_pod(&at).await }
-                };
-                let went = match self.guard.reconcile(|| self.subject(&at), looked).await {
-                    None => Went::Badly,
-                    Some(Ok(())) => Went::Well,
-                    Some(Err(error)) => {
-                        tracing::debug!(%error, ?at, "a pod could not be deleted, will try again");
-                        Went::Badly
-                    }
-                };
-                self.queue.done(at, went, (self.clock)());
-            }
-            self.queue.due(now).await;
-        }
-    }
-
-    fn subject(&self, at: &Place) -> Option<Subject> {
-        if at.0.is_empty() {
-            return self.shelves.nodes.get(at).map(|node| Subject::of(&*node));
-        }
-        self.shelves.pods.get(at).map(|pod| Subject::of(&*pod))
-    }
-
-    async fn look_at_node(&self, name: &str) -> kube::Result<()> {
-        let node = self.shelves.nodes.get(&(String::new(), name.to_owned()));
-        let pods = self.placed.on(name, &self.shelves);
+    async fn reconcile_node(&self, name: &str) -> kube::Result<()> {
+        let node = self.informers.nodes.get(&ObjectRef::cluster(name));
+        let pods = self.informers.pods_by_node.get(name);
         if node.is_none() && !pods.is_empty() {
-            // Nothing is deleted because a node was not seen.
+            // Nothing is deleted because a node was not observed.
             let nodes: Api<Node> = Api::all(self.client.clone());
             if nodes.get_opt(name).await?.is_some() {
                 return Ok(());
@@ -175,14 +176,14 @@ impl Collector {
         Ok(())
     }
 
-    async fn look_at_pod(&self, at: &Place) -> kube::Result<()> {
-        let Some(pod) = self.shelves.pods.get(at) else { return Ok(()) };
+    async fn reconcile_pod(&self, reference: &ObjectRef) -> kube::Result<()> {
+        let Some(pod) = self.informers.pods.get(reference) else { return Ok(()) };
         if self.is_one_too_many(&pod) {
             return self.delete(&pod, Why::NobodyEndsIt).await;
         }
-        let node = node_of(&pod).map(|node| self.shelves.nodes.get(&(String::new(), node.to_owned())));
+        let node = node_of(&pod).map(|node| self.informers.nodes.get(&ObjectRef::cluster(node)));
         match node {
-            // Of pods whose node is gone the node hears, after a while.
+            // The pods of a node that is gone are reconciled with the node, after a while.
             Some(None) => Ok(()),
             node => match decide(&pod, node.flatten().as_deref()) {
                 Some(why) => self.delete(&pod, why).await,
@@ -194,7 +195,7 @@ impl Collector {
     fn is_one_too_many(&self, pod: &Pod) -> bool {
         let ended = self.ended.lock().unwrap_or_else(PoisonError::into_inner);
         let surplus = ended.len().saturating_sub(KEPT);
-        ended.iter().take(surplus).any(|(_, _, at)| *at == place(pod))
+        ended.iter().take(surplus).any(|(_, _, at)| *at == ObjectRef::of(pod))
     }
 
     /// Deletes a pod at once. One that has not ended has failed.
@@ -205,7 +206,7 @@ impl Collector {
         if !pods::has_ended(pod) {
             let mut status = json!({ "phase": "Failed" });
             if why == Why::NodeIsGone {
-                let now = (self.clock)().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+                let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
                 status["conditions"] = json!([{
                     "type": "DisruptionTarget", "status": "True", "reason": "DeletionByPodGC",
                     "message": "PodGC: node no longer exists", "lastTransitionTime": now,
@@ -228,8 +229,7 @@ impl Collector {
 /// Who is gone need not be deleted.
 fn settled(done: kube::Result<()>) -> kube::Result<()> {
     match done {
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        Err(error) if is_settled(&error) => Ok(()),
+        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
         other => other,
     }
 }

@@ -1,20 +1,21 @@
 //! Claims and volumes that somebody uses stay: what is deleted goes once nobody does.
 //!
 //! They are made with a finalizer each, and here it is taken off: of claims when no pod on a node names them any more
-//! ([`Claims`]), of volumes when they are not bound ([`keep_volumes`]).
+//! ([`Claims`]), of volumes when they are not bound ([`protect_volumes`]).
 
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Api;
 use kube::api::PostParams;
-use plumb_follow::{is_settled, place};
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store, finalizer};
+use plumb_supervise::Panic;
 
 use crate::Clients;
-use crate::each::mend;
-use crate::panics::Guard;
-use crate::workload::{Action, Around, Shelves, Wiring, Workload, pods};
+use crate::panics::PanicEvents;
+use crate::workload::recorder::Subject;
+use crate::workload::{Action, Context, Informers, Watches, Workload, pods};
 
 /// The name of the user that lets volumes go.
 pub const VOLUMES_NAME: &str = "pv-protection-controller";
@@ -30,52 +31,42 @@ impl Workload for Claims {
     type Kind = PersistentVolumeClaim;
     type State = (Arc<PersistentVolumeClaim>, Vec<Arc<Pod>>);
 
-    fn minds(claim: &PersistentVolumeClaim) -> bool {
-        is_held(&claim.metadata, CLAIM_IN_USE)
+    fn filter(claim: &PersistentVolumeClaim) -> bool {
+        finalizer::is_awaited(&claim.metadata, CLAIM_IN_USE)
     }
 
-    fn wire(&self, wiring: &Wiring<PersistentVolumeClaim>) {
-        let (queue, claims) = (wiring.queue.clone(), wiring.shelves.claims.clone());
-        wiring.shelves.pods.listen(move |change| {
-            let lets_go = |pod: &Pod| change.now.is_none_or(|now| !same(now, pod) || is_shut_down(now));
+    fn watch(&self, watches: &Watches<PersistentVolumeClaim>) {
+        let (queue, claims) = (watches.queue.clone(), watches.informers.claims.clone());
+        watches.informers.pods.add_handler(move |change| {
+            let lets_go = |pod: &Pod| change.after.is_none_or(|now| !same(now, pod) || is_shut_down(now));
             let Some(pod) = change.before.filter(|pod| lets_go(pod)) else { return };
-            let namespace = place(&**pod).0;
+            let namespace = ObjectRef::of(&**pod).namespace;
             for (claim, _) in named(pod) {
-                let at = (namespace.clone(), claim);
-                if claims.get(&at).is_some_and(|claim| Self::minds(&claim)) {
-                    queue.touch(at);
+                let at = ObjectRef::namespaced(&*namespace, claim);
+                if claims.get(&at).is_some_and(|claim| Self::filter(&claim)) {
+                    queue.add(at);
                 }
             }
         });
     }
 
-    fn claims(&self, _: &PersistentVolumeClaim, _: &Shelves) -> Vec<Action> {
+    fn claims(&self, _: &PersistentVolumeClaim, _: &Informers) -> Vec<Action> {
         Vec::new()
     }
 
-    fn gather(&self, claim: &Arc<PersistentVolumeClaim>, shelves: &Shelves) -> Self::State {
+    fn gather(&self, claim: &Arc<PersistentVolumeClaim>, informers: &Informers) -> Self::State {
         // Only asked of claims that are to go, and there are few of them.
-        (claim.clone(), shelves.pods.within(&place(&**claim).0))
+        (claim.clone(), informers.pods.in_namespace(&ObjectRef::of(&**claim).namespace))
     }
 
-    fn decide(&self, (claim, pods): &Self::State, _: &Around) -> Vec<Action> {
-        if !Self::minds(claim) || pods.iter().any(|pod| uses(pod, claim)) {
+    fn decide(&self, (claim, pods): &Self::State, _: &Context) -> Vec<Action> {
+        if !Self::filter(claim) || pods.iter().any(|pod| uses(pod, claim)) {
             return Vec::new();
         }
         let mut free = PersistentVolumeClaim::clone(claim);
-        let_go(&mut free.metadata, CLAIM_IN_USE);
+        finalizer::remove(&mut free.metadata, CLAIM_IN_USE);
         vec![Action::Replace(free.into())]
     }
-}
-
-/// Whether a finalizer is what something is still there for, or one of those.
-fn is_held(metadata: &ObjectMeta, by: &str) -> bool {
-    let finalizers = metadata.finalizers.iter().flatten();
-    metadata.deletion_timestamp.is_some() && finalizers.into_iter().any(|finalizer| finalizer == by)
-}
-
-fn let_go(metadata: &mut ObjectMeta, finalizer: &str) {
-    metadata.finalizers.iter_mut().for_each(|all| all.retain(|one| one != finalizer));
 }
 
 fn same(one: &Pod, other: &Pod) -> bool {
@@ -87,7 +78,7 @@ fn named(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
     let volumes = pod.spec.as_ref().and_then(|spec| spec.volumes.as_ref()).into_iter().flatten();
     volumes.filter_map(|volume| match (&volume.persistent_volume_claim, &volume.ephemeral) {
         (Some(claim), _) => Some((claim.claim_name.clone(), false)),
-        (None, Some(_)) => Some((format!("{}-{}", place(pod).1, volume.name), true)),
+        (None, Some(_)) => Some((format!("{}-{}", ObjectRef::of(pod).name, volume.name), true)),
         (None, None) => None,
     })
 }
@@ -95,7 +86,7 @@ fn named(pod: &Pod) -> impl Iterator<Item = (String, bool)> {
 /// Whether a pod may have a claim mounted.
 fn uses(pod: &Pod, claim: &PersistentVolumeClaim) -> bool {
     let is_on_a_node = pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some());
-    let name = place(claim).1;
+    let name = ObjectRef::of(claim).name;
     is_on_a_node
         && named(pod).any(|(named, is_its_own)| {
             named == name && (!is_its_own || (!is_shut_down(pod) && controls(pod, claim)))
@@ -112,41 +103,57 @@ fn is_shut_down(pod: &Pod) -> bool {
     pods::is_going(pod) && pod.metadata.deletion_grace_period_seconds == Some(0)
 }
 
-/// Lets volumes go that are deleted and not bound, until the future is dropped.
-pub async fn keep_volumes(clients: Clients) {
-    let guard = Guard::new(VOLUMES_NAME, &clients);
-    let volumes: Api<PersistentVolume> = Api::all(clients.write);
-    let judge = |volume: &PersistentVolume| freed(volume).map(Box::new);
-    let write = |volume: Box<PersistentVolume>| {
-        let volumes = volumes.clone();
-        async move { write(&volumes, &volume).await }
+/// Removes the finalizer of volumes that are deleted and not bound, until the future is dropped.
+pub fn protect_volumes(
+    clients: Clients,
+    informers: &InformerFactory,
+) -> impl Future<Output = ()> + Send + use<> {
+    let volumes = informers.informer::<PersistentVolume>();
+    let reconciler = Volumes {
+        panics: PanicEvents::new(VOLUMES_NAME, &clients),
+        api: Api::all(clients.write),
+        volumes: volumes.store().clone(),
     };
-    mend(guard, Api::all(clients.watch), judge, write).await;
+    let controller = Controller::new(VOLUMES_NAME, reconciler, &clients.supervisor);
+    controller.reconciles_if(&volumes, |volume| freed(volume).is_some()).run()
+}
+
+/// Reconciles volumes.
+struct Volumes {
+    api: Api<PersistentVolume>,
+    volumes: Arc<Store<PersistentVolume>>,
+    panics: PanicEvents,
+}
+
+impl Reconciler for Volumes {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, volume: &ObjectRef) -> kube::Result<Requeue> {
+        if let Some(free) = self.volumes.get(volume).and_then(|volume| freed(&volume)) {
+            match self.api.replace(&volume.name, &PostParams::default(), &free).await {
+                // The watch delivers what another writer wrote.
+                Err(error) if !is_conflict(&error) && !is_settled(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(Requeue::AwaitChange)
+    }
+
+    fn on_panic(&self, volume: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.volumes.get(volume).map(|found| Subject::of(&*found)), panic);
+    }
 }
 
 /// A volume as it is when it is let go, if it is to be.
 fn freed(volume: &PersistentVolume) -> Option<PersistentVolume> {
     let phase = volume.status.as_ref().and_then(|status| status.phase.as_deref());
-    if !is_held(&volume.metadata, VOLUME_IN_USE) || phase == Some("Bound") {
+    if !finalizer::is_awaited(&volume.metadata, VOLUME_IN_USE) || phase == Some("Bound") {
         return None;
     }
     let mut free = volume.clone();
-    let_go(&mut free.metadata, VOLUME_IN_USE);
+    finalizer::remove(&mut free.metadata, VOLUME_IN_USE);
     Some(free)
-}
-
-/// Writes a volume, if it still is the one that was looked at.
-async fn write(volumes: &Api<PersistentVolume>, volume: &PersistentVolume) -> kube::Result<()> {
-    let name = place(volume).1;
-    match volumes.replace(&name, &PostParams::default(), volume).await {
-        Ok(_) => Ok(()),
-        // It has changed, or is gone: what became of it is told.
-        Err(error) if is_settled(&error) => Ok(()),
-        Err(error) => {
-            tracing::warn!(%error, volume = name, "a volume could not be let go, will try again");
-            Err(error)
-        }
-    }
 }
 
 #[cfg(test)]
@@ -169,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_claim_that_is_deleted_goes_when_no_pod_on_a_node_uses_it() {
-        let around = Around { now: Timestamp::UNIX_EPOCH, failure: None };
+        let context = Context { now: Timestamp::UNIX_EPOCH, failure: None };
         let by_name = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "p-data" } }]);
         let own = json!([{ "name": "data", "ephemeral": {} }]);
         let other = json!([{ "name": "v", "persistentVolumeClaim": { "claimName": "other" } }]);
@@ -192,7 +199,7 @@ mod tests {
             pod["metadata"]["namespace"] = json!("n");
             pod["metadata"]["uid"] = json!(uid);
             let pod = pods::essence(serde_json::from_value(pod).unwrap());
-            let actions = Claims.decide(&(claim(going), vec![Arc::new(pod.clone())]), &around);
+            let actions = Claims.decide(&(claim(going), vec![Arc::new(pod.clone())]), &context);
             let left = actions.iter().map(|action| match action {
                 Action::Replace(crate::workload::Object::PersistentVolumeClaim(claim)) => {
                     claim.metadata.finalizers.clone().unwrap()

@@ -17,7 +17,7 @@ mod counting;
 mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service};
@@ -25,156 +25,191 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::discovery::ApiResource;
 use kube::{Api, Client};
+use plumb_controller::api_error::is_conflict;
+use plumb_controller::{
+    Clock, Controller, InformerFactory, ObjectRef, Reconciler, Reflector, Requeue, Store, WatchConfig,
+    WorkQueue,
+};
 use plumb_resize::list::{ResourceList, WireList};
 use plumb_resize::quota::{Counted, Item, measure};
 use plumb_resize::rules::Rules;
-use plumb_supervise::Supervisor;
-use tokio::sync::mpsc;
+use plumb_supervise::Panic;
 use tokio::task::JoinSet;
 
 use crate::Clients;
-use crate::panics::Guard;
+use crate::panics::PanicEvents;
 use crate::workload::recorder::Subject;
-use crate::workload::{Queue, Went};
 use counting::Kind;
-use watching::{Told, follow};
+use watching::{Countable, watch};
 
 /// The controller's name in Kubernetes.
 pub const NAME: &str = "resourcequota-controller";
-/// How often everything is measured anew, whatever happened: pods that outlive their grace period tell nobody.
+/// How often a quota is measured anew if nothing changed: a pod that outlives its grace period causes no event.
 const EVERYTHING: Duration = Duration::from_mins(5);
 
-/// What the books are kept by.
+/// What quotas are measured by.
 #[derive(Clone)]
 pub struct Config {
     /// Which rules of a resize bind.
     pub rules: Rules,
     /// What time it is.
-    pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
+    pub clock: Clock,
 }
 
-/// A quota by its namespace and name.
-type Place = (String, String);
+/// Measures quotas until the future is dropped.
+pub fn run(
+    clients: Clients,
+    informers: &InformerFactory,
+    config: Config,
+) -> impl Future<Output = ()> + Send + use<> {
+    let quotas = informers.informer::<ResourceQuota>();
+    let queue = Arc::new(WorkQueue::new(config.clock.clone()));
+    let supervisor = clients.supervisor.clone();
+    let reconciler = Quotas {
+        panics: PanicEvents::new(NAME, &clients),
+        clients,
+        config,
+        quotas: quotas.store().clone(),
+        queue: queue.clone(),
+        watched: Mutex::default(),
+        watching: Mutex::default(),
+    };
+    Controller::new(NAME, reconciler, &supervisor)
+        .with_queue(queue)
+        .watches(&quotas, |change, queue| {
+            // A change of what was charged alone is no reason to measure.
+            if let Some(quota) = change.after.filter(|quota| change.before.is_none() || is_stale(quota)) {
+                queue.add(ObjectRef::of(&**quota));
+            }
+        })
+        .run()
+}
 
-/// Keeps the books until it is dropped.
-pub async fn run(clients: Clients, config: Config) {
-    let guard = Guard::new(NAME, &clients);
-    let client = clients.watch.clone();
-    let (tell, mut told) = mpsc::channel(256);
-    let mut tasks = JoinSet::new();
-    let watches = Watches { config: config.clone(), tell, supervisor: clients.supervisor.clone() };
-    watches.start(&mut tasks, "resourcequotas", None, Api::<ResourceQuota>::all(client.clone()));
-    let mut state = State::default();
-    let mut tick = tokio::time::interval(EVERYTHING);
-    loop {
-        let now = (config.clock)();
-        // What happened comes first, so that a quota is measured once for all of it.
-        while let Ok(event) = told.try_recv() {
-            state.take(event);
+/// Reconciles quotas, one at a time.
+struct Quotas {
+    clients: Clients,
+    config: Config,
+    quotas: Arc<Store<ResourceQuota>>,
+    queue: Arc<WorkQueue>,
+    /// The kinds that are watched, and how they are served.
+    watched: Mutex<BTreeMap<Kind, ApiResource>>,
+    watching: Mutex<JoinSet<()>>,
+    panics: PanicEvents,
+}
+
+impl Reconciler for Quotas {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, quota: &ObjectRef) -> kube::Result<Requeue> {
+        if let Some(known) = self.quotas.get(quota) {
+            self.watch_kinds(&known).await;
         }
-        if let Some(place) = state.due.take(now) {
-            let quota = state.quotas.get(&place).map(Subject::of);
-            let kept = guard.reconcile(|| quota, keep(&clients, &config, &mut state, &place)).await;
-            let went = kept.unwrap_or(Went::Badly);
-            // One that fails waits, longer each time, while the others are measured.
-            state.due.done(place, went, (config.clock)());
-        } else {
-            tokio::select! {
-                event = told.recv() => match event {
-                    Some(event) => state.take(event),
-                    None => return,
-                },
-                _ = tick.tick() => state.quotas.keys().for_each(|place| state.due.touch(place.clone())),
-                () = state.due.due(now) => {}
-            }
-        }
-        for kind in state.unwatched() {
-            // Not served here, or not yet: asked again with the next look at everything.
-            if let Some(resource) = kind.resolve(&client).await {
-                watches.count(&mut tasks, &client, &kind, &resource);
-                state.watched.insert(kind, resource);
-            }
-        }
+        self.measure(quota).await
+    }
+
+    fn on_panic(&self, quota: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.quotas.get(quota).map(|found| Subject::of(&*found)), panic);
     }
 }
 
-/// Watches quotas and what they count.
-struct Watches {
-    config: Config,
-    tell: mpsc::Sender<Told>,
-    supervisor: Supervisor,
-}
+impl Quotas {
+    /// Watches the kinds that a quota counts and that are not watched yet. One that is not served is asked for again when
+    /// the quota is measured next.
+    async fn watch_kinds(&self, quota: &ResourceQuota) {
+        for kind in kinds(quota) {
+            if self.watched().contains_key(&kind) {
+                continue;
+            }
+            if let Some(resource) = kind.resolve(&self.clients.watch).await {
+                self.start(&kind, &resource);
+                self.watched().insert(kind, resource);
+            }
+        }
+    }
 
-impl Watches {
-    /// Watches what a quota counts.
-    fn count(&self, tasks: &mut JoinSet<()>, client: &Client, kind: &Kind, resource: &ApiResource) {
-        let (client, of) = (client.clone(), Some(kind.clone()));
+    fn start(&self, kind: &Kind, resource: &ApiResource) {
+        let (client, all) = (self.clients.watch.clone(), WatchConfig::default);
         match kind.name() {
-            ("", "pods") => self.start(tasks, "pods", of, Api::<Pod>::all(client)),
-            ("", "services") => self.start(tasks, "services", of, Api::<Service>::all(client)),
+            ("", "pods") => {
+                let api = Api::<Pod>::all(client);
+                self.spawn("pods", kind, move || Reflector::new(api.clone(), all()));
+            }
+            ("", "services") => {
+                let api = Api::<Service>::all(client);
+                self.spawn("services", kind, move || Reflector::new(api.clone(), all()));
+            }
             ("", "persistentvolumeclaims") => {
-                self.start(tasks, "persistentvolumeclaims", of, Api::<PersistentVolumeClaim>::all(client));
+                let api = Api::<PersistentVolumeClaim>::all(client);
+                self.spawn("persistentvolumeclaims", kind, move || Reflector::new(api.clone(), all()));
             }
             (group, plural) => {
                 let name = format!("{plural}.{group}");
                 let api = Api::<DynamicObject>::all_with(client, resource);
-                self.start(tasks, name.trim_end_matches('.'), of, api);
+                let reflector = move || Reflector::metadata_only(api.clone(), all());
+                self.spawn(name.trim_end_matches('.'), kind, reflector);
             }
         }
     }
 
-    fn start<K: watching::Followed>(
+    fn spawn<K: Countable>(
         &self,
-        tasks: &mut JoinSet<()>,
         name: &str,
-        kind: Option<Kind>,
-        api: Api<K>,
+        kind: &Kind,
+        reflector: impl Fn() -> Reflector<K> + Send + 'static,
     ) {
-        let (config, tell) = (self.config.clone(), self.tell.clone());
-        // A restarted controller does not know which objects existed before; it sees deletions from then on.
-        tasks.spawn(self.supervisor.keep(&format!("quota-informer/{name}"), move || {
-            follow(api.clone(), config.clone(), kind.clone(), tell.clone())
-        }));
+        let (config, kind) = (self.config.clone(), kind.clone());
+        let (quotas, queue) = (self.quotas.clone(), self.queue.clone());
+        // A restarted watch does not know which objects existed before; it sees deletions from then on.
+        let watching = self.clients.supervisor.keep(&format!("quota-informer/{name}"), move || {
+            let (counted, quotas, queue) = (kind.clone(), quotas.clone(), queue.clone());
+            let released = move |namespace: &str| {
+                for quota in
+                    quotas.in_namespace(namespace).iter().filter(|quota| kinds(quota).contains(&counted))
+                {
+                    queue.add(ObjectRef::of(&**quota));
+                }
+            };
+            watch(reflector(), config.clone(), kind.clone(), released)
+        });
+        self.watching.lock().unwrap_or_else(PoisonError::into_inner).spawn(watching);
     }
-}
 
-/// What is known.
-#[derive(Default)]
-struct State {
-    quotas: BTreeMap<Place, ResourceQuota>,
-    watched: BTreeMap<Kind, ApiResource>,
-    due: Queue,
-}
+    fn watched(&self) -> MutexGuard<'_, BTreeMap<Kind, ApiResource>> {
+        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 
-impl State {
-    /// Takes in what happened, and notes which quotas it concerns.
-    fn take(&mut self, told: Told) {
-        match told {
-            Told::Quota(quota) => {
-                let place = watching::place(&quota.metadata);
-                if is_stale(&quota) {
-                    self.due.touch(place.clone());
-                }
-                self.quotas.insert(place, *quota);
+    /// Measures a quota, and writes its status.
+    async fn measure(&self, reference: &ObjectRef) -> kube::Result<Requeue> {
+        // The role of this controller allows to list and watch quotas, but not to get one.
+        let quotas = Api::<ResourceQuota>::namespaced(self.clients.watch.clone(), &reference.namespace);
+        let named = ListParams::default().fields(&format!("metadata.name={}", reference.name));
+        let Some(mut quota) = quotas.list(&named).await?.items.pop() else {
+            return Ok(Requeue::AwaitChange);
+        };
+        let watched = self.watched().clone();
+        let held = list(&self.clients.watch, &reference.namespace, &quota, &watched).await?;
+        let now = self.config.clock.now();
+        let items = held.iter().flat_map(|(kind, list)| list.counted(kind, now, &self.config.rules));
+        let decided = decide(&quota, |kind| watched.contains_key(kind), items);
+        let status = match decided {
+            Ok(None) => return Ok(Requeue::After(EVERYTHING)),
+            Ok(Some(status)) => status,
+            Err(error) => {
+                tracing::warn!(%error, quota = %reference, "a quota counts an invalid quantity");
+                return Ok(Requeue::After(EVERYTHING));
             }
-            Told::NoQuota(place) => {
-                self.quotas.remove(&place);
-            }
-            Told::Released { namespace, kind } => {
-                let concerned = self.quotas.range((namespace.clone(), String::new())..);
-                let concerned = concerned.take_while(|((of, _), _)| *of == namespace);
-                let counts = |quota: &ResourceQuota| kinds(quota).contains(&kind);
-                for (place, _) in concerned.filter(|(_, quota)| counts(quota)) {
-                    self.due.touch(place.clone());
-                }
-            }
+        };
+        let came_into_force = is_stale(&quota);
+        quota.status = Some(status);
+        let quotas = Api::<ResourceQuota>::namespaced(self.clients.write.clone(), &reference.namespace);
+        match quotas.replace_status(&reference.name, &PostParams::default(), &quota).await {
+            // Something may have been created between the list and the moment from which it is charged.
+            Ok(_) if came_into_force => Ok(Requeue::Now),
+            Ok(_) => Ok(Requeue::After(EVERYTHING)),
+            Err(error) if is_conflict(&error) => Ok(Requeue::Now),
+            Err(error) => Err(error),
         }
-    }
-
-    /// The kinds that quotas count and nobody watches.
-    fn unwatched(&self) -> Vec<Kind> {
-        let counted: BTreeSet<Kind> = self.quotas.values().flat_map(kinds).collect();
-        counted.into_iter().filter(|kind| !self.watched.contains_key(kind)).collect()
     }
 }
 
@@ -213,55 +248,6 @@ fn decide<'a>(
     }))
 }
 
-/// Measures one quota, and writes what came of it.
-async fn keep(clients: &Clients, config: &Config, state: &mut State, place: &Place) -> Went {
-    match try_keep(clients, config, state, place).await {
-        Ok(false) => Went::Well,
-        // Something may have been made between the list and the moment from which it is charged.
-        Ok(true) => Went::Again,
-        Err(error) => {
-            tracing::debug!(%error, namespace = place.0, quota = place.1, "a quota could not be measured, will try again");
-            Went::Badly
-        }
-    }
-}
-
-/// Whether the quota came into force by this, and so has to be looked at once more.
-async fn try_keep(
-    clients: &Clients,
-    config: &Config,
-    state: &mut State,
-    place: &Place,
-) -> kube::Result<bool> {
-    // Whoever keeps the books may list and watch, but not get.
-    let quotas = Api::<ResourceQuota>::namespaced(clients.watch.clone(), &place.0);
-    let named = ListParams::default().fields(&format!("metadata.name={}", place.1));
-    let Some(mut quota) = quotas.list(&named).await?.items.pop() else {
-        state.quotas.remove(place);
-        return Ok(false);
-    };
-    let held = list(&clients.watch, &place.0, &quota, state).await?;
-    let now = (config.clock)();
-    let items = held.iter().flat_map(|(kind, list)| list.counted(kind, now, &config.rules));
-    let decided = decide(&quota, |kind| state.watched.contains_key(kind), items);
-    let status = match decided {
-        Ok(None) => return Ok(false),
-        Ok(Some(status)) => status,
-        Err(error) => {
-            tracing::warn!(%error, namespace = place.0, quota = place.1, "a quota counts what cannot be read");
-            return Ok(false);
-        }
-    };
-    let came_into_force = is_stale(&quota);
-    quota.status = Some(status);
-    let quotas = Api::<ResourceQuota>::namespaced(clients.write.clone(), &place.0);
-    match quotas.replace_status(&place.1, &PostParams::default(), &quota).await {
-        Ok(_) => Ok(came_into_force),
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(true),
-        Err(error) => Err(error),
-    }
-}
-
 /// What is listed of one kind.
 enum Held {
     Pods(Vec<Pod>),
@@ -288,12 +274,12 @@ async fn list(
     client: &Client,
     namespace: &str,
     quota: &ResourceQuota,
-    state: &State,
+    watched: &BTreeMap<Kind, ApiResource>,
 ) -> kube::Result<Vec<(Kind, Held)>> {
     let all = ListParams::default();
     let mut held = Vec::new();
     for kind in kinds(quota) {
-        let Some(resource) = state.watched.get(&kind) else { continue };
+        let Some(resource) = watched.get(&kind) else { continue };
         let client = client.clone();
         let found = match kind.name() {
             ("", "pods") => Held::Pods(Api::namespaced(client, namespace).list(&all).await?.items),

@@ -12,8 +12,9 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 
-use crate::workload::claim::{claims, controller_reference};
-use crate::workload::{Action, Around, Ref, Shelves, Verb, Wiring, Workload, controller_of, pods};
+use crate::workload::claim::claims;
+use crate::workload::{Action, Context, Informers, Ref, Verb, Watches, Workload, pods};
+use plumb_controller::{controller_of, controller_reference};
 
 pub use controller::ReplicationControllers;
 
@@ -41,32 +42,32 @@ impl Workload for ReplicaSets {
     type Kind = ReplicaSet;
     type State = State;
 
-    fn wire(&self, wiring: &Wiring<ReplicaSet>) {
-        wiring.owned::<Pod>(selector);
+    fn watch(&self, watches: &Watches<ReplicaSet>) {
+        watches.owned::<Pod>(selector);
     }
 
-    fn claims(&self, set: &ReplicaSet, shelves: &Shelves) -> Vec<Action> {
-        let claims = claims(set, selector(set).as_ref(), &shelves.pods);
+    fn claims(&self, set: &ReplicaSet, informers: &Informers) -> Vec<Action> {
+        let claims = claims(set, selector(set).as_ref(), &informers.pods);
         // Who has ended helps nobody.
-        let ended = |of: &Ref| shelves.pods.get(&of.place()).is_some_and(|pod| pods::has_ended(&pod));
+        let ended = |of: &Ref| informers.pods.get(&of.object_ref()).is_some_and(|pod| pods::has_ended(&pod));
         claims.into_iter().filter(|action| !matches!(action, Action::Adopt(of) if ended(of))).collect()
     }
 
-    fn gather(&self, set: &Arc<ReplicaSet>, shelves: &Shelves) -> State {
+    fn gather(&self, set: &Arc<ReplicaSet>, informers: &Informers) -> State {
         let of =
-            |set: &ReplicaSet| shelves.pods.controlled_by(set.metadata.uid.as_deref().unwrap_or_default());
+            |set: &ReplicaSet| informers.pods.controlled_by(set.metadata.uid.as_deref().unwrap_or_default());
         let pods = of(set);
         let related = match controller_of(&set.metadata) {
             Some(owner) => {
-                shelves.replica_sets.controlled_by(&owner.uid).iter().flat_map(|set| of(set)).collect()
+                informers.replica_sets.controlled_by(&owner.uid).iter().flat_map(|set| of(set)).collect()
             }
             None => pods.clone(),
         };
         State { set: set.clone(), pods, related }
     }
 
-    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
-        let decided = decide(state, &controller_reference(&*state.set), around);
+    fn decide(&self, state: &State, context: &Context) -> Vec<Action> {
+        let decided = decide(state, &controller_reference(&*state.set), context);
         let mut actions = Vec::new();
         if let Some(status) = decided.status {
             let mut set = (*state.set).clone();
@@ -74,7 +75,7 @@ impl Workload for ReplicaSets {
             actions.push(Action::Status(set.into()));
         }
         actions.extend(decided.actions);
-        actions.extend(decided.again_at.map(Action::LookAgainAt));
+        actions.extend(decided.again_at.map(Action::RequeueAt));
         actions
     }
 }
@@ -95,13 +96,13 @@ pub struct Decided {
 }
 
 /// What is to be done for a set, whose pods say that `owner` controls them.
-pub fn decide(state: &State, owner: &OwnerReference, around: &Around) -> Decided {
+pub fn decide(state: &State, owner: &OwnerReference, context: &Context) -> Decided {
     let spec = state.set.spec.clone().unwrap_or_default();
     let wanted = usize::try_from(spec.replicas.unwrap_or(1)).unwrap_or(0);
     let (mut active, rest): (Vec<_>, Vec<_>) =
         state.pods.iter().cloned().partition(|pod| pods::is_active(pod));
     let going = rest.iter().filter(|pod| pods::is_going(pod) && !pods::has_ended(pod)).count();
-    let status = status(&state.set, &active, going, wanted, around);
+    let status = status(&state.set, &active, going, wanted, context);
     let mut actions = Vec::new();
     if state.set.metadata.deletion_timestamp.is_none() {
         if active.len() < wanted {
@@ -118,13 +119,13 @@ pub fn decide(state: &State, owner: &OwnerReference, around: &Around) -> Decided
         } else if active.len() > wanted {
             let surplus = (active.len() - wanted).min(AT_A_TIME);
             if wanted > 0 {
-                pods::rank_for_deletion(&mut active, &state.related, around.now);
+                pods::rank_for_deletion(&mut active, &state.related, context.now);
             }
             actions.extend(active[..surplus].iter().map(|pod| Action::Delete(Ref::to(&**pod), None)));
         }
     }
     let min_ready = spec.min_ready_seconds.unwrap_or(0);
-    let again_at = pods::next_available(&active, min_ready, around.now);
+    let again_at = pods::next_available(&active, min_ready, context.now);
     let changed = state.set.status.as_ref() != Some(&status);
     Decided { actions, status: changed.then_some(status), again_at }
 }
@@ -134,7 +135,7 @@ fn status(
     active: &[Arc<Pod>],
     going: usize,
     wanted: usize,
-    around: &Around,
+    context: &Context,
 ) -> ReplicaSetStatus {
     let spec = set.spec.clone().unwrap_or_default();
     let labels = spec.template.and_then(|template| template.metadata).and_then(|said| said.labels);
@@ -152,11 +153,11 @@ fn status(
         replicas: count(&|_| true).unwrap_or_default(),
         fully_labeled_replicas: count(&has_all).filter(|count| *count > 0),
         ready_replicas: count(&pods::is_ready).filter(|count| *count > 0),
-        available_replicas: count(&|pod| pods::is_available(pod, min_ready, around.now))
+        available_replicas: count(&|pod| pods::is_available(pod, min_ready, context.now))
             .filter(|count| *count > 0),
         terminating_replicas: Some(i32::try_from(going).unwrap_or(i32::MAX)),
         observed_generation: set.metadata.generation,
-        conditions: conditions(before.conditions, active.len(), wanted, around),
+        conditions: conditions(before.conditions, active.len(), wanted, context),
     }
 }
 
@@ -165,18 +166,18 @@ fn conditions(
     before: Option<Vec<ReplicaSetCondition>>,
     active: usize,
     wanted: usize,
-    around: &Around,
+    context: &Context,
 ) -> Option<Vec<ReplicaSetCondition>> {
     let mut conditions = before.unwrap_or_default();
     let said = conditions.iter().any(|condition| condition.type_ == FAILURE);
-    let failure = around.failure.as_ref().filter(|failure| failure.verb != Verb::Change);
+    let failure = context.failure.as_ref().filter(|failure| failure.verb != Verb::Change);
     match failure {
         Some(failure) if !said => conditions.push(ReplicaSetCondition {
             type_: FAILURE.to_owned(),
             status: "True".to_owned(),
             reason: Some(if active < wanted { "FailedCreate" } else { "FailedDelete" }.to_owned()),
             message: Some(failure.message.clone()),
-            last_transition_time: Some(around.time()),
+            last_transition_time: Some(context.time()),
         }),
         None => conditions.retain(|condition| condition.type_ != FAILURE),
         Some(_) => {}

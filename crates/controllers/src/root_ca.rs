@@ -1,14 +1,22 @@
 //! A config map `kube-root-ca.crt` in every namespace: what pods trust the API server by.
 
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use std::collections::BTreeMap;
-use tokio::sync::{mpsc, watch};
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{
+    Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig,
+};
+use plumb_supervise::Panic;
+use tokio::sync::watch;
 
 use crate::Clients;
 use crate::accounts::is_active;
-use plumb_follow::{Backoff, Known, follow, is_settled};
+use crate::panics::PanicEvents;
+use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "root-ca-cert-publisher";
@@ -31,28 +39,8 @@ pub enum Action {
     Update(ConfigMap),
 }
 
-/// What has to be done in the namespaces that may be concerned (all if none is named), for an authority.
-pub fn decide(
-    namespaces: &Known<Namespace>,
-    maps: &Known<ConfigMap>,
-    authority: &str,
-    concerned: Option<&str>,
-) -> Vec<(String, Action)> {
-    let judge = |name: &str, namespace: &Namespace| {
-        let action =
-            is_active(namespace).then(|| judge(maps.get(&(name.to_owned(), MAP.to_owned())), authority));
-        action.flatten().map(|action| (name.to_owned(), action))
-    };
-    match concerned {
-        Some(name) => {
-            let found = namespaces.get(&(String::new(), name.to_owned()));
-            found.and_then(|namespace| judge(name, namespace)).into_iter().collect()
-        }
-        None => namespaces.iter().filter_map(|((_, name), namespace)| judge(name, namespace)).collect(),
-    }
-}
-
-fn judge(found: Option<&ConfigMap>, authority: &str) -> Option<Action> {
+/// What has to be done to the map of a namespace that takes new objects, for an authority.
+pub fn decide(found: Option<&ConfigMap>, authority: &str) -> Option<Action> {
     let data = BTreeMap::from([(FILE.to_owned(), authority.to_owned())]);
     let (key, value) = DESCRIPTION;
     let Some(found) = found else {
@@ -75,47 +63,70 @@ fn judge(found: Option<&ConfigMap>, authority: &str) -> Option<Action> {
 }
 
 /// Keeps the maps as they should be, until the future is dropped. The authority may change.
-pub async fn run(clients: Clients, mut authority: watch::Receiver<String>) {
-    let (tell_namespaces, mut namespaces_told) = mpsc::channel(64);
-    let (tell_maps, mut maps_told) = mpsc::channel(64);
-    let namespaces_of = follow(Api::<Namespace>::all(clients.watch.clone()), None, tell_namespaces);
-    let maps_of = follow(
-        Api::<ConfigMap>::all(clients.watch.clone()),
-        Some("metadata.name=kube-root-ca.crt"),
-        tell_maps,
-    );
-    let work = async {
-        let (mut namespaces, mut maps) = (Known::default(), Known::default());
-        let mut seen = (false, false);
-        let mut failed = false;
-        let mut backoff = Backoff::default();
-        loop {
-            let concerned: Option<String> = tokio::select! {
-                Some(told) = namespaces_told.recv() => { seen.0 = true; namespaces.take(told).map(|(_, name)| name) }
-                Some(told) = maps_told.recv() => { seen.1 = true; maps.take(told).map(|(namespace, _)| namespace) }
-                Ok(()) = authority.changed() => None,
-                () = backoff.wait(), if failed => None,
-                else => return,
-            };
-            if !(seen.0 && seen.1) {
-                continue;
+pub fn run(
+    clients: Clients,
+    informers: &InformerFactory,
+    authority: watch::Receiver<String>,
+) -> impl Future<Output = ()> + Send + use<> {
+    let namespaces = informers.informer::<Namespace>();
+    let maps = Informer::<ConfigMap>::new(WatchConfig::default().fields(format!("metadata.name={MAP}")));
+    let reconciler = Publisher {
+        panics: PanicEvents::new(NAME, &clients),
+        client: clients.write,
+        namespaces: namespaces.store().clone(),
+        maps: maps.store().clone(),
+        authority: authority.clone(),
+    };
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor).reconciles(&namespaces).watches(
+        &maps,
+        |change, queue| {
+            if let Some(map) = change.latest() {
+                queue.add(ObjectRef::cluster(ObjectRef::of(&**map).namespace));
             }
-            failed = false;
-            let wanted = authority.borrow().clone();
-            for (namespace, action) in decide(&namespaces, &maps, &wanted, concerned.as_deref()) {
-                if let Err(error) = perform(&clients.write, &namespace, action).await
-                    && !is_settled(&error)
-                {
-                    tracing::warn!(%error, namespace, "cannot publish the authority, will try again");
-                    failed = true;
+        },
+    );
+    let queue = controller.queue().clone();
+    let rotated = clients.supervisor.finish("root-ca-cert-publisher/rotation", move || {
+        let (mut authority, namespaces, queue) = (authority.clone(), namespaces.clone(), queue.clone());
+        async move {
+            while authority.changed().await.is_ok() {
+                for namespace in namespaces.all() {
+                    queue.add(ObjectRef::of(&*namespace));
                 }
             }
-            if !failed {
-                backoff.reset();
+        }
+    });
+    let informing = maps.supervised(Api::all(clients.watch), &clients.supervisor);
+    async move { _ = tokio::join!(informing, rotated, controller.run()) }
+}
+
+/// Reconciles namespaces.
+struct Publisher {
+    client: Client,
+    namespaces: Arc<Store<Namespace>>,
+    maps: Arc<Store<ConfigMap>>,
+    authority: watch::Receiver<String>,
+    panics: PanicEvents,
+}
+
+impl Reconciler for Publisher {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, namespace: &ObjectRef) -> kube::Result<Requeue> {
+        if self.namespaces.get(namespace).is_some_and(|namespace| is_active(&namespace)) {
+            let found = self.maps.get(&ObjectRef::namespaced(&*namespace.name, MAP));
+            let authority = self.authority.borrow().clone();
+            if let Some(action) = decide(found.as_deref(), &authority) {
+                perform(&self.client, &namespace.name, action).await?;
             }
         }
-    };
-    tokio::join!(namespaces_of, maps_of, work);
+        Ok(Requeue::AwaitChange)
+    }
+
+    fn on_panic(&self, namespace: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.namespaces.get(namespace).map(|found| Subject::of(&*found)), panic);
+    }
 }
 
 async fn perform(client: &Client, namespace: &str, action: Action) -> Result<(), kube::Error> {
@@ -125,8 +136,8 @@ async fn perform(client: &Client, namespace: &str, action: Action) -> Result<(),
         Action::Update(map) => maps.replace(MAP, &PostParams::default(), &map).await,
     };
     match done {
-        // Somebody else wrote it, which will be told.
-        Err(kube::Error::Api(status)) if status.is_conflict() => Ok(()),
+        // The watch delivers what another writer wrote.
+        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
         done => done.map(drop),
     }
 }

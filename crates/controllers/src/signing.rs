@@ -11,12 +11,15 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::PostParams;
-use plumb_follow::{Backoff, Known, follow, is_settled};
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
+use plumb_supervise::Panic;
 use ring::hmac;
-use tokio::sync::mpsc;
 
 use crate::Clients;
+use crate::panics::PanicEvents;
 use crate::tokens::{NAMESPACE, TYPE, end};
+use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "bootstrap-signer";
@@ -64,46 +67,58 @@ fn sign(text: &str, id: &str, secret: &str) -> String {
 }
 
 /// Keeps the signatures as they should be until the future is dropped.
-pub async fn run(clients: Clients, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) {
-    let (tell_tokens, mut tokens_told) = mpsc::channel(64);
-    let (tell_info, mut info_told) = mpsc::channel(64);
-    let (type_, name) = (format!("type={TYPE}"), format!("metadata.name={INFO}"));
-    let tokens_of =
-        follow(Api::<Secret>::namespaced(clients.watch.clone(), NAMESPACE), Some(&type_), tell_tokens);
-    let info_of = follow(Api::<ConfigMap>::namespaced(clients.watch, PUBLIC), Some(&name), tell_info);
-    let maps: Api<ConfigMap> = Api::namespaced(clients.write, PUBLIC);
-    let work = async {
-        let (mut tokens, mut infos) = (Known::default(), Known::default());
-        // Until both are known, no signature is known to be one too many.
-        let mut seen = (false, false);
-        let mut backoff = Backoff::default();
-        let mut failed = false;
-        loop {
-            tokio::select! {
-                Some(news) = tokens_told.recv() => { seen.0 = true; tokens.take(news); }
-                Some(news) = info_told.recv() => { seen.1 = true; infos.take(news); }
-                () = backoff.wait(), if failed => {}
-                () = tokio::time::sleep(LOOK) => {}
-                else => return,
-            }
-            failed = false;
-            let place = (PUBLIC.to_owned(), INFO.to_owned());
-            let (true, true, Some(info)) = (seen.0, seen.1, infos.get(&place)) else { continue };
-            let none = BTreeMap::new();
-            let told = info.data.as_ref().unwrap_or(&none);
-            let Some(data) = decide(told, tokens.iter().map(|(_, token)| token), clock()) else { continue };
-            let signed = ConfigMap { data: Some(data), ..info.clone() };
-            match maps.replace(INFO, &PostParams::default(), &signed).await {
-                Ok(_) => backoff.reset(),
-                // Somebody else wrote it, which will be told.
-                Err(kube::Error::Api(status)) if status.is_conflict() => {}
-                Err(error) if is_settled(&error) => {}
-                Err(error) => {
-                    tracing::warn!(%error, "what a cluster tells could not be signed, will try again");
-                    failed = true;
-                }
+pub fn run(clients: Clients, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
+    let tokens = Informer::<Secret>::new(WatchConfig::default().fields(format!("type={TYPE}")));
+    let infos = Informer::<ConfigMap>::new(WatchConfig::default().fields(format!("metadata.name={INFO}")));
+    let reconciler = BootstrapSigner {
+        panics: PanicEvents::new(NAME, &clients),
+        api: Api::namespaced(clients.write, PUBLIC),
+        tokens: tokens.store().clone(),
+        infos: infos.store().clone(),
+        clock: clock.clone(),
+    };
+    let info = || ObjectRef::namespaced(PUBLIC, INFO);
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_clock(clock)
+        .reconciles(&infos)
+        .watches(&tokens, move |_, queue| queue.add(info()));
+    let informing = (
+        tokens.supervised(Api::namespaced(clients.watch.clone(), NAMESPACE), &clients.supervisor),
+        infos.supervised(Api::namespaced(clients.watch, PUBLIC), &clients.supervisor),
+    );
+    async move { _ = tokio::join!(informing.0, informing.1, controller.run()) }
+}
+
+/// Reconciles what is public of a cluster.
+struct BootstrapSigner {
+    api: Api<ConfigMap>,
+    tokens: Arc<Store<Secret>>,
+    infos: Arc<Store<ConfigMap>>,
+    clock: Clock,
+    panics: PanicEvents,
+}
+
+impl Reconciler for BootstrapSigner {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, info: &ObjectRef) -> kube::Result<Requeue> {
+        let Some(found) = self.infos.get(info) else { return Ok(Requeue::AwaitChange) };
+        let none = BTreeMap::new();
+        let tokens = self.tokens.all();
+        let tokens = tokens.iter().map(|token| &**token);
+        if let Some(data) = decide(found.data.as_ref().unwrap_or(&none), tokens, self.clock.now()) {
+            let signed = ConfigMap { data: Some(data), ..(*found).clone() };
+            match self.api.replace(INFO, &PostParams::default(), &signed).await {
+                // The watch delivers what another writer wrote.
+                Err(error) if !is_conflict(&error) && !is_settled(&error) => return Err(error),
+                _ => {}
             }
         }
-    };
-    tokio::join!(tokens_of, info_of, work);
+        Ok(Requeue::After(LOOK))
+    }
+
+    fn on_panic(&self, info: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.infos.get(info).map(|found| Subject::of(&*found)), panic);
+    }
 }

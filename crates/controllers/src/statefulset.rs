@@ -23,9 +23,9 @@ use k8s_openapi::jiff::Timestamp;
 use serde_json::json;
 
 use crate::revision::{self, Subject};
-use crate::workload::claim::controller_reference;
 use crate::workload::{Action, Note, Ref, pods};
 use identity::{labels, name, new_pod, ordinal, range, says_its_name, start};
+use plumb_controller::controller_reference;
 pub use storage::Claims;
 use storage::{Obstacle, obstacle, to_hand_over};
 pub use workload::StatefulSets;
@@ -92,7 +92,7 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     }
     actions.extend(turn.actions);
     let again = pods::next_available(&state.pods, min_ready_seconds(set), now);
-    actions.extend(again.map(Action::LookAgainAt));
+    actions.extend(again.map(Action::RequeueAt));
     if is_going {
         return actions;
     }
@@ -285,7 +285,7 @@ impl<'a> Turn<'a> {
             // The pod comes when its claims are there.
             Some(Obstacle::Missing(claims)) => {
                 self.actions.extend(claims.into_iter().map(|claim| Action::Create(claim.into())));
-                self.actions.push(Action::LookAgainAt(self.now));
+                self.actions.push(Action::RequeueAt(self.now));
             }
             Some(Obstacle::Going(claim)) => {
                 let set = name(set);

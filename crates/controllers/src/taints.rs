@@ -3,18 +3,21 @@
 //! What a node says of itself (`Ready`, the pressures, `spec.unschedulable`) becomes a taint with the effect
 //! `NoSchedule`, which is what schedulers look at. Taints of anybody else are left alone.
 
+use std::sync::Arc;
+
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
+use plumb_supervise::Panic;
 use serde_json::json;
 
 use crate::Clients;
-use crate::each::mend;
-use crate::panics::Guard;
-use crate::workload::Clock;
-use plumb_follow::is_settled;
+use crate::panics::PanicEvents;
+use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "node-controller";
@@ -74,16 +77,49 @@ pub fn decide(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     Some(taints)
 }
 
+/// The name of the task, in health checks and metrics.
+pub const TASK: &str = "node-taint-controller";
+
 /// Keeps the taints of nodes as they should be, until the future is dropped.
-pub async fn run(clients: Clients, clock: Clock) {
-    let guard = Guard::new(NAME, &clients);
-    let nodes: Api<Node> = Api::all(clients.write);
-    let judge = |node: &Node| Some((node.clone(), decide(node, clock())?));
-    let write = |(node, taints): (Node, Vec<Taint>)| {
-        let nodes = nodes.clone();
-        async move { write(&nodes, &node, taints).await }
+pub fn run(
+    clients: Clients,
+    informers: &InformerFactory,
+    clock: Clock,
+) -> impl Future<Output = ()> + Send + use<> {
+    let nodes = informers.informer::<Node>();
+    let reconciler = Taints {
+        panics: PanicEvents::new(TASK, &clients),
+        api: Api::all(clients.write),
+        nodes: nodes.store().clone(),
+        clock: clock.clone(),
     };
-    mend(guard, Api::all(clients.watch), judge, write).await;
+    Controller::new(TASK, reconciler, &clients.supervisor).with_clock(clock).reconciles(&nodes).run()
+}
+
+/// Reconciles nodes.
+struct Taints {
+    api: Api<Node>,
+    nodes: Arc<Store<Node>>,
+    clock: Clock,
+    panics: PanicEvents,
+}
+
+impl Reconciler for Taints {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, node: &ObjectRef) -> kube::Result<Requeue> {
+        if let Some(node) = self.nodes.get(node)
+            && let Some(taints) = decide(&node, self.clock.now())
+        {
+            write(&self.api, &node, taints).await?;
+        }
+        Ok(Requeue::AwaitChange)
+    }
+
+    fn on_panic(&self, node: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.nodes.get(node).map(|found| Subject::of(&*found)), panic);
+    }
 }
 
 /// Writes the taints of a node, if it still is the one that was looked at.
@@ -92,14 +128,9 @@ async fn write(nodes: &Api<Node>, node: &Node, taints: Vec<Taint>) -> kube::Resu
     let patch = json!({ "metadata": metadata, "spec": { "taints": taints } });
     let name = node.metadata.name.as_deref().unwrap_or_default();
     match nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-        Ok(_) => Ok(()),
-        // Whoever changed it is heard of.
-        Err(kube::Error::Api(status)) if status.code == 409 => Ok(()),
-        Err(error) if is_settled(&error) => Ok(()),
-        Err(error) => {
-            tracing::debug!(%error, node = name, "the taints of a node could not be written");
-            Err(error)
-        }
+        // The watch delivers what another writer wrote.
+        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
+        done => done.map(drop),
     }
 }
 

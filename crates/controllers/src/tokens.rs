@@ -7,10 +7,13 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::DeleteParams;
-use plumb_follow::{Known, follow, is_settled};
-use tokio::sync::mpsc;
+use plumb_controller::api_error::is_settled;
+use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
+use plumb_supervise::Panic;
 
 use crate::Clients;
+use crate::panics::PanicEvents;
+use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "token-cleaner";
@@ -20,8 +23,6 @@ pub const NAMESPACE: &str = "kube-system";
 pub const TYPE: &str = "bootstrap.kubernetes.io/token";
 /// The longest time between two looks: clocks are set, and timers stand still while a machine sleeps.
 const LOOK: Duration = Duration::from_mins(10);
-/// How long is waited after a token could not be removed.
-const AGAIN: Duration = Duration::from_secs(5);
 
 /// When a token ends; none if it does not.
 pub fn end(secret: &Secret) -> Option<Timestamp> {
@@ -31,51 +32,69 @@ pub fn end(secret: &Secret) -> Option<Timestamp> {
     text.parse().ok()
 }
 
-/// The tokens that are over, and how long it is until the next one is.
-pub fn decide<'a>(
-    tokens: impl Iterator<Item = &'a Secret>,
-    now: Timestamp,
-) -> (Vec<String>, Option<Duration>) {
-    let (mut over, mut next) = (Vec::new(), None);
-    for token in tokens.filter(|token| token.type_.as_deref() == Some(TYPE)) {
-        let Some(end) = end(token) else { continue };
-        if end <= now {
-            over.extend(token.metadata.name.clone());
-        } else {
-            let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
-            next = Some(next.map_or(left, |next: Duration| next.min(left)));
-        }
-    }
-    (over, next)
+/// What is to be done about a token.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing: it does not expire.
+    Keep,
+    /// Delete it.
+    Delete,
+    /// Look again after a while.
+    Wait(Duration),
 }
 
-/// Removes what has expired until the future is dropped.
-pub async fn run(clients: Clients, clock: Arc<dyn Fn() -> Timestamp + Send + Sync>) {
-    let (tell, mut told) = mpsc::channel(64);
-    let selector = format!("type={TYPE}");
-    let watched: Api<Secret> = Api::namespaced(clients.watch, NAMESPACE);
-    let following = follow(watched, Some(&selector), tell);
-    let secrets: Api<Secret> = Api::namespaced(clients.write, NAMESPACE);
-    let work = async {
-        let mut known = Known::default();
-        loop {
-            let (over, next) = decide(known.iter().map(|(_, token)| token), clock());
-            let mut failed = false;
-            for name in over {
-                if let Err(error) = secrets.delete(&name, &DeleteParams::default()).await
-                    && !is_settled(&error)
-                {
-                    tracing::warn!(%error, token = name, "a token that has expired could not be removed");
-                    failed = true;
-                }
-            }
-            let wait = if failed { AGAIN } else { next.unwrap_or(LOOK).clamp(Duration::from_secs(1), LOOK) };
-            tokio::select! {
-                Some(news) = told.recv() => drop(known.take(news)),
-                () = tokio::time::sleep(wait) => {}
-                else => return,
-            }
+/// What is to be done about a token.
+pub fn decide(token: &Secret, now: Timestamp) -> Step {
+    match end(token).filter(|_| token.type_.as_deref() == Some(TYPE)) {
+        None => Step::Keep,
+        Some(end) if end <= now => Step::Delete,
+        Some(end) => {
+            let left = Duration::try_from(end.duration_since(now)).unwrap_or_default();
+            Step::Wait(left.clamp(Duration::from_secs(1), LOOK))
         }
+    }
+}
+
+/// Deletes what has expired until the future is dropped.
+pub fn run(clients: Clients, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
+    let tokens = Informer::<Secret>::new(WatchConfig::default().fields(format!("type={TYPE}")));
+    let reconciler = Cleaner {
+        panics: PanicEvents::new(NAME, &clients),
+        api: Api::namespaced(clients.write, NAMESPACE),
+        tokens: tokens.store().clone(),
+        clock: clock.clone(),
     };
-    tokio::join!(following, work);
+    let controller =
+        Controller::new(NAME, reconciler, &clients.supervisor).with_clock(clock).reconciles(&tokens);
+    let informing = tokens.supervised(Api::namespaced(clients.watch, NAMESPACE), &clients.supervisor);
+    async move { _ = tokio::join!(informing, controller.run()) }
+}
+
+/// Reconciles tokens.
+struct Cleaner {
+    api: Api<Secret>,
+    tokens: Arc<Store<Secret>>,
+    clock: Clock,
+    panics: PanicEvents,
+}
+
+impl Reconciler for Cleaner {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, token: &ObjectRef) -> kube::Result<Requeue> {
+        let Some(found) = self.tokens.get(token) else { return Ok(Requeue::AwaitChange) };
+        match decide(&found, self.clock.now()) {
+            Step::Keep => Ok(Requeue::AwaitChange),
+            Step::Wait(wait) => Ok(Requeue::After(wait)),
+            Step::Delete => match self.api.delete(&token.name, &DeleteParams::default()).await {
+                Err(error) if !is_settled(&error) => Err(error),
+                _ => Ok(Requeue::AwaitChange),
+            },
+        }
+    }
+
+    fn on_panic(&self, token: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.tokens.get(token).map(|found| Subject::of(&*found)), panic);
+    }
 }

@@ -1,64 +1,59 @@
 //! The frame of the workload controllers.
 //!
 //! ```text
-//!   the API ──▶ shelves: one watch per kind, an index ──▶ queue: whose turn is it ──▶ gather ▸ decide ▸ perform ──┐
-//!      ▲                                                    ▲                                                     │
-//!      │                                                    └── at a time, or after a failure ◀──────────────────┤
-//!      └──────────────────────────────────── what was written is waited for ◀────────────────────────────────────┘
+//!   the API ──▶ informers: one watch per kind, indexes ──▶ work queue ──▶ gather ▸ decide ▸ perform ──┐
+//!      ▲                                                       ▲                                       │
+//!      │                                                       └── at a time, or after a failure ◀─────┤
+//!      └───────────────────────────── own writes are awaited in the informers ◀───────────────────────┘
 //! ```
 //!
 //! A [`Workload`] is a pure decision over one object and what belongs to it: plain data in, [`Action`]s out, time is a
-//! value. An event of a pod touches its owner and nobody else. A workload whose own writes are not on the [`Shelf`]
-//! yet is not decided anew, so that nothing is made twice.
+//! value. A change of a pod enqueues its controller and nothing else. A workload is not reconciled again before the
+//! informers have observed its own writes, so that nothing is created twice.
 
 pub mod action;
 pub mod claim;
 pub mod kinds;
 mod perform;
-pub mod placed;
 pub mod pods;
-pub mod queue;
 pub(crate) mod recorder;
-pub mod shelf;
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::jiff::Timestamp;
-use kube::{Client, Resource};
-use plumb_follow::{Backoff, Place, place};
+use kube::Client;
+use plumb_controller::{
+    Backoff, Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, WorkQueue, adoption,
+    controller_of, controller_of_kind, controller_reference,
+};
 use plumb_supervise::{Panic, Supervisor};
 use tokio::task::JoinSet;
 
 use crate::panics;
 
-pub use action::{Action, Failure, Note, Outcome, Verb};
-pub use kinds::{Kind, Object, Ref, Shelved, Shelves, Written};
-pub use queue::{Queue, Went};
-pub use shelf::{Change, Shelf, controller_of};
+pub use action::{Action, Failure, Note, Verb, WriteOutcome};
+pub use kinds::{Informed, Informers, Kind, Object, Ref, Written};
 
-use perform::Performer;
+use perform::{Performed, Performer};
 use recorder::Recorder;
 
-/// How many workloads of a kind are looked at at a time.
-const AT_ONCE: usize = 16;
+/// How many workloads of a kind are reconciled at a time.
+const WORKERS: usize = 16;
 
-/// What time it is.
-pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
-/// What a decision is made in view of, besides what is there.
+/// What a decision is made in view of, besides the state.
 #[derive(Clone, Debug)]
-pub struct Around {
-    /// What time it is.
+pub struct Context {
+    /// The time of the decision.
     pub now: Timestamp,
-    /// What went wrong when it was last looked at. It is forgotten once a look goes well, and then looked again.
+    /// Why the last reconcile failed. It is forgotten once a reconcile succeeds, which is then repeated.
     pub failure: Option<Failure>,
 }
 
-impl Around {
-    /// What time it is, in whole seconds as conditions have it.
+impl Context {
+    /// The time in whole seconds, as conditions have it.
     pub fn time(&self) -> Time {
         Time(Timestamp::from_second(self.now.as_second()).unwrap_or(self.now))
     }
@@ -70,43 +65,43 @@ pub trait Workload: Send + Sync + 'static {
     const NAME: &'static str;
     /// The name of the task that runs it, in health checks and metrics.
     const TASK: &'static str = Self::NAME;
-    /// The name that its events are told under.
-    const TELLS_AS: &'static str = Self::NAME;
-    /// The finalizer by which what it adopts is kept until it lets it go, if it counts what it controls.
-    const KEEPS: Option<&'static str> = None;
+    /// The component that its events name as their source.
+    const EVENT_SOURCE: &'static str = Self::NAME;
+    /// The finalizer that it adds to what it adopts and removes from what it releases, if it counts what it controls.
+    const FINALIZER: Option<&'static str> = None;
     /// The kind.
     type Kind: Written + Into<Object>;
     /// An object of it with all that matters for it.
     type State: Send;
 
-    /// Whether a change of an object is worth a look at it. Asked of every change of the kind, so it must not take long.
-    fn minds(object: &Self::Kind) -> bool {
+    /// Whether a change of an object is to be reconciled. It is asked about every change of the kind, so it has to be quick.
+    fn filter(object: &Self::Kind) -> bool {
         let _ = object;
         true
     }
 
-    /// Arranges whose changes touch which workloads. Its own changes touch a workload anyway.
-    fn wire(&self, wiring: &Wiring<Self::Kind>);
+    /// Arranges which changes of other objects enqueue which workloads. A change of a workload enqueues it anyway.
+    fn watch(&self, watches: &Watches<Self::Kind>);
 
     /// What has to be adopted and released. While there is something, nothing is decided.
-    fn claims(&self, object: &Self::Kind, shelves: &Shelves) -> Vec<Action>;
+    fn claims(&self, object: &Self::Kind, informers: &Informers) -> Vec<Action>;
 
     /// Collects what matters for a workload.
-    fn gather(&self, object: &Arc<Self::Kind>, shelves: &Shelves) -> Self::State;
+    fn gather(&self, object: &Arc<Self::Kind>, informers: &Informers) -> Self::State;
 
     /// What is to be done. Pure.
-    fn decide(&self, state: &Self::State, around: &Around) -> Vec<Action>;
+    fn decide(&self, state: &Self::State, context: &Context) -> Vec<Action>;
 
-    /// What is said about what came of a write. Pure.
-    fn said(&self, owner: &Self::Kind, outcome: &Outcome<'_>) -> Option<Note> {
+    /// The event about what came of a write. Pure.
+    fn event_for(&self, owner: &Self::Kind, outcome: &WriteOutcome<'_>) -> Option<Note> {
         let _ = owner;
-        said_of_pods(outcome)
+        event_for_pod(outcome)
     }
 }
 
-/// What most controllers say about the pods that they make and delete.
-pub fn said_of_pods(outcome: &Outcome<'_>) -> Option<Note> {
-    let Outcome { verb, object, error } = outcome;
+/// The events that most controllers emit about the pods that they create and delete.
+pub fn event_for_pod(outcome: &WriteOutcome<'_>) -> Option<Note> {
+    let WriteOutcome { verb, object, error } = outcome;
     if object.kind != Kind::Pod {
         return None;
     }
@@ -127,34 +122,34 @@ pub fn said_of_pods(outcome: &Outcome<'_>) -> Option<Note> {
     }
 }
 
-/// Whose changes touch which workloads.
-pub struct Wiring<W> {
-    /// What is known.
-    pub shelves: Arc<Shelves>,
-    /// Which workloads are to be looked at.
-    pub queue: Arc<Queue>,
+/// Which changes enqueue which workloads.
+pub struct Watches<W> {
+    /// The informers.
+    pub informers: Arc<Informers>,
+    /// The queue of the workloads.
+    pub queue: Arc<WorkQueue>,
     kind: std::marker::PhantomData<fn() -> W>,
 }
 
-impl<W: Written> Wiring<W> {
-    /// A change of an object touches the workload that controls it, and that did before. One that nobody controls
-    /// touches the workloads that select it.
-    pub fn owned<K: Shelved>(&self, selector: fn(&W) -> Option<LabelSelector>) {
-        let (queue, shelves) = (self.queue.clone(), self.shelves.clone());
-        K::shelf(&self.shelves).listen(move |change| {
-            let before = change.before.and_then(|object| owner::<W>(&**object));
-            let now = change.now.and_then(|object| owner::<W>(&**object));
-            if let Some(before) = before.filter(|before| Some(before) != now.as_ref()) {
-                queue.touch(before);
+impl<W: Written> Watches<W> {
+    /// A change of an object enqueues the workload that controls it, and the one that did before. A change of an object
+    /// without a controller enqueues the workloads that select it.
+    pub fn owned<K: Informed>(&self, selector: fn(&W) -> Option<LabelSelector>) {
+        let (queue, informers) = (self.queue.clone(), self.informers.clone());
+        K::informer(&self.informers).add_handler(move |change| {
+            let before = change.before.and_then(|object| controller_of_kind::<W>(&**object));
+            let after = change.after.and_then(|object| controller_of_kind::<W>(&**object));
+            if let Some(before) = before.filter(|before| Some(before) != after.as_ref()) {
+                queue.add(before);
             }
-            if let Some(at) = now {
-                queue.touch(at);
-            } else if let Some(orphan) = change.now.filter(|now| controller_of(now.meta()).is_none()) {
+            if let Some(after) = after {
+                queue.add(after);
+            } else if let Some(orphan) = change.after.filter(|after| controller_of(after.meta()).is_none()) {
                 let namespace = orphan.meta().namespace.as_deref().unwrap_or_default();
-                for workload in W::shelf(&shelves).within(namespace) {
-                    let wanted = claim::selector(selector(&workload).as_ref());
-                    if wanted.is_some_and(|wanted| claim::selects(&wanted, &**orphan)) {
-                        queue.touch(place(&*workload));
+                for workload in W::informer(&informers).in_namespace(namespace) {
+                    let selector = adoption::selector(selector(&workload).as_ref());
+                    if selector.is_some_and(|selector| adoption::matches(&selector, &**orphan)) {
+                        queue.add(ObjectRef::of(&*workload));
                     }
                 }
             }
@@ -162,221 +157,193 @@ impl<W: Written> Wiring<W> {
     }
 }
 
-/// Where the workload of a kind is that controls an object, if one does.
-pub fn owner<W: Resource<DynamicType = ()>>(object: &impl Resource) -> Option<Place> {
-    let owner = controller_of(object.meta())?;
-    let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
-    let is_of_kind = owner.kind == W::kind(&()) && group == W::group(&());
-    is_of_kind.then(|| (object.meta().namespace.clone().unwrap_or_default(), owner.name.clone()))
-}
-
-/// The workload controllers of a cluster.
-pub struct Workloads {
-    shelves: Arc<Shelves>,
+/// The workload controllers of a cluster, on shared informers.
+pub struct Manager {
+    informers: Arc<Informers>,
+    factory: InformerFactory,
     clock: Clock,
-    looks: Arc<AtomicU64>,
+    reconciles: Arc<AtomicU64>,
     supervisor: Supervisor,
-    /// Lists what the shelves may not know yet; there from when they are followed on.
+    /// Lists what the informers may not have observed yet; set when they start.
     watcher: Arc<OnceLock<Client>>,
     running: JoinSet<()>,
 }
 
-impl Workloads {
-    /// None yet.
+impl Manager {
+    /// A manager without controllers.
     pub fn new(clock: Clock, supervisor: Supervisor) -> Self {
-        let (shelves, looks, running) = (Arc::default(), Arc::default(), JoinSet::new());
-        Self { shelves, clock, looks, supervisor, watcher: Arc::default(), running }
+        let factory = InformerFactory::default();
+        Self {
+            informers: Arc::new(Informers::new(&factory)),
+            factory,
+            clock,
+            reconciles: Arc::default(),
+            supervisor,
+            watcher: Arc::default(),
+            running: JoinSet::new(),
+        }
     }
 
-    /// What is known.
-    pub fn shelves(&self) -> &Arc<Shelves> {
-        &self.shelves
+    /// The informers of the workload controllers.
+    pub fn informers(&self) -> &Arc<Informers> {
+        &self.informers
     }
 
-    /// What time it is.
+    /// The factory of the informers: what is asked for before the manager runs is watched as well.
+    pub fn factory(&self) -> &InformerFactory {
+        &self.factory
+    }
+
+    /// The clock.
     pub fn clock(&self) -> &Clock {
         &self.clock
     }
 
-    /// How often a workload was looked at, from now on.
-    pub fn looks(&self) -> Arc<AtomicU64> {
-        self.looks.clone()
+    /// How often a workload was reconciled, from now on.
+    pub fn reconciles(&self) -> Arc<AtomicU64> {
+        self.reconciles.clone()
     }
 
-    /// Adds a controller, which writes by this client. It starts when everything is known.
+    /// Adds a controller, which writes by this client. It starts when the informers have synced.
     pub fn add<W: Workload>(&mut self, workload: W, client: Client) {
-        let queue = Arc::new(Queue::default());
-        let wiring = Wiring {
-            shelves: self.shelves.clone(),
+        let queue = Arc::new(WorkQueue::new(self.clock.clone()));
+        workload.watch(&Watches {
+            informers: self.informers.clone(),
             queue: queue.clone(),
             kind: std::marker::PhantomData::<fn() -> W::Kind>,
-        };
-        let touched = queue.clone();
-        W::Kind::shelf(&self.shelves).listen(move |change| {
-            if let Some(object) = change.now.filter(|object| W::minds(object)) {
-                touched.touch(place(&**object));
-            }
         });
-        workload.wire(&wiring);
-        let recorder = Recorder::start(client.clone(), W::TELLS_AS, &self.supervisor);
-        let desk = Arc::new(Desk {
+        let reconciler = WorkloadReconciler {
+            recorder: Recorder::start(client.clone(), W::EVENT_SOURCE, &self.supervisor),
             workload,
             client,
-            queue,
-            shelves: self.shelves.clone(),
-            recorder,
+            queue: queue.clone(),
+            informers: self.informers.clone(),
             clock: self.clock.clone(),
-            looks: self.looks.clone(),
-            supervisor: self.supervisor.clone(),
+            reconciles: self.reconciles.clone(),
             watcher: self.watcher.clone(),
-            started: AtomicBool::new(false),
-        });
-        // The queue outlives a restart: what touched it meanwhile is not lost.
-        self.running.spawn(self.supervisor.keep(W::TASK, move || run(desk.clone())));
+            failures: Mutex::default(),
+        };
+        let controller = Controller::new(W::TASK, reconciler, &self.supervisor)
+            .with_queue(queue)
+            .with_workers(WORKERS)
+            .reconciles_if(W::Kind::informer(&self.informers), W::filter)
+            .awaits(self.informers.clone());
+        self.running.spawn(controller.run());
     }
 
-    /// Adds something else that runs beside them.
-    pub fn also(&mut self, beside: impl Future<Output = ()> + Send + 'static) {
-        self.running.spawn(beside);
-    }
-
-    /// Follows the API, as this client sees it, and runs the controllers until it is dropped.
+    /// Runs the controllers on what this client watches, until it is dropped.
     pub async fn run(mut self, client: Client) {
         // Only the first counts, and this is called once.
         let _ = self.watcher.set(client.clone());
-        let mut following = self.shelves.follow(&client, &self.supervisor);
-        tokio::join!(async { while following.join_next().await.is_some() {} }, async {
+        let mut informing = self.factory.start(&client, &self.supervisor);
+        tokio::join!(async { while informing.join_next().await.is_some() {} }, async {
             while self.running.join_next().await.is_some() {}
         });
     }
 }
 
-/// Where the workloads of a kind are decided about.
-struct Desk<W> {
+/// Why a workload could not be reconciled.
+#[derive(Debug, thiserror::Error)]
+enum ReconcileError {
+    #[error("{} failed: {}", match .0.verb { Verb::Create => "a creation", Verb::Delete => "a deletion", Verb::Change => "an update" }, .0.message)]
+    Write(Failure),
+    #[error("another writer was faster")]
+    Conflict,
+    #[error("what was to be adopted or released is gone, which is not observed yet")]
+    NotObserved,
+}
+
+/// Reconciles the workloads of a kind.
+struct WorkloadReconciler<W> {
     workload: W,
     client: Client,
-    queue: Arc<Queue>,
-    shelves: Arc<Shelves>,
+    queue: Arc<WorkQueue>,
+    informers: Arc<Informers>,
     recorder: Recorder,
     clock: Clock,
-    looks: Arc<AtomicU64>,
-    supervisor: Supervisor,
+    reconciles: Arc<AtomicU64>,
     watcher: Arc<OnceLock<Client>>,
-    /// Whether this is not the first run of the task.
-    started: AtomicBool,
+    /// Why the last reconcile of a workload failed.
+    failures: Mutex<HashMap<ObjectRef, Failure>>,
 }
 
-/// How looking at a workload went.
-struct Looked {
-    went: Went,
-    failure: Option<Failure>,
-}
-
-async fn run<W: Workload>(desk: Arc<Desk<W>>) {
-    desk.queue.requeue_busy();
-    desk.shelves.ready().await;
-    let mut under_way: JoinSet<Looked> = JoinSet::new();
-    let mut places: HashMap<tokio::task::Id, Place> = HashMap::new();
-    let mut failures: HashMap<Place, Failure> = HashMap::new();
-    let mut wrote_unseen = desk.started.swap(true, Ordering::Relaxed);
-    loop {
-        if std::mem::take(&mut wrote_unseen) {
-            desk.catch_up().await;
-        }
-        let now = (desk.clock)();
-        while under_way.len() < AT_ONCE
-            && let Some(at) = desk.queue.take(now)
-        {
-            let (desk, failure, place) = (desk.clone(), failures.remove(&at), at.clone());
-            let task = under_way.spawn(async move { desk.look(at, Around { now, failure }).await });
-            places.insert(task.id(), place);
-        }
-        let wait = desk.queue.next_at().filter(|_| under_way.len() < AT_ONCE);
-        let wait = wait.map(|when| when.duration_since(now).try_into().unwrap_or_default());
-        tokio::select! {
-            Some(looked) = under_way.join_next_with_id() => {
-                let (id, looked) = match looked {
-                    Ok((id, looked)) => (id, looked),
-                    Err(error) => {
-                        // A bug, but one of this object: it waits like one whose writes fail, and the others go on.
-                        let id = error.id();
-                        if let Some(panic) = Panic::of_task(error) {
-                            desk.note_panic(places.get(&id), &panic, now);
-                        }
-                        wrote_unseen = true;
-                        (id, Looked { went: Went::Badly, failure: None })
-                    }
-                };
-                let Some(at) = places.remove(&id) else { continue };
-                if let Some(failure) = looked.failure {
-                    failures.insert(at.clone(), failure);
-                }
-                desk.queue.done(at, looked.went, (desk.clock)());
-            }
-            () = desk.queue.changed() => {}
-            () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
-        }
-    }
-}
-
-impl<W: Workload> Desk<W> {
-    /// Waits until the shelves hold what there is now. What was written by a run that panicked or was aborted was not waited
-    /// for; who decides without it makes it twice.
-    async fn catch_up(&self) {
-        let Some(watcher) = self.watcher.get() else { return };
-        let mut backoff = Backoff::default();
-        while let Err(error) = self.shelves.catch_up(watcher).await {
-            tracing::debug!(%error, controller = W::NAME, "cannot list what was written, will try again");
-            backoff.wait().await;
-        }
+impl<W: Workload> WorkloadReconciler<W> {
+    fn take_failure(&self, key: &ObjectRef) -> Option<Failure> {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).remove(key)
     }
 
-    /// Counts a panic over an object, and emits an event of the object.
-    fn note_panic(&self, at: Option<&Place>, panic: &Panic, now: Timestamp) {
-        self.supervisor.note_panic(W::TASK, panic);
-        if let Some(object) = at.and_then(|at| W::Kind::shelf(&self.shelves).get(at)) {
-            self.recorder.record(Ref::to(&*object), panics::note(panic), now);
-        }
+    fn keep_failure(&self, key: &ObjectRef, failure: Failure) {
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner).insert(key.clone(), failure);
     }
 
-    /// Looks at one workload, and does what is to be done.
-    async fn look(&self, at: Place, around: Around) -> Looked {
-        self.looks.fetch_add(1, Ordering::Relaxed);
-        let Some(object) = W::Kind::shelf(&self.shelves).get(&at) else {
-            return Looked { went: Went::Well, failure: None };
-        };
-        let claims = self.workload.claims(&object, &self.shelves);
+    /// Performs what a decision asks for. Whether it was to adopt or to release.
+    async fn perform(&self, object: &Arc<W::Kind>, context: &Context) -> (Performed, bool) {
+        let claims = self.workload.claims(object, &self.informers);
         let claimed = !claims.is_empty();
         let actions = if claimed {
             claims
         } else {
-            let state = self.workload.gather(&object, &self.shelves);
-            self.workload.decide(&state, &around)
+            let state = self.workload.gather(object, &self.informers);
+            self.workload.decide(&state, context)
         };
-        let said = |outcome: &Outcome<'_>| self.workload.said(&object, outcome);
+        let event_for = |outcome: &WriteOutcome<'_>| self.workload.event_for(object, outcome);
         let performer = Performer {
             client: &self.client,
-            shelves: &self.shelves,
+            informers: &self.informers,
             recorder: &self.recorder,
-            owner: Ref::to(&*object),
-            reference: claim::controller_reference(&*object),
-            keeps: W::KEEPS,
-            now: around.now,
-            said: &said,
+            owner: Ref::to(&**object),
+            reference: controller_reference(&**object),
+            finalizer: W::FINALIZER,
+            now: context.now,
+            event_for: &event_for,
         };
-        let performed = performer.perform(actions).await;
-        if let Some(when) = performed.again_at {
-            self.queue.touch_at(at.clone(), when);
+        (performer.perform(actions).await, claimed)
+    }
+}
+
+impl<W: Workload> Reconciler for WorkloadReconciler<W> {
+    type Key = ObjectRef;
+    type Error = ReconcileError;
+
+    async fn reconcile(&self, key: &ObjectRef) -> Result<Requeue, ReconcileError> {
+        self.reconciles.fetch_add(1, Ordering::Relaxed);
+        let context = Context { now: self.clock.now(), failure: self.take_failure(key) };
+        let Some(object) = W::Kind::informer(&self.informers).get(key) else {
+            return Ok(Requeue::AwaitChange);
+        };
+        let (performed, claimed) = self.perform(&object, &context).await;
+        if let Some(when) = performed.requeue_at {
+            // Even if a write failed, whose backoff may be longer.
+            self.queue.add_at(key.clone(), when);
         }
-        let went = match &performed.failure {
-            Some(_) => Went::Badly,
-            None if performed.overtaken => Went::Badly,
-            // Who was to be claimed is gone, which is not known here yet.
-            None if claimed && performed.wrote_nothing() => Went::Badly,
-            // What was said about a failure is to be taken back, and who was claimed to be counted.
-            None if around.failure.is_some() || claimed => Went::Again,
-            None => Went::Well,
-        };
-        Looked { went, failure: performed.failure }
+        let wrote_nothing = performed.wrote_nothing();
+        if let Some(failure) = performed.failure {
+            self.keep_failure(key, failure.clone());
+            return Err(ReconcileError::Write(failure));
+        }
+        if performed.conflict {
+            return Err(ReconcileError::Conflict);
+        }
+        if claimed && wrote_nothing {
+            return Err(ReconcileError::NotObserved);
+        }
+        // The status that says why the last reconcile failed has to be updated; what was adopted has to be counted.
+        let repeat = context.failure.is_some() || claimed;
+        Ok(if repeat { Requeue::Now } else { Requeue::AwaitChange })
+    }
+
+    fn on_panic(&self, key: &ObjectRef, panic: &Panic) {
+        if let Some(object) = W::Kind::informer(&self.informers).get(key) {
+            self.recorder.record(Ref::to(&*object), panics::note(panic), self.clock.now());
+        }
+    }
+
+    async fn recover(&self) {
+        let Some(watcher) = self.watcher.get() else { return };
+        let mut backoff = Backoff::default();
+        while let Err(error) = self.informers.catch_up(watcher).await {
+            tracing::debug!(%error, controller = W::NAME, "cannot list what was written, will retry");
+            backoff.wait().await;
+        }
     }
 }

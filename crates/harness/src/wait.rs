@@ -1,33 +1,32 @@
 //! Waiting for objects, by watching them.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Event;
 use kube::{Api, Client, ResourceExt as _};
-use plumb_controller::{ObjectRef, Reflector, WatchConfig, WatchEvent, Watchable};
+use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 
 /// How long anything may take.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
 
-/// Waits until the objects that are selected are as they should be, and returns them by namespace and name.
+/// Waits until the objects that are selected are as they should be, and returns them by name.
 async fn wait<K: Watchable>(
     api: &Api<K>,
     config: WatchConfig,
-    wanted: impl Fn(&BTreeMap<ObjectRef, K>) -> bool,
-) -> BTreeMap<ObjectRef, K> {
+    wanted: impl Fn(&BTreeMap<String, K>) -> bool,
+) -> BTreeMap<String, K> {
     let mut events = std::pin::pin!(Reflector::new(api.clone(), config).into_stream());
     let mut objects = BTreeMap::new();
     let waiting = async {
         while let Some(event) = events.next().await {
             match event {
                 WatchEvent::Restarted(all) => {
-                    objects = all.into_iter().map(|object| (ObjectRef::of(&object), object)).collect();
+                    objects = all.into_iter().map(|object| (object.name_any(), object)).collect();
                 }
-                WatchEvent::Applied(object) => _ = objects.insert(ObjectRef::of(&*object), *object),
-                WatchEvent::Deleted(object) => _ = objects.remove(&object),
+                WatchEvent::Applied(object) => _ = objects.insert(object.name_any(), *object),
+                WatchEvent::Deleted(object) => _ = objects.remove(&object.name),
             }
             if wanted(&objects) {
                 return;
@@ -48,7 +47,7 @@ fn named(name: &str) -> WatchConfig {
 /// # Panics
 /// If that does not happen in time.
 pub async fn until<K: Watchable>(api: &Api<K>, name: &str, wanted: impl Fn(&K) -> bool) -> K {
-    let is_so = |all: &BTreeMap<ObjectRef, K>| all.values().any(&wanted);
+    let is_so = |all: &BTreeMap<String, K>| all.values().any(&wanted);
     let mut found = wait(api, named(name), is_so).await.into_values();
     found.find(|object| wanted(object)).expect("one that was waited for")
 }
@@ -61,17 +60,15 @@ pub async fn until_gone<K: Watchable>(api: &Api<K>, name: &str) {
     wait(api, named(name), BTreeMap::is_empty).await;
 }
 
-/// Waits until all objects of a collection are as they should be, and returns them by name.
+/// Waits until all objects of a namespace, or of a cluster-scoped kind, are as they should be, and returns them by name.
 ///
 /// # Panics
 /// If that does not happen in time.
-pub async fn until_all<K: Watchable + Debug>(
+pub async fn until_all<K: Watchable>(
     api: &Api<K>,
-    wanted: impl Fn(&[&K]) -> bool,
+    wanted: impl Fn(&BTreeMap<String, K>) -> bool,
 ) -> BTreeMap<String, K> {
-    let is_so = |all: &BTreeMap<ObjectRef, K>| wanted(&all.values().collect::<Vec<_>>());
-    let found = wait(api, WatchConfig::default(), is_so).await.into_values();
-    found.map(|object| (object.name_any(), object)).collect()
+    wait(api, WatchConfig::default(), wanted).await
 }
 
 /// Waits for an event in the namespace `default` about an object, for a reason, that was counted so often.
@@ -81,7 +78,7 @@ pub async fn until_all<K: Watchable + Debug>(
 pub async fn event(client: &Client, object: &str, reason: &str, count: i32) -> Event {
     let config = WatchConfig::default().fields(format!("involvedObject.name={object},reason={reason}"));
     let often = |event: &Event| event.count.unwrap_or(1) >= count;
-    let is_so = |all: &BTreeMap<ObjectRef, Event>| all.values().any(often);
+    let is_so = |all: &BTreeMap<String, Event>| all.values().any(often);
     let found = wait(&Api::default_namespaced(client.clone()), config, is_so).await;
     found.into_values().find(often).expect("one that was waited for")
 }

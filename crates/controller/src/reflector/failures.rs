@@ -65,7 +65,8 @@ pub(super) struct Failures {
     resource: String,
     namespace: String,
     random: Random,
-    failures: u32,
+    /// How many failures there were in a row.
+    in_a_row: u32,
     /// How many of the last failures were a 403.
     forbidden: u32,
     /// Whether the missing permission was logged.
@@ -80,7 +81,7 @@ impl Failures {
             resource: resource.to_owned(),
             namespace: namespace.to_owned(),
             random: system_random(),
-            failures: 0,
+            in_a_row: 0,
             forbidden: 0,
             named: false,
         }
@@ -88,16 +89,16 @@ impl Failures {
 
     /// Something was delivered.
     pub(super) fn reset(&mut self) {
-        if self.failures >= WARN_FROM || self.named {
+        if self.in_a_row >= WARN_FROM || self.named {
             tracing::info!(resource = self.resource, group = self.group, "the watch works again");
         }
-        (self.failures, self.forbidden, self.named) = (0, 0, false);
+        (self.in_a_row, self.forbidden, self.named) = (0, 0, false);
     }
 
     /// Logs a failure, and waits until the next attempt.
     pub(super) async fn wait(&mut self, verb: Verb, failure: &dyn Failure) {
         let (level, wait) = self.note(failure.is_forbidden());
-        let Self { group, resource, namespace, failures, .. } = self;
+        let Self { group, resource, namespace, in_a_row: failures, .. } = self;
         match level {
             Level::Debug => {
                 tracing::debug!(error = %failure, %verb, resource, group, failures, retry_in = ?wait, "cannot list or watch");
@@ -117,14 +118,14 @@ impl Failures {
 
     fn note(&mut self, is_forbidden: bool) -> (Level, Duration) {
         self.forbidden = if is_forbidden { self.forbidden.saturating_add(1) } else { 0 };
-        self.failures = self.failures.saturating_add(1);
+        self.in_a_row = self.in_a_row.saturating_add(1);
         let delays = if is_forbidden { FORBIDDEN_DELAYS } else { DELAYS };
-        let wait = delays.after(self.failures).mul_f64(1.0 - JITTER * (self.random)());
+        let wait = delays.after(self.in_a_row).mul_f64(1.0 - JITTER * (self.random)());
         let level = if is_forbidden {
             let is_permanent = self.forbidden >= FORBIDDEN_FROM;
             let first = is_permanent && !std::mem::replace(&mut self.named, is_permanent);
             if first { Level::Permission } else { Level::Debug }
-        } else if self.failures >= WARN_FROM {
+        } else if self.in_a_row >= WARN_FROM {
             Level::Warn
         } else {
             Level::Debug

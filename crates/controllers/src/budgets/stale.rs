@@ -6,13 +6,15 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use plumb_follow::{Place, is_settled, place};
+use plumb_controller::api_error::is_settled;
+use plumb_controller::{Clock, Controller, ObjectRef, Reconciler, Requeue, Store};
+use plumb_supervise::Panic;
 use serde_json::json;
 
 use crate::Clients;
-use crate::panics::Guard;
+use crate::panics::PanicEvents;
 use crate::workload::recorder::Subject;
-use crate::workload::{Clock, Queue, Shelves, Went, pods};
+use crate::workload::{Informers, pods};
 
 /// What a pod's status says that is about to be disrupted.
 const TARGET: &str = "DisruptionTarget";
@@ -37,68 +39,67 @@ pub fn stale_at(pod: &Pod) -> Option<Timestamp> {
 /// The name of the task.
 const TASK: &str = "disruption-controller/stale";
 
-/// Takes back what is no longer true. What listens is arranged at once; the rest happens in what is answered.
-pub fn take_back(shelves: &Arc<Shelves>, clients: Clients, clock: Clock) -> impl Future<Output = ()> + use<> {
-    let queue = Arc::new(Queue::default());
-    let touched = queue.clone();
-    shelves.pods.listen(move |change| {
-        if let Some(pod) = change.now
+/// Sets conditions of disruptions to false that did not happen, until the future is dropped.
+pub fn run(
+    informers: &Arc<Informers>,
+    clients: Clients,
+    clock: Clock,
+) -> impl Future<Output = ()> + Send + use<> {
+    let reconciler = StaleConditions {
+        panics: PanicEvents::new(TASK, &clients),
+        pods: informers.pods.store().clone(),
+        client: clients.write,
+        clock: clock.clone(),
+    };
+    let controller = Controller::new(TASK, reconciler, &clients.supervisor).with_clock(clock);
+    let controller = controller.watches(&informers.pods, |change, queue| {
+        if let Some(pod) = change.after
             && let Some(when) = stale_at(pod)
         {
-            touched.touch_at(place(&**pod), when);
+            queue.add_at(ObjectRef::of(&**pod), when);
         }
     });
-    let guard = Guard::new(TASK, &clients);
-    let watch = Arc::new(Watch { shelves: shelves.clone(), client: clients.write, queue, clock, guard });
-    clients.supervisor.keep(TASK, move || {
-        let watch = watch.clone();
-        async move { watch.work().await }
-    })
+    controller.run()
 }
 
-struct Watch {
-    shelves: Arc<Shelves>,
+/// Reconciles pods.
+struct StaleConditions {
+    pods: Arc<Store<Pod>>,
     client: Client,
-    queue: Arc<Queue>,
     clock: Clock,
-    guard: Guard,
+    panics: PanicEvents,
 }
 
-impl Watch {
-    async fn work(&self) {
-        self.queue.requeue_busy();
-        self.shelves.ready().await;
-        loop {
-            let now = (self.clock)();
-            while let Some(at) = self.queue.take(now) {
-                let about = || self.shelves.pods.get(&at).map(|pod| Subject::of(&*pod));
-                let went = self.guard.reconcile(about, self.look(&at, now)).await.unwrap_or(Went::Badly);
-                self.queue.done(at, went, (self.clock)());
-            }
-            self.queue.due(now).await;
+impl Reconciler for StaleConditions {
+    type Key = ObjectRef;
+    type Error = kube::Error;
+
+    async fn reconcile(&self, pod: &ObjectRef) -> kube::Result<Requeue> {
+        let now = self.clock.now();
+        let Some((found, when)) = self.pods.get(pod).and_then(|pod| Some((pod.clone(), stale_at(&pod)?)))
+        else {
+            return Ok(Requeue::AwaitChange);
+        };
+        if when > now {
+            return Ok(Requeue::After(when.duration_since(now).try_into().unwrap_or_default()));
+        }
+        match say(&self.client, pod, &found, now).await {
+            Err(error) if !is_settled(&error) => Err(error),
+            _ => Ok(Requeue::AwaitChange),
         }
     }
 
-    async fn look(&self, at: &Place, now: Timestamp) -> Went {
-        let stale = |pod: &Arc<Pod>| stale_at(pod).is_some_and(|when| when <= now);
-        let Some(pod) = self.shelves.pods.get(at).filter(stale) else { return Went::Well };
-        match say(&self.client, at, &pod, now).await {
-            Ok(()) => Went::Well,
-            Err(error) if is_settled(&error) => Went::Well,
-            Err(error) => {
-                tracing::debug!(%error, ?at, "a stale disruption could not be taken back, will try again");
-                Went::Badly
-            }
-        }
+    fn on_panic(&self, pod: &ObjectRef, panic: &Panic) {
+        self.panics.emit(self.pods.get(pod).map(|found| Subject::of(&*found)), panic);
     }
 }
 
-async fn say(client: &Client, at: &Place, pod: &Pod, now: Timestamp) -> kube::Result<()> {
+async fn say(client: &Client, reference: &ObjectRef, pod: &Pod, now: Timestamp) -> kube::Result<()> {
     let since = now.strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
     let condition = json!({ "type": TARGET, "status": "False", "lastTransitionTime": since });
     let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": { "conditions": [condition] } });
-    let pods: Api<Pod> = Api::namespaced(client.clone(), &at.0);
-    pods.patch_status(&at.1, &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
+    let pods: Api<Pod> = Api::namespaced(client.clone(), &reference.namespace);
+    pods.patch_status(&reference.name, &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop)
 }
 
 #[cfg(test)]

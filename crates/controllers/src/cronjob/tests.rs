@@ -58,7 +58,7 @@ fn said(state: &State) -> Vec<String> {
         Action::Create(Object::Job(job)) => format!("create {}", name(&**job)),
         Action::Delete(of, Some(PropagationPolicy::Background)) => format!("delete {}", of.name),
         Action::Event(note) => format!("say {}", note.reason),
-        Action::LookAgainAt(when) => format!("again at {}", &when.to_string()[11..16]),
+        Action::RequeueAt(when) => format!("again at {}", &when.to_string()[11..16]),
         Action::Status(Object::CronJob(cron)) => {
             let status = cron.status.clone().unwrap();
             let active: Vec<String> =

@@ -6,7 +6,7 @@ use k8s_openapi::api::batch::v1::{CronJob, Job};
 
 use super::zones::Zones;
 use super::{NAME, State, decide, name, zone_name};
-use crate::workload::{Action, Around, Kind, Note, Outcome, Shelves, Verb, Wiring, Workload};
+use crate::workload::{Action, Context, Informers, Kind, Note, Verb, Watches, Workload, WriteOutcome};
 
 /// Makes Jobs by the clock.
 pub struct CronJobs {
@@ -25,20 +25,20 @@ impl Workload for CronJobs {
     type Kind = CronJob;
     type State = State;
 
-    fn wire(&self, wiring: &Wiring<CronJob>) {
+    fn watch(&self, watches: &Watches<CronJob>) {
         // Nobody selects Jobs: they are made, and not found.
-        wiring.owned::<Job>(|_| None);
+        watches.owned::<Job>(|_| None);
     }
 
-    fn claims(&self, _: &CronJob, _: &Shelves) -> Vec<Action> {
+    fn claims(&self, _: &CronJob, _: &Informers) -> Vec<Action> {
         Vec::new()
     }
 
-    fn gather(&self, cron: &Arc<CronJob>, shelves: &Shelves) -> State {
+    fn gather(&self, cron: &Arc<CronJob>, informers: &Informers) -> State {
         let uid = cron.metadata.uid.as_deref().unwrap_or_default();
         let namespace = cron.metadata.namespace.as_deref().unwrap_or_default();
-        let jobs = shelves.jobs.controlled_by(uid);
-        let others = shelves.jobs.within(namespace);
+        let jobs = informers.jobs.controlled_by(uid);
+        let others = informers.jobs.in_namespace(namespace);
         let is_own = |job: &Arc<Job>| jobs.iter().any(|own| Arc::ptr_eq(own, job));
         let prefix = format!("{}-", name(&**cron));
         let taken = others.iter().filter(|job| name(&***job).starts_with(&prefix) && !is_own(job));
@@ -47,12 +47,12 @@ impl Workload for CronJobs {
         State { cron: cron.clone(), taken, zone, jobs }
     }
 
-    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
-        decide(state, around.now)
+    fn decide(&self, state: &State, context: &Context) -> Vec<Action> {
+        decide(state, context.now)
     }
 
-    fn said(&self, _: &CronJob, outcome: &Outcome<'_>) -> Option<Note> {
-        let Outcome { verb, object, error } = outcome;
+    fn event_for(&self, _: &CronJob, outcome: &WriteOutcome<'_>) -> Option<Note> {
+        let WriteOutcome { verb, object, error } = outcome;
         if object.kind != Kind::Job {
             return None;
         }

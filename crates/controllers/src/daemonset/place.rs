@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{
 use plumb_placement as placement;
 
 use super::{GENERATION_LABEL, HASH, generation, spec};
-use crate::workload::claim::controller_reference;
 use crate::workload::pods;
+use plumb_controller::controller_reference;
 
 const NAME_FIELD: &str = "metadata.name";
 /// What a daemon bears besides what it says: it is there before a node is ready, and as long as the node is.

@@ -90,7 +90,7 @@ fn said(state: &State) -> Vec<String> {
             }
             Action::Delete(of, None) => format!("delete {}", of.name),
             Action::Event(note) => format!("say {}", note.reason),
-            Action::LookAgainAt(when) => format!("again in {}", when.as_second() - now().as_second()),
+            Action::RequeueAt(when) => format!("again in {}", when.as_second() - now().as_second()),
             Action::Status(_) => return None,
             other => format!("{other:?}"),
         })

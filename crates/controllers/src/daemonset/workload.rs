@@ -5,13 +5,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_follow::place;
+use plumb_controller::{Clock, ObjectRef};
 
 use super::failures::Failures;
 use super::place::{Place, Places, node_of};
 use super::{NAME, State, decide};
 use crate::workload::claim::claims;
-use crate::workload::{Action, Around, Clock, Shelves, Wiring, Workload, pods};
+use crate::workload::{Action, Context, Informers, Watches, Workload, pods};
 
 /// Looks after the pods of `DaemonSets`.
 pub struct DaemonSets {
@@ -28,17 +28,17 @@ impl DaemonSets {
 
 impl Workload for DaemonSets {
     const NAME: &'static str = NAME;
-    const TELLS_AS: &'static str = "daemonset-controller";
+    const EVENT_SOURCE: &'static str = "daemonset-controller";
     type Kind = DaemonSet;
     type State = State;
 
-    fn wire(&self, wiring: &Wiring<DaemonSet>) {
-        wiring.owned::<Pod>(selector);
-        wiring.owned::<ControllerRevision>(selector);
-        let (queue, sets) = (wiring.queue.clone(), wiring.shelves.daemon_sets.clone());
-        wiring.shelves.nodes.listen(move |change| {
+    fn watch(&self, watches: &Watches<DaemonSet>) {
+        watches.owned::<Pod>(selector);
+        watches.owned::<ControllerRevision>(selector);
+        let (queue, sets) = (watches.queue.clone(), watches.informers.daemon_sets.clone());
+        watches.informers.nodes.add_handler(move |change| {
             // Most changes of nodes are that they are still there.
-            if let (Some(before), Some(now)) = (change.before, change.now)
+            if let (Some(before), Some(now)) = (change.before, change.after)
                 && before.metadata.labels == now.metadata.labels
                 && taints(before) == taints(now)
             {
@@ -47,26 +47,26 @@ impl Workload for DaemonSets {
             for set in sets.all() {
                 let places = Places::of(&set);
                 let on = |node: Option<&Arc<Node>>| node.map_or(Place::Forbidden, |node| places.on(node));
-                if on(change.before) != on(change.now) {
-                    queue.touch(place(&*set));
+                if on(change.before) != on(change.after) {
+                    queue.add(ObjectRef::of(&*set));
                 }
             }
         });
     }
 
-    fn claims(&self, set: &DaemonSet, shelves: &Shelves) -> Vec<Action> {
-        let mut all = claims(set, selector(set).as_ref(), &shelves.pods);
-        all.extend(claims(set, selector(set).as_ref(), &shelves.revisions));
+    fn claims(&self, set: &DaemonSet, informers: &Informers) -> Vec<Action> {
+        let mut all = claims(set, selector(set).as_ref(), &informers.pods);
+        all.extend(claims(set, selector(set).as_ref(), &informers.revisions));
         all
     }
 
-    fn gather(&self, set: &Arc<DaemonSet>, shelves: &Shelves) -> State {
+    fn gather(&self, set: &Arc<DaemonSet>, informers: &Informers) -> State {
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
         let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
-        let controlled = shelves.pods.controlled_by(uid);
-        let taken = shelves.revisions.within(namespace);
+        let controlled = informers.pods.controlled_by(uid);
+        let taken = informers.revisions.in_namespace(namespace);
         let taken = taken.iter().filter_map(|one| one.metadata.name.clone()).collect();
-        let (now, generation) = ((self.clock)(), set.metadata.generation.unwrap_or(0));
+        let (now, generation) = (self.clock.now(), set.metadata.generation.unwrap_or(0));
         // A clumsy count of failures is better than none.
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         let failed = controlled.iter().filter(|pod| pods::phase(pod) == "Failed" && !pods::is_going(pod));
@@ -78,14 +78,14 @@ impl Workload for DaemonSets {
             set: set.clone(),
             mended_at: mended_at.collect(),
             pods: controlled.clone(),
-            revisions: shelves.revisions.controlled_by(uid),
+            revisions: informers.revisions.controlled_by(uid),
             taken,
-            nodes: shelves.nodes.all(),
+            nodes: informers.nodes.all(),
         }
     }
 
-    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
-        decide(state, around.now)
+    fn decide(&self, state: &State, context: &Context) -> Vec<Action> {
+        decide(state, context.now)
     }
 }
 

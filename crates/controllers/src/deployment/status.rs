@@ -10,7 +10,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::pace::Pace;
 use super::sets;
-use crate::workload::Around;
+use crate::workload::Context;
 
 const PROGRESSING: &str = "Progressing";
 const AVAILABLE: &str = "Available";
@@ -66,12 +66,17 @@ fn says(type_: &str, status: &str, reason: &str, message: String, at: Time) -> D
     }
 }
 
-fn progressing(status: &str, reason: &str, message: String, around: &Around) -> DeploymentCondition {
-    says(PROGRESSING, status, reason, message, around.time())
+fn progressing(status: &str, reason: &str, message: String, context: &Context) -> DeploymentCondition {
+    says(PROGRESSING, status, reason, message, context.time())
 }
 
 /// Notes that a deployment is paused, or no more: the time that it was does not count against it.
-pub(super) fn note_pause(spec: &DeploymentSpec, deployment: &mut Deployment, paused: bool, around: &Around) {
+pub(super) fn note_pause(
+    spec: &DeploymentSpec,
+    deployment: &mut Deployment,
+    paused: bool,
+    context: &Context,
+) {
     if !has_deadline(spec) {
         return;
     }
@@ -84,7 +89,7 @@ pub(super) fn note_pause(spec: &DeploymentSpec, deployment: &mut Deployment, pau
         (false, Some(PAUSED)) => (RESUMED, "Deployment is resumed"),
         (false, _) => return,
     };
-    set(status, progressing("Unknown", reason, message.to_owned(), around));
+    set(status, progressing("Unknown", reason, message.to_owned(), context));
 }
 
 /// Notes that the new set was there already, if nothing else is said of its progress.
@@ -92,12 +97,12 @@ pub(super) fn note_found(
     spec: &DeploymentSpec,
     deployment: &mut Deployment,
     set_name: &str,
-    around: &Around,
+    context: &Context,
 ) {
     let status = deployment.status.get_or_insert_default();
     if has_deadline(spec) && condition(status, PROGRESSING).is_none() {
         let message = format!("Found new replica set \"{set_name}\"");
-        set(status, progressing("True", FOUND, message, around));
+        set(status, progressing("True", FOUND, message, context));
     }
 }
 
@@ -106,12 +111,12 @@ pub(super) fn note_created(
     spec: &DeploymentSpec,
     deployment: &mut Deployment,
     set_name: &str,
-    around: &Around,
+    context: &Context,
 ) {
     if has_deadline(spec) {
         let message = format!("Created new replica set \"{set_name}\"");
         let status = deployment.status.get_or_insert_default();
-        set(status, progressing("True", CREATED, message, around));
+        set(status, progressing("True", CREATED, message, context));
     }
 }
 
@@ -126,11 +131,11 @@ pub(super) fn note_not_created(
     deployment: &mut Deployment,
     set_name: &str,
     error: &str,
-    around: &Around,
+    context: &Context,
 ) {
     if has_deadline(spec) {
         let status = deployment.status.get_or_insert_default();
-        set(status, progressing("False", CREATE_ERROR, not_created(set_name, error), around));
+        set(status, progressing("False", CREATE_ERROR, not_created(set_name, error), context));
     }
 }
 
@@ -159,13 +164,13 @@ pub(super) struct Told<'a> {
 pub(super) fn report(
     told: &Told<'_>,
     rolling: bool,
-    around: &Around,
+    context: &Context,
 ) -> (DeploymentStatus, Option<Timestamp>) {
-    let mut status = counts(told, around);
+    let mut status = counts(told, context);
     if !rolling {
         return (status, None);
     }
-    note_progress(told, &mut status, around);
+    note_progress(told, &mut status, context);
     note_failure(told, &mut status);
     let again_at = deadline(told.spec, &status)
         .filter(|_| !is_complete(told.pace.replicas, told.before.metadata.generation, &status))
@@ -173,7 +178,7 @@ pub(super) fn report(
     (status, again_at)
 }
 
-fn counts(told: &Told<'_>, around: &Around) -> DeploymentStatus {
+fn counts(told: &Told<'_>, context: &Context) -> DeploymentStatus {
     let sum = |of: &dyn Fn(&ReplicaSet) -> i32| -> i32 { told.all.iter().map(|set| of(set)).sum() };
     let there = |set: &ReplicaSet| set.status.as_ref().map_or(0, |status| status.replicas);
     let ready = |set: &ReplicaSet| set.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
@@ -197,7 +202,7 @@ fn counts(told: &Told<'_>, around: &Around) -> DeploymentStatus {
     } else {
         ("False", "MinimumReplicasUnavailable", "Deployment does not have minimum availability.")
     };
-    set(&mut status, says(AVAILABLE, word, reason, message.to_owned(), around.time()));
+    set(&mut status, says(AVAILABLE, word, reason, message.to_owned(), context.time()));
     status
 }
 
@@ -215,7 +220,7 @@ fn terminating(all: &[Arc<ReplicaSet>]) -> Option<i32> {
     Some(total)
 }
 
-fn note_progress(told: &Told<'_>, status: &mut DeploymentStatus, around: &Around) {
+fn note_progress(told: &Told<'_>, status: &mut DeploymentStatus, context: &Context) {
     if !has_deadline(told.spec) {
         return remove(status, PROGRESSING);
     }
@@ -230,17 +235,17 @@ fn note_progress(told: &Told<'_>, status: &mut DeploymentStatus, around: &Around
         None => format!("Deployment \"{}\"", told.before.metadata.name.as_deref().unwrap_or_default()),
     };
     if is_complete(told.pace.replicas, told.before.metadata.generation, status) {
-        set(status, progressing("True", DONE, format!("{what} has successfully progressed."), around));
+        set(status, progressing("True", DONE, format!("{what} has successfully progressed."), context));
     } else if gets_on(&told.before.status.clone().unwrap_or_default(), status) {
-        let mut wanted = progressing("True", UPDATED, format!("{what} is progressing."), around);
+        let mut wanted = progressing("True", UPDATED, format!("{what} is progressing."), context);
         if let Some(current) = current.filter(|current| current.status == "True") {
             wanted.last_transition_time.clone_from(&current.last_transition_time);
         }
         // Even if it says so already: the time of the last progress is what counts.
         remove(status, PROGRESSING);
         set(status, wanted);
-    } else if deadline(told.spec, status).is_some_and(|deadline| deadline < around.now) {
-        set(status, progressing("False", TIMED_OUT, format!("{what} has timed out progressing."), around));
+    } else if deadline(told.spec, status).is_some_and(|deadline| deadline < context.now) {
+        set(status, progressing("False", TIMED_OUT, format!("{what} has timed out progressing."), context));
     }
 }
 

@@ -70,7 +70,7 @@ impl World {
     }
 
     fn decide(&self) -> Vec<Action> {
-        decide(&self.state(), &Around { now: self.now, failure: None })
+        decide(&self.state(), &Context { now: self.now, failure: None })
     }
 
     /// Decides and does once. False if there is nothing left to do.
@@ -78,7 +78,7 @@ impl World {
         self.now += SignedDuration::from_secs(1);
         let actions = self.decide();
         let done: Vec<Action> =
-            actions.into_iter().filter(|action| !matches!(action, Action::LookAgainAt(_))).collect();
+            actions.into_iter().filter(|action| !matches!(action, Action::RequeueAt(_))).collect();
         for action in &done {
             self.perform(action);
         }
@@ -317,7 +317,7 @@ fn what_gets_nowhere_is_said_to_after_the_deadline_and_not_before() {
     world.image("two");
     world.settle();
     assert_eq!(world.progress(), ("True".into(), "ReplicaSetUpdated".into()));
-    let [Action::LookAgainAt(when)] = world.decide()[..] else { panic!("{:?}", world.decide()) };
+    let [Action::RequeueAt(when)] = world.decide()[..] else { panic!("{:?}", world.decide()) };
     world.now = when;
     assert!(world.step());
     assert_eq!(world.progress(), ("False".into(), "ProgressDeadlineExceeded".into()));
@@ -355,7 +355,7 @@ fn a_name_that_is_taken_is_not_used() {
     other.metadata.name = Some(sets::new_name(&world.deployment));
     let mut state = world.state();
     state.in_the_way = Some(Arc::new(other.clone()));
-    let actions = decide(&state, &Around { now: world.now, failure: None });
+    let actions = decide(&state, &Context { now: world.now, failure: None });
     let [Action::Status(Object::Deployment(after))] = &actions[..] else { panic!("{actions:?}") };
     assert_eq!(after.status.as_ref().unwrap().collision_count, Some(1));
     world.deployment = (**after).clone();
@@ -366,7 +366,7 @@ fn a_name_that_is_taken_is_not_used() {
 fn a_set_that_cannot_be_made_is_spoken_of() {
     let world = World::new(json!({}));
     let failure = Failure { verb: Verb::Create, message: "no".to_owned() };
-    let actions = decide(&world.state(), &Around { now: world.now, failure: Some(failure) });
+    let actions = decide(&world.state(), &Context { now: world.now, failure: Some(failure) });
     let [Action::Status(Object::Deployment(after)), Action::Create(_), ..] = &actions[..] else {
         panic!("{actions:?}")
     };

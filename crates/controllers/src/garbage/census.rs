@@ -7,23 +7,23 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::DynamicObject;
 use kube::core::PartialObjectMeta;
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
 use kube::{Api, Client};
-use plumb_follow::{Backoff, Told, follow_metadata};
+use plumb_controller::informer::Synced;
+use plumb_controller::{Backoff, Reflector, WatchConfig, WatchEvent, WorkQueue};
 use plumb_supervise::Supervisor;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio::task::JoinSet;
 
 use super::graph::{Graph, KindId, Thing};
-use crate::workload::Queue;
 
 /// How often it is asked which kinds there are, whatever happened.
 const ASK_AGAIN: Duration = Duration::from_mins(5);
-/// How much that happened waits to be taken in, per kind.
-const UNREAD: usize = 256;
 /// Where kinds come from.
 const DEFINITIONS: &str = "customresourcedefinitions";
 /// What nobody owns, and what passes by itself.
@@ -64,8 +64,8 @@ type Listener = Box<dyn Fn(&str) + Send + Sync>;
 pub struct Census {
     graph: Mutex<Graph>,
     kinds: Mutex<Kinds>,
-    /// Whose turn it is to be judged, by uid.
-    pub(super) queue: Queue,
+    /// The objects to be collected or not, by uid.
+    pub(super) queue: Arc<WorkQueue<String>>,
     listeners: Mutex<Vec<Listener>>,
     asked: Notify,
     ready: watch::Sender<bool>,
@@ -87,7 +87,7 @@ impl Default for Census {
         Self {
             graph: Mutex::default(),
             kinds: Mutex::default(),
-            queue: Queue::default(),
+            queue: Arc::default(),
             listeners: Mutex::default(),
             asked: Notify::new(),
             ready: watch::Sender::new(false),
@@ -149,7 +149,7 @@ impl Census {
             let name = format!("metadata-informer/{}.{}", kind.resource.plural, kind.resource.group);
             let kept = supervisor.keep(name.trim_end_matches('.'), move || {
                 let (census, api) = (census.clone(), api.clone());
-                async move { census.follow(number, api).await }
+                async move { census.watch(number, api).await }
             });
             following.spawn(kept)
         };
@@ -172,7 +172,7 @@ impl Census {
                 if let Some(task) = tasks.remove(&number) {
                     tokio::task::AbortHandle::abort(&task);
                 }
-                self.take(number, Told::All(Vec::new()));
+                self.apply(number, WatchEvent::Restarted(Vec::new()));
             }
             for (number, kind) in new {
                 tasks.insert(number, follow(number, &kind));
@@ -221,29 +221,27 @@ impl Census {
         }
         if !new.is_empty() {
             for uid in std::mem::take(&mut kinds.unresolved) {
-                self.queue.touch((String::new(), uid));
+                self.queue.add(uid);
             }
         }
         (new, gone)
     }
 
-    async fn follow(&self, number: KindId, api: Api<DynamicObject>) {
-        let (tell, mut told) = mpsc::channel(UNREAD);
+    /// Watches the metadata of the objects of a kind for good.
+    async fn watch(&self, number: KindId, api: Api<DynamicObject>) {
         let makes_kinds = self.kind(number).is_some_and(|kind| kind.resource.plural == DEFINITIONS);
-        let taking = async {
-            while let Some(told) = told.recv().await {
-                let all = matches!(told, Told::All(_));
-                self.take(number, told);
-                if all {
-                    self.kinds().unread.remove(&number);
-                    self.note_ready();
-                }
-                if makes_kinds {
-                    self.asked.notify_one();
-                }
+        let mut events = std::pin::pin!(Reflector::metadata_only(api, WatchConfig::default()).into_stream());
+        while let Some(event) = events.next().await {
+            let restarted = matches!(event, WatchEvent::Restarted(_));
+            self.apply(number, event);
+            if restarted {
+                self.kinds().unread.remove(&number);
+                self.note_ready();
             }
-        };
-        tokio::join!(follow_metadata(api, tell), taking);
+            if makes_kinds {
+                self.asked.notify_one();
+            }
+        }
     }
 
     fn note_ready(&self) {
@@ -256,27 +254,27 @@ impl Census {
         }
     }
 
-    fn take(&self, kind: KindId, told: Told<PartialObjectMeta<DynamicObject>>) {
+    fn apply(&self, kind: KindId, event: WatchEvent<PartialObjectMeta<DynamicObject>>) {
         let mut empty = Vec::new();
         let touched = {
             let mut graph = self.graph();
-            match told {
-                Told::All(objects) => {
+            match event {
+                WatchEvent::Restarted(objects) => {
                     let things = objects.iter().map(|object| Thing::new(kind, &object.metadata)).collect();
                     graph.replace(kind, things)
                 }
-                Told::Put(object) => graph.put(Thing::new(kind, &object.metadata)),
-                Told::Gone(at) => {
+                WatchEvent::Applied(object) => graph.put(Thing::new(kind, &object.metadata)),
+                WatchEvent::Deleted(at) => {
                     let touched = graph.remove(kind, &at);
-                    if !at.0.is_empty() && graph.count_within(&at.0) == 0 {
-                        empty.push(at.0);
+                    if !at.namespace.is_empty() && graph.count_within(&at.namespace) == 0 {
+                        empty.push(at.namespace);
                     }
                     touched
                 }
             }
         };
         for uid in touched {
-            self.queue.touch((String::new(), uid));
+            self.queue.add(uid);
         }
         let listeners = self.listeners.lock().unwrap_or_else(PoisonError::into_inner);
         for namespace in empty {
@@ -284,6 +282,12 @@ impl Census {
                 listener(&namespace);
             }
         }
+    }
+}
+
+impl Synced for Census {
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        self.ready().boxed()
     }
 }
 

@@ -8,12 +8,11 @@ use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{DeleteParams, Preconditions};
 use kube::{Api, Client};
-use plumb_follow::{Place, Told, follow, place};
+use plumb_controller::{Clock, ObjectRef, Reflector, WatchConfig, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::Clients;
-use crate::workload::Clock;
 
 /// How long an event is kept.
 pub const KEPT_FOR: SignedDuration = SignedDuration::from_hours(1);
@@ -38,22 +37,22 @@ pub fn last_said(event: &Event) -> Option<Timestamp> {
 /// Which event is forgotten when.
 #[derive(Debug, Default)]
 pub struct Diary {
-    due: BTreeSet<(Timestamp, Arc<Place>)>,
-    events: HashMap<Arc<Place>, (Timestamp, Option<String>)>,
+    due: BTreeSet<(Timestamp, Arc<ObjectRef>)>,
+    events: HashMap<Arc<ObjectRef>, (Timestamp, Option<String>)>,
 }
 
 impl Diary {
-    /// Takes in what was told.
-    pub fn take(&mut self, told: Told<Event>) {
-        match told {
-            Told::All(events) => {
+    /// Applies an event of the watch.
+    pub fn apply(&mut self, event: WatchEvent<Event>) {
+        match event {
+            WatchEvent::Restarted(events) => {
                 (self.due, self.events) = Default::default();
                 for event in events {
                     self.put(&event);
                 }
             }
-            Told::Put(event) => self.put(&event),
-            Told::Gone(at) => self.remove(&at),
+            WatchEvent::Applied(event) => self.put(&event),
+            WatchEvent::Deleted(at) => self.remove(&at),
         }
     }
 
@@ -61,24 +60,24 @@ impl Diary {
         // Who does not say when is forgotten at once.
         let when = last_said(event).unwrap_or(Timestamp::UNIX_EPOCH);
         let due = when.checked_add(KEPT_FOR).unwrap_or(Timestamp::MAX);
-        self.plan(place(event), due, event.metadata.resource_version.clone());
+        self.plan(ObjectRef::of(event), due, event.metadata.resource_version.clone());
     }
 
-    fn plan(&mut self, at: Place, due: Timestamp, revision: Option<String>) {
+    fn plan(&mut self, at: ObjectRef, due: Timestamp, revision: Option<String>) {
         self.remove(&at);
         let at = Arc::new(at);
         self.due.insert((due, at.clone()));
         self.events.insert(at, (due, revision));
     }
 
-    fn remove(&mut self, at: &Place) {
+    fn remove(&mut self, at: &ObjectRef) {
         if let Some((at, (due, _))) = self.events.remove_entry(at) {
             self.due.remove(&(due, at));
         }
     }
 
     /// The next event that is to be forgotten, and of which version.
-    pub fn pass(&mut self, now: Timestamp) -> Option<(Place, Option<String>)> {
+    pub fn pass(&mut self, now: Timestamp) -> Option<(ObjectRef, Option<String>)> {
         let (_, at) = self.due.first().filter(|(due, _)| *due <= now)?.clone();
         let (_, revision) = self.events.get(&at)?.clone();
         self.remove(&at);
@@ -96,13 +95,14 @@ pub const TASK: &str = "event-ttl-controller";
 
 /// Forgets events until it is dropped.
 pub async fn run(clients: Clients, clock: Clock) {
-    let (tell, mut told) = mpsc::channel(UNREAD);
-    let following = follow(Api::<Event>::all(clients.watch.clone()), None, tell);
+    let (sender, mut events) = mpsc::channel(UNREAD);
+    let api = Api::<Event>::all(clients.watch.clone());
+    let reflecting = Reflector::new(api, WatchConfig::default()).run(sender);
     let working = async {
         let mut diary = Diary::default();
-        let mut under_way: JoinSet<Option<(Place, Option<String>)>> = JoinSet::new();
+        let mut under_way: JoinSet<Option<(ObjectRef, Option<String>)>> = JoinSet::new();
         loop {
-            let now = clock();
+            let now = clock.now();
             while under_way.len() < AT_ONCE
                 && let Some((at, revision)) = diary.pass(now)
             {
@@ -117,32 +117,36 @@ pub async fn run(clients: Clients, clock: Clock) {
                 .filter(|_| under_way.len() < AT_ONCE)
                 .map(|when| when.duration_since(now).try_into().unwrap_or_default());
             tokio::select! {
-                event = told.recv() => match event {
-                    Some(event) => diary.take(event),
+                event = events.recv() => match event {
+                    Some(event) => diary.apply(event),
                     None => return,
                 },
                 Some(done) = under_way.join_next() => {
                     if let Ok(Some((at, revision))) = done {
-                        diary.plan(at, clock() + AGAIN, revision);
+                        diary.plan(at, clock.now() + AGAIN, revision);
                     }
                 }
                 () = tokio::time::sleep(wait.unwrap_or_default()), if wait.is_some() => {}
             }
         }
     };
-    tokio::join!(following, working);
+    tokio::join!(reflecting, working);
 }
 
 /// Deletes an event, if nobody said it again. Answers with it if that failed.
-async fn forget(client: Client, at: Place, revision: Option<String>) -> Option<(Place, Option<String>)> {
+async fn forget(
+    client: Client,
+    at: ObjectRef,
+    revision: Option<String>,
+) -> Option<(ObjectRef, Option<String>)> {
     let this_version = Preconditions { uid: None, resource_version: revision.clone() };
     let params = DeleteParams { preconditions: Some(this_version), ..DeleteParams::default() };
-    match Api::<Event>::namespaced(client, &at.0).delete(&at.1, &params).await {
+    match Api::<Event>::namespaced(client, &at.namespace).delete(&at.name, &params).await {
         Ok(_) => None,
         // It is gone, or said again, which is heard of.
         Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 409 => None,
         Err(error) => {
-            tracing::debug!(%error, event = at.1, "an event could not be forgotten, will try again");
+            tracing::debug!(%error, event = at.name, "an event could not be forgotten, will try again");
             Some((at, revision))
         }
     }
@@ -165,13 +169,16 @@ mod tests {
         };
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         let mut diary = Diary::default();
-        diary.take(Told::All(vec![event("a", "2026-01-01T00:10:00Z"), event("b", "2026-01-01T00:00:00Z")]));
+        diary.apply(WatchEvent::Restarted(vec![
+            event("a", "2026-01-01T00:10:00Z"),
+            event("b", "2026-01-01T00:00:00Z"),
+        ]));
         assert_eq!(diary.next_at(), Some(at("2026-01-01T01:00:00Z")));
-        diary.take(Told::Put(Box::new(event("b", "2026-01-01T00:30:00Z"))));
+        diary.apply(WatchEvent::Applied(Box::new(event("b", "2026-01-01T00:30:00Z"))));
         assert_eq!(diary.pass(at("2026-01-01T01:09:59Z")), None);
-        let passed = diary.pass(at("2026-01-01T01:10:00Z")).map(|(at, _)| at.1);
+        let passed = diary.pass(at("2026-01-01T01:10:00Z")).map(|(at, _)| at.name);
         assert_eq!((passed, diary.pass(at("2026-01-01T01:10:00Z"))), (Some("a".to_owned()), None));
-        diary.take(Told::Gone(("n".into(), "b".into())));
+        diary.apply(WatchEvent::Deleted(ObjectRef::namespaced("n", "b")));
         assert_eq!(diary.next_at(), None);
     }
 }

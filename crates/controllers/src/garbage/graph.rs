@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
-use plumb_follow::Place;
+use plumb_controller::ObjectRef;
 
 /// Holds an owner until those are gone that block it.
 pub const FOREGROUND: &str = "foregroundDeletion";
@@ -21,7 +21,7 @@ pub struct Thing {
     /// Of which kind.
     pub kind: KindId,
     /// Where; without a namespace if its kind has none.
-    pub at: Place,
+    pub at: ObjectRef,
     /// Another one of the same name is another object.
     pub uid: String,
     /// Its version.
@@ -40,7 +40,7 @@ impl Thing {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         Self {
             kind,
-            at: (text(&metadata.namespace), text(&metadata.name)),
+            at: ObjectRef::namespaced(text(&metadata.namespace), text(&metadata.name)),
             uid: text(&metadata.uid),
             revision: text(&metadata.resource_version),
             owners: metadata.owner_references.clone().unwrap_or_default(),
@@ -74,7 +74,7 @@ fn absent(owner: &OwnerReference, from: &str) -> String {
 #[derive(Debug, Default)]
 pub struct Graph {
     things: HashMap<String, Thing>,
-    places: HashMap<KindId, BTreeMap<Place, String>>,
+    places: HashMap<KindId, BTreeMap<ObjectRef, String>>,
     owned: HashMap<String, BTreeSet<String>>,
     gone: HashSet<String>,
     gone_in_order: VecDeque<String>,
@@ -137,7 +137,7 @@ impl Graph {
         }
         let before = self.things.insert(thing.uid.clone(), thing.clone());
         if before.is_none() {
-            *self.within.entry(thing.at.0.clone()).or_default() += 1;
+            *self.within.entry(thing.at.namespace.clone()).or_default() += 1;
         }
         let owners_before = before.as_ref().map_or(&[][..], |before| &before.owners);
         if owners_before != thing.owners {
@@ -160,7 +160,7 @@ impl Graph {
     }
 
     /// Takes in that an object is gone, and answers who is to be looked at.
-    pub fn remove(&mut self, kind: KindId, at: &Place) -> BTreeSet<String> {
+    pub fn remove(&mut self, kind: KindId, at: &ObjectRef) -> BTreeSet<String> {
         match self.places.get_mut(&kind).and_then(|places| places.remove(at)) {
             Some(uid) => self.forget(&uid),
             None => BTreeSet::new(),
@@ -169,9 +169,9 @@ impl Graph {
 
     /// Takes in that these are all objects of a kind, and answers who is to be looked at.
     pub fn replace(&mut self, kind: KindId, things: Vec<Thing>) -> BTreeSet<String> {
-        let there: HashSet<Place> = things.iter().map(|thing| thing.at.clone()).collect();
+        let there: HashSet<ObjectRef> = things.iter().map(|thing| thing.at.clone()).collect();
         let places = self.places.entry(kind).or_default();
-        let lost: Vec<Place> = places.keys().filter(|at| !there.contains(*at)).cloned().collect();
+        let lost: Vec<ObjectRef> = places.keys().filter(|at| !there.contains(*at)).cloned().collect();
         let mut touched = BTreeSet::new();
         for thing in things {
             touched.append(&mut self.put(thing));
@@ -185,10 +185,10 @@ impl Graph {
     fn forget(&mut self, uid: &str) -> BTreeSet<String> {
         let Some(thing) = self.things.remove(uid) else { return BTreeSet::new() };
         self.note_gone(uid);
-        if let Some(count) = self.within.get_mut(&thing.at.0) {
+        if let Some(count) = self.within.get_mut(&thing.at.namespace) {
             *count -= 1;
             if *count == 0 {
-                self.within.remove(&thing.at.0);
+                self.within.remove(&thing.at.namespace);
             }
         }
         let mut touched: BTreeSet<String> = self.owned.get(uid).cloned().unwrap_or_default();

@@ -101,10 +101,10 @@ fn staying(graph: &Graph, thing: &Thing) -> Verdict {
 /// How an owner stands; none if it has never been seen.
 fn standing(graph: &Graph, thing: &Thing, owner: &OwnerReference) -> Option<Standing> {
     let Some(found) = graph.get(&owner.uid) else {
-        let is_gone = graph.is_gone(&owner.uid) || graph.is_absent(owner, &thing.at.0);
+        let is_gone = graph.is_gone(&owner.uid) || graph.is_absent(owner, &thing.at.namespace);
         return is_gone.then_some(Standing::Gone);
     };
-    let (there, here) = (&found.at.0, &thing.at.0);
+    let (there, here) = (&found.at.namespace, &thing.at.namespace);
     if !there.is_empty() && there != here {
         // Nothing belongs to somebody in another namespace; what is in none cannot say in which it looks.
         return Some(if here.is_empty() { Standing::Solid } else { Standing::Gone });
@@ -115,6 +115,8 @@ fn standing(graph: &Graph, thing: &Thing, owner: &OwnerReference) -> Option<Stan
 #[cfg(test)]
 mod tests {
     use serde_json::json;
+
+    use plumb_controller::ObjectRef;
 
     use super::*;
 
@@ -129,7 +131,7 @@ mod tests {
         let finalizers = if state.is_empty() || state == "going" { vec![] } else { vec![state.to_owned()] };
         Thing {
             kind: 0,
-            at: ("n".to_owned(), name.to_owned()),
+            at: ObjectRef::namespaced("n", name),
             uid: name.to_owned(),
             revision: "1".to_owned(),
             owners: owners.iter().map(reference).collect(),
@@ -225,10 +227,10 @@ mod tests {
     fn an_owner_in_another_namespace_is_none() {
         let mut graph = graph(&[("o", &[], "")], &[]);
         let mut other = thing("x", &["o"], "");
-        other.at.0 = "m".to_owned();
+        other.at.namespace = "m".to_owned();
         graph.put(other.clone());
         assert_eq!(said(judge(&graph, "x")), "delete Background");
-        other.at.0 = String::new();
+        other.at.namespace = String::new();
         graph.put(other);
         assert_eq!(said(judge(&graph, "x")), "leave");
     }
@@ -241,8 +243,8 @@ mod tests {
         assert_eq!(names(graph.put(thing("x", &["o!"], ""))), [""; 0]);
         assert_eq!(names(graph.put(thing("o", &[], FOREGROUND))), ["o"]);
         // The owner that waits hears of each that is gone.
-        assert_eq!(names(graph.remove(0, &("n".into(), "x".into()))), ["o"]);
-        assert_eq!(names(graph.remove(0, &("n".into(), "o".into()))), ["y"]);
+        assert_eq!(names(graph.remove(0, &ObjectRef::namespaced("n", "x"))), ["o"]);
+        assert_eq!(names(graph.remove(0, &ObjectRef::namespaced("n", "o"))), ["y"]);
         assert_eq!(graph.count_within("n"), 2);
     }
 }

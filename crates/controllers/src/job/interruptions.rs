@@ -76,7 +76,7 @@ impl World {
                 pod.metadata.deletion_timestamp = Some(Time(self.now));
             }
             Action::Status(Object::Job(job)) => self.job.status = job.status,
-            Action::Event(_) | Action::LookAgainAt(_) => {}
+            Action::Event(_) | Action::RequeueAt(_) => {}
             other => panic!("{other:?}"),
         }
         self.pods.retain(|_, pod| is_tracked(pod) || !pod::is_going(pod));

@@ -115,7 +115,7 @@ fn line(job: &Job, action: &Action) -> String {
             format!("status {}", told.join(" "))
         }
         Action::Event(note) => format!("say {}", note.reason),
-        Action::LookAgainAt(when) => format!("again in {}", when.as_second() - NOW),
+        Action::RequeueAt(when) => format!("again in {}", when.as_second() - NOW),
         other => format!("{other:?}"),
     }
 }

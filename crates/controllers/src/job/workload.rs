@@ -6,38 +6,38 @@ use k8s_openapi::api::batch::v1::Job;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::PropagationPolicy;
-use plumb_follow::place;
+use plumb_controller::{ObjectRef, controller_of, controller_of_kind};
 
 use super::{FINALIZER, NAME, Seen, decide, end, expires_at, is_managed_elsewhere, is_tracked, let_go};
 use crate::workload::claim::claims;
-use crate::workload::{Action, Around, Ref, Shelves, Wiring, Workload, controller_of, owner};
+use crate::workload::{Action, Context, Informers, Ref, Watches, Workload};
 
 /// Runs the pods of Jobs.
 pub struct Jobs;
 
 impl Workload for Jobs {
     const NAME: &'static str = NAME;
-    const KEEPS: Option<&'static str> = Some(FINALIZER);
+    const FINALIZER: Option<&'static str> = Some(FINALIZER);
     type Kind = Job;
     type State = (Arc<Job>, Vec<Arc<Pod>>);
 
-    fn wire(&self, wiring: &Wiring<Job>) {
-        wiring.owned::<Pod>(selector);
+    fn watch(&self, watches: &Watches<Job>) {
+        watches.owned::<Pod>(selector);
     }
 
-    fn claims(&self, job: &Job, shelves: &Shelves) -> Vec<Action> {
+    fn claims(&self, job: &Job, informers: &Informers) -> Vec<Action> {
         if end(job).is_some() || is_managed_elsewhere(job) {
             return Vec::new();
         }
-        claims(job, selector(job).as_ref(), &shelves.pods)
+        claims(job, selector(job).as_ref(), &informers.pods)
     }
 
-    fn gather(&self, job: &Arc<Job>, shelves: &Shelves) -> Self::State {
-        (job.clone(), shelves.pods.controlled_by(job.metadata.uid.as_deref().unwrap_or_default()))
+    fn gather(&self, job: &Arc<Job>, informers: &Informers) -> Self::State {
+        (job.clone(), informers.pods.controlled_by(job.metadata.uid.as_deref().unwrap_or_default()))
     }
 
-    fn decide(&self, (job, pods): &Self::State, around: &Around) -> Vec<Action> {
-        decide(Seen { job, pods, now: around.now })
+    fn decide(&self, (job, pods): &Self::State, context: &Context) -> Vec<Action> {
+        decide(Seen { job, pods, now: context.now })
     }
 }
 
@@ -54,30 +54,30 @@ impl Workload for Strays {
     type Kind = Pod;
     type State = (Arc<Pod>, Option<Arc<Job>>);
 
-    fn minds(pod: &Pod) -> bool {
+    fn filter(pod: &Pod) -> bool {
         is_tracked(pod)
     }
 
-    fn wire(&self, wiring: &Wiring<Pod>) {
-        let (queue, pods) = (wiring.queue.clone(), wiring.shelves.pods.clone());
-        wiring.shelves.jobs.listen(move |change| {
-            let ended = change.now.is_none_or(|job| end(job).is_some());
-            let uid = change.last().filter(|_| ended).and_then(|job| job.metadata.uid.as_deref());
+    fn watch(&self, watches: &Watches<Pod>) {
+        let (queue, pods) = (watches.queue.clone(), watches.informers.pods.clone());
+        watches.informers.jobs.add_handler(move |change| {
+            let ended = change.after.is_none_or(|job| end(job).is_some());
+            let uid = change.latest().filter(|_| ended).and_then(|job| job.metadata.uid.as_deref());
             for pod in uid.into_iter().flat_map(|uid| pods.controlled_by(uid)) {
-                queue.touch(place(&*pod));
+                queue.add(ObjectRef::of(&*pod));
             }
         });
     }
 
-    fn claims(&self, _: &Pod, _: &Shelves) -> Vec<Action> {
+    fn claims(&self, _: &Pod, _: &Informers) -> Vec<Action> {
         Vec::new()
     }
 
-    fn gather(&self, pod: &Arc<Pod>, shelves: &Shelves) -> Self::State {
-        (pod.clone(), owner::<Job>(&**pod).and_then(|at| shelves.jobs.get(&at)))
+    fn gather(&self, pod: &Arc<Pod>, informers: &Informers) -> Self::State {
+        (pod.clone(), controller_of_kind::<Job>(&**pod).and_then(|at| informers.jobs.get(&at)))
     }
 
-    fn decide(&self, (pod, job): &Self::State, _: &Around) -> Vec<Action> {
+    fn decide(&self, (pod, job): &Self::State, _: &Context) -> Vec<Action> {
         if is_tracked(pod) && is_stray(pod, job.as_deref()) { vec![let_go(pod)] } else { Vec::new() }
     }
 }
@@ -85,7 +85,7 @@ impl Workload for Strays {
 /// Whether no Job counts a pod. `job` is the one of the name that the pod's controller has.
 fn is_stray(pod: &Pod, job: Option<&Job>) -> bool {
     let Some(controller) = controller_of(&pod.metadata) else { return true };
-    if owner::<Job>(pod).is_none() {
+    if controller_of_kind::<Job>(pod).is_none() {
         // Somebody else controls it, and may have a use for the finalizer.
         return false;
     }
@@ -101,30 +101,30 @@ impl Workload for Expiry {
     type Kind = Job;
     type State = Arc<Job>;
 
-    fn minds(job: &Job) -> bool {
+    fn filter(job: &Job) -> bool {
         expires_at(job).is_some()
     }
 
-    fn wire(&self, _: &Wiring<Job>) {}
+    fn watch(&self, _: &Watches<Job>) {}
 
-    fn claims(&self, _: &Job, _: &Shelves) -> Vec<Action> {
+    fn claims(&self, _: &Job, _: &Informers) -> Vec<Action> {
         Vec::new()
     }
 
-    fn gather(&self, job: &Arc<Job>, _: &Shelves) -> Self::State {
+    fn gather(&self, job: &Arc<Job>, _: &Informers) -> Self::State {
         job.clone()
     }
 
-    fn decide(&self, job: &Self::State, around: &Around) -> Vec<Action> {
+    fn decide(&self, job: &Self::State, context: &Context) -> Vec<Action> {
         if job.metadata.deletion_timestamp.is_some() {
             return Vec::new();
         }
         match expires_at(job) {
             // Its pods first: nobody should find them without it.
-            Some(at) if at <= around.now => {
+            Some(at) if at <= context.now => {
                 vec![Action::Delete(Ref::to(&**job), Some(PropagationPolicy::Foreground))]
             }
-            Some(at) => vec![Action::LookAgainAt(at)],
+            Some(at) => vec![Action::RequeueAt(at)],
             None => Vec::new(),
         }
     }

@@ -9,8 +9,9 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 
 use super::{State, decide};
-use crate::workload::claim::{claims, controller_reference};
-use crate::workload::{Action, Around, Shelves, Wiring, Workload};
+use crate::workload::claim::claims;
+use crate::workload::{Action, Context, Informers, Watches, Workload};
+use plumb_controller::controller_reference;
 
 /// The controller of replication controllers.
 pub struct ReplicationControllers;
@@ -20,23 +21,23 @@ impl Workload for ReplicationControllers {
     type Kind = ReplicationController;
     type State = (Arc<ReplicationController>, State);
 
-    fn wire(&self, wiring: &Wiring<ReplicationController>) {
-        wiring.owned::<Pod>(selector);
+    fn watch(&self, watches: &Watches<ReplicationController>) {
+        watches.owned::<Pod>(selector);
     }
 
-    fn claims(&self, controller: &ReplicationController, shelves: &Shelves) -> Vec<Action> {
-        claims(controller, selector(controller).as_ref(), &shelves.pods)
+    fn claims(&self, controller: &ReplicationController, informers: &Informers) -> Vec<Action> {
+        claims(controller, selector(controller).as_ref(), &informers.pods)
     }
 
-    fn gather(&self, controller: &Arc<ReplicationController>, shelves: &Shelves) -> Self::State {
+    fn gather(&self, controller: &Arc<ReplicationController>, informers: &Informers) -> Self::State {
         let uid = controller.metadata.uid.as_deref().unwrap_or_default();
-        let pods = shelves.pods.controlled_by(uid);
+        let pods = informers.pods.controlled_by(uid);
         let set = Arc::new(as_set(controller));
         (controller.clone(), State { set, related: pods.clone(), pods })
     }
 
-    fn decide(&self, (controller, state): &Self::State, around: &Around) -> Vec<Action> {
-        let decided = decide(state, &controller_reference(&**controller), around);
+    fn decide(&self, (controller, state): &Self::State, context: &Context) -> Vec<Action> {
+        let decided = decide(state, &controller_reference(&**controller), context);
         let mut actions = Vec::new();
         let status = decided.status.map(from_set);
         if let Some(status) = status.filter(|status| controller.status.as_ref() != Some(status)) {
@@ -45,7 +46,7 @@ impl Workload for ReplicationControllers {
             actions.push(Action::Status(controller.into()));
         }
         actions.extend(decided.actions);
-        actions.extend(decided.again_at.map(Action::LookAgainAt));
+        actions.extend(decided.again_at.map(Action::RequeueAt));
         actions
     }
 }

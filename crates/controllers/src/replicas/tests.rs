@@ -6,9 +6,9 @@ use crate::workload::{Failure, Object};
 
 const NOW: &str = "2026-01-01T00:10:00Z";
 
-fn around(failure: Option<Verb>) -> Around {
+fn context(failure: Option<Verb>) -> Context {
     let failure = failure.map(|verb| Failure { verb, message: "no".to_owned() });
-    Around { now: NOW.parse().unwrap(), failure }
+    Context { now: NOW.parse().unwrap(), failure }
 }
 
 fn set(replicas: i32, more: Value) -> Arc<ReplicaSet> {
@@ -52,7 +52,7 @@ fn pod(kind: char, number: usize) -> Arc<Pod> {
 fn decided(set: Arc<ReplicaSet>, kinds: &str, failure: Option<Verb>) -> Decided {
     let pods: Vec<Arc<Pod>> = kinds.chars().enumerate().map(|(number, kind)| pod(kind, number)).collect();
     let owner = controller_reference(&*set);
-    decide(&State { set, related: pods.clone(), pods }, &owner, &around(failure))
+    decide(&State { set, related: pods.clone(), pods }, &owner, &context(failure))
 }
 
 fn said(decided: &Decided) -> String {

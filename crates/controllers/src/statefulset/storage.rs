@@ -10,7 +10,7 @@ use kube::Resource;
 
 use super::identity::{name, range};
 use super::spec;
-use crate::workload::claim::controller_reference;
+use plumb_controller::controller_reference;
 
 /// The claims that are there, by name.
 pub type Claims = BTreeMap<String, Arc<PersistentVolumeClaim>>;

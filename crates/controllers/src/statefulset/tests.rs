@@ -91,7 +91,7 @@ fn line(action: &Action) -> Option<String> {
             format!("{} is {}", revision::name(one), one.revision)
         }
         Action::Event(note) => format!("say {}", note.reason),
-        Action::LookAgainAt(when) => format!("again in {}", when.as_second() - now().as_second()),
+        Action::RequeueAt(when) => format!("again in {}", when.as_second() - now().as_second()),
         Action::Status(_) => return None,
         other => format!("{other:?}"),
     })

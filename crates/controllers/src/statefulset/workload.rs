@@ -6,13 +6,13 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{ControllerRevision, StatefulSet};
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use plumb_follow::place;
+use plumb_controller::ObjectRef;
 
 use super::identity::{name, parts, range};
 use super::storage::{belongs_to, wanted};
 use super::{Claims, NAME, State, decide, spec};
 use crate::workload::claim::claims;
-use crate::workload::{Action, Around, Kind, Note, Outcome, Shelves, Verb, Wiring, Workload};
+use crate::workload::{Action, Context, Informers, Kind, Note, Verb, Watches, Workload, WriteOutcome};
 
 /// Looks after the pods of `StatefulSets`.
 pub struct StatefulSets;
@@ -22,24 +22,24 @@ impl Workload for StatefulSets {
     type Kind = StatefulSet;
     type State = State;
 
-    fn wire(&self, wiring: &Wiring<StatefulSet>) {
-        wiring.owned::<Pod>(selector);
-        wiring.owned::<ControllerRevision>(selector);
-        let (queue, sets) = (wiring.queue.clone(), wiring.shelves.stateful_sets.clone());
-        wiring.shelves.claims.listen(move |change| {
+    fn watch(&self, watches: &Watches<StatefulSet>) {
+        watches.owned::<Pod>(selector);
+        watches.owned::<ControllerRevision>(selector);
+        let (queue, sets) = (watches.queue.clone(), watches.informers.stateful_sets.clone());
+        watches.informers.claims.add_handler(move |change| {
             // A new one was made for a set that waits for it anyway, or by somebody.
-            let Some(claim) = change.last() else { return };
+            let Some(claim) = change.latest() else { return };
             let namespace = claim.metadata.namespace.as_deref().unwrap_or_default();
-            for set in sets.within(namespace).iter().filter(|set| belongs_to(claim, set)) {
-                queue.touch(place(&**set));
+            for set in sets.in_namespace(namespace).iter().filter(|set| belongs_to(claim, set)) {
+                queue.add(ObjectRef::of(&**set));
             }
         });
     }
 
-    fn claims(&self, set: &StatefulSet, shelves: &Shelves) -> Vec<Action> {
+    fn claims(&self, set: &StatefulSet, informers: &Informers) -> Vec<Action> {
         let is_member = |pod: &str| parts(pod).is_some_and(|(parent, _)| parent == name(set));
-        let pods = claims(set, selector(set).as_ref(), &shelves.pods);
-        let revisions = claims(set, selector(set).as_ref(), &shelves.revisions);
+        let pods = claims(set, selector(set).as_ref(), &informers.pods);
+        let revisions = claims(set, selector(set).as_ref(), &informers.revisions);
         let wanted = |action: &Action| match action {
             Action::Adopt(of) if of.kind == Kind::Pod => is_member(&of.name),
             // A revision stays what it was, whatever its labels say.
@@ -49,10 +49,10 @@ impl Workload for StatefulSets {
         pods.into_iter().chain(revisions).filter(wanted).collect()
     }
 
-    fn gather(&self, set: &Arc<StatefulSet>, shelves: &Shelves) -> State {
+    fn gather(&self, set: &Arc<StatefulSet>, informers: &Informers) -> State {
         let uid = set.metadata.uid.as_deref().unwrap_or_default();
         let namespace = set.metadata.namespace.clone().unwrap_or_default();
-        let pods = shelves.pods.controlled_by(uid);
+        let pods = informers.pods.controlled_by(uid);
         let ordinals: BTreeSet<i32> =
             range(set).chain(pods.iter().filter_map(|pod| Some(parts(name(&**pod))?.1))).collect();
         let mut of_pods = Claims::new();
@@ -60,25 +60,28 @@ impl Workload for StatefulSets {
             let names = ordinals.into_iter().flat_map(|ordinal| wanted(set, ordinal));
             let names = names.filter_map(|claim| claim.metadata.name);
             of_pods = names
-                .filter_map(|name| Some((name.clone(), shelves.claims.get(&(namespace.clone(), name))?)))
+                .filter_map(|name| {
+                    Some((name.clone(), informers.claims.get(&ObjectRef::namespaced(&*namespace, name))?))
+                })
                 .collect();
         }
-        let taken = shelves.revisions.within(&namespace).iter().map(|one| name(&**one).to_owned()).collect();
+        let taken =
+            informers.revisions.in_namespace(&namespace).iter().map(|one| name(&**one).to_owned()).collect();
         State {
             set: set.clone(),
             pods,
-            revisions: shelves.revisions.controlled_by(uid),
+            revisions: informers.revisions.controlled_by(uid),
             taken,
             claims: of_pods,
         }
     }
 
-    fn decide(&self, state: &State, around: &Around) -> Vec<Action> {
-        decide(state, around.now)
+    fn decide(&self, state: &State, context: &Context) -> Vec<Action> {
+        decide(state, context.now)
     }
 
-    fn said(&self, set: &StatefulSet, outcome: &Outcome<'_>) -> Option<Note> {
-        said(name(set), outcome)
+    fn event_for(&self, set: &StatefulSet, outcome: &WriteOutcome<'_>) -> Option<Note> {
+        event_for(name(set), outcome)
     }
 }
 
@@ -87,7 +90,7 @@ fn selector(set: &StatefulSet) -> Option<LabelSelector> {
 }
 
 /// What is said about pods and claims that come, change or go.
-fn said(set: &str, outcome: &Outcome<'_>) -> Option<Note> {
+fn event_for(set: &str, outcome: &WriteOutcome<'_>) -> Option<Note> {
     let (verb, well, badly) = match outcome.verb {
         Verb::Create => ("Create", "SuccessfulCreate", "FailedCreate"),
         Verb::Change => ("Update", "SuccessfulUpdate", "FailedUpdate"),
@@ -131,7 +134,8 @@ mod tests {
     fn it_is_said_what_became_of_pods_and_claims() {
         let said_of = |kind: Kind, name: &str, verb: Verb, error: Option<&str>| {
             let object = Ref { kind, namespace: String::new(), name: name.to_owned(), uid: String::new() };
-            said("web", &Outcome { verb, object: &object, error }).map(|note| (note.reason, note.message))
+            event_for("web", &WriteOutcome { verb, object: &object, error })
+                .map(|note| (note.reason, note.message))
         };
         let (pod, claim) = (Kind::Pod, Kind::PersistentVolumeClaim);
         for (said, reason, message) in [

@@ -13,27 +13,27 @@ use super::kinds::{Object, Ref};
 /// fails is the last; deletions that follow each other are done many at a time.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// Make an object.
+    /// Create an object.
     Create(Object),
-    /// Delete an object, if it still is this one.
+    /// Delete an object, if it still has this uid.
     Delete(Ref, Option<PropagationPolicy>),
-    /// Write an object whole, if nobody else did meanwhile.
+    /// Update an object, unless it was written meanwhile.
     Replace(Object),
-    /// Write the status of an object, if nobody else wrote it meanwhile.
+    /// Update the status of an object, unless it was written meanwhile.
     Status(Object),
-    /// Write a part of an object, if it still is this one: a strategic merge patch.
+    /// Patch an object (strategic merge), if it still has this uid.
     Patch(Ref, Value),
-    /// Make the workload the controller of an object that nobody controls, if the workload is still there.
+    /// Make the workload the controller of an object that has none, if the workload still exists.
     Adopt(Ref),
     /// Make the workload the controller of an object no more.
     Release(Ref),
-    /// Say something about the workload.
+    /// Emit an event about the workload.
     Event(Note),
-    /// Decide again at this time, if nothing happens before.
-    LookAgainAt(Timestamp),
+    /// Reconcile again at this time, or earlier if something changes.
+    RequeueAt(Timestamp),
 }
 
-/// What is said about a workload.
+/// An event about a workload.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
     /// Whether it is a warning.
@@ -56,32 +56,32 @@ impl Note {
     }
 }
 
-/// What was tried.
+/// What was attempted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verb {
-    /// To make an object.
+    /// To create an object.
     Create,
     /// To delete an object.
     Delete,
-    /// To change an object.
+    /// To update or patch an object.
     Change,
 }
 
-/// What came of something that was tried.
+/// What came of a write.
 #[derive(Clone, Debug)]
-pub struct Outcome<'a> {
-    /// What was tried.
+pub struct WriteOutcome<'a> {
+    /// What was attempted.
     pub verb: Verb,
-    /// On which object. One that could not be made has no uid, and no name if the server was to give it one.
+    /// On which object. One that could not be created has no uid, and no name if the server was to generate it.
     pub object: &'a Ref,
     /// Why it failed, if it did.
     pub error: Option<&'a str>,
 }
 
-/// What went wrong when a workload was last looked at.
+/// Why the last reconcile of a workload failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// What was tried.
+    /// What was attempted.
     pub verb: Verb,
     /// Why it failed.
     pub message: String,

@@ -1,35 +1,29 @@
-//! The kinds that workload controllers follow and write.
+//! The kinds that workload controllers watch and write.
 
 use std::convert::identity;
-use std::sync::Arc;
-use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::batch::v1::{CronJob, Job};
 use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, ReplicationController};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
 use kube::{Api, Client, Resource};
-use plumb_follow::{Followed, Place};
-use plumb_supervise::Supervisor;
+use plumb_controller::informer::Synced;
+use plumb_controller::{Index, Informer, InformerFactory, ObjectRef, Watchable, Write};
 use serde_json::Value;
-use tokio::task::JoinSet;
 
 use super::pods;
-use super::shelf::{Shelf, revision};
 
-/// How long is waited at most for what was listed to be seen.
-const CAUGHT_UP: Duration = Duration::from_secs(30);
-
-/// A kind that has a shelf.
-pub trait Shelved: Followed + Resource<DynamicType = ()> {
-    /// Its shelf.
-    fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>>;
+/// A kind that workload controllers watch.
+pub trait Informed: Watchable + Resource<DynamicType = ()> {
+    /// Its informer.
+    fn informer(informers: &Informers) -> &Informer<Self>;
 }
 
 /// A kind that workload controllers write.
-pub trait Written: Shelved {
+pub trait Written: Informed {
     /// Which it is.
     const KIND: Kind;
 }
@@ -63,14 +57,14 @@ impl Ref {
         }
     }
 
-    /// Where it is.
-    pub fn place(&self) -> Place {
-        (self.namespace.clone(), self.name.clone())
+    /// Its namespace and name.
+    pub fn object_ref(&self) -> ObjectRef {
+        ObjectRef::namespaced(&*self.namespace, &*self.name)
     }
 }
 
 macro_rules! kinds {
-    ($($kind:ident: $field:ident, $keep:path, $doc:literal;)*) => {
+    ($($kind:ident: $field:ident, $transform:path, $doc:literal;)*) => {
         /// A kind that workload controllers write.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
         pub enum Kind {
@@ -83,45 +77,41 @@ macro_rules! kinds {
             $(#[doc = $doc] $kind(Box<$kind>),)*
         }
 
-        /// What is known of the kinds that workload controllers look at: one watch each.
-        pub struct Shelves {
-            $(#[doc = $doc] pub $field: Arc<Shelf<$kind>>,)*
-            /// Machines.
-            pub nodes: Arc<Shelf<Node>>,
+        /// The informers of the kinds that workload controllers look at.
+        pub struct Informers {
+            $(#[doc = $doc] pub $field: Informer<$kind>,)*
+            /// Nodes.
+            pub nodes: Informer<Node>,
+            /// Pods by the name of their node.
+            pub pods_by_node: Index<Pod>,
         }
 
-        impl Default for Shelves {
-            fn default() -> Self {
-                Self { $($field: Arc::default(),)* nodes: Arc::default() }
-            }
-        }
-
-        impl Shelves {
-            /// Follows every kind, in tasks that end with the set. Whoever listens must do so before.
-            pub fn follow(&self, client: &Client, supervisor: &Supervisor) -> JoinSet<()> {
-                let mut tasks = JoinSet::new();
-                $(follow(&mut tasks, &self.$field, client, supervisor, $keep);)*
-                follow(&mut tasks, &self.nodes, client, supervisor, identity);
-                tasks
+        impl Informers {
+            /// Asks a factory for them.
+            pub fn new(factory: &InformerFactory) -> Self {
+                $(let $field = factory.informer_with::<$kind>($transform);)*
+                let node_of = |pod: &Pod| pods::node_of(pod).map(str::to_owned);
+                let pods_by_node = factory.informer::<Pod>().add_index(node_of);
+                Self { $($field,)* nodes: factory.informer(), pods_by_node }
             }
 
-            /// Waits until everything is known that there is now.
+            /// Waits until the stores hold what the API holds now.
             pub(super) async fn catch_up(&self, client: &Client) -> kube::Result<()> {
-                $(catch_up(&self.$field, client).await?;)*
+                $(self.$field.catch_up(&Api::all(client.clone())).await?;)*
                 Ok(())
             }
 
-            /// Waits until everything was told once.
-            pub async fn ready(&self) {
-                $(self.$field.ready().await;)*
-                self.nodes.ready().await;
+            /// Waits until all have synced.
+            pub async fn wait_for_sync(&self) {
+                $(self.$field.wait_for_sync().await;)*
+                self.nodes.wait_for_sync().await;
             }
         }
 
         $(
-            impl Shelved for $kind {
-                fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>> {
-                    &shelves.$field
+            impl Informed for $kind {
+                fn informer(informers: &Informers) -> &Informer<Self> {
+                    &informers.$field
                 }
             }
 
@@ -151,7 +141,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Deletes an object, if it still is this one.
+            /// Deletes an object, if it still has this uid.
             pub(super) async fn delete(
                 self,
                 client: &Client,
@@ -166,7 +156,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Writes a part of an object, and says what it is then.
+            /// Patches an object, and returns its new metadata.
             pub(super) async fn patch(self, client: &Client, of: &Ref, patch: &Value) -> kube::Result<ObjectMeta> {
                 let (params, patch) = (PatchParams::default(), Patch::Strategic(patch));
                 Ok(match self {
@@ -174,33 +164,17 @@ macro_rules! kinds {
                 })
             }
 
-            /// Reads what is said of every object.
+            /// Reads the metadata of an object.
             pub(super) async fn get(self, client: &Client, of: &Ref) -> kube::Result<ObjectMeta> {
                 Ok(match self {
                     $(Self::$kind => api::<$kind>(client, of).get(&of.name).await?.metadata,)*
                 })
             }
 
-            /// Waits until what was made is known.
-            pub(super) async fn saw_made(self, shelves: &Shelves, made: &ObjectMeta) {
+            /// Waits until the informer of the kind has observed a write.
+            pub(super) async fn wait_for_write(self, informers: &Informers, write: &Write) {
                 match self {
-                    $(Self::$kind => shelves.$field.saw(revision(made)).await,)*
-                }
-            }
-
-            /// Waits until what was written is known.
-            pub(super) async fn saw_written(self, shelves: &Shelves, of: &Ref, written: &ObjectMeta) {
-                let (at, revision) = (of.place(), revision(written));
-                match self {
-                    $(Self::$kind => shelves.$field.saw_written(&at, &of.uid, revision).await,)*
-                }
-            }
-
-            /// Waits until what was deleted is known to go.
-            pub(super) async fn saw_going(self, shelves: &Shelves, of: &Ref) {
-                let at = of.place();
-                match self {
-                    $(Self::$kind => shelves.$field.saw_going(&at, &of.uid).await,)*
+                    $(Self::$kind => informers.$field.wait_for_write(write).await,)*
                 }
             }
         }
@@ -213,7 +187,7 @@ macro_rules! kinds {
                 }
             }
 
-            /// Makes it, and says what it is then.
+            /// Creates it, and returns its metadata.
             pub(super) async fn create(&self, client: &Client) -> kube::Result<ObjectMeta> {
                 let params = PostParams::default();
                 Ok(match self {
@@ -223,7 +197,7 @@ macro_rules! kinds {
                 })
             }
 
-            /// Writes it whole, and says what it is then.
+            /// Updates it, and returns its new metadata.
             pub(super) async fn replace(&self, client: &Client) -> kube::Result<ObjectMeta> {
                 let (params, of) = (PostParams::default(), self.reference());
                 Ok(match self {
@@ -233,7 +207,7 @@ macro_rules! kinds {
                 })
             }
 
-            /// Writes its status, and says what it is then.
+            /// Updates its status, and returns its new metadata.
             pub(super) async fn replace_status(&self, client: &Client) -> kube::Result<ObjectMeta> {
                 let (params, of) = (PostParams::default(), self.reference());
                 Ok(match self {
@@ -247,22 +221,35 @@ macro_rules! kinds {
 }
 
 kinds! {
-    Pod: pods, pods::essence, "Containers that run together.";
-    ReplicaSet: replica_sets, identity, "As many pods as are asked for.";
-    ReplicationController: replication_controllers, identity, "As many pods as are asked for, as it was done at first.";
-    Deployment: deployments, identity, "Replica sets that follow each other.";
-    StatefulSet: stateful_sets, identity, "Pods that are told apart.";
-    DaemonSet: daemon_sets, identity, "A pod on each node.";
-    ControllerRevision: revisions, identity, "What a workload was.";
-    Job: jobs, identity, "Pods that are to end.";
-    CronJob: cron_jobs, identity, "Jobs by the clock.";
-    PersistentVolumeClaim: claims, identity, "Room that outlives pods.";
-    PodDisruptionBudget: budgets, identity, "How many pods may be missing.";
+    Pod: pods, pods::essence, "Pods.";
+    ReplicaSet: replica_sets, identity, "Replica sets.";
+    ReplicationController: replication_controllers, identity, "Replication controllers.";
+    Deployment: deployments, identity, "Deployments.";
+    StatefulSet: stateful_sets, identity, "Stateful sets.";
+    DaemonSet: daemon_sets, identity, "Daemon sets.";
+    ControllerRevision: revisions, identity, "Controller revisions.";
+    Job: jobs, identity, "Jobs.";
+    CronJob: cron_jobs, identity, "Cron jobs.";
+    PersistentVolumeClaim: claims, identity, "Persistent volume claims.";
+    PodDisruptionBudget: budgets, identity, "Pod disruption budgets.";
 }
 
-impl Shelved for Node {
-    fn shelf(shelves: &Shelves) -> &Arc<Shelf<Self>> {
-        &shelves.nodes
+impl Informed for Node {
+    fn informer(informers: &Informers) -> &Informer<Self> {
+        &informers.nodes
+    }
+}
+
+impl Default for Informers {
+    /// Informers that nothing keeps up to date, for tests.
+    fn default() -> Self {
+        Self::new(&InformerFactory::default())
+    }
+}
+
+impl Synced for Informers {
+    fn synced(&self) -> BoxFuture<'_, ()> {
+        self.wait_for_sync().boxed()
     }
 }
 
@@ -271,27 +258,4 @@ where
     K: Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
 {
     Api::namespaced(client.clone(), &of.namespace)
-}
-
-async fn catch_up<K: Shelved>(shelf: &Shelf<K>, client: &Client) -> kube::Result<()> {
-    let listed = Api::<K>::all(client.clone()).list_metadata(&ListParams::default()).await?;
-    let latest = listed.items.iter().map(|object| revision(&object.metadata)).max().unwrap_or_default();
-    // What was deleted meanwhile may never be seen.
-    let _ = tokio::time::timeout(CAUGHT_UP, shelf.saw(latest)).await;
-    Ok(())
-}
-
-fn follow<K: Shelved>(
-    tasks: &mut JoinSet<()>,
-    shelf: &Arc<Shelf<K>>,
-    client: &Client,
-    supervisor: &Supervisor,
-    keep: fn(K) -> K,
-) {
-    let (shelf, api) = (shelf.clone(), Api::<K>::all(client.clone()));
-    // A restart lists everything again, which makes right whatever the last run left half done.
-    tasks.spawn(supervisor.keep(&format!("informer/{}", K::plural(&())), move || {
-        let (shelf, api) = (shelf.clone(), api.clone());
-        async move { shelf.follow(api, keep).await }
-    }));
 }

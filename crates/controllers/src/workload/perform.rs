@@ -1,4 +1,4 @@
-//! Doing what was decided, and waiting until it can be seen.
+//! Performs actions, and waits until the informers have observed the writes.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,76 +7,70 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
-use plumb_follow::is_settled;
+use plumb_controller::Write;
+use plumb_controller::adoption::{adoption_patch, release_patch};
+use plumb_controller::api_error::is_settled;
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
-use super::action::{Action, Failure, Note, Outcome, Verb};
-use super::claim;
-use super::kinds::{Kind, Object, Ref, Shelves};
+use super::action::{Action, Failure, Note, Verb, WriteOutcome};
+use super::kinds::{Informers, Kind, Object, Ref};
 use super::recorder::Recorder;
 
 /// How many requests for one workload are under way at a time.
 const AT_ONCE: usize = 64;
 
-/// How long own writes are waited for to be seen.
-const SEEN_WITHIN: Duration = Duration::from_secs(30);
+/// How long own writes are awaited.
+const OBSERVED_WITHIN: Duration = Duration::from_secs(30);
 
-/// Who performs, and for whom.
+/// Performs the actions of one workload.
 pub(super) struct Performer<'a> {
     pub(super) client: &'a Client,
-    pub(super) shelves: &'a Shelves,
+    pub(super) informers: &'a Informers,
     pub(super) recorder: &'a Recorder,
     /// The workload.
     pub(super) owner: Ref,
     pub(super) reference: OwnerReference,
-    /// The finalizer by which what it controls is kept.
-    pub(super) keeps: Option<&'static str>,
+    /// The finalizer that what it controls has.
+    pub(super) finalizer: Option<&'static str>,
     pub(super) now: Timestamp,
-    /// What is said about what came of a write.
-    pub(super) said: &'a (dyn Fn(&Outcome<'_>) -> Option<Note> + Sync),
+    /// The event to emit about what came of a write.
+    pub(super) event_for: &'a (dyn Fn(&WriteOutcome<'_>) -> Option<Note> + Sync),
 }
 
-/// What came of it.
+/// What came of the actions.
 #[derive(Debug, Default)]
 pub(super) struct Performed {
-    /// What went wrong first.
+    /// The first failure.
     pub(super) failure: Option<Failure>,
-    /// Somebody else was faster: what was decided upon is not what is there.
-    pub(super) overtaken: bool,
-    /// When to decide again, if nothing happens before.
-    pub(super) again_at: Option<Timestamp>,
-    /// What was written, and is to be seen.
-    writes: Vec<Write>,
+    /// Another writer was faster: what was decided upon is not what is there.
+    pub(super) conflict: bool,
+    /// When to reconcile again, if nothing changes before.
+    pub(super) requeue_at: Option<Timestamp>,
+    /// What was written, and is to be observed.
+    writes: Vec<(Kind, Write)>,
 }
 
-#[derive(Debug)]
-enum Write {
-    Made(Kind, ObjectMeta),
-    Changed(Ref, ObjectMeta),
-    Deleted(Ref),
-}
-
-/// How one write went.
-enum Went {
-    Done(Box<Write>),
+/// What came of one write.
+enum Attempt {
+    Done(Kind, Write),
     /// There is nothing to do any more.
     Settled,
-    Overtaken,
+    Conflict,
     Failed(Failure),
 }
 
 impl Performer<'_> {
-    /// Does everything that can be done, and answers when all of it can be seen on the shelves.
+    /// Performs the actions up to the first that fails, and returns when the informers have observed all writes.
     pub(super) async fn perform(&self, actions: Vec<Action>) -> Performed {
         let mut performed = Performed::default();
         let mut actions = actions.into_iter().peekable();
         while let Some(action) = actions.next() {
             match action {
-                Action::LookAgainAt(when) => {
-                    performed.again_at = Some(performed.again_at.map_or(when, |before| before.min(when)));
+                Action::RequeueAt(when) => {
+                    performed.requeue_at = Some(performed.requeue_at.map_or(when, |before| before.min(when)));
                 }
-                _ if performed.failure.is_some() || performed.overtaken => {}
+                _ if performed.failure.is_some() || performed.conflict => {}
                 Action::Event(note) => self.recorder.record(self.owner.clone(), note, self.now),
                 Action::Status(object) => {
                     let written = object.replace_status(self.client).await;
@@ -121,19 +115,19 @@ impl Performer<'_> {
                 }
                 Action::Adopt(of) => performed.note(self.adopt(of).await),
                 Action::Release(of) => {
-                    let patch = claim::release(&self.reference, &of, self.keeps);
+                    let patch = release_patch(&self.reference, &of.uid, self.finalizer);
                     let written = of.kind.patch(self.client, &of, &patch).await;
                     performed.note(self.changed(of, written));
                 }
             }
         }
-        let seen = async {
-            for write in &performed.writes {
-                self.saw(write).await;
+        let observed = async {
+            for (kind, write) in &performed.writes {
+                kind.wait_for_write(self.informers, write).await;
             }
         };
-        if tokio::time::timeout(SEEN_WITHIN, seen).await.is_err() {
-            tracing::warn!(owner = ?self.owner, "own writes were not seen in time, going on without");
+        if tokio::time::timeout(OBSERVED_WITHIN, observed).await.is_err() {
+            tracing::warn!(owner = ?self.owner, "own writes were not observed in time, going on without");
         }
         performed
     }
@@ -142,7 +136,7 @@ impl Performer<'_> {
     /// all, and nobody should be asked a thousand times.
     async fn create(&self, objects: Vec<Object>, performed: &mut Performed) {
         let (mut rest, mut size) = (objects, 1);
-        while !rest.is_empty() && performed.failure.is_none() && !performed.overtaken {
+        while !rest.is_empty() && performed.failure.is_none() && !performed.conflict {
             let later = rest.split_off(size.min(rest.len()));
             let requests = rest.into_iter().map(|object| {
                 let client = self.client.clone();
@@ -156,74 +150,65 @@ impl Performer<'_> {
         }
     }
 
-    fn made(&self, asked: Ref, made: kube::Result<ObjectMeta>) -> Went {
+    fn made(&self, asked: Ref, made: kube::Result<ObjectMeta>) -> Attempt {
         match made {
             Ok(made) => {
-                self.say(Verb::Create, &Ref::of(asked.kind, &made), None);
-                Went::Done(Box::new(Write::Made(asked.kind, made)))
+                self.emit(Verb::Create, &Ref::of(asked.kind, &made), None);
+                Attempt::Done(asked.kind, Write::created(&made))
             }
-            Err(kube::Error::Api(status)) if status.is_already_exists() => Went::Overtaken,
+            Err(kube::Error::Api(status)) if status.is_already_exists() => Attempt::Conflict,
             // Its namespace goes.
-            Err(error) if is_settled(&error) => Went::Settled,
+            Err(error) if is_settled(&error) => Attempt::Settled,
             Err(error) => self.failed(Verb::Create, &asked, &error),
         }
     }
 
-    fn deleted(&self, of: Ref, done: kube::Result<()>) -> Went {
+    fn deleted(&self, of: Ref, done: kube::Result<()>) -> Attempt {
         match done {
             Ok(()) => {
-                self.say(Verb::Delete, &of, None);
-                Went::Done(Box::new(Write::Deleted(of)))
+                self.emit(Verb::Delete, &of, None);
+                Attempt::Done(of.kind, Write::deleted(of.object_ref(), of.uid))
             }
-            Err(error) if is_gone(&error) => Went::Settled,
+            Err(error) if is_gone(&error) => Attempt::Settled,
             Err(error) => self.failed(Verb::Delete, &of, &error),
         }
     }
 
-    fn changed(&self, of: Ref, written: kube::Result<ObjectMeta>) -> Went {
+    fn changed(&self, of: Ref, written: kube::Result<ObjectMeta>) -> Attempt {
         match written {
-            Ok(written) => Went::Done(Box::new(Write::Changed(of, written))),
-            Err(kube::Error::Api(status)) if status.code == 409 => Went::Overtaken,
-            Err(error) if is_settled(&error) => Went::Settled,
+            Ok(written) => Attempt::Done(of.kind, Write::updated(&written)),
+            Err(kube::Error::Api(status)) if status.code == 409 => Attempt::Conflict,
+            Err(error) if is_settled(&error) => Attempt::Settled,
             Err(error) => self.failed(Verb::Change, &of, &error),
         }
     }
 
-    /// Adopts an object, if the workload is there according to the API itself: the shelf may be behind.
-    async fn adopt(&self, of: Ref) -> Went {
+    /// Adopts an object, if the workload is there according to the API itself: the store may be behind.
+    async fn adopt(&self, of: Ref) -> Attempt {
         match self.owner.kind.get(self.client, &self.owner).await {
             Ok(now) if now.uid.as_deref() == Some(&self.owner.uid) && now.deletion_timestamp.is_none() => {
-                let patch = claim::adoption(&self.reference, &of, self.keeps);
+                let patch = adoption_patch(&self.reference, &of.uid, self.finalizer);
                 let written = of.kind.patch(self.client, &of, &patch).await;
                 self.changed(of, written)
             }
-            Ok(_) => Went::Overtaken,
-            Err(error) if is_settled(&error) => Went::Settled,
+            Ok(_) => Attempt::Conflict,
+            Err(error) if is_settled(&error) => Attempt::Settled,
             Err(error) => self.failed(Verb::Change, &of, &error),
         }
     }
 
-    fn failed(&self, verb: Verb, of: &Ref, error: &kube::Error) -> Went {
+    fn failed(&self, verb: Verb, of: &Ref, error: &kube::Error) -> Attempt {
         let message = match error {
             kube::Error::Api(status) => status.message.clone(),
             other => other.to_string(),
         };
-        tracing::debug!(%message, ?verb, ?of, owner = ?self.owner, "a write for a workload failed");
-        self.say(verb, of, Some(&message));
-        Went::Failed(Failure { verb, message })
+        self.emit(verb, of, Some(&message));
+        Attempt::Failed(Failure { verb, message })
     }
 
-    fn say(&self, verb: Verb, object: &Ref, error: Option<&str>) {
-        if let Some(note) = (self.said)(&Outcome { verb, object, error }) {
+    fn emit(&self, verb: Verb, object: &Ref, error: Option<&str>) {
+        if let Some(note) = (self.event_for)(&WriteOutcome { verb, object, error }) {
             self.recorder.record(self.owner.clone(), note, self.now);
-        }
-    }
-
-    async fn saw(&self, write: &Write) {
-        match write {
-            Write::Made(kind, made) => kind.saw_made(self.shelves, made).await,
-            Write::Changed(of, written) => of.kind.saw_written(self.shelves, of, written).await,
-            Write::Deleted(of) => of.kind.saw_going(self.shelves, of).await,
         }
     }
 }
@@ -234,12 +219,12 @@ impl Performed {
         self.writes.is_empty()
     }
 
-    fn note(&mut self, went: Went) {
-        match went {
-            Went::Done(write) => self.writes.push(*write),
-            Went::Settled => {}
-            Went::Overtaken => self.overtaken = true,
-            Went::Failed(failure) => {
+    fn note(&mut self, attempt: Attempt) {
+        match attempt {
+            Attempt::Done(kind, write) => self.writes.push((kind, write)),
+            Attempt::Settled => {}
+            Attempt::Conflict => self.conflict = true,
+            Attempt::Failed(failure) => {
                 self.failure.get_or_insert(failure);
             }
         }

@@ -185,23 +185,21 @@ fn old_requests_are_swept_away() {
 }
 
 #[test]
-fn tokens_end_when_they_say_and_the_next_end_is_waited_for() {
-    let token = |name: &str, end: Option<&str>| {
-        let mut secret: Secret =
-            serde_json::from_value(json!({ "metadata": { "name": name }, "type": tokens::TYPE })).unwrap();
-        let end = end.map(|end| ("expiration".to_owned(), ByteString(end.as_bytes().to_vec())));
-        secret.data = Some(end.into_iter().collect());
-        secret
-    };
-    let all = [
-        token("over", Some("2026-01-01T00:00:00Z")),
-        token("soon", Some("2026-01-01T00:10:00Z")),
-        token("later", Some("2026-01-02T00:00:00Z")),
-        token("never", None),
-        token("odd", Some("tomorrow")),
-    ];
-    let (over, next) = tokens::decide(all.iter(), "2026-01-01T00:00:00Z".parse().unwrap());
-    assert_eq!((over, next), (vec!["over".to_owned()], Some(Duration::from_mins(10))));
+fn tokens_are_deleted_when_they_expire_and_looked_at_again_until_then() {
+    let now = "2026-01-01T00:00:00Z".parse().unwrap();
+    for (end, wanted) in [
+        (Some("2026-01-01T00:00:00Z"), tokens::Step::Delete),
+        (Some("2026-01-01T00:07:00Z"), tokens::Step::Wait(Duration::from_mins(7))),
+        (Some("2026-01-02T00:00:00Z"), tokens::Step::Wait(Duration::from_mins(10))),
+        (None, tokens::Step::Keep),
+        (Some("tomorrow"), tokens::Step::Keep),
+    ] {
+        let mut token: Secret =
+            serde_json::from_value(json!({ "metadata": { "name": "t" }, "type": tokens::TYPE })).unwrap();
+        let expiration = end.map(|end| ("expiration".to_owned(), ByteString(end.as_bytes().to_vec())));
+        token.data = Some(expiration.into_iter().collect());
+        assert_eq!(tokens::decide(&token, now), wanted, "{end:?}");
+    }
 }
 
 #[test]

@@ -9,7 +9,7 @@ use kube::api::{
 };
 use kube::core::GroupVersionKind;
 use kube::{Api, Resource};
-use plumb_follow::Followed;
+use plumb_controller::Watchable;
 use serde_json::{Value, json};
 
 use crate::workloads::{Cluster, spec, template};
@@ -25,7 +25,7 @@ fn policy(policy: PropagationPolicy) -> DeleteParams {
 impl Cluster {
     async fn none<K>(&self)
     where
-        K: Followed + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         self.until_all::<K>(std::collections::BTreeMap::is_empty).await;
     }

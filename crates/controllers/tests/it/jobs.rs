@@ -1,19 +1,17 @@
 //! Jobs and `CronJob`s, as clients see them. A pod here ends as soon as somebody hears of it, as its image says.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::batch::v1::{CronJob, Job, JobCondition};
 use k8s_openapi::api::core::v1::{Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PropagationPolicy};
+use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent};
 use plumb_controllers::job::{FINALIZER, is_tracked};
-use plumb_controllers::nodes::Clocks;
-use plumb_follow::{Told, follow};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 use crate::until_gone;
@@ -24,29 +22,26 @@ fn play(cluster: &Cluster) -> JoinSet<()> {
     let pods: Api<Pod> = cluster.api();
     let mut playing = JoinSet::new();
     playing.spawn(async move {
-        let (tell, mut told) = mpsc::channel(64);
-        let ending = async {
-            while let Some(told) = told.recv().await {
-                let heard: Vec<Pod> = match told {
-                    Told::All(all) => all,
-                    Told::Put(pod) => vec![*pod],
-                    Told::Gone(_) => vec![],
+        let mut events = std::pin::pin!(Reflector::new(pods.clone(), WatchConfig::default()).into_stream());
+        while let Some(event) = events.next().await {
+            let heard: Vec<Pod> = match event {
+                WatchEvent::Restarted(all) => all,
+                WatchEvent::Applied(pod) => vec![*pod],
+                WatchEvent::Deleted(_) => vec![],
+            };
+            for pod in heard {
+                let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+                let image = pod.spec.as_ref().unwrap().containers[0].image.as_deref();
+                let end = match (phase, image) {
+                    (Some("Pending"), Some("ok")) => "Succeeded",
+                    (Some("Pending"), Some("bad")) => "Failed",
+                    _ => continue,
                 };
-                for pod in heard {
-                    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-                    let image = pod.spec.as_ref().unwrap().containers[0].image.as_deref();
-                    let end = match (phase, image) {
-                        (Some("Pending"), Some("ok")) => "Succeeded",
-                        (Some("Pending"), Some("bad")) => "Failed",
-                        _ => continue,
-                    };
-                    let status = Patch::Merge(json!({ "status": { "phase": end } }));
-                    // Who is gone meanwhile need not end.
-                    let _ = pods.patch_status(&name(&pod), &PatchParams::default(), &status).await;
-                }
+                let status = Patch::Merge(json!({ "status": { "phase": end } }));
+                // Who is gone meanwhile need not end.
+                let _ = pods.patch_status(&name(&pod), &PatchParams::default(), &status).await;
             }
-        };
-        tokio::join!(follow(pods.clone(), None, tell), ending);
+        }
     });
     playing
 }
@@ -176,8 +171,8 @@ async fn a_pod_that_a_job_selects_is_adopted_and_kept() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cron_job_makes_up_for_what_was_missed_and_remembers_how_it_went() {
     // An hour has gone by for the controllers.
-    let wall = Arc::new(|| Timestamp::now() + Duration::from_hours(1));
-    let cluster = Cluster::at(Clocks { wall, ..Clocks::of_this_machine() });
+    let wall = || Timestamp::now() + Duration::from_hours(1);
+    let cluster = Cluster::at(Clock::with_wall(wall));
     let spec = json!({
         "schedule": "*/5 * * * *", "timeZone": "Etc/UTC", "successfulJobsHistoryLimit": 0,
         "jobTemplate": { "metadata": { "labels": { "of": "clock" } }, "spec": { "template": template("ok") } },

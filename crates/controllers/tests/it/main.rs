@@ -12,22 +12,15 @@ mod sets;
 mod silence;
 mod workloads;
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures_util::StreamExt as _;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};
 use k8s_openapi::api::rbac::v1::ClusterRole;
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_apiserver::admission::Plugins;
-use plumb_apiserver::authn::{Authenticator, Tokens, User};
-use plumb_apiserver::pki::SystemClock;
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_controller::InformerFactory;
 use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, root_ca, user_of};
+use plumb_harness::{Options, TestCluster, until, until_gone};
 use plumb_resize::rules::Rules;
-use plumb_store::{Options, Store};
 use plumb_supervise::Supervisor;
 use serde_json::json;
 use tokio::sync::watch;
@@ -38,84 +31,32 @@ struct Cluster {
     admin: Client,
     authority: watch::Sender<String>,
     _running: JoinSet<()>,
-    _folder: tempfile::TempDir,
+    _informing: JoinSet<()>,
 }
 
 impl Cluster {
     fn start() -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let tokens = Tokens::default();
-        let server = ApiServer::new(Config {
-            store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
-            rules: Rules::kep(),
-            clock: Arc::new(Timestamp::now),
-            limits: Limits::default(),
-            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
-            nodes: None,
-            plugins: Plugins::default(),
-            usage: None,
-        })
-        .unwrap();
-        let client = |user: User| Client::new(server.inside(user), "default");
-        let none: [&str; 0] = [];
+        let plugins = Plugins::default();
+        let cluster = TestCluster::with(Options { rules: Rules::kep(), plugins, ..Options::default() });
+        let (informers, supervisor) = (InformerFactory::default(), Supervisor::default());
         let clients = |name: &str| Clients {
-            watch: client(User::new(WATCHER, "", none)),
-            write: client(User::new(user_of(name), "", GROUPS)),
-            supervisor: Supervisor::default(),
+            watch: cluster.client(WATCHER),
+            write: cluster.client_as(&user_of(name), GROUPS),
+            supervisor: supervisor.clone(),
         };
         let (authority, published) = watch::channel("first".to_owned());
         let mut running = JoinSet::new();
-        running.spawn(accounts::run(clients(accounts::NAME)));
-        running.spawn(root_ca::run(clients(root_ca::NAME), published));
-        running.spawn(aggregation::run(clients(aggregation::NAME)));
-        let admin = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
-        Self { admin, authority, _running: running, _folder: folder }
+        running.spawn(accounts::run(clients(accounts::NAME), &informers));
+        running.spawn(root_ca::run(clients(root_ca::NAME), &informers, published));
+        running.spawn(aggregation::run(clients(aggregation::NAME), &informers));
+        let informing = informers.start(&cluster.client(WATCHER), &supervisor);
+        Self { admin: cluster.admin(), authority, _running: running, _informing: informing }
     }
 
     async fn namespace(&self, name: &str) {
         let namespace: Namespace = serde_json::from_value(json!({ "metadata": { "name": name } })).unwrap();
         Api::all(self.admin.clone()).create(&PostParams::default(), &namespace).await.unwrap();
     }
-}
-
-/// Waits until an object is as it should be.
-async fn until<K: plumb_follow::Followed>(api: &Api<K>, name: &str, wanted: impl Fn(&K) -> bool) -> K {
-    let watching = async {
-        let one = WatchParams::default().fields(&format!("metadata.name={name}"));
-        loop {
-            let mut events = api.watch(&one, "0").await.unwrap().boxed();
-            while let Some(Ok(event)) = events.next().await {
-                if let WatchEvent::Added(object) | WatchEvent::Modified(object) = event
-                    && wanted(&object)
-                {
-                    return object;
-                }
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap()
-}
-
-/// Waits until an object is gone.
-async fn until_gone<K: plumb_follow::Followed>(api: &Api<K>, name: &str) {
-    let watching = async {
-        let one = WatchParams::default().fields(&format!("metadata.name={name}"));
-        loop {
-            let listed = kube::api::ListParams::default().fields(&format!("metadata.name={name}"));
-            let list = api.list(&listed).await.unwrap();
-            if list.items.is_empty() {
-                return;
-            }
-            let from = list.metadata.resource_version.unwrap();
-            let mut events = api.watch(&one, &from).await.unwrap().boxed();
-            while let Some(Ok(event)) = events.next().await {
-                if matches!(event, WatchEvent::Deleted(_)) {
-                    return;
-                }
-            }
-        }
-    };
-    tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap();
 }
 
 #[tokio::test]

@@ -1,22 +1,14 @@
 //! The books of quotas, as clients see them.
 
-use std::sync::Arc;
-use std::time::Duration;
-
-use futures_util::StreamExt as _;
 use futures_util::future::join_all;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
-use plumb_apiserver::admission::Plugins;
-use plumb_apiserver::authn::{Authenticator, Tokens, User};
-use plumb_apiserver::pki::SystemClock;
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_controller::{Clock, InformerFactory};
 use plumb_controllers::{Clients, quota};
+use plumb_harness::{TestCluster, until};
 use plumb_resize::rules::Rules;
-use plumb_store::{Options, Store};
 use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
@@ -24,7 +16,7 @@ use tokio::task::JoinSet;
 struct Cluster {
     client: Client,
     _running: JoinSet<()>,
-    _folder: tempfile::TempDir,
+    _informing: JoinSet<()>,
 }
 
 impl Cluster {
@@ -32,29 +24,18 @@ impl Cluster {
         Self::start_as("admin")
     }
 
-    /// One whose quota controller writes as a user; who is called `admin` may do everything.
+    /// One whose quota controller writes as a user; `admin` may do everything.
     fn start_as(writer: &str) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        let tokens = Tokens::default();
-        let server = ApiServer::new(Config {
-            store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
-            rules: Rules::v1_36(),
-            clock: Arc::new(Timestamp::now),
-            limits: Limits::default(),
-            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
-            nodes: None,
-            plugins: Plugins::new("", "ServiceAccount").unwrap(),
-            usage: None,
-        })
-        .unwrap();
-        let client = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
-        let mut running = JoinSet::new();
-        let config = quota::Config { rules: Rules::v1_36(), clock: Arc::new(Timestamp::now) };
+        let cluster = TestCluster::start();
+        let (client, supervisor) = (cluster.admin(), Supervisor::default());
+        let (mut running, informers) = (JoinSet::new(), InformerFactory::default());
+        let config = quota::Config { rules: Rules::v1_36(), clock: Clock::default() };
         let groups = if writer == "admin" { vec!["system:masters"] } else { vec![] };
-        let write = Client::new(server.inside(User::new(writer, "", groups)), "default");
-        let clients = Clients { watch: client.clone(), write, supervisor: Supervisor::default() };
-        running.spawn(quota::run(clients, config));
-        Self { client, _running: running, _folder: folder }
+        let write = cluster.client_as(writer, groups);
+        let clients = Clients { watch: client.clone(), write, supervisor: supervisor.clone() };
+        running.spawn(quota::run(clients, &informers, config));
+        let informing = informers.start(&client, &supervisor);
+        Self { client, _running: running, _informing: informing }
     }
 
     async fn quota(&self, hard: Value) {
@@ -71,22 +52,10 @@ impl Cluster {
         Api::default_namespaced(self.client.clone())
     }
 
-    /// Waits until the books say this.
+    /// Waits until the quota's status says this.
     async fn used(&self, wanted: Value) {
-        let watching = async {
-            let one = WatchParams::default().fields("metadata.name=q");
-            loop {
-                let mut events = self.quotas().watch(&one, "0").await.unwrap().boxed();
-                while let Some(Ok(event)) = events.next().await {
-                    if let WatchEvent::Added(quota) | WatchEvent::Modified(quota) = event
-                        && json!(quota.status.unwrap_or_default().used) == wanted
-                    {
-                        return;
-                    }
-                }
-            }
-        };
-        tokio::time::timeout(Duration::from_mins(1), watching).await.unwrap();
+        let is_so = |quota: &ResourceQuota| json!(quota.status.clone().unwrap_or_default().used) == wanted;
+        until(&self.quotas(), "q", is_so).await;
     }
 }
 

@@ -1,14 +1,12 @@
 //! Nodes that are not heard of, and their pods. The clock is the test's.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use plumb_controllers::nodes;
+use plumb_harness::ManualClock;
 use serde_json::json;
 
 use crate::until;
@@ -35,13 +33,8 @@ async fn beat(nodes: &Api<Node>, name: &str, ahead: i64) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_is_gone_go() {
-    let ahead = Arc::new(AtomicI64::new(0));
-    let (shown, passed) = (ahead.clone(), ahead.clone());
-    let clocks = nodes::Clocks {
-        wall: Arc::new(move || Timestamp::now() + SignedDuration::from_secs(shown.load(Ordering::SeqCst))),
-        steady: Arc::new(move || Duration::from_secs(passed.load(Ordering::SeqCst).unsigned_abs())),
-    };
-    let cluster = Cluster::at(clocks);
+    let clock = ManualClock::default();
+    let cluster = Cluster::at(clock.clock());
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     for name in ["silent", "other"] {
         let conditions = json!([{ "type": "Ready", "status": "True" }]);
@@ -66,7 +59,7 @@ async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_
         async move { nodes.patch(name, &PatchParams::default(), &Patch::Merge(note)).await.unwrap() }
     };
     cluster.until::<Pod>("leaves", |pod| pod.spec.as_ref().unwrap().tolerations.is_some()).await;
-    ahead.store(60, Ordering::SeqCst);
+    clock.set_ahead(Duration::from_secs(60));
     // Between the two it looks as if nobody were heard of, and then nobody is expelled: it is said again.
     for count in 3.. {
         beat(&nodes, "other", 60).await;
@@ -80,7 +73,7 @@ async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_
     assert_eq!(ready(&nodes.get("other").await.unwrap()), "True");
     assert!(cluster.api::<Pod>().get("leaves").await.unwrap().metadata.deletion_timestamp.is_none());
     // It tolerates that for five minutes.
-    ahead.store(400, Ordering::SeqCst);
+    clock.set_ahead(Duration::from_secs(400));
     beat(&nodes, "other", 400).await;
     nudge("silent", 2).await;
     let gone = cluster.until_all::<Pod>(|pods| {
@@ -92,8 +85,9 @@ async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_
     let going = async {
         let pods = cluster.api::<Pod>();
         while pods.get_opt("stays").await.unwrap().is_some() {
-            let now = ahead.fetch_add(60, Ordering::SeqCst);
-            let note = json!({ "metadata": { "annotations": { "nudge": now.to_string() } } });
+            clock.advance(Duration::from_mins(1));
+            let now = clock.ahead().as_secs().to_string();
+            let note = json!({ "metadata": { "annotations": { "nudge": now } } });
             // It may be gone by now.
             let _ = pods.patch("stays", &PatchParams::default(), &Patch::Merge(note)).await;
         }

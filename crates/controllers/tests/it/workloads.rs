@@ -4,38 +4,31 @@ use std::collections::BTreeMap;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Event, Pod, ReplicationController, ResourceQuota};
-use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
-use plumb_apiserver::admission::Plugins;
-use plumb_apiserver::authn::{Authenticator, Tokens, User};
-use plumb_apiserver::pki::SystemClock;
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_controllers::garbage::census::Census;
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of,
 };
-use plumb_follow::{Followed, Told, follow};
+use plumb_harness::TestCluster;
 use plumb_resize::rules::Rules;
-use plumb_store::{Options, Store};
 use plumb_supervise::Supervisor;
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-/// A cluster whose workloads are looked after, each controller with the rights of its own role.
+/// A cluster whose workloads are reconciled, each controller with the rights of its own role.
 pub(crate) struct Cluster {
     pub(crate) client: Client,
-    /// How often a workload was looked at.
-    pub(crate) looks: Arc<AtomicU64>,
+    /// How often a workload was reconciled.
+    pub(crate) reconciles: Arc<AtomicU64>,
     running: JoinSet<()>,
-    _folder: tempfile::TempDir,
 }
 
 impl Cluster {
@@ -49,29 +42,14 @@ impl Cluster {
 
     /// One where nothing becomes of pods.
     pub(crate) fn without_nodes() -> Self {
-        Self::at(nodes::Clocks::of_this_machine())
+        Self::at(Clock::default())
     }
 
-    /// One where nothing becomes of pods, and the controllers have clocks of their own.
-    pub(crate) fn at(clocks: nodes::Clocks) -> Self {
-        let clock = clocks.wall.clone();
-        let folder = tempfile::tempdir().unwrap();
-        let tokens = Tokens::default();
-        let server = ApiServer::new(Config {
-            store: Store::open(folder.path().join("objects"), Options::default()).unwrap(),
-            rules: Rules::v1_36(),
-            clock: Arc::new(Timestamp::now),
-            limits: Limits::default(),
-            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
-            nodes: None,
-            plugins: Plugins::new("", "ServiceAccount").unwrap(),
-            usage: None,
-        })
-        .unwrap();
-        let client = |user: User| Client::new(server.inside(user), "default");
-        let none: [&str; 0] = [];
-        let watcher = client(User::new(WATCHER, "", none));
-        let writer = |name: &str| client(User::new(user_of(name), "", GROUPS));
+    /// One where nothing becomes of pods, and the controllers have a clock of their own.
+    pub(crate) fn at(clock: Clock) -> Self {
+        let cluster = TestCluster::start();
+        let watcher = cluster.client(WATCHER);
+        let writer = |name: &str| cluster.client_as(&user_of(name), GROUPS);
         let supervisor = Supervisor::default();
         let clients = |name: &str| Clients {
             watch: watcher.clone(),
@@ -79,20 +57,20 @@ impl Cluster {
             supervisor: supervisor.clone(),
         };
         let mut running = JoinSet::new();
-        let workloads = plumb_controllers::workloads(clock.clone(), supervisor.clone(), writer);
-        running.spawn(protection::keep_volumes(clients(protection::VOLUMES_NAME)));
-        running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
-        running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
-        let looks = workloads.looks();
-        running.spawn(workloads.run(watcher.clone()));
+        let manager = plumb_controllers::workloads(clock.clone(), supervisor.clone(), writer);
+        let (informers, factory) = (manager.informers(), manager.factory());
+        running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
+        running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
+        running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
         let census: Arc<Census> = Arc::default();
         running.spawn(census.clone().keep(watcher.clone(), supervisor.clone()));
-        running.spawn(garbage::run(census.clone(), clients(garbage::NAME), clock.clone()));
-        running.spawn(namespaces::run(census, clients(namespaces::NAME), clock.clone()));
-        let books = quota::Config { rules: Rules::v1_36(), clock };
-        running.spawn(quota::run(clients(quota::NAME), books));
-        let client = client(User::new("admin", "", ["system:masters"]));
-        Self { client, looks, running, _folder: folder }
+        running.spawn(garbage::run(&census, clients(garbage::NAME)));
+        running.spawn(namespaces::run(&census, clients(namespaces::NAME), factory, clock.clone()));
+        let config = quota::Config { rules: Rules::v1_36(), clock };
+        running.spawn(quota::run(clients(quota::NAME), factory, config));
+        let reconciles = manager.reconciles();
+        running.spawn(manager.run(watcher));
+        Self { client: cluster.admin(), reconciles, running }
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>
@@ -104,7 +82,7 @@ impl Cluster {
 
     pub(crate) async fn create<K>(&self, object: Value) -> K
     where
-        K: Followed + Serialize + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable + Serialize + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         let object: K = serde_json::from_value(object).unwrap();
         self.api().create(&PostParams::default(), &object).await.unwrap()
@@ -112,7 +90,7 @@ impl Cluster {
 
     pub(crate) async fn merge<K>(&self, name: &str, patch: Value) -> K
     where
-        K: Followed + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
@@ -120,29 +98,9 @@ impl Cluster {
     /// Waits until an object is as it should be.
     pub(crate) async fn until<K>(&self, name: &str, wanted: impl Fn(&K) -> bool) -> K
     where
-        K: Followed + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        let one = WatchParams::default().fields(&format!("metadata.name={name}"));
-        let watching = async {
-            let mut last = None;
-            loop {
-                let mut events = self.api::<K>().watch(&one, "0").await.unwrap().boxed();
-                while let Ok(Some(event)) = tokio::time::timeout(Duration::from_secs(30), events.next()).await
-                {
-                    if let Ok(WatchEvent::Added(object) | WatchEvent::Modified(object)) = event {
-                        if wanted(&object) {
-                            return Ok(object);
-                        }
-                        last = Some(object);
-                    }
-                }
-                if last.is_some() {
-                    return Err(last);
-                }
-            }
-        };
-        let found = tokio::time::timeout(Duration::from_mins(1), watching).await;
-        found.unwrap().unwrap_or_else(|last| panic!("it came to {last:#?}"))
+        plumb_harness::until(&self.api(), name, wanted).await
     }
 
     /// Waits until the objects of a kind are as they should be.
@@ -151,31 +109,9 @@ impl Cluster {
         wanted: impl Fn(&BTreeMap<String, K>) -> bool,
     ) -> BTreeMap<String, K>
     where
-        K: Followed + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
-        let (tell, mut told) = mpsc::channel(64);
-        let mut all: BTreeMap<String, K> = BTreeMap::new();
-        let waiting = async {
-            while let Some(told) = told.recv().await {
-                match told {
-                    Told::All(objects) => all = objects.into_iter().map(|one| (name(&one), one)).collect(),
-                    Told::Put(object) => _ = all.insert(name(&*object), *object),
-                    Told::Gone((_, name)) => _ = all.remove(&name),
-                }
-                if wanted(&all) {
-                    return;
-                }
-            }
-        };
-        let done = tokio::time::timeout(Duration::from_mins(1), async {
-            tokio::select! {
-                () = follow(self.api::<K>(), None, tell) => {}
-                () = waiting => {}
-            }
-        });
-        let done = done.await;
-        assert!(done.is_ok(), "it came to {:#?}", all.keys());
-        all
+        plumb_harness::until_all(&self.api(), wanted).await
     }
 }
 
@@ -185,32 +121,28 @@ pub(crate) fn name(object: &impl Resource) -> String {
 
 /// Makes every pod ready, but for those that say that they do not want to be.
 async fn be_ready(client: Client) {
-    let (tell, mut told) = mpsc::channel(64);
     let pods: Api<Pod> = Api::all(client.clone());
-    let working = async {
-        while let Some(told) = told.recv().await {
-            let pods: Vec<Pod> = match told {
-                Told::All(pods) => pods,
-                Told::Put(pod) => vec![*pod],
-                Told::Gone(_) => vec![],
-            };
-            for pod in pods {
-                let said = pod.status.as_ref().and_then(|status| status.phase.as_deref());
-                let image = &pod.spec.as_ref().unwrap().containers[0].image;
-                if said != Some("Pending") || image.as_deref() == Some("broken") {
-                    continue;
-                }
-                let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
-                let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": now });
-                let status = json!({ "status": { "phase": "Running", "conditions": [ready] } });
-                let api: Api<Pod> =
-                    Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap());
-                // Who is gone meanwhile need not be ready.
-                let _ = api.patch_status(&name(&pod), &PatchParams::default(), &Patch::Merge(status)).await;
+    let mut events = std::pin::pin!(Reflector::new(pods, WatchConfig::default()).into_stream());
+    while let Some(event) = events.next().await {
+        let pods: Vec<Pod> = match event {
+            WatchEvent::Restarted(pods) => pods,
+            WatchEvent::Applied(pod) => vec![*pod],
+            WatchEvent::Deleted(_) => vec![],
+        };
+        for pod in pods {
+            let said = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+            let image = &pod.spec.as_ref().unwrap().containers[0].image;
+            if said != Some("Pending") || image.as_deref() == Some("broken") {
+                continue;
             }
+            let now = Timestamp::now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
+            let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": now });
+            let status = json!({ "status": { "phase": "Running", "conditions": [ready] } });
+            let api: Api<Pod> = Api::namespaced(client.clone(), pod.metadata.namespace.as_deref().unwrap());
+            // Who is gone meanwhile need not be ready.
+            let _ = api.patch_status(&name(&pod), &PatchParams::default(), &Patch::Merge(status)).await;
         }
-    };
-    tokio::join!(follow(pods, None, tell), working);
+    }
 }
 
 pub(crate) fn template(app: &str, image: &str) -> Value {
@@ -346,13 +278,13 @@ async fn what_does_not_change_is_not_looked_at() {
     // One that is made now is looked at, and with it the last looks of the others are over.
     cluster.create::<ReplicaSet>(json!({ "metadata": { "name": "last" }, "spec": spec("last", 1) })).await;
     cluster.until("last", ready).await;
-    let before = cluster.looks.load(Ordering::Relaxed);
+    let before = cluster.reconciles.load(Ordering::Relaxed);
     cluster.merge::<ReplicaSet>("web-7", json!({ "spec": { "minReadySeconds": 0, "replicas": 2 } })).await;
     cluster.until_all::<Pod>(has(32)).await;
     cluster
         .until::<ReplicaSet>("web-7", |set| set.status.clone().unwrap().available_replicas == Some(2))
         .await;
-    let looks = cluster.looks.load(Ordering::Relaxed) - before;
+    let looks = cluster.reconciles.load(Ordering::Relaxed) - before;
     assert!(looks < 25, "{looks} looks because one of thirty changed");
 }
 

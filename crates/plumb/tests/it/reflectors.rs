@@ -4,17 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Api;
 use kube::api::{DeleteParams, ObjectMeta, PostParams};
 use kube::runtime::reflector::Store as Cache;
 use kube::runtime::watcher::{self, Event};
 use kube::runtime::{WatchStreamExt as _, reflector};
-use kube::{Api, Client};
-use plumb_apiserver::admission::Plugins;
-use plumb_apiserver::authn::{Authenticator, Tokens, User};
-use plumb_apiserver::pki::SystemClock;
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_harness::TestCluster;
 use plumb_resize::rules::Rules;
 use plumb_store::{Options, Store, WatchBuffer};
 use tokio::sync::Notify;
@@ -80,29 +76,18 @@ async fn a_reflector_is_right_again_after_the_cluster_was_killed() {
 const LATER: usize = 200;
 
 /// A server in this process that remembers a few events, and cuts off whoever falls two behind.
-fn forgetful(folder: &std::path::Path) -> ApiServer {
+fn forgetful(folder: &std::path::Path) -> TestCluster {
     let watch_buffer = WatchBuffer { events: 2, bytes: 1 << 20 };
     let options = Options { history: 16 << 10, watch_buffer, ..Options::default() };
-    let tokens = Tokens::default();
-    ApiServer::new(Config {
-        store: Store::open(folder.join("objects"), options).unwrap(),
-        rules: Rules::kep(),
-        clock: Arc::new(Timestamp::now),
-        limits: Limits::default(),
-        authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
-        nodes: None,
-        plugins: Plugins::new("", "ServiceAccount").unwrap(),
-        usage: None,
-    })
-    .unwrap()
+    let store = Store::open(folder.join("objects"), options).unwrap();
+    TestCluster::with(plumb_harness::Options { rules: Rules::kep(), store, ..Default::default() })
 }
 
 #[tokio::test]
 async fn a_watcher_that_fell_behind_is_told_that_it_is_gone_and_lists_again() {
     let folder = tempfile::tempdir().unwrap();
     let server = forgetful(folder.path());
-    let client = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
-    let maps: Api<ConfigMap> = Api::default_namespaced(client);
+    let maps: Api<ConfigMap> = Api::default_namespaced(server.admin());
     let post = PostParams::default();
     maps.create(&post, &map("first")).await.unwrap();
     let (cache, mut writer) = reflector::store();

@@ -16,16 +16,15 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Client;
-use plumb_apiserver::admission::Plugins;
-use plumb_apiserver::authn::{Authenticator, Tokens, User};
-use plumb_apiserver::pki::SystemClock;
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_apiserver::ApiServer;
+use plumb_apiserver::authn::User;
 use plumb_controllers::budgets::{Budgets, stale};
 use plumb_controllers::garbage::census::Census;
-use plumb_controllers::workload::Workload;
+use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, taints, user_of,
 };
+use plumb_harness::TestCluster;
 use plumb_node::journal::Journal;
 use plumb_node::register::{Machine, NodeHealth, Setup};
 use plumb_node::specify::Place;
@@ -106,19 +105,14 @@ impl World {
         // Whoever resumes a watch does so minutes later, and much has happened by then.
         let store = Store::in_memory(&Options { history: 512 << 20, ..Options::default() });
         let rules = Rules::kep();
-        let tokens = Tokens::default();
-        let server = ApiServer::new(Config {
-            store: store.clone(),
+        // Virtual pods ask nobody anything, so they need no account: the plugin for it is off.
+        let options = plumb_harness::Options {
             rules: rules.clone(),
             clock: clock.clone(),
-            limits: Limits::default(),
-            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
-            nodes: None,
-            // Virtual pods ask nobody anything, so they need no account.
-            plugins: Plugins::new("", "ServiceAccount").unwrap(),
-            usage: None,
-        })
-        .unwrap();
+            store: store.clone(),
+            ..Default::default()
+        };
+        let server = TestCluster::with(options).server().clone();
         let machine = Machine { cpus: 4, memory: 8 << 30, ..Machine::read(Path::new("/")).unwrap() };
         let mut world = Self {
             server,
@@ -214,7 +208,9 @@ impl World {
     }
 
     fn start_controllers(&mut self) {
-        let (server, lag, clock) = (&self.server, &self.lag, &self.clock);
+        let (server, lag) = (&self.server, &self.lag);
+        let wall = self.clock.clone();
+        let clock = plumb_controller::Clock::with_wall(move || wall());
         let none: [&str; 0] = [];
         let watcher = || lag.client(server, User::new(WATCHER, "", none));
         let writer = |name: &str| lag.client(server, User::new(user_of(name), "", GROUPS));
@@ -222,21 +218,21 @@ impl World {
         let clients =
             |name: &str| Clients { watch: watcher(), write: writer(name), supervisor: supervisor.clone() };
         let running = &mut self.controllers;
-        let workloads = plumb_controllers::workloads(clock.clone(), supervisor.clone(), writer);
-        running.spawn(stale::take_back(workloads.shelves(), clients(Budgets::NAME), clock.clone()));
-        let began = self.began;
-        let clocks = nodes::Clocks { wall: clock.clone(), steady: Arc::new(move || began.elapsed()) };
-        running.spawn(nodes::watch_over(workloads.shelves(), clients(nodes::NAME), clocks));
-        running.spawn(pod_gc::collect(workloads.shelves(), clients(pod_gc::NAME), clock.clone()));
-        running.spawn(workloads.run(watcher()));
-        running.spawn(taints::run(clients(taints::NAME), clock.clone()));
-        let books = quota::Config { rules: self.rules.clone(), clock: clock.clone() };
-        running.spawn(quota::run(clients(quota::NAME), books));
+        let manager = plumb_controllers::workloads(clock.clone(), supervisor.clone(), writer);
+        let (informers, factory) = (manager.informers(), manager.factory());
+        running.spawn(stale::run(informers, clients(Budgets::NAME), clock.clone()));
+        running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
+        running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
+        running.spawn(taints::run(clients(taints::NAME), factory, clock.clone()));
+        let measuring = quota::Config { rules: self.rules.clone(), clock: clock.clone() };
+        running.spawn(quota::run(clients(quota::NAME), factory, measuring));
         let census: Arc<Census> = Arc::default();
         running.spawn(census.clone().keep(watcher(), supervisor.clone()));
-        running.spawn(garbage::run(census.clone(), clients(garbage::NAME), clock.clone()));
-        running.spawn(namespaces::run(census, clients(namespaces::NAME), clock.clone()));
+        running.spawn(garbage::run(&census, clients(garbage::NAME)));
+        running.spawn(namespaces::run(&census, clients(namespaces::NAME), factory, clock.clone()));
         running.spawn(garbage::events::run(clients(garbage::NAME), clock.clone()));
+        // Last: the informers start with it.
+        running.spawn(manager.run(watcher()));
     }
 
     fn start_scheduler(&mut self) {
