@@ -1,10 +1,14 @@
 //! Recommendations without a cluster: history in, recommendations out, through the engine of the recommender.
 //!
 //! ```text
-//!   CSV ────────▶ csv::SampleReader ──┐
-//!                                     ├──▶ recommender::Workload ──▶ report: text, HTML, CSV, SVG
-//!   Prometheus ──▶ fleet::Fleet ──────┘
+//!   CSV ─────────▶ csv ▸ history ──┐
+//!                                  ├──▶ recommender::Workload ──▶ text, JSON, CSV, HTML, SVG
+//!   Prometheus ──▶ fleet ──────────┘
 //! ```
 
 pub mod csv;
+pub mod explain;
 pub mod history;
+pub mod plot;
+
+mod amount;

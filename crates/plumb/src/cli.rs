@@ -3,6 +3,7 @@
 mod join;
 mod limits;
 mod node;
+mod recommender;
 #[cfg(test)]
 mod reference;
 
@@ -21,10 +22,12 @@ use tracing_subscriber::filter::ParseError;
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
 pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
+pub(crate) use recommender::Tuning;
 
 use crate::components::{self, Components, ComponentsParser};
 use crate::features;
 use crate::kubeconfig::Issue;
+use crate::recommend::Recommend;
 use crate::resize::Resize;
 use crate::status::Status;
 
@@ -98,6 +101,7 @@ pub(crate) enum Command {
     Down(Down),
     Resize(Box<Resize>),
     Status(Box<Status>),
+    Recommend(Box<Recommend>),
     /// Write a consistent copy of a cluster's objects to a file, whether it runs or not.
     ///
     /// The certificates and keys in DIR/pki are not in it; copy that folder too. See docs/operations.md.

@@ -140,13 +140,20 @@ pub(crate) fn table(rows: &[Vec<String>]) -> String {
 /// Prints a value for programs.
 pub(crate) fn print(value: &impl serde::Serialize, output: Output) -> anyhow::Result<()> {
     let text = match output {
-        Output::Yaml => {
-            let options =
-                serde_saphyr::ser_options! { prefer_block_scalars: true, folded_wrap_chars: 1 << 20 };
-            serde_saphyr::to_string_with_options(value, options).context("writing YAML")?
-        }
-        _ => serde_json::to_string_pretty(value).context("writing JSON")? + "\n",
+        Output::Yaml => yaml(value)?,
+        _ => json(value)?,
     };
     print!("{text}");
     Ok(())
+}
+
+/// A value as JSON that people can read.
+pub(crate) fn json(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    Ok(serde_json::to_string_pretty(value).context("writing JSON")? + "\n")
+}
+
+/// A value as YAML.
+pub(crate) fn yaml(value: &impl serde::Serialize) -> anyhow::Result<String> {
+    let options = serde_saphyr::ser_options! { prefer_block_scalars: true, folded_wrap_chars: 1 << 20 };
+    serde_saphyr::to_string_with_options(value, options).context("writing YAML")
 }

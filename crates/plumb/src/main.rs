@@ -15,6 +15,7 @@ mod join;
 mod kubeconfig;
 mod nodes;
 mod reading;
+mod recommend;
 mod resize;
 mod scheduler;
 mod status;
@@ -69,6 +70,7 @@ fn main() -> ExitCode {
         Command::Down(down) => down::run(&down).map(success),
         Command::Resize(resize) => resize::run(*resize),
         Command::Status(status) => status::run(*status),
+        Command::Recommend(recommend) => recommend::run(*recommend).map(success),
         Command::Backup(backup) => backup::backup(&backup).map(success),
         Command::Restore(restore) => backup::restore(&restore).map(success),
         Command::Image(image) => image::run(image).map(success),

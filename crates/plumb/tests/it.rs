@@ -24,6 +24,7 @@ mod it {
     mod life;
     mod nodes;
     mod race;
+    mod recommend;
     mod reflectors;
     mod rollouts;
     mod scheduler;

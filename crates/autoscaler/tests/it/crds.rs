@@ -13,7 +13,6 @@ use plumb_autoscaler::api::{
 use plumb_harness::TestCluster;
 use serde_json::{Value, json};
 
-
 fn golden() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("crds.yaml")
 }

@@ -10,7 +10,6 @@ use plumb_autoscaler::install::{
 use plumb_harness::TestCluster;
 use serde_json::json;
 
-
 const VPA: &str = "verticalpodautoscalers.autoscaling.k8s.io";
 
 fn definitions(client: &Client) -> Api<CustomResourceDefinition> {

@@ -4,5 +4,6 @@
 
 mod crds;
 mod csv;
+mod history;
 mod install;
 mod recommender;

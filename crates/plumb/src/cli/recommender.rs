@@ -1,0 +1,210 @@
+//! The flags of the recommender, under the names and with the defaults that VPA's recommender has.
+
+use std::time::Duration;
+
+use clap::Args;
+use plumb_autoscaler::recommender::{AggregationSettings, EstimationSettings, Percentiles};
+use plumb_resize::Quantity;
+use plumb_resize::resource::PerResource;
+
+/// How usage is aggregated, and how recommendations are made of it.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Recommender")]
+pub(crate) struct Tuning {
+    /// The fraction of usage that is added to it as a safety margin.
+    #[arg(long, value_name = "FRACTION", default_value = "0.15", value_parser = non_negative)]
+    recommendation_margin_fraction: f64,
+    /// The least cpu for all containers of a pod together, in millicores.
+    #[arg(long, value_name = "MILLICORES", default_value = "25", value_parser = non_negative)]
+    pod_recommendation_min_cpu_millicores: f64,
+    /// The least memory for all containers of a pod together, in MiB.
+    #[arg(long, value_name = "MIB", default_value = "250", value_parser = non_negative)]
+    pod_recommendation_min_memory_mb: f64,
+    /// The percentile of cpu usage that the target starts from.
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.9", value_parser = percentile)]
+    target_cpu_percentile: f64,
+    /// The percentile of cpu usage that the lower bound starts from.
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.5", value_parser = percentile)]
+    recommendation_lower_bound_cpu_percentile: f64,
+    /// The percentile of cpu usage that the upper bound starts from.
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.95", value_parser = percentile)]
+    recommendation_upper_bound_cpu_percentile: f64,
+    /// How much history of cpu makes bounds reliable: with less they are further apart.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
+    confidence_interval_cpu: Duration,
+    /// The percentile of memory peaks that the target starts from.
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.9", value_parser = percentile)]
+    target_memory_percentile: f64,
+    /// The percentile of memory peaks that the lower bound starts from.
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.5", value_parser = percentile)]
+    recommendation_lower_bound_memory_percentile: f64,
+    /// The percentile of memory peaks that the upper bound starts from.
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.95", value_parser = percentile)]
+    recommendation_upper_bound_memory_percentile: f64,
+    /// The same of memory.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
+    confidence_interval_memory: Duration,
+    /// Write memory with two decimals of the largest unit. Deprecated: `--round-memory-bytes` rounds.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    humanize_memory: bool,
+    /// Round cpu up to a multiple of so many millicores.
+    #[arg(long, value_name = "MILLICORES", default_value = "1", value_parser = clap::value_parser!(i64).range(1..))]
+    round_cpu_millicores: i64,
+    /// Round memory up to a multiple of so many bytes.
+    #[arg(long, value_name = "BYTES", default_value = "1", value_parser = clap::value_parser!(i64).range(1..))]
+    round_memory_bytes: i64,
+    /// The time whose memory peak is one sample.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
+    memory_aggregation_interval: Duration,
+    /// For how many such intervals without a sample the history of a container is kept.
+    #[arg(long, value_name = "N", default_value = "8", value_parser = clap::value_parser!(i64).range(1..))]
+    memory_aggregation_interval_count: i64,
+    /// The age at which a memory peak counts half.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
+    memory_histogram_decay_half_life: Duration,
+    /// The age at which a cpu sample counts half.
+    #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
+    cpu_histogram_decay_half_life: Duration,
+    /// By which factor memory is raised after an OOM kill.
+    #[arg(long, value_name = "FACTOR", default_value = "1.2", value_parser = at_least_one)]
+    oom_bump_up_ratio: f64,
+    /// By how many bytes memory is raised at least after an OOM kill.
+    #[arg(long, value_name = "BYTES", default_value = "104857600", value_parser = non_negative)]
+    oom_min_bump_up_bytes: f64,
+    /// Let annotations of a VPA ask for whole cores.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    cpu_integer_post_processor_enabled: bool,
+    /// The most cpu for a container whose policy has no maximum. [default: none]
+    #[arg(long, value_name = "CPU")]
+    container_recommendation_max_allowed_cpu: Option<Quantity>,
+    /// The most memory for a container whose policy has no maximum. [default: none]
+    #[arg(long, value_name = "MEMORY")]
+    container_recommendation_max_allowed_memory: Option<Quantity>,
+}
+
+impl Tuning {
+    /// How usage is aggregated.
+    pub(crate) fn aggregation(&self) -> AggregationSettings {
+        AggregationSettings {
+            memory_interval: self.memory_aggregation_interval,
+            memory_interval_count: self.memory_aggregation_interval_count,
+            memory_half_life: self.memory_histogram_decay_half_life,
+            cpu_half_life: self.cpu_histogram_decay_half_life,
+            oom_bump_up_ratio: self.oom_bump_up_ratio,
+            oom_min_bump_up_bytes: self.oom_min_bump_up_bytes,
+        }
+    }
+
+    /// How recommendations are made.
+    pub(crate) fn estimation(&self) -> EstimationSettings {
+        EstimationSettings {
+            safety_margin_fraction: self.recommendation_margin_fraction,
+            pod_min_cpu_millicores: self.pod_recommendation_min_cpu_millicores,
+            pod_min_memory_mb: self.pod_recommendation_min_memory_mb,
+            percentiles: PerResource::new(
+                Percentiles {
+                    target: self.target_cpu_percentile,
+                    lower: self.recommendation_lower_bound_cpu_percentile,
+                    upper: self.recommendation_upper_bound_cpu_percentile,
+                },
+                Percentiles {
+                    target: self.target_memory_percentile,
+                    lower: self.recommendation_lower_bound_memory_percentile,
+                    upper: self.recommendation_upper_bound_memory_percentile,
+                },
+            ),
+            confidence_interval: PerResource::new(
+                self.confidence_interval_cpu,
+                self.confidence_interval_memory,
+            ),
+            round_up_to: PerResource::new(self.round_cpu_millicores, self.round_memory_bytes),
+            humanize_memory: self.humanize_memory,
+            integer_cpu: self.cpu_integer_post_processor_enabled,
+            max_allowed: PerResource::new(
+                self.container_recommendation_max_allowed_cpu,
+                self.container_recommendation_max_allowed_memory,
+            ),
+        }
+    }
+}
+
+fn number(text: &str) -> Result<f64, String> {
+    let number: f64 = text.parse().map_err(|_| "it must be a number".to_owned())?;
+    if number.is_finite() { Ok(number) } else { Err("it must be a finite number".to_owned()) }
+}
+
+fn non_negative(text: &str) -> Result<f64, String> {
+    number(text)
+        .and_then(|number| if number >= 0.0 { Ok(number) } else { Err("it must be 0 or more".to_owned()) })
+}
+
+fn at_least_one(text: &str) -> Result<f64, String> {
+    number(text)
+        .and_then(|number| if number >= 1.0 { Ok(number) } else { Err("it must be 1 or more".to_owned()) })
+}
+
+fn percentile(text: &str) -> Result<f64, String> {
+    let within = |number: &f64| (0.0..=1.0).contains(number);
+    number(text)
+        .and_then(|number| Some(number).filter(within).ok_or_else(|| "it must be from 0 to 1".to_owned()))
+}
+
+/// A time as Go writes it, such as `24h` or `1h30m`; days and weeks (`8d`), as Prometheus writes them, too.
+fn positive_time(text: &str) -> Result<Duration, String> {
+    const DAY: u64 = 24 * 60 * 60;
+    let whole = |suffix, seconds: u64| {
+        let count: u64 = text.strip_suffix(suffix)?.parse().ok()?;
+        count.checked_mul(seconds).map(Duration::from_secs)
+    };
+    let time = match whole('d', DAY).or_else(|| whole('w', 7 * DAY)) {
+        Some(time) => time,
+        None => {
+            let nanos = plumb_go::duration::parse(text).map_err(|error| error.to_string())?;
+            Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())
+        }
+    };
+    if time.is_zero() { Err("it must be more than 0".to_owned()) } else { Ok(time) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::Parser;
+
+    #[derive(Parser)]
+    struct Flags {
+        #[command(flatten)]
+        tuning: Tuning,
+    }
+
+    #[test]
+    fn without_flags_the_settings_are_the_engine_s_defaults() {
+        let flags = Flags::try_parse_from(["plumb"]).expect("no flag is needed");
+        assert_eq!(flags.tuning.aggregation(), AggregationSettings::default());
+        assert_eq!(flags.tuning.estimation(), EstimationSettings::default());
+    }
+
+    #[test]
+    fn values_that_make_no_sense_are_refused() {
+        for wrong in [
+            "--target-cpu-percentile=90",
+            "--target-cpu-percentile=NaN",
+            "--recommendation-margin-fraction=-1",
+            "--oom-bump-up-ratio=0.5",
+            "--confidence-interval-cpu=0s",
+            "--confidence-interval-cpu=-1h",
+            "--confidence-interval-cpu=1",
+            "--round-cpu-millicores=0",
+            "--container-recommendation-max-allowed-cpu=much",
+        ] {
+            assert!(Flags::try_parse_from(["plumb", wrong]).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn times_are_written_as_in_go_or_in_days() {
+        for (text, seconds) in [("24h", 86_400), ("1h30m", 5_400), ("8d", 691_200), ("2w", 1_209_600)] {
+            assert_eq!(positive_time(text), Ok(Duration::from_secs(seconds)), "{text}");
+        }
+    }
+}

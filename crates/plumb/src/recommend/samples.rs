@@ -1,0 +1,135 @@
+//! History from a CSV file.
+
+use std::fs::File;
+use std::io::{self, IsTerminal as _, Read};
+use std::path::Path;
+
+use anyhow::{Context as _, bail};
+use indicatif::{ProgressBar, ProgressStyle};
+use plumb_autoscaler::api::RecommendedPodResources;
+use plumb_autoscaler::offline::history::History;
+use plumb_autoscaler::offline::{explain, plot};
+use plumb_autoscaler::recommender::{
+    AggregationConfig, ContainerExplanation, ContainerRecommendation, Resources, VpaSettings, estimate,
+};
+use plumb_resize::resource::Resource;
+use serde_json::{Map, Value, json};
+
+use super::{Format, Recommend, print};
+use crate::client;
+
+pub(super) fn run(args: &Recommend) -> anyhow::Result<()> {
+    let Some(path) = &args.samples else { return Ok(()) };
+    let config = AggregationConfig::new(args.tuning.aggregation()).context("making histograms")?;
+    let mut history = History::new(&config);
+    let name = read(path, &mut history)?;
+    if history.rows == 0 {
+        bail!("{name}: there are no samples");
+    }
+    warn(&history);
+
+    let settings = args.tuning.estimation();
+    let containers = || history.workload.aggregates();
+    // There is no VPA whose annotations could name containers.
+    let integer_cpu = containers().map(|(container, _)| container.to_owned()).collect();
+    let vpa = VpaSettings { integer_cpu, ..VpaSettings::default() };
+    let recommended = estimate::recommend(&config, &settings, &vpa, containers());
+    let explained = estimate::explain(&config, &settings, &vpa, containers());
+    if let Some(path) = &args.plot {
+        std::fs::write(path, plot::svg(&explained)).with_context(|| format!("writing {}", path.display()))?;
+    }
+    let explained = if args.explain { explained } else { Vec::new() };
+    match args.output {
+        Format::Table => print(&text(&history, &recommended, &explained)),
+        Format::Json => print(&client::json(&value(&history, &recommended, &explained))?),
+        Format::Yaml => print(&client::yaml(&value(&history, &recommended, &explained))?),
+    }
+}
+
+/// Reads a file, or standard input, and says what it is called.
+fn read(path: &Path, history: &mut History<'_>) -> anyhow::Result<String> {
+    if path == Path::new("-") {
+        let name = "standard input".to_owned();
+        follow(io::stdin().lock(), None, history).context(name.clone())?;
+        return Ok(name);
+    }
+    let name = path.display().to_string();
+    let file = File::open(path).with_context(|| format!("opening {name}"))?;
+    let length = file.metadata().ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len());
+    follow(file, length, history).context(name.clone())?;
+    Ok(name)
+}
+
+/// Reads all rows, and shows a progress bar to people.
+fn follow(input: impl Read, length: Option<u64>, history: &mut History<'_>) -> anyhow::Result<()> {
+    let bar = if !io::stderr().is_terminal() {
+        ProgressBar::hidden()
+    } else if let Some(length) = length {
+        let style =
+            ProgressStyle::with_template("{bar:40} {percent:>3} %  {msg} rows  {bytes_per_sec}  {eta} left");
+        ProgressBar::new(length).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+    } else {
+        let style = ProgressStyle::with_template("{spinner} {msg} rows  {bytes}  {bytes_per_sec}");
+        ProgressBar::new_spinner().with_style(style.unwrap_or_else(|_| ProgressStyle::default_spinner()))
+    };
+    let read = history.read(input, |bytes, rows| {
+        if !bar.is_hidden() {
+            bar.set_position(bytes);
+            bar.set_message(rows.to_string());
+        }
+    });
+    bar.finish_and_clear();
+    Ok(read?)
+}
+
+/// Says what of the history does not count.
+fn warn(history: &History<'_>) {
+    for (reason, count) in &history.discarded {
+        eprintln!("plumb: {count} of {} rows are not counted: {reason}", history.rows);
+    }
+}
+
+fn text(
+    history: &History<'_>,
+    recommended: &[ContainerRecommendation],
+    explained: &[ContainerExplanation],
+) -> String {
+    let head = ["CONTAINER", "CPU", "LOWER", "UPPER", "MEMORY", "LOWER", "UPPER", "SAMPLES"];
+    let mut rows = vec![head.map(str::to_owned).to_vec()];
+    for (container, (_, aggregate)) in recommended.iter().zip(history.workload.aggregates()) {
+        let mut row = vec![container.container.clone()];
+        for resource in Resource::ALL {
+            let cell =
+                |of: &Resources| of[resource].map_or_else(|| "-".to_owned(), |quantity| quantity.to_string());
+            row.extend([&container.target, &container.lower_bound, &container.upper_bound].map(cell));
+        }
+        row.push(aggregate.samples().to_string());
+        rows.push(row);
+    }
+    let mut text = client::table(&rows);
+    for explanation in explained {
+        text.push('\n');
+        text.push_str(&explain::text(explanation));
+    }
+    text
+}
+
+/// What is printed for programs: `recommendation` is what the status of a VPA would have.
+fn value(
+    history: &History<'_>,
+    recommended: &[ContainerRecommendation],
+    explained: &[ContainerExplanation],
+) -> Value {
+    let recommendation =
+        RecommendedPodResources { container_recommendations: recommended.iter().map(Into::into).collect() };
+    let discarded = history.discarded.iter().map(|(reason, count)| (reason.name().to_owned(), json!(count)));
+    let mut value = json!({
+        "recommendation": recommendation,
+        "rows": history.rows,
+        "discarded": discarded.collect::<Map<_, _>>(),
+    });
+    if !explained.is_empty() {
+        value["explanation"] = explained.iter().map(explain::json).collect();
+    }
+    value
+}
