@@ -17,6 +17,7 @@
 //! | [`work_queue`] | which objects are to be reconciled: once each, in order, with backoff | `workqueue` |
 //! | [`controller`] | the loop: workers, retries, a panic over one object is that object's | `controller.Controller` |
 //! | [`own_writes`] | not deciding from a store that does not hold the own writes yet | `ControllerExpectations` |
+//! | [`events`] | events: counted, combined, filtered, never waited for | `record.EventRecorder` |
 //! | [`adoption`], [`finalizer`] | owner references and finalizers | `PodControllerRefManager`, `controllerutil` |
 //! | [`Backoff`], [`Clock`] | waits between attempts; time, injected | `wait.Backoff`, `clock.Clock` |
 //! | [`metrics`] | under client-go's and controller-runtime's names | `workqueue_*`, `controller_runtime_*` |
@@ -25,6 +26,7 @@ pub mod adoption;
 pub mod api_error;
 pub mod clock;
 pub mod controller;
+pub mod events;
 pub mod finalizer;
 pub mod informer;
 pub mod metrics;

@@ -4,6 +4,7 @@
 
 mod adoption;
 mod controllers;
+mod events;
 mod metrics;
 mod reflectors;
 mod stores;

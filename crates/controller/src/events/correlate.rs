@@ -1,0 +1,196 @@
+//! Which events are written, and as what: as client-go's `EventCorrelator` decides.
+
+use std::collections::HashSet;
+use std::fmt;
+use std::hash::{BuildHasher as _, RandomState};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use tokio::time::Instant;
+
+use super::Emitted;
+use super::lru::Lru;
+
+/// How much is remembered of each kind.
+const REMEMBERED: usize = 4096;
+/// From so many similar events on, those that differ from the ones before share one.
+const SIMILAR: usize = 10;
+/// Events are similar only if no more time than this is between them.
+const SIMILAR_FOR: Duration = Duration::from_mins(10);
+/// What the message of a shared event begins with.
+const COMBINED: &str = "(combined from similar events): ";
+/// How many events an object may cause at once, and how long it takes until it may cause one more.
+const BURST: f64 = 25.0;
+const REFILL: Duration = Duration::from_mins(5);
+/// How long the name of an object may be.
+const LONGEST_NAME: usize = 253;
+
+/// What makes two events equal, as a number: in full it would be as long as the events, and there are many.
+type Key = u64;
+
+/// What was emitted before.
+pub struct Correlator {
+    hash: RandomState,
+    /// Events by what makes them equal.
+    observed: Lru<Key, Observation>,
+    /// Messages of similar events, by what makes events similar.
+    similar: Lru<Key, Similar>,
+    /// What objects may still cause.
+    buckets: Lru<Key, Bucket>,
+    /// Objects whose namespace terminates, by uid.
+    terminating: Lru<String, ()>,
+    /// The last number that was part of a name.
+    last: i128,
+}
+
+#[derive(Debug)]
+struct Observation {
+    name: String,
+    first: Timestamp,
+    count: i32,
+}
+
+#[derive(Debug)]
+struct Similar {
+    messages: HashSet<Key>,
+    last: Instant,
+}
+
+#[derive(Debug)]
+struct Bucket {
+    tokens: f64,
+    since: Instant,
+}
+
+/// An event as it is to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Observed {
+    /// The name of the event's object.
+    pub name: String,
+    /// How often it happened.
+    pub count: i32,
+    /// When it happened first.
+    pub first: Timestamp,
+    /// What it says.
+    pub message: String,
+}
+
+/// What to do about an event.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// Write a new object.
+    Create(Observed),
+    /// Write the count, the time and the message of an object that exists.
+    Patch(Observed),
+    /// Write nothing: the object that it is about causes too many, or its namespace terminates.
+    Filter,
+}
+
+impl Default for Correlator {
+    fn default() -> Self {
+        Self {
+            hash: RandomState::new(),
+            observed: Lru::new(REMEMBERED),
+            similar: Lru::new(REMEMBERED),
+            buckets: Lru::new(REMEMBERED),
+            terminating: Lru::new(REMEMBERED),
+            last: 0,
+        }
+    }
+}
+
+impl fmt::Debug for Correlator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Correlator").finish_non_exhaustive()
+    }
+}
+
+impl Correlator {
+    /// Decides what to do about an event, by what was emitted before. All events of one correlator are of one source. `now` is
+    /// monotonic, so that a jump of the wall clock neither mutes a component nor lets it flood the API.
+    pub fn correlate(&mut self, emitted: &Emitted, now: Instant) -> Action {
+        let Emitted { regarding, event, .. } = emitted;
+        if regarding.uid.as_ref().is_some_and(|uid| self.terminating.contains(uid)) {
+            return Action::Filter;
+        }
+        let object =
+            (&regarding.api_version, &regarding.kind, &regarding.namespace, &regarding.name, &regarding.uid);
+        let related = event.related.as_ref().map(|related| &related.uid);
+        let kind = (&object, event.type_, &event.reason, &event.action, &related);
+        let is_combined = self.is_combined(self.hash.hash_one(("similar", &kind)), &event.message, now);
+        let (key, message) = if is_combined {
+            (self.hash.hash_one(("combined", &kind)), format!("{COMBINED}{}", event.message))
+        } else {
+            let key = self.hash.hash_one(("one", &kind, &regarding.field_path, &event.message));
+            (key, event.message.clone())
+        };
+        // An event that is filtered counts, too: the next one that is written has the right count.
+        let observed = self.observe(key, emitted, message);
+        if !self.takes_token(self.hash.hash_one(object), now) {
+            return Action::Filter;
+        }
+        if observed.count == 1 { Action::Create(observed) } else { Action::Patch(observed) }
+    }
+
+    /// Notes that the API refused an event because the namespace of its object terminates: no other event about the object will
+    /// be accepted. An object of the same name in a later namespace of the same name has another uid.
+    pub fn namespace_terminates(&mut self, uid: &str) {
+        self.terminating.get_or_insert_with(uid.to_owned(), || ());
+    }
+
+    /// Whether an event shares one with those that are similar.
+    fn is_combined(&mut self, key: Key, message: &str, now: Instant) -> bool {
+        let message = self.hash.hash_one(message);
+        let new = || Similar { messages: HashSet::new(), last: now };
+        let similar = self.similar.get_or_insert_with(key, new);
+        if now.saturating_duration_since(similar.last) > SIMILAR_FOR {
+            similar.messages.clear();
+        }
+        similar.last = now;
+        if similar.messages.len() + 1 < SIMILAR {
+            similar.messages.insert(message);
+        }
+        !similar.messages.contains(&message)
+    }
+
+    /// Counts an event that is equal to all others with the key.
+    fn observe(&mut self, key: Key, emitted: &Emitted, message: String) -> Observed {
+        let (last, at) = (&mut self.last, emitted.at);
+        let observation = self.observed.get_or_insert_with(key, || {
+            // Several events may have the same time.
+            *last = at.as_nanosecond().max(*last + 1);
+            Observation { name: name(emitted, *last), first: at, count: 0 }
+        });
+        observation.count = observation.count.saturating_add(1);
+        Observed {
+            name: observation.name.clone(),
+            count: observation.count,
+            first: observation.first,
+            message,
+        }
+    }
+
+    /// Whether an object may cause one more event.
+    fn takes_token(&mut self, object: Key, now: Instant) -> bool {
+        let new = || Bucket { tokens: BURST, since: now };
+        let bucket = self.buckets.get_or_insert_with(object, new);
+        let passed = now.saturating_duration_since(bucket.since).as_secs_f64();
+        bucket.tokens = (bucket.tokens + passed / REFILL.as_secs_f64()).min(BURST);
+        bucket.since = now;
+        if bucket.tokens < 1.0 {
+            return false;
+        }
+        bucket.tokens -= 1.0;
+        true
+    }
+}
+
+/// A name for the object of an event: that of the object that it is about, with a number.
+fn name(emitted: &Emitted, number: i128) -> String {
+    let regarding = &emitted.regarding;
+    let name = format!("{}.{number:x}", regarding.name.as_deref().unwrap_or_default());
+    if name.len() <= LONGEST_NAME {
+        return name;
+    }
+    format!("{}.{number:x}", regarding.uid.as_deref().unwrap_or("event"))
+}
