@@ -18,6 +18,7 @@
 //! | [`controller`] | the loop: workers, retries, a panic over one object is that object's | `controller.Controller` |
 //! | [`own_writes`] | not deciding from a store that does not hold the own writes yet | `ControllerExpectations` |
 //! | [`events`] | events: counted, combined, filtered, never waited for | `record.EventRecorder` |
+//! | [`leader`] | leader election on a lease | `leaderelection` |
 //! | [`adoption`], [`finalizer`] | owner references and finalizers | `PodControllerRefManager`, `controllerutil` |
 //! | [`Backoff`], [`Clock`] | waits between attempts; time, injected | `wait.Backoff`, `clock.Clock` |
 //! | [`metrics`] | under client-go's and controller-runtime's names | `workqueue_*`, `controller_runtime_*` |
@@ -29,6 +30,7 @@ pub mod controller;
 pub mod events;
 pub mod finalizer;
 pub mod informer;
+pub mod leader;
 pub mod metrics;
 pub mod object_ref;
 pub mod own_writes;

@@ -5,6 +5,7 @@
 mod adoption;
 mod controllers;
 mod events;
+mod leader;
 mod metrics;
 mod reflectors;
 mod stores;
