@@ -13,11 +13,14 @@ mod aggregate;
 mod amount;
 mod checkpoint;
 pub mod cluster;
+pub mod conditions;
 mod config;
 mod container;
+mod convert;
 pub mod estimate;
 mod float;
 pub mod histogram;
+pub mod oom;
 mod policy;
 mod sample;
 mod time;
@@ -32,9 +35,7 @@ pub use container::ContainerState;
 pub use estimate::{
     ContainerExplanation, ContainerRecommendation, EstimationSettings, Percentiles, Resources, VpaSettings,
 };
-pub use policy::{
-    ContainerPolicy, DEFAULT_CONTAINER, MemorySettings, ResourcePolicy, ScalingMode, integer_cpu_containers,
-};
+pub use policy::{ContainerPolicy, MemorySettings, ResourcePolicy, ScalingMode, integer_cpu_containers};
 pub use sample::{Discarded, Sample};
 pub use time::{Time, TimeOutOfRange};
 pub use workload::Workload;

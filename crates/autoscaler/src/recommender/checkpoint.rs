@@ -10,7 +10,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use super::aggregate::Aggregate;
 use super::config::AggregationConfig;
 use super::histogram::{DecayingHistogram, HistogramCheckpoint, HistogramCheckpointError};
-use super::time::Time;
+use super::time::{Time, TimeOutOfRange};
 
 /// The version of checkpoints that this recommender reads and writes.
 ///
@@ -54,6 +54,9 @@ pub enum CheckpointError {
     /// A time is further in the future than clocks may differ.
     #[error("{0} is in the future")]
     Future(Time),
+    /// A time is out of range.
+    #[error("time of a sample: {0}")]
+    Time(#[source] TimeOutOfRange),
     /// The CPU histogram is wrong.
     #[error("cpu histogram: {0}")]
     Cpu(#[source] HistogramCheckpointError),

@@ -32,6 +32,7 @@
 mod checkpoints;
 mod clock;
 mod garbage;
+mod index;
 mod labels;
 mod namespace;
 mod pods;

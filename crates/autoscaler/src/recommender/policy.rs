@@ -7,13 +7,11 @@ use plumb_resize::resource::PerResource;
 
 use super::config::AggregationSettings;
 use super::estimate::Percentiles;
+use crate::api::DEFAULT_CONTAINER_POLICY;
 
 /// The annotation `vpa-post-processor.kubernetes.io/<container>_integerCPU: "true"`.
 const POST_PROCESSOR_PREFIX: &str = "vpa-post-processor.kubernetes.io/";
 const INTEGER_CPU_SUFFIX: &str = "_integerCPU";
-
-/// The container name that stands for every container without a policy of its own.
-pub const DEFAULT_CONTAINER: &str = "*";
 
 /// `spec.resourcePolicy.containerPolicies`.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -26,7 +24,7 @@ impl ResourcePolicy {
     /// The policy of a container: the first with its name, else the last for `*`.
     pub fn for_container(&self, name: &str) -> Option<&ContainerPolicy> {
         let own = self.containers.iter().find(|policy| policy.container == name);
-        own.or_else(|| self.containers.iter().rfind(|policy| policy.container == DEFAULT_CONTAINER))
+        own.or_else(|| self.containers.iter().rfind(|policy| policy.container == DEFAULT_CONTAINER_POLICY))
     }
 
     /// Whether a container is scaled at all: its mode is not Off.
@@ -40,7 +38,7 @@ impl ResourcePolicy {
 /// The fields of the gate PerVPAConfig are absent here while the gate is off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerPolicy {
-    /// `containerName`, or [`DEFAULT_CONTAINER`].
+    /// `containerName`, or [`DEFAULT_CONTAINER_POLICY`].
     pub container: String,
     /// `mode`.
     pub mode: ScalingMode,

@@ -30,7 +30,7 @@ impl Sample {
     }
 }
 
-/// Why a sample, or an out-of-memory kill, was not counted.
+/// Why a sample, or an OOM kill, was not counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, thiserror::Error)]
 pub enum Discarded {
     /// The value is not a number.
@@ -48,7 +48,7 @@ pub enum Discarded {
     /// The time is further ahead of the clock than clocks of nodes may differ.
     #[error("the time is in the future")]
     Future,
-    /// An out-of-memory kill that is a whole memory interval older than the last sample.
+    /// An OOM kill that is a whole memory interval older than the last sample, or than now.
     #[error("the OOM kill is too old")]
     TooOld,
     /// No such pod is known.

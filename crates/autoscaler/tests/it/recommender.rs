@@ -2,10 +2,13 @@
 
 mod checkpoint;
 mod cluster;
+mod conditions;
 mod container;
+mod convert;
 mod estimate;
 mod golden;
 mod histogram;
+mod oom;
 mod time;
 
 use std::time::Duration;

@@ -107,8 +107,3 @@ pub(super) fn divide(labels: &BTreeMap<String, String>, selected: GeneratedKeys)
     let dropped = rest.iter().fold(0, |bits, (key, _)| bits | generated_bit(key));
     (LabelSetKey { labels: kept, dropped }, rest)
 }
-
-/// The entry of an index for a label.
-pub(super) fn pair(key: &str, value: &str) -> Box<str> {
-    format!("{key}{END}{value}").into_boxed_str()
-}

@@ -3,7 +3,8 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::labels::{GENERATED, GeneratedKeys, LabelSetKey, pair};
+use super::index::{Pair, PairIndex, pair};
+use super::labels::{GENERATED, GeneratedKeys, LabelSetKey};
 use super::selector::PodSelector;
 
 /// One namespace. Nothing in it matches anything in another.
@@ -14,9 +15,9 @@ pub(super) struct Namespace {
     pub(super) vpas: HashMap<Box<str>, u32>,
     pub(super) label_sets: HashMap<Arc<LabelSetKey>, u32>,
     /// Label sets by each of their labels.
-    label_sets_by_pair: HashMap<Box<str>, BTreeSet<u32>>,
+    label_sets_by_pair: PairIndex,
     /// VPAs by one of the labels that they require.
-    vpas_by_pair: HashMap<Box<str>, BTreeSet<u32>>,
+    vpas_by_pair: PairIndex,
     /// VPAs that require no label in particular.
     vpas_without_pair: BTreeSet<u32>,
     /// How many VPAs read each generated label.
@@ -27,7 +28,7 @@ pub(super) struct Namespace {
 #[derive(Clone, Debug, Default)]
 pub(super) struct Registration {
     /// The labels that it is listed under; none if it is listed as requiring no label.
-    pairs: Option<Vec<Box<str>>>,
+    pairs: Option<Vec<Pair>>,
     generated_keys: GeneratedKeys,
 }
 
@@ -38,8 +39,8 @@ impl Namespace {
             pods: HashMap::new(),
             vpas: HashMap::new(),
             label_sets: HashMap::new(),
-            label_sets_by_pair: HashMap::new(),
-            vpas_by_pair: HashMap::new(),
+            label_sets_by_pair: PairIndex::default(),
+            vpas_by_pair: PairIndex::default(),
             vpas_without_pair: BTreeSet::new(),
             selected: [0; GENERATED.len()],
         }
@@ -58,16 +59,11 @@ impl Namespace {
     /// Lists a VPA, and returns the generated labels that no VPA read before.
     pub(super) fn register(&mut self, vpa: u32, selector: &PodSelector) -> (Registration, GeneratedKeys) {
         // Under the requirement that the fewest others are listed under, so that the lists stay short.
-        let listed = |pairs: &Vec<Box<str>>| -> usize {
-            pairs.iter().map(|pair| self.vpas_by_pair.get(pair).map_or(0, BTreeSet::len)).sum()
-        };
+        let listed =
+            |pairs: &Vec<Pair>| pairs.iter().map(|&pair| self.vpas_by_pair.count(pair)).sum::<usize>();
         let pairs = selector.required_pairs().min_by_key(listed);
         match &pairs {
-            Some(pairs) => {
-                for pair in pairs {
-                    self.vpas_by_pair.entry(pair.clone()).or_default().insert(vpa);
-                }
-            }
+            Some(pairs) => pairs.iter().for_each(|&pair| self.vpas_by_pair.insert(pair, vpa)),
             None => {
                 self.vpas_without_pair.insert(vpa);
             }
@@ -80,8 +76,8 @@ impl Namespace {
 
     /// Takes a VPA off the index.
     pub(super) fn unregister(&mut self, vpa: u32, registration: &Registration) {
-        for pair in registration.pairs.iter().flatten() {
-            remove_from(&mut self.vpas_by_pair, pair, vpa);
+        for &pair in registration.pairs.iter().flatten() {
+            self.vpas_by_pair.remove(pair, vpa);
         }
         self.vpas_without_pair.remove(&vpa);
         self.count_readers(registration.generated_keys, |readers| readers.saturating_sub(1));
@@ -89,35 +85,30 @@ impl Namespace {
 
     /// The label sets that a selector may match: those with a label that it requires, or all.
     pub(super) fn label_sets_for(&self, selector: &PodSelector) -> Vec<u32> {
-        let sets = |pairs: Vec<Box<str>>| -> Vec<&BTreeSet<u32>> {
-            pairs.iter().filter_map(|pair| self.label_sets_by_pair.get(pair)).collect()
-        };
-        let fewest = selector
-            .required_pairs()
-            .map(sets)
-            .min_by_key(|sets| sets.iter().map(|set| set.len()).sum::<usize>());
-        match fewest {
-            Some(sets) => sets.into_iter().flatten().copied().collect(),
+        let count =
+            |pairs: &Vec<Pair>| pairs.iter().map(|&pair| self.label_sets_by_pair.count(pair)).sum::<usize>();
+        match selector.required_pairs().min_by_key(count) {
+            Some(pairs) => pairs.into_iter().flat_map(|pair| self.label_sets_by_pair.get(pair)).collect(),
             None => self.label_sets.values().copied().collect(),
         }
     }
 
     /// The VPAs that may match a label set: those listed under one of its labels, and those listed under none.
     pub(super) fn vpas_for(&self, set: &LabelSetKey) -> Vec<u32> {
-        let listed = set.labels.iter().filter_map(|(key, value)| self.vpas_by_pair.get(&pair(key, value)));
-        listed.flatten().chain(&self.vpas_without_pair).copied().collect()
+        let listed = set.labels.iter().flat_map(|(key, value)| self.vpas_by_pair.get(pair(key, value)));
+        listed.chain(self.vpas_without_pair.iter().copied()).collect()
     }
 
     pub(super) fn add_label_set(&mut self, id: u32, key: Arc<LabelSetKey>) {
         for (label, value) in key.labels.iter() {
-            self.label_sets_by_pair.entry(pair(label, value)).or_default().insert(id);
+            self.label_sets_by_pair.insert(pair(label, value), id);
         }
         self.label_sets.insert(key, id);
     }
 
     pub(super) fn remove_label_set(&mut self, id: u32, key: &LabelSetKey) {
         for (label, value) in key.labels.iter() {
-            remove_from(&mut self.label_sets_by_pair, &pair(label, value), id);
+            self.label_sets_by_pair.remove(pair(label, value), id);
         }
         self.label_sets.remove(key);
     }
@@ -127,15 +118,6 @@ impl Namespace {
             if keys & 1 << bit != 0 {
                 *readers = count(*readers);
             }
-        }
-    }
-}
-
-fn remove_from(index: &mut HashMap<Box<str>, BTreeSet<u32>>, pair: &str, id: u32) {
-    if let Some(ids) = index.get_mut(pair) {
-        ids.remove(&id);
-        if ids.is_empty() {
-            index.remove(pair);
         }
     }
 }

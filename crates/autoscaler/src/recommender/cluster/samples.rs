@@ -93,6 +93,10 @@ impl Cluster {
         let found = self.find_container(namespace, pod, container, at)?;
         let Some(Found { pod, container, label_set, aggregate }) = found else { return Ok(()) };
         let settings = self.memory_settings_of(label_set, pod, container);
+        // A pod may show a kill from long before it was watched.
+        if self.now.is_set() && at < self.now.plus_nanos(-nanos(settings.interval)) {
+            return Err(Discarded::TooOld);
+        }
         let (Some(pod), Some(entry)) = (self.pods.get_mut(pod), self.aggregates.get_mut(aggregate)) else {
             return Err(Discarded::UnknownPod);
         };

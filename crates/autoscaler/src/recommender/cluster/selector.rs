@@ -2,7 +2,8 @@
 
 use kube::core::{Expression, Selector};
 
-use super::labels::{GeneratedKeys, LabelSetKey, generated_bit, pair};
+use super::index::{Pair, pair};
+use super::labels::{GeneratedKeys, LabelSetKey, generated_bit};
 
 /// The resolved pod selector of a VPA, ready to be matched and indexed.
 #[derive(Clone, Debug)]
@@ -51,7 +52,7 @@ impl PodSelector {
 
     /// The labels that every selected pod has one of, for each requirement that names values: what it can be
     /// found by in an index.
-    pub(super) fn required_pairs(&self) -> impl Iterator<Item = Vec<Box<str>>> + '_ {
+    pub(super) fn required_pairs(&self) -> impl Iterator<Item = Vec<Pair>> + '_ {
         self.expressions.iter().filter_map(|expression| match expression {
             Expression::Equal(key, value) => Some(vec![pair(key, value)]),
             Expression::In(key, values) => Some(values.iter().map(|value| pair(key, value)).collect()),

@@ -1,6 +1,6 @@
 //! Histograms in checkpoints.
 
-use super::super::time::Time;
+use super::super::time::{Time, TimeOutOfRange};
 use super::{DecayingHistogram, DecayingHistogramOptions};
 
 /// The weight of the heaviest bucket in a checkpoint; the others are relative to it.
@@ -18,7 +18,7 @@ pub struct HistogramCheckpoint {
 }
 
 /// What is wrong with a histogram in a checkpoint.
-#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
 pub enum HistogramCheckpointError {
     /// The total weight is negative.
     #[error("total weight {0} is negative")]
@@ -37,6 +37,12 @@ pub enum HistogramCheckpointError {
         /// How many buckets the histogram has.
         count: usize,
     },
+    /// The weights are no map from bucket to weight.
+    #[error("{0}")]
+    Malformed(String),
+    /// The reference time is out of range.
+    #[error("reference time: {0}")]
+    Time(#[source] TimeOutOfRange),
 }
 
 impl DecayingHistogram {

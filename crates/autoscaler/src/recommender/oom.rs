@@ -1,0 +1,123 @@
+//! OOM kills, as pods and events show them.
+//!
+//! A container that the kernel kills for memory is terminated with the reason `OOMKilled`. The kubelet may restart
+//! it before anyone sees that state; then the kill is only in `lastState`. A kill is new if the pod did not show
+//! this termination before, wherever it shows it now, so none is missed and none counts twice: upstream looks at
+//! some transitions of the container's state only, and at none that came before its watch.
+//!
+//! A pod that the kubelet evicts because its node is short of memory counts like a kill of the containers that the
+//! event names.
+
+use k8s_openapi::api::core::v1::{ContainerStateTerminated, ContainerStatus, Event, Pod};
+use plumb_resize::resource::Resource;
+use plumb_resize::{Quantity, list};
+
+use super::time::Time;
+
+/// A container that was killed, or evicted, for memory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OomKill {
+    /// The pod's namespace.
+    pub namespace: String,
+    /// The pod's name.
+    pub pod: String,
+    /// The container's name.
+    pub container: String,
+    /// When it was killed.
+    pub at: Time,
+    /// Its memory request then, or what it used when it was evicted, in bytes.
+    pub memory: i64,
+}
+
+/// The kills that a pod shows and that it did not show `before`. Without a `before` that is every kill that it shows:
+/// those from before the watch.
+pub fn kills_of_pod(before: Option<&Pod>, after: &Pod) -> Vec<OomKill> {
+    let mut kills = Vec::new();
+    for status in statuses(after) {
+        let shown_before = before.and_then(|pod| statuses(pod).find(|known| known.name == status.name));
+        // The state first: a termination that is both is one.
+        for (is_current, terminated) in terminations(status) {
+            let known = |known: &ContainerStateTerminated| known.finished_at == terminated.finished_at;
+            if terminated.reason.as_deref() != Some("OOMKilled")
+                || shown_before.is_some_and(|status| terminations(status).any(|(_, shown)| known(shown)))
+            {
+                continue;
+            }
+            let Some(at) = terminated.finished_at.as_ref().and_then(|time| Time::try_from(time.0).ok())
+            else {
+                continue;
+            };
+            // A container that runs again may have been resized since.
+            let then = if is_current { after } else { before.unwrap_or(after) };
+            kills.push(OomKill {
+                namespace: after.metadata.namespace.clone().unwrap_or_default(),
+                pod: after.metadata.name.clone().unwrap_or_default(),
+                container: status.name.clone(),
+                at,
+                memory: memory_request(then, &status.name),
+            });
+        }
+    }
+    kills
+}
+
+/// The containers for which the kubelet evicted a pod, if an event says so.
+pub fn kills_of_event(event: &Event) -> Vec<OomKill> {
+    let pod = &event.involved_object;
+    if event.reason.as_deref() != Some("Evicted") || pod.kind.as_deref() != Some("Pod") {
+        return Vec::new();
+    }
+    let annotation = |name: &str| -> Vec<&str> {
+        let found = event.metadata.annotations.as_ref().and_then(|annotations| annotations.get(name));
+        found.map_or(Vec::new(), |text| text.split(',').collect())
+    };
+    let containers = annotation("offending_containers");
+    let usage = annotation("offending_containers_usage");
+    let starved = annotation("starved_resource");
+    let created = event.metadata.creation_timestamp.as_ref().and_then(|time| Time::try_from(time.0).ok());
+    let Some(at) = created.filter(|_| containers.len() == usage.len() && containers.len() == starved.len())
+    else {
+        return Vec::new();
+    };
+    let starved_of_memory = containers.into_iter().zip(usage).zip(starved).filter(|&(_, of)| of == "memory");
+    starved_of_memory
+        .filter_map(|((container, usage), _)| {
+            Some(OomKill {
+                namespace: pod.namespace.clone().unwrap_or_default(),
+                pod: pod.name.clone().unwrap_or_default(),
+                container: container.to_owned(),
+                at,
+                memory: usage.parse::<Quantity>().ok()?.saturating_units(),
+            })
+        })
+        .collect()
+}
+
+/// The statuses of containers and of init containers, which include sidecars.
+fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
+    let status = pod.status.as_ref();
+    let lists = status.map(|status| [&status.container_statuses, &status.init_container_statuses]);
+    lists.into_iter().flatten().flatten().flatten()
+}
+
+/// The terminations that a container shows, and whether it is terminated now.
+fn terminations(status: &ContainerStatus) -> impl Iterator<Item = (bool, &ContainerStateTerminated)> {
+    let of = |is_current, state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
+        state.as_ref().and_then(|state| state.terminated.as_ref()).map(|terminated| (is_current, terminated))
+    };
+    of(true, &status.state).into_iter().chain(of(false, &status.last_state))
+}
+
+/// A container's memory request: the actual one if the node reports it, else the desired one.
+fn memory_request(pod: &Pod, container: &str) -> i64 {
+    let reported =
+        statuses(pod).find(|status| status.name == container).and_then(|status| status.resources.as_ref());
+    let spec = pod.spec.as_ref();
+    let desired = || {
+        let containers = spec.map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()));
+        containers?.find(|of| of.name == container)?.resources.as_ref()
+    };
+    let requests = reported.or_else(desired).and_then(|resources| resources.requests.as_ref());
+    // What cannot be read is not known, and 0 like what is not set.
+    list::declared(requests).ok().and_then(|declared| declared[Resource::Memory]).unwrap_or(0)
+}
