@@ -1,6 +1,7 @@
 //! Bodies: what comes in, in which format, and what goes out.
 
 use bytes::Bytes;
+use data_encoding::HEXLOWER;
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WARNING};
 use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use plumb_apischema::Schema;
@@ -121,7 +122,7 @@ fn told(error: &StrictError) -> Vec<String> {
 fn unrecognized(kind: &impl Readable, body: &[u8], why: impl Display) -> ApiError {
     const SHOWN: usize = 30;
     let more = if body.len() > SHOWN { " ..." } else { "" };
-    let begins = body.iter().take(SHOWN).map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().concat();
+    let begins = HEXLOWER.encode(&body[..body.len().min(SHOWN)]);
     ApiError::bad_request(format!(
         "the object provided is unrecognized (must be of type {}): {why} ({begins}{more})",
         kind.name()

@@ -1,5 +1,6 @@
 //! What a request is about: its address and its query, taken apart.
 
+use data_encoding::HEXLOWER_PERMISSIVE;
 use http::{Method, Uri};
 
 use crate::error::ApiError;
@@ -226,9 +227,9 @@ pub(crate) fn percent_decode(text: &str) -> Option<String> {
     while let Some((first, tail)) = rest.split_first() {
         if *first == b'%'
             && let Some((hex, tail)) = tail.split_first_chunk::<2>()
-            && let Ok(byte) = u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16)
+            && let Ok(byte) = HEXLOWER_PERMISSIVE.decode(hex)
         {
-            bytes.push(byte);
+            bytes.extend(byte);
             rest = tail;
         } else {
             bytes.push(*first);
@@ -287,6 +288,8 @@ mod tests {
 
     #[test]
     fn a_query_is_read_with_its_escapes() {
+        // A sign is no hexadecimal digit.
+        assert_eq!(percent_decode("a%2f%2F%+f%zz%2").as_deref(), Some("a//%+f%zz%2"));
         let uri: Uri = "/x?labelSelector=app%3Dweb%2Ctier+in+%28a%29&watch=1&limit=5".parse().unwrap();
         let query = Query::parse(&uri).unwrap();
         assert_eq!(query.get("labelSelector"), Some("app=web,tier in (a)"));

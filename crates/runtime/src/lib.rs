@@ -14,7 +14,6 @@ pub mod descriptors;
 mod error;
 mod execution;
 pub mod fault;
-mod hex;
 pub mod image;
 pub mod load;
 mod mountinfo;

@@ -5,6 +5,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
 use serde_json::json;
 
@@ -18,7 +19,7 @@ pub const PAUSE: &str = "localhost/pause:1";
 /// Writes the archive with both images, made from a static busybox.
 pub(crate) fn write_archive(path: &Path, busybox: &Path) -> Result<(), Error> {
     let layer = layer(busybox).doing("read", busybox)?;
-    let layer_digest = hex(&layer);
+    let layer_digest = sha256(&layer);
     let images = [
         (BUSYBOX, json!({ "Cmd": ["/bin/sh"], "Env": ["PATH=/bin"] })),
         (PAUSE, json!({ "Entrypoint": ["/bin/sleep", "infinity"], "Env": ["PATH=/bin"] })),
@@ -33,7 +34,7 @@ pub(crate) fn write_archive(path: &Path, busybox: &Path) -> Result<(), Error> {
             "rootfs": { "type": "layers", "diff_ids": [format!("sha256:{layer_digest}")] },
         })
         .to_string();
-        let file = format!("{}.json", hex(text.as_bytes()));
+        let file = format!("{}.json", sha256(text.as_bytes()));
         manifest.push(json!({
             "Config": file,
             "RepoTags": [name],
@@ -109,11 +110,6 @@ fn architecture() -> &'static str {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
-    use std::fmt::Write as _;
-    digest(&SHA256, bytes).as_ref().iter().fold(String::new(), |mut text, byte| {
-        // Writing to a string can't fail.
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+fn sha256(bytes: &[u8]) -> String {
+    HEXLOWER.encode(digest(&SHA256, bytes).as_ref())
 }

@@ -1,8 +1,8 @@
 //! Whom a client certificate stands for.
 
-use std::fmt::Write as _;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use x509_parser::{certificate::X509Certificate, prelude::FromDer as _};
 
@@ -26,11 +26,7 @@ impl CertificateIdentity {
         // A group that cannot be read is a group less, which never gives a right.
         let groups = subject.iter_organization().filter_map(|organization| organization.as_str().ok());
         // Tells which certificate was used, as upstream does; it is no secret.
-        let mut credential = String::from("X509SHA256=");
-        for byte in sha256(der) {
-            // Writing to a text cannot fail.
-            let _ = write!(credential, "{byte:02x}");
-        }
+        let credential = format!("X509SHA256={}", HEXLOWER.encode(&sha256(der)));
         let extra = [("authentication.kubernetes.io/credential-id".to_owned(), vec![credential])];
         Some(Self {
             user: Arc::new(User::new(name, "", groups).with_extra(extra.into())),

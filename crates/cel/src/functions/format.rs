@@ -1,5 +1,7 @@
 //! Texts with places for values: `'%d of %s'.format([1, 'a'])`.
 
+use data_encoding::{HEXLOWER, HEXUPPER};
+
 use super::convert::{shown, shown_double};
 use super::time::{shown_duration, shown_timestamp};
 use super::{Answer, fail};
@@ -79,10 +81,10 @@ fn place(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Stri
         ('b', Value::Uint(number)) => Ok(format!("{number:b}")),
         ('x', Value::Uint(number)) => Ok(format!("{number:x}")),
         ('X', Value::Uint(number)) => Ok(format!("{number:X}")),
-        ('x', Value::Text(text)) => Ok(hex(text.as_bytes())),
-        ('X', Value::Text(text)) => Ok(hex(text.as_bytes()).to_uppercase()),
-        ('x', Value::Bytes(bytes)) => Ok(hex(bytes)),
-        ('X', Value::Bytes(bytes)) => Ok(hex(bytes).to_uppercase()),
+        ('x', Value::Text(text)) => Ok(HEXLOWER.encode(text.as_bytes())),
+        ('X', Value::Text(text)) => Ok(HEXUPPER.encode(text.as_bytes())),
+        ('x', Value::Bytes(bytes)) => Ok(HEXLOWER.encode(bytes)),
+        ('X', Value::Bytes(bytes)) => Ok(HEXUPPER.encode(bytes)),
         ('b' | 'o' | 'x' | 'X', _) => wrong("only integers can be formatted so"),
         (verb, _) => {
             Err(format!("could not parse formatting clause: unrecognized formatting clause \"{verb}\""))
@@ -93,12 +95,6 @@ fn place(verb: char, precision: Option<usize>, value: &Value<'_>) -> Result<Stri
 fn signed(number: i64, shown: fn(u64) -> String) -> String {
     let size = shown(number.unsigned_abs());
     if number < 0 { format!("-{size}") } else { size }
-}
-
-fn hex(bytes: &[u8]) -> String {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |half: u8| char::from(DIGITS[usize::from(half & 15)]);
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]).collect()
 }
 
 /// A value between other text.

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 
+use data_encoding::HEXLOWER_PERMISSIVE;
+
 use super::{Answer, Regexes, fail};
 use crate::value::{Key, Map, Value};
 
@@ -107,7 +109,7 @@ fn unescaped(text: &str) -> Option<String> {
     while let Some((first, tail)) = rest.split_first() {
         if *first == b'%' {
             let (hex, tail) = tail.split_first_chunk::<2>()?;
-            bytes.push(u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()?);
+            bytes.extend(HEXLOWER_PERMISSIVE.decode(hex).ok()?);
             rest = tail;
         } else {
             bytes.push(*first);

@@ -3,9 +3,8 @@
 use std::net::Ipv4Addr;
 use std::path::Path;
 
+use data_encoding::HEXLOWER;
 use ring::digest::{SHA256, digest};
-
-use crate::hex::hex;
 
 /// Names that are this cluster's own.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,7 +17,7 @@ impl Naming {
     pub(super) fn of(data_dir: &Path) -> Self {
         let hash = digest(&SHA256, data_dir.as_os_str().as_encoded_bytes());
         let seed = [hash.as_ref().first().copied().unwrap_or(0), hash.as_ref().get(1).copied().unwrap_or(0)];
-        Self { hash: hex(hash.as_ref()), seed }
+        Self { hash: HEXLOWER.encode(hash.as_ref()), seed }
     }
 
     /// The cgroup that all pods are in.
@@ -43,7 +42,7 @@ impl Naming {
 
     /// An id for something, 64 letters like those of other runtimes.
     pub(super) fn id(&self, of: &str) -> String {
-        hex(digest(&SHA256, format!("{} {of}", self.hash).as_bytes()).as_ref())
+        HEXLOWER.encode(digest(&SHA256, format!("{} {of}", self.hash).as_bytes()).as_ref())
     }
 }
 

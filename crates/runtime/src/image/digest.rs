@@ -7,7 +7,7 @@ use std::str::FromStr;
 use ring::digest::{Context, SHA256, digest};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::hex::hex;
+use data_encoding::HEXLOWER;
 
 const PREFIX: &str = "sha256:";
 const BYTES: usize = 32;
@@ -37,7 +37,7 @@ impl Digest {
 
     /// The hexadecimal digits alone.
     pub fn hex(&self) -> String {
-        hex(&self.0)
+        HEXLOWER.encode(&self.0)
     }
 }
 
@@ -47,21 +47,9 @@ impl FromStr for Digest {
     fn from_str(text: &str) -> Result<Self, InvalidDigest> {
         // A message need not repeat all of a text that may be megabytes long.
         let refused = || InvalidDigest(text.chars().take(80).collect());
-        let digits = text.strip_prefix(PREFIX).ok_or_else(refused)?.as_bytes();
-        if digits.len() != 2 * BYTES {
-            return Err(refused());
-        }
-        let digit = |byte: u8| match byte {
-            b'0'..=b'9' => Some(byte - b'0'),
-            b'a'..=b'f' => Some(byte - b'a' + 10),
-            _ => None,
-        };
-        let mut bytes = [0; BYTES];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let (Some(high), Some(low)) = (digit(pair[0]), digit(pair[1])) else { return Err(refused()) };
-            *byte = high << 4 | low;
-        }
-        Ok(Self(bytes))
+        let digits = text.strip_prefix(PREFIX).filter(|digits| digits.len() == 2 * BYTES);
+        let bytes = HEXLOWER.decode(digits.ok_or_else(refused)?.as_bytes()).map_err(|_| refused())?;
+        bytes.try_into().map(Self).map_err(|_| refused())
     }
 }
 

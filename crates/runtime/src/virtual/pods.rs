@@ -6,6 +6,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use data_encoding::HEXLOWER;
 use jiff::Timestamp;
 use parking_lot::Mutex;
 use tokio::sync::{Notify, broadcast};
@@ -177,7 +178,7 @@ impl VirtualContainer {
 pub(super) fn image_id(name: &str) -> String {
     let whole = crate::image::normalise(name);
     let digest = ring::digest::digest(&ring::digest::SHA256, whole.as_bytes());
-    format!("sha256:{}", crate::hex::hex(digest.as_ref()))
+    format!("sha256:{}", HEXLOWER.encode(digest.as_ref()))
 }
 
 impl Pods {

@@ -312,6 +312,5 @@ pub(crate) fn bytes<W: std::io::Write>(builder: &mut tar::Builder<W>, name: &str
 
 pub(crate) fn sha256(bytes: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, bytes);
-    let text: Vec<String> = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
-    format!("sha256:{}", text.concat())
+    format!("sha256:{}", data_encoding::HEXLOWER.encode(digest.as_ref()))
 }

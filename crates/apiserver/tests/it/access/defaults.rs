@@ -37,7 +37,7 @@ fn fingerprint(object: &Value) -> String {
         }
     }
     let hash = ring::digest::digest(&ring::digest::SHA256, canonical(&Value::Object(said)).as_bytes());
-    hash.as_ref()[..8].iter().fold(String::new(), |text, byte| text + &format!("{byte:02x}"))
+    data_encoding::HEXLOWER.encode(&hash.as_ref()[..8])
 }
 
 #[tokio::test]
