@@ -8,10 +8,11 @@
 //! the rules of the signer once more: nobody between may have changed its mind.
 
 mod identity;
+mod insecure;
 mod request;
 mod signer;
 
 pub use identity::{CLIENT_ADDRESS, CLIENT_KEY, encoded_key};
-
+pub use insecure::InsecureSkipVerify;
 pub use request::{Request, Unreadable};
 pub use signer::{NODE_USER, NODES_GROUP, Signer, Unfit, Usage};

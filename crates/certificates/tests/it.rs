@@ -2,6 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
 
+mod it {
+    mod insecure;
+}
+
 use plumb_certificates::{Request, Signer, Unreadable, Usage};
 use rcgen::{CertificateParams, DnType, KeyPair, SanType};
 

@@ -11,11 +11,12 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
+use plumb_certificates::InsecureSkipVerify;
 use rustls::client::WebPkiServerVerifier;
-use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
-use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
-use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
+use rustls::client::danger::ServerCertVerifier;
+use rustls::crypto::ring;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -46,6 +47,7 @@ pub enum LinkError {
 #[derive(Clone)]
 pub struct NodeLink {
     verified: Arc<ClientConfig>,
+    /// For requests with `insecureSkipTLSVerifyBackend`.
     unverified: Arc<ClientConfig>,
 }
 
@@ -70,7 +72,8 @@ impl NodeLink {
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
             Ok::<_, LinkError>(Arc::new(config))
         };
-        Ok(Self { verified: config(verifier)?, unverified: config(Arc::new(Unverified(provider.clone())))? })
+        let unverified = config(Arc::new(InsecureSkipVerify::new(provider.clone())))?;
+        Ok(Self { verified: config(verifier)?, unverified })
     }
 
     /// Sends a request to an agent, and answers when the head of its answer is there. The connection lives as long
@@ -123,45 +126,5 @@ fn title(method: &http::Method) -> String {
 impl fmt::Debug for NodeLink {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("NodeLink").finish_non_exhaustive()
-    }
-}
-
-/// Takes any certificate, for whoever asks for a log with `insecureSkipTLSVerifyBackend`. That the agent has the key
-/// of what it shows is checked all the same.
-#[derive(Debug)]
-struct Unverified(Arc<CryptoProvider>);
-
-impl ServerCertVerifier for Unverified {
-    fn verify_server_cert(
-        &self,
-        _end_entity: &CertificateDer<'_>,
-        _intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        _now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.0.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.signature_verification_algorithms.supported_schemes()
     }
 }

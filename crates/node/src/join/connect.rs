@@ -22,7 +22,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tower::Service;
 
 use super::certificate::Shown;
-use crate::anybody;
+use crate::insecure_tls;
 
 /// How long a server may take to be there.
 const CONNECT: Duration = Duration::from_secs(10);
@@ -86,7 +86,7 @@ impl Connection {
             Identity::Nobody | Identity::Certificate(_) => None,
         };
         let tls = match identity {
-            Identity::Nobody => ClientConfig::clone(&*anybody::tls()?),
+            Identity::Nobody => ClientConfig::clone(&*insecure_tls::client_config()?),
             Identity::Token(_) => trusting(authority)?.with_no_client_auth(),
             Identity::Certificate(shown) => trusting(authority)?.with_client_cert_resolver(shown.clone()),
         };
