@@ -116,7 +116,10 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
         None if reading.stage == Stage::Settled => {
             println!("pod/{name} resized in {}{}", short(begun.elapsed()), what_changed(&before, &last));
         }
-        None => println!("pod/{name} is not resized after {}: {}", short(begun.elapsed()), reading.stage),
+        None => {
+            let standing = standing(&last, &reading.stage);
+            println!("pod/{name} is not resized after {}: {standing}", short(begun.elapsed()));
+        }
     }
     Ok(if args.no_wait { ExitCode::SUCCESS } else { reading::exit_code(&reading.stage) })
 }
@@ -203,7 +206,7 @@ async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
         if stage.is_final() {
             return Ok(last);
         }
-        progress.enter(stage);
+        progress.enter(standing(&last, &stage));
         let from = last.metadata.resource_version.clone().unwrap_or_default();
         let events = pods.watch(&WatchParams::default().fields(&fields), &from).await;
         let mut events = events.context("watching the pod")?.boxed();
@@ -220,7 +223,7 @@ async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
                     if stage.is_final() {
                         return Ok(last);
                     }
-                    progress.enter(stage);
+                    progress.enter(standing(&last, &stage));
                 }
                 Ok(WatchEvent::Deleted(_)) => bail!("pod {name:?} was deleted"),
                 Ok(WatchEvent::Bookmark(_)) => {}
@@ -242,14 +245,14 @@ const LASTS: Duration = Duration::from_millis(500);
 /// Prints the stages that last.
 #[derive(Debug, Default)]
 struct Progress {
-    stage: Option<Stage>,
+    stage: Option<String>,
     /// When the stage is printed; none if it was.
     due: Option<tokio::time::Instant>,
 }
 
 impl Progress {
     /// The resize is at this stage now.
-    fn enter(&mut self, stage: Stage) {
+    fn enter(&mut self, stage: String) {
         if self.stage.as_ref() != Some(&stage) {
             self.stage = Some(stage);
             self.due = Some(tokio::time::Instant::now() + LASTS);
@@ -263,6 +266,14 @@ impl Progress {
         eprintln!("{stage}");
         self.due = None;
     }
+}
+
+/// Where a resize stands. No node answers for a pod that has none.
+fn standing(pod: &Pod, stage: &Stage) -> String {
+    if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {
+        return stage.to_string();
+    }
+    "pending: the pod has no node yet; `kubectl describe pod` shows why".to_owned()
 }
 
 /// What is other than before, for people.
@@ -307,13 +318,13 @@ mod tests {
         };
         let mut progress = Progress::default();
         assert!(!printed(&mut progress, LASTS * 9).await, "there is no stage");
-        progress.enter(Stage::Proposed);
+        progress.enter("proposed".to_owned());
         assert!(!printed(&mut progress, short).await);
         // The same again does not begin anew.
-        progress.enter(Stage::Proposed);
+        progress.enter("proposed".to_owned());
         assert!(printed(&mut progress, short).await);
         assert!(!printed(&mut progress, LASTS * 9).await, "it was printed");
-        progress.enter(Stage::InProgress);
+        progress.enter("in progress".to_owned());
         assert!(printed(&mut progress, LASTS).await);
     }
 }

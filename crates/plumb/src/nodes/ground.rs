@@ -107,6 +107,7 @@ impl Ground {
         }
         // Virtual pods take nothing of this machine, so what it runs short of is nothing to them.
         let now = if is_virtual { NodeHealth::default() } else { look_at_machine(&data) };
+        warn_of_pressure(&now);
         let (tell_health, health) = watch::channel(now);
         let mut running = JoinSet::new();
         if !is_virtual {
@@ -330,7 +331,23 @@ async fn watch_machine(data: PathBuf, tell: Arc<watch::Sender<NodeHealth>>) {
     loop {
         tokio::time::sleep(LOOK_AT_MACHINE).await;
         let now = look_at_machine(&data);
-        tell.send_if_modified(|health| std::mem::replace(health, now) != *health);
+        let changed = tell.send_if_modified(|health| std::mem::replace(health, now.clone()) != *health);
+        if changed {
+            warn_of_pressure(&now);
+        }
+    }
+}
+
+/// Warns where the node gets a taint: a pod that stays Pending is all that a user sees of it otherwise.
+fn warn_of_pressure(health: &NodeHealth) {
+    for (condition, holds) in [
+        ("MemoryPressure", health.memory_pressure),
+        ("DiskPressure", health.disk_pressure),
+        ("PIDPressure", health.pid_pressure),
+    ] {
+        if holds {
+            tracing::warn!(condition, "this machine runs short; no pod is scheduled to its node meanwhile");
+        }
     }
 }
 

@@ -103,6 +103,19 @@ async fn a_script_learns_from_the_exit_code_what_became_of_a_resize() {
     assert_eq!(not_now.status.code(), Some(3), "{}", said(&not_now));
     assert!(said(&not_now).contains("deferred: "), "{}", said(&not_now));
 
+    let lonely: Pod = serde_json::from_value(json!({
+        "metadata": { "name": "lonely" },
+        "spec": { "containers": [
+            { "name": "app", "image": "plumb/load", "resources": { "limits": { "cpu": "1", "memory": "1Gi" } } },
+        ] },
+    }))
+    .unwrap();
+    pods.create(&PostParams::default(), &lonely).await.unwrap();
+    let not_yet = plumb(&cluster, &["resize", "lonely", "--cpu", "2", "--timeout", "300ms"]);
+    assert_eq!(not_yet.status.code(), Some(5), "{}", said(&not_yet));
+    assert!(said(&not_yet).contains("pending: the pod has no node yet"), "{}", said(&not_yet));
+    pods.delete("lonely", &kube::api::DeleteParams::default()).await.unwrap();
+
     let shown = plumb(&cluster, &["status", "web"]);
     assert_eq!(shown.status.code(), Some(3));
     let rows = lines(&shown);
