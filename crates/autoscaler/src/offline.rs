@@ -8,6 +8,7 @@
 
 pub mod csv;
 pub mod explain;
+pub mod fleet;
 pub mod history;
 pub mod plot;
 

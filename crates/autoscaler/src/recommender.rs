@@ -6,7 +6,7 @@
 //!                        memory peaks       of usage      minimum, rounding, limits
 //! ```
 //!
-//! Nothing here reads a clock, does I/O or waits. [`Cluster`] runs the engine over the pods and VPAs of a cluster,
+//! Nothing here reads a clock, does I/O or waits, but for [`prometheus`], which is a source of samples. [`Cluster`] runs the engine over the pods and VPAs of a cluster,
 //! [`Workload`] over the samples of one workload.
 
 mod aggregate;
@@ -22,6 +22,7 @@ mod float;
 pub mod histogram;
 pub mod oom;
 mod policy;
+pub mod prometheus;
 mod sample;
 mod time;
 mod workload;
