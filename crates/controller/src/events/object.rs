@@ -45,7 +45,7 @@ pub(super) fn object(config: &RecorderConfig, emitted: Emitted, observed: Observ
             message: Some(shortened(message)),
             event_time: Some(MicroTime(first)),
             series: (count > 1)
-                .then(|| EventSeries { count: Some(count), last_observed_time: Some(MicroTime(at)) }),
+                .then_some(EventSeries { count: Some(count), last_observed_time: Some(MicroTime(at)) }),
             ..event
         },
     }

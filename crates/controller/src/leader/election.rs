@@ -129,7 +129,6 @@ impl Election {
                 self.observed = None;
                 Some(Request::Create(self.held(&Lease::default(), wall)))
             }
-            (Request::Get, Response::Failed) => None,
             (_, Response::Lease(lease)) => {
                 self.observed = Some(Observed { lease: *lease, at: now });
                 self.leads_until = Some(sent + self.durations.renew_deadline);
@@ -137,7 +136,7 @@ impl Election {
             }
             // Something else has written it, or it is gone.
             (Request::Renew(_), _) => Some(Request::Get),
-            (Request::Create(_) | Request::Replace(_), _) => None,
+            (Request::Get | Request::Create(_) | Request::Replace(_), _) => None,
         }
     }
 

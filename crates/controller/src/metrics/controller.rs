@@ -6,6 +6,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use plumb_metrics::{Histogram, Text, Unit};
 use tokio::time::Instant;
 
+use super::registered::Family;
+
 /// controller-runtime's bounds, in milliseconds.
 const MILLISECONDS: [u64; 35] = [
     5, 10, 25, 50, 100, 150, 200, 250, 300, 350, 400, 450, 500, 600, 700, 800, 900, 1_000, 1_250, 1_500,
@@ -137,7 +139,7 @@ pub(super) fn render(controllers: &[(String, Arc<ControllerMetrics>)], text: &mu
             text.sample(name, &[("controller", controller), ("result", result)], count.load(Relaxed));
         }
     }
-    let counters: [(&str, &str, fn(&ControllerMetrics) -> &AtomicU64); 3] = [
+    let counters: [Family<ControllerMetrics, AtomicU64>; 3] = [
         ("controller_runtime_reconcile_errors_total", "reconciles that failed", |metrics| {
             &metrics.results[ReconcileResult::Error.index()]
         }),

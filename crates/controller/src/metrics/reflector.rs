@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use plumb_metrics::{Histogram, Text, Unit};
 
+use super::registered::Family;
+
 /// Bounds of durations, in nanoseconds: 1 ms to 1000 s.
 const DURATIONS: &[u64] =
     &[1_000_000, 10_000_000, 100_000_000, 1_000_000_000, 10_000_000_000, 100_000_000_000, 1_000_000_000_000];
@@ -88,7 +90,7 @@ pub(super) fn render(reflectors: &[(String, Arc<ReflectorMetrics>)], text: &mut 
     if reflectors.is_empty() {
         return;
     }
-    let counters: [(&str, &str, fn(&ReflectorMetrics) -> &AtomicU64); 3] = [
+    let counters: [Family<ReflectorMetrics, AtomicU64>; 3] = [
         ("reflector_lists_total", "lists that were requested", |metrics| &metrics.lists),
         ("reflector_watches_total", "watches that were requested", |metrics| &metrics.watches),
         (
@@ -103,7 +105,7 @@ pub(super) fn render(reflectors: &[(String, Arc<ReflectorMetrics>)], text: &mut 
             text.sample(name, &[("name", reflector)], counter(metrics).load(Relaxed));
         }
     }
-    let histograms: [(&str, &str, fn(&ReflectorMetrics) -> &Histogram); 4] = [
+    let histograms: [Family<ReflectorMetrics, Histogram>; 4] = [
         ("reflector_list_duration_seconds", "seconds that a list takes", |metrics| &metrics.listed),
         ("reflector_items_per_list", "objects that a list returns", |metrics| &metrics.items_per_list),
         ("reflector_watch_duration_seconds", "seconds that a watch lasts", |metrics| &metrics.watched),

@@ -5,6 +5,9 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+/// The name of a family, what it means, and where a handle counts it.
+pub(super) type Family<T, F> = (&'static str, &'static str, fn(&T) -> &F);
+
 /// Handles by name. A handle stays once it was asked for: a counter never falls.
 #[derive(Debug)]
 pub(super) struct Registered<T>(Mutex<BTreeMap<String, Arc<T>>>);
