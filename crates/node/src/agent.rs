@@ -1,4 +1,4 @@
-//! The agent: takes up what runs, follows the pods that are bound to its node, and has a worker for each.
+//! The agent: adopts running pods, watches the pods that are bound to its node, and has a pod worker for each.
 
 mod adopt;
 mod classes;
@@ -24,60 +24,60 @@ use crate::Clock;
 use crate::allocation_manager::AllocationManager;
 use crate::allocator::{Allocator, PodInfo};
 use crate::cpus::CpuAllocator;
+use crate::cri_config;
 use crate::env::{ApiServerAddress, EnvFacts};
 use crate::events::{Kind, Recorder};
 use crate::journal::{Entry, Journal, JournalError};
 use crate::metrics::Metrics;
 use crate::node::{Node, Workers};
 use crate::objects::Objects;
-use crate::publish::Reports;
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::server::{Gate, Server, ServerConfig};
-use crate::specify;
+use crate::status_patch::StatusLimiter;
 use crate::sysctls::{self, Allowlist, UnsafeSysctls};
 use crate::unsupported;
 use crate::volumes::{Volumes, VolumesConfig};
-use crate::worker::{Message, POD_WORKER, Worker, error_chain, is_over};
+use crate::worker::{Message, POD_WORKER, Worker, error_chain, is_finished};
 
-/// What an agent is made of.
+/// The configuration of an agent.
 pub struct Config {
-    /// What the node says of itself.
+    /// What the Node object says.
     pub setup: Setup,
-    /// The machine it is on.
+    /// The machine that the node is on.
     pub machine: Arc<Machine>,
-    /// How the node is.
+    /// The node's health.
     pub health: watch::Receiver<NodeHealth>,
-    /// How the cluster is reached, as the node's own user.
+    /// The API client with the node's identity.
     pub client: Client,
-    /// What runs pods.
+    /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
-    /// Where promises are kept.
+    /// The allocation journal.
     pub journal: Journal,
-    /// What was wrong with the journal when it was opened, if anything was.
+    /// The damage of the journal when it was opened, if any.
     pub damage: Option<String>,
-    /// Which rules bind.
+    /// The rules of the dialect.
     pub rules: Rules,
-    /// What the node is like.
+    /// Facts of the node that decide about resizes.
     pub facts: NodeFacts,
-    /// The cpus to give to pods that want some for themselves; none leaves all of that to the kernel.
+    /// The CPUs for exclusive use (static CPU manager policy); none for the policy `none`.
     pub cpus: Option<CpuAllocator>,
     /// The sysctls that pods may set beyond the safe ones.
     pub allowed_unsafe_sysctls: UnsafeSysctls,
     /// Where pods reach the API server.
     pub api_server: Option<ApiServerAddress>,
-    /// Whether the addresses of pods lead anywhere: not where pods are virtual.
+    /// Whether pod addresses are reachable: not if pods are virtual.
     pub reachable: bool,
-    /// Where volumes are made; none where nothing looks at them, since pods are virtual.
+    /// The directory of volumes; none if pods are virtual.
     pub volumes: Option<PathBuf>,
-    /// Where pods' logs are, and how they look up names.
-    pub place: specify::Place,
-    /// What is counted; nodes of one process may share it.
+    /// Logs and DNS of pods.
+    pub sandbox_defaults: cri_config::SandboxDefaults,
+    /// Metrics; nodes of one process may share them.
     pub metrics: Arc<Metrics>,
-    /// How pods' statuses reach the API; nodes of one process share it.
-    pub reports: Reports,
-    /// What time it is.
+    /// Limits concurrent status patches; nodes of one process share it.
+    pub status_limiter: StatusLimiter,
+    /// The clock.
     pub clock: Clock,
-    /// Restarts what fails, and counts it.
+    /// Restarts tasks that fail.
     pub supervisor: Supervisor,
 }
 
@@ -89,44 +89,44 @@ const PANICKED: &str = "ReconcilePanicked";
 /// Why an agent could not start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    /// The runtime did not answer.
+    /// The runtime did not respond.
     #[error("ask the container runtime")]
     Runtime(#[from] Error),
     /// The journal cannot be used.
     #[error(transparent)]
     Journal(#[from] JournalError),
-    /// What the node is to have, or to keep for itself, is no amount.
+    /// The node's capacity or its reserved resources are invalid.
     #[error("work out what the node has to give")]
     Amount(#[from] BadQuantity),
 }
 
-/// An agent that has taken up what runs, and is about to follow the API.
+/// An agent.
 pub struct Agent {
     node: Arc<Node>,
     registrar: Registrar,
     registered: Option<Registered>,
     health: watch::Receiver<NodeHealth>,
-    /// What the journal held, until its pod is seen.
+    /// The journal's entries, until their pods are listed.
     entries: BTreeMap<String, Entry>,
-    /// What was wrong with the journal.
+    /// The damage of the journal.
     damage: Vec<String>,
     /// The uids of the pods, by where they are.
     places: HashMap<ObjectRef, String>,
     /// Which pod a sandbox is for.
     sandboxes: HashMap<SandboxId, String>,
     workers: JoinSet<()>,
-    /// Whether all pods have been seen once.
+    /// Whether all pods have been listed once.
     listed: bool,
 }
 
 impl Agent {
-    /// Makes an agent; nothing is touched yet.
+    /// Creates an agent; it changes nothing yet.
     pub async fn new(config: Config) -> Result<Self, StartError> {
         let Config { mut setup, machine, client, runtime, journal, rules, clock, .. } = config;
         let version = runtime.version().await?;
         setup.runtime_version = format!("{}://{}", version.runtime_name, version.runtime_version);
         let allocatable = register::allocatable(&setup, &machine);
-        let room = plumb_resize::list::declared(Some(&allocatable))?.amounts();
+        let amounts = plumb_resize::list::declared(Some(&allocatable))?.amounts();
         let max_pods = usize::try_from(setup.max_pods).unwrap_or(usize::MAX);
         let facts = EnvFacts {
             pod_ips: Vec::new(),
@@ -138,7 +138,8 @@ impl Agent {
         let objects = Objects::new(client.clone()).supervised(&config.supervisor);
         let cpu_manager = if config.cpus.is_some() { CpuManager::Static } else { CpuManager::None };
         let facts_of_rules = NodeFacts { cpu_manager, ..config.facts };
-        let allocator = Allocator::new(room, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
+        let allocator =
+            Allocator::new(amounts, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
         let node = Node {
             allocations: AllocationManager::new(allocator, journal, clock.clone()),
             events: Recorder::start(client.clone(), &setup.name, clock.clone(), &config.supervisor),
@@ -147,7 +148,7 @@ impl Agent {
             runtime_name: version.runtime_name,
             rules,
             clock: clock.clone(),
-            place: config.place,
+            sandbox_defaults: config.sandbox_defaults,
             volumes: config.volumes.map(|root| {
                 let config = VolumesConfig { root, objects: objects.clone(), allocatable };
                 Volumes::new(config, client.clone())
@@ -156,7 +157,7 @@ impl Agent {
             facts,
             reachable: config.reachable,
             metrics: config.metrics,
-            reports: config.reports,
+            status_limiter: config.status_limiter,
             client: client.clone(),
             sysctls: Allowlist::new(&machine.kernel_version, config.allowed_unsafe_sysctls),
             memory: i64::try_from(machine.memory).unwrap_or(i64::MAX),
@@ -178,7 +179,7 @@ impl Agent {
         })
     }
 
-    /// Has the node in the cluster, however long that takes.
+    /// Registers the node; retries until it succeeds.
     pub async fn register(&mut self) {
         let mut backoff = Backoff::default();
         while self.registered.is_none() {
@@ -193,8 +194,8 @@ impl Agent {
         }
     }
 
-    /// What the node answers when it is asked. `machine` is where the kernel's files are, if the node is the whole
-    /// machine; `gate` says who may ask.
+    /// The node's HTTP server. `machine` is the root of the kernel's files, if the node is the whole machine; `gate`
+    /// authorizes requests.
     pub fn server(&self, machine: Option<PathBuf>, gate: Gate) -> Server {
         Server::new(ServerConfig {
             node: self.node.name.clone(),
@@ -207,7 +208,7 @@ impl Agent {
         })
     }
 
-    /// Works until the future is dropped. Containers run on. Workers of pods outlive a restart.
+    /// Runs until the future is dropped. Containers keep running. Pod workers outlive a restart of this task.
     pub async fn run(self) {
         let supervisor = self.node.supervisor.clone();
         let agent = Arc::new(Mutex::new(self));
@@ -230,7 +231,7 @@ impl Agent {
         let registered = self.registered.take();
         let registered = async move {
             if let Some(registered) = registered {
-                registrar.keep(registered, health).await;
+                registrar.run(registered, health).await;
             }
         };
         let reflecting = Reflector::new(pods, on_this_node).run(sender);
@@ -239,18 +240,18 @@ impl Agent {
         let mut events = self.node.runtime.events();
         // Events that came between the end of the last run and this one were lost.
         self.sandboxes.clear();
-        self.node.workers.tell_all(|| Message::Happened);
+        self.node.workers.send_all(|| Message::RuntimeEvent);
         let work = async {
             loop {
                 tokio::select! {
                     event = pod_events.recv() => match event {
-                        Some(WatchEvent::Restarted(pods)) => self.take_all(pods).await,
-                        Some(WatchEvent::Applied(pod)) => self.take(Arc::new(*pod)),
-                        Some(WatchEvent::Deleted(pod)) => self.gone(&pod),
+                        Some(WatchEvent::Restarted(pods)) => self.handle_list(pods).await,
+                        Some(WatchEvent::Applied(pod)) => self.handle_pod(Arc::new(*pod)),
+                        Some(WatchEvent::Deleted(pod)) => self.handle_deleted(&pod),
                         None => return,
                     },
                     event = events.next() => match event {
-                        Some(event) => self.happened(event).await,
+                        Some(event) => self.handle_runtime_event(event).await,
                         None => return,
                     },
                     // Only so that what has ended is let go of.
@@ -262,46 +263,46 @@ impl Agent {
     }
 
     /// Takes a pod that is new or changed.
-    fn take(&mut self, pod: Arc<Pod>) {
+    fn handle_pod(&mut self, pod: Arc<Pod>) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let before = self.places.insert(ObjectRef::of(&*pod), uid.clone());
         if let Some(other) = before.filter(|other| *other != uid) {
             // Another pod had the name; that it is gone was missed.
-            self.node.workers.tell(&other, Message::Deleted);
+            self.node.workers.send(&other, Message::Deleted);
         }
-        if !self.node.workers.tell(&uid, Message::Pod(pod.clone())) {
-            self.employ(uid, pod, None);
+        if !self.node.workers.send(&uid, Message::Pod(pod.clone())) {
+            self.start_worker(uid, pod, None);
         }
     }
 
-    fn gone(&mut self, pod: &ObjectRef) {
+    fn handle_deleted(&mut self, pod: &ObjectRef) {
         if let Some(uid) = self.places.remove(pod) {
-            self.node.workers.tell(&uid, Message::Deleted);
+            self.node.workers.send(&uid, Message::Deleted);
         }
     }
 
-    /// Has somebody work for a pod: one that was promised something before, or one that is new.
-    fn employ(&mut self, uid: String, pod: Arc<Pod>, entry: Option<Entry>) {
-        let (tell, inbox) = mpsc::unbounded_channel();
-        self.node.workers.employ(&uid, pod.clone(), tell.clone());
-        self.node.allocations.subscribe(&uid, tell.clone());
+    /// Starts the worker of a pod that has an allocation already, or of a new one.
+    fn start_worker(&mut self, uid: String, pod: Arc<Pod>, entry: Option<Entry>) {
+        let (sender, inbox) = mpsc::unbounded_channel();
+        self.node.workers.insert(&uid, pod.clone(), sender.clone());
+        self.node.allocations.subscribe(&uid, sender.clone());
         let node = self.node.clone();
-        self.workers.spawn(keep_worker(node, tell, inbox, uid, pod, entry));
+        self.workers.spawn(run_worker(node, sender, inbox, uid, pod, entry));
     }
 
     /// Takes what happened in the runtime.
-    async fn happened(&mut self, event: Event) {
+    async fn handle_runtime_event(&mut self, event: Event) {
         let (sandbox, message) = match event {
             Event::Container { id, sandbox, change, .. } => match change {
                 ContainerChange::OutOfMemory => (sandbox, Message::OutOfMemory(id)),
-                ContainerChange::Stopped => (sandbox, Message::Happened),
+                ContainerChange::Stopped => (sandbox, Message::RuntimeEvent),
                 // What the workers themselves do.
                 ContainerChange::Created | ContainerChange::Started | ContainerChange::Deleted => return,
             },
             Event::LimitRestored { sandbox, .. } => (sandbox, Message::LimitRestored),
             Event::Missed(_) => {
                 self.sandboxes.clear();
-                self.node.workers.tell_all(|| Message::Happened);
+                self.node.workers.send_all(|| Message::RuntimeEvent);
                 return;
             }
         };
@@ -309,7 +310,7 @@ impl Agent {
             self.learn_sandboxes().await;
         }
         if let Some(uid) = self.sandboxes.get(&sandbox) {
-            self.node.workers.tell(uid, message);
+            self.node.workers.send(uid, message);
         }
     }
 
@@ -324,11 +325,11 @@ impl Agent {
     }
 }
 
-/// Has a worker work for a pod until nothing is left of the pod. One that panics is followed by another, after a wait that
-/// grows: it has what is allocated from the allocator and what runs from the runtime, and the inbox is the same.
-async fn keep_worker(
+/// Runs the worker of a pod until the pod is removed. One that panics is replaced after a backoff: the new one gets the
+/// allocation from the allocator and the running containers from the runtime, and has the same inbox.
+async fn run_worker(
     node: Arc<Node>,
-    tell: mpsc::UnboundedSender<Message>,
+    sender: mpsc::UnboundedSender<Message>,
     mut inbox: mpsc::UnboundedReceiver<Message>,
     uid: String,
     mut pod: Arc<Pod>,
@@ -337,9 +338,9 @@ async fn keep_worker(
     let mut backoff = Backoff::default();
     loop {
         let work = async {
-            let hired = hire(node.clone(), tell.clone(), uid.clone(), pod.clone(), entry.take());
-            // In boxes: a task has room for everything that it ever holds, and there are many that wait.
-            if let Some(worker) = Box::pin(hired).await.map(Box::new) {
+            let new = new_worker(node.clone(), sender.clone(), uid.clone(), pod.clone(), entry.take());
+            // Boxed: a task's size is that of its largest state, and there are many idle tasks.
+            if let Some(worker) = Box::pin(new).await.map(Box::new) {
                 worker.run(&mut inbox).await;
             }
         };
@@ -351,16 +352,16 @@ async fn keep_worker(
         backoff.wait().await;
         entry = node.allocations.entry(&uid);
         if deleted {
-            // The worker that took this message is no more. This one is there as long as the inbox.
-            let _ = tell.send(Message::Deleted);
+            // The message was received by the worker that panicked.
+            let _ = sender.send(Message::Deleted);
         }
     }
 }
 
-/// Whoever is to work for a pod, unless it cannot be worked for.
-async fn hire(
+/// The worker of a pod; none if the pod is invalid.
+async fn new_worker(
     node: Arc<Node>,
-    tell: mpsc::UnboundedSender<Message>,
+    sender: mpsc::UnboundedSender<Message>,
     uid: String,
     pod: Arc<Pod>,
     entry: Option<Entry>,
@@ -368,14 +369,14 @@ async fn hire(
     let info = match PodInfo::of(&pod) {
         Ok(info) => info,
         Err(error) => {
-            // The API server has seen to it that this does not happen.
-            tracing::error!(uid, %error, "a pod cannot be read");
-            node.workers.dismiss(&uid);
+            // The API server's validation prevents this.
+            tracing::error!(uid, %error, "invalid resources in a pod's spec");
+            node.workers.remove(&uid);
             return None;
         }
     };
-    let promised = |info: &PodInfo| Entry::new(info, info.desired.clone());
-    let over = is_over(&pod) || pod.metadata.deletion_timestamp.is_some();
+    let as_desired = |info: &PodInfo| Entry::new(info, info.desired.clone());
+    let over = is_finished(&pod) || pod.metadata.deletion_timestamp.is_some();
     let forbidden_sysctl = || {
         let forbidden = node.sysctls.admit(pod.spec.as_ref()?).err()?;
         Some((sysctls::FORBIDDEN, forbidden.to_string()))
@@ -383,45 +384,48 @@ async fn hire(
     let unsupported = || unsupported::check(&pod).map(|found| (found.reason(), found.to_string()));
     let rejected = if over { None } else { forbidden_sysctl().or_else(unsupported) };
     let forbidden = rejected.map(|(reason, message)| {
-        let told = format!("Pod was rejected: {message}");
+        let status = format!("Pod was rejected: {message}");
         node.events.pod(&pod, Kind::Warning, reason, message);
-        (reason.to_owned(), told)
+        (reason.to_owned(), status)
     });
     if let Some(entry) = entry {
-        let worker = Worker::new(node, tell, pod, info, entry);
+        let worker = Worker::new(node, sender, pod, info, entry);
         // Like the kubelet, the agent checks pods that run already again when it starts: what was allowed when they were
         // admitted may not be any more.
         return Some(match forbidden {
-            Some((reason, message)) => worker.must_end(reason, message),
+            Some((reason, message)) => worker.fail_with(reason, message),
             None => worker,
         });
     }
     // The kubelet asks this before it asks whether the pod fits.
     if let Some((reason, message)) = forbidden {
-        let entry = promised(&info);
-        return Some(Worker::new(node, tell, pod, info, entry).rejected(reason, message));
+        let entry = as_desired(&info);
+        return Some(Worker::new(node, sender, pod, info, entry).rejected(reason, message));
     }
     if over {
-        let entry = promised(&info);
-        return Some(Worker::new(node, tell, pod, info, entry));
+        let entry = as_desired(&info);
+        return Some(Worker::new(node, sender, pod, info, entry));
     }
     let mut backoff = Backoff::default();
     let admitted = loop {
         match node.allocations.admit(&uid, info.clone()).await {
             Ok(admitted) => break admitted,
             Err(error) => {
-                tracing::error!(error = error_chain(&error), "a promise cannot be kept, will try again");
+                tracing::error!(
+                    error = error_chain(&error),
+                    "cannot write an allocation to the journal, will retry"
+                );
                 backoff.wait().await;
             }
         }
     };
     match admitted {
-        Ok(entry) => Some(Worker::new(node, tell, pod, info, entry)),
+        Ok(entry) => Some(Worker::new(node, sender, pod, info, entry)),
         Err(rejected) => {
             let (reason, message) = (rejected.reason().to_owned(), format!("Pod was rejected: {rejected}"));
             node.events.pod(&pod, Kind::Warning, rejected.reason(), rejected.to_string());
-            let entry = promised(&info);
-            Some(Worker::new(node, tell, pod, info, entry).rejected(reason, message))
+            let entry = as_desired(&info);
+            Some(Worker::new(node, sender, pod, info, entry).rejected(reason, message))
         }
     }
 }

@@ -105,7 +105,7 @@ impl AllocationManager {
         state.shared = shared.map(Arc::new);
         for sender in state.subscribers.values() {
             // The worker may have ended.
-            let _ = sender.send(Message::Happened);
+            let _ = sender.send(Message::RuntimeEvent);
         }
     }
 
@@ -257,7 +257,7 @@ impl AllocationManager {
             let message = match durable {
                 Ok(()) => Message::Allocation(Box::new(result), trigger),
                 // The worker then requests the resize itself, with the backoff after a failed write.
-                Err(_) => Message::Again,
+                Err(_) => Message::Retry,
             };
             if let Some(sender) = sender {
                 // The worker may have ended.

@@ -1,4 +1,4 @@
-//! What a pod can be told about itself: fields and resources of it, as text.
+//! The downward API: fields and resources of a pod, as text.
 
 use std::collections::BTreeMap;
 
@@ -7,14 +7,14 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
 use plumb_go::quote;
 use plumb_resize::quantity::Quantity;
 
+use crate::cri_config::identity;
 use crate::lifecycle::containers;
-use crate::specify::identity;
 
 /// Amounts by the name of their resource, as the API writes them.
 pub(crate) type Amounts = BTreeMap<String, WireQuantity>;
 
-/// A field of a pod's metadata, or of its spec where that does not change. `None` is for fields that only
-/// whoever runs it knows, such as its address.
+/// A field of a pod's metadata, or an immutable one of its spec. `None` is for fields that only the node knows, such as
+/// the pod's address.
 pub(crate) fn metadata(pod: &Pod, path: &str) -> Option<Result<String, String>> {
     let (namespace, name, uid) = identity(pod);
     let none = BTreeMap::new();

@@ -1,4 +1,4 @@
-//! A container's environment: what its spec says, with everything looked up that it refers to.
+//! A container's environment: the variables of its spec, with references resolved.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -7,18 +7,18 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, ObjectFieldSelector, Pod};
 use plumb_runtime::types::Env;
 
+use crate::cri_config::{ConfigError, expand, identity};
 use crate::downward::{self, Amounts};
 use crate::objects::{Content, Objects, Reference};
-use crate::specify::{ConfigError, expand, identity};
 
-/// What whoever runs a pod knows of it.
+/// What the node knows of a pod.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EnvFacts {
     /// The pod's addresses, the first one its own.
     pub pod_ips: Vec<IpAddr>,
     /// The node's.
     pub host_ips: Vec<IpAddr>,
-    /// What the node has to give to pods.
+    /// The node's allocatable resources.
     pub allocatable: Amounts,
     /// Where pods reach the API server.
     pub api_server: Option<ApiServerAddress>,

@@ -7,7 +7,7 @@ use plumb_controller::events::{EventRecorder, NewEvent, RecorderConfig};
 use plumb_supervise::Supervisor;
 
 use crate::Clock;
-use crate::specify::identity;
+use crate::cri_config::identity;
 
 pub(crate) use plumb_controller::events::EventType as Kind;
 

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{LifecycleHandler, Probe};
 use crate::probe::{Outcome, Target};
 
 /// How long an answer is waited for where it is not the grace period that ends the waiting.
-const PATIENCE: Duration = Duration::from_hours(1);
+const TIMEOUT: Duration = Duration::from_hours(1);
 
 /// Does it; answers what went wrong.
 pub(crate) async fn run(target: &Target, hook: &LifecycleHandler) -> Option<String> {
@@ -22,7 +22,7 @@ pub(crate) async fn run(target: &Target, hook: &LifecycleHandler) -> Option<Stri
         tcp_socket: hook.tcp_socket.clone(),
         ..Probe::default()
     };
-    match target.check(&probe, PATIENCE).await {
+    match target.check(&probe, TIMEOUT).await {
         Outcome::Success | Outcome::Warning(_) => None,
         Outcome::Failure(why) | Outcome::Error(why) => Some(why),
     }

@@ -19,8 +19,8 @@ mod discover;
 mod renewal;
 mod request;
 
-pub use certificate::{CertificateError, NodeCertificate, Shown, kept_key};
+pub use certificate::{CertificateError, CertificateResolver, NodeCertificate, load_or_create_key};
 pub use connect::{ConnectError, Connection, Identity};
 pub use discover::{CaPin, DiscoverError, discover};
 pub use renewal::{Purpose, Renewal, publish_key};
-pub use request::{RequestError, ask, ask_with, issued};
+pub use request::{RequestError, request_certificate, request_certificate_with, wait_until_issued};

@@ -1,23 +1,23 @@
-//! What is to be done about a pod, from what was seen of it.
+//! The lifecycle of a pod: decides the next actions from its observed state.
 //!
 //! ```text
 //!   sandbox ▸ init containers and sidecars in turn ▸ main containers ▸ (restarts) ▸ end: main, sidecars, sandbox
 //! ```
 //!
-//! Nothing here has an effect or a memory: an agent that was away for a while decides the same as one that was
-//! there. What a resize changes of running containers is not decided here but by `plumb_resize::plan`.
+//! The decision is pure and stateless: an agent that was restarted decides the same. What a resize changes of running
+//! containers is decided by `plumb_resize::plan`.
 
 mod crash_loop;
 mod ending;
+mod observed;
 mod phase;
 mod restart;
-mod seen;
 mod startup;
 
 pub use crash_loop::CrashLoopBackoff;
+pub use observed::{Health, ObservedContainer, ObservedPod, ObservedSandbox, Startup, State};
 pub use phase::{Phase, phase};
 pub use restart::restarts_after;
-pub use seen::{ContainerSeen, Health, SandboxSeen, Seen, Startup, State};
 
 use std::collections::BTreeSet;
 
@@ -26,87 +26,87 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use plumb_resize::pod::PodShape;
 use plumb_runtime::types::ContainerId;
 
-/// All that is known of a pod at a moment.
+/// Everything that a decision about a pod depends on.
 #[derive(Clone, Copy)]
 pub struct View<'a> {
-    /// What is asked for.
+    /// The pod's spec.
     pub spec: &'a PodSpec,
-    /// The containers and the parts they play, in the order of all that goes by position.
+    /// The containers and their roles; their order defines the positions.
     pub shape: &'a PodShape,
-    /// What the runtime says.
-    pub seen: &'a Seen,
-    /// What the probes say, by position.
+    /// The observed state.
+    pub observed: &'a ObservedPod,
+    /// The results of the probes, by position.
     pub health: &'a [Health],
-    /// Containers that are being stopped: nothing is decided about them until they are.
+    /// Containers that are being stopped: no action is decided about them until they are.
     pub stopping: &'a BTreeSet<ContainerId>,
-    /// Containers that were stopped to be started again, by name.
+    /// Containers that were stopped for a restart, by name.
     pub restarting: &'a [String],
-    /// Before when a container that has ended is not started again, by position.
+    /// The earliest restart of a container that has exited, by position.
     pub not_before: &'a [Option<Timestamp>],
-    /// Before when it is not tried again to start a container that could not be started, by position.
+    /// The earliest retry of a container that could not be started, by position.
     pub failed_until: &'a [Option<Timestamp>],
     /// Whether a container may be started now, by position: false while others are stopped to free resources for it.
     pub may_start: &'a [bool],
-    /// Whether the pod is to end.
+    /// Whether the pod terminates.
     pub ends: bool,
-    /// What time it is.
+    /// The current time.
     pub now: Timestamp,
 }
 
-/// One thing to do.
+/// One action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Make a sandbox, with the number of those before it.
-    MakeSandbox {
+    /// Create a sandbox.
+    CreateSandbox {
         /// How many there were before.
         attempt: u32,
     },
-    /// Make and start a container, with the number of its restarts.
+    /// Create and start a container.
     Start {
         /// Its position.
         container: usize,
         /// How many there were before.
         attempt: u32,
     },
-    /// Start a container that is made.
+    /// Start a container that was created.
     Resume {
         /// Its position.
         container: usize,
     },
-    /// Ask a container to end.
+    /// Stop a container.
     Stop {
         /// Its position.
         container: usize,
         /// Why.
-        why: Stopping,
+        why: StopReason,
     },
-    /// Give the sandbox back. Nothing runs in it any more.
+    /// Stop the sandbox, in which no container runs any more.
     StopSandbox,
 }
 
-/// Why a container is asked to end.
+/// Why a container is stopped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stopping {
-    /// Its pod ends.
-    PodEnds,
-    /// It does not live: its liveness probe says so.
+pub enum StopReason {
+    /// Its pod terminates.
+    PodTerminates,
+    /// Its liveness probe failed.
     NotLive,
-    /// It did not start: its startup probe says so.
+    /// Its startup probe failed.
     NotStarted,
-    /// It is to run another image.
+    /// Its image changed.
     Changed,
-    /// What it wanted done after its start went wrong.
+    /// Its post-start hook failed.
     HookFailed,
-    /// It wants to be restarted for what changes of its resources.
+    /// Its resize policy requires a restart.
     Resized,
 }
 
-/// What is to be done, and when to look again if nothing happens before.
+/// The next actions, and when to decide again if nothing happens before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
-    /// In this order; the first that fails ends it.
+    /// The actions in order; the first failure stops them.
     pub actions: Vec<Action>,
-    /// When something will be due.
+    /// When the next action is due.
     pub wake: Option<Timestamp>,
 }
 
@@ -120,16 +120,16 @@ impl Decision {
     }
 }
 
-/// Decides what is to be done about a pod.
+/// Decides the next actions for a pod.
 pub fn decide(view: View<'_>) -> Decision {
-    if view.ends || phase(view.spec, view.shape, view.seen, view.restarting).is_final() {
+    if view.ends || phase(view.spec, view.shape, view.observed, view.restarting).is_final() {
         return ending::decide(view);
     }
     let mut decision = Decision::default();
-    match &view.seen.sandbox {
+    match &view.observed.sandbox {
         Some(sandbox) if sandbox.ready => startup::decide(view, &mut decision),
-        Some(sandbox) => decision.act(Action::MakeSandbox { attempt: sandbox.attempt + 1 }),
-        None => decision.act(Action::MakeSandbox { attempt: 0 }),
+        Some(sandbox) => decision.act(Action::CreateSandbox { attempt: sandbox.attempt + 1 }),
+        None => decision.act(Action::CreateSandbox { attempt: 0 }),
     }
     decision
 }
@@ -139,11 +139,11 @@ impl<'a> View<'a> {
         containers(self.spec).nth(position)
     }
 
-    fn seen(&self, position: usize) -> Option<&'a ContainerSeen> {
-        self.seen.containers.get(position)?.as_ref()
+    fn observed(&self, position: usize) -> Option<&'a ObservedContainer> {
+        self.observed.containers.get(position)?.as_ref()
     }
 
-    fn is_stopping(&self, container: &ContainerSeen) -> bool {
+    fn is_stopping(&self, container: &ObservedContainer) -> bool {
         self.stopping.contains(&container.id)
     }
 

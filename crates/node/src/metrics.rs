@@ -1,4 +1,4 @@
-//! What the agent counts, under the names that the kubelet gives it.
+//! The agent's metrics, under the kubelet's names.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -49,16 +49,16 @@ const OPERATIONS: &[u64] = &[
     745_058_059_692,
 ];
 
-/// Why a resize waits.
+/// Why a resize is pending.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Pending {
-    /// For room.
+    /// It does not fit now.
     Deferred,
-    /// For ever.
+    /// It never fits.
     Infeasible,
 }
 
-/// What the agent counts. Several nodes of one process may share it.
+/// The agent's metrics. Several nodes of one process may share them.
 pub struct Metrics {
     requested: CounterVec<3>,
     infeasible: CounterVec<1>,
@@ -101,23 +101,22 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// Somebody asked for more or less of something: `requests` or `limits` of `cpu` or `memory`, to `add`, `remove`,
-    /// `increase` or `decrease`.
+    /// A resize was requested: `requests` or `limits` of `cpu` or `memory`, to `add`, `remove`, `increase` or `decrease`.
     pub fn requested(&self, resource: &'static str, requirement: &'static str, operation: &'static str) {
         self.requested.inc([resource.into(), requirement.into(), operation.into()]);
     }
 
-    /// A resize can never be, for this reason.
+    /// A resize is infeasible, for this reason.
     pub fn infeasible(&self, detail: impl Into<LabelValue>) {
         self.infeasible.inc([detail.into()]);
     }
 
-    /// A resize that waited was taken up, because of this.
+    /// A deferred resize was accepted, with this trigger.
     pub fn deferred_accepted(&self, trigger: impl Into<LabelValue>) {
         self.deferred_accepted.inc([trigger.into()]);
     }
 
-    /// A pod's resize waits, or no longer does, or for another reason.
+    /// The pending state of a pod's resize changed.
     pub fn pending(&self, before: Option<Pending>, now: Option<Pending>) {
         let gauge = |pending| match pending {
             Pending::Deferred => &self.deferred,
@@ -131,28 +130,28 @@ impl Metrics {
         }
     }
 
-    /// A pod's resize begins to be carried out, or is no longer.
+    /// The actuation of a pod's resize begins, or ends.
     pub fn in_progress(&self, begins: bool) {
         self.in_progress.fetch_add(if begins { 1 } else { -1 }, Relaxed);
     }
 
-    /// A plan was carried out, or failed, after this time.
+    /// A plan was actuated, or failed, after this time.
     pub fn actuated(&self, success: bool, took: Duration) {
         let millis = u64::try_from(took.as_millis()).unwrap_or(u64::MAX);
         self.actuated[usize::from(success)].observe(millis);
     }
 
-    /// A resize is in force and reported, this long after the node learnt of it.
+    /// A resize is completed and reported, this long after the node received it.
     pub fn end_to_end(&self, took: Duration) {
         self.altogether.observe_duration(took);
     }
 
-    /// A probe has spoken: `successful`, `failed` or `unknown`.
+    /// A probe has a result: `successful`, `failed` or `unknown`.
     pub fn probed(&self, kind: Kind, result: &'static str) {
         self.probes.inc([kind.name().into(), result.into()]);
     }
 
-    /// The runtime was asked for something, in the kubelet's words such as `update_container`.
+    /// A runtime operation, by the kubelet's name such as `update_container`.
     pub fn operation(&self, name: &'static str, took: Duration, well: bool) {
         let mut operations = self.operations.lock();
         let operation = operations
@@ -162,7 +161,7 @@ impl Metrics {
         operation.errors += u64::from(!well);
     }
 
-    /// All of it, as Prometheus reads it.
+    /// All metrics in the Prometheus text format.
     pub fn render(&self) -> String {
         let mut text = Text::default();
         self.resizes(&mut text);
@@ -205,7 +204,7 @@ impl Metrics {
             ["retry_trigger"],
         );
         let name = "plumb_resize_end_to_end_seconds";
-        text.histogram(name, "from when the node learnt of a resize until it was in force and reported");
+        text.histogram(name, "from when the node received a resize until it was completed and reported");
         self.altogether.render(text, name, &[], |_| true);
     }
 

@@ -1,4 +1,4 @@
-//! What all pods of a node share.
+//! State that all pods of a node share.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,54 +14,54 @@ use tokio::sync::mpsc;
 
 use crate::Clock;
 use crate::allocation_manager::AllocationManager;
+use crate::cri_config::{SandboxDefaults, identity};
 use crate::env::EnvFacts;
 use crate::events::Recorder;
 use crate::metrics::Metrics;
 use crate::objects::Objects;
-use crate::publish::Reports;
 use crate::server::Pods;
-use crate::specify::{Place, identity};
+use crate::status_patch::StatusLimiter;
 use crate::sysctls::Allowlist;
 use crate::volumes::Volumes;
 use crate::worker::Message;
 
-/// What all pods of a node share.
+/// State that all pods of a node share.
 pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) client: Client,
     pub(crate) runtime: Arc<dyn Runtime>,
-    /// The runtime's name, which ids of containers begin with.
+    /// The runtime's name, the prefix of container ids.
     pub(crate) runtime_name: String,
     pub(crate) rules: Rules,
     pub(crate) clock: Clock,
     pub(crate) allocations: AllocationManager,
     pub(crate) events: Recorder,
-    pub(crate) place: Place,
+    pub(crate) sandbox_defaults: SandboxDefaults,
     pub(crate) objects: Objects,
-    /// None where nothing looks at them.
+    /// None if pods are virtual.
     pub(crate) volumes: Option<Volumes>,
-    /// What containers may know of their node.
+    /// What the downward API exposes of the node.
     pub(crate) facts: EnvFacts,
-    /// Whether the addresses of pods lead anywhere.
+    /// Whether pod addresses are reachable.
     pub(crate) reachable: bool,
     /// Which sysctls pods may set.
     pub(crate) sysctls: Allowlist,
-    /// What memory the machine has, which scores of the out-of-memory killer are relative to.
+    /// The machine's memory, which OOM scores are relative to.
     pub(crate) memory: i64,
     pub(crate) workers: Workers,
     pub(crate) metrics: Arc<Metrics>,
-    pub(crate) reports: Reports,
+    pub(crate) status_limiter: StatusLimiter,
     pub(crate) supervisor: Supervisor,
 }
 
 impl Pods for Node {
     fn pods(&self) -> Vec<Arc<Pod>> {
-        self.workers.0.lock().values().map(|employed| employed.pod.clone()).collect()
+        self.workers.0.lock().values().map(|handle| handle.pod.clone()).collect()
     }
 
     fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
         let workers = self.workers.0.lock();
-        let mut pods = workers.values().map(|employed| &employed.pod);
+        let mut pods = workers.values().map(|handle| &handle.pod);
         let found = pods.find(|pod| {
             let (of_namespace, of_name, _) = identity(pod);
             (of_namespace, of_name) == (namespace, name)
@@ -73,57 +73,57 @@ impl Pods for Node {
 impl Node {
     /// Where the logs of a pod are.
     pub(crate) fn logs(&self, pod: &Pod) -> PathBuf {
-        crate::specify::log_folder(&self.place.log_root, pod)
+        crate::cri_config::log_folder(&self.sandbox_defaults.log_root, pod)
     }
 }
 
-/// The pods of a node that somebody works for, by uid.
+/// The pod workers of a node, by the uid of their pod.
 #[derive(Default)]
-pub(crate) struct Workers(Mutex<HashMap<String, Employed>>);
+pub(crate) struct Workers(Mutex<HashMap<String, WorkerHandle>>);
 
-struct Employed {
-    tell: mpsc::UnboundedSender<Message>,
+struct WorkerHandle {
+    sender: mpsc::UnboundedSender<Message>,
     pod: Arc<Pod>,
-    /// Whether its worker knows that the pod was deleted from the API.
+    /// Whether the worker was notified that the pod was deleted from the API.
     deleted: bool,
 }
 
 impl Workers {
-    /// Notes who works for a pod.
-    pub(crate) fn employ(&self, uid: &str, pod: Arc<Pod>, tell: mpsc::UnboundedSender<Message>) {
-        self.0.lock().insert(uid.to_owned(), Employed { tell, pod, deleted: false });
+    /// Adds the worker of a pod.
+    pub(crate) fn insert(&self, uid: &str, pod: Arc<Pod>, sender: mpsc::UnboundedSender<Message>) {
+        self.0.lock().insert(uid.to_owned(), WorkerHandle { sender, pod, deleted: false });
     }
 
-    /// Tells whoever works for a pod; whether there is anybody.
-    pub(crate) fn tell(&self, uid: &str, message: Message) -> bool {
-        self.0.lock().get_mut(uid).is_some_and(|employed| {
-            employed.deleted |= matches!(message, Message::Deleted);
-            employed.tell.send(message).is_ok()
+    /// Sends a message to the worker of a pod; false if there is none.
+    pub(crate) fn send(&self, uid: &str, message: Message) -> bool {
+        self.0.lock().get_mut(uid).is_some_and(|handle| {
+            handle.deleted |= matches!(message, Message::Deleted);
+            handle.sender.send(message).is_ok()
         })
     }
 
-    /// A pod as it is known, and whether the API has it no more; for a worker that takes the place of another.
+    /// The last state of a pod, and whether it was deleted from the API; for a worker that replaces another.
     pub(crate) fn latest(&self, uid: &str) -> Option<(Arc<Pod>, bool)> {
-        self.0.lock().get(uid).map(|employed| (employed.pod.clone(), employed.deleted))
+        self.0.lock().get(uid).map(|handle| (handle.pod.clone(), handle.deleted))
     }
 
-    /// Tells everybody.
-    pub(crate) fn tell_all(&self, message: impl Fn() -> Message) {
-        for employed in self.0.lock().values() {
-            // One that has ended need not know.
-            let _ = employed.tell.send(message());
+    /// Sends a message to all workers.
+    pub(crate) fn send_all(&self, message: impl Fn() -> Message) {
+        for handle in self.0.lock().values() {
+            // The worker may have ended.
+            let _ = handle.sender.send(message());
         }
     }
 
-    /// Notes how a pod is now.
-    pub(crate) fn show(&self, uid: &str, pod: Arc<Pod>) {
-        if let Some(employed) = self.0.lock().get_mut(uid) {
-            employed.pod = pod;
+    /// Updates the last state of a pod.
+    pub(crate) fn update_pod(&self, uid: &str, pod: Arc<Pod>) {
+        if let Some(handle) = self.0.lock().get_mut(uid) {
+            handle.pod = pod;
         }
     }
 
-    /// Notes that nobody works for a pod any more.
-    pub(crate) fn dismiss(&self, uid: &str) {
+    /// Removes the worker of a pod.
+    pub(crate) fn remove(&self, uid: &str) {
         self.0.lock().remove(uid);
     }
 }

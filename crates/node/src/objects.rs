@@ -1,8 +1,8 @@
-//! The config maps and secrets that pods name.
+//! The `ConfigMap`s and Secrets that pods refer to.
 //!
-//! A container that starts gets what is there at that moment, by asking. What volumes show follows the object:
-//! one watch for each object that any pod needs, shared, and ended when nobody needs it any more. Where the API
-//! cannot be reached, what a watch last told stands in.
+//! A container that starts gets the current object by a GET. Volumes follow the object: there is one shared watch for
+//! each object that a pod refers to, which ends with its last subscription. If the API server cannot be reached, the
+//! last object of the watch is used.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -16,15 +16,15 @@ use plumb_supervise::Supervisor;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-/// How many changes of one object wait to be taken in; only the last one counts.
+/// How many changes of one object may be queued; only the last one counts.
 const BACKLOG: usize = 4;
 
-/// What kind of object is named.
+/// The kind of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Kind {
-    /// A config map.
+    /// A `ConfigMap`.
     ConfigMap,
-    /// A secret.
+    /// A Secret.
     Secret,
 }
 
@@ -37,45 +37,45 @@ impl fmt::Display for Kind {
     }
 }
 
-/// An object that a pod names.
+/// A reference to an object.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Reference {
-    /// Of which kind.
+    /// Its kind.
     pub kind: Kind,
-    /// In which namespace.
+    /// Its namespace.
     pub namespace: String,
-    /// By which name.
+    /// Its name.
     pub name: String,
 }
 
 impl Reference {
-    /// A config map.
+    /// A `ConfigMap`.
     pub fn config_map(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind: Kind::ConfigMap, namespace: namespace.into(), name: name.into() }
     }
 
-    /// A secret.
+    /// A Secret.
     pub fn secret(namespace: impl Into<String>, name: impl Into<String>) -> Self {
         Self { kind: Kind::Secret, namespace: namespace.into(), name: name.into() }
     }
 }
 
-/// What is in a config map or secret.
+/// The data of a `ConfigMap` or Secret.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content {
     /// `data`.
     pub data: BTreeMap<String, Vec<u8>>,
-    /// `binaryData` of a config map.
+    /// `binaryData` of a `ConfigMap`.
     pub binary: BTreeMap<String, Vec<u8>>,
 }
 
 impl Content {
-    /// What is under a key.
+    /// The value of a key.
     pub fn get(&self, key: &str) -> Option<&[u8]> {
         self.data.get(key).or_else(|| self.binary.get(key)).map(Vec::as_slice)
     }
 
-    /// Everything.
+    /// All keys and values.
     pub fn iter(&self) -> impl Iterator<Item = (&str, &[u8])> {
         self.data.iter().chain(&self.binary).map(|(key, value)| (key.as_str(), value.as_slice()))
     }
@@ -102,27 +102,27 @@ impl From<Secret> for Content {
 /// Why an object could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
-    /// There is none.
+    /// It does not exist.
     #[error("{kind} {name:?} not found")]
     NotFound {
-        /// Of this kind.
+        /// Its kind.
         kind: Kind,
-        /// By this name.
+        /// Its name.
         name: String,
     },
-    /// The API refused, or cannot be reached.
+    /// The request failed.
     #[error(transparent)]
     Api(#[from] kube::Error),
 }
 
 impl ReadError {
-    /// Whether there is no such object, which is well if it is optional.
+    /// Whether the object does not exist, which is no error if it is optional.
     pub fn is_not_found(&self) -> bool {
         matches!(self, Self::NotFound { .. })
     }
 }
 
-/// Reads and follows objects.
+/// Reads and watches objects.
 #[derive(Clone)]
 pub struct Objects {
     client: Client,
@@ -138,7 +138,7 @@ struct Watching {
     registry: Weak<Mutex<HashMap<Reference, Weak<Watching>>>>,
 }
 
-/// What a watch last told: nothing yet, that there is none, or what is in it.
+/// The last state of a watch: none yet, that the object does not exist, or its data.
 type Latest = Option<Option<Arc<Content>>>;
 
 impl Drop for Watching {
@@ -146,27 +146,27 @@ impl Drop for Watching {
         self.task.abort();
         let Some(registry) = self.registry.upgrade() else { return };
         let mut registry = registry.lock();
-        // Somebody may have begun anew between the last one's end and this.
+        // A new watch may have been started since the last subscription ended.
         if registry.get(&self.reference).is_some_and(|other| other.strong_count() == 0) {
             registry.remove(&self.reference);
         }
     }
 }
 
-/// An object that is followed until this is dropped.
-pub struct Follower {
+/// A subscription to an object, which is watched until the last one is dropped.
+pub struct Subscription {
     watching: Arc<Watching>,
     content: watch::Receiver<Latest>,
 }
 
-impl fmt::Debug for Follower {
+impl fmt::Debug for Subscription {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("Follower").field(&self.watching.reference).finish()
+        f.debug_tuple("Subscription").field(&self.watching.reference).finish()
     }
 }
 
-impl Follower {
-    /// Waits until something was told that was not seen yet. Never answers if nothing ever is.
+impl Subscription {
+    /// Resolves when the object has changed since the last call.
     pub async fn changed(&mut self) {
         if self.content.changed().await.is_err() {
             std::future::pending::<()>().await;
@@ -181,12 +181,12 @@ impl fmt::Debug for Objects {
 }
 
 impl Objects {
-    /// Those that this client may read.
+    /// The objects that this client may read.
     pub fn new(client: Client) -> Self {
         Self { client, followed: Arc::default(), supervisor: Supervisor::default() }
     }
 
-    /// The same, whose watches are restarted and counted there.
+    /// The same, with its watches under a supervisor.
     #[must_use]
     pub fn supervised(self, supervisor: &Supervisor) -> Self {
         Self { supervisor: supervisor.clone(), ..self }
@@ -196,12 +196,12 @@ impl Objects {
         &self.supervisor
     }
 
-    /// The objects that are followed at the moment.
-    pub fn followed(&self) -> Vec<Reference> {
+    /// The objects that are being watched.
+    pub fn watched(&self) -> Vec<Reference> {
         self.followed.lock().keys().cloned().collect()
     }
 
-    /// What is in an object now.
+    /// The current data of an object.
     pub async fn read(&self, reference: &Reference) -> Result<Arc<Content>, ReadError> {
         let read = match reference.kind {
             Kind::ConfigMap => self.get::<ConfigMap>(reference).await,
@@ -211,7 +211,7 @@ impl Objects {
             Ok(Some(content)) => Ok(Arc::new(content)),
             Ok(None) => Err(not_found(reference)),
             Err(refused @ kube::Error::Api(_)) => Err(refused.into()),
-            Err(error) => match self.last_told(reference) {
+            Err(error) => match self.last_received(reference) {
                 Some(Some(content)) => Ok(content),
                 Some(None) => Err(not_found(reference)),
                 None => Err(error.into()),
@@ -219,9 +219,9 @@ impl Objects {
         }
     }
 
-    /// What was last told of an object that is followed, else what is in it now.
-    pub async fn told_or_read(&self, reference: &Reference) -> Result<Arc<Content>, ReadError> {
-        match self.last_told(reference) {
+    /// The last data of an object that is watched, else its current data.
+    pub async fn cached_or_read(&self, reference: &Reference) -> Result<Arc<Content>, ReadError> {
+        match self.last_received(reference) {
             Some(Some(content)) => Ok(content),
             Some(None) => Err(not_found(reference)),
             None => self.read(reference).await,
@@ -237,13 +237,13 @@ impl Objects {
         Ok(api.get_opt(&reference.name).await?.map(Content::from))
     }
 
-    fn last_told(&self, reference: &Reference) -> Latest {
+    fn last_received(&self, reference: &Reference) -> Latest {
         let watching = self.followed.lock().get(reference).and_then(Weak::upgrade)?;
         watching.content.borrow().clone()
     }
 
-    /// Follows an object, together with everybody else who does.
-    pub fn follow(&self, reference: &Reference) -> Follower {
+    /// Subscribes to an object; all subscriptions share one watch.
+    pub fn subscribe(&self, reference: &Reference) -> Subscription {
         let mut followed = self.followed.lock();
         let watching = followed.get(reference).and_then(Weak::upgrade).unwrap_or_else(|| {
             let watching = Arc::new(self.watch(reference));
@@ -251,7 +251,7 @@ impl Objects {
             watching
         });
         drop(followed);
-        Follower { content: watching.content.clone(), watching }
+        Subscription { content: watching.content.clone(), watching }
     }
 
     fn watch(&self, reference: &Reference) -> Watching {
@@ -281,7 +281,7 @@ fn not_found(reference: &Reference) -> ReadError {
     ReadError::NotFound { kind: reference.kind, name: reference.name.clone() }
 }
 
-/// Keeps what is told of one object.
+/// Watches one object.
 async fn keep<K>(client: Client, reference: Reference, latest: &watch::Sender<Latest>)
 where
     K: Watchable + kube::Resource<Scope = k8s_openapi::NamespaceResourceScope, DynamicType = ()>,
@@ -297,7 +297,7 @@ where
                 WatchEvent::Applied(object) => Some(Content::from(*object)),
                 WatchEvent::Deleted(_) => None,
             };
-            // A change of something else about it is none.
+            // The data may not have changed.
             latest.send_if_modified(|known| {
                 let new = Some(content.map(Arc::new));
                 let changed = *known != new;

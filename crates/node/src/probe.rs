@@ -1,12 +1,12 @@
-//! Probes: whether a container has started, lives, and can be asked things.
+//! Startup, liveness and readiness probes.
 //!
 //! ```text
 //!   startup ──succeeds──▶ liveness, readiness (side by side)
 //!      └─────gives up───▶ Failed
 //! ```
 //!
-//! One task per container that has probes, which ends when its handle is dropped. It tells of what changes in the
-//! words of [`Health`], and of every failure in the kubelet's.
+//! There is one task per container with probes, which ends when its handle is dropped. It sends changes of [`Health`],
+//! and an event for every failure, with the kubelet's messages.
 
 mod check;
 mod counter;
@@ -31,19 +31,19 @@ pub use target::Target;
 
 use crate::lifecycle::{Health, Startup};
 
-/// What a probe asks.
+/// The kind of a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
-    /// Whether it has started.
+    /// Startup.
     Startup,
-    /// Whether it lives.
+    /// Liveness.
     Liveness,
-    /// Whether it can be asked things.
+    /// Readiness.
     Readiness,
 }
 
 impl Kind {
-    /// The word in messages and metrics.
+    /// Its name in messages and metrics.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Startup => "Startup",
@@ -61,38 +61,38 @@ impl Kind {
     }
 }
 
-/// What is told of a container.
+/// A report of a container's probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
     /// The container.
     pub id: ContainerId,
-    /// What is told.
-    pub told: Told,
+    /// The update.
+    pub update: ProbeUpdate,
 }
 
-/// What is told.
+/// An update from a container's probes.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Told {
-    /// It is like this now.
+pub enum ProbeUpdate {
+    /// The new health.
     Health(Health),
-    /// An event about it.
+    /// An event to emit.
     Event {
-        /// Why: `Unhealthy` or `ProbeWarning`.
+        /// The reason: `Unhealthy` or `ProbeWarning`.
         reason: &'static str,
-        /// What happened, in the kubelet's words.
+        /// The kubelet's message.
         message: String,
     },
-    /// What came of one check; for counting.
+    /// The result of one probe, for metrics.
     Checked {
-        /// What was asked.
+        /// The kind of the probe.
         kind: Kind,
         /// `successful`, `failed` or `unknown`.
         result: &'static str,
     },
 }
 
-/// How a container is before any probe has spoken.
-pub fn at_first(container: &Container) -> Health {
+/// The health of a container before the first probe.
+pub fn initial_health(container: &Container) -> Health {
     Health {
         startup: if container.startup_probe.is_some() { Startup::UnderWay } else { Startup::Over },
         live: true,
@@ -100,14 +100,14 @@ pub fn at_first(container: &Container) -> Health {
     }
 }
 
-/// Probes of a running container. They end when this is dropped.
+/// The probes of a running container. They stop when this is dropped.
 #[derive(Debug)]
 pub struct Prober(AbortHandle);
 
 impl Prober {
-    /// Begins to probe a container that runs. `health` is what is known of it: [`at_first`], or what was known
-    /// when an agent before this one ended. `None` if the container has no probes.
-    pub fn begin<T>(
+    /// Starts to probe a running container. `health` is its last known health: [`initial_health`], or what an agent before
+    /// this one reported. `None` if the container has no probes.
+    pub fn start<T>(
         target: Target,
         health: Health,
         report: UnboundedSender<T>,
@@ -177,16 +177,16 @@ impl<T: From<Report>> Probing<T> {
 
     fn change(&self, health: Health) {
         if std::mem::replace(&mut *self.health.lock(), health) != health {
-            self.tell(Told::Health(health));
+            self.send(ProbeUpdate::Health(health));
         }
     }
 
-    fn tell(&self, told: Told) {
-        // If nobody listens any more, this is about to be dropped.
-        let _ = self.report.send(Report { id: self.target.id.clone(), told }.into());
+    fn send(&self, update: ProbeUpdate) {
+        // Without a receiver, this is about to be dropped.
+        let _ = self.report.send(Report { id: self.target.id.clone(), update }.into());
     }
 
-    /// Probes until a verdict is found that is the last one; answers it.
+    /// Probes until `is_last` accepts a verdict; returns it.
     async fn until(&self, kind: Kind, probe: &Probe, mut is_last: impl FnMut(bool) -> bool) -> bool {
         let seconds = |seconds: Option<i32>, least: u64| {
             Duration::from_secs(
@@ -203,16 +203,16 @@ impl<T: From<Report>> Probing<T> {
             sleep_until(next).await;
             next += period;
             let outcome = self.target.check(probe, timeout).await;
-            self.tell(Told::Checked { kind, result: outcome.result() });
+            self.send(ProbeUpdate::Checked { kind, result: outcome.result() });
             if let Some((reason, message)) = outcome.event(kind) {
-                self.tell(Told::Event { reason, message });
+                self.send(ProbeUpdate::Event { reason, message });
             }
             if let Some(verdict) = outcome.counts().and_then(|well| counter.count(well))
                 && is_last(verdict)
             {
                 return verdict;
             }
-            // One that took longer than a period does not make up for it.
+            // A probe that took longer than its period is not caught up on.
             next = next.max(Instant::now());
         }
     }

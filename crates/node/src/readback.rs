@@ -1,8 +1,8 @@
-//! Between the runtime's numbers and a pod's requests and limits.
+//! Conversion between cgroup settings and a pod's requests and limits.
 //!
-//! A cgroup holds shares and quotas, a pod requests and limits; several of the latter make the same of the
-//! former. So what is in force is read beside what was written last: if the numbers agree with it, it is that,
-//! and if not, it is what the numbers stand for.
+//! A cgroup has shares and quotas, a pod requests and limits; different requests may have the same shares. So what is
+//! read back is compared with what was written last: if it agrees, the written values are the actual ones, and if not,
+//! the actual ones are computed from the shares and quotas.
 
 use plumb_resize::cgroup::{
     DEFAULT_PERIOD, cpu_limit_in_force, cpu_request_in_force, memory_limit, memory_limit_in_force, quota,
@@ -12,28 +12,28 @@ use plumb_resize::pod::PodCgroup;
 use plumb_resize::resource::{Declared, Requirements};
 use plumb_runtime::types::LinuxResources;
 
-/// The grain of a memory limit.
+/// The page size, to which the kernel rounds memory limits.
 const PAGE: i64 = 4096;
-/// Without a limit, cgroup v1 answers the largest number of whole pages.
+/// The value of cgroup v1 without a limit: the largest number of whole pages.
 const UNLIMITED: i64 = i64::MAX - (i64::MAX % PAGE);
 
-/// What a container's cgroup is set to for these requests and limits.
-pub fn of_container(resources: &Requirements) -> LinuxResources {
+/// The cgroup settings of a container with these requests and limits.
+pub fn container_cgroup(resources: &Requirements) -> LinuxResources {
     LinuxResources {
         cpu_shares: Some(shares(shares_request(resources))),
         ..limits(resources.limits.cpu, resources.limits.memory)
     }
 }
 
-/// What a pod's cgroup is set to.
-pub fn of_pod(cgroup: &PodCgroup) -> LinuxResources {
+/// The cgroup settings of a pod.
+pub fn pod_cgroup(cgroup: &PodCgroup) -> LinuxResources {
     LinuxResources {
         cpu_shares: Some(shares(cgroup.cpu_request)),
         ..limits(cgroup.limits.cpu, cgroup.limits.memory)
     }
 }
 
-/// The request that the weight of a container stands for: its limit, where it has that alone.
+/// The request that a container's shares are computed from: its limit, if it has only that.
 fn shares_request(resources: &Requirements) -> i64 {
     resources.requests.cpu.or(resources.limits.cpu).unwrap_or(0)
 }
@@ -47,10 +47,10 @@ fn limits(cpu: Option<i64>, memory: Option<i64>) -> LinuxResources {
     }
 }
 
-/// The requests and limits in force for a container whose cgroup was last set for `written`.
+/// The actual requests and limits of a container whose cgroup was last set for `written`.
 ///
-/// What the runtime does not answer is taken to be as it was written; a request for memory is in no cgroup.
-pub fn container_in_force(read: &LinuxResources, written: &Requirements) -> Requirements {
+/// Settings that the runtime does not return are assumed to be as written; a memory request is in no cgroup.
+pub fn actual_container(read: &LinuxResources, written: &Requirements) -> Requirements {
     let mut requests = written.requests;
     if let Some(read) = read.cpu_shares
         && shares(shares_request(written)) != read
@@ -60,8 +60,8 @@ pub fn container_in_force(read: &LinuxResources, written: &Requirements) -> Requ
     Requirements { requests, limits: limits_in_force(read, written.limits) }
 }
 
-/// What is in force for a pod whose cgroup was last set to `written`.
-pub fn pod_in_force(read: &LinuxResources, written: &PodCgroup) -> PodCgroup {
+/// The actual resources of a pod whose cgroup was last set to `written`.
+pub fn actual_pod(read: &LinuxResources, written: &PodCgroup) -> PodCgroup {
     let request = read.cpu_shares.and_then(|read| cpu_request_in_force(read, Some(written.cpu_request)));
     PodCgroup {
         cpu_request: request.unwrap_or(written.cpu_request),
@@ -103,26 +103,26 @@ mod tests {
             requirements(Some(0), Some(0), Some(0)),
         ];
         for written in table {
-            assert_eq!(container_in_force(&of_container(&written), &written), written, "{written:?}");
+            assert_eq!(actual_container(&container_cgroup(&written), &written), written, "{written:?}");
         }
     }
 
     #[test]
     fn another_hand_shows() {
         let written = requirements(Some(500), Some(1000), Some(64 << 20));
-        let mut read = of_container(&written);
+        let mut read = container_cgroup(&written);
         (read.cpu_shares, read.cpu_quota, read.memory_limit) = (Some(1024), Some(-1), Some(32 << 20));
-        let seen = container_in_force(&read, &written);
-        assert_eq!(seen.requests, Declared::new(Some(1000), Some(64 << 20)));
-        assert_eq!(seen.limits, Declared::new(None, Some(32 << 20)));
+        let observed = actual_container(&read, &written);
+        assert_eq!(observed.requests, Declared::new(Some(1000), Some(64 << 20)));
+        assert_eq!(observed.limits, Declared::new(None, Some(32 << 20)));
     }
 
     #[test]
     fn no_limit_is_none_on_either_version_of_cgroups() {
         let written = PodCgroup { cpu_request: 100, limits: Declared::NONE };
         for unlimited in [-1, UNLIMITED, i64::MAX] {
-            let read = LinuxResources { memory_limit: Some(unlimited), ..of_pod(&written) };
-            assert_eq!(pod_in_force(&read, &written), written, "{unlimited}");
+            let read = LinuxResources { memory_limit: Some(unlimited), ..pod_cgroup(&written) };
+            assert_eq!(actual_pod(&read, &written), written, "{unlimited}");
         }
     }
 }

@@ -1,11 +1,11 @@
-//! The node in the cluster: its Node, its status, its lease.
+//! Registration of the node: its Node object, its status, its lease.
 //!
 //! ```text
-//!   make or take up the Node ──▶ status when it changes, else every 5 minutes
+//!   create or adopt the Node ──▶ status when it changes, else every 5 minutes
 //!                            └─▶ lease every 10 seconds
 //! ```
 //!
-//! Only what is the node's own is written: labels, taints, conditions and resources of others stay as they are.
+//! Only the node's own fields are written: labels, taints, conditions and resources of others are left unchanged.
 
 mod conditions;
 mod lease;
@@ -34,25 +34,25 @@ pub use machine::Machine;
 pub(crate) use machine::memory_figure;
 pub use object::{allocatable, status};
 
-/// How often the status is written though it says the same.
+/// How often an unchanged status is written.
 const REPORT: Duration = Duration::from_mins(5);
 
-/// What a node says of itself.
+/// The configuration of a Node object.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setup {
     /// Its name.
     pub name: String,
-    /// Its labels, besides those that every node has.
+    /// Its labels, in addition to those that every node has.
     pub labels: BTreeMap<String, String>,
-    /// What it has, in the place of what the machine has: all nodes of one machine share it.
+    /// Its capacity, in place of the machine's: all nodes of one machine share it.
     pub capacity: BTreeMap<String, WireQuantity>,
-    /// What of that is not for pods.
+    /// The reserved part of the capacity, which is not allocatable.
     pub reserved: BTreeMap<String, WireQuantity>,
-    /// How many pods it takes.
+    /// The maximum number of pods.
     pub max_pods: u32,
-    /// Its addresses, the first one where its agent is asked.
+    /// Its addresses; the agent's server listens on the first one.
     pub addresses: Vec<IpAddr>,
-    /// The port there.
+    /// The port of the agent's server.
     pub port: u16,
     /// The version of its agent, such as `v1.36.4`.
     pub agent_version: String,
@@ -61,7 +61,7 @@ pub struct Setup {
 }
 
 impl Setup {
-    /// A node of this name, with the kubelet's usual figures.
+    /// A node of this name, with the kubelet's defaults.
     pub fn new(name: impl Into<String>) -> Self {
         Self {
             name: name.into(),
@@ -77,16 +77,16 @@ impl Setup {
     }
 }
 
-/// A node that is in the cluster.
+/// A registered node.
 #[derive(Clone, Debug)]
 pub struct Registered {
-    /// The Node as it is.
+    /// The Node object.
     pub node: Node,
-    /// What it says.
+    /// The health that its status has.
     said: NodeHealth,
 }
 
-/// Keeps a node in the cluster.
+/// Registers a node and renews its status and lease.
 #[derive(Clone)]
 pub struct Registrar {
     client: Client,
@@ -103,12 +103,12 @@ impl fmt::Debug for Registrar {
 }
 
 impl Registrar {
-    /// One for this node. The client must be the node's own.
+    /// The registrar of this node. The client must have the node's identity.
     pub fn new(client: Client, setup: Setup, machine: Arc<Machine>, clock: Clock) -> Self {
         Self { nodes: Api::all(client.clone()), client, setup: Arc::new(setup), machine, clock }
     }
 
-    /// Makes the Node, or takes up the one that is there, and says how it is.
+    /// Creates the Node, or adopts the existing one, and writes its status.
     pub async fn register(&self, health: &NodeHealth) -> Result<Registered, kube::Error> {
         let name = &self.setup.name;
         let labels = object::labels(&self.setup);
@@ -139,14 +139,14 @@ impl Registrar {
         }
     }
 
-    /// Says how the node is, as far as it is the node's to say. Times of what has not changed stay.
+    /// Writes the node's own part of the status. Transition times of unchanged conditions stay.
     async fn report(&self, known: &Node, health: &NodeHealth) -> Result<Node, kube::Error> {
         let status = status(&self.setup, &self.machine, known.status.as_ref(), health, (self.clock)());
         let patch = Patch::Strategic(json!({ "status": status }));
         self.nodes.patch_status(&self.setup.name, &PatchParams::default(), &patch).await
     }
 
-    /// The same, unless somebody removed the Node: then it is made again, for here we are.
+    /// The same; if the Node was deleted, it is created again.
     async fn report_or_return(&self, known: &Node, health: &NodeHealth) -> Result<Node, kube::Error> {
         match self.report(known, health).await {
             Err(kube::Error::Api(status)) if status.is_not_found() => {
@@ -156,14 +156,14 @@ impl Registrar {
         }
     }
 
-    /// Keeps status and lease as they should be, until the future is dropped.
-    pub async fn keep(&self, registered: Registered, health: watch::Receiver<NodeHealth>) {
+    /// Renews status and lease, until the future is dropped.
+    pub async fn run(&self, registered: Registered, health: watch::Receiver<NodeHealth>) {
         let (tell_uid, uid) = watch::channel(registered.node.metadata.uid.clone().unwrap_or_default());
         let lease = lease::keep(self.client.clone(), &self.setup.name, uid, &self.clock);
         tokio::join!(self.keep_status(registered, health, tell_uid), lease);
     }
 
-    /// Says how the node is when that changes, and every now and then.
+    /// Writes the status when it changes, and periodically.
     async fn keep_status(
         &self,
         registered: Registered,
@@ -171,7 +171,7 @@ impl Registrar {
         tell_uid: watch::Sender<String>,
     ) {
         let Registered { node: mut known, mut said } = registered;
-        // What was told since it was registered is news too.
+        // Changes since the registration count, too.
         health.mark_changed();
         let mut backoff = Backoff::default();
         let mut failed = false;
@@ -179,7 +179,7 @@ impl Registrar {
         loop {
             let changed = async {
                 if health.changed().await.is_err() {
-                    // Nobody tells any more; what was told stands.
+                    // The sender is dropped; the last health stays.
                     std::future::pending::<()>().await;
                 }
             };
@@ -191,7 +191,7 @@ impl Registrar {
                 },
             }
             said = health.borrow_and_update().clone();
-            // Boxed: a thousand nodes wait here, and few speak.
+            // Boxed: a thousand nodes wait here, and few are active.
             match Box::pin(self.report_or_return(&known, &said)).await {
                 Ok(node) => {
                     tell_uid.send_if_modified(|uid| {
@@ -203,7 +203,7 @@ impl Registrar {
                     next = Instant::now() + REPORT;
                 }
                 Err(error) => {
-                    tracing::warn!(%error, node = self.setup.name, "the node's status could not be told yet");
+                    tracing::warn!(%error, node = self.setup.name, "cannot write the node's status, will retry");
                     failed = true;
                 }
             }
@@ -211,7 +211,7 @@ impl Registrar {
     }
 }
 
-/// A part of a time, by name: so that a thousand nodes don't all speak at once.
+/// A fraction of a duration, by name, so that a thousand nodes do not send requests at once.
 pub(crate) fn spread(name: &str, within: Duration) -> Duration {
     within / 1000 * (crc32c::crc32c(name.as_bytes()) % 1000)
 }

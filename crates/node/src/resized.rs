@@ -12,7 +12,7 @@ use serde::Serialize;
 use crate::allocator::{AllocationResult, PodInfo};
 use crate::events::{Kind, Recorder};
 
-/// What the message of such an event carries.
+/// The JSON in the message of such an event.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Resize<'a> {
@@ -65,7 +65,7 @@ fn requirements(size: &Requirements) -> ResourceRequirements {
     ResourceRequirements { claims: None, limits: list(&size.limits), requests: list(&size.requests) }
 }
 
-/// Tells what was answered to a wish, if it is news.
+/// Emits an event for the result of a resize request, if it changed.
 pub(crate) fn emit_allocation(events: &Recorder, pod: &Pod, info: &PodInfo, result: &AllocationResult) {
     let wanted = Resize::new(&info.shape, &info.desired, info.generation);
     match result.outcome {
@@ -89,13 +89,13 @@ pub(crate) fn emit_allocation(events: &Recorder, pod: &Pod, info: &PodInfo, resu
     }
 }
 
-/// Tells that a resize is in force.
+/// Emits an event for a completed resize.
 pub(crate) fn emit_completed(events: &Recorder, pod: &Pod, shape: &PodShape, allocation: &Allocation) {
     let resize = Resize::new(shape, &allocation.allocated, allocation.generation);
     events.pod(pod, Kind::Normal, "ResizeCompleted", format!("Pod resize completed: {}", resize.text()));
 }
 
-/// Tells what went wrong with carrying a resize out.
+/// Emits an event for an error in actuating a resize.
 pub(crate) fn emit_failed(events: &Recorder, pod: &Pod, shape: &PodShape, allocation: &Allocation) {
     let resize = Resize::new(shape, &allocation.allocated, allocation.generation);
     let resize = Resize { error: allocation.error.as_deref(), ..resize };

@@ -1,16 +1,16 @@
-//! What a node answers when it is asked: logs, pods, usage, figures.
+//! The node's HTTP server: the kubelet's endpoints.
 //!
-//! A service over HTTP, without TLS of its own: whoever embeds it puts that before it, and says who may ask.
+//! It is an HTTP service without TLS: the process that embeds it terminates TLS and authorizes requests.
 //!
-//! | path | answers |
+//! | path | response |
 //! |---|---|
-//! | `/healthz` | that it is there |
-//! | `/containerLogs/{namespace}/{pod}/{container}` | what a container wrote |
+//! | `/healthz` | the agent's health |
+//! | `/containerLogs/{namespace}/{pod}/{container}` | the log of a container |
 //! | `/exec/{namespace}/{pod}/{container}` | a command in a container, over WebSockets |
 //! | `/pods` | the pods of the node |
-//! | `/stats/summary` | what the node and its pods use |
+//! | `/stats/summary` | the resource usage of the node and its pods |
 //! | `/metrics/resource` | the same for Prometheus |
-//! | `/metrics` | what the agent counts |
+//! | `/metrics` | the agent's metrics |
 
 mod answer;
 mod exec;
@@ -42,7 +42,7 @@ use answer::{json_of, refusal, text_of};
 use query::Query;
 use stats::Stats;
 
-/// The pods that a node has, with their status as the node knows it.
+/// The pods of a node, with their status as the node knows it.
 pub trait Pods: Send + Sync + 'static {
     /// All of them.
     fn pods(&self) -> Vec<Arc<Pod>>;
@@ -51,34 +51,34 @@ pub trait Pods: Send + Sync + 'static {
     fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>>;
 }
 
-/// Whether whoever sent a request may have an answer, by what those before it know of them.
+/// Authorizes a request by its extensions, in which the TLS layer has put the client's identity.
 pub type Gate = Arc<dyn Fn(&Extensions) -> bool + Send + Sync>;
 
-/// What a node's service is made of.
+/// The configuration of a node's server.
 #[derive(Clone)]
 pub struct ServerConfig {
     /// The node's name.
     pub node: String,
     /// Its pods.
     pub pods: Arc<dyn Pods>,
-    /// What runs them.
+    /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
-    /// What its agent counts.
+    /// The agent's metrics.
     pub metrics: Arc<Metrics>,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// Where the kernel's files are, if the node is the whole machine; else it uses what its pods use.
+    /// The root of the kernel's files, if the node is the whole machine; else its usage is that of its pods.
     pub machine: Option<PathBuf>,
-    /// Who may ask for more than whether it is there.
+    /// Authorizes every request but `/healthz`.
     pub gate: Gate,
 }
 
-/// The service of one node. Clones are the same service.
+/// The server of one node. Clones share it.
 #[derive(Clone)]
 pub struct Server {
     config: Arc<ServerConfig>,
     stats: Arc<Stats>,
-    /// The tasks of this process, if the node is what it is for.
+    /// The supervised tasks of this process, if the node is its only component.
     tasks: Option<Supervisor>,
     /// What other parts of this process count.
     others: Vec<Figures>,
@@ -94,15 +94,15 @@ impl fmt::Debug for Server {
 }
 
 impl Server {
-    /// The service of a node.
+    /// The server of a node.
     pub fn new(config: ServerConfig) -> Self {
         let stats = Stats::new((config.clock)());
         Self { config: Arc::new(config), stats: Arc::new(stats), tasks: None, others: Vec::new() }
     }
 
-    /// The same, which shows the long-lived tasks of this process under `/healthz` and `/metrics`.
+    /// The same, with the long-lived tasks of this process under `/healthz` and `/metrics`.
     #[must_use]
-    pub fn showing_tasks(self, supervisor: &Supervisor) -> Self {
+    pub fn with_tasks(self, supervisor: &Supervisor) -> Self {
         Self { tasks: Some(supervisor.clone()), ..self }
     }
 
@@ -113,7 +113,7 @@ impl Server {
         self
     }
 
-    /// Whether no task fails again and again; with `?verbose` each by name, as the API server prints them.
+    /// Whether no task fails repeatedly; with `?verbose` each by name, as the API server prints them.
     fn health(&self, verbose: bool) -> Response<Body> {
         let tasks = self.tasks.as_ref().map(Supervisor::tasks).unwrap_or_default();
         let failed = tasks.iter().any(|task| task.dead().is_some());

@@ -13,7 +13,7 @@ use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{Allocation, project};
 
-use crate::lifecycle::{ContainerSeen, Health, Phase, Seen, Startup};
+use crate::lifecycle::{Health, ObservedContainer, ObservedPod, Phase, Startup};
 pub(crate) use container::Waiting;
 
 /// All that is known of a pod when its status is written.
@@ -21,23 +21,23 @@ pub(crate) use container::Waiting;
 pub(crate) struct Known<'a> {
     pub(crate) pod: &'a Pod,
     pub(crate) shape: &'a PodShape,
-    pub(crate) seen: &'a Seen,
-    /// What the probes say, by position.
+    pub(crate) observed: &'a ObservedPod,
+    /// The results of the probes, by position.
     pub(crate) health: &'a [Health],
     /// Why containers do not run yet, by position.
     pub(crate) waiting: &'a [Option<Waiting>],
     pub(crate) phase: Phase,
-    /// Why the pod as a whole ended, if it was not its containers: a word and a sentence.
+    /// Reason and message of the pod's failure, if it is not that of its containers.
     pub(crate) because: Option<(&'a str, &'a str)>,
-    /// Whether the node has taken the pod in. What it has rejected away has no containers, and is promised nothing.
+    /// Whether the node has admitted the pod. A rejected pod has no containers and no allocation.
     pub(crate) taken_in: bool,
     pub(crate) desired: &'a PodResources,
     pub(crate) allocation: &'a Allocation,
-    /// What is in force.
+    /// The actual resources.
     pub(crate) actual: &'a PodResources,
     pub(crate) rules: &'a Rules,
     pub(crate) host: &'a [IpAddr],
-    /// The runtime's name, which ids of containers begin with.
+    /// The runtime's name, the prefix of container ids.
     pub(crate) runtime: &'a str,
     pub(crate) now: Timestamp,
 }
@@ -47,10 +47,14 @@ impl Known<'_> {
         self.health.get(position).copied().unwrap_or_default()
     }
 
-    /// Whether a container can be asked things now.
+    /// Whether a container is ready.
     fn is_ready(&self, position: usize) -> bool {
-        let runs =
-            self.seen.containers.get(position).and_then(Option::as_ref).is_some_and(ContainerSeen::runs);
+        let runs = self
+            .observed
+            .containers
+            .get(position)
+            .and_then(Option::as_ref)
+            .is_some_and(ObservedContainer::runs);
         let health = self.health(position);
         runs && health.ready && health.startup == Startup::Over
     }
@@ -85,8 +89,7 @@ pub(crate) fn compose(known: Known<'_>) -> PodStatus {
     if let Some(spec) = spec {
         projection.publish(spec, &mut status, &now);
     }
-    // When a condition was last looked at says nothing that its generation does not; it would only make every
-    // status differ from the one before.
+    // The last probe time of a condition would only make every status differ from the one before.
     for condition in status.conditions.iter_mut().flatten() {
         condition.last_probe_time = None;
     }
@@ -100,7 +103,7 @@ fn addresses(known: &Known<'_>, status: &mut PodStatus) {
     status.host_ips =
         (!known.host.is_empty()).then(|| known.host.iter().map(|ip| HostIP { ip: host(ip) }).collect());
     let on_host = known.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
-    let Some(sandbox) = &known.seen.sandbox else { return };
+    let Some(sandbox) = &known.observed.sandbox else { return };
     let ips = if on_host { known.host } else { &sandbox.ips };
     if !ips.is_empty() && (sandbox.ready || on_host) {
         status.pod_ip = ips.first().map(host);
@@ -110,16 +113,17 @@ fn addresses(known: &Known<'_>, status: &mut PodStatus) {
 
 /// Whether every init container has ended well and every sidecar has started.
 fn is_initialized(known: &Known<'_>) -> bool {
-    if known.seen.has_run(known.shape) {
+    if known.observed.has_run(known.shape) {
         return true;
     }
     known.shape.containers.iter().enumerate().all(|(position, part)| {
-        let seen = known.seen.containers.get(position).and_then(Option::as_ref);
+        let observed = known.observed.containers.get(position).and_then(Option::as_ref);
         match part.role {
             Role::Main => true,
-            Role::Init => seen.is_some_and(ContainerSeen::has_initialized),
+            Role::Init => observed.is_some_and(ObservedContainer::has_initialized),
             Role::Sidecar => {
-                seen.is_some_and(ContainerSeen::runs) && known.health(position).startup == Startup::Over
+                observed.is_some_and(ObservedContainer::runs)
+                    && known.health(position).startup == Startup::Over
             }
         }
     })

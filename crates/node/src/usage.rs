@@ -1,4 +1,4 @@
-//! What a node and its pods have used lately, kept in memory for whoever asks: the figures of `metrics.k8s.io`.
+//! The recent resource usage of a node and its pods, in memory: the figures of `metrics.k8s.io`.
 
 mod machine;
 mod rates;
@@ -21,35 +21,35 @@ use crate::register::spread;
 pub(crate) use machine::usage as machine_usage;
 pub(crate) use rates::Rates;
 
-/// What is measured, and how often.
+/// The configuration of the measurement.
 #[derive(Clone)]
 pub struct UsageConfig {
     /// The node's name.
     pub node: String,
-    /// What runs its pods.
+    /// The container runtime.
     pub runtime: Arc<dyn Runtime>,
-    /// How long each measurement is.
+    /// The measurement interval.
     pub every: Duration,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
-    /// Where the kernel's files are, if the node is the whole machine; else it uses what its pods use.
+    /// The root of the kernel's files, if the node is the whole machine; else its usage is that of its pods.
     pub machine: Option<PathBuf>,
 }
 
-/// What was used over some time.
+/// The usage over a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Measured {
-    /// The end of that time.
+pub struct Measurement {
+    /// The end of the period.
     pub until: Timestamp,
-    /// How long it was.
+    /// Its length.
     pub over: Duration,
-    /// Cpu in use, in billionths of a core.
+    /// CPU usage in nanocores.
     pub nano_cores: u64,
-    /// The working set at the end of it, in bytes.
+    /// The working set at its end, in bytes.
     pub memory: u64,
 }
 
-/// What a node and its pods have used lately. Clones are the same.
+/// The recent usage of a node and its pods. Clones share it.
 #[derive(Clone)]
 pub struct Usage {
     config: Arc<UsageConfig>,
@@ -59,9 +59,9 @@ pub struct Usage {
 #[derive(Default)]
 struct Known {
     rates: Rates,
-    node: Option<Measured>,
+    node: Option<Measurement>,
     /// By namespace and name; containers by name.
-    pods: HashMap<(String, String), Vec<(String, Measured)>>,
+    pods: HashMap<(String, String), Vec<(String, Measurement)>>,
 }
 
 impl fmt::Debug for Usage {
@@ -71,23 +71,23 @@ impl fmt::Debug for Usage {
 }
 
 impl Usage {
-    /// Nothing is measured yet.
+    /// Without measurements yet.
     pub fn new(config: UsageConfig) -> Self {
         Self { config: Arc::new(config), known: Arc::default() }
     }
 
-    /// What the node uses, once that is known.
-    pub fn node(&self) -> Option<Measured> {
+    /// The usage of the node, once measured.
+    pub fn node(&self) -> Option<Measurement> {
         self.known.lock().node
     }
 
-    /// What the containers of a pod use, those of which it is known.
-    pub fn pod(&self, namespace: &str, name: &str) -> Option<Vec<(String, Measured)>> {
+    /// The usage of a pod's containers, of those that were measured.
+    pub fn pod(&self, namespace: &str, name: &str) -> Option<Vec<(String, Measurement)>> {
         self.known.lock().pods.get(&(namespace.to_owned(), name.to_owned())).cloned()
     }
 
     /// Measures, until the future is dropped.
-    pub async fn keep(&self) {
+    pub async fn run(&self) {
         let every = self.config.every;
         self.measure().await;
         // Each node at its own moment.
@@ -142,7 +142,7 @@ impl Usage {
     }
 }
 
-fn measured_of(rates: &mut Rates, of: &str, cpu: &CpuUsage, memory: u64) -> Option<Measured> {
+fn measured_of(rates: &mut Rates, of: &str, cpu: &CpuUsage, memory: u64) -> Option<Measurement> {
     let rate = rates.rate(of, cpu.at, cpu.usage_nanos)?;
-    Some(Measured { until: cpu.at, over: rate.over, nano_cores: rate.nano_cores, memory })
+    Some(Measurement { until: cpu.at, over: rate.over, nano_cores: rate.nano_cores, memory })
 }

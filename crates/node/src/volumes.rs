@@ -32,9 +32,9 @@ use k8s_openapi::api::core::v1::{Pod, Volume};
 use kube::Client;
 use parking_lot::Mutex;
 
+use crate::cri_config::{ConfigError, identity};
 use crate::downward::Amounts;
 use crate::objects::Objects;
-use crate::specify::{ConfigError, identity};
 use following::Following;
 use owner::Owner;
 use prepared::Ready;
@@ -126,7 +126,7 @@ impl Volumes {
         .await
     }
 
-    /// The pods that there is something of, whoever made it.
+    /// The uids of all pods that have volumes on disk.
     pub fn known(&self) -> io::Result<Vec<String>> {
         let entries = match std::fs::read_dir(&self.shared.root) {
             Ok(entries) => entries,
@@ -136,7 +136,7 @@ impl Volumes {
         entries.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned())).collect()
     }
 
-    /// The folder of a pod. Its uid comes from the API, so it is looked at before it is a path.
+    /// The directory of a pod. Its uid comes from the API, so it is validated before it becomes a path.
     fn folder(&self, uid: &str) -> io::Result<PathBuf> {
         let plain = !uid.is_empty() && !uid.starts_with('.') && !uid.contains(['/', '\0']);
         if plain { Ok(self.shared.root.join(uid)) } else { Err(io::ErrorKind::InvalidInput.into()) }

@@ -1,23 +1,23 @@
-//! One pod: asks for what it wants, looks at what is there, does what is decided, and tells the API.
+//! The pod worker: requests an allocation, observes the runtime, performs what was decided, and patches the status.
 //!
 //! ```text
-//!   message ▸ ask ▸ look ▸ decide ▸ tell ▸ act ▸ look again, until nothing is left to do
+//!   message ▸ request ▸ observe ▸ decide ▸ patch status ▸ act ▸ observe again, until nothing is left to do
 //! ```
 //!
-//! A worker remembers nothing that it could not do without: what is promised is in the journal, what runs is the
-//! runtime's to say. Whatever takes long (ending a container, fetching an image, telling the API) is done beside
-//! it and comes back as a [`Message`], so that news is never kept waiting.
+//! A worker has no state of its own that must survive: the allocation is in the journal, and containers are in the
+//! runtime. Slow operations (stopping a container, pulling an image, patching the status) run in tasks of their own and
+//! send a [`Message`] when they are done, so that the worker never blocks.
 
 mod act;
 mod allocated;
-mod bury;
+mod cleanup;
 mod count;
-mod hold;
 mod pin;
+mod probes;
 mod report;
 mod resize;
+mod start_backoff;
 mod stop;
-mod watch_over;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -36,54 +36,54 @@ use tokio::sync::mpsc;
 use crate::allocation_manager::Trigger;
 use crate::allocator::{AllocationResult, PodInfo};
 use crate::journal::Entry;
-use crate::lifecycle::{ContainerSeen, Decision, Health, Phase, State, View, decide, phase};
-use crate::look::{self, Looked, Written, look};
+use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, decide, phase};
 use crate::node::Node;
+use crate::observe::{self, Observation, Written, observe};
 use crate::probe::Report;
-use crate::publish::Told;
 use crate::resized;
 use crate::status::Known;
+use crate::status_patch::PatchOutcome;
 use act::Fetch;
 use allocated::FollowedVolumes;
 use count::Counted;
-use hold::Hold;
-use report::Report as Telling;
+use probes::ProbedContainer;
+use report::Report as StatusReport;
 use resize::RestoredLimits;
-use watch_over::Watched;
+use start_backoff::StartBackoff;
 
-/// The name that panics of workers are counted under.
+/// The name of workers in metrics of panics.
 pub(crate) const POD_WORKER: &str = "pod-worker";
-/// How many times a worker acts before it looks at its messages again.
+/// How many times a worker acts before it receives messages again.
 const TURNS: usize = 64;
 /// How long it waits after something failed.
 const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(10));
 
-/// What a worker is told. Each inbox has room for some from the start, so they are small.
+/// A message to a worker. Each inbox preallocates some, so they are small.
 #[derive(Debug)]
 pub(crate) enum Message {
-    /// The pod as the API has it.
+    /// The pod in the API.
     Pod(Arc<Pod>),
-    /// The API has it no more.
+    /// The pod was deleted from the API.
     Deleted,
-    /// Something happened to its containers.
-    Happened,
-    /// One of its containers ran out of memory, though it may run on.
+    /// One of its containers changed its state.
+    RuntimeEvent,
+    /// A process in one of its containers was OOM killed; the container may still run.
     OutOfMemory(ContainerId),
-    /// A limit that was lowered is what it was before.
+    /// The runtime restored a lowered limit.
     LimitRestored,
-    /// There is a new answer to what it wants.
+    /// A deferred resize has a new result.
     Allocation(Box<AllocationResult>, Trigger),
     /// What could not be done may be tried again.
-    Again,
-    /// A container that was asked to end has ended.
+    Retry,
+    /// A container was stopped.
     Stopped(ContainerId),
-    /// An image was fetched, or this went wrong.
+    /// An image was pulled, or the pull failed with this error.
     Pulled(Box<(String, Option<String>)>),
-    /// What was to be done after a container's start went wrong.
+    /// A post-start hook failed.
     HookFailed(Box<(ContainerId, String)>),
-    /// What became of what was told to the API.
-    Told(Told),
-    /// A probe of one of its containers has something to say.
+    /// The outcome of a status patch.
+    StatusPatched(PatchOutcome),
+    /// A report of a container's probes.
     Probed(Box<Report>),
 }
 
@@ -95,91 +95,91 @@ impl From<Report> for Message {
 
 /// What a worker does after a turn.
 enum Turn {
-    /// Look again at once.
+    /// Take another turn at once.
     Again,
     /// Wait for a message, or for this long.
     Wait(Option<Duration>),
-    /// Nothing is left of the pod.
-    Gone,
+    /// The pod is removed.
+    Removed,
 }
 
-/// Whoever works for one pod.
+/// The worker of one pod.
 #[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own about the pod")]
 pub(crate) struct Worker {
     node: Arc<Node>,
-    /// To itself, from what is done beside it.
-    tell: mpsc::UnboundedSender<Message>,
+    /// The sender of its own inbox, for its tasks.
+    sender: mpsc::UnboundedSender<Message>,
     uid: String,
     pod: Arc<Pod>,
     info: PodInfo,
     entry: Entry,
-    /// Whether the desk has answered the spec as it is.
+    /// Whether the allocation manager has decided on the current spec.
     asked: bool,
-    looked: Looked,
-    /// Nothing has happened or been done since that could have changed what was seen.
+    observation: Observation,
+    /// Nothing has happened since the observation that could have changed it.
     fresh: bool,
     written: Written,
-    /// What was last seen applied to each container while it ran, by position.
+    /// The last observed resources of each container while it ran, by position.
     applied: Vec<Option<Requirements>>,
-    watched: Vec<Watched>,
-    holds: Vec<Hold>,
+    probed: Vec<ProbedContainer>,
+    start_backoffs: Vec<StartBackoff>,
     stopping: BTreeSet<ContainerId>,
     images: BTreeMap<String, Fetch>,
-    report: Telling,
-    /// Why the pod as a whole is over, if its containers are not why.
+    report: StatusReport,
+    /// Reason and message of the pod's failure, if it is not that of its containers.
     because: Option<(String, String)>,
-    /// The pod is over: nothing of it is started again, and it holds no room.
+    /// The pod has finished: none of its containers is started again, and its resources are released.
     over: bool,
-    /// The pod was never taken in, by this agent or by one before it.
+    /// The pod was rejected, by this agent or by one before it.
     rejected: bool,
-    /// It is to end: since when, and how long it has.
+    /// The pod terminates: since when, and its grace period.
     ends: Option<(Timestamp, Duration)>,
-    /// The API has it no more.
+    /// The pod was deleted from the API.
     deleted: bool,
-    /// Nothing is left of it on this node.
-    buried: bool,
+    /// Everything of the pod was removed from this node.
+    cleaned_up: bool,
     counted: Counted,
-    /// A resize is being carried out, of this generation.
+    /// The generation of the resize that is being actuated.
     resizing: Option<i64>,
-    /// How many attempts in a row have not brought a memory limit down.
+    /// How many consecutive attempts to lower a memory limit were unsuccessful.
     stalled: u32,
     restored_limits: RestoredLimits,
-    /// How often in a row something failed.
+    /// Consecutive failures.
     failures: u32,
     volumes: FollowedVolumes,
 }
 
 impl Worker {
-    /// Whoever works for a pod that is promised what `entry` says.
+    /// The worker of a pod with this entry.
     pub(crate) fn new(
         node: Arc<Node>,
-        tell: mpsc::UnboundedSender<Message>,
+        sender: mpsc::UnboundedSender<Message>,
         pod: Arc<Pod>,
         info: PodInfo,
         entry: Entry,
     ) -> Self {
         let count = info.shape.containers.len();
-        let seen = look::empty(&info.shape);
+        let observed = observe::empty(&info.shape);
         Self {
             uid: pod.metadata.uid.clone().unwrap_or_default(),
             node,
-            tell,
+            sender,
             asked: false,
-            looked: Looked { seen, ..Looked::default() },
+            observation: Observation { observed, ..Observation::default() },
             fresh: false,
             written: Written::default(),
             applied: vec![None; count],
-            watched: (0..count).map(|_| Watched::default()).collect(),
-            holds: vec![Hold::default(); count],
+            probed: (0..count).map(|_| ProbedContainer::default()).collect(),
+            start_backoffs: vec![StartBackoff::default(); count],
             stopping: BTreeSet::new(),
             images: BTreeMap::new(),
-            report: Telling::default(),
+            report: StatusReport::default(),
             because: None,
-            over: is_over(&pod),
-            rejected: is_over(&pod) && !has_statuses(&pod),
+            over: is_finished(&pod),
+            rejected: is_finished(&pod) && !has_statuses(&pod),
             ends: None,
             deleted: false,
-            buried: false,
+            cleaned_up: false,
             counted: Counted::default(),
             resizing: None,
             stalled: 0,
@@ -192,13 +192,13 @@ impl Worker {
         }
     }
 
-    /// The same, for a pod that was admitted and must end now, with all containers that run.
-    pub(crate) fn must_end(mut self, reason: String, message: String) -> Self {
+    /// The same, for an admitted pod that must fail now, and whose containers must be stopped.
+    pub(crate) fn fail_with(mut self, reason: String, message: String) -> Self {
         self.because = Some((reason, message));
         self
     }
 
-    /// The same, for a pod that is not taken in.
+    /// The same, for a rejected pod.
     pub(crate) fn rejected(mut self, reason: String, message: String) -> Self {
         self.because = Some((reason, message));
         self.over = true;
@@ -206,18 +206,18 @@ impl Worker {
         self
     }
 
-    /// Works until nothing is left of the pod.
+    /// Runs until the pod is removed.
     pub(crate) async fn run(mut self: Box<Self>, inbox: &mut mpsc::UnboundedReceiver<Message>) {
-        self.take_ending();
+        self.update_termination();
         loop {
-            // What a pass needs in memory is given back while nothing happens.
+            // Boxed, so that an idle worker does not start_backoff the memory of a pass.
             let wait = Box::pin(self.pass()).await;
             match wait {
-                Turn::Gone => break,
-                // Others want to work, too.
+                Turn::Removed => break,
+                // Let other workers run.
                 Turn::Again => tokio::task::yield_now().await,
                 Turn::Wait(wait) => {
-                    let patience = async {
+                    let timer = async {
                         match wait {
                             Some(wait) => tokio::time::sleep(wait).await,
                             None => std::future::pending().await,
@@ -225,53 +225,53 @@ impl Worker {
                     };
                     tokio::select! {
                         message = inbox.recv() => match message {
-                            Some(message) => self.take(message),
+                            Some(message) => self.handle(message),
                             None => break,
                         },
-                        () = patience => self.fresh = false,
+                        () = timer => self.fresh = false,
                     }
                 }
             }
             while let Ok(message) = inbox.try_recv() {
-                self.take(message);
+                self.handle(message);
             }
         }
         self.count_standing();
-        self.node.workers.dismiss(&self.uid);
+        self.node.workers.remove(&self.uid);
     }
 
-    /// Takes a message in.
-    fn take(&mut self, message: Message) {
+    /// Handles a message.
+    fn handle(&mut self, message: Message) {
         match message {
-            Message::Pod(pod) => self.take_pod(pod),
+            Message::Pod(pod) => self.handle_pod(pod),
             Message::Deleted => {
                 self.deleted = true;
-                self.take_ending();
+                self.update_termination();
             }
-            Message::Happened => self.fresh = false,
+            Message::RuntimeEvent => self.fresh = false,
             Message::OutOfMemory(id) => {
                 self.fresh = false;
-                self.tell_out_of_memory(&id);
+                self.emit_oom(&id);
             }
             Message::LimitRestored => {
                 self.fresh = false;
-                self.take_taken_back();
+                self.handle_restored_limit();
             }
             Message::Allocation(result, trigger) => self.answered(*result, Some(trigger)),
-            Message::Again => self.asked = false,
+            Message::Retry => self.asked = false,
             Message::Stopped(id) => {
                 self.fresh = false;
                 self.stopping.remove(&id);
             }
-            Message::Pulled(pulled) => self.take_image(&pulled.0, pulled.1),
-            Message::HookFailed(failed) => self.take_failed_hook(&failed.0, &failed.1),
-            Message::Told(told) => self.take_told(told),
-            Message::Probed(report) => self.take_probed(*report),
+            Message::Pulled(pulled) => self.handle_pulled(&pulled.0, pulled.1),
+            Message::HookFailed(failed) => self.handle_failed_hook(&failed.0, &failed.1),
+            Message::StatusPatched(outcome) => self.handle_status_patched(outcome),
+            Message::Probed(report) => self.handle_probed(*report),
         }
     }
 
-    /// Takes the pod as it is now, if that is news.
-    fn take_pod(&mut self, pod: Arc<Pod>) {
+    /// Handles an update of the pod, if it is newer.
+    fn handle_pod(&mut self, pod: Arc<Pod>) {
         if !is_newer(&pod, &self.pod) {
             return;
         }
@@ -280,28 +280,28 @@ impl Worker {
                 self.asked &= info.desired == self.info.desired && info.generation == self.info.generation;
                 if info.desired != self.info.desired {
                     let old = std::mem::take(&mut self.info.desired);
-                    self.count_wish(&old, &info.desired);
+                    self.count_desired(&old, &info.desired);
                 }
                 self.info = info;
             }
-            // What was admitted once stays as it was.
-            Err(error) => tracing::warn!(%error, uid = self.uid, "a pod cannot be read any more"),
+            // The pod keeps its last valid spec.
+            Err(error) => tracing::warn!(%error, uid = self.uid, "invalid resources in a pod's spec"),
         }
         self.pod = pod;
         self.forget_failures_of_other_images();
         self.refresh_volumes();
-        self.node.workers.show(&self.uid, self.pod.clone());
-        self.take_ending();
+        self.node.workers.update_pod(&self.uid, self.pod.clone());
+        self.update_termination();
     }
 
-    /// Notes that the pod is to end, and how long it has.
-    fn take_ending(&mut self) {
+    /// Sets the start of termination and the grace period, if the pod is deleted.
+    fn update_termination(&mut self) {
         let meta = &self.pod.metadata;
         let spec_grace = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         if let Some(deletion) = meta.deletion_timestamp.as_ref().map(|time| time.0) {
             let grace = meta.deletion_grace_period_seconds.or(spec_grace).unwrap_or(30);
-            // The time of deletion is when the grace will have run out.
+            // The deletion timestamp is when the grace period will be over.
             let since = deletion.saturating_sub(SignedDuration::from_secs(grace)).unwrap_or(deletion);
             self.ends = Some((since, seconds(grace)));
         } else if self.deleted && self.ends.is_none() {
@@ -309,7 +309,7 @@ impl Worker {
         }
     }
 
-    /// Does all there is to do now.
+    /// Takes turns until nothing is left to do now.
     async fn pass(&mut self) -> Turn {
         for _ in 0..TURNS {
             match self.turn().await {
@@ -322,7 +322,7 @@ impl Worker {
                     self.fresh = false;
                     self.failures = self.failures.saturating_add(1);
                     let wait = DELAYS.after(self.failures);
-                    tracing::warn!(uid = self.uid, pod = self.info.name, error, ?wait, "will try again");
+                    tracing::warn!(uid = self.uid, pod = self.info.name, error, ?wait, "will retry");
                     return Turn::Wait(Some(wait));
                 }
             }
@@ -331,18 +331,18 @@ impl Worker {
     }
 
     async fn turn(&mut self) -> Result<Turn, String> {
-        if self.buried {
-            return Ok(if self.deleted { Turn::Gone } else { self.let_go().await? });
+        if self.cleaned_up {
+            return Ok(if self.deleted { Turn::Removed } else { self.delete_from_api().await? });
         }
         self.request_resize().await?;
-        self.look().await?;
+        self.observe().await?;
         self.enforce_deadline();
         let in_force = self.in_force();
         let actual = in_force.resources(&self.info.shape, &self.entry.allocation.allocated);
         if !self.over {
             self.node.allocations.set_actual(&self.uid, actual.clone()).await;
         }
-        self.watch_over();
+        self.update_probes();
         self.follow_volumes().await;
         let steps = self.steps(&in_force);
         let decision = self.decide(&steps);
@@ -361,7 +361,7 @@ impl Worker {
             }
         }
         if self.ends.is_some() && !self.runs() && self.stopping.is_empty() {
-            return self.bury().await;
+            return self.cleanup().await;
         }
         if self.pin().await? {
             return Ok(Turn::Again);
@@ -377,7 +377,7 @@ impl Worker {
         self.ends.is_none() && !self.over && self.node.rules.resize
     }
 
-    /// What is yet to be done of what was promised.
+    /// The steps from the actual to the allocated resources.
     fn steps(&self, in_force: &InForce) -> Vec<Step> {
         if !self.may_be_resized() {
             return Vec::new();
@@ -385,7 +385,7 @@ impl Worker {
         plan(&self.info.shape, in_force, &self.entry.allocation.allocated)
     }
 
-    /// Asks the desk about the spec, if it has not answered it yet.
+    /// Requests the resources in the spec, if there is no decision on them yet.
     async fn request_resize(&mut self) -> Result<(), String> {
         if self.asked || self.over || self.ends.is_some() {
             return Ok(());
@@ -399,7 +399,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Takes an answer of the desk.
+    /// Handles the result of a resize request.
     fn answered(&mut self, result: AllocationResult, trigger: Option<Trigger>) {
         resized::emit_allocation(&self.node.events, &self.pod, &self.info, &result);
         self.count_allocation(&result, trigger);
@@ -412,32 +412,36 @@ impl Worker {
         self.refresh_volumes();
     }
 
-    /// Looks at what the runtime has of the pod, if it may be other than what was seen.
-    async fn look(&mut self) -> Result<(), String> {
+    /// Observes the pod in the runtime, if the last observation may be outdated.
+    async fn observe(&mut self) -> Result<(), String> {
         if self.fresh {
             return Ok(());
         }
         let allocated = &self.entry.allocation.allocated;
-        let promised: Vec<Requirements> = inherited(allocated).collect();
+        let effective: Vec<Requirements> = inherited(allocated).collect();
         let pod = self.info.shape.cgroup(allocated);
-        let Self { node, uid, info, looked, written, .. } = self;
-        let looked = look(&*node.runtime, uid, &info.shape, &looked.seen, written, &promised, pod).await;
-        self.looked = looked.map_err(|error| format!("looking at the containers: {error}"))?;
-        let seen = &self.looked.seen;
-        self.written.containers.retain(|id, _| seen.containers.iter().flatten().any(|seen| seen.id == *id));
-        for (applied, seen) in self.applied.iter_mut().zip(&seen.containers) {
-            *applied = seen.as_ref().and_then(|seen| seen.in_force).or(*applied);
+        let Self { node, uid, info, observation, written, .. } = self;
+        let observation =
+            observe(&*node.runtime, uid, &info.shape, &observation.observed, written, &effective, pod).await;
+        self.observation =
+            observation.map_err(|error| format!("reading the state of the containers: {error}"))?;
+        let observed = &self.observation.observed;
+        self.written
+            .containers
+            .retain(|id, _| observed.containers.iter().flatten().any(|observed| observed.id == *id));
+        for (applied, observed) in self.applied.iter_mut().zip(&observed.containers) {
+            *applied = observed.as_ref().and_then(|observed| observed.actual).or(*applied);
         }
         self.fresh = true;
         Ok(())
     }
 
-    /// What is in force.
+    /// The state of the pod's cgroups.
     fn in_force(&self) -> InForce {
-        self.looked.in_force(self.info.shape.cgroup(&self.entry.allocation.allocated))
+        self.observation.in_force(self.info.shape.cgroup(&self.entry.allocation.allocated))
     }
 
-    /// Ends a pod that has been active for longer than it may.
+    /// Fails a pod that has exceeded its active deadline.
     fn enforce_deadline(&mut self) {
         let Some(deadline) = self.deadline().filter(|_| !self.over && self.ends.is_none()) else { return };
         if (self.node.clock)() < deadline || self.because.is_some() {
@@ -448,7 +452,7 @@ impl Worker {
         self.node.events.pod(&self.pod, crate::events::Kind::Normal, "DeadlineExceeded", message);
     }
 
-    /// When the pod has to be over.
+    /// The pod's active deadline.
     fn deadline(&self) -> Option<Timestamp> {
         let seconds = self.pod.spec.as_ref()?.active_deadline_seconds?;
         let since = self.pod.status.as_ref()?.start_time.as_ref()?.0;
@@ -462,7 +466,7 @@ impl Worker {
         decide(View {
             spec: self.pod.spec.as_ref().unwrap_or(&none),
             shape: &self.info.shape,
-            seen: &self.looked.seen,
+            observed: &self.observation.observed,
             health: &self.health(),
             stopping: &self.stopping,
             restarting: &self.entry.restarting,
@@ -474,15 +478,15 @@ impl Worker {
         })
     }
 
-    /// Whether each container may be started now. One that was stopped for a resize waits for others that are stopped
-    /// for it too; any other starts at once, if need be with less than it is allocated.
+    /// Whether each container may be started now. One that was stopped for a resize waits for others that are being
+    /// stopped for it; any other starts at once, if necessary with less than it is allocated.
     fn may_start(&self, steps: &[Step]) -> Vec<bool> {
         let others_stop = start_waits(steps) || !self.stopping.is_empty();
         let names = self.info.shape.containers.iter().map(|part| &part.name);
         names.map(|name| !(others_stop && self.entry.restarting.contains(name))).collect()
     }
 
-    /// Where the pod is in its life.
+    /// The pod's phase.
     fn phase(&self) -> Phase {
         if self.because.is_some() && !self.runs() {
             return Phase::Failed;
@@ -492,36 +496,36 @@ impl Worker {
         }
         let none = PodSpec::default();
         let spec = self.pod.spec.as_ref().unwrap_or(&none);
-        let seen = phase(spec, &self.info.shape, &self.looked.seen, &self.entry.restarting);
+        let observed = phase(spec, &self.info.shape, &self.observation.observed, &self.entry.restarting);
         if self.runs() {
-            // It is over when nothing of it runs any more, sidecars included.
-            return if seen.is_final() { Phase::Running } else { seen };
+            // It has finished when none of its containers run, sidecars included.
+            return if observed.is_final() { Phase::Running } else { observed };
         }
-        if self.ends.is_none() || seen.is_final() {
-            return seen;
+        if self.ends.is_none() || observed.is_final() {
+            return observed;
         }
-        // Asked to end, and has: nothing is started again, whatever its policy says.
-        let codes = self.looked.seen.containers.iter().flatten().map(ContainerSeen::exit_code);
+        // Terminated: no container is started again, whatever the restart policy.
+        let codes = self.observation.observed.containers.iter().flatten().map(ObservedContainer::exit_code);
         let codes: Vec<Option<i32>> = codes.collect();
         match () {
-            () if codes.is_empty() => seen,
+            () if codes.is_empty() => observed,
             () if codes.iter().all(|code| *code == Some(0)) => Phase::Succeeded,
             () => Phase::Failed,
         }
     }
 
-    /// Whether anything of the pod runs, or may be about to.
+    /// Whether any container of the pod runs, or its sandbox does.
     fn runs(&self) -> bool {
-        let containers = self.looked.seen.containers.iter().flatten();
-        containers.into_iter().any(|seen| !matches!(seen.state, State::Exited { .. }))
-            || self.looked.seen.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready)
+        let containers = self.observation.observed.containers.iter().flatten();
+        containers.into_iter().any(|observed| !matches!(observed.state, State::Exited { .. }))
+            || self.observation.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready)
     }
 
     fn known<'a>(&'a self, parts: Parts<'a>) -> Known<'a> {
         Known {
             pod: &self.pod,
             shape: &self.info.shape,
-            seen: &self.looked.seen,
+            observed: &self.observation.observed,
             health: parts.health,
             waiting: parts.waiting,
             phase: parts.phase,
@@ -537,8 +541,7 @@ impl Worker {
         }
     }
 
-    /// How long to wait for whatever comes first: what is due in the pod's life, its deadline, another attempt to
-    /// tell the API.
+    /// The time until the next thing is due: a decision's wake-up, the active deadline, a retry of a status patch.
     fn wake(&self, due: Option<Timestamp>) -> Option<Duration> {
         let now = (self.node.clock)();
         let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
@@ -548,7 +551,7 @@ impl Worker {
     }
 }
 
-/// What of [`Known`] is worked out for the occasion.
+/// The parts of [`Known`] that are computed for each status.
 #[derive(Clone, Copy)]
 struct Parts<'a> {
     health: &'a [Health],
@@ -557,12 +560,12 @@ struct Parts<'a> {
     actual: &'a PodResources,
 }
 
-/// Which limits the pod declares as a whole, so that its containers share them.
+/// Which limits are declared at pod level, so that its containers share them.
 fn declared_by_pod(resources: &PodResources) -> PerResource<bool> {
     PerResource::of(|r| resources.pod.is_some_and(|pod| pod.limits[r].is_some_and(|limit| limit > 0)))
 }
 
-/// The phase of a pod of which the API says that it is over.
+/// The terminal phase of a pod, if its status has one.
 fn final_phase(pod: &Pod) -> Option<Phase> {
     match pod.status.as_ref()?.phase.as_deref()? {
         "Succeeded" => Some(Phase::Succeeded),
@@ -571,19 +574,19 @@ fn final_phase(pod: &Pod) -> Option<Phase> {
     }
 }
 
-/// Whether anything was ever said of a pod's containers.
+/// Whether a pod's status has container statuses.
 fn has_statuses(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     status.is_some_and(|status| status.container_statuses.as_ref().is_some_and(|all| !all.is_empty()))
 }
 
-/// Whether the API says that a pod is over. What is over stays over.
-pub(crate) fn is_over(pod: &Pod) -> bool {
+/// Whether a pod's status has a terminal phase.
+pub(crate) fn is_finished(pod: &Pod) -> bool {
     final_phase(pod).is_some()
 }
 
-/// Whether one is a later state of a pod than the other. Resource versions are compared as the numbers they are;
-/// where they are not, what comes later is later.
+/// Whether one is a later state of a pod than the other. Resource versions are compared as numbers; if they are none,
+/// the state that arrives later is later.
 fn is_newer(new: &Pod, old: &Pod) -> bool {
     let version = |pod: &Pod| pod.metadata.resource_version.as_ref()?.parse::<u64>().ok();
     match (version(new), version(old)) {

@@ -1,21 +1,21 @@
-//! The node agent, through its public door.
+//! The node agent, through its public API.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod it {
+    mod access;
     mod agent;
     mod allocator;
     mod cluster;
-    mod door;
+    mod cri_config;
     mod env;
     mod journal;
-    mod last_words;
     mod lifecycle;
     mod objects;
     mod probe;
     mod register;
     mod server;
     mod site;
-    mod specify;
+    mod termination_message;
     mod tokens;
     mod usage;
     mod volumes;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use plumb_apiserver::pki::SystemClock;
 use plumb_apiserver::serve;
-use plumb_node::join::{Connection, NodeCertificate, Purpose, Renewal, Shown, publish_key};
+use plumb_node::join::{CertificateResolver, Connection, NodeCertificate, Purpose, Renewal, publish_key};
 use plumb_resize::rules::Rules;
 use plumb_supervise::Backoff;
 use rustls::pki_types::CertificateDer;
@@ -70,36 +70,36 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         addresses: vec![address],
         port: listener.address().port(),
         client: connection.client(),
-        api: connection.place(),
+        api: connection.host_and_port(),
         rules,
     };
     let (mut agent, _) = ground.agent(&args.like, site).await?;
     let gates = binding.gates;
     let service = agent
         .server(ground.root(), Arc::new(is_api_server))
-        .showing_tasks(supervisor)
+        .with_tasks(supervisor)
         .also_showing(move |text| features::render(&gates, text));
     // Its addresses have to be known before it can have a certificate for them.
     agent.register().await;
     publish_key(&connection.client(), &name, &certificate).await;
     ground.employ(agent);
 
-    let shown = Arc::new(Shown::default());
+    let resolver = Arc::new(CertificateResolver::default());
     let trusted = if client_authorities.is_empty() { &authority } else { &client_authorities };
     let trusted: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(trusted.as_bytes()).collect();
     let trusted = trusted.context("reading the authorities of clients")?;
-    let tls = serve::tls_of(trusted, shown.clone(), Arc::new(SystemClock))?;
+    let tls = serve::tls_of(trusted, resolver.clone(), Arc::new(SystemClock))?;
     let file = data.join("pki").join(SERVING);
     let kept = NodeCertificate::load(&file)?;
     let serving_renewal = Renewal {
         node: name.clone(),
         purpose: Purpose::Serving(vec![address]),
         file,
-        shown,
+        resolver,
         connection: connection.clone(),
         clock: Arc::new(Timestamp::now),
     };
-    let serving = serving_renewal.begin(kept).await;
+    let serving = serving_renewal.start(kept).await;
     let (trigger, shutdown) = serve::shutdown();
     let limits = serve::Limits::of_agent(descriptors, 1);
     let answering = tokio::spawn(serve::serve(listener, tls, limits, service, shutdown));
@@ -113,7 +113,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
         let renewal = Arc::new(renewal);
         ground.running.spawn(supervisor.keep(name, move || {
             let (renewal, certificate, asked) = (renewal.clone(), certificate.clone(), asked.clone());
-            async move { renewal.keep(certificate, asked).await }
+            async move { renewal.run(certificate, asked).await }
         }));
     }
     let ask_for_new = Arc::new(ask_for_new);

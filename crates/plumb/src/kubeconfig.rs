@@ -130,7 +130,7 @@ async fn issue(client: &Client, args: &Issue) -> anyhow::Result<(String, String)
     );
     let approved = requests.replace_subresource("approval", &name, &PostParams::default(), &made).await;
     approved.map_err(refusal).with_context(|| format!("approving the certificate signing request {name}"))?;
-    let certificate = plumb_node::join::issued(client, &name).await?;
+    let certificate = plumb_node::join::wait_until_issued(client, &name).await?;
     Ok((certificate, key.serialize_pem()))
 }
 

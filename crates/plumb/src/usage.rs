@@ -12,7 +12,7 @@ use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
 use plumb_apiserver::usage::{Amounts, NodeUsage, PodUsage, Span, UsageSource};
 use plumb_controllers::{GROUPS, user_of};
-use plumb_node::usage::{Measured, Usage};
+use plumb_node::usage::{Measurement, Usage};
 use plumb_resize::Quantity;
 use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
@@ -83,11 +83,11 @@ pub(crate) fn gather(
     running
 }
 
-fn span(measured: &Measured) -> Span {
+fn span(measured: &Measurement) -> Span {
     Span { until: measured.until, length: measured.over }
 }
 
-fn amounts(measured: &Measured) -> Amounts {
+fn amounts(measured: &Measurement) -> Amounts {
     let signed = |amount: u64| i64::try_from(amount).unwrap_or(i64::MAX);
     Amounts {
         cpu: Quantity::from_nano(signed(measured.nano_cores)),

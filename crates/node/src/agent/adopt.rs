@@ -1,8 +1,8 @@
-//! Taking up what an agent before this one left.
+//! Adopting the pods of the agent before this one.
 //!
-//! Pods that were promised something are taken in first, at what they were promised, so that nobody new gets their
-//! room. A promise that was lost is made anew from what the runtime says is in force, and said so. What runs for
-//! pods that are no more is ended.
+//! Pods with an allocation are admitted first, with that allocation, so that no new pod gets their capacity. An
+//! allocation that was lost is rebuilt from the actual resources in the runtime, with an event. Sandboxes of pods that
+//! do not exist any more are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use super::Agent;
 use crate::allocator::PodInfo;
 use crate::events::Kind;
 use crate::journal::Entry;
-use crate::lifecycle::Seen;
-use crate::look::{Written, look};
-use crate::worker::{Message, error_chain, is_over};
+use crate::lifecycle::ObservedPod;
+use crate::observe::{Written, observe};
+use crate::worker::{Message, error_chain, is_finished};
 
-/// What a pod had by its status, for all that no cgroup says (requests for memory, containers that do not run): the spec
-/// may ask for more than was ever allocated. What the status does not say is as the spec asks.
+/// A pod's resources by its status, for what is in no cgroup (memory requests, containers that do not run): the spec may
+/// request more than was ever allocated. What is missing in the status is taken from the spec.
 fn last_reported(pod: &Pod, desired: &PodResources) -> PodResources {
     let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return desired.clone() };
     let requests = PodResources::allocated_requests(spec, status).unwrap_or_default();
@@ -41,28 +41,28 @@ fn last_reported(pod: &Pod, desired: &PodResources) -> PodResources {
 }
 
 impl Agent {
-    /// Takes all pods as they are; what was known before and is not among them is gone.
-    pub(super) async fn take_all(&mut self, pods: Vec<Pod>) {
+    /// Handles a list of all pods; known pods that are not in it were deleted.
+    pub(super) async fn handle_list(&mut self, pods: Vec<Pod>) {
         let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
         let uids: BTreeSet<&str> = pods.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
         let places: BTreeMap<_, _> =
             pods.iter().map(|pod| (ObjectRef::of(&**pod), pod.metadata.uid.clone())).collect();
         for (at, uid) in &self.places {
             if !uids.contains(uid.as_str()) || !places.contains_key(at) {
-                self.node.workers.tell(uid, Message::Deleted);
+                self.node.workers.send(uid, Message::Deleted);
             }
         }
         self.places.retain(|at, _| places.contains_key(at));
         if self.listed {
             for pod in pods {
-                self.take(pod);
+                self.handle_pod(pod);
             }
             return;
         }
         let sandboxes = self.sandboxes().await;
         let (known, new): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-            !is_over(pod) && (self.entries.contains_key(uid) || sandboxes.contains_key(uid))
+            !is_finished(pod) && (self.entries.contains_key(uid) || sandboxes.contains_key(uid))
         });
         let mut back = Vec::new();
         for pod in known {
@@ -71,13 +71,13 @@ impl Agent {
         let uids: BTreeSet<String> = back.iter().map(|(uid, ..)| uid.clone()).collect();
         let over: BTreeSet<String> =
             new.iter().filter_map(|pod| pod.metadata.uid.clone()).filter(|uid| !uids.contains(uid)).collect();
-        // Now that everybody has their room back, work may begin.
+        // Only after all of them have their allocation back.
         for (uid, pod, entry) in back {
             self.places.insert(ObjectRef::of(&*pod), uid.clone());
-            self.employ(uid, pod, Some(entry));
+            self.start_worker(uid, pod, Some(entry));
         }
         for pod in new {
-            self.take(pod);
+            self.handle_pod(pod);
         }
         for (uid, left) in sandboxes {
             if !uids.contains(&uid) && !over.contains(&uid) {
@@ -91,8 +91,8 @@ impl Agent {
         self.listed = true;
     }
 
-    /// The sandboxes of the runtime by the uids of their pods. It is asked until it answers: without it nobody
-    /// knows what runs.
+    /// The sandboxes of the runtime by the uids of their pods. Retried until the runtime responds: it is needed to know
+    /// what runs.
     async fn sandboxes(&self) -> BTreeMap<String, Vec<Sandbox>> {
         let mut backoff = Backoff::default();
         loop {
@@ -105,20 +105,20 @@ impl Agent {
                     return of;
                 }
                 Err(error) => {
-                    tracing::error!(%error, "the runtime does not say what runs, will ask again");
+                    tracing::error!(%error, "cannot list sandboxes, will retry");
                     backoff.wait().await;
                 }
             }
         }
     }
 
-    /// Takes a pod in again.
+    /// Admits a pod again.
     async fn readmit(&mut self, pod: Arc<Pod>) -> Option<(String, Arc<Pod>, Entry)> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let info = match PodInfo::of(&pod) {
             Ok(info) => info,
             Err(error) => {
-                tracing::error!(uid, %error, "a pod cannot be read");
+                tracing::error!(uid, %error, "invalid resources in a pod's spec");
                 return None;
             }
         };
@@ -133,25 +133,30 @@ impl Agent {
         if kept != Some(&entry)
             && let Err(error) = self.node.allocations.write(&uid).await
         {
-            tracing::error!(uid, error = error_chain(&error), "a promise that was made anew is not kept");
+            tracing::error!(
+                uid,
+                error = error_chain(&error),
+                "cannot write a rebuilt allocation to the journal"
+            );
         }
         Some((uid, pod, entry))
     }
 
-    /// Makes a promise anew from what is in force, and says so.
+    /// Rebuilds an allocation from the actual resources, with an event.
     async fn rebuild(&self, pod: &Pod, uid: &str, info: &PodInfo) -> Entry {
         let reported = last_reported(pod, &info.desired);
-        let promised: Vec<_> = inherited(&reported).collect();
+        let effective: Vec<_> = inherited(&reported).collect();
         let cgroup = info.shape.cgroup(&reported);
-        let (written, before) = (Written::default(), Seen::default());
-        let looked = look(&*self.node.runtime, uid, &info.shape, &before, &written, &promised, cgroup).await;
-        let allocated = match looked {
-            Ok(looked) => {
-                let in_force = looked.in_force(cgroup);
+        let (written, before) = (Written::default(), ObservedPod::default());
+        let observation =
+            observe(&*self.node.runtime, uid, &info.shape, &before, &written, &effective, cgroup).await;
+        let allocated = match observation {
+            Ok(observation) => {
+                let in_force = observation.in_force(cgroup);
                 in_force.resources(&info.shape, &reported)
             }
             Err(error) => {
-                tracing::error!(uid, %error, "the runtime does not say what is in force; taking what was last reported");
+                tracing::error!(uid, %error, "cannot read the actual resources; using those of the pod's status");
                 reported
             }
         };
@@ -160,22 +165,22 @@ impl Agent {
             damage => damage.join("; "),
         };
         let message = format!(
-            "The node's record of what this pod is promised was lost ({why}); it was made anew from what is in force"
+            "The node's record of this pod's allocation was lost ({why}); it was rebuilt from the actual resources"
         );
-        tracing::warn!(uid, why, "a promise was made anew from what is in force");
+        tracing::warn!(uid, why, "rebuilt an allocation from the actual resources");
         self.node.events.pod(pod, Kind::Warning, "AllocationRebuilt", message);
         Entry::new(info, allocated)
     }
 
-    /// Ends what runs for a pod that is no more.
+    /// Removes the sandboxes of a pod that does not exist any more.
     fn end_orphan(&mut self, uid: String, sandboxes: Vec<Sandbox>) {
         let runtime = self.node.runtime.clone();
         self.workers.spawn(async move {
             for sandbox in sandboxes {
-                tracing::info!(uid, sandbox = %sandbox.id, "ending what runs for a pod that is no more");
+                tracing::info!(uid, sandbox = %sandbox.id, "removing the sandbox of a pod that does not exist any more");
                 let mut backoff = Backoff::default();
                 while let Err(error) = runtime.remove_sandbox(&sandbox.id).await {
-                    tracing::warn!(uid, %error, "it does not end, will try again");
+                    tracing::warn!(uid, %error, "cannot remove the sandbox, will retry");
                     backoff.wait().await;
                 }
             }

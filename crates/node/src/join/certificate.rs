@@ -1,4 +1,4 @@
-//! A certificate of this node with its key, in memory and in a file.
+//! A certificate of this node with its key, in memory and on disk.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -21,7 +21,7 @@ use x509_parser::certificate::X509Certificate;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::FromDer as _;
 
-/// Why a certificate cannot be used or kept.
+/// Why a certificate cannot be used or stored.
 #[derive(Debug, thiserror::Error)]
 pub enum CertificateError {
     /// The file cannot be read or written.
@@ -34,10 +34,10 @@ pub enum CertificateError {
         /// Why not.
         source: io::Error,
     },
-    /// The text is not a certificate with its key.
+    /// The PEM does not have a certificate with its key.
     #[error("{0} does not hold a certificate with its key; remove it, and join again with a new token")]
     Unfit(String),
-    /// The key does not go with TLS.
+    /// The key cannot be used for TLS.
     #[error("cannot use a certificate for tls")]
     Tls(#[from] rustls::Error),
 }
@@ -47,15 +47,15 @@ pub enum CertificateError {
 pub struct NodeCertificate {
     certified: Arc<CertifiedKey>,
     pem: String,
-    /// Whom it stands for.
+    /// The user name: its common name.
     pub user: String,
-    /// The addresses that it is good for.
+    /// Its addresses (subject alternative names).
     pub addresses: Vec<IpAddr>,
     /// Its public key, with its algorithm, in DER.
     pub public_key: Vec<u8>,
-    /// Since when it holds.
+    /// Not before.
     pub since: Timestamp,
-    /// Until when it holds.
+    /// Not after.
     pub until: Timestamp,
 }
 
@@ -69,7 +69,7 @@ impl fmt::Debug for NodeCertificate {
 }
 
 impl NodeCertificate {
-    /// Reads a certificate and its key, both in PEM. `of` is what to call the text.
+    /// Parses a certificate and its key, both in PEM. `of` names the source in errors.
     pub fn parse(pem: &str, of: &str) -> Result<Self, CertificateError> {
         let unfit = || CertificateError::Unfit(of.to_owned());
         let certificates = CertificateDer::pem_slice_iter(pem.as_bytes());
@@ -98,7 +98,7 @@ impl NodeCertificate {
         }
     }
 
-    /// Writes it to a file that only its owner may read: whole, or not at all.
+    /// Writes it atomically to a file that only its owner may read.
     pub fn save(&self, path: &Path) -> Result<(), CertificateError> {
         replace(path, &self.pem, 0o600)
     }
@@ -108,14 +108,14 @@ impl NodeCertificate {
         read_key(&self.pem).ok_or_else(|| CertificateError::Unfit("a certificate of this node".to_owned()))
     }
 
-    /// Whether it is time for another: a third of its life is left, or less.
-    pub fn due(&self, now: Timestamp) -> bool {
+    /// Whether it should be renewed: a third of its lifetime is left, or less.
+    pub fn is_due(&self, now: Timestamp) -> bool {
         let life = self.until.as_second() - self.since.as_second();
         now < self.since || self.until.as_second() - now.as_second() <= life / 3
     }
 
-    /// Whether it still proves anything.
-    pub fn holds(&self, now: Timestamp) -> bool {
+    /// Whether it has not expired.
+    pub fn is_valid(&self, now: Timestamp) -> bool {
         now < self.until
     }
 }
@@ -125,8 +125,8 @@ pub(super) fn read_key(pem: &str) -> Option<KeyPair> {
     PrivateKeyDer::from_pem_slice(pem.as_bytes()).ok().and_then(|key| KeyPair::try_from(&key).ok())
 }
 
-/// The key in a file, which is made if it is not there: a machine that asks again, after a crash, asks with the same key.
-pub fn kept_key(path: &Path) -> Result<KeyPair, CertificateError> {
+/// The key in a file, which is created if it is missing: a node that retries after a crash uses the same key.
+pub fn load_or_create_key(path: &Path) -> Result<KeyPair, CertificateError> {
     let unfit = || CertificateError::Unfit(path.display().to_string());
     match fs::read_to_string(path) {
         Ok(text) => read_key(&text).ok_or_else(unfit),
@@ -151,7 +151,7 @@ fn addresses(certificate: &X509Certificate<'_>) -> Vec<IpAddr> {
     alternatives.value.general_names.iter().filter_map(address).collect()
 }
 
-/// Puts a text into a file at once and durably.
+/// Replaces a file atomically and durably.
 pub(super) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), CertificateError> {
     let failed = |doing| move |source| CertificateError::File { doing, path: path.to_owned(), source };
     let folder = path.parent().unwrap_or(Path::new("."));
@@ -172,18 +172,18 @@ pub(super) fn replace(path: &Path, text: &str, mode: u32) -> Result<(), Certific
     write().map_err(failed("write"))
 }
 
-/// The certificate that is shown at the moment, if there is one yet: another takes its place without a restart.
+/// The current certificate, if there is one yet: rotation replaces it without a restart.
 #[derive(Debug, Default)]
-pub struct Shown(RwLock<Option<Arc<CertifiedKey>>>);
+pub struct CertificateResolver(RwLock<Option<Arc<CertifiedKey>>>);
 
-impl Shown {
-    /// Shows a certificate from now on.
-    pub fn put(&self, certificate: &NodeCertificate) {
+impl CertificateResolver {
+    /// Uses a certificate from now on.
+    pub fn set(&self, certificate: &NodeCertificate) {
         *self.0.write() = Some(certificate.certified.clone());
     }
 }
 
-impl ResolvesClientCert for Shown {
+impl ResolvesClientCert for CertificateResolver {
     fn resolve(&self, _: &[&[u8]], _: &[SignatureScheme]) -> Option<Arc<CertifiedKey>> {
         self.0.read().clone()
     }
@@ -193,7 +193,7 @@ impl ResolvesClientCert for Shown {
     }
 }
 
-impl ResolvesServerCert for Shown {
+impl ResolvesServerCert for CertificateResolver {
     fn resolve(&self, _: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         self.0.read().clone()
     }

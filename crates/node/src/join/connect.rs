@@ -1,4 +1,4 @@
-//! The way to a cluster that runs elsewhere.
+//! Connections to an API server.
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,21 +21,21 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::{ClientConfig, RootCertStore};
 use tower::Service;
 
-use super::certificate::Shown;
+use super::certificate::CertificateResolver;
 use crate::insecure_tls;
 
-/// How long a server may take to be there.
+/// The connect timeout.
 const CONNECT: Duration = Duration::from_secs(10);
-/// After how long a silent connection is probed: a machine that is gone does not say so.
+/// The TCP keepalive: a host that is down does not close its connections.
 const KEEPALIVE: Duration = Duration::from_secs(15);
 
-/// Why there is no way to a cluster.
+/// Why a connection cannot be set up.
 #[derive(Debug, thiserror::Error)]
 pub enum ConnectError {
-    /// The address is none.
+    /// The address is invalid.
     #[error("{0:?} is not the address of a server, such as https://10.0.0.1:6443")]
     Address(String),
-    /// What is to be trusted is no certificate.
+    /// The CA certificate is invalid.
     #[error("the authority to trust is no certificate in PEM")]
     Authority,
     /// TLS cannot be set up.
@@ -43,18 +43,18 @@ pub enum ConnectError {
     Tls(#[from] rustls::Error),
 }
 
-/// As whom a cluster is asked.
+/// How requests are authenticated.
 #[derive(Clone)]
 pub enum Identity {
-    /// As nobody, and without a look at who answers: to find out whom to trust.
-    Nobody,
-    /// As the bearer of a token.
+    /// Anonymously, without verification of the server's certificate: for discovery of the CA.
+    Anonymous,
+    /// With a bearer token.
     Token(String),
-    /// As whom a certificate stands for.
-    Certificate(Arc<Shown>),
+    /// With a client certificate.
+    Certificate(Arc<CertificateResolver>),
 }
 
-/// The way to a cluster. Clones are the same way.
+/// A connection to an API server. Clones share it.
 #[derive(Clone)]
 pub struct Connection {
     server: Uri,
@@ -70,7 +70,7 @@ impl fmt::Debug for Connection {
 }
 
 impl Connection {
-    /// The way to a server whose certificate is of an authority (in PEM).
+    /// A connection to a server whose certificate is signed by a CA (in PEM).
     pub fn new(server: &str, authority: &str, identity: &Identity) -> Result<Self, ConnectError> {
         let bad = || ConnectError::Address(server.to_owned());
         let address: Uri = server.trim_end_matches('/').parse().map_err(|_| bad())?;
@@ -83,32 +83,34 @@ impl Connection {
                 value.set_sensitive(true);
                 Some(value)
             }
-            Identity::Nobody | Identity::Certificate(_) => None,
+            Identity::Anonymous | Identity::Certificate(_) => None,
         };
         let tls = match identity {
-            Identity::Nobody => ClientConfig::clone(&*insecure_tls::client_config()?),
+            Identity::Anonymous => ClientConfig::clone(&*insecure_tls::client_config()?),
             Identity::Token(_) => trusting(authority)?.with_no_client_auth(),
-            Identity::Certificate(shown) => trusting(authority)?.with_client_cert_resolver(shown.clone()),
+            Identity::Certificate(resolver) => {
+                trusting(authority)?.with_client_cert_resolver(resolver.clone())
+            }
         };
         let http = Arc::new(RwLock::new(http(&tls)));
         Ok(Self { server: address, authorization, tls, http })
     }
 
-    /// A client of the cluster.
+    /// An API client.
     pub fn client(&self) -> Client {
         Client::new(self.clone(), "default")
     }
 
     /// Host and port of the server.
-    pub fn place(&self) -> (String, u16) {
+    pub fn host_and_port(&self) -> (String, u16) {
         let host = self.server.host().unwrap_or_default();
         let host = host.trim_start_matches('[').trim_end_matches(']');
         (host.to_owned(), self.server.port_u16().unwrap_or(443))
     }
 
-    /// Has everything that is asked from now on go over new connections: the old ones were begun with a certificate that
-    /// is being replaced.
-    pub fn begin_anew(&self) {
+    /// Uses new connections for requests from now on: the existing ones were authenticated with a certificate that is
+    /// being replaced.
+    pub fn reconnect(&self) {
         *self.http.write() = http(&self.tls);
     }
 }

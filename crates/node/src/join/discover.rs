@@ -1,4 +1,4 @@
-//! Whom to trust: the cluster tells everybody, and the hash that whoever invited us gave us tells whether it is true.
+//! Discovery of the cluster's CA: the ConfigMap cluster-info is public, and the hash that came with the token verifies it.
 
 use std::str::FromStr;
 
@@ -13,14 +13,14 @@ use x509_parser::prelude::FromDer as _;
 
 use super::connect::{ConnectError, Connection, Identity};
 
-/// The hash of the public key of an authority, as `kubeadm` writes it: `sha256:` and 64 hexadecimal digits.
+/// The hash of a CA's public key, as `kubeadm` writes it: `sha256:` and 64 hexadecimal digits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CaPin([u8; 32]);
 
-/// A text that is no such hash.
+/// A string that is no such hash.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("it must be sha256: and 64 hexadecimal digits, as `plumb token create` prints it")]
-pub struct BadPin;
+pub struct InvalidCaPin;
 
 impl CaPin {
     /// The hash of a certificate's public key. None if it is no certificate.
@@ -44,22 +44,22 @@ impl std::fmt::Display for CaPin {
 }
 
 impl FromStr for CaPin {
-    type Err = BadPin;
+    type Err = InvalidCaPin;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64).ok_or(BadPin)?;
-        let hash = HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).map_err(|_| BadPin)?;
-        hash.try_into().map(Self).map_err(|_| BadPin)
+        let digits = text.strip_prefix("sha256:").filter(|digits| digits.len() == 64).ok_or(InvalidCaPin)?;
+        let hash = HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).map_err(|_| InvalidCaPin)?;
+        hash.try_into().map(Self).map_err(|_| InvalidCaPin)
     }
 }
 
-/// Why it is not known whom to trust.
+/// Why discovery failed.
 #[derive(Debug, thiserror::Error)]
 pub enum DiscoverError {
-    /// There is no way to the server.
+    /// The connection cannot be set up.
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    /// The server does not answer.
+    /// The request failed.
     #[error("asking {server} whom to trust")]
     Ask {
         /// The server.
@@ -67,17 +67,17 @@ pub enum DiscoverError {
         /// Why not.
         source: Box<kube::Error>,
     },
-    /// It answers something else.
+    /// The ConfigMap has no CA.
     #[error(
         "{0} does not say whom to trust (the ConfigMap cluster-info in kube-public holds no kubeconfig with one)"
     )]
     Silent(String),
-    /// Its authority is another than the one that was promised.
+    /// The CA's hash differs from the given one.
     #[error("{server} is not the cluster that the hash is of: its authority has the hash {found}")]
     Stranger {
         /// The server.
         server: String,
-        /// The hash of what it says.
+        /// The hash of the CA found.
         found: CaPin,
     },
 }
@@ -98,9 +98,9 @@ struct Cluster {
     authority: String,
 }
 
-/// Asks a server for its authority, and believes it only if that has the hash. Answers with the authority in PEM.
+/// Reads the CA from a server, and verifies its hash. Returns it in PEM.
 pub async fn discover(server: &str, pin: &CaPin) -> Result<String, DiscoverError> {
-    let client = Connection::new(server, "", &Identity::Nobody)?.client();
+    let client = Connection::new(server, "", &Identity::Anonymous)?.client();
     let maps: Api<ConfigMap> = Api::namespaced(client, "kube-public");
     let info = maps.get("cluster-info").await;
     let info =
@@ -115,7 +115,7 @@ pub async fn discover(server: &str, pin: &CaPin) -> Result<String, DiscoverError
     Ok(pem)
 }
 
-/// The authority in a kubeconfig.
+/// The CA in a kubeconfig.
 fn authority(kubeconfig: &str) -> Option<String> {
     use base64::Engine as _;
     let read: Kubeconfig = serde_saphyr::from_str(kubeconfig).ok()?;
@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(text.to_uppercase().replace("SHA", "sha").parse::<CaPin>().unwrap().to_string(), text);
         let digits = |two: &str| format!("sha256:{}", two.repeat(32));
         for wrong in ["", "sha256:", "0f", "sha1:00", &digits("0g"), &digits("+f"), &digits("é")] {
-            assert_eq!(wrong.parse::<CaPin>(), Err(BadPin), "{wrong}");
+            assert_eq!(wrong.parse::<CaPin>(), Err(InvalidCaPin), "{wrong}");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Certificates that are asked for anew in time.
+//! Rotation of certificates.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -12,27 +12,27 @@ use plumb_certificates::{CLIENT_KEY, encoded_key};
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::certificate::{NodeCertificate, Shown};
+use super::certificate::{CertificateResolver, NodeCertificate};
 use super::connect::Connection;
-use super::request::{RequestError, ask};
+use super::request::{RequestError, request_certificate};
 use crate::Clock;
 use plumb_controller::Backoff;
 
-/// How often a certificate is looked at. It is looked at rather than slept for: a timer stands still while a machine
-/// sleeps.
+/// How often a certificate is checked. It is checked periodically, since timers do not advance while a machine is
+/// suspended.
 const LOOK: Duration = Duration::from_hours(1);
 
 /// What a certificate is for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To ask the API server.
+    /// A client certificate, for requests to the API server.
     Client,
-    /// To be asked by it, at these addresses.
+    /// A serving certificate for these addresses.
     Serving(Vec<IpAddr>),
 }
 
 impl Purpose {
-    /// Whether a certificate is good for all of it.
+    /// Whether a certificate covers it.
     fn is_served_by(&self, certificate: &NodeCertificate) -> bool {
         match self {
             Self::Client => true,
@@ -64,7 +64,7 @@ impl Purpose {
     }
 }
 
-/// One certificate of a node: where it is kept, who shows it, and how to get another.
+/// The rotation of one certificate of a node.
 pub struct Renewal {
     /// The node.
     pub node: String,
@@ -72,34 +72,34 @@ pub struct Renewal {
     pub purpose: Purpose,
     /// The file that it is in.
     pub file: PathBuf,
-    /// Who shows it.
-    pub shown: Arc<Shown>,
-    /// The way to whoever signs, as the node itself.
+    /// Uses it in TLS.
+    pub resolver: Arc<CertificateResolver>,
+    /// The connection to the API server, as the node itself.
     pub connection: Connection,
-    /// What time it is.
+    /// The clock.
     pub clock: Clock,
 }
 
 impl Renewal {
-    /// Asks for a certificate, keeps it and shows it.
+    /// Requests a certificate, stores it and uses it.
     pub async fn renew(&self) -> Result<NodeCertificate, RequestError> {
-        let certificate = ask(&self.connection.client(), &self.node, &self.purpose).await?;
+        let certificate = request_certificate(&self.connection.client(), &self.node, &self.purpose).await?;
         certificate.save(&self.file)?;
-        self.shown.put(&certificate);
+        self.resolver.set(&certificate);
         if self.purpose == Purpose::Client {
-            self.connection.begin_anew();
+            self.connection.reconnect();
             publish_key(&self.connection.client(), &self.node, &certificate).await;
         }
         tracing::info!(user = certificate.user, until = %certificate.until, purpose = ?self.purpose, "has a certificate");
         Ok(certificate)
     }
 
-    /// Shows the certificate of the file, or a new one: there is none, it is due, or it is for other addresses. As long
-    /// as that takes.
-    pub async fn begin(&self, kept: Option<NodeCertificate>) -> NodeCertificate {
-        let fits = |kept: &NodeCertificate| !kept.due((self.clock)()) && self.purpose.is_served_by(kept);
+    /// Uses the certificate of the file, or a new one if there is none, it is due, or it is for other addresses. Retries
+    /// until it succeeds.
+    pub async fn start(&self, kept: Option<NodeCertificate>) -> NodeCertificate {
+        let fits = |kept: &NodeCertificate| !kept.is_due((self.clock)()) && self.purpose.is_served_by(kept);
         if let Some(kept) = kept.filter(fits) {
-            self.shown.put(&kept);
+            self.resolver.set(&kept);
             return kept;
         }
         let mut backoff = Backoff::default();
@@ -114,20 +114,20 @@ impl Renewal {
         }
     }
 
-    /// Has another one in time, and whenever somebody asks for it, until the future is dropped.
-    pub async fn keep(&self, mut current: NodeCertificate, mut asked: watch::Receiver<u64>) {
+    /// Renews the certificate in time, and whenever it is requested, until the future is dropped.
+    pub async fn run(&self, mut current: NodeCertificate, mut asked: watch::Receiver<u64>) {
         loop {
             let wanted = tokio::select! {
                 () = tokio::time::sleep(LOOK) => false,
                 asked = asked.changed() => {
                     if asked.is_err() {
-                        // Nobody will ask any more; time still passes.
+                        // There will be no more requests; the certificate still expires.
                         tokio::time::sleep(LOOK).await;
                     }
                     asked.is_ok()
                 }
             };
-            if !wanted && !current.due((self.clock)()) {
+            if !wanted && !current.is_due((self.clock)()) {
                 continue;
             }
             match self.renew().await {
@@ -141,8 +141,8 @@ impl Renewal {
     }
 }
 
-/// Annotates the Node with the public key of its certificate. By that key the machine gets a new certificate, with a token,
-/// after its certificate has expired; without the annotation an administrator has to approve that.
+/// Annotates the Node with the public key of its certificate. With that key and a token the node gets a new certificate
+/// after its own has expired; without the annotation an administrator has to approve it.
 pub async fn publish_key(client: &Client, node: &str, certificate: &NodeCertificate) {
     let key = encoded_key(&certificate.public_key);
     let patch = Patch::Merge(json!({ "metadata": { "annotations": { CLIENT_KEY: key } } }));

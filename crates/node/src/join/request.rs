@@ -1,4 +1,4 @@
-//! Asking a cluster for a certificate.
+//! Certificate signing requests.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,16 +17,16 @@ use super::renewal::Purpose;
 /// How long a request may wait for its approval and its signature.
 const DECISION_TIMEOUT: Duration = Duration::from_mins(2);
 
-/// Why there is no certificate.
+/// Why a request failed.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// The key or the request cannot be made.
+    /// The key or the request cannot be generated.
     #[error("cannot make a request for a certificate")]
     Make(#[from] rcgen::Error),
-    /// The cluster did not take the request.
+    /// The API server rejected the request.
     #[error("asking for a certificate")]
     Ask(#[source] Box<kube::Error>),
-    /// It was refused.
+    /// It was denied or failed.
     #[error("the certificate request {name} was refused: {why}")]
     Refused {
         /// The request.
@@ -34,24 +34,28 @@ pub enum RequestError {
         /// Why.
         why: String,
     },
-    /// Nobody looked at it.
+    /// It was neither approved nor denied in time.
     #[error(
         "the certificate request {0} was not approved; `kubectl describe csr {0}` and the log of the cluster say why, and \
          an administrator may approve it: kubectl certificate approve {0}"
     )]
     Ignored(String),
-    /// What was signed cannot be used.
+    /// The signed certificate is invalid.
     #[error(transparent)]
     Certificate(#[from] CertificateError),
 }
 
-/// Asks for a certificate with a new key, and waits until it is there.
-pub async fn ask(client: &Client, node: &str, purpose: &Purpose) -> Result<NodeCertificate, RequestError> {
-    ask_with(client, node, purpose, &KeyPair::generate()?).await
+/// Requests a certificate with a new key, and waits until it is issued.
+pub async fn request_certificate(
+    client: &Client,
+    node: &str,
+    purpose: &Purpose,
+) -> Result<NodeCertificate, RequestError> {
+    request_certificate_with(client, node, purpose, &KeyPair::generate()?).await
 }
 
-/// The same with a key that the cluster may know this machine by.
-pub async fn ask_with(
+/// The same with a key that may identify this node.
+pub async fn request_certificate_with(
     client: &Client,
     node: &str,
     purpose: &Purpose,
@@ -71,13 +75,13 @@ pub async fn ask_with(
     let made = requests.create(&PostParams::default(), &request).await;
     let made = made.map_err(|error| RequestError::Ask(Box::new(error)))?;
     let name = made.metadata.name.unwrap_or_default();
-    let certificate = issued(client, &name).await?;
+    let certificate = wait_until_issued(client, &name).await?;
     let both = certificate + &key.serialize_pem();
     Ok(NodeCertificate::parse(&both, &format!("the certificate request {name}"))?)
 }
 
-/// Waits until a request was signed, and answers with the certificate in PEM.
-pub async fn issued(client: &Client, name: &str) -> Result<String, RequestError> {
+/// Waits until a certificate is issued; returns it in PEM.
+pub async fn wait_until_issued(client: &Client, name: &str) -> Result<String, RequestError> {
     let signed = tokio::time::timeout(DECISION_TIMEOUT, signed(Api::all(client.clone()), name)).await;
     signed.map_err(|_| RequestError::Ignored(name.to_owned()))?
 }
@@ -97,7 +101,7 @@ fn pem(key: &KeyPair, node: &str, purpose: &Purpose) -> Result<String, rcgen::Er
     params.serialize_request(key)?.pem()
 }
 
-/// Waits until a request was signed, or refused.
+/// Waits until a request is signed, denied or failed.
 async fn signed(requests: Api<CertificateSigningRequest>, name: &str) -> Result<String, RequestError> {
     let (sender, mut events) = mpsc::channel(8);
     let config = WatchConfig::default().fields(format!("metadata.name={name}"));
@@ -105,12 +109,12 @@ async fn signed(requests: Api<CertificateSigningRequest>, name: &str) -> Result<
     let deciding = async {
         let gone = || RequestError::Refused { name: name.to_owned(), why: "it was deleted".to_owned() };
         while let Some(event) = events.recv().await {
-            let seen = match event {
+            let observed = match event {
                 WatchEvent::Restarted(all) => all.into_iter().next().ok_or_else(gone)?,
                 WatchEvent::Applied(one) => *one,
                 WatchEvent::Deleted(_) => return Err(gone()),
             };
-            if let Some(outcome) = outcome(&seen) {
+            if let Some(outcome) = outcome(&observed) {
                 return outcome.map_err(|why| RequestError::Refused { name: name.to_owned(), why });
             }
         }
@@ -123,7 +127,7 @@ async fn signed(requests: Api<CertificateSigningRequest>, name: &str) -> Result<
     }
 }
 
-/// What became of a request, if anything has: the certificate, or why there is none.
+/// The outcome of a request, if there is one: the certificate, or why there is none.
 fn outcome(request: &CertificateSigningRequest) -> Option<Result<String, String>> {
     let status = request.status.as_ref()?;
     for condition in status.conditions.iter().flatten() {

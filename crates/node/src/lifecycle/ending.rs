@@ -2,7 +2,7 @@
 
 use plumb_resize::aggregate::Role;
 
-use super::{Action, Decision, State, Stopping, View};
+use super::{Action, Decision, State, StopReason, View};
 
 /// Decides about a pod that ends: main and init containers at once, then sidecars from the last to the first,
 /// then the sandbox.
@@ -17,14 +17,14 @@ pub(super) fn decide(view: View<'_>) -> Decision {
     let next =
         if others.is_empty() { sidecars.into_iter().next_back().into_iter().collect() } else { others };
     if next.is_empty() {
-        if view.seen.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready) {
+        if view.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready) {
             decision.act(Action::StopSandbox);
         }
         return decision;
     }
     for container in next {
-        if view.seen(container).is_some_and(|seen| !view.is_stopping(seen)) {
-            decision.act(Action::Stop { container, why: Stopping::PodEnds });
+        if view.observed(container).is_some_and(|observed| !view.is_stopping(observed)) {
+            decision.act(Action::Stop { container, why: StopReason::PodTerminates });
         }
     }
     decision
@@ -32,5 +32,6 @@ pub(super) fn decide(view: View<'_>) -> Decision {
 
 /// Whether something of a container is left to be stopped.
 fn runs(view: View<'_>, position: usize) -> bool {
-    view.seen(position).is_some_and(|seen| matches!(seen.state, State::Running { .. } | State::Created))
+    view.observed(position)
+        .is_some_and(|observed| matches!(observed.state, State::Running { .. } | State::Created))
 }

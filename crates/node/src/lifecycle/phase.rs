@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 use plumb_resize::aggregate::Role;
 use plumb_resize::pod::PodShape;
 
-use super::{ContainerSeen, Seen, State, containers, restarts_after};
+use super::{ObservedContainer, ObservedPod, State, containers, restarts_after};
 
 /// Where a pod is in its life.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,22 +36,23 @@ impl Phase {
     }
 }
 
-/// Where a pod is in its life, by what was seen of its containers. `restarting` are those that will be started
-/// again whatever their exit says.
-pub fn phase(spec: &PodSpec, shape: &PodShape, seen: &Seen, restarting: &[String]) -> Phase {
+/// The phase of a pod, by its observed containers. `restarting` are those that will be started again whatever their exit
+/// code.
+pub fn phase(spec: &PodSpec, shape: &PodShape, observed: &ObservedPod, restarting: &[String]) -> Phase {
     let mut initialized = true;
     let (mut waiting, mut running, mut failed) = (false, false, false);
-    let has_run = seen.has_run(shape);
+    let has_run = observed.has_run(shape);
     for (position, (container, part)) in containers(spec).zip(&shape.containers).enumerate() {
-        let state = seen.containers.get(position).and_then(Option::as_ref).map(|seen| &seen.state);
+        let state =
+            observed.containers.get(position).and_then(Option::as_ref).map(|observed| &observed.state);
         let over =
             |code: i32| !restarting.contains(&container.name) && !restarts_after(spec, container, code);
         match (part.role, state) {
-            // Once main containers have run, init containers have ended well, whether they are still seen or not.
+            // Once main containers have run, init containers have ended well, whether they are still observed or not.
             (Role::Init, _) if has_run => {}
             (Role::Init, Some(State::Exited { code: 0, .. })) => {
-                let seen = seen.containers.get(position).and_then(Option::as_ref);
-                initialized &= seen.is_some_and(ContainerSeen::has_initialized);
+                let observed = observed.containers.get(position).and_then(Option::as_ref);
+                initialized &= observed.is_some_and(ObservedContainer::has_initialized);
             }
             (Role::Init, Some(State::Exited { code, .. })) if over(*code) => return Phase::Failed,
             (Role::Init, _) | (Role::Sidecar, None | Some(State::Created)) => initialized = false,
@@ -75,13 +76,14 @@ pub fn phase(spec: &PodSpec, shape: &PodShape, seen: &Seen, restarting: &[String
     }
 }
 
-impl Seen {
+impl ObservedPod {
     /// Whether any main container was ever made in this sandbox, so that initialization is over.
     pub(crate) fn has_run(&self, shape: &PodShape) -> bool {
         let mut all = self.containers.iter().zip(&shape.containers);
-        all.any(|(seen, part)| {
-            let has_run = |seen: &ContainerSeen| seen.state != State::Created && !seen.of_old_sandbox;
-            part.role == Role::Main && seen.as_ref().is_some_and(has_run)
+        all.any(|(observed, part)| {
+            let has_run =
+                |observed: &ObservedContainer| observed.state != State::Created && !observed.of_old_sandbox;
+            part.role == Role::Main && observed.as_ref().is_some_and(has_run)
         })
     }
 }

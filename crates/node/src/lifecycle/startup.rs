@@ -2,11 +2,11 @@
 
 use plumb_resize::aggregate::Role;
 
-use super::{Action, ContainerSeen, Decision, Startup, State, Stopping, View, restarts_after};
+use super::{Action, Decision, ObservedContainer, Startup, State, StopReason, View, restarts_after};
 
 /// Decides about a pod whose sandbox is ready: init containers and sidecars in turn, then all main ones.
 pub(super) fn decide(view: View<'_>, decision: &mut Decision) {
-    let has_run = view.seen.has_run(view.shape);
+    let has_run = view.observed.has_run(view.shape);
     for (position, part) in view.shape.containers.iter().enumerate() {
         match part.role {
             Role::Init if has_run => {}
@@ -17,7 +17,7 @@ pub(super) fn decide(view: View<'_>, decision: &mut Decision) {
             }
             Role::Sidecar => {
                 keep(view, decision, position);
-                let started = view.seen(position).is_some_and(ContainerSeen::runs)
+                let started = view.observed(position).is_some_and(ObservedContainer::runs)
                     && view.health(position).startup == Startup::Over;
                 if !started && !has_run {
                     return;
@@ -30,14 +30,14 @@ pub(super) fn decide(view: View<'_>, decision: &mut Decision) {
 
 /// Runs an init container; true once it has ended well.
 fn initialize(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
-    let seen = view.seen(position);
-    if seen.is_some_and(ContainerSeen::has_initialized) && !view.is_restarting(position) {
+    let observed = view.observed(position);
+    if observed.is_some_and(ObservedContainer::has_initialized) && !view.is_restarting(position) {
         return true;
     }
-    match seen {
+    match observed {
         // It has done its work for a sandbox that is no more, and does it again whatever its restart policy is.
-        Some(seen) if seen.of_old_sandbox && seen.exit_code() == Some(0) => {
-            start(view, decision, position, seen.attempt + 1);
+        Some(observed) if observed.of_old_sandbox && observed.exit_code() == Some(0) => {
+            start(view, decision, position, observed.attempt + 1);
         }
         _ => keep(view, decision, position),
     }
@@ -47,20 +47,20 @@ fn initialize(view: View<'_>, decision: &mut Decision, position: usize) -> bool 
 /// Has a container run: starts it, stops it if it is not well, and starts it again if it is to.
 fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
     let Some(container) = view.container(position) else { return };
-    let Some(seen) = view.seen(position) else {
+    let Some(observed) = view.observed(position) else {
         if is_due(view, decision, position) {
             start(view, decision, position, 0);
         }
         return;
     };
-    if view.is_stopping(seen) {
+    if view.is_stopping(observed) {
         return;
     }
-    match &seen.state {
+    match &observed.state {
         // Its sandbox is gone: it never ran, and never will.
-        State::Created if seen.of_old_sandbox => {
+        State::Created if observed.of_old_sandbox => {
             if is_due(view, decision, position) {
-                start(view, decision, position, seen.attempt);
+                start(view, decision, position, observed.attempt);
             }
         }
         State::Created => {
@@ -73,31 +73,31 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
         }
         State::Running { .. } => {
             let health = view.health(position);
-            let changed = container.image.as_deref().is_some_and(|image| image != seen.image);
+            let changed = container.image.as_deref().is_some_and(|image| image != observed.image);
             let why = match () {
-                () if changed => Stopping::Changed,
-                () if health.startup == Startup::Failed => Stopping::NotStarted,
-                () if !health.live => Stopping::NotLive,
+                () if changed => StopReason::Changed,
+                () if health.startup == Startup::Failed => StopReason::NotStarted,
+                () if !health.live => StopReason::NotLive,
                 () => return,
             };
             decision.act(Action::Stop { container: position, why });
         }
         State::Exited { code, .. } => {
             // Another image is another try, whatever became of the one before.
-            let changed = container.image.as_deref().is_some_and(|image| image != seen.image);
+            let changed = container.image.as_deref().is_some_and(|image| image != observed.image);
             if !changed && !view.is_restarting(position) && !restarts_after(view.spec, container, *code) {
                 return;
             }
             // What ended because it was asked to is not backed off for it. A start that failed is, in any case: see
             // [`may_try`].
             if changed || view.is_restarting(position) || is_due(view, decision, position) {
-                start(view, decision, position, seen.attempt + 1);
+                start(view, decision, position, observed.attempt + 1);
             }
         }
     }
 }
 
-/// Whether a container may be started again by now, after it has ended; if not, it is looked at again when it may.
+/// Whether a container may be started again by now, after it has exited; if not, sets the wake-up.
 fn is_due(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
     match view.not_before.get(position).copied().flatten().filter(|at| *at > view.now) {
         Some(at) => {
@@ -108,8 +108,7 @@ fn is_due(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
     }
 }
 
-/// Whether it may be tried to start a container by now, after that has failed; if not, it is looked at again when it
-/// may.
+/// Whether a container may be started by now, after a failed start; if not, sets the wake-up.
 fn may_try(view: View<'_>, decision: &mut Decision, position: usize) -> bool {
     match view.failed_until.get(position).copied().flatten().filter(|at| *at > view.now) {
         Some(at) => {

@@ -1,8 +1,8 @@
-//! How many times in a row a probe must say the same before it counts.
+//! Success and failure thresholds of a probe.
 
 use k8s_openapi::api::core::v1::Probe;
 
-/// Counts what a probe says.
+/// Counts consecutive results of a probe.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
     successes: u32,
@@ -12,12 +12,12 @@ pub struct Counter {
 }
 
 impl Counter {
-    /// One with these thresholds; none is below 1.
+    /// A counter with these thresholds, at least 1 each.
     pub fn new(successes: u32, failures: u32) -> Self {
         Self { successes: successes.max(1), failures: failures.max(1), last: None, run: 0 }
     }
 
-    /// The one of a probe.
+    /// The counter of a probe.
     pub fn of(probe: &Probe) -> Self {
         let threshold = |given: Option<i32>, usual: u32| {
             given.and_then(|given| u32::try_from(given).ok()).filter(|given| *given > 0).unwrap_or(usual)
@@ -25,7 +25,7 @@ impl Counter {
         Self::new(threshold(probe.success_threshold, 1), threshold(probe.failure_threshold, 3))
     }
 
-    /// Counts an answer; says what is now taken to be so, once it was said often enough in a row.
+    /// Counts a result; returns the verdict once the threshold is reached.
     pub fn count(&mut self, well: bool) -> Option<bool> {
         self.run = if self.last == Some(well) { self.run.saturating_add(1) } else { 1 };
         self.last = Some(well);

@@ -76,7 +76,7 @@ impl Answer {
 async fn ask(stream: TcpStream, at: &str, service: &str) -> Result<Answer, String> {
     let handshake = http2::handshake(TokioExecutor::new(), TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| error.to_string())?;
-    // It ends when whoever asks does.
+    // It ends with the request.
     tokio::spawn(connection);
     let request = Request::post(format!("http://{at}/grpc.health.v1.Health/Check"))
         .version(Version::HTTP_2)

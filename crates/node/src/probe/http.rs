@@ -113,7 +113,7 @@ async fn converse(
 ) -> Result<Response<Incoming>, String> {
     let (mut sender, connection) =
         http1::handshake(TokioIo::new(stream)).await.map_err(|error| error.to_string())?;
-    // It ends with the answer: whoever holds neither sender nor body lets it go.
+    // It ends with the response: the sender and the body are dropped.
     tokio::spawn(connection);
     let mut request = Request::new(Empty::<Bytes>::new());
     *request.uri_mut() = address.path.parse::<Uri>().map_err(|error| error.to_string())?;

@@ -14,7 +14,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::{Outcome, grpc, http};
-use crate::specify::expand;
+use crate::cri_config::expand;
 
 /// How much of what a command says is kept.
 const MOST_OUTPUT: usize = 10 << 10;

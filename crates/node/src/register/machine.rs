@@ -11,13 +11,13 @@ pub struct Machine {
     pub cpus: u32,
     /// Its memory in bytes.
     pub memory: u64,
-    /// The disk that pods use, in bytes; 0 if nobody said which.
+    /// The size of the disk that pods use, in bytes; 0 if unknown.
     pub disk: u64,
-    /// Which start of it this is.
+    /// The boot id.
     pub boot_id: String,
     /// Which installation it is.
     pub machine_id: String,
-    /// Which hardware it is; the installation's id where that is not told.
+    /// The hardware's UUID; the machine id if that is unknown.
     pub system_uuid: String,
     /// What is installed, for people.
     pub os_image: String,

@@ -41,7 +41,7 @@ pub(super) async fn answer(
         return Err(refusal(StatusCode::NOT_FOUND, &why));
     }
     let id = which::container_id(&found, container, options.previous).map_err(bad)?;
-    // Before its state is looked at, so that its end is not missed between.
+    // Before its state is read, so that its exit is not missed.
     let events = options.follow.then(|| config.runtime.events());
     let status = config
         .runtime

@@ -15,7 +15,7 @@ use plumb_runtime::types::{
 };
 
 use super::ServerConfig;
-use crate::specify::identity;
+use crate::cri_config::identity;
 use crate::usage::{Rates, machine_usage};
 use types::{
     ContainerStats, Cpu, Fs, Interface, Memory, Network, NodeStats, PodReference, PodStats, Processes,
@@ -50,7 +50,7 @@ impl Stats {
         let mut total = runtime::CpuUsage { at: (config.clock)(), ..runtime::CpuUsage::default() };
         let mut memory = runtime::MemoryUsage { at: total.at, ..runtime::MemoryUsage::default() };
         for sandbox in &measured {
-            // Of what is not the node's any more nobody wants to know.
+            // Drop what does not belong to the node any more.
             let Some(pod) = known.get(sandbox.meta.uid.as_str()) else { continue };
             total.usage_nanos = total.usage_nanos.saturating_add(sandbox.cpu.usage_nanos);
             memory.usage = memory.usage.saturating_add(sandbox.memory.usage);

@@ -28,7 +28,7 @@ impl Verdict {
 pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus) {
     let containers = containers_ready(known);
     let ready = ready(known, &containers, status);
-    let sandbox = known.seen.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
+    let sandbox = known.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
     let networked = if sandbox { Verdict::yes() } else { Verdict { holds: false, ..Verdict::yes() } };
     let all = [
         ("PodReadyToStartContainers", networked),
@@ -79,10 +79,10 @@ fn initialized(known: &Known<'_>) -> Verdict {
     let inits = || known.shape.containers.iter().enumerate().filter(|(_, part)| part.role != Role::Main);
     let incomplete: Vec<&str> = inits()
         .filter(|(position, part)| {
-            let seen = known.seen.containers.get(*position).and_then(Option::as_ref);
+            let observed = known.observed.containers.get(*position).and_then(Option::as_ref);
             match part.role {
                 Role::Sidecar => !known.is_ready(*position),
-                _ => seen.and_then(crate::lifecycle::ContainerSeen::exit_code) != Some(0),
+                _ => observed.and_then(crate::lifecycle::ObservedContainer::exit_code) != Some(0),
             }
         })
         .map(|(_, part)| part.name.as_str())
@@ -104,8 +104,9 @@ fn containers_ready(known: &Known<'_>) -> Verdict {
         if part.role == Role::Init || known.is_ready(position) {
             continue;
         }
-        let seen = known.seen.containers.get(position).is_some_and(Option::is_some);
-        if seen || part.role == Role::Main { &mut unready } else { &mut unknown }.push(part.name.as_str());
+        let observed = known.observed.containers.get(position).is_some_and(Option::is_some);
+        if observed || part.role == Role::Main { &mut unready } else { &mut unknown }
+            .push(part.name.as_str());
     }
     if unready.is_empty() && unknown.is_empty() {
         return Verdict::yes();

@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_resize::aggregate::Role;
 
 use super::Known;
-use crate::lifecycle::{ContainerSeen, Startup, State, containers};
+use crate::lifecycle::{ObservedContainer, Startup, State, containers};
 
 /// Why a container does not run: a word, and more about it for people.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,45 +41,51 @@ fn of(
     container: &Container,
     before: Option<&ContainerStatus>,
 ) -> ContainerStatus {
-    let seen = known.seen.containers.get(position).and_then(Option::as_ref);
-    let previous = known.seen.previous.get(position).and_then(Option::as_ref);
+    let observed = known.observed.containers.get(position).and_then(Option::as_ref);
+    let previous = known.observed.previous.get(position).and_then(Option::as_ref);
     let waiting = known.waiting.get(position).and_then(Option::as_ref);
     let health = known.health(position);
-    let runs = seen.is_some_and(ContainerSeen::runs);
+    let runs = observed.is_some_and(ObservedContainer::runs);
     let mut status = ContainerStatus {
         name: container.name.clone(),
-        image: seen.map(|seen| seen.image.clone()).or_else(|| container.image.clone()).unwrap_or_default(),
-        image_id: seen.map(|seen| seen.image_id.clone()).unwrap_or_default(),
-        container_id: seen.map(|seen| id(known, seen)),
-        restart_count: seen.map_or(0, |seen| i32::try_from(seen.attempt).unwrap_or(i32::MAX)),
+        image: observed
+            .map(|observed| observed.image.clone())
+            .or_else(|| container.image.clone())
+            .unwrap_or_default(),
+        image_id: observed.map(|observed| observed.image_id.clone()).unwrap_or_default(),
+        container_id: observed.map(|observed| id(known, observed)),
+        restart_count: observed.map_or(0, |observed| i32::try_from(observed.attempt).unwrap_or(i32::MAX)),
         started: Some(runs && health.startup == Startup::Over),
         ready: match role {
-            Role::Init => seen.is_some_and(|seen| matches!(seen.state, State::Exited { code: 0, .. })),
+            Role::Init => {
+                observed.is_some_and(|observed| matches!(observed.state, State::Exited { code: 0, .. }))
+            }
             Role::Sidecar | Role::Main => known.is_ready(position),
         },
         ..ContainerStatus::default()
     };
-    // What nobody has seen run is as it was told before: a restarted agent whose runtime lost it must not say
-    // that it never ran.
-    if let (None, Some(before)) = (seen, before) {
+    // A container that was not observed keeps its last reported status: a restarted agent whose runtime lost it must not
+    // report that it never ran.
+    if let (None, Some(before)) = (observed, before) {
         status.restart_count = before.restart_count;
         status.last_state.clone_from(&before.last_state);
         status.image_id.clone_from(&before.image_id);
         status.container_id.clone_from(&before.container_id);
     }
-    match (seen, waiting) {
-        (Some(ContainerSeen { state: State::Running { since }, .. }), _) => {
+    match (observed, waiting) {
+        (Some(ObservedContainer { state: State::Running { since }, .. }), _) => {
             status.state = Some(running(*since));
-            status.last_state = previous.and_then(|seen| ended(known, seen));
+            status.last_state = previous.and_then(|observed| ended(known, observed));
         }
-        (Some(seen), Some(waiting)) => {
+        (Some(observed), Some(waiting)) => {
             // It has ended, and will be started again.
             status.state = Some(waits(waiting));
-            status.last_state = ended(known, seen).or_else(|| previous.and_then(|seen| ended(known, seen)));
+            status.last_state =
+                ended(known, observed).or_else(|| previous.and_then(|observed| ended(known, observed)));
         }
-        (Some(seen), None) => {
-            status.state = ended(known, seen).or_else(|| Some(waits(&not_yet(known))));
-            status.last_state = previous.and_then(|seen| ended(known, seen));
+        (Some(observed), None) => {
+            status.state = ended(known, observed).or_else(|| Some(waits(&not_yet(known))));
+            status.last_state = previous.and_then(|observed| ended(known, observed));
         }
         (None, Some(waiting)) => status.state = Some(waits(waiting)),
         (None, None) => status.state = Some(waits(&not_yet(known))),
@@ -91,8 +97,8 @@ fn of(
 }
 
 /// A container's id as the API spells it.
-fn id(known: &Known<'_>, seen: &ContainerSeen) -> String {
-    format!("{}://{}", known.runtime, seen.id)
+fn id(known: &Known<'_>, observed: &ObservedContainer) -> String {
+    format!("{}://{}", known.runtime, observed.id)
 }
 
 /// Why a container that nothing is known of does not run.
@@ -111,8 +117,8 @@ fn running(since: Timestamp) -> Shown {
     Shown { running: Some(ContainerStateRunning { started_at: Some(Time(since)) }), ..Shown::default() }
 }
 
-fn ended(known: &Known<'_>, seen: &ContainerSeen) -> Option<Shown> {
-    let State::Exited { code, started, finished, reason, message } = &seen.state else { return None };
+fn ended(known: &Known<'_>, observed: &ObservedContainer) -> Option<Shown> {
+    let State::Exited { code, started, finished, reason, message } = &observed.state else { return None };
     let text = |text: &str| (!text.is_empty()).then(|| text.to_owned());
     let state = ContainerStateTerminated {
         exit_code: *code,
@@ -120,7 +126,7 @@ fn ended(known: &Known<'_>, seen: &ContainerSeen) -> Option<Shown> {
         finished_at: Some(Time(*finished)),
         reason: text(reason),
         message: text(message),
-        container_id: Some(id(known, seen)),
+        container_id: Some(id(known, observed)),
         ..ContainerStateTerminated::default()
     };
     Some(Shown { terminated: Some(state), ..Shown::default() })

@@ -7,8 +7,8 @@
 //!     name -> ..data/name
 //! ```
 //!
-//! New files go into a new folder, and `..data` is rejected to it by a rename. Whoever opened a folder of the old
-//! files goes on seeing those; nobody sees some of both.
+//! New files are written into a new directory, and a rename replaces `..data` atomically. A process that has opened the
+//! old directory still sees the old files; none sees a mix.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -70,7 +70,7 @@ pub(super) fn write(volume: &Path, files: &Files, owner: Owner) -> io::Result<()
         let fresh = fresh_folder(volume)?;
         let filled = fill(&fresh, files, owner).and_then(|()| turn_to(volume, &fresh));
         if let Err(error) = filled {
-            // What was there stays in force.
+            // The old files stay.
             let _ = fs::remove_dir_all(&fresh);
             return Err(error);
         }
@@ -150,7 +150,7 @@ fn turn_to(volume: &Path, folder: &Path) -> io::Result<()> {
     fs::rename(&next, volume.join(DATA))
 }
 
-/// Links to what can be seen, and none to what cannot.
+/// Links to visible entries only.
 fn link(volume: &Path, files: &Files, owner: Owner) -> io::Result<()> {
     let wanted: BTreeSet<OsString> =
         files.keys().filter_map(|path| Some(path.components().next()?.as_os_str().to_owned())).collect();
@@ -172,7 +172,7 @@ fn link(volume: &Path, files: &Files, owner: Owner) -> io::Result<()> {
     Ok(())
 }
 
-/// Removes folders of files that are no longer in force, also those that were never finished.
+/// Removes directories of replaced files, also unfinished ones.
 fn forget_others(volume: &Path, current: &std::ffi::OsStr) -> io::Result<()> {
     for entry in fs::read_dir(volume)? {
         let entry = entry?;
@@ -194,7 +194,7 @@ mod tests {
         all.iter().map(|(path, data)| (PathBuf::from(path), file(data))).collect()
     }
 
-    fn seen(volume: &Path) -> Vec<String> {
+    fn observed(volume: &Path) -> Vec<String> {
         let mut names: Vec<String> = fs::read_dir(volume)
             .unwrap()
             .map(|entry| entry.unwrap().file_name().into_string().unwrap())
@@ -209,7 +209,7 @@ mod tests {
         let volume = tempfile::tempdir().unwrap();
         let volume = volume.path();
         write(volume, &files(&[("a", "1"), ("d/b", "2"), ("d/c", "3")]), Owner::default()).unwrap();
-        assert_eq!(seen(volume), ["a", "d"]);
+        assert_eq!(observed(volume), ["a", "d"]);
         assert_eq!(fs::read_to_string(volume.join("d/c")).unwrap(), "3");
         let first = fs::read_link(volume.join(DATA)).unwrap();
 
@@ -217,12 +217,12 @@ mod tests {
         assert_eq!(fs::read_link(volume.join(DATA)).unwrap(), first, "nothing changed");
 
         write(volume, &files(&[("a", "9"), ("e", "4")]), Owner::default()).unwrap();
-        assert_eq!(seen(volume), ["a", "e"]);
+        assert_eq!(observed(volume), ["a", "e"]);
         assert_eq!(fs::read_to_string(volume.join("a")).unwrap(), "9");
         assert!(!volume.join(first).exists());
 
         write(volume, &Files::new(), Owner::default()).unwrap();
-        assert!(seen(volume).is_empty());
+        assert!(observed(volume).is_empty());
     }
 
     #[test]
@@ -233,7 +233,7 @@ mod tests {
         symlink("..nowhere", volume.join(NEXT)).unwrap();
         fs::create_dir(volume.join("nested")).unwrap();
         write(volume, &files(&[("a", "1")]), Owner::default()).unwrap();
-        assert_eq!(seen(volume), ["a", "nested"]);
+        assert_eq!(observed(volume), ["a", "nested"]);
         assert!(!volume.join("..files.0").exists());
         assert!(fs::symlink_metadata(volume.join(NEXT)).is_err());
     }

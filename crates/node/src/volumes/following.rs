@@ -18,8 +18,8 @@ use super::owner::Owner;
 use super::projection::{AsOf, Ground, Projection, only_user};
 use super::token::Tokens;
 use super::{Shared, blocking, failed, nested};
-use crate::objects::{Follower, Reference};
-use crate::specify::ConfigError;
+use crate::cri_config::ConfigError;
+use crate::objects::{Reference, Subscription};
 
 /// The volumes of one pod whose files come from the API. They are kept up to date until this is dropped.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ struct Shown {
     written: Option<u64>,
 }
 
-struct Keeper {
+struct Refresher {
     shared: Arc<Shared>,
     owner: Owner,
     shown: Vec<Shown>,
@@ -66,21 +66,21 @@ impl Following {
         let references: BTreeSet<&Reference> =
             shown.iter().flat_map(|shown| shown.projection.references()).collect();
         // Before anything is read, so that no change falls between.
-        let followers: Vec<Follower> =
-            references.into_iter().map(|reference| shared.objects.follow(reference)).collect();
+        let followers: Vec<Subscription> =
+            references.into_iter().map(|reference| shared.objects.subscribe(reference)).collect();
         let tokens = Tokens::new(shared.client.clone());
         let gate = Gate::default();
-        let mut keeper = Keeper { shared, owner, shown, tokens, gate: gate.clone() };
-        keeper.write(pod, AsOf::Now).await?;
+        let mut projection = Refresher { shared, owner, shown, tokens, gate: gate.clone() };
+        projection.write(pod, AsOf::Now).await?;
         let (pod, changed) = watch::channel(Arc::new(pod.clone()));
-        let supervisor = keeper.shared.objects.supervisor().clone();
+        let supervisor = projection.shared.objects.supervisor().clone();
         // A restart goes on with what was written, and sees the updates that came meanwhile.
-        let kept = Arc::new(tokio::sync::Mutex::new((keeper, followers, changed)));
+        let kept = Arc::new(tokio::sync::Mutex::new((projection, followers, changed)));
         let keeping = supervisor.finish_one_of("volume-refresh", move || {
             let kept = kept.clone();
             async move {
-                let (keeper, followers, changed) = &mut *kept.lock().await;
-                keep(keeper, followers, changed).await;
+                let (projection, followers, changed) = &mut *kept.lock().await;
+                keep(projection, followers, changed).await;
             }
         });
         let task = tokio::spawn(keeping).abort_handle();
@@ -107,11 +107,15 @@ impl Drop for Following {
     }
 }
 
-async fn keep(keeper: &mut Keeper, followers: &mut [Follower], pod: &mut watch::Receiver<Arc<Pod>>) {
+async fn keep(
+    projection: &mut Refresher,
+    followers: &mut [Subscription],
+    pod: &mut watch::Receiver<Arc<Pod>>,
+) {
     let mut backoff = Backoff::default();
     let mut again = false;
     loop {
-        let due = keeper.tokens.due();
+        let due = projection.tokens.due();
         let objects = async {
             if followers.is_empty() {
                 return std::future::pending().await;
@@ -131,7 +135,7 @@ async fn keep(keeper: &mut Keeper, followers: &mut [Follower], pod: &mut watch::
             () = backoff.wait(), if again => {}
         }
         let current = pod.borrow_and_update().clone();
-        match keeper.write(&current, AsOf::Told).await {
+        match projection.write(&current, AsOf::Cached).await {
             Ok(()) => {
                 again = false;
                 backoff.reset();
@@ -144,7 +148,7 @@ async fn keep(keeper: &mut Keeper, followers: &mut [Follower], pod: &mut watch::
     }
 }
 
-impl Keeper {
+impl Refresher {
     /// Writes the files that are not as they should be.
     async fn write(&mut self, pod: &Pod, as_of: AsOf) -> Result<(), ConfigError> {
         let ground = Ground {

@@ -25,8 +25,8 @@ pub(super) fn memory(at: &Path, bytes: Option<u64>) -> io::Result<()> {
     mount("tmpfs", at, "tmpfs", flags, options.as_c_str()).map_err(Into::into)
 }
 
-/// Has what is open be seen at a path too, in the place of what was seen there before. Whatever happens to the
-/// names that led to it, it stays this.
+/// Bind-mounts an open file or directory at a path, over what was there before. It stays mounted whatever happens to the
+/// path it was opened by.
 pub(super) fn pin(open: &OwnedFd, at: &Path) -> io::Result<()> {
     release(at)?;
     let flags = OpenTreeFlags::OPEN_TREE_CLONE

@@ -22,7 +22,7 @@ pub(super) fn mount_points(pod: &Pod, volume: &str) -> Vec<PathBuf> {
             found.extend(below.filter(|path| !path.as_os_str().is_empty()).map(Path::to_owned));
         }
     }
-    // What is mounted below something that is mounted here is not seen here.
+    // A mount below another mount is not visible here.
     let all = found.clone();
     found.retain(|path| !all.iter().any(|other| path != other && path.starts_with(other)));
     found.sort();

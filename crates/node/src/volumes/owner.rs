@@ -29,7 +29,7 @@ impl Owner {
     }
 
     /// Gives everything from here on down to the group, which may then do this with it. No link is followed: each file
-    /// is changed by the descriptor that it was looked at through, whatever a container puts in its place meanwhile.
+    /// is changed by the descriptor that it was examined through, whatever a container puts in its place meanwhile.
     pub(super) fn take(self, path: &Path, mode: u32) -> io::Result<()> {
         let Some(group) = self.0 else { return Ok(()) };
         give_all(&openat(CWD, path, FLAGS, Mode::empty())?, Gid::from_raw(group), mode)

@@ -10,13 +10,13 @@ use k8s_openapi::api::core::v1::{Container, VolumeMount};
 use plumb_runtime::types::{Env, Mount, Propagation};
 
 use super::{Kept, mounted, sub_path};
-use crate::specify::{ConfigError, expand};
+use crate::cri_config::{ConfigError, expand};
 
 /// A volume that is ready.
 #[derive(Clone, Debug)]
 pub(super) struct Ready {
     pub(super) path: PathBuf,
-    /// Nobody may write to it, whatever its mounts say.
+    /// It is read-only, whatever its mounts say.
     pub(super) read_only: bool,
 }
 
@@ -80,7 +80,7 @@ impl Prepared {
             Some(part) => {
                 let pinned = self.pin(&container.name, index, mount, ready, &part);
                 pinned.map_err(|error| {
-                    // More would tell whoever reads it about the machine's files.
+                    // A longer message would reveal files of the host.
                     tracing::warn!(%error, volume = mount.name, container = container.name, "no such part of a volume");
                     refuse(format!(
                         "failed to prepare subPath for volumeMount {:?} of container {:?}",
@@ -105,7 +105,7 @@ impl Prepared {
         })
     }
 
-    /// Has a part of a volume be seen at a path of its own.
+    /// Mounts a part of a volume at a path of its own.
     fn pin(
         &self,
         container: &str,
@@ -180,7 +180,7 @@ fn absolute(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
-/// An empty file that everybody may write, whoever the container runs as.
+/// An empty file that every user may write, whatever user the container runs as.
 fn empty_file(path: &Path) -> io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;

@@ -1,4 +1,4 @@
-//! Volumes whose files come from the API: config maps, secrets, what a pod is told about itself, tokens.
+//! Volumes whose files come from the API: `ConfigMap`s, Secrets, the downward API, tokens.
 
 use std::sync::Arc;
 
@@ -8,9 +8,9 @@ use k8s_openapi::api::core::v1::{
 
 use super::files::{File, Files, checked};
 use super::token::{Tokens, Wanted};
+use crate::cri_config::identity;
 use crate::downward::{self, Amounts};
 use crate::objects::{Content, Kind, Objects, Reference};
-use crate::specify::identity;
 
 /// The mode of files of which nothing is said.
 const USUAL_MODE: i32 = 0o644;
@@ -54,8 +54,8 @@ pub(super) struct Ground<'a> {
 pub(super) enum AsOf {
     /// What the API says now.
     Now,
-    /// What was last told, if anything was.
-    Told,
+    /// The last object of the watch, if there is one.
+    Cached,
 }
 
 impl Projection {
@@ -117,7 +117,7 @@ impl Projection {
                 Part::Object { reference, items, optional } => {
                     let read = match as_of {
                         AsOf::Now => objects.read(reference).await,
-                        AsOf::Told => objects.told_or_read(reference).await,
+                        AsOf::Cached => objects.cached_or_read(reference).await,
                     };
                     let content = match read {
                         Ok(content) => content,

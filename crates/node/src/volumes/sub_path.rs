@@ -67,8 +67,8 @@ mod tests {
     use super::*;
 
     fn is_at(found: &OwnedFd, path: &Path) -> bool {
-        let seen = fs::metadata(format!("/proc/self/fd/{}", found.as_raw_fd())).unwrap();
-        seen.ino() == fs::metadata(path).unwrap().ino()
+        let observed = fs::metadata(format!("/proc/self/fd/{}", found.as_raw_fd())).unwrap();
+        observed.ino() == fs::metadata(path).unwrap().ino()
     }
 
     #[test]

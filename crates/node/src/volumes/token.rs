@@ -11,7 +11,7 @@ use kube::{Api, Client};
 use tokio::time::Instant;
 
 use super::projection::account;
-use crate::specify::identity;
+use crate::cri_config::identity;
 
 /// No token is kept for longer.
 const LONGEST: Duration = Duration::from_hours(24);
@@ -107,12 +107,12 @@ impl Tokens {
         let seconds = answer.spec.and_then(|spec| spec.expiration_seconds).or(wanted.seconds).unwrap_or(3600);
         let life = Duration::from_secs(u64::try_from(seconds).unwrap_or_default());
         let text = answer.status.and_then(|status| status.token).unwrap_or_default();
-        Ok(Token { text, renew: asked + patience(life, uid), ends: asked + life })
+        Ok(Token { text, renew: asked + renew_after(life, uid), ends: asked + life })
     }
 }
 
 /// How long a token is kept before another one is asked for: four fifths of its life, a little less.
-fn patience(life: Duration, uid: &str) -> Duration {
+fn renew_after(life: Duration, uid: &str) -> Duration {
     let spread = Duration::from_millis(u64::from(crc32c::crc32c(uid.as_bytes()) % SPREAD_MILLIS));
     (life * 4 / 5).min(LONGEST).saturating_sub(spread.min(life / 20))
 }
@@ -124,9 +124,9 @@ mod tests {
     #[test]
     fn tokens_are_renewed_well_before_they_end() {
         for (seconds, least, most) in [(600, 450, 480), (3607, 2870, 2886), (1_000_000, 86_000, 86_400)] {
-            let kept = patience(Duration::from_secs(seconds), "some-uid").as_secs();
+            let kept = renew_after(Duration::from_secs(seconds), "some-uid").as_secs();
             assert!((least..=most).contains(&kept), "{seconds}: {kept}");
         }
-        assert_eq!(patience(Duration::ZERO, "u"), Duration::ZERO);
+        assert_eq!(renew_after(Duration::ZERO, "u"), Duration::ZERO);
     }
 }

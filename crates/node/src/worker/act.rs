@@ -1,4 +1,4 @@
-//! Doing what was decided about a pod's life.
+//! Performing the actions that the pod's lifecycle decides.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
 
-use super::hold::Retry;
+use super::start_backoff::Retry;
 use super::{Message, POD_WORKER, Worker, declared_by_pod, error_chain};
+use crate::cri_config::{self, ConfigError};
 use crate::env::{EnvFacts, environment};
 use crate::events::Kind;
-use crate::lifecycle::{Action, ContainerSeen, Decision, State, containers};
-use crate::look::MADE_WITH;
+use crate::lifecycle::{Action, Decision, ObservedContainer, State, containers};
+use crate::observe::MADE_WITH;
 use crate::readback;
 use crate::runtime_class;
-use crate::specify::{self, ConfigError};
 use crate::status::Waiting;
 
-/// The reason of a container that waits for what its spec refers to.
+/// The reason of a container whose spec refers to something that is missing.
 const CONFIG_ERROR: &str = "CreateContainerConfigError";
 
-/// How fetching an image goes.
+/// The state of an image pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Fetch {
-    /// It is being fetched.
+    /// It is being pulled.
     UnderWay,
-    /// It was, for a start that is yet to come.
+    /// It was pulled for the next start.
     Here,
 }
 
-/// A container could not be started: one word for its status and its event, and more for people.
+/// Why a container could not be started: the reasons of its status and its event, and the message.
 pub(super) struct NotStarted {
     reason: &'static str,
     event: &'static str,
     message: String,
-    /// What it is called while the next attempt is waited for.
+    /// Its waiting state during the backoff.
     later: Option<Waiting>,
 }
 
@@ -48,8 +48,8 @@ impl NotStarted {
 }
 
 impl Worker {
-    /// Does what was decided, in its order; the first failure ends it. False if all of it has to wait for something
-    /// that is under way.
+    /// Performs the actions in order; stops at the first failure. False if all of them have to wait for something that
+    /// is in progress.
     pub(super) async fn act(&mut self, decision: &Decision, mut now: InForce) -> Result<bool, String> {
         let mut done = false;
         for action in &decision.actions {
@@ -58,7 +58,7 @@ impl Worker {
                     done |= self.start(container, attempt, &mut now).await?;
                     continue;
                 }
-                Action::MakeSandbox { attempt } => self.make_sandbox(attempt).await?,
+                Action::CreateSandbox { attempt } => self.create_sandbox(attempt).await?,
                 Action::Resume { container } => self.resume(container).await?,
                 Action::Stop { container, why } => self.stop(container, why),
                 Action::StopSandbox => self.stop_sandbox().await?,
@@ -68,21 +68,25 @@ impl Worker {
         Ok(done)
     }
 
-    async fn make_sandbox(&mut self, attempt: u32) -> Result<(), String> {
+    async fn create_sandbox(&mut self, attempt: u32) -> Result<(), String> {
         if let Some(volumes) = &self.node.volumes
             && let Err(error) = volumes.prepare(&self.allocated_pod()).await
         {
             self.node.events.pod(&self.pod, Kind::Warning, "FailedMount", error.to_string());
-            return Err(format!("making the volumes ready: {error}"));
+            return Err(format!("preparing the volumes: {error}"));
         }
         let class = self.info.shape.qos;
         let cgroup = self.info.shape.cgroup(&self.entry.allocation.allocated);
         let runtime_class = self.pod.spec.as_ref().and_then(|spec| spec.runtime_class_name.as_deref());
         let config = match runtime_class::check(&self.node.client, runtime_class).await {
-            Ok(()) => {
-                specify::sandbox(&self.pod, class, attempt, readback::of_pod(&cgroup), &self.node.place)
-                    .map_err(|error| error.to_string())
-            }
+            Ok(()) => cri_config::sandbox(
+                &self.pod,
+                class,
+                attempt,
+                readback::pod_cgroup(&cgroup),
+                &self.node.sandbox_defaults,
+            )
+            .map_err(|error| error.to_string()),
             Err(error) => Err(error_chain(&error)),
         };
         let made = match config {
@@ -103,9 +107,9 @@ impl Worker {
         }
     }
 
-    /// Removes the sandboxes before the newest; what ran in them has ended with them.
+    /// Removes the sandboxes before the newest; their containers have exited with them.
     async fn clear_old_sandboxes(&self) {
-        for id in &self.looked.old_sandboxes {
+        for id in &self.observation.old_sandboxes {
             if let Err(error) = self.node.runtime.remove_sandbox(id).await {
                 tracing::warn!(uid = self.uid, %error, "an old sandbox stays");
             }
@@ -113,20 +117,21 @@ impl Worker {
     }
 
     async fn stop_sandbox(&mut self) -> Result<(), String> {
-        let Some(sandbox) = &self.looked.seen.sandbox else { return Ok(()) };
+        let Some(sandbox) = &self.observation.observed.sandbox else { return Ok(()) };
         let stopped = self.node.runtime.stop_sandbox(&sandbox.id).await;
         stopped.map_err(|error| format!("stopping the sandbox: {error}"))
     }
 
-    /// Makes and starts a container beside what is applied now. False if its image is being fetched.
+    /// Creates and starts a container within the limits that are applied now. False if its image is being pulled.
     async fn start(&mut self, position: usize, attempt: u32, now: &mut InForce) -> Result<bool, String> {
         let Some(container) = self.container(position).cloned() else { return Ok(false) };
-        let Some(sandbox) = self.looked.seen.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
+        let Some(sandbox) = self.observation.observed.sandbox.as_ref().map(|sandbox| sandbox.id.clone())
+        else {
             return Ok(false);
         };
         let image = match self.image(&container).await {
             Ok(Some(image)) => image,
-            // Whoever fetches it says when it is here.
+            // The pull sends a message when it is done.
             Ok(None) => return Ok(false),
             Err(failed) => {
                 self.not_started(position, failed);
@@ -134,7 +139,7 @@ impl Worker {
             }
         };
         let Some(to) = self.starts_with(position, now) else {
-            let why = "the other containers of the pod hold all that its limits allow";
+            let why = "the other containers of the pod start_backoff all that its limits allow";
             self.not_started(position, NotStarted::new("CreateContainerError", why));
             return Ok(true);
         };
@@ -150,7 +155,8 @@ impl Worker {
         Ok(true)
     }
 
-    /// What a container starts with, as its cgroup gets it: what it is allocated, or less while others hold too much.
+    /// The resources that a container starts with, as its cgroup gets them: its allocated ones, or less while others have
+    /// not given up theirs.
     fn starts_with(&self, position: usize, now: &InForce) -> Option<Requirements> {
         let allocated = &self.entry.allocation.allocated;
         let to = inherited(allocated).nth(position).unwrap_or_default();
@@ -185,7 +191,7 @@ impl Worker {
                 self.node.events.container(&self.pod, &container.name, Kind::Normal, "Created", message);
                 Ok(id)
             }
-            // An attempt before this one got that far and was not told.
+            // An earlier attempt created it and lost the response.
             Err(Error::AlreadyExists { id, .. }) => Ok(id.into()),
             Err(error) => Err(NotStarted::new("CreateContainerError", error)),
         }
@@ -203,10 +209,10 @@ impl Worker {
         let pod = self.allocated_pod();
         let container = pod.spec.as_ref().and_then(|spec| containers(spec).nth(position));
         let container = container.ok_or_else(|| "the container is not in the spec".to_owned())?;
-        let mut resources = readback::of_container(&to);
+        let mut resources = readback::container_cgroup(&to);
         let allocated = &self.entry.allocation.allocated;
         let score =
-            specify::oom_score_adj(&self.pod, &self.info.shape, allocated, position, self.node.memory);
+            cri_config::oom_score_adj(&self.pod, &self.info.shape, allocated, position, self.node.memory);
         resources.oom_score_adj = Some(score);
         resources.cpuset_cpus = self.cpus(position).map(|cpus| cpus.to_string());
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
@@ -222,7 +228,7 @@ impl Worker {
             }
             None => Vec::new(),
         };
-        let config = specify::container(&pod, container, attempt, resources, image, env, mounts);
+        let config = cri_config::container(&pod, container, attempt, resources, image, env, mounts);
         let mut config = config.map_err(|error| error_chain(&error))?;
         // Plain data of our own types always has a JSON form.
         let made_with = serde_json::to_string(&to).unwrap_or_default();
@@ -233,23 +239,25 @@ impl Worker {
     /// The pod's addresses.
     pub(super) fn addresses(&self) -> Vec<IpAddr> {
         let on_host = self.pod.spec.as_ref().is_some_and(|spec| spec.host_network == Some(true));
-        match &self.looked.seen.sandbox {
+        match &self.observation.observed.sandbox {
             Some(sandbox) if !on_host => sandbox.ips.clone(),
             _ => self.node.facts.host_ips.clone(),
         }
     }
 
-    /// Starts a container that is made.
+    /// Starts a container that was created.
     async fn resume(&mut self, position: usize) -> Result<(), String> {
-        let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
-        let Some((id, attempt)) = seen.map(|seen| (seen.id.clone(), seen.attempt)) else { return Ok(()) };
+        let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);
+        let Some((id, attempt)) = observed.map(|observed| (observed.id.clone(), observed.attempt)) else {
+            return Ok(());
+        };
         self.set_going(position, attempt, &id).await
     }
 
     async fn set_going(&mut self, position: usize, attempt: u32, id: &ContainerId) -> Result<(), String> {
         if let Err(error) = self.node.runtime.start_container(id).await {
             self.not_started(position, NotStarted::new("RunContainerError", error));
-            // What was made and does not start is no use; the next attempt makes another.
+            // A created container that does not start is removed; the next attempt creates another.
             let removed = self.node.runtime.remove_container(id).await;
             return removed.map_err(|error| format!("removing a container that did not start: {error}"));
         }
@@ -257,9 +265,9 @@ impl Worker {
         let message = format!("Container started: {name}");
         self.node.events.container(&self.pod, &name, Kind::Normal, "Started", message);
         let asked_to = self.entry.restarting.contains(&name);
-        let ran = self.looked.seen.containers.get(position).and_then(Option::as_ref).and_then(ran);
-        if let Some(hold) = self.holds.get_mut(position) {
-            hold.started(ran.filter(|_| attempt > 0 && !asked_to));
+        let ran = self.observation.observed.containers.get(position).and_then(Option::as_ref).and_then(ran);
+        if let Some(start_backoff) = self.start_backoffs.get_mut(position) {
+            start_backoff.started(ran.filter(|_| attempt > 0 && !asked_to));
         }
         if asked_to {
             let noted = self
@@ -281,40 +289,37 @@ impl Worker {
         let hook = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.post_start.clone());
         let Some(hook) = hook else { return };
         let target = self.target(container, id.clone(), Duration::ZERO);
-        let (tell, supervisor) = (self.tell.clone(), self.node.supervisor.clone());
+        let (sender, supervisor) = (self.sender.clone(), self.node.supervisor.clone());
         tokio::spawn(async move {
             let ran = supervisor.guard(POD_WORKER, crate::hook::run(&target, &hook)).await;
             if let Some(error) = ran.unwrap_or_else(|panic| Some(panic.to_string())) {
                 // A worker that has ended need not know.
-                let _ = tell.send(Message::HookFailed(Box::new((target.id, error))));
+                let _ = sender.send(Message::HookFailed(Box::new((target.id, error))));
             }
         });
     }
 
-    /// A container whose hook failed is ended, and started again as its policy says.
-    pub(super) fn take_failed_hook(&mut self, id: &ContainerId, message: &str) {
-        let seen = self
-            .looked
-            .seen
-            .containers
-            .iter()
-            .position(|seen| seen.as_ref().is_some_and(|seen| seen.id == *id && seen.runs()));
-        let Some(position) = seen else { return };
+    /// Stops a container whose post-start hook failed; its restart policy decides whether it is started again.
+    pub(super) fn handle_failed_hook(&mut self, id: &ContainerId, message: &str) {
+        let observed = self.observation.observed.containers.iter().position(|observed| {
+            observed.as_ref().is_some_and(|observed| observed.id == *id && observed.runs())
+        });
+        let Some(position) = observed else { return };
         let name = self.name_of(position).to_owned();
         self.node.events.container(&self.pod, &name, Kind::Warning, "FailedPostStartHook", message);
-        self.stop(position, crate::lifecycle::Stopping::HookFailed);
+        self.stop(position, crate::lifecycle::StopReason::HookFailed);
     }
 
-    /// Removes containers that nobody needs any more.
+    /// Removes stale containers.
     async fn clear_stale(&self) {
-        for id in &self.looked.seen.stale {
+        for id in &self.observation.observed.stale {
             if let Err(error) = self.node.runtime.remove_container(id).await {
                 tracing::warn!(uid = self.uid, container = %id, %error, "an old container stays");
             }
         }
     }
 
-    /// The image of a container, if it is here by now.
+    /// The image of a container, if it is on this node by now.
     async fn image(&mut self, container: &Container) -> Result<Option<Image>, NotStarted> {
         let name = container.image.clone().unwrap_or_default();
         let runtime = self.node.runtime.clone();
@@ -354,7 +359,7 @@ impl Worker {
             return;
         }
         self.node.events.pod(&self.pod, Kind::Normal, "Pulling", format!("Pulling image {name:?}"));
-        let (runtime, tell) = (self.node.runtime.clone(), self.tell.clone());
+        let (runtime, sender) = (self.node.runtime.clone(), self.sender.clone());
         let supervisor = self.node.supervisor.clone();
         tokio::spawn(async move {
             let pulled = supervisor.guard(POD_WORKER, runtime.pull_image(&name)).await;
@@ -363,12 +368,12 @@ impl Worker {
                 Err(panic) => Some(panic.to_string()),
             };
             // A worker that has ended need not know.
-            let _ = tell.send(Message::Pulled(Box::new((name, error))));
+            let _ = sender.send(Message::Pulled(Box::new((name, error))));
         });
     }
 
     /// Takes what became of an image that was to be fetched.
-    pub(super) fn take_image(&mut self, image: &str, error: Option<String>) {
+    pub(super) fn handle_pulled(&mut self, image: &str, error: Option<String>) {
         self.images.remove(image);
         let Some(error) = error else {
             self.images.insert(image.to_owned(), Fetch::Here);
@@ -386,8 +391,8 @@ impl Worker {
             .map(|spec| containers(spec).enumerate().filter(|(_, c)| wants(c)).map(|(at, _)| at).collect())
             .unwrap_or_default();
         for position in positions {
-            let runs = self.looked.seen.containers.get(position).and_then(Option::as_ref);
-            if !runs.is_some_and(ContainerSeen::runs) {
+            let runs = self.observation.observed.containers.get(position).and_then(Option::as_ref);
+            if !runs.is_some_and(ObservedContainer::runs) {
                 let message = format!("Failed to pull image {image:?}: {error}");
                 let later = Waiting {
                     reason: "ImagePullBackOff".to_owned(),
@@ -411,8 +416,9 @@ impl Worker {
         let image =
             self.container(position).and_then(|container| container.image.clone()).unwrap_or_default();
         let is_pull = later.is_some();
-        let hold = self.holds.get_mut(position);
-        let again = hold.is_some_and(|hold| hold.failed(image.clone(), waiting, later, retry, now));
+        let start_backoff = self.start_backoffs.get_mut(position);
+        let again = start_backoff
+            .is_some_and(|start_backoff| start_backoff.failed(image.clone(), waiting, later, retry, now));
         if again && is_pull {
             let message = format!("Back-off pulling image {image:?}");
             self.node.events.container(&self.pod, &name, Kind::Normal, "BackOff", message);
@@ -421,9 +427,9 @@ impl Worker {
 }
 
 /// How long a container ran that has ended by itself, and not with its sandbox.
-fn ran(seen: &ContainerSeen) -> Option<jiff::SignedDuration> {
-    match &seen.state {
-        _ if seen.of_old_sandbox => None,
+fn ran(observed: &ObservedContainer) -> Option<jiff::SignedDuration> {
+    match &observed.state {
+        _ if observed.of_old_sandbox => None,
         State::Exited { started, finished, .. } => {
             Some(started.map_or(jiff::SignedDuration::ZERO, |started| finished.duration_since(started)))
         }

@@ -1,7 +1,7 @@
-//! The pod as its containers are told about it: with what is allocated, not with what its spec asks for.
+//! The pod with its allocated resources in place of those of its spec.
 //!
-//! `resourceFieldRef` in variables and files, and the size of an `emptyDir` in memory, come from the pod that is made
-//! here, as the kubelet takes them from the pod with its allocation. The files follow when the allocation changes.
+//! `resourceFieldRef` in variables and files, and the size of an `emptyDir` in memory, are computed from it, as in the
+//! kubelet. The files are updated when the allocation changes.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,21 +12,21 @@ use tokio::time::Instant;
 use super::Worker;
 use crate::allocated::with_allocation;
 
-/// How long it is waited until it is tried again to keep volumes up to date.
+/// The interval of retries.
 const RETRY: Duration = Duration::from_secs(10);
 
-/// Whether the volumes of a pod that runs are kept up to date.
+/// Whether the volumes of a running pod are updated.
 #[derive(Default)]
 pub(super) struct FollowedVolumes {
     are: bool,
-    /// It failed; before when it is not tried again.
+    /// It failed; the time of the retry.
     not_before: Option<Instant>,
 }
 
 impl FollowedVolumes {
-    /// In how long it is to be tried again, if it is.
+    /// The time until the retry, if there is one.
     pub(super) fn retry_after(&self) -> Option<Duration> {
-        // A pod that has ended in between does not try again, and need not wake up for it.
+        // A pod that has finished meanwhile does not retry, and need not wake up for it.
         self.not_before
             .and_then(|at| at.checked_duration_since(Instant::now()))
             .filter(|wait| !wait.is_zero())
@@ -34,21 +34,21 @@ impl FollowedVolumes {
 }
 
 impl Worker {
-    /// The pod with what is allocated in the place of what its spec asks for.
+    /// The pod with its allocated resources in place of those of its spec.
     pub(super) fn allocated_pod(&self) -> Arc<Pod> {
         with_allocation(&self.pod, &self.info.desired, &self.entry.allocation.allocated)
     }
 
-    /// Has the volumes that show something of the pod follow it, after it or its allocation has changed.
+    /// Updates the volumes, after the pod or its allocation has changed.
     pub(super) fn refresh_volumes(&self) {
         if let Some(volumes) = &self.node.volumes {
             volumes.refresh(&self.allocated_pod());
         }
     }
 
-    /// Takes up the volumes of a pod that runs already when this agent is started, so that they go on following.
+    /// Adopts the volumes of a pod that ran already when this agent was started, so that they are updated again.
     pub(super) async fn follow_volumes(&mut self) {
-        let ready = self.looked.seen.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
+        let ready = self.observation.observed.sandbox.as_ref().is_some_and(|sandbox| sandbox.ready);
         let wanted = ready && !self.over && self.because.is_none() && self.ends.is_none();
         let wait = self.volumes.not_before.is_some_and(|at| at > Instant::now());
         if self.volumes.are || !wanted || wait {

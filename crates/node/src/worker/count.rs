@@ -1,4 +1,4 @@
-//! What is counted of a pod's resizes.
+//! Metrics of a pod's resizes.
 
 use plumb_resize::admission::Verdict;
 use plumb_resize::pod::PodResources;
@@ -12,25 +12,25 @@ use crate::allocator::AllocationResult;
 use crate::journal::Entry;
 use crate::metrics::{Metrics, Pending};
 
-/// Where a pod's resize stands, as far as it is counted.
+/// The state of a pod's resize in the metrics.
 #[derive(Debug, Default)]
 pub(super) struct Counted {
-    /// When its node learnt of it.
+    /// When the node received it.
     learnt: Option<Instant>,
-    /// It is in force, and the API is to be told so.
-    in_force: bool,
+    /// It is completed, but not reported yet.
+    completed: bool,
     pending: Option<Pending>,
     in_progress: bool,
 }
 
 impl Worker {
-    /// Counts a wish.
-    pub(super) fn count_wish(&mut self, old: &PodResources, new: &PodResources) {
+    /// Counts a change of the desired resources.
+    pub(super) fn count_desired(&mut self, old: &PodResources, new: &PodResources) {
         for (old, new) in old.containers.iter().zip(&new.containers) {
             count_changes(&self.node.metrics, old, new);
         }
         self.counted.learnt = Some(Instant::now());
-        self.counted.in_force = false;
+        self.counted.completed = false;
     }
 
     /// Counts the result of a resize request.
@@ -43,27 +43,27 @@ impl Worker {
         }
     }
 
-    /// Keeps the gauges at what is so.
+    /// Updates the gauges.
     pub(super) fn count_standing(&mut self) {
-        let pending = pending(&self.entry).filter(|_| !self.over && !self.buried);
+        let pending = pending(&self.entry).filter(|_| !self.over && !self.cleaned_up);
         self.node.metrics.pending(self.counted.pending, pending);
         self.counted.pending = pending;
-        let in_progress = self.resizing.is_some() && !self.over && !self.buried;
+        let in_progress = self.resizing.is_some() && !self.over && !self.cleaned_up;
         if in_progress != self.counted.in_progress {
             self.node.metrics.in_progress(in_progress);
             self.counted.in_progress = in_progress;
         }
     }
 
-    /// Notes that what was wished for is in force.
-    pub(super) fn count_in_force(&mut self) {
-        self.counted.in_force = true;
+    /// The resize is completed.
+    pub(super) fn count_completed(&mut self) {
+        self.counted.completed = true;
     }
 
-    /// Notes that the API was told how the pod stands.
-    pub(super) fn count_told(&mut self) {
+    /// The pod's status was reported.
+    pub(super) fn count_reported(&mut self) {
         let shown = self.pod.status.as_ref().is_some_and(|status| condition(status, IN_PROGRESS).is_none());
-        if let Some(learnt) = self.counted.learnt.filter(|_| shown && self.counted.in_force) {
+        if let Some(learnt) = self.counted.learnt.filter(|_| shown && self.counted.completed) {
             self.node.metrics.end_to_end(learnt.elapsed());
             self.counted.learnt = None;
         }

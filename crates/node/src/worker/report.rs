@@ -1,7 +1,6 @@
-//! Telling the API how the pod stands: one report at a time, and never waited for.
+//! Reporting the pod's status: one patch at a time, and the worker does not wait for it.
 //!
-//! A state that is about to be replaced by another, because something is being done, is kept back for a moment: what is
-//! done by then need not be told twice.
+//! A status that is about to change, because actions are in progress, is delayed for a moment, so that one patch suffices.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -13,14 +12,13 @@ use tokio::time::Instant;
 
 use super::{DELAYS, Message, POD_WORKER, Parts, Worker};
 use crate::lifecycle::Phase;
-use crate::publish::{Told, changes, tell};
 use crate::status::compose;
+use crate::status_patch::{PatchOutcome, changes, patch_status};
 
-/// For how long a state is kept back that is about to be replaced. Starting a container or changing its cgroup takes
-/// less; whoever looks does not see the difference.
+/// For how long a status that is about to change is delayed. Starting a container or changing its cgroup takes less.
 const MOMENT: Duration = Duration::from_millis(20);
 
-/// How telling the API goes.
+/// The state of reporting.
 #[derive(Debug, Default)]
 pub(super) struct Report {
     under_way: Option<UnderWay>,
@@ -28,17 +26,17 @@ pub(super) struct Report {
     not_before: Option<Instant>,
 }
 
-/// A report that is being made, or kept back.
+/// A report that is being sent, or delayed.
 #[derive(Debug)]
 struct UnderWay {
     at: Instant,
-    /// Taken by whoever comes first: the report, or the one that takes its place.
+    /// Set by the task when it sends, or by the worker when it replaces the report: the first one wins.
     taken: Arc<AtomicBool>,
     task: AbortHandle,
 }
 
 impl UnderWay {
-    /// Takes the report back, if nothing of it was sent.
+    /// Cancels the report, if it was not sent yet.
     fn take_back(&self) -> bool {
         let is_mine = !self.taken.swap(true, Ordering::AcqRel);
         if is_mine {
@@ -49,20 +47,19 @@ impl UnderWay {
 }
 
 impl Report {
-    /// How long until another attempt, after one that failed.
+    /// The time until the retry of a failed patch.
     pub(super) fn retry_after(&self) -> Option<Duration> {
         self.not_before.map(|at| at.saturating_duration_since(Instant::now()))
     }
 
-    /// Whether there is something that the API has not been told, or may not have been.
+    /// Whether a patch is in progress or has to be retried.
     pub(super) fn is_open(&self) -> bool {
         self.under_way.is_some() || self.not_before.is_some()
     }
 }
 
 impl Worker {
-    /// Tells the API what is new about the pod, unless it is being told something; in a moment, if what there is to
-    /// tell is about to change.
+    /// Patches the pod's status if it differs, unless a patch is in progress; after a delay, if it is about to change.
     pub(super) fn publish(&mut self, phase: Phase, actual: &PodResources, about_to_change: bool) {
         let wait = self.report.not_before.is_some_and(|at| at > Instant::now());
         if self.deleted || wait {
@@ -82,11 +79,11 @@ impl Worker {
             self.report = Report::default();
             return;
         };
-        // What was kept back once is not kept back for longer.
+        // A delayed report is not delayed for longer.
         let moment = if about_to_change { MOMENT } else { Duration::ZERO };
         let at = kept_back.unwrap_or_else(|| Instant::now() + moment);
         let taken = Arc::new(AtomicBool::new(!about_to_change));
-        let (node, pod, result) = (self.node.clone(), self.pod.clone(), self.tell.clone());
+        let (node, pod, sender) = (self.node.clone(), self.pod.clone(), self.sender.clone());
         let claim = about_to_change.then(|| taken.clone());
         let task = tokio::spawn(async move {
             if let Some(claim) = claim {
@@ -95,33 +92,33 @@ impl Worker {
                     return;
                 }
             }
-            let telling = Box::pin(tell(node.client.clone(), &node.reports, &pod, &changes));
-            // A worker that is not told what became of its report would never make another.
-            let told = node.supervisor.guard(POD_WORKER, telling).await;
-            let told = told.unwrap_or_else(|panic| Told::Failed(panic.to_string()));
-            // A worker that has ended need not know.
-            let _ = result.send(Message::Told(told));
+            let patching = Box::pin(patch_status(node.client.clone(), &node.status_limiter, &pod, &changes));
+            // The worker must get an outcome, or it would never report again.
+            let outcome = node.supervisor.guard(POD_WORKER, patching).await;
+            let outcome = outcome.unwrap_or_else(|panic| PatchOutcome::Failed(panic.to_string()));
+            // The worker may have ended.
+            let _ = sender.send(Message::StatusPatched(outcome));
         });
         self.report.under_way = Some(UnderWay { at, taken, task: task.abort_handle() });
     }
 
-    /// Takes what became of a report.
-    pub(super) fn take_told(&mut self, told: Told) {
+    /// Handles the outcome of a status patch.
+    pub(super) fn handle_status_patched(&mut self, outcome: PatchOutcome) {
         self.report.under_way = None;
-        match told {
-            Told::Taken(pod) | Told::Changed(pod) => {
+        match outcome {
+            PatchOutcome::Applied(pod) | PatchOutcome::Conflict(pod) => {
                 self.report = Report::default();
-                self.take_pod((*pod).into());
-                self.count_told();
+                self.handle_pod((*pod).into());
+                self.count_reported();
             }
-            Told::Gone => {
+            PatchOutcome::NotFound => {
                 self.deleted = true;
-                self.take_ending();
+                self.update_termination();
             }
-            Told::Failed(error) => {
+            PatchOutcome::Failed(error) => {
                 self.report.failures = self.report.failures.saturating_add(1);
                 let wait = DELAYS.after(self.report.failures);
-                tracing::warn!(uid = self.uid, error, ?wait, "the API was not told how a pod stands");
+                tracing::warn!(uid = self.uid, error, ?wait, "cannot patch a pod's status, will retry");
                 self.report.not_before = Some(Instant::now() + wait);
             }
         }

@@ -1,8 +1,8 @@
-//! Actuating what is allocated: the plan, step by step.
+//! Actuating an allocation: the plan, step by step.
 //!
-//! Every turn plans anew from what is applied, so a plan that was broken off, by a failure, a crash or another
-//! resize, needs no undoing. A memory limit is lowered to its target or not at all: while too much is in use, the
-//! limit that was applied before stays, and the decrease is retried with backoff. Cpu does not wait for that.
+//! Every turn plans from the actual resources, so a plan that was interrupted, by a failure, a crash or another resize,
+//! needs no rollback. A memory limit is lowered to its target or not at all: while usage is too high, the limit that was
+//! applied before stays, and the decrease is retried with backoff. CPU does not wait for that.
 
 use std::time::Duration;
 
@@ -15,36 +15,36 @@ use plumb_runtime::types::{ContainerId, LinuxResources, Resources};
 use tokio::time::Instant;
 
 use super::{Turn, Worker, error_chain};
-use crate::lifecycle::Stopping;
+use crate::lifecycle::StopReason;
 use crate::{readback, resized};
 
-/// How long memory of a whole pod, which cannot be reclaimed by itself, is waited for.
+/// How long to wait for memory of a whole pod, which cannot be reclaimed directly.
 const POD_MEMORY_WAIT: Duration = Duration::from_millis(100);
 
 /// For how long a limit that the runtime restored before has to stay lowered before the resize counts as completed:
 /// longer than the runtime guards such a limit (`plumb_runtime::builtin::MAX_GUARD_WINDOW`).
 const CAREFUL: Duration = Duration::from_secs(35);
 
-/// How far steps were carried out.
+/// How far steps were actuated.
 enum Carried {
-    /// All of them, or as far as they go until something else has happened.
+    /// All of them, or as far as possible until a container has stopped.
     Out,
-    /// Memory is in use that is to be given up; look again after this long.
+    /// Usage is above the new memory limit; retry after this long.
     WaitsForMemory { after: Duration, why: String },
 }
 
-/// What to do about a limit that goes down.
+/// What to do about a limit that is lowered.
 enum Lower {
     /// Set it to its target.
     ToTarget,
-    /// Leave it as it is, and reclaim memory first.
+    /// Do not change it, and reclaim memory first.
     Reclaim,
-    /// Leave it as it is for this long.
+    /// Do not change it for this long.
     Wait(Duration),
 }
 
 impl Worker {
-    /// Carries out what was promised and is not in force.
+    /// Actuates the steps from the actual to the allocated resources.
     pub(super) async fn resize(
         &mut self,
         steps: Vec<Step>,
@@ -68,18 +68,18 @@ impl Worker {
         let wait = match carried {
             Ok(Carried::Out) => None,
             Ok(Carried::WaitsForMemory { after, why }) => {
-                let cpu = with_memory_as_it_is(&allocated, &then);
+                let cpu = with_actual_memory(&allocated, &then);
                 let steps = plan(&self.info.shape, &then, &cpu);
                 let steps: Vec<Step> = steps.into_iter().filter_map(|step| cpu_of(step, &then)).collect();
                 self.carry_out(&steps, &mut then).await.map_err(|error| self.gave_way(error))?;
-                // What is about to be tried is not yet worth telling.
+                // What is retried at once is not reported yet.
                 if !after.is_zero() {
                     self.failed(why).await?;
                 }
                 Some(after)
             }
             Err(error @ (Error::FailedPrecondition(_) | Error::NotFound { .. })) => {
-                // Its containers are not what they were a moment ago.
+                // Its containers have changed meanwhile.
                 return Err(self.gave_way(error));
             }
             Err(error) => {
@@ -99,9 +99,9 @@ impl Worker {
         format!("resizing pod {}: {error}", self.info.name)
     }
 
-    /// Notes what went wrong; it is told once.
+    /// Records an error, with an event if it is new.
     async fn failed(&mut self, message: String) -> Result<(), String> {
-        // How much is in use changes all the time; that it is too much is what counts.
+        // The usage in the message changes all the time; compare without it.
         let gist = |text: &str| text.split(" below current usage").next().unwrap_or_default().to_owned();
         let known = self.entry.allocation.error.as_deref().map(gist);
         if known == Some(gist(&message)) {
@@ -116,7 +116,7 @@ impl Worker {
         Ok(())
     }
 
-    /// Notes that everything that is promised is in force.
+    /// Records that the actual resources are the allocated ones.
     async fn completed(&mut self) -> Result<(), String> {
         let settled: Vec<String> =
             self.entry.restarting.iter().filter(|name| self.is_up(name)).cloned().collect();
@@ -129,20 +129,21 @@ impl Worker {
                 self.entry = entry;
             }
         }
-        // A container that was stopped for it is yet to be started.
+        // Unless a container that was stopped for it has yet to be started.
         if self.entry.restarting.is_empty() && self.resizing.take().is_some() {
             self.stalled = 0;
-            self.count_in_force();
+            self.count_completed();
             resized::emit_completed(&self.node.events, &self.pod, &self.info.shape, &self.entry.allocation);
         }
         Ok(())
     }
 
-    /// Whether a container runs, and is not being ended.
+    /// Whether a container runs, and is not being stopped.
     fn is_up(&self, name: &str) -> bool {
         let position = self.info.shape.position(name);
-        let seen = position.and_then(|position| self.looked.seen.containers.get(position)?.as_ref());
-        seen.is_some_and(|seen| seen.runs() && !self.is_stopping(seen))
+        let observed =
+            position.and_then(|position| self.observation.observed.containers.get(position)?.as_ref());
+        observed.is_some_and(|observed| observed.runs() && !self.is_stopping(observed))
     }
 
     async fn carry_out(&mut self, steps: &[Step], now: &mut InForce) -> Result<Carried, Error> {
@@ -153,7 +154,7 @@ impl Worker {
                     self.stop_for_restart(container).await?;
                     stopped = true;
                 }
-                // Those that were stopped first have to end; then it is a container's life that starts it.
+                // Stopped containers have to exit first; then the lifecycle starts them again.
                 _ if stopped => return Ok(Carried::Out),
                 Step::Start { .. } => return Ok(Carried::Out),
                 Step::Pod(to) => {
@@ -171,7 +172,7 @@ impl Worker {
         Ok(Carried::Out)
     }
 
-    /// Ends a container that is started again with what it is promised; that is noted first.
+    /// Stops a container that is started again with its allocated resources; that is journalled first.
     async fn stop_for_restart(&mut self, position: usize) -> Result<(), Error> {
         let name = self.name_of(position).to_owned();
         if !self.entry.restarting.contains(&name) {
@@ -183,12 +184,12 @@ impl Worker {
                 self.entry = entry;
             }
         }
-        self.stop(position, Stopping::Resized);
+        self.stop(position, StopReason::Resized);
         Ok(())
     }
 
     async fn set_pod(&mut self, now: &mut InForce, to: PodCgroup) -> Result<Option<Carried>, Error> {
-        let Some(id) = self.looked.seen.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
+        let Some(id) = self.observation.observed.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
             return Ok(None);
         };
         let runtime = self.node.runtime.clone();
@@ -211,7 +212,7 @@ impl Worker {
         }
         if set != now.pod {
             let begun = Instant::now();
-            let updated = runtime.update_sandbox_resources(&id, &readback::of_pod(&set)).await;
+            let updated = runtime.update_sandbox_resources(&id, &readback::pod_cgroup(&set)).await;
             let operation = "update_podsandbox_resources";
             self.node.metrics.operation(operation, begun.elapsed(), updated.is_ok());
             match updated {
@@ -233,8 +234,8 @@ impl Worker {
         position: usize,
         to: Requirements,
     ) -> Result<Option<Carried>, Error> {
-        let seen = self.looked.seen.containers.get(position).and_then(Option::as_ref);
-        let Some(id) = seen.map(|seen| seen.id.clone()) else { return Ok(None) };
+        let observed = self.observation.observed.containers.get(position).and_then(Option::as_ref);
+        let Some(id) = observed.map(|observed| observed.id.clone()) else { return Ok(None) };
         let from = now.containers.get(position).copied().flatten().unwrap_or_default();
         let whose = format!("container {:?}", self.name_of(position));
         let mut set = to;
@@ -255,7 +256,7 @@ impl Worker {
             }
         }
         if set != from {
-            match self.update(&id, readback::of_container(&set)).await {
+            match self.update(&id, readback::container_cgroup(&set)).await {
                 Err(error) if error.is_busy() && goes_down(from.limits.memory, set.limits.memory) => {
                     let usage = self.node.runtime.container_stats(&id).await?.memory.working_set;
                     return Ok(Some(self.outgrown(&whose, to.limits.memory, usage)));
@@ -268,7 +269,7 @@ impl Worker {
         Ok(waits)
     }
 
-    /// Usage grew between the measurement and the write, so that the kernel refused.
+    /// Usage grew between the measurement and the write, so that the kernel returned EBUSY.
     fn outgrown(&mut self, whose: &str, target: Option<i64>, usage: u64) -> Carried {
         self.restored_limits.again();
         waits_for_memory(super::DELAYS.after(self.restored_limits.times), whose, target, usage)
@@ -283,8 +284,9 @@ impl Worker {
 
     /// Asks the kernel to reclaim memory of each running container.
     async fn reclaim_all(&self, bytes: u64) {
-        let running = self.looked.seen.containers.iter().flatten().filter(|seen| seen.runs());
-        for id in running.map(|seen| &seen.id) {
+        let running =
+            self.observation.observed.containers.iter().flatten().filter(|observed| observed.runs());
+        for id in running.map(|observed| &observed.id) {
             self.reclaim(id, bytes).await;
         }
     }
@@ -318,18 +320,18 @@ impl Worker {
         }
     }
 
-    /// The runtime has taken a limit back that was lowered: what runs was about to outgrow it.
-    pub(super) fn take_taken_back(&mut self) {
+    /// The runtime has restored a lowered limit: usage was about to exceed it.
+    pub(super) fn handle_restored_limit(&mut self) {
         self.restored_limits.again();
     }
 }
 
-/// Limits that were lowered and taken back, for what is wished for now.
+/// Lowered limits that the runtime restored during the current resize.
 #[derive(Debug, Default)]
 pub(super) struct RestoredLimits {
     times: u32,
     last: Option<Instant>,
-    /// Since when all is in force, as far as is known.
+    /// Since when the actual resources have been the allocated ones.
     stands: Option<Instant>,
 }
 
@@ -340,7 +342,7 @@ impl RestoredLimits {
         self.stands = None;
     }
 
-    /// How long until what is in force is believed to stay so, once it did not.
+    /// How long until the lowered limits count as permanent, once the runtime has restored one.
     fn careful(&mut self) -> Option<Duration> {
         self.last?;
         let stands = self.stands.get_or_insert_with(Instant::now);
@@ -354,12 +356,12 @@ impl RestoredLimits {
     }
 }
 
-/// How much more is in use than a limit allows.
+/// How much usage exceeds a limit.
 fn surplus(usage: u64, limit: Option<i64>) -> u64 {
     usage.saturating_sub(limit.unwrap_or(0).unsigned_abs())
 }
 
-/// In the kubelet's words.
+/// With the kubelet's message.
 fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u64) -> Carried {
     let target = target.unwrap_or_default();
     let why = format!(
@@ -374,9 +376,9 @@ fn goes_down(from: Option<i64>, to: Option<i64>) -> bool {
     bound(to) < bound(from)
 }
 
-/// What is promised, but with the memory that is in force.
-fn with_memory_as_it_is(promised: &PodResources, now: &InForce) -> PodResources {
-    let mut resources = promised.clone();
+/// The allocated resources, but with the actual memory.
+fn with_actual_memory(allocated: &PodResources, now: &InForce) -> PodResources {
+    let mut resources = allocated.clone();
     for (container, now) in resources.containers.iter_mut().zip(&now.containers) {
         if let Some(now) = now {
             *container = container.with(Resource::Memory, *now);
@@ -385,7 +387,7 @@ fn with_memory_as_it_is(promised: &PodResources, now: &InForce) -> PodResources 
     resources
 }
 
-/// A step without what it does to the pod's memory; nothing is restarted for cpu alone while memory is on its way.
+/// A step without its change of memory; no container is restarted for CPU alone while memory is being lowered.
 fn cpu_of(step: Step, now: &InForce) -> Option<Step> {
     match step {
         Step::Pod(mut to) => {

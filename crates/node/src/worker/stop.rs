@@ -1,4 +1,4 @@
-//! Asking a container to end: what it wants done before, its signal, and death when its time is over.
+//! StopReason a container: its pre-stop hook, its stop signal, and SIGKILL after the grace period.
 
 use std::time::Duration;
 
@@ -7,17 +7,20 @@ use plumb_controller::Backoff;
 
 use super::{Message, POD_WORKER, Worker};
 use crate::events::Kind;
-use crate::lifecycle::{ContainerSeen, Stopping, containers};
+use crate::lifecycle::{ObservedContainer, StopReason, containers};
 use crate::probe::Target;
 
-/// A container is given at least this long.
+/// The minimum grace period.
 const SHORTEST_GRACE: Duration = Duration::from_secs(2);
 
 impl Worker {
-    /// Asks a container to end, beside everything else.
-    pub(super) fn stop(&mut self, position: usize, why: Stopping) {
-        let Some(seen) = self.looked.seen.containers.get(position).and_then(Option::as_ref) else { return };
-        if !self.stopping.insert(seen.id.clone()) {
+    /// Stops a container, in a task of its own.
+    pub(super) fn stop(&mut self, position: usize, why: StopReason) {
+        let Some(observed) = self.observation.observed.containers.get(position).and_then(Option::as_ref)
+        else {
+            return;
+        };
+        if !self.stopping.insert(observed.id.clone()) {
             return;
         }
         let name = self.name_of(position).to_owned();
@@ -27,36 +30,39 @@ impl Worker {
             .as_ref()
             .and_then(|container| container.lifecycle.as_ref())
             .and_then(|lifecycle| lifecycle.pre_stop.clone())
-            .filter(|_| seen.runs());
+            .filter(|_| observed.runs());
         let stop = Stop {
             grace: self.grace(container.as_ref(), why),
-            target: self.target(&container.unwrap_or_default(), seen.id.clone(), Duration::ZERO),
+            target: self.target(&container.unwrap_or_default(), observed.id.clone(), Duration::ZERO),
             hook,
         };
         let (pod, events) = (self.pod.clone(), self.node.events.clone());
-        let (tell, supervisor) = (self.tell.clone(), self.node.supervisor.clone());
+        let (sender, supervisor) = (self.sender.clone(), self.node.supervisor.clone());
         tokio::spawn(async move {
             let id = stop.target.id.clone();
-            // One that panicked has ended too: if the container still runs it is stopped again.
+            // After a panic too: if the container still runs it is stopped again.
             if let Ok(Some(error)) = supervisor.guard(POD_WORKER, stop.run()).await {
                 events.container(&pod, &name, Kind::Warning, "FailedPreStopHook", error);
             }
-            // A worker that has ended need not know.
-            let _ = tell.send(Message::Stopped(id));
+            // The worker may have ended.
+            let _ = sender.send(Message::Stopped(id));
         });
     }
 
-    /// How long a container has to end.
-    fn grace(&self, container: Option<&Container>, why: Stopping) -> Duration {
+    /// The grace period of a container.
+    fn grace(&self, container: Option<&Container>, why: StopReason) -> Duration {
         let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
         let of_pod = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let of_probe = container.and_then(|container| match why {
-            Stopping::NotLive => container.liveness_probe.as_ref()?.termination_grace_period_seconds,
-            Stopping::NotStarted => container.startup_probe.as_ref()?.termination_grace_period_seconds,
-            Stopping::PodEnds | Stopping::Changed | Stopping::HookFailed | Stopping::Resized => None,
+            StopReason::NotLive => container.liveness_probe.as_ref()?.termination_grace_period_seconds,
+            StopReason::NotStarted => container.startup_probe.as_ref()?.termination_grace_period_seconds,
+            StopReason::PodTerminates
+            | StopReason::Changed
+            | StopReason::HookFailed
+            | StopReason::Resized => None,
         });
         match self.ends {
-            // The whole pod has that long, so what is stopped later has less.
+            // The grace period is that of the whole pod, so a container that is stopped later has less.
             Some((since, grace)) => {
                 let passed = (self.node.clock)().duration_since(since);
                 let passed = Duration::try_from(passed).unwrap_or(Duration::ZERO);
@@ -67,9 +73,9 @@ impl Worker {
         }
     }
 
-    /// Whether a container is being ended already.
-    pub(super) fn is_stopping(&self, seen: &ContainerSeen) -> bool {
-        self.stopping.contains(&seen.id)
+    /// Whether a container is being stopped already.
+    pub(super) fn is_stopping(&self, observed: &ObservedContainer) -> bool {
+        self.stopping.contains(&observed.id)
     }
 }
 
@@ -80,7 +86,7 @@ struct Stop {
 }
 
 impl Stop {
-    /// Ends the container, however often that takes; answers what went wrong with what it wanted done before.
+    /// Stops the container, with retries; returns the error of its pre-stop hook.
     async fn run(self) -> Option<String> {
         let begun = tokio::time::Instant::now();
         let failed = match &self.hook {
@@ -96,21 +102,21 @@ impl Stop {
         let left = if self.grace.is_zero() { left } else { left.max(SHORTEST_GRACE.min(self.grace)) };
         let mut backoff = Backoff::default();
         while let Err(error) = self.target.runtime.stop_container(&self.target.id, left).await {
-            tracing::warn!(container = %self.target.id, %error, "a container did not end, will try again");
+            tracing::warn!(container = %self.target.id, %error, "cannot stop a container, will retry");
             backoff.wait().await;
         }
         failed
     }
 }
 
-/// The words of the event.
-fn explain(name: &str, why: Stopping) -> String {
+/// The message of the event.
+fn explain(name: &str, why: StopReason) -> String {
     match why {
-        Stopping::PodEnds => format!("Stopping container {name}"),
-        Stopping::NotLive => format!("Container {name} failed liveness probe, will be restarted"),
-        Stopping::NotStarted => format!("Container {name} failed startup probe, will be restarted"),
-        Stopping::Changed => format!("Container {name} definition changed, will be restarted"),
-        Stopping::HookFailed => format!("FailedPostStartHook: container {name} will be restarted"),
-        Stopping::Resized => format!("Container {name} resize requires restart"),
+        StopReason::PodTerminates => format!("StopReason container {name}"),
+        StopReason::NotLive => format!("Container {name} failed liveness probe, will be restarted"),
+        StopReason::NotStarted => format!("Container {name} failed startup probe, will be restarted"),
+        StopReason::Changed => format!("Container {name} definition changed, will be restarted"),
+        StopReason::HookFailed => format!("FailedPostStartHook: container {name} will be restarted"),
+        StopReason::Resized => format!("Container {name} resize requires restart"),
     }
 }

@@ -1,4 +1,4 @@
-//! Promises: who gets room, who waits, who is next.
+//! Allocation: which pods fit, which resizes are deferred, and their order.
 
 use plumb_node::allocator::{Allocator, PodInfo};
 use plumb_node::cpus::CpuAllocator;
@@ -53,7 +53,7 @@ fn a_pod_that_does_not_fit_is_turned_away_in_the_words_of_the_kubelet() {
 }
 
 #[test]
-fn a_shrink_frees_room_only_once_it_is_in_force() {
+fn a_shrink_frees_capacity_only_once_it_is_actual() {
     let mut allocator = node(1000);
     allocator.admit("a", info("a", 600, 0)).unwrap();
     allocator.admit("b", info("b", 400, 0)).unwrap();
@@ -62,7 +62,7 @@ fn a_shrink_frees_room_only_once_it_is_in_force() {
         Outcome::Refused(Refusal::Deferred)
     );
     assert_eq!(allocator.request_resize("a", cpu(400), 2, 8).unwrap().outcome, Outcome::Started);
-    assert_eq!(allocator.retry_deferred(9), [], "what is allocated away is still in force");
+    assert_eq!(allocator.retry_deferred(9), [], "the actual resources are not lowered yet");
     assert!(allocator.set_actual("a", cpu(400)));
     let results = allocator.retry_deferred(10);
     assert_eq!(results.len(), 1);
@@ -72,7 +72,7 @@ fn a_shrink_frees_room_only_once_it_is_in_force() {
 }
 
 #[test]
-fn cpus_that_a_pod_gives_up_are_free_for_others_only_once_that_is_in_force() {
+fn cpus_that_a_pod_gives_up_are_free_only_once_the_resize_is_actual() {
     let cpus = CpuAllocator::new("0-3".parse().unwrap(), "0".parse().unwrap());
     let mut allocator = node(8000).with_cpus(Some(cpus));
     assert_eq!(allocator.admit("a", info("a", 2000, 0)).unwrap().cpus["c"].to_string(), "1-2");
@@ -91,7 +91,7 @@ fn cpus_that_a_pod_gives_up_are_free_for_others_only_once_that_is_in_force() {
 }
 
 #[test]
-fn the_burstable_pods_weigh_what_they_are_promised() {
+fn the_weight_of_burstable_pods_is_the_sum_of_their_allocations() {
     let mut allocator = node(8000);
     let burstable = |name: &str, milli: i64| {
         let mut info = info(name, milli, 0);
@@ -103,7 +103,7 @@ fn the_burstable_pods_weigh_what_they_are_promised() {
     allocator.admit("c", info("c", 2000, 0)).unwrap();
     assert_eq!(allocator.burstable_cpu(), 1500);
     allocator.request_resize("b", cpu(300), 2, 7).unwrap();
-    assert_eq!(allocator.burstable_cpu(), 1300, "what is allocated counts, not what is in force");
+    assert_eq!(allocator.burstable_cpu(), 1300, "the allocated resources count, not the actual ones");
     allocator.set_actual("b", cpu(300));
     allocator.release("a");
     allocator.release("c");
@@ -128,7 +128,7 @@ fn those_who_wait_are_asked_by_priority_and_keep_their_place() {
         allocator.request_resize("big", cpu(600), 2, 51).is_some() && allocator.set_actual("big", cpu(600))
     );
     let taken: Vec<String> = allocator.retry_deferred(60).into_iter().map(|(uid, _)| uid).collect();
-    assert_eq!(taken, ["high"], "there is room for one of them");
+    assert_eq!(taken, ["high"], "one of them fits");
     assert!(allocator.release("big"));
     assert_eq!(allocator.retry_deferred(61).len(), 1);
 }
@@ -139,13 +139,13 @@ fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
     allocator.admit("a", info("a", 100, 0)).unwrap();
     let result = allocator.request_resize("a", cpu(2000), 2, 5).unwrap();
     assert_eq!(result.outcome, Outcome::Refused(Refusal::Infeasible));
-    assert_eq!(result.entry.allocation.allocated, cpu(100), "the promise stands");
+    assert_eq!(result.entry.allocation.allocated, cpu(100), "the allocation is unchanged");
     assert_eq!(allocator.deferred().count(), 0);
     assert_eq!(allocator.request_resize("a", cpu(100), 3, 6).unwrap().outcome, Outcome::Withdrawn);
 }
 
 #[test]
-fn after_a_restart_a_pod_has_what_it_was_promised_and_waits_since_when_it_did() {
+fn after_a_restart_a_pod_has_its_allocation_and_its_resize_is_pending_since_then() {
     let mut allocator = node(1000);
     allocator.admit("a", info("a", 600, 0)).unwrap();
     allocator.admit("b", info("b", 400, 0)).unwrap();
@@ -183,9 +183,9 @@ fn moves() -> impl Strategy<Value = Vec<Move>> {
 }
 
 proptest! {
-    /// Whatever is asked in whatever order, what is allocated and what is in force fit the node together.
+    /// Whatever is requested in whatever order, the allocated and the actual resources fit the node.
     #[test]
-    fn nothing_is_promised_twice(moves in moves()) {
+    fn nothing_is_allocated_twice(moves in moves()) {
         const CPU: i64 = 1000;
         let mut allocator = node(CPU);
         let mut actual = std::collections::BTreeMap::new();

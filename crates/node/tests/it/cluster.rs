@@ -122,7 +122,7 @@ pub(super) async fn soon<T>(what: impl Future<Output = T>) -> T {
     tokio::time::timeout(Duration::from_mins(1), what).await.unwrap()
 }
 
-/// Waits until something holds that nobody tells of.
+/// Polls until a condition holds for which there is no event.
 pub(super) async fn until(mut holds: impl FnMut() -> bool) {
     soon(async {
         while !holds() {

@@ -1,9 +1,9 @@
 //! A container's environment.
 
 use k8s_openapi::api::core::v1::Pod;
+use plumb_node::cri_config::ConfigError;
 use plumb_node::env::{ApiServerAddress, EnvFacts, environment};
 use plumb_node::objects::Objects;
-use plumb_node::specify::ConfigError;
 use serde_json::{Value, json};
 
 use super::cluster::{Cluster, NODE};
@@ -71,7 +71,7 @@ async fn variables_come_from_objects_and_from_each_other() {
 }
 
 #[tokio::test]
-async fn a_pod_is_told_about_itself() {
+async fn a_pod_gets_its_fields_through_the_downward_api() {
     let cluster = Cluster::start();
     let fields = [
         ("NAME", "metadata.name"),
@@ -166,7 +166,7 @@ async fn what_is_missing_is_said_in_the_kubelets_words() {
 }
 
 #[tokio::test]
-async fn programs_find_the_api_server_unless_told_otherwise() {
+async fn programs_find_the_api_server_unless_disabled() {
     let cluster = Cluster::start();
     let own = json!({ "env": [
         { "name": "KUBERNETES_SERVICE_PORT", "value": "1" },

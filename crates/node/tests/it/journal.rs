@@ -1,4 +1,4 @@
-//! Promises on disk: what was recorded is found, and what is damaged never stops a node.
+//! The allocation journal: entries are durable, and damage never prevents a start.
 
 use std::fs;
 
@@ -44,7 +44,7 @@ async fn what_was_recorded_is_found_by_the_next_agent() {
 }
 
 #[tokio::test]
-async fn a_damaged_journal_is_put_aside_and_told_and_an_empty_one_takes_its_place() {
+async fn a_damaged_journal_is_moved_aside_reported_and_replaced_with_an_empty_one() {
     let home = tempfile::tempdir().unwrap();
     let directory = home.path().join("journal");
     for round in 1..=2 {

@@ -1,12 +1,12 @@
-//! What is decided about a pod, by what is seen of it.
+//! What is decided about a pod, by what is observed of it.
 
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use plumb_node::lifecycle::{
-    Action, ContainerSeen, Decision, Health, Phase, SandboxSeen, Seen, Startup, State, Stopping, View,
-    decide, phase,
+    Action, Decision, Health, ObservedContainer, ObservedPod, ObservedSandbox, Phase, Startup, State,
+    StopReason, View, decide, phase,
 };
 use plumb_resize::pod::PodShape;
 use plumb_runtime::types::ContainerId;
@@ -16,7 +16,7 @@ use serde_json::json;
 struct Scene {
     pod: Pod,
     shape: PodShape,
-    seen: Seen,
+    observed: ObservedPod,
     health: Vec<Health>,
     stopping: BTreeSet<ContainerId>,
     restarting: Vec<String>,
@@ -41,7 +41,11 @@ impl Scene {
         Self {
             shape,
             pod,
-            seen: Seen { containers: vec![None; 4], previous: vec![None; 4], ..Seen::default() },
+            observed: ObservedPod {
+                containers: vec![None; 4],
+                previous: vec![None; 4],
+                ..ObservedPod::default()
+            },
             health: vec![Health::default(); 4],
             stopping: BTreeSet::new(),
             restarting: Vec::new(),
@@ -64,23 +68,23 @@ impl Scene {
     }
 
     fn sandbox(&mut self, ready: bool) {
-        self.seen.sandbox = Some(SandboxSeen { id: "s".into(), attempt: 0, ready, ips: Vec::new() });
+        self.observed.sandbox = Some(ObservedSandbox { id: "s".into(), attempt: 0, ready, ips: Vec::new() });
     }
 
     fn put(&mut self, position: usize, state: State) {
-        let attempt = self.seen.containers[position].as_ref().map_or(0, |seen| seen.attempt);
+        let attempt = self.observed.containers[position].as_ref().map_or(0, |observed| observed.attempt);
         let image = "i".to_owned();
         let id = ContainerId::from(format!("{position}-{attempt}"));
-        let seen = ContainerSeen {
+        let observed = ObservedContainer {
             id,
             attempt,
             state,
             image,
             image_id: String::new(),
             of_old_sandbox: false,
-            in_force: None,
+            actual: None,
         };
-        self.seen.containers[position] = Some(seen);
+        self.observed.containers[position] = Some(observed);
     }
 
     fn run(&mut self, position: usize) {
@@ -96,7 +100,7 @@ impl Scene {
         decide(View {
             spec: self.pod.spec.as_ref().unwrap(),
             shape: &self.shape,
-            seen: &self.seen,
+            observed: &self.observed,
             health: &self.health,
             stopping: &self.stopping,
             restarting: &self.restarting,
@@ -113,7 +117,7 @@ impl Scene {
     }
 
     fn phase(&self) -> Phase {
-        phase(self.pod.spec.as_ref().unwrap(), &self.shape, &self.seen, &self.restarting)
+        phase(self.pod.spec.as_ref().unwrap(), &self.shape, &self.observed, &self.restarting)
     }
 }
 
@@ -124,7 +128,7 @@ fn start(container: usize, attempt: u32) -> Action {
 #[test]
 fn a_pod_comes_up_in_turn() {
     let mut scene = Scene::new("Always");
-    assert_eq!(scene.actions(), [Action::MakeSandbox { attempt: 0 }]);
+    assert_eq!(scene.actions(), [Action::CreateSandbox { attempt: 0 }]);
     scene.sandbox(true);
     assert_eq!(scene.actions(), [start(0, 0)], "the init container first, alone");
     scene.run(0);
@@ -193,7 +197,7 @@ fn a_container_stopped_for_a_resize_starts_again_at_once_whatever_its_exit_says(
     scene.not_before[2] = Some(Timestamp::from_second(10).unwrap());
     assert_eq!((scene.actions(), scene.phase()), (vec![start(2, 1)], Phase::Running));
     scene.may_start[2] = false;
-    assert_eq!(scene.actions(), [], "not before the pod has room for it");
+    assert_eq!(scene.actions(), [], "not before it fits into the pod");
 }
 
 #[test]
@@ -201,9 +205,10 @@ fn a_container_that_is_not_well_or_has_another_image_is_stopped_once() {
     let mut scene = Scene::running("Always");
     scene.health[2].live = false;
     scene.health[3].startup = Startup::Failed;
-    scene.seen.containers[1].as_mut().unwrap().image = "old".into();
+    scene.observed.containers[1].as_mut().unwrap().image = "old".into();
     let stop = |container, why| Action::Stop { container, why };
-    let expected = [stop(1, Stopping::Changed), stop(2, Stopping::NotLive), stop(3, Stopping::NotStarted)];
+    let expected =
+        [stop(1, StopReason::Changed), stop(2, StopReason::NotLive), stop(3, StopReason::NotStarted)];
     assert_eq!(scene.actions(), expected);
     scene.stopping = ["1-0", "2-0", "3-0"].map(ContainerId::from).into();
     assert_eq!(scene.actions(), []);
@@ -213,7 +218,7 @@ fn a_container_that_is_not_well_or_has_another_image_is_stopped_once() {
 fn a_pod_goes_down_main_containers_first_then_sidecars_then_the_sandbox() {
     let mut scene = Scene::running("Always");
     scene.ends = true;
-    let stop = |container| Action::Stop { container, why: Stopping::PodEnds };
+    let stop = |container| Action::Stop { container, why: StopReason::PodTerminates };
     assert_eq!(scene.actions(), [stop(2), stop(3)]);
     scene.stopping.insert("2-0".into());
     assert_eq!(scene.actions(), [stop(3)]);
@@ -233,7 +238,7 @@ fn a_pod_whose_work_is_done_ends_and_its_sidecars_with_it() {
         scene.exit(2, 0);
         scene.exit(3, code);
         assert_eq!(scene.phase(), expected);
-        assert_eq!(scene.actions(), [Action::Stop { container: 1, why: Stopping::PodEnds }]);
+        assert_eq!(scene.actions(), [Action::Stop { container: 1, why: StopReason::PodTerminates }]);
     }
 }
 
@@ -241,7 +246,7 @@ fn a_pod_whose_work_is_done_ends_and_its_sidecars_with_it() {
 fn a_lost_sandbox_is_made_again_unless_the_pod_is_over() {
     let mut scene = Scene::running("Always");
     scene.sandbox(false);
-    assert_eq!(scene.actions(), [Action::MakeSandbox { attempt: 1 }]);
+    assert_eq!(scene.actions(), [Action::CreateSandbox { attempt: 1 }]);
     let mut over = Scene::running("Never");
     for position in 1..4 {
         over.exit(position, 0);
@@ -260,7 +265,7 @@ fn a_container_that_could_not_be_started_is_not_tried_again_before_its_time_what
         if for_resize {
             scene.restarting = vec!["a".into()];
         } else {
-            scene.seen.containers[2].as_mut().unwrap().image = "old".into();
+            scene.observed.containers[2].as_mut().unwrap().image = "old".into();
         }
         assert_eq!(scene.actions(), [start(2, 1)]);
         scene.failed_until[2] = Some(due);
@@ -276,8 +281,8 @@ fn init_containers_run_again_in_a_new_sandbox_before_the_others() {
         let mut scene = Scene::running(policy);
         // The machine was started anew: everything is lost with the sandbox, and there is another one.
         (1..4).for_each(|position| scene.exit(position, 137));
-        for seen in scene.seen.containers.iter_mut().flatten() {
-            seen.of_old_sandbox = true;
+        for observed in scene.observed.containers.iter_mut().flatten() {
+            observed.of_old_sandbox = true;
         }
         assert_eq!((scene.actions(), scene.phase()), (vec![start(0, 1)], Phase::Pending), "{policy}");
         scene.run(0);
@@ -297,6 +302,6 @@ fn what_was_made_in_an_old_sandbox_and_never_ran_is_made_again() {
     scene.sandbox(true);
     scene.put(0, State::Created);
     assert_eq!(scene.actions(), [Action::Resume { container: 0 }]);
-    scene.seen.containers[0].as_mut().unwrap().of_old_sandbox = true;
+    scene.observed.containers[0].as_mut().unwrap().of_old_sandbox = true;
     assert_eq!(scene.actions(), [start(0, 0)]);
 }

@@ -42,17 +42,17 @@ async fn what_is_missing_is_named_as_the_kubelet_names_it() {
 #[tokio::test]
 async fn one_watch_serves_all_followers_and_ends_with_the_last() {
     let (cluster, objects, settings) = with_settings().await;
-    let (mut one, mut other) = (objects.follow(&settings), objects.follow(&settings));
-    assert_eq!(objects.followed(), std::slice::from_ref(&settings));
+    let (mut one, mut other) = (objects.subscribe(&settings), objects.subscribe(&settings));
+    assert_eq!(objects.watched(), std::slice::from_ref(&settings));
     soon(async { tokio::join!(one.changed(), other.changed()) }).await;
     cluster.config_map("settings", json!({ "mode": "new" })).await;
     soon(async { tokio::join!(one.changed(), other.changed()) }).await;
 
     cluster.set_away(true);
-    assert_eq!(objects.read(&settings).await.unwrap().get("mode"), Some(&b"new"[..]), "as last told");
+    assert_eq!(objects.read(&settings).await.unwrap().get("mode"), Some(&b"new"[..]), "from the cache");
     drop(one);
-    assert_eq!(objects.followed().len(), 1);
+    assert_eq!(objects.watched().len(), 1);
     drop(other);
-    assert!(objects.followed().is_empty());
+    assert!(objects.watched().is_empty());
     assert!(objects.read(&settings).await.is_err());
 }

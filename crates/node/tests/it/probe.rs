@@ -14,7 +14,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Probe};
 use plumb_node::lifecycle::{Health, Startup};
-use plumb_node::probe::{Kind, Outcome, Prober, Report, Target, Told, at_first};
+use plumb_node::probe::{Kind, Outcome, ProbeUpdate, Prober, Report, Target, initial_health};
 use plumb_runtime::types::{ContainerConfig, ContainerMeta, PodMeta, QosClass, SandboxConfig};
 use plumb_runtime::{Runtime, Virtual, VirtualConfig};
 use plumb_supervise::Supervisor;
@@ -227,11 +227,11 @@ async fn a_grpc_service_says_itself_how_it_is() {
 }
 
 /// What a prober tells, without what is only counted.
-async fn told(reports: &mut mpsc::UnboundedReceiver<Report>) -> Told {
+async fn update(reports: &mut mpsc::UnboundedReceiver<Report>) -> ProbeUpdate {
     loop {
-        match soon(reports.recv()).await.unwrap().told {
-            Told::Checked { .. } => {}
-            told => return told,
+        match soon(reports.recv()).await.unwrap().update {
+            ProbeUpdate::Checked { .. } => {}
+            update => return update,
         }
     }
 }
@@ -244,29 +244,29 @@ fn exec() -> Value {
 async fn other_probes_wait_until_the_container_has_started() {
     let container = json!({ "startupProbe": exec(), "readinessProbe": exec(), "livenessProbe": exec() });
     let target = target(container, "startup=1500ms").await;
-    let first = at_first(&target.container);
+    let first = initial_health(&target.container);
     assert_eq!(first, Health { startup: Startup::UnderWay, live: true, ready: false });
     let (report, mut reports) = mpsc::unbounded_channel();
-    let _prober = Prober::begin(target, first, report, &Supervisor::default()).unwrap();
-    let unhealthy = || Told::Event { reason: "Unhealthy", message: "Startup probe failed: ".into() };
-    assert_eq!(told(&mut reports).await, unhealthy(), "at once");
-    assert_eq!(told(&mut reports).await, unhealthy(), "after one second");
+    let _prober = Prober::start(target, first, report, &Supervisor::default()).unwrap();
+    let unhealthy = || ProbeUpdate::Event { reason: "Unhealthy", message: "Startup probe failed: ".into() };
+    assert_eq!(update(&mut reports).await, unhealthy(), "at once");
+    assert_eq!(update(&mut reports).await, unhealthy(), "after one second");
     let started = Health { startup: Startup::Over, live: true, ready: false };
-    assert_eq!(told(&mut reports).await, Told::Health(started));
-    assert_eq!(told(&mut reports).await, Told::Health(Health { ready: true, ..started }));
+    assert_eq!(update(&mut reports).await, ProbeUpdate::Health(started));
+    assert_eq!(update(&mut reports).await, ProbeUpdate::Health(Health { ready: true, ..started }));
 }
 
 #[tokio::test(start_paused = true)]
 async fn a_container_that_does_not_start_in_time_has_failed() {
     let target = target(json!({ "startupProbe": exec(), "livenessProbe": exec() }), "startup=1h").await;
-    let first = at_first(&target.container);
+    let first = initial_health(&target.container);
     let (report, mut reports) = mpsc::unbounded_channel();
-    let _prober = Prober::begin(target, first, report, &Supervisor::default()).unwrap();
+    let _prober = Prober::start(target, first, report, &Supervisor::default()).unwrap();
     for _ in 0..3 {
-        assert!(matches!(told(&mut reports).await, Told::Event { .. }));
+        assert!(matches!(update(&mut reports).await, ProbeUpdate::Event { .. }));
     }
     let failed = Health { startup: Startup::Failed, live: true, ready: true };
-    assert_eq!(told(&mut reports).await, Told::Health(failed));
+    assert_eq!(update(&mut reports).await, ProbeUpdate::Health(failed));
     assert_eq!(reports.recv().await, None, "nothing more is asked");
 }
 
@@ -276,16 +276,16 @@ async fn nothing_is_asked_before_the_delay_and_nothing_after_the_handle_is_gone(
     liveness["initialDelaySeconds"] = json!(30);
     let mut target = target(json!({ "livenessProbe": liveness }), "").await;
     target.running_for = Duration::from_secs(10);
-    let first = at_first(&target.container);
+    let first = initial_health(&target.container);
     let (report, mut reports) = mpsc::unbounded_channel::<Report>();
     let began = tokio::time::Instant::now();
-    let prober = Prober::begin(target, first, report, &Supervisor::default()).unwrap();
+    let prober = Prober::start(target, first, report, &Supervisor::default()).unwrap();
     let report = reports.recv().await.unwrap();
-    assert_eq!(report.told, Told::Checked { kind: Kind::Liveness, result: "successful" });
+    assert_eq!(report.update, ProbeUpdate::Checked { kind: Kind::Liveness, result: "successful" });
     assert_eq!(began.elapsed().as_secs(), 20, "it had run for ten seconds");
     drop(prober);
     while let Some(report) = reports.recv().await {
-        assert!(matches!(report.told, Told::Checked { .. }));
+        assert!(matches!(report.update, ProbeUpdate::Checked { .. }));
     }
 }
 
@@ -295,10 +295,10 @@ async fn what_an_agent_knew_before_stands_until_a_probe_says_otherwise() {
     let target = target(container, "startup=1h").await;
     let known = Health { startup: Startup::Over, live: true, ready: true };
     let (report, mut reports) = mpsc::unbounded_channel();
-    let _prober = Prober::begin(target, known, report, &Supervisor::default()).unwrap();
+    let _prober = Prober::start(target, known, report, &Supervisor::default()).unwrap();
     let mut healths = Vec::new();
     while healths.len() < 2 {
-        if let Told::Health(health) = told(&mut reports).await {
+        if let ProbeUpdate::Health(health) = update(&mut reports).await {
             healths.push(health);
         }
     }
@@ -319,7 +319,7 @@ async fn a_pod_that_nothing_leads_to_is_as_well_as_its_runtime_says() {
 #[tokio::test]
 async fn a_container_without_probes_is_not_probed() {
     let target = target(json!({}), "").await;
-    assert_eq!(at_first(&target.container), Health::default());
+    assert_eq!(initial_health(&target.container), Health::default());
     let (report, _reports) = mpsc::unbounded_channel::<Report>();
-    assert!(Prober::begin(target, Health::default(), report, &Supervisor::default()).is_none());
+    assert!(Prober::start(target, Health::default(), report, &Supervisor::default()).is_none());
 }

@@ -128,12 +128,12 @@ async fn a_node_that_is_there_is_taken_up_and_what_others_said_of_it_stays() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_change_is_told_at_once_and_a_node_that_was_removed_comes_back() {
+async fn a_change_is_reported_at_once_and_a_deleted_node_is_created_again() {
     let cluster = Cluster::start();
     let registrar = registrar(&cluster);
     let node = registrar.register(&NodeHealth::default()).await.unwrap();
     let (tell, health) = watch::channel(NodeHealth::default());
-    let keeping = tokio::spawn(async move { registrar.keep(node, health).await });
+    let keeping = tokio::spawn(async move { registrar.run(node, health).await });
     let not_ready = NodeHealth { not_ready: Some("the runtime is away".into()), ..NodeHealth::default() };
     tell.send_replace(not_ready.clone());
     let node = node_that(&cluster, |node| condition(node, "Ready").0 == "False").await;
@@ -154,11 +154,11 @@ async fn a_change_is_told_at_once_and_a_node_that_was_removed_comes_back() {
 fn keep(cluster: &Cluster, registered: &Registered) -> tokio::task::JoinHandle<()> {
     let (registrar, node) = (registrar(cluster), registered.clone());
     let health = watch::channel(NodeHealth::default()).1;
-    tokio::spawn(async move { registrar.keep(node, health).await })
+    tokio::spawn(async move { registrar.run(node, health).await })
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_lease_belongs_to_the_node_and_is_renewed_whoever_touched_it() {
+async fn the_lease_is_owned_by_the_node_and_renewed_after_other_writers() {
     let cluster = Cluster::start();
     let registered = registrar(&cluster).register(&NodeHealth::default()).await.unwrap();
     let node = registered.node.clone();

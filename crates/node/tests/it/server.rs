@@ -85,9 +85,9 @@ pass! {
 }
 
 #[derive(Default)]
-struct Shown(Mutex<Vec<Arc<Pod>>>);
+struct CertificateResolver(Mutex<Vec<Arc<Pod>>>);
 
-impl Pods for Shown {
+impl Pods for CertificateResolver {
     fn pods(&self) -> Vec<Arc<Pod>> {
         self.0.lock().clone()
     }
@@ -103,7 +103,7 @@ impl Pods for Shown {
 pub(super) struct Node {
     pub(super) server: Server,
     runtime: Arc<Logging>,
-    pods: Arc<Shown>,
+    pods: Arc<CertificateResolver>,
     metrics: Arc<Metrics>,
     id: ContainerId,
     folder: tempfile::TempDir,
@@ -129,7 +129,7 @@ impl Node {
         let id = runtime.create_container(&sandbox, config).await.unwrap();
         runtime.start_container(&id).await.unwrap();
         fs::create_dir(folder.path().join(id.as_str())).unwrap();
-        let (pods, metrics) = (Arc::<Shown>::default(), Arc::<Metrics>::default());
+        let (pods, metrics) = (Arc::<CertificateResolver>::default(), Arc::<Metrics>::default());
         let server = Server::new(ServerConfig {
             node: "n1".into(),
             pods: pods.clone(),
@@ -310,7 +310,7 @@ async fn a_summary_says_what_is_used_and_how_fast() {
 }
 
 #[tokio::test]
-async fn usage_is_told_to_prometheus_under_the_kubelets_names() {
+async fn usage_is_exported_to_prometheus_under_the_kubelets_names() {
     let node = Node::start().await;
     let (code, text) = node.get("/metrics/resource").await;
     assert_eq!(code, 200);

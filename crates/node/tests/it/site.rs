@@ -1,5 +1,5 @@
 //! A node with its agent, in a cluster in this process. The agent can be cut off at any instruction and another one
-//! take its place: what outlives it is the runtime, the journal and the API.
+//! take its sandbox_defaults: what outlives it is the runtime, the journal and the API.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -10,10 +10,10 @@ use k8s_openapi::api::core::v1::{ContainerStatus, Event, Pod};
 use kube::Api;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use plumb_node::cpus::CpuAllocator;
+use plumb_node::cri_config::SandboxDefaults;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::register::{Machine, NodeHealth, Setup};
-use plumb_node::specify::Place;
-use plumb_node::{Agent, Config, Reports};
+use plumb_node::{Agent, Config, StatusLimiter};
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Faults, Faulty};
@@ -95,13 +95,13 @@ impl Site {
             reachable: false,
             volumes: None,
             supervisor: self.supervisor.clone(),
-            place: Place {
+            sandbox_defaults: SandboxDefaults {
                 log_root: self.folder.path().join("logs"),
                 cluster_dns: None,
-                machine_dns: Dns::default(),
+                host_dns: Dns::default(),
             },
             metrics: Arc::default(),
-            reports: Reports::default(),
+            status_limiter: StatusLimiter::default(),
             clock: Arc::new(Timestamp::now),
         });
         self.agent = Some(tokio::spawn(agent.await.unwrap().run()));
@@ -128,7 +128,7 @@ impl Site {
         }
     }
 
-    /// Loses everything that was promised.
+    /// Loses the allocation journal.
     pub(super) async fn lose_journal(&self) {
         let journal = Journal::new(self.store.clone(), NODE);
         for uid in journal.read().unwrap().entries.into_keys() {
@@ -283,8 +283,8 @@ pub(super) fn condition(pod: &Pod, type_: &str) -> Option<(String, String)> {
 
 /// Whether every container runs with what the spec asks for, and no resize is under way.
 pub(super) fn is_settled(pod: &Pod) -> bool {
-    let (Some(spec), Some(told)) = (&pod.spec, &pod.status) else { return false };
-    let statuses = told.container_statuses.as_deref().unwrap_or_default();
+    let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return false };
+    let statuses = status.container_statuses.as_deref().unwrap_or_default();
     let same = spec.containers.iter().all(|container| {
         statuses.iter().any(|status| {
             status.name == container.name
@@ -293,10 +293,10 @@ pub(super) fn is_settled(pod: &Pod) -> bool {
                     == container.resources.clone().unwrap_or_default()
         })
     });
-    same && told.observed_generation == pod.metadata.generation
+    same && status.observed_generation == pod.metadata.generation
         && condition(pod, "PodResizePending").is_none()
         && condition(pod, "PodResizeInProgress").is_none()
-        && told.resize.is_none()
+        && status.resize.is_none()
 }
 
 /// One container `c` of `plumb/load` with these resources.

@@ -63,7 +63,7 @@ async fn it_is_measured_again_and_again() {
     let usage = usage(&runtime, None);
     let keeping = tokio::spawn({
         let usage = usage.clone();
-        async move { usage.keep().await }
+        async move { usage.run().await }
     });
     tokio::time::sleep(Duration::from_secs(46)).await;
     let measured = usage.pod("n", "p").unwrap()[0].1;

@@ -7,8 +7,8 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::Api;
 use kube::api::PostParams;
+use plumb_node::cri_config::ConfigError;
 use plumb_node::objects::Objects;
-use plumb_node::specify::ConfigError;
 use plumb_node::volumes::{Prepared, Volumes, VolumesConfig};
 use plumb_runtime::types::{Env, Mount};
 use serde_json::{Value, json};
@@ -125,9 +125,9 @@ async fn files_follow_their_objects_without_a_restart() {
     node.cluster.config_map("later", json!({ "new": "n" })).await;
     until(|| see("/none", "new") == "n").await;
 
-    assert_eq!(node.objects.followed().len(), 3);
+    assert_eq!(node.objects.watched().len(), 3);
     node.volumes.clear(uid(&pod)).await.unwrap();
-    until(|| node.objects.followed().is_empty()).await;
+    until(|| node.objects.watched().is_empty()).await;
     assert_eq!(node.volumes.known().unwrap(), Vec::<String>::new());
 }
 

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use anyhow::{Context as _, bail};
 use jiff::Timestamp;
 use plumb_node::join::{
-    Connection, Identity, NodeCertificate, Purpose, Renewal, RequestError, Shown, ask_with, discover,
-    kept_key,
+    CertificateResolver, Connection, Identity, NodeCertificate, Purpose, Renewal, RequestError, discover,
+    load_or_create_key, request_certificate_with,
 };
 use rcgen::KeyPair;
 
@@ -49,15 +49,15 @@ pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
             other.user.trim_start_matches("system:node:")
         );
     }
-    let expired = kept.clone().filter(|kept| !kept.holds(Timestamp::now()));
-    let kept = authority.zip(kept.filter(|kept| kept.holds(Timestamp::now())));
+    let expired = kept.clone().filter(|kept| !kept.is_valid(Timestamp::now()));
+    let kept = authority.zip(kept.filter(|kept| kept.is_valid(Timestamp::now())));
     let (authority, certificate) = if let Some(kept) = kept {
         kept
     } else {
         // The cluster knows a node that it has by the key of its last certificate, and no other machine may take its name.
         let key = match expired {
             Some(expired) => expired.key()?,
-            None => kept_key(&folder.join(KEY))?,
+            None => load_or_create_key(&folder.join(KEY))?,
         };
         let (authority, certificate) = join(args, name, &key).await?;
         certificate.save(&folder.join(CLIENT))?;
@@ -67,14 +67,14 @@ pub(super) async fn enrol(args: &Node, name: &str) -> anyhow::Result<Enrolled> {
             .with_context(|| format!("writing {}", folder.join(AUTHORITY).display()))?;
         (authority, certificate)
     };
-    let shown = Arc::new(Shown::default());
-    shown.put(&certificate);
-    let connection = Connection::new(&args.server, &authority, &Identity::Certificate(shown.clone()))?;
+    let resolver = Arc::new(CertificateResolver::default());
+    resolver.set(&certificate);
+    let connection = Connection::new(&args.server, &authority, &Identity::Certificate(resolver.clone()))?;
     let renewal = Renewal {
         node: name.to_owned(),
         purpose: Purpose::Client,
         file: folder.join(CLIENT),
-        shown,
+        resolver,
         connection: connection.clone(),
         clock: Arc::new(Timestamp::now),
     };
@@ -99,7 +99,7 @@ async fn join(args: &Node, name: &str, key: &KeyPair) -> anyhow::Result<(String,
         ),
     };
     let bearer = Connection::new(&args.server, &authority, &Identity::Token(token))?;
-    let certificate = ask_with(&bearer.client(), name, &Purpose::Client, key).await;
+    let certificate = request_certificate_with(&bearer.client(), name, &Purpose::Client, key).await;
     let certificate = certificate.map_err(|error| match &error {
         RequestError::Ask(source) if is_unauthorized(source) => anyhow::anyhow!(
             "{} does not know the token: it has expired or was revoked; `plumb token create` makes another there",

@@ -15,13 +15,13 @@ use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_controllers::kubernetes_service;
 use plumb_node::api_proxy::ApiProxy;
 use plumb_node::cpus::{CpuAllocator, CpuSet};
+use plumb_node::cri_config::{SandboxDefaults, resolv_conf};
 use plumb_node::env::ApiServerAddress;
 use plumb_node::journal::{Journal, open_store};
 use plumb_node::metrics::Metrics;
 use plumb_node::register::{Machine, NodeHealth, Setup, pressures};
-use plumb_node::specify::{Place, resolv_conf};
 use plumb_node::usage::{Usage, UsageConfig};
-use plumb_node::{Agent, Clock, Reports};
+use plumb_node::{Agent, Clock, StatusLimiter};
 use plumb_resize::Quantity;
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
@@ -55,10 +55,10 @@ pub(crate) struct Ground {
     journal: Store,
     damage: Option<String>,
     health: watch::Receiver<NodeHealth>,
-    place: Place,
+    sandbox_defaults: SandboxDefaults,
     cpus: Option<CpuAllocator>,
     metrics: Arc<Metrics>,
-    reports: Reports,
+    status_limiter: StatusLimiter,
     clock: Clock,
     /// What goes on meanwhile; it ends when this is dropped.
     pub(crate) running: JoinSet<()>,
@@ -115,16 +115,17 @@ impl Ground {
             let watching = move || watch_machine(data.clone(), tell_health.clone());
             running.spawn(plumb_supervise::process().keep("node-pressure", watching));
         }
-        let place = Place {
+        let sandbox_defaults = SandboxDefaults {
             log_root: data.join(LOGS),
             cluster_dns: None,
-            machine_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
+            host_dns: resolv_conf(&std::fs::read_to_string("/etc/resolv.conf").unwrap_or_default()),
         };
         let cpus = match args.cpu_manager_policy {
             CpuPolicy::None => None,
             CpuPolicy::Static => Some(cpus_of(args, &machine, is_virtual)?),
         };
-        let (metrics, reports, clock) = (Arc::default(), Reports::default(), Arc::new(Timestamp::now));
+        let (metrics, status_limiter, clock) =
+            (Arc::default(), StatusLimiter::default(), Arc::new(Timestamp::now));
         let aside = is_virtual.then(Aside::start).transpose()?;
         Ok(Self {
             kind,
@@ -133,10 +134,10 @@ impl Ground {
             journal,
             damage,
             health,
-            place,
+            sandbox_defaults,
             cpus,
             metrics,
-            reports,
+            status_limiter,
             clock,
             running,
             aside,
@@ -224,7 +225,7 @@ impl Ground {
         let measuring = usage.clone();
         let measuring = plumb_supervise::process().keep("node-usage", move || {
             let measuring = measuring.clone();
-            async move { measuring.keep().await }
+            async move { measuring.run().await }
         });
         self.running.spawn_on(measuring, &self.hands());
         let agent = Agent::new(plumb_node::Config {
@@ -249,9 +250,9 @@ impl Ground {
             }),
             reachable: !is_virtual,
             volumes: (!is_virtual).then(|| self.data.join(VOLUMES)),
-            place: self.place.clone(),
+            sandbox_defaults: self.sandbox_defaults.clone(),
             metrics: self.metrics.clone(),
-            reports: self.reports.clone(),
+            status_limiter: self.status_limiter.clone(),
             clock: self.clock.clone(),
             supervisor: plumb_supervise::process().clone(),
         });

@@ -11,10 +11,10 @@ use ring::digest::{SHA1_FOR_LEGACY_USE_ONLY, digest};
 
 use super::super::answer::Body;
 
-/// What every server appends to a client's key, so that nobody else would answer like it (RFC 6455, 1.3).
+/// What every server appends to a client's key, so that no other server would answer like it (RFC 6455, 1.3).
 const OF_WEBSOCKETS: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// How what is typed and printed is told apart.
+/// How input and output are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Protocol {
     /// With an exit code.

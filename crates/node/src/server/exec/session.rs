@@ -61,17 +61,17 @@ impl Session {
             }
         };
         let talk = async {
-            let (tell, mut told) = mpsc::channel::<Message>(4);
+            let (sender, mut messages) = mpsc::channel::<Message>(4);
             let (say_over, over) = watch::channel(false);
             let command = async {
                 let code = ended.await;
                 say_over.send_replace(true);
                 Ok(code)
             };
-            let stdout = pump(STDOUT, stdout, tell.clone(), over.clone());
-            let stderr = pump(STDERR, stderr, tell, over);
+            let stdout = pump(STDOUT, stdout, sender.clone(), over.clone());
+            let stderr = pump(STDERR, stderr, sender, over);
             let deliver = async {
-                while let Some(message) = told.recv().await {
+                while let Some(message) = messages.recv().await {
                     to_client.send(message).await?;
                 }
                 Ok::<_, tokio_tungstenite::tungstenite::Error>(())
@@ -133,7 +133,7 @@ impl Inputs {
 async fn pump(
     channel: u8,
     from: Option<Box<dyn AsyncRead + Send + Unpin>>,
-    tell: mpsc::Sender<Message>,
+    sender: mpsc::Sender<Message>,
     mut over: watch::Receiver<bool>,
 ) {
     let Some(mut from) = from else { return };
@@ -141,7 +141,7 @@ async fn pump(
         let mut piece = BytesMut::with_capacity(PIECE + 1);
         piece.put_u8(channel);
         let silence = async {
-            // Whoever would say so is gone only with us.
+            // The sender lives as long as this session.
             let _ = over.wait_for(|over| *over).await;
             tokio::time::sleep(LAST_WORDS).await;
         };
@@ -151,7 +151,7 @@ async fn pump(
         };
         match read {
             Ok(length) if length > 0 => {
-                if tell.send(Message::Binary(piece.freeze())).await.is_err() {
+                if sender.send(Message::Binary(piece.freeze())).await.is_err() {
                     return;
                 }
             }
@@ -160,13 +160,13 @@ async fn pump(
     }
 }
 
-/// Says how it ended, and takes leave.
+/// Sends the status, and closes the connection.
 async fn finish(to_client: &mut (impl Sink<Message> + Unpin), status: &Value) {
     let mut message = vec![ERROR];
     message.extend(serde_json::to_vec(status).unwrap_or_default());
-    // Whoever does not hear it is gone.
+    // The client may have disconnected.
     if to_client.send(Message::Binary(Bytes::from(message))).await.is_ok() {
-        // Without a code clients take it for an accident.
+        // Clients treat a close without a code as an error.
         let normally = CloseFrame { code: CloseCode::Normal, reason: Utf8Bytes::default() };
         let _ = to_client.send(Message::Close(Some(normally))).await;
     }

@@ -39,7 +39,7 @@ impl Changes {
         // Held until the bell is there, so that it is not rung before.
         let mut bells = watcher.bells.lock();
         let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
-        // The same folder is the same watch, whoever asks.
+        // There is one watch per directory.
         let watch = inotify::add_watch(&watcher.inotify, folder, flags)?;
         bells.entry(watch).or_default().push(bell.clone());
         drop(bells);
@@ -65,7 +65,7 @@ impl Drop for Changes {
     }
 }
 
-/// The one of this process; begun by whoever needs it first.
+/// The watcher of this process; started on its first use.
 fn watcher() -> io::Result<&'static Watcher> {
     static WATCHER: OnceLock<Watcher> = OnceLock::new();
     static BEGIN: Mutex<()> = Mutex::new(());

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::it::site::{Site, condition, equal, one, status};
 
-/// A node with these cpus, of which the first is reserved, and room for two.
+/// A node with these CPUs, of which the first is reserved, and capacity for two.
 async fn site(all: &str, rules: Rules) -> Site {
     let mut site = Site::without_agent(rules);
     site.cpus = Some(CpuAllocator::new(all.parse().unwrap(), "0".parse().unwrap()));

@@ -162,7 +162,7 @@ async fn an_agent_that_dies_at_any_call_of_an_end_is_followed_by_one_that_comple
 }
 
 #[tokio::test]
-async fn a_runtime_that_fails_any_call_of_a_resize_is_tried_again_and_told_of() {
+async fn a_runtime_that_fails_any_call_of_a_resize_is_retried_and_reported() {
     let expected = {
         let site = Site::start(kep()).await;
         site.pod("a", two(true)).await;
@@ -195,7 +195,7 @@ async fn a_runtime_that_fails_any_call_of_a_resize_is_tried_again_and_told_of() 
 }
 
 #[tokio::test]
-async fn a_lost_journal_is_made_anew_from_what_is_in_force_and_said_so() {
+async fn a_lost_journal_is_rebuilt_from_the_actual_resources_with_an_event() {
     let mut site = Site::start(kep()).await;
     site.pod("a", one(equal("100m", "64Mi"))).await;
     site.settled("a").await;
@@ -206,10 +206,10 @@ async fn a_lost_journal_is_made_anew_from_what_is_in_force_and_said_so() {
     site.start_agent_with(Some("a checksum was wrong".into())).await;
     assert_eq!(
         site.event("a", "AllocationRebuilt").await,
-        "The node's record of what this pod is promised was lost (a checksum was wrong); it was made anew from \
-         what is in force"
+        "The node's record of this pod's allocation was lost (a checksum was wrong); it was rebuilt from the actual \
+         resources"
     );
-    // It holds its room, and goes on from there.
+    // It has its allocation, and continues from there.
     site.resize("a", equal("300m", "128Mi")).await;
     let after = site.settled("a").await;
     assert_eq!(status(&after).container_id, status(&before).container_id);
@@ -252,7 +252,7 @@ async fn what_was_answered_and_since_when_outlives_the_agent() {
     let waits = |pod: &k8s_openapi::api::core::v1::Pod| condition(pod, "PodResizePending").is_some();
     let before = site.until("a", "deferred", waits).await;
     site.kill_agent().await;
-    // Somebody new must not get the room that was promised.
+    // A new pod must not get the allocated resources.
     site.pod("c", one(equal("300m", "64Mi"))).await;
     site.start_agent().await;
     site.until("c", "rejected away", |pod| {

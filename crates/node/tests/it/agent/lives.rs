@@ -45,7 +45,7 @@ async fn a_pod_that_does_not_fit_is_turned_away_in_the_kubelets_words() {
             "Pod was rejected: Node didn't have enough resource: cpu, requested: 600, used: 1500, capacity: 2000"
         )
     );
-    // It has no containers, and is promised nothing.
+    // It has no containers and no allocation.
     assert_eq!(status.container_statuses, None);
     site.delete("b").await;
     site.gone("b").await;

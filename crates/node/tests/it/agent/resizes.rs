@@ -16,7 +16,7 @@ fn kep() -> Rules {
 }
 
 #[tokio::test]
-async fn a_resize_is_in_force_and_told_without_a_restart() {
+async fn a_resize_is_actuated_and_reported_without_a_restart() {
     let site = Site::start(kep()).await;
     site.pod("a", one(equal("100m", "64Mi"))).await;
     let before = site.settled("a").await;
@@ -32,7 +32,7 @@ async fn a_resize_is_in_force_and_told_without_a_restart() {
 }
 
 #[tokio::test]
-async fn a_resize_that_finds_no_room_waits_and_is_taken_when_a_pod_goes() {
+async fn a_resize_that_does_not_fit_is_deferred_and_accepted_when_a_pod_is_removed() {
     let site = Site::start(kep()).await;
     for name in ["a", "b"] {
         site.pod(name, one(equal("900m", "64Mi"))).await;
@@ -127,11 +127,11 @@ async fn a_memory_limit_is_not_lowered_below_what_is_used_and_completes_once_it_
     site.settled("a").await;
     site.resize("a", json!({ "limits": { "memory": "64Mi" } })).await;
     let pod = site.settled("a").await;
-    assert_eq!(status(&pod).restart_count, 0, "nobody was killed");
+    assert_eq!(status(&pod).restart_count, 0, "no process was killed");
 }
 
 #[tokio::test]
-async fn a_container_that_ends_while_its_resize_waits_comes_back_at_what_it_was_promised() {
+async fn a_container_that_exits_while_its_resize_is_deferred_restarts_with_its_allocation() {
     let site = Site::start(kep()).await;
     let mut containers = one(equal("100m", "64Mi"));
     containers[0]["args"] = json!(["--duration", "1s", "--exit-code", "1"]);
@@ -144,7 +144,7 @@ async fn a_container_that_ends_while_its_resize_waits_comes_back_at_what_it_was_
 }
 
 #[tokio::test]
-async fn a_resize_is_carried_out_while_the_api_is_away_and_told_later() {
+async fn a_resize_is_actuated_while_the_api_is_away_and_reported_later() {
     let site = Site::start(kep()).await;
     site.pod("a", one(equal("100m", "64Mi"))).await;
     site.settled("a").await;
@@ -156,8 +156,12 @@ async fn a_resize_is_carried_out_while_the_api_is_away_and_told_later() {
         site.faults.recorded().iter().any(|invocation| invocation.call == Call::UpdateContainerResources)
     })
     .await;
-    let told = site.pods().get("a").await.unwrap();
-    assert_eq!(status(&told).resources.unwrap().limits.unwrap()["cpu"].0, "100m", "nobody could be told");
+    let reported = site.pods().get("a").await.unwrap();
+    assert_eq!(
+        status(&reported).resources.unwrap().limits.unwrap()["cpu"].0,
+        "100m",
+        "the API server is away"
+    );
     site.cluster.set_away(false);
     site.settled("a").await;
 }
@@ -200,7 +204,7 @@ async fn a_container_that_the_runtime_stops_for_a_resize_stays_stopped_if_it_is_
         assert_eq!((status(&pod).restart_count, ended.exit_code), (0, 137), "{at}");
         assert_eq!(status(&pod).container_id, status(&before).container_id, "{at}");
         assert_eq!(condition(&pod, "PodResizeInProgress"), None, "{at}");
-        // Its room is free for others.
+        // Its resources are free for others.
         site.pod("large", one(equal("2", "64Mi"))).await;
         site.settled("large").await;
     }

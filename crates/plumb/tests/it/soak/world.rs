@@ -25,11 +25,11 @@ use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, taints, user_of,
 };
 use plumb_harness::TestCluster;
+use plumb_node::cri_config::SandboxDefaults;
 use plumb_node::journal::Journal;
 use plumb_node::register::{Machine, NodeHealth, Setup};
-use plumb_node::specify::Place;
 use plumb_node::sysctls::UnsafeSysctls;
-use plumb_node::{Agent, Reports};
+use plumb_node::{Agent, StatusLimiter};
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::rules::Rules;
 use plumb_runtime::types::{Dns, SandboxFilter};
@@ -270,13 +270,13 @@ impl World {
             api_server: None,
             reachable: false,
             volumes: None,
-            place: Place {
+            sandbox_defaults: SandboxDefaults {
                 log_root: self.folder.path().join("logs"),
                 cluster_dns: None,
-                machine_dns: Dns::default(),
+                host_dns: Dns::default(),
             },
             metrics: Arc::default(),
-            reports: Reports::default(),
+            status_limiter: StatusLimiter::default(),
             clock: self.clock.clone(),
         });
         site.agent = Some(tokio::spawn(agent.await.unwrap().run()));

@@ -1,4 +1,4 @@
-//! What a container said last: the message of its end.
+//! The termination message of a container.
 
 use std::io;
 use std::path::Path;
@@ -6,19 +6,19 @@ use std::path::Path;
 use plumb_runtime::types::ContainerStatus;
 use plumb_runtime::untrusted::read_end;
 
+use crate::cri_config::{TERMINATION_MESSAGE_PATH, TERMINATION_MESSAGE_POLICY};
 use crate::log_line::LogLine;
-use crate::specify::{TERMINATION_MESSAGE_PATH, TERMINATION_MESSAGE_POLICY};
 
 /// What is taken of the file, and of the log in its stead.
 const OF_FILE: u64 = 4096;
 const OF_LOG: usize = 2048;
 const LINES: usize = 80;
-/// How much of the log is looked at for them.
+/// How much of the log is read for them.
 const LOOKED_AT: u64 = 256 << 10;
 
-/// What a container that has ended said last, after what the runtime says of its end. Where to look is known from
-/// what was kept with the container, so that it does not take its pod to find out. Blocks on the disk.
-pub fn last_words(status: &ContainerStatus) -> String {
+/// The termination message of a container that has exited, after the runtime's own message. The path and the policy are
+/// in the container's annotations, so that the pod is not needed. Blocks on the disk.
+pub fn termination_message(status: &ContainerStatus) -> String {
     let annotations = &status.container.annotations;
     let path = annotations.get(TERMINATION_MESSAGE_PATH).map(String::as_str).unwrap_or_default();
     let fallback = annotations.get(TERMINATION_MESSAGE_POLICY).is_some_and(|policy| {

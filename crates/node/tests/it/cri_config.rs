@@ -1,11 +1,11 @@
-//! From a pod to what the runtime is told.
+//! The CRI configuration of a pod.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_node::specify::{
-    ClusterDns, ConfigError, HASH, Place, container, host_name, oom_score_adj, sandbox, spec_hash,
+use plumb_node::cri_config::{
+    ClusterDns, ConfigError, HASH, SandboxDefaults, container, host_name, oom_score_adj, sandbox, spec_hash,
 };
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_runtime::types::{
@@ -26,11 +26,11 @@ fn pod(spec: Value) -> Pod {
     serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
 }
 
-fn place() -> Place {
-    Place {
+fn place() -> SandboxDefaults {
+    SandboxDefaults {
         log_root: PathBuf::from("/logs"),
         cluster_dns: Some(ClusterDns { servers: vec!["10.96.0.10".into()], domain: "cluster.local".into() }),
-        ..Place::default()
+        ..SandboxDefaults::default()
     }
 }
 
@@ -136,7 +136,7 @@ fn user_namespaces_are_refused_rather_than_ignored() {
 }
 
 #[test]
-fn a_container_is_told_what_its_spec_says() {
+fn a_container_is_configured_as_its_spec_says() {
     let pod = pod(json!({ "terminationGracePeriodSeconds": 7, "containers": [{
         "name": "c", "image": "i:1", "command": ["sh", "$(HOST)", "$(NONE)"], "args": ["$$(PORT)", "$(PORT)"],
         "workingDir": "/srv", "tty": true, "stdin": true,

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use jiff::Timestamp;
-use plumb_node::last_words::last_words;
+use plumb_node::termination_message::termination_message;
 use plumb_runtime::types::{Container, ContainerMeta, ContainerState, ContainerStatus, Mount};
 
 /// A container that has ended with this code, in this folder.
@@ -58,11 +58,11 @@ fn the_file_speaks_for_the_container() {
     log(folder, 3);
     fs::write(folder.join("words"), format!("{}done", "x".repeat(5000))).unwrap();
     let mut status = ended(folder, "FallbackToLogsOnError", 1);
-    let said = last_words(&status);
+    let said = termination_message(&status);
     assert_eq!((said.len(), said.ends_with("done")), (4096, true));
     fs::write(folder.join("words"), "done").unwrap();
     status.message = "out of memory".into();
-    assert_eq!(last_words(&status), "out of memory: done");
+    assert_eq!(termination_message(&status), "out of memory: done");
 }
 
 #[test]
@@ -71,19 +71,19 @@ fn the_log_speaks_for_one_that_failed_without_a_word() {
     let folder = folder.path();
     fs::write(folder.join("words"), "").unwrap();
     log(folder, 3);
-    assert_eq!(last_words(&ended(folder, "FallbackToLogsOnError", 1)), "line 0\nline 1\nline 2\n");
-    assert_eq!(last_words(&ended(folder, "FallbackToLogsOnError", 0)), "", "it ended well");
-    assert_eq!(last_words(&ended(folder, "File", 1)), "");
+    assert_eq!(termination_message(&ended(folder, "FallbackToLogsOnError", 1)), "line 0\nline 1\nline 2\n");
+    assert_eq!(termination_message(&ended(folder, "FallbackToLogsOnError", 0)), "", "it ended well");
+    assert_eq!(termination_message(&ended(folder, "File", 1)), "");
     log(folder, 200);
-    let said = last_words(&ended(folder, "FallbackToLogsOnError", 1));
+    let said = termination_message(&ended(folder, "FallbackToLogsOnError", 1));
     assert!(said.starts_with("line 120\n") && said.ends_with("line 199\n"), "{said}");
     fs::remove_file(folder.join("words")).unwrap();
     log(folder, 1);
-    assert_eq!(last_words(&ended(folder, "FallbackToLogsOnError", 1)), "line 0\n");
+    assert_eq!(termination_message(&ended(folder, "FallbackToLogsOnError", 1)), "line 0\n");
 }
 
 #[test]
-fn what_is_no_regular_file_is_not_read_and_holds_nobody_up() {
+fn what_is_no_regular_file_is_not_read_and_blocks_nothing() {
     let folder = tempfile::tempdir().unwrap();
     fs::write(folder.path().join("secret"), "secret").unwrap();
     let words = folder.path().join("words");
@@ -98,9 +98,9 @@ fn what_is_no_regular_file_is_not_read_and_holds_nobody_up() {
     for make in make {
         make();
         let status = ended(folder.path(), "File", 1);
-        let (tell, told) = std::sync::mpsc::channel();
-        std::thread::spawn(move || tell.send(last_words(&status)));
-        let said = told.recv_timeout(std::time::Duration::from_secs(30)).expect("it is not waited for");
+        let (sender, receiver) = std::sync::mpsc::channel();
+        std::thread::spawn(move || sender.send(termination_message(&status)));
+        let said = receiver.recv_timeout(std::time::Duration::from_secs(30)).expect("it is not waited for");
         assert_eq!(said, "Error on reading termination log /dev/termination-log: not a regular file");
         fs::remove_file(&words).or_else(|_| fs::remove_dir(&words)).unwrap();
     }

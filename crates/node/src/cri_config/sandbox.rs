@@ -1,4 +1,4 @@
-//! What the containers of a pod share.
+//! The sandbox, which the containers of a pod share.
 
 use std::path::{Path, PathBuf};
 
@@ -10,28 +10,28 @@ use plumb_runtime::types::{
 use super::dns::{ClusterDns, dns};
 use super::{ConfigError, identity, on_host_network, pod_labels};
 
-/// What the kernel takes as a host name.
+/// The kernel's limit of a hostname.
 const LONGEST_HOST_NAME: usize = 63;
 const LONGEST_FULL_NAME: usize = 64;
 
-/// Where pods are made.
+/// What all sandboxes of a node have in common.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Place {
-    /// The folder for the logs of all pods.
+pub struct SandboxDefaults {
+    /// The directory of the logs of all pods.
     pub log_root: PathBuf,
-    /// The cluster's own name service, if it has one.
+    /// The cluster's DNS service, if it has one.
     pub cluster_dns: Option<ClusterDns>,
-    /// What the machine's `/etc/resolv.conf` says: see [`resolv_conf`](super::resolv_conf).
-    pub machine_dns: Dns,
+    /// The host's `/etc/resolv.conf`: see [`resolv_conf`](super::resolv_conf).
+    pub host_dns: Dns,
 }
 
-/// How to make a pod's sandbox. `attempt` is how many it had before.
+/// The configuration of a pod's sandbox. `attempt` is how many it had before.
 pub fn sandbox(
     pod: &Pod,
     class: QosClass,
     attempt: u32,
     resources: LinuxResources,
-    place: &Place,
+    defaults: &SandboxDefaults,
 ) -> Result<SandboxConfig, ConfigError> {
     let none = PodSpec::default();
     let spec = pod.spec.as_ref().unwrap_or(&none);
@@ -51,9 +51,9 @@ pub fn sandbox(
     Ok(SandboxConfig {
         meta,
         class,
-        hostname: if on_host { String::new() } else { kernel_name(pod, spec, place)? },
-        log_directory: Some(log_folder(&place.log_root, pod)),
-        dns: dns(spec, namespace, place.cluster_dns.as_ref(), &place.machine_dns),
+        hostname: if on_host { String::new() } else { kernel_name(pod, spec, defaults)? },
+        log_directory: Some(log_folder(&defaults.log_root, pod)),
+        dns: dns(spec, namespace, defaults.cluster_dns.as_ref(), &defaults.host_dns),
         host_aliases: aliases
             .filter_map(|alias| Some((alias.ip.parse().ok()?, alias.hostnames.clone()?)))
             .collect(),
@@ -66,13 +66,13 @@ pub fn sandbox(
     })
 }
 
-/// The folder for a pod's logs.
+/// The directory of a pod's logs.
 pub fn log_folder(root: &Path, pod: &Pod) -> PathBuf {
     let (namespace, name, uid) = identity(pod);
     root.join(format!("{namespace}_{name}_{uid}"))
 }
 
-/// What a pod calls itself, without a domain.
+/// The hostname of a pod, without a domain.
 pub fn host_name(pod: &Pod) -> String {
     let spec = pod.spec.as_ref();
     let named = |name: &'_ Option<String>| name.clone().filter(|name| !name.is_empty());
@@ -85,8 +85,8 @@ pub fn host_name(pod: &Pod) -> String {
     if cut.len() < name.len() { cut.trim_end_matches(['-', '.']).to_owned() } else { name }
 }
 
-/// What the kernel is told that the pod is called: with the domain if it is to be.
-fn kernel_name(pod: &Pod, spec: &PodSpec, place: &Place) -> Result<String, ConfigError> {
+/// The hostname that is set in the kernel: the FQDN if the pod requests it.
+fn kernel_name(pod: &Pod, spec: &PodSpec, defaults: &SandboxDefaults) -> Result<String, ConfigError> {
     let name = host_name(pod);
     let subdomain = spec.subdomain.as_deref().filter(|subdomain| !subdomain.is_empty());
     let Some(subdomain) =
@@ -94,7 +94,7 @@ fn kernel_name(pod: &Pod, spec: &PodSpec, place: &Place) -> Result<String, Confi
     else {
         return Ok(name);
     };
-    let domain = place.cluster_dns.as_ref().map_or("", |dns| &dns.domain);
+    let domain = defaults.cluster_dns.as_ref().map_or("", |dns| &dns.domain);
     let full = format!("{name}.{subdomain}.{}.svc.{domain}", identity(pod).0);
     if full.len() > LONGEST_FULL_NAME {
         return Err(ConfigError::Sandbox(format!(

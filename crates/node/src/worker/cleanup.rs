@@ -1,4 +1,4 @@
-//! The end of a pod: nothing of it is left on the node, then the API forgets it.
+//! Cleanup of a terminated pod: everything is removed from the node, then the pod is deleted from the API.
 
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
@@ -6,24 +6,24 @@ use kube::api::{DeleteParams, Preconditions};
 
 use super::{Turn, Worker};
 use crate::allocation_manager::Trigger;
-use crate::specify::identity;
+use crate::cri_config::identity;
 
 impl Worker {
-    /// Removes all that is left of a pod that has ended, once the API knows how it did.
-    pub(super) async fn bury(&mut self) -> Result<Turn, String> {
+    /// Removes everything of a terminated pod, once its final status is reported.
+    pub(super) async fn cleanup(&mut self) -> Result<Turn, String> {
         if self.report.is_open() && !self.deleted {
             return Ok(Turn::Wait(self.wake(None)));
         }
         let runtime = &self.node.runtime;
-        let sandboxes = self.looked.seen.sandbox.iter().map(|sandbox| &sandbox.id);
-        for id in self.looked.old_sandboxes.iter().chain(sandboxes) {
+        let sandboxes = self.observation.observed.sandbox.iter().map(|sandbox| &sandbox.id);
+        for id in self.observation.old_sandboxes.iter().chain(sandboxes) {
             let removed = runtime.remove_sandbox(id).await;
             removed.map_err(|error| format!("removing the sandbox: {error}"))?;
         }
-        self.watched.clear();
+        self.probed.clear();
         self.clear_files().await?;
         self.node.allocations.release(&self.uid, Trigger::PodsRemoved).await;
-        self.buried = true;
+        self.cleaned_up = true;
         Ok(Turn::Again)
     }
 
@@ -43,8 +43,8 @@ impl Worker {
         removed.await.map_err(|error| error.to_string())?
     }
 
-    /// Has the API forget a pod of which nothing is left.
-    pub(super) async fn let_go(&mut self) -> Result<Turn, String> {
+    /// Deletes the pod from the API.
+    pub(super) async fn delete_from_api(&mut self) -> Result<Turn, String> {
         let (namespace, name, uid) = identity(&self.pod);
         let api: Api<Pod> = Api::namespaced(self.node.client.clone(), namespace);
         let params = DeleteParams {
@@ -54,14 +54,14 @@ impl Worker {
         };
         match api.delete(name, &params).await {
             Ok(_) => {}
-            // It is gone, or another one has its name.
+            // It was deleted already, or another pod has its name.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
                 self.deleted = true;
-                return Ok(Turn::Gone);
+                return Ok(Turn::Removed);
             }
-            Err(error) => return Err(format!("asking the API to forget the pod: {error}")),
+            Err(error) => return Err(format!("deleting the pod from the API: {error}")),
         }
-        // A finalizer may keep it; the watch says when it is gone.
+        // A finalizer may block the deletion; the watch reports it.
         Ok(Turn::Wait(None))
     }
 }

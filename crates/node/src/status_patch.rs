@@ -1,7 +1,7 @@
-//! Telling the API how a pod stands.
+//! Patching the status of a pod.
 //!
-//! Only what differs is sent, and only if the pod is still what it was when that was decided: the patch carries its
-//! resource version. Whoever else wrote in between is read first, and everything is decided again.
+//! The patch has only the fields that differ, and the resource version that they were computed from. After a conflict
+//! the pod is read again, and the status is computed again.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,38 +14,38 @@ use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};
 use tokio::sync::Semaphore;
 
-use crate::specify::identity;
+use crate::cri_config::identity;
 
-/// Who writes, in a pod's managed fields.
+/// The field manager.
 const MANAGER: &str = "kubelet";
-/// How many reports are on their way at once: enough to keep an API server busy. The others wait as the bytes they are,
-/// which is a tenth of what a request takes.
+/// How many patches are sent concurrently: enough to keep an API server busy. The others wait as bytes, which take a
+/// tenth of the memory of a request.
 const AT_ONCE: usize = 128;
 
-/// The way to the API for reports, which nodes of one process share.
+/// Limits concurrent status patches; nodes of one process share it.
 #[derive(Clone, Debug)]
-pub struct Reports(Arc<Semaphore>);
+pub struct StatusLimiter(Arc<Semaphore>);
 
-impl Default for Reports {
+impl Default for StatusLimiter {
     fn default() -> Self {
         Self(Arc::new(Semaphore::new(AT_ONCE)))
     }
 }
 
-/// What became of what was told.
+/// The outcome of a status patch.
 #[derive(Debug)]
-pub(crate) enum Told {
-    /// It was taken; this is the pod now.
-    Taken(Box<Pod>),
-    /// The pod had been changed by somebody else, to this.
-    Changed(Box<Pod>),
-    /// There is no such pod any more.
-    Gone,
-    /// It did not get there.
+pub(crate) enum PatchOutcome {
+    /// It was applied; this is the pod now.
+    Applied(Box<Pod>),
+    /// Another writer had changed the pod, to this.
+    Conflict(Box<Pod>),
+    /// The pod does not exist any more.
+    NotFound,
+    /// The request failed.
     Failed(String),
 }
 
-/// What has to be sent to make one status of the other, if anything.
+/// The merge patch from one status to the other, if they differ.
 pub(crate) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Option<Box<RawValue>> {
     if old == Some(new) {
         return None;
@@ -58,17 +58,17 @@ pub(crate) fn changes(old: Option<&PodStatus>, new: &PodStatus) -> Option<Box<Ra
     if changes.is_empty() { None } else { to_raw_value(&changes).ok() }
 }
 
-/// A status in JSON. Plain data with string keys always has a form in it.
+/// A status in JSON.
 fn text(status: &PodStatus) -> Option<String> {
     serde_json::to_string(status).ok()
 }
 
-/// The fields of a status, each as it is written: equal fields are written alike, so nobody need read them.
+/// The fields of a status as raw JSON: equal fields have equal JSON, so they are not decoded.
 fn parts(status: &str) -> Option<BTreeMap<&str, &RawValue>> {
     serde_json::from_str(status).ok()
 }
 
-/// A pod as it must still be for its report to be taken.
+/// What the pod must still be for the patch to apply.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 struct Precondition<'a> {
@@ -82,26 +82,31 @@ struct Report<'a> {
     status: &'a RawValue,
 }
 
-/// Sends changes of a pod's status.
-pub(crate) async fn tell(client: Client, reports: &Reports, pod: &Pod, changes: &RawValue) -> Told {
-    // It is never closed.
-    let _turn = reports.0.acquire().await;
+/// Patches the status of a pod.
+pub(crate) async fn patch_status(
+    client: Client,
+    limiter: &StatusLimiter,
+    pod: &Pod,
+    changes: &RawValue,
+) -> PatchOutcome {
+    // The semaphore is never closed.
+    let _turn = limiter.0.acquire().await;
     let (namespace, name, uid) = identity(pod);
     let api: Api<Pod> = Api::namespaced(client, namespace);
     let metadata = Precondition { uid, resource_version: pod.metadata.resource_version.as_deref() };
     let patch = Report { metadata, status: changes };
     let params = PatchParams { field_manager: Some(MANAGER.to_owned()), ..PatchParams::default() };
     match api.patch_status(name, &params, &Patch::Merge(&patch)).await {
-        Ok(pod) => Told::Taken(Box::new(compact(pod))),
-        Err(kube::Error::Api(status)) if status.is_not_found() => Told::Gone,
+        Ok(pod) => PatchOutcome::Applied(Box::new(compact(pod))),
+        Err(kube::Error::Api(status)) if status.is_not_found() => PatchOutcome::NotFound,
         Err(kube::Error::Api(status)) if status.is_conflict() => match api.get_opt(name).await {
             Ok(Some(now)) if now.metadata.uid.as_deref() == Some(uid) => {
-                Told::Changed(Box::new(compact(now)))
+                PatchOutcome::Conflict(Box::new(compact(now)))
             }
-            Ok(_) => Told::Gone,
-            Err(error) => Told::Failed(error.to_string()),
+            Ok(_) => PatchOutcome::NotFound,
+            Err(error) => PatchOutcome::Failed(error.to_string()),
         },
-        Err(error) => Told::Failed(error.to_string()),
+        Err(error) => PatchOutcome::Failed(error.to_string()),
     }
 }
 
@@ -125,16 +130,16 @@ mod tests {
     }
 
     #[test]
-    fn only_what_differs_is_told_and_what_is_gone_is_null() {
-        let told = |old: Option<&PodStatus>, new: &PodStatus| -> Option<Value> {
+    fn a_patch_has_only_fields_that_differ_and_null_for_removed_ones() {
+        let patch = |old: Option<&PodStatus>, new: &PodStatus| -> Option<Value> {
             changes(old, new).map(|changes| serde_json::from_str(changes.get()).unwrap())
         };
         let (waiting, runs) = (status("Pending", Some("Waits"), "False"), status("Running", None, "False"));
-        assert_eq!(told(Some(&runs), &runs), None);
-        assert_eq!(told(Some(&waiting), &runs), Some(json!({ "phase": "Running", "reason": null })));
+        assert_eq!(patch(Some(&runs), &runs), None);
+        assert_eq!(patch(Some(&waiting), &runs), Some(json!({ "phase": "Running", "reason": null })));
         let ready = status("Running", None, "True");
         let conditions = serde_json::to_value(&ready.conditions).unwrap();
-        assert_eq!(told(Some(&runs), &ready), Some(json!({ "conditions": conditions })));
-        assert_eq!(told(None, &ready), Some(serde_json::to_value(&ready).unwrap()));
+        assert_eq!(patch(Some(&runs), &ready), Some(json!({ "conditions": conditions })));
+        assert_eq!(patch(None, &ready), Some(serde_json::to_value(&ready).unwrap()));
     }
 }

@@ -1,4 +1,4 @@
-//! What was seen of a pod.
+//! The observed state of a pod.
 
 use std::net::IpAddr;
 
@@ -6,22 +6,22 @@ use jiff::Timestamp;
 use plumb_resize::resource::Requirements;
 use plumb_runtime::types::{ContainerId, SandboxId};
 
-/// What the runtime says of a pod.
+/// The state of a pod in the runtime.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Seen {
+pub struct ObservedPod {
     /// The newest sandbox.
-    pub sandbox: Option<SandboxSeen>,
+    pub sandbox: Option<ObservedSandbox>,
     /// The newest container of each name, by position, of whichever sandbox.
-    pub containers: Vec<Option<ContainerSeen>>,
-    /// The one before the newest, by position: what `lastState` and the log of the previous run come from.
-    pub previous: Vec<Option<ContainerSeen>>,
-    /// Containers that nobody needs any more.
+    pub containers: Vec<Option<ObservedContainer>>,
+    /// The one before the newest, by position: for `lastState` and the log of the previous run.
+    pub previous: Vec<Option<ObservedContainer>>,
+    /// Older containers, which can be removed.
     pub stale: Vec<ContainerId>,
 }
 
 /// A sandbox.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SandboxSeen {
+pub struct ObservedSandbox {
     /// Its id.
     pub id: SandboxId,
     /// How many the pod had before.
@@ -34,62 +34,62 @@ pub struct SandboxSeen {
 
 /// A container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ContainerSeen {
+pub struct ObservedContainer {
     /// Its id.
     pub id: ContainerId,
     /// How many times it was restarted before.
     pub attempt: u32,
-    /// Where it is in its life.
+    /// Its state.
     pub state: State,
-    /// The image as it was asked for when it was made.
+    /// The image as it was requested at its creation.
     pub image: String,
     /// The id of that image.
     pub image_id: String,
-    /// Whether it is of a sandbox before the newest. It has ended with that one; in the newest sandbox nothing has run
-    /// of it yet.
+    /// Whether it is in a sandbox before the newest. It has exited with that one; in the newest sandbox it has not run
+    /// yet.
     pub of_old_sandbox: bool,
-    /// What is in force for it while it runs.
-    pub in_force: Option<Requirements>,
+    /// Its actual resources while it runs.
+    pub actual: Option<Requirements>,
 }
 
-/// Where a container is in its life.
+/// The state of a container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum State {
-    /// Made, not started.
+    /// Created, not started.
     Created,
-    /// It runs.
+    /// Running.
     Running {
         /// Since when.
         since: Timestamp,
     },
-    /// It has ended.
+    /// Exited.
     Exited {
         /// Its exit code.
         code: i32,
         /// When it was started.
         started: Option<Timestamp>,
-        /// When it ended.
+        /// When it exited.
         finished: Timestamp,
-        /// One word for how.
+        /// The reason in CamelCase.
         reason: String,
-        /// More about that.
+        /// The message.
         message: String,
     },
 }
 
-impl ContainerSeen {
+impl ObservedContainer {
     /// Whether it runs.
     pub fn runs(&self) -> bool {
         matches!(self.state, State::Running { .. })
     }
 
-    /// Whether it is an init container that has done its work for the sandbox there is. A new sandbox, after the
-    /// machine was started anew for example, has every init container run again.
+    /// Whether it is an init container that has completed in the current sandbox. In a new sandbox, for example after a
+    /// reboot, every init container runs again.
     pub fn has_initialized(&self) -> bool {
         self.exit_code() == Some(0) && !self.of_old_sandbox
     }
 
-    /// Its exit code, if it has ended.
+    /// Its exit code, if it has exited.
     pub fn exit_code(&self) -> Option<i32> {
         match self.state {
             State::Exited { code, .. } => Some(code),
@@ -98,30 +98,30 @@ impl ContainerSeen {
     }
 }
 
-/// What the probes of a container say.
+/// The results of a container's probes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Health {
     /// Whether it has started.
     pub startup: Startup,
-    /// It lives, as far as its liveness probe knows.
+    /// The result of its liveness probe.
     pub live: bool,
-    /// It can be asked things, as far as its readiness probe knows.
+    /// The result of its readiness probe.
     pub ready: bool,
 }
 
-/// Whether a container that runs has started.
+/// The result of a running container's startup probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Startup {
-    /// Its startup probe has neither succeeded nor given up.
+    /// Neither succeeded nor failed.
     UnderWay,
-    /// It has: its startup probe has succeeded, or it has none.
+    /// It has succeeded, or there is none.
     Over,
-    /// Its startup probe has given up.
+    /// It has failed.
     Failed,
 }
 
 impl Default for Health {
-    /// A container without probes is well as soon as it runs.
+    /// A container without probes is ready as soon as it runs.
     fn default() -> Self {
         Self { startup: Startup::Over, live: true, ready: true }
     }

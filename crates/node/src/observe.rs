@@ -1,4 +1,4 @@
-//! What the runtime says of a pod.
+//! Observing a pod in the runtime.
 
 use std::collections::BTreeMap;
 
@@ -11,17 +11,17 @@ use plumb_runtime::types::{
 };
 use plumb_runtime::{Error, Runtime};
 
-use crate::last_words::last_words;
-use crate::lifecycle::{ContainerSeen, SandboxSeen, Seen, State};
-use crate::readback::{container_in_force, pod_in_force};
-use crate::specify::POD_UID;
+use crate::cri_config::POD_UID;
+use crate::lifecycle::{ObservedContainer, ObservedPod, ObservedSandbox, State};
+use crate::readback::{actual_container, actual_pod};
+use crate::termination_message::termination_message;
 
-/// The annotation with the requests and limits that a container was made with.
+/// The annotation with the requests and limits that a container was created with.
 pub(crate) const MADE_WITH: &str = "plumb.dev/made-with";
-/// The exit code of a container whose end nobody saw.
+/// The exit code of a container whose exit status was lost.
 const LOST: i32 = 137;
 
-/// What was last written to cgroups, as far as this process knows: what is read back is read beside it.
+/// What this process last wrote to cgroups, with which what is read back is compared.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Written {
     /// By container.
@@ -30,43 +30,44 @@ pub(crate) struct Written {
     pub(crate) pod: Option<PodCgroup>,
 }
 
-/// What was seen of a pod.
+/// An observation of a pod.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Looked {
+pub(crate) struct Observation {
     /// Its sandbox and containers.
-    pub(crate) seen: Seen,
-    /// What is in force for its own cgroup, if it has one.
+    pub(crate) observed: ObservedPod,
+    /// The actual resources of its own cgroup, if it has one.
     pub(crate) pod: Option<PodCgroup>,
-    /// The cpus that its containers may run on, by position, as the kernel spells them.
+    /// The CPUs that its containers may run on, by position, in the kernel's list format.
     pub(crate) cpus: Vec<Option<String>>,
-    /// Sandboxes before the newest, of which nothing is needed any more.
+    /// Sandboxes before the newest, which can be removed.
     pub(crate) old_sandboxes: Vec<SandboxId>,
 }
 
-impl Looked {
-    /// What is in force; `pod` stands for the pod's own cgroup where it has none.
+impl Observation {
+    /// The state of its cgroups; `pod` stands for the pod's own cgroup if it has none.
     pub(crate) fn in_force(&self, pod: PodCgroup) -> InForce {
-        let containers = self.seen.containers.iter();
-        let containers = containers.map(|seen| seen.as_ref().and_then(|seen| seen.in_force)).collect();
+        let containers = self.observed.containers.iter();
+        let containers =
+            containers.map(|observed| observed.as_ref().and_then(|observed| observed.actual)).collect();
         InForce { containers, pod: self.pod.unwrap_or(pod) }
     }
 }
 
-/// Looks at a pod of which `before` was seen last: what has ended is as it was. `promised` is what each container is promised, as its cgroup gets it; `pod` what the pod's own
-/// cgroup is to be.
-pub(crate) async fn look(
+/// Observes a pod. `before` is the last observation, from which containers that had exited are taken. `effective` are the
+/// allocated resources of each container as its cgroup gets them; `pod` is what the pod's own cgroup should be.
+pub(crate) async fn observe(
     runtime: &dyn Runtime,
     uid: &str,
     shape: &PodShape,
-    before: &Seen,
+    before: &ObservedPod,
     written: &Written,
-    promised: &[Requirements],
+    effective: &[Requirements],
     pod: PodCgroup,
-) -> Result<Looked, Error> {
+) -> Result<Observation, Error> {
     let labels = [(POD_UID.to_owned(), uid.to_owned())].into();
     let mut sandboxes = runtime.list_sandboxes(&SandboxFilter { labels, ..SandboxFilter::default() }).await?;
     sandboxes.sort_by_key(|sandbox| sandbox.meta.attempt);
-    let mut looked = Looked { seen: empty(shape), ..Looked::default() };
+    let mut observation = Observation { observed: empty(shape), ..Observation::default() };
     let mut newest: BTreeMap<String, Vec<Container>> = BTreeMap::new();
     for sandbox in &sandboxes {
         for container in runtime.list_containers(&ContainerFilter::of(&sandbox.id)).await? {
@@ -74,21 +75,24 @@ pub(crate) async fn look(
         }
     }
     let current = sandboxes.last().map(|sandbox| sandbox.id.clone());
-    looked.cpus = vec![None; shape.containers.len()];
+    observation.cpus = vec![None; shape.containers.len()];
     for (position, part) in shape.containers.iter().enumerate() {
         let mut is_newest = true;
         let mut runs = newest.remove(&part.name).unwrap_or_default();
-        // Of two with the same number, one that was never started is in an older sandbox.
+        // Of two with the same attempt, one that was never started is in an older sandbox.
         runs.reverse();
         runs.sort_by_key(|container| std::cmp::Reverse(container.meta.attempt));
         let mut runs = runs.into_iter();
-        let mut slots =
-            [looked.seen.containers.get_mut(position), looked.seen.previous.get_mut(position)].into_iter();
+        let mut slots = [
+            observation.observed.containers.get_mut(position),
+            observation.observed.previous.get_mut(position),
+        ]
+        .into_iter();
         while let (Some(slot), Some(container)) = (slots.next().flatten(), runs.next()) {
             let newest = std::mem::take(&mut is_newest);
             let of_old_sandbox = Some(&container.sandbox) != current.as_ref();
             if let Some(ended) = has_ended(before, &container.id) {
-                *slot = Some(ContainerSeen { of_old_sandbox, ..ended.clone() });
+                *slot = Some(ObservedContainer { of_old_sandbox, ..ended.clone() });
                 continue;
             }
             let status = match runtime.container_status(&container.id).await {
@@ -97,61 +101,61 @@ pub(crate) async fn look(
                 Err(error) if error.is_not_found() => continue,
                 Err(error) => return Err(error),
             };
-            if let Some(cpus) = looked.cpus.get_mut(position).filter(|_| newest) {
+            if let Some(cpus) = observation.cpus.get_mut(position).filter(|_| newest) {
                 *cpus =
                     status.resources.as_ref().and_then(Resources::linux).and_then(|r| r.cpuset_cpus.clone());
             }
-            let base = || base(shape, position, &status, promised);
+            let base = || base(shape, position, &status, effective);
             let base = written.containers.get(&container.id).copied().unwrap_or_else(base);
-            *slot = Some(ContainerSeen { of_old_sandbox, ..seen(status, base).await });
+            *slot = Some(ObservedContainer { of_old_sandbox, ..observed(status, base).await });
         }
-        looked.seen.stale.extend(runs.map(|container| container.id));
+        observation.observed.stale.extend(runs.map(|container| container.id));
     }
-    // Of containers that are in the spec no more.
-    looked.seen.stale.extend(newest.into_values().flatten().map(|container| container.id));
+    // Containers that are not in the spec any more.
+    observation.observed.stale.extend(newest.into_values().flatten().map(|container| container.id));
     if let Some(sandbox) = sandboxes.pop() {
         let status = runtime.sandbox_status(&sandbox.id).await?;
-        looked.pod = status.resources.as_ref().map(|read| pod_in_force(read, &written.pod.unwrap_or(pod)));
-        looked.seen.sandbox = Some(SandboxSeen {
+        observation.pod = status.resources.as_ref().map(|read| actual_pod(read, &written.pod.unwrap_or(pod)));
+        observation.observed.sandbox = Some(ObservedSandbox {
             id: sandbox.id,
             attempt: sandbox.meta.attempt,
             ready: sandbox.state == SandboxState::Ready,
             ips: status.ips,
         });
     }
-    looked.old_sandboxes = sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
-    Ok(looked)
+    observation.old_sandboxes = sandboxes.into_iter().map(|sandbox| sandbox.id).collect();
+    Ok(observation)
 }
 
-/// A container of which it was seen that it has ended.
-fn has_ended<'a>(before: &'a Seen, id: &ContainerId) -> Option<&'a ContainerSeen> {
+/// A container whose exit was observed before.
+fn has_ended<'a>(before: &'a ObservedPod, id: &ContainerId) -> Option<&'a ObservedContainer> {
     let known = before.containers.iter().chain(&before.previous).flatten();
-    known.into_iter().find(|seen| seen.id == *id && matches!(seen.state, State::Exited { .. }))
+    known.into_iter().find(|observed| observed.id == *id && matches!(observed.state, State::Exited { .. }))
 }
 
-/// Nothing is seen of it.
-pub(crate) fn empty(shape: &PodShape) -> Seen {
+/// A pod without a sandbox and containers.
+pub(crate) fn empty(shape: &PodShape) -> ObservedPod {
     let none = vec![None; shape.containers.len()];
-    Seen { containers: none.clone(), previous: none, ..Seen::default() }
+    ObservedPod { containers: none.clone(), previous: none, ..ObservedPod::default() }
 }
 
-/// What a container's cgroup is read beside when this process has not written it: what it is promised, but for
-/// what only a restart changes, which is what it was made with.
+/// What a container's cgroup is compared with if this process has not written it: its allocated resources, but for those
+/// that only a restart changes, which are those that it was created with.
 fn base(
     shape: &PodShape,
     position: usize,
     status: &ContainerStatus,
-    promised: &[Requirements],
+    effective: &[Requirements],
 ) -> Requirements {
     use plumb_resize::pod::RestartPolicy::RestartContainer;
-    let promised = promised.get(position).copied().unwrap_or_default();
+    let allocated = effective.get(position).copied().unwrap_or_default();
     let made = status.container.annotations.get(MADE_WITH).and_then(|text| serde_json::from_str(text).ok());
-    let (Some(made), Some(part)) = (made, shape.containers.get(position)) else { return promised };
+    let (Some(made), Some(part)) = (made, shape.containers.get(position)) else { return allocated };
     let restarts = Resource::ALL.into_iter().filter(|resource| part.policy[*resource] == RestartContainer);
-    restarts.fold(promised, |base, resource| base.with(resource, made))
+    restarts.fold(allocated, |base, resource| base.with(resource, made))
 }
 
-async fn seen(status: ContainerStatus, base: Requirements) -> ContainerSeen {
+async fn observed(status: ContainerStatus, base: Requirements) -> ObservedContainer {
     let has_ended = matches!(status.container.state, ContainerState::Exited | ContainerState::Unknown);
     let message = if has_ended { message(&status).await } else { String::new() };
     let lost = |reason: &str| State::Exited {
@@ -170,24 +174,24 @@ async fn seen(status: ContainerStatus, base: Requirements) -> ContainerSeen {
         ContainerState::Unknown => lost("ContainerStatusUnknown"),
     };
     let read = status.resources.as_ref().and_then(Resources::linux);
-    let in_force = match &state {
+    let actual = match &state {
         State::Exited { .. } => None,
-        _ => Some(read.map_or(base, |read| container_in_force(read, &base))),
+        _ => Some(read.map_or(base, |read| actual_container(read, &base))),
     };
-    ContainerSeen {
+    ObservedContainer {
         id: status.container.id,
         attempt: status.container.meta.attempt,
         state,
         image: status.container.image,
         image_id: status.container.image_id,
         of_old_sandbox: false,
-        in_force,
+        actual,
     }
 }
 
-/// The termination message of a container. The file is read off the async threads: the disk may take its time.
+/// The termination message of a container. The file is read on a blocking thread.
 async fn message(status: &ContainerStatus) -> String {
     let status = status.clone();
-    let read = tokio::task::spawn_blocking(move || last_words(&status)).await;
+    let read = tokio::task::spawn_blocking(move || termination_message(&status)).await;
     read.unwrap_or_else(|error| format!("Error on reading termination message: {error}"))
 }

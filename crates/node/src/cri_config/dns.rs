@@ -1,4 +1,4 @@
-//! How names are looked up in a pod.
+//! The DNS configuration of a pod.
 
 use k8s_openapi::api::core::v1::{PodDNSConfig, PodSpec};
 use plumb_runtime::types::Dns;

@@ -72,7 +72,7 @@ async fn logs_and_usage_come_through_the_api_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn whoever_comes_without_the_api_servers_certificate_gets_nothing() {
+async fn a_client_without_the_api_servers_certificate_is_rejected() {
     let cluster = Cluster::start();
     let (_node, at) = serving(&cluster).await;
     let mut config = kube::Config::new(format!("https://{at}").parse().unwrap());

@@ -62,7 +62,7 @@ pub fn container(
     })
 }
 
-/// What is kept with a container, so that whoever finds it without its pod knows how to end it.
+/// The annotations that are needed to stop a container whose pod does not exist any more.
 fn annotations(pod: &Pod, container: &Container, attempt: u32) -> Pairs {
     let grace = pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
     let pre_stop = container.lifecycle.as_ref().and_then(|lifecycle| lifecycle.pre_stop.as_ref());

@@ -1,12 +1,12 @@
-//! From what a pod asks for to what the runtime is told: pure.
+//! The CRI configuration of a pod's sandbox and containers: pure.
 //!
 //! ```text
 //!   Pod ──▶ sandbox() ──▶ SandboxConfig
 //!       ──▶ container(…, env, mounts) ──▶ ContainerConfig
 //! ```
 //!
-//! Names of labels and annotations, and the words of refusals, are the kubelet's, so that what reads them there
-//! reads them here.
+//! Names of labels and annotations, and the messages of errors, are the kubelet's, so that tools that read them work
+//! here, too.
 
 mod container;
 mod dns;
@@ -19,7 +19,7 @@ pub use container::{container, oom_score_adj, spec_hash};
 pub use dns::{ClusterDns, resolv_conf};
 pub use error::ConfigError;
 pub use expand::expand;
-pub use sandbox::{Place, host_name, log_folder, sandbox};
+pub use sandbox::{SandboxDefaults, host_name, log_folder, sandbox};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
 use plumb_runtime::types::Pairs;
@@ -32,20 +32,20 @@ pub const POD_NAMESPACE: &str = "io.kubernetes.pod.namespace";
 pub const POD_UID: &str = "io.kubernetes.pod.uid";
 /// The label with a container's name.
 pub const CONTAINER_NAME: &str = "io.kubernetes.container.name";
-/// The annotation with what a container's spec hashes to: see [`spec_hash`].
+/// The annotation with the hash of a container's spec: see [`spec_hash`].
 pub const HASH: &str = "io.kubernetes.container.hash";
 /// The annotation with how many times a container was restarted before.
 pub const RESTART_COUNT: &str = "io.kubernetes.container.restartCount";
-/// The annotation with where a container writes its last words.
+/// The annotation with the path of a container's termination message.
 pub const TERMINATION_MESSAGE_PATH: &str = "io.kubernetes.container.terminationMessagePath";
-/// The annotation with what stands in for them.
+/// The annotation with the termination message policy.
 pub const TERMINATION_MESSAGE_POLICY: &str = "io.kubernetes.container.terminationMessagePolicy";
-/// The annotation with how long a pod is given to end.
+/// The annotation with a pod's grace period.
 pub const TERMINATION_GRACE_PERIOD: &str = "io.kubernetes.pod.terminationGracePeriod";
-/// The annotation with what is done before a container is asked to end.
+/// The annotation with a container's pre-stop hook.
 pub const PRE_STOP: &str = "io.kubernetes.container.preStopHandler";
 
-/// The labels that everything of a pod is found by.
+/// The labels of everything that belongs to a pod.
 pub fn pod_labels(pod: &Pod) -> Pairs {
     let (namespace, name, uid) = identity(pod);
     [(POD_NAME, name), (POD_NAMESPACE, namespace), (POD_UID, uid)]
@@ -53,7 +53,7 @@ pub fn pod_labels(pod: &Pod) -> Pairs {
         .into()
 }
 
-/// A pod as the kubelet's messages name it.
+/// The name of a pod in the kubelet's messages.
 pub(crate) fn pod_name(pod: &Pod) -> String {
     let (namespace, name, uid) = identity(pod);
     format!("{name}_{namespace}({uid})")
@@ -68,7 +68,7 @@ pub(crate) fn identity(pod: &Pod) -> (&str, &str, &str) {
     )
 }
 
-/// Whether a pod is on the machine's network.
+/// Whether a pod uses the host network.
 pub(crate) fn on_host_network(spec: &PodSpec) -> bool {
     spec.host_network.unwrap_or(false)
 }
