@@ -1,14 +1,11 @@
 //! The status of a `VerticalPodAutoscaler`: what is recommended, and whether that can be relied on.
 
-use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use plumb_resize::resource::Resource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::ResourceList;
 use super::schema::{self, string_enum};
-use crate::recommender::{ContainerRecommendation, Resources};
 
 /// What is recommended, and whether that can be relied on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -127,23 +124,6 @@ string_enum! {
         False,
         /// The recommender cannot tell.
         Unknown,
-    }
-}
-
-impl From<&ContainerRecommendation> for RecommendedContainerResources {
-    fn from(recommended: &ContainerRecommendation) -> Self {
-        let list = |of: &Resources| -> ResourceList {
-            let named =
-                Resource::ALL.into_iter().filter_map(|resource| Some((resource.name(), of[resource]?)));
-            named.map(|(name, quantity)| (name.to_owned(), Quantity(quantity.to_string()))).collect()
-        };
-        Self {
-            container_name: recommended.container.clone(),
-            target: list(&recommended.target),
-            lower_bound: list(&recommended.lower_bound),
-            upper_bound: list(&recommended.upper_bound),
-            uncapped_target: list(&recommended.uncapped_target),
-        }
     }
 }
 

@@ -102,10 +102,10 @@ fn statuses(pod: &Pod) -> impl Iterator<Item = &ContainerStatus> {
 
 /// The terminations that a container shows, and whether it is terminated now.
 fn terminations(status: &ContainerStatus) -> impl Iterator<Item = (bool, &ContainerStateTerminated)> {
-    let of = |is_current, state: &Option<k8s_openapi::api::core::v1::ContainerState>| {
-        state.as_ref().and_then(|state| state.terminated.as_ref()).map(|terminated| (is_current, terminated))
-    };
-    of(true, &status.state).into_iter().chain(of(false, &status.last_state))
+    let states = [(true, &status.state), (false, &status.last_state)];
+    states
+        .into_iter()
+        .filter_map(|(is_current, state)| Some((is_current, state.as_ref()?.terminated.as_ref()?)))
 }
 
 /// A container's memory request: the actual one if the node reports it, else the desired one.
