@@ -11,13 +11,16 @@ use tokio::task::JoinSet;
 
 use crate::clock::Clock;
 use crate::informer::Synced;
+use crate::metrics::{ControllerMetrics, Metrics, ReconcileResult};
 use crate::object_ref::{ObjectRef, controller_of_kind};
 use crate::reflector::Watchable;
 use crate::store::{Change, Store};
 use crate::work_queue::{Key, Outcome, WorkQueue};
 
-/// From this failure of one object in a row on the failures are warnings.
-const WARN_FROM: u32 = 5;
+/// So many failures of one object in a row are a warning, and so is each further hundred: an object that cannot be
+/// reconciled for days, because of a quota for example, does not fill the log.
+const WARN_AT: u32 = 5;
+const WARN_EVERY: u32 = 100;
 
 /// When an object is reconciled again that was reconciled without an error.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -99,6 +102,7 @@ pub struct Controller<R: Reconciler> {
     workers: usize,
     supervisor: Supervisor,
     awaited: Vec<Arc<dyn Synced>>,
+    metrics: Option<Metrics>,
     /// Whether it ran before.
     started: AtomicBool,
 }
@@ -113,6 +117,7 @@ impl<R: Reconciler> Controller<R> {
             workers: 1,
             supervisor: supervisor.clone(),
             awaited: Vec::new(),
+            metrics: None,
             started: AtomicBool::new(false),
         }
     }
@@ -134,6 +139,13 @@ impl<R: Reconciler> Controller<R> {
     #[must_use]
     pub fn with_workers(mut self, workers: usize) -> Self {
         self.workers = workers.max(1);
+        self
+    }
+
+    /// The same, which counts under its name, as controller-runtime and client-go do.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = Some(metrics.clone());
         self
     }
 
@@ -182,6 +194,12 @@ impl<R: Reconciler> Controller<R> {
         for store in &self.awaited {
             store.synced().await;
         }
+        let metrics = self.metrics.as_ref().map(|metrics| {
+            self.queue.set_metrics(metrics.work_queue(&self.name));
+            let metrics = metrics.controller(&self.name);
+            metrics.set_max_concurrent_reconciles(self.workers);
+            metrics
+        });
         let mut interrupted = self.started.swap(true, Ordering::Relaxed);
         let mut active: JoinSet<bool> = JoinSet::new();
         loop {
@@ -191,8 +209,8 @@ impl<R: Reconciler> Controller<R> {
             while active.len() < self.workers
                 && let Some(key) = self.queue.get()
             {
-                let controller = self.clone();
-                active.spawn(async move { controller.reconcile(key).await });
+                let (controller, metrics) = (self.clone(), metrics.clone());
+                active.spawn(async move { controller.reconcile(key, metrics).await });
             }
             let is_full = active.len() >= self.workers;
             tokio::select! {
@@ -203,7 +221,8 @@ impl<R: Reconciler> Controller<R> {
     }
 
     /// Reconciles one object. Whether it panicked.
-    async fn reconcile(&self, key: R::Key) -> bool {
+    async fn reconcile(&self, key: R::Key, metrics: Option<Arc<ControllerMetrics>>) -> bool {
+        let reconciling = metrics.as_ref().map(ControllerMetrics::reconciling);
         let reconciled = self.supervisor.guard(&self.name, self.reconciler.reconcile(&key)).await;
         let outcome = match &reconciled {
             Ok(Ok(requeue)) => (*requeue).into(),
@@ -216,13 +235,22 @@ impl<R: Reconciler> Controller<R> {
                 Outcome::Failed
             }
         };
+        if let Some(reconciling) = reconciling {
+            reconciling.finish(match (&reconciled, outcome) {
+                (Err(_), _) => ReconcileResult::Panic,
+                (_, Outcome::Done) => ReconcileResult::Success,
+                (_, Outcome::Requeue) => ReconcileResult::Requeue,
+                (_, Outcome::RequeueAfter(_)) => ReconcileResult::RequeueAfter,
+                (_, Outcome::Failed) => ReconcileResult::Error,
+            });
+        }
         self.queue.done(key, outcome);
         reconciled.is_err()
     }
 
     fn log(&self, key: &R::Key, error: &R::Error) {
         let (controller, failures) = (&self.name, self.queue.failures(key).saturating_add(1));
-        if failures >= WARN_FROM {
+        if failures == WARN_AT || failures.is_multiple_of(WARN_EVERY) {
             tracing::warn!(controller, ?key, %error, failures, "cannot reconcile, will retry");
         } else {
             tracing::debug!(controller, ?key, %error, failures, "cannot reconcile, will retry");

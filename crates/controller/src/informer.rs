@@ -11,6 +11,7 @@ use kube::{Api, Client, Resource};
 use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 
+use crate::metrics::Metrics;
 use crate::reflector::{Reflector, WatchConfig, WatchEvent, Watchable};
 use crate::store::Store;
 
@@ -19,17 +20,23 @@ pub struct Informer<K> {
     store: Arc<Store<K>>,
     config: WatchConfig,
     transform: fn(K) -> K,
+    metrics: Option<Metrics>,
 }
 
 impl<K> Clone for Informer<K> {
     fn clone(&self) -> Self {
-        Self { store: self.store.clone(), config: self.config.clone(), transform: self.transform }
+        Self {
+            store: self.store.clone(),
+            config: self.config.clone(),
+            transform: self.transform,
+            metrics: self.metrics.clone(),
+        }
     }
 }
 
 impl<K> Default for Informer<K> {
     fn default() -> Self {
-        Self { store: Arc::default(), config: WatchConfig::default(), transform: identity }
+        Self { store: Arc::default(), config: WatchConfig::default(), transform: identity, metrics: None }
     }
 }
 
@@ -54,6 +61,13 @@ impl<K: Watchable> Informer<K> {
         self
     }
 
+    /// The same, whose reflector counts.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = Some(metrics.clone());
+        self
+    }
+
     /// The store.
     pub fn store(&self) -> &Arc<Store<K>> {
         &self.store
@@ -63,6 +77,9 @@ impl<K: Watchable> Informer<K> {
     /// done.
     pub async fn run(&self, api: Api<K>) {
         let mut reflector = Reflector::new(api, self.config.clone());
+        if let Some(metrics) = &self.metrics {
+            reflector = reflector.with_metrics(metrics);
+        }
         loop {
             let progress = reflector.next().await;
             let event = progress.event.map(|event| match event {
@@ -120,6 +137,7 @@ impl<K: Watchable> Synced for Store<K> {
 #[derive(Default)]
 pub struct InformerFactory {
     kinds: Mutex<Kinds>,
+    metrics: Option<Metrics>,
 }
 
 #[derive(Default)]
@@ -151,6 +169,11 @@ impl<K: Watchable + Resource<DynamicType = ()>> Entry for Informer<K> {
 }
 
 impl InformerFactory {
+    /// A factory of informers whose reflectors count.
+    pub fn with_metrics(metrics: &Metrics) -> Self {
+        Self { metrics: Some(metrics.clone()), ..Self::default() }
+    }
+
     /// The informer of all objects of a kind.
     pub fn informer<K: Watchable + Resource<DynamicType = ()>>(&self) -> Informer<K> {
         self.informer_with(identity)
@@ -166,7 +189,8 @@ impl InformerFactory {
         if let Some(informer) = known {
             return informer.clone();
         }
-        let informer = Informer::<K>::default().with_transform(transform);
+        let mut informer = Informer::<K>::default().with_transform(transform);
+        informer.metrics.clone_from(&self.metrics);
         kinds.by_type.insert(TypeId::of::<K>(), Box::new(informer.clone()));
         kinds.entries.push(Arc::new(informer.clone()));
         informer

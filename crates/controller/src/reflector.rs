@@ -26,6 +26,7 @@ mod failures;
 mod source;
 
 use std::fmt::Debug;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
@@ -35,6 +36,7 @@ use kube::{Api, Resource, ResourceExt as _};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
+use crate::metrics::{Metrics, ReflectorMetrics};
 use crate::object_ref::ObjectRef;
 use failures::{Failures, Verb};
 use source::{Metadata, Source, Whole};
@@ -143,6 +145,7 @@ pub struct Reflector<K> {
     config: WatchConfig,
     state: State<K>,
     failures: Failures,
+    metrics: Option<Arc<ReflectorMetrics>>,
 }
 
 enum State<K> {
@@ -159,8 +162,8 @@ struct Watching<K> {
     resource_version: String,
     events: BoxStream<'static, kube::Result<KubeEvent<K>>>,
     started: Instant,
-    /// Whether the watch has delivered anything.
-    delivered: bool,
+    /// How many events and bookmarks the watch has delivered.
+    delivered: usize,
 }
 
 /// An event, and how far the watch has come; a bookmark is progress without an event.
@@ -184,7 +187,14 @@ impl<K: Watchable> Reflector<K> {
 impl<K: Resource + Clone + Send + 'static> Reflector<K> {
     fn over(source: Box<dyn Source<K>>, config: WatchConfig) -> Self {
         let failures = Failures::new(source.url());
-        Self { source, config, state: State::Start, failures }
+        Self { source, config, state: State::Start, failures, metrics: None }
+    }
+
+    /// The same, which counts under the name of its resource, as client-go's does.
+    #[must_use]
+    pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
+        self.metrics = Some(metrics.reflector(self.failures.resource()));
+        self
     }
 
     /// The events as a stream that does not end.
@@ -220,6 +230,9 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
                 State::Start => match self.list().await {
                     Ok((objects, version)) => {
                         let resource_version = number(&version);
+                        if let Some(metrics) = &self.metrics {
+                            metrics.set_last_resource_version(&version);
+                        }
                         self.state = State::Listed(version);
                         return Progress { event: Some(WatchEvent::Restarted(objects)), resource_version };
                     }
@@ -227,15 +240,14 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
                 },
                 State::Listed(version) => {
                     let resource_version = version.clone();
+                    if let Some(metrics) = &self.metrics {
+                        metrics.watching();
+                    }
                     match self.source.watch(&self.config.watch_params(), &resource_version).await {
                         Ok(events) => {
                             let started = Instant::now();
-                            self.state = State::Watching(Watching {
-                                resource_version,
-                                events,
-                                started,
-                                delivered: false,
-                            });
+                            self.state =
+                                State::Watching(Watching { resource_version, events, started, delivered: 0 });
                         }
                         Err(error) if is_expired(&error) => self.start_over(&error),
                         Err(error) => self.failures.wait(Verb::Watch, &error).await,
@@ -244,10 +256,17 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
                 State::Watching(watching) => match watching.next().await {
                     Ok(progress) => {
                         self.failures.reset();
+                        if let Some(metrics) = &self.metrics {
+                            metrics.set_last_resource_version(&watching.resource_version);
+                        }
                         return progress;
                     }
                     Err(end) => {
-                        let short = !watching.delivered && watching.started.elapsed() < SHORT_WATCH;
+                        let took = watching.started.elapsed();
+                        let short = watching.delivered == 0 && took < SHORT_WATCH;
+                        if let Some(metrics) = &self.metrics {
+                            metrics.watched(took, watching.delivered);
+                        }
                         self.state = State::Listed(std::mem::take(&mut watching.resource_version));
                         match end {
                             End::Over if !short => {}
@@ -265,10 +284,18 @@ impl<K: Resource + Clone + Send + 'static> Reflector<K> {
     /// everything at once.
     async fn list(&mut self) -> kube::Result<(Vec<K>, String)> {
         let page = Some(self.config.page_size.unwrap_or(PAGE)).filter(|size| *size > 0);
-        match self.list_pages(page).await {
-            Err(error) if page.is_some() && is_expired(&error) => self.list_pages(None).await,
-            listed => listed,
+        let started = Instant::now();
+        if let Some(metrics) = &self.metrics {
+            metrics.listing();
         }
+        let listed = match self.list_pages(page).await {
+            Err(error) if page.is_some() && is_expired(&error) => self.list_pages(None).await?,
+            listed => listed?,
+        };
+        if let Some(metrics) = &self.metrics {
+            metrics.listed(started.elapsed(), listed.0.len());
+        }
+        Ok(listed)
     }
 
     async fn list_pages(&mut self, page: Option<u32>) -> kube::Result<(Vec<K>, String)> {
@@ -316,7 +343,7 @@ impl<K: Resource + Clone> Watching<K> {
             KubeEvent::Bookmark(bookmark) => (None, Some(bookmark.metadata.resource_version)),
             KubeEvent::Error(status) => return Err(End::Broken(kube::Error::Api(status))),
         };
-        self.delivered = true;
+        self.delivered += 1;
         if let Some(version) = version {
             self.resource_version = version;
         }

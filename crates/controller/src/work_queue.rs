@@ -14,10 +14,10 @@
 //!
 //! The queue reads a monotonic clock ([`Clock`]), so that a wall clock that is set does not move a wait.
 
-use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::fmt::Debug;
 use std::hash::Hash;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -25,6 +25,7 @@ use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use crate::clock::Clock;
+use crate::metrics::{Processing, WorkQueueMetrics};
 use crate::object_ref::ObjectRef;
 
 /// How many cool-downs may be over before they are forgotten.
@@ -86,14 +87,15 @@ pub struct WorkQueue<T = ObjectRef> {
     changed: Notify,
     clock: Clock,
     limit: RateLimit,
+    metrics: OnceLock<Arc<WorkQueueMetrics>>,
 }
 
 struct State<T> {
     ready: VecDeque<T>,
-    /// What is in `ready`, or is to be as soon as it is not processed any more.
-    dirty: HashSet<T>,
+    /// What is in `ready`, or is to be as soon as it is not processed any more, and since when.
+    dirty: HashMap<T, Instant>,
     /// What is being processed, and since when.
-    processing: HashMap<T, Instant>,
+    processing: HashMap<T, (Instant, Option<Processing>)>,
     /// Until when keys cool down.
     cooling: HashMap<T, Instant>,
     delayed: BTreeSet<(Instant, T)>,
@@ -113,14 +115,20 @@ impl<T: Key> WorkQueue<T> {
     pub fn new(clock: Clock) -> Self {
         let state = State {
             ready: VecDeque::new(),
-            dirty: HashSet::new(),
+            dirty: HashMap::new(),
             processing: HashMap::new(),
             cooling: HashMap::new(),
             delayed: BTreeSet::new(),
             due: HashMap::new(),
             failures: HashMap::new(),
         };
-        Self { state: Mutex::new(state), changed: Notify::new(), clock, limit: RateLimit::default() }
+        Self {
+            state: Mutex::new(state),
+            changed: Notify::new(),
+            clock,
+            limit: RateLimit::default(),
+            metrics: OnceLock::new(),
+        }
     }
 
     /// The same with another rate limit.
@@ -130,9 +138,16 @@ impl<T: Key> WorkQueue<T> {
         self
     }
 
+    /// Counts with these metrics from now on. The first call decides.
+    pub fn set_metrics(&self, metrics: Arc<WorkQueueMetrics>) {
+        // A second set of metrics for the same queue would count half of what happens.
+        let _ = self.metrics.set(metrics);
+    }
+
     /// Adds a key that is ready now.
     pub fn add(&self, key: T) {
-        self.state().add(key);
+        let now = self.clock.monotonic();
+        self.state().add(key, now, self.metrics.get());
         self.changed.notify_one();
     }
 
@@ -153,20 +168,22 @@ impl<T: Key> WorkQueue<T> {
     pub fn get(&self) -> Option<T> {
         let now = self.clock.monotonic();
         let mut state = self.state();
-        state.wake(now);
-        let key = loop {
+        state.wake(now, self.metrics.get());
+        let (key, since) = loop {
             let key = state.ready.pop_front()?;
-            state.dirty.remove(&key);
+            let since = state.dirty.remove(&key).unwrap_or(now);
             match state.cooling.get(&key).copied().filter(|until| *until > now) {
                 Some(until) => state.delay(key, until),
-                None => break key,
+                None => break (key, since),
             }
         };
         // Whoever processes it now says anew when to do so again.
         if let Some(due) = state.due.remove(&key) {
             state.delayed.remove(&(due, key.clone()));
         }
-        state.processing.insert(key.clone(), now);
+        let (queued, depth) = (now.saturating_duration_since(since), state.ready.len());
+        let processing = self.metrics.get().map(|metrics| metrics.started(queued, depth));
+        state.processing.insert(key.clone(), (now, processing));
         Some(key)
     }
 
@@ -188,7 +205,7 @@ impl<T: Key> WorkQueue<T> {
     pub fn done(&self, key: T, outcome: Outcome) {
         let now = self.clock.monotonic();
         let mut state = self.state();
-        if let Some(since) = state.processing.remove(&key) {
+        if let Some((since, _)) = state.processing.remove(&key) {
             let took = now.saturating_duration_since(since);
             let cool_down = took.saturating_mul(self.limit.cool_down).min(self.limit.longest_cool_down);
             state.cool_down(key.clone(), cool_down, now);
@@ -199,6 +216,9 @@ impl<T: Key> WorkQueue<T> {
                 let wait = self.limit.wait(*failures);
                 *failures = failures.saturating_add(1);
                 state.delay(key.clone(), later(now, wait));
+                if let Some(metrics) = self.metrics.get() {
+                    metrics.retried();
+                }
             }
             Outcome::Done | Outcome::Requeue => _ = state.failures.remove(&key),
             Outcome::RequeueAfter(wait) => {
@@ -206,8 +226,9 @@ impl<T: Key> WorkQueue<T> {
                 state.delay(key.clone(), later(now, wait));
             }
         }
-        if state.dirty.remove(&key) || outcome == Outcome::Requeue {
-            state.add(key);
+        let added = state.dirty.remove(&key);
+        if added.is_some() || outcome == Outcome::Requeue {
+            state.add(key, added.unwrap_or(now), self.metrics.get().filter(|_| added.is_none()));
         }
         drop(state);
         self.changed.notify_one();
@@ -216,10 +237,11 @@ impl<T: Key> WorkQueue<T> {
     /// Makes all keys ready that were being processed by a task that is no more: it panicked or was restarted. To be called
     /// before the first key is processed again.
     pub fn requeue_processing(&self) {
+        let now = self.clock.monotonic();
         let mut state = self.state();
         for (key, _) in std::mem::take(&mut state.processing) {
             state.dirty.remove(&key);
-            state.add(key);
+            state.add(key, now, self.metrics.get());
         }
         drop(state);
         self.changed.notify_one();
@@ -266,18 +288,25 @@ fn later(now: Instant, wait: Duration) -> Instant {
 }
 
 impl<T: Key> State<T> {
-    fn add(&mut self, key: T) {
-        if self.dirty.insert(key.clone()) && !self.processing.contains_key(&key) {
+    fn add(&mut self, key: T, since: Instant, metrics: Option<&Arc<WorkQueueMetrics>>) {
+        if self.dirty.contains_key(&key) {
+            return;
+        }
+        self.dirty.insert(key.clone(), since);
+        if !self.processing.contains_key(&key) {
             self.ready.push_back(key);
+        }
+        if let Some(metrics) = metrics {
+            metrics.added(self.ready.len());
         }
     }
 
     /// Makes ready what is due.
-    fn wake(&mut self, now: Instant) {
+    fn wake(&mut self, now: Instant, metrics: Option<&Arc<WorkQueueMetrics>>) {
         while self.delayed.first().is_some_and(|(due, _)| *due <= now) {
             if let Some((_, key)) = self.delayed.pop_first() {
                 self.due.remove(&key);
-                self.add(key);
+                self.add(key, now, metrics);
             }
         }
     }

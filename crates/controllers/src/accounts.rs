@@ -32,33 +32,33 @@ pub fn run(clients: Clients, informers: &InformerFactory) -> impl Future<Output 
     let namespaces = informers.informer::<Namespace>();
     let accounts =
         Informer::<ServiceAccount>::new(WatchConfig::default().fields(format!("metadata.name={DEFAULT}")));
-    let reconciler = Accounts {
+    let reconciler = AccountCreator {
         panics: PanicEvents::new(NAME, &clients),
         client: clients.write,
         namespaces: namespaces.store().clone(),
         accounts: accounts.store().clone(),
     };
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor).reconciles(&namespaces).watches(
-        &accounts,
-        |change, queue| {
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
+        .reconciles(&namespaces)
+        .watches(&accounts, |change, queue| {
             if let Some(account) = change.latest() {
                 queue.add(ObjectRef::cluster(ObjectRef::of(&**account).namespace));
             }
-        },
-    );
+        });
     let informing = accounts.supervised(Api::all(clients.watch), &clients.supervisor);
     async move { _ = tokio::join!(informing, controller.run()) }
 }
 
 /// Reconciles namespaces.
-struct Accounts {
+struct AccountCreator {
     client: Client,
     namespaces: Arc<Store<Namespace>>,
     accounts: Arc<Store<ServiceAccount>>,
     panics: PanicEvents,
 }
 
-impl Reconciler for Accounts {
+impl Reconciler for AccountCreator {
     type Key = ObjectRef;
     type Error = kube::Error;
 

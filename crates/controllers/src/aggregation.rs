@@ -78,7 +78,7 @@ pub fn run(clients: Clients, informers: &InformerFactory) -> impl Future<Output 
         api: Api::all(clients.write),
         roles: roles.store().clone(),
     };
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor);
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor).with_metrics(&clients.metrics);
     // Many roles come at once at a start; each that aggregates is in the queue once.
     controller
         .watches(&roles, move |_, queue| {

@@ -157,21 +157,26 @@ pub fn run(
     config: Config,
 ) -> impl Future<Output = ()> + Send + use<> {
     let requests = informers.informer::<CertificateSigningRequest>();
-    let (supervisor, clock) = (clients.supervisor.clone(), config.clock.clone());
+    let (supervisor, metrics) = (clients.supervisor.clone(), clients.metrics.clone());
+    let clock = config.clock.clone();
     let panics = PanicEvents::new(NAME, &clients);
-    let reconciler = Requests { clients, config, requests: requests.store().clone(), panics };
-    Controller::new(NAME, reconciler, &supervisor).with_clock(clock).reconciles(&requests).run()
+    let reconciler = Certifier { clients, config, requests: requests.store().clone(), panics };
+    Controller::new(NAME, reconciler, &supervisor)
+        .with_metrics(&metrics)
+        .with_clock(clock)
+        .reconciles(&requests)
+        .run()
 }
 
 /// Reconciles requests, one at a time: whether a name is taken depends on the other requests.
-struct Requests {
+struct Certifier {
     clients: Clients,
     config: Config,
     requests: Arc<Store<CertificateSigningRequest>>,
     panics: PanicEvents,
 }
 
-impl Reconciler for Requests {
+impl Reconciler for Certifier {
     type Key = ObjectRef;
     type Error = kube::Error;
 

@@ -42,6 +42,7 @@ pub fn run(census: &Arc<Census>, clients: Clients) -> impl Future<Output = ()> +
     let collector =
         Collector { panics: PanicEvents::new(NAME, &clients), census: census.clone(), client: clients.write };
     Controller::new(NAME, collector, &clients.supervisor)
+        .with_metrics(&clients.metrics)
         .with_queue(census.queue.clone())
         .with_workers(WORKERS)
         .awaits(census.clone())
@@ -132,10 +133,10 @@ impl Collector {
             }
             match kind.api(&self.client, &thing.at.namespace).get_metadata_opt(&owner.name).await {
                 Ok(Some(found)) if found.metadata.uid.as_deref() == Some(&*owner.uid) => {
-                    return match kind.followed {
-                        true => Err(CollectError::NotObserved(owner.name.clone())),
-                        false => Ok(Requeue::AwaitChange),
-                    };
+                    if kind.followed {
+                        return Err(CollectError::NotObserved(owner.name.clone()));
+                    }
+                    return Ok(Requeue::AwaitChange);
                 }
                 Ok(_) => self.census.graph().note_absent(owner, &thing.at.namespace),
                 Err(source) => return Err(CollectError::Ask { owner: owner.name.clone(), source }),

@@ -180,6 +180,7 @@ pub fn run(clients: Clients, config: Config) -> impl Future<Output = ()> + Send 
         panics: PanicEvents::new(NAME, &clients),
     };
     let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
         .watches(&services, |_, queue| queue.add(Part::Service))
         .watches(&endpoints, |_, queue| queue.add(Part::Endpoints))
         .watches(&slices, |_, queue| queue.add(Part::EndpointSlice));
@@ -231,7 +232,7 @@ impl Reconciler for KubernetesService {
                 write(client, decide_endpoints(config, found(&self.endpoints).as_deref())).await?;
             }
             Part::EndpointSlice => {
-                write(client, decide_slice(config, found(&self.slices).as_deref())).await?
+                write(client, decide_slice(config, found(&self.slices).as_deref())).await?;
             }
         }
         Ok(Requeue::AwaitChange)

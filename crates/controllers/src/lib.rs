@@ -51,6 +51,7 @@ use daemonset::DaemonSets;
 use deployment::Deployments;
 use job::{Expiry, Jobs, Strays};
 use plumb_controller::Clock;
+use plumb_controller::metrics::Metrics;
 use protection::Claims;
 use replicas::{ReplicaSets, ReplicationControllers};
 use statefulset::StatefulSets;
@@ -65,8 +66,13 @@ pub fn user_of(controller: &str) -> String {
 }
 
 /// All controllers of workloads, each of which writes as its own user.
-pub fn workloads(clock: Clock, supervisor: Supervisor, writer: impl Fn(&str) -> Client) -> Manager {
-    let mut workloads = Manager::new(clock.clone(), supervisor);
+pub fn workloads(
+    clock: Clock,
+    supervisor: Supervisor,
+    metrics: Metrics,
+    writer: impl Fn(&str) -> Client,
+) -> Manager {
+    let mut workloads = Manager::new(clock.clone(), supervisor, metrics);
     workloads.add(ReplicaSets, writer(ReplicaSets::NAME));
     workloads.add(ReplicationControllers, writer(ReplicationControllers::NAME));
     workloads.add(Deployments, writer(Deployments::NAME));
@@ -93,4 +99,6 @@ pub struct Clients {
     pub write: Client,
     /// Restarts what fails, and counts it.
     pub supervisor: Supervisor,
+    /// What controllers, their queues and their reflectors count.
+    pub metrics: Metrics,
 }

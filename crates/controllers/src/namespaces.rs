@@ -144,6 +144,7 @@ pub fn run(
         clock: clock.clone(),
     };
     let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
         .with_clock(clock)
         .awaits(census.clone())
         .reconciles_if(&namespaces, |namespace| namespace.metadata.deletion_timestamp.is_some());

@@ -72,6 +72,7 @@ pub fn run(
     };
     let (hearing, time, nodes) = (heard.clone(), clock.clone(), informers.nodes.store().clone());
     let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
         .with_clock(clock.clone())
         .awaits(informers.clone())
         .awaits(leases.store().clone())
@@ -153,7 +154,7 @@ struct NodeController {
 
 /// What is remembered from one reconcile to the next.
 struct Memory {
-    /// When the next node may get a NoExecute taint.
+    /// When the next node may get a `NoExecute` taint.
     next_leave: Timestamp,
     /// The nodes whose pods were set to not ready. It is done once: the node itself may know better.
     not_ready: HashSet<String>,

@@ -86,6 +86,7 @@ pub fn run(
     };
     let nodes = informers.nodes.store().clone();
     Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
         .with_clock(clock)
         .awaits(informers.clone())
         .watches(&informers.pods, move |change, queue| enqueue_pod(change, queue, &nodes, &ended))
@@ -115,13 +116,11 @@ fn enqueue_pod(change: &Change<'_, Pod>, queue: &WorkQueue<Key>, nodes: &Store<N
     }
     let Some(pod) = change.after else { return };
     match node_of(pod) {
-        None if pods::is_going(pod) => queue.add(Key::Pod(ObjectRef::of(&**pod))),
-        None => {}
         Some(node) if nodes.get(&ObjectRef::cluster(node)).is_none() => {
             queue.add_after(Key::Node(node.to_owned()), LOST_AFTER);
         }
-        Some(_) if pods::is_going(pod) => queue.add(Key::Pod(ObjectRef::of(&**pod))),
-        Some(_) => {}
+        _ if pods::is_going(pod) => queue.add(Key::Pod(ObjectRef::of(&**pod))),
+        _ => {}
     }
 }
 

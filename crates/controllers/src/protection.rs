@@ -109,23 +109,24 @@ pub fn protect_volumes(
     informers: &InformerFactory,
 ) -> impl Future<Output = ()> + Send + use<> {
     let volumes = informers.informer::<PersistentVolume>();
-    let reconciler = Volumes {
+    let reconciler = VolumeProtection {
         panics: PanicEvents::new(VOLUMES_NAME, &clients),
         api: Api::all(clients.write),
         volumes: volumes.store().clone(),
     };
-    let controller = Controller::new(VOLUMES_NAME, reconciler, &clients.supervisor);
+    let controller =
+        Controller::new(VOLUMES_NAME, reconciler, &clients.supervisor).with_metrics(&clients.metrics);
     controller.reconciles_if(&volumes, |volume| freed(volume).is_some()).run()
 }
 
 /// Reconciles volumes.
-struct Volumes {
+struct VolumeProtection {
     api: Api<PersistentVolume>,
     volumes: Arc<Store<PersistentVolume>>,
     panics: PanicEvents,
 }
 
-impl Reconciler for Volumes {
+impl Reconciler for VolumeProtection {
     type Key = ObjectRef;
     type Error = kube::Error;
 

@@ -64,8 +64,8 @@ pub fn run(
 ) -> impl Future<Output = ()> + Send + use<> {
     let quotas = informers.informer::<ResourceQuota>();
     let queue = Arc::new(WorkQueue::new(config.clock.clone()));
-    let supervisor = clients.supervisor.clone();
-    let reconciler = Quotas {
+    let (supervisor, metrics) = (clients.supervisor.clone(), clients.metrics.clone());
+    let reconciler = Measurer {
         panics: PanicEvents::new(NAME, &clients),
         clients,
         config,
@@ -75,6 +75,7 @@ pub fn run(
         watching: Mutex::default(),
     };
     Controller::new(NAME, reconciler, &supervisor)
+        .with_metrics(&metrics)
         .with_queue(queue)
         .watches(&quotas, |change, queue| {
             // A change of what was charged alone is no reason to measure.
@@ -86,7 +87,7 @@ pub fn run(
 }
 
 /// Reconciles quotas, one at a time.
-struct Quotas {
+struct Measurer {
     clients: Clients,
     config: Config,
     quotas: Arc<Store<ResourceQuota>>,
@@ -97,7 +98,7 @@ struct Quotas {
     panics: PanicEvents,
 }
 
-impl Reconciler for Quotas {
+impl Reconciler for Measurer {
     type Key = ObjectRef;
     type Error = kube::Error;
 
@@ -113,7 +114,7 @@ impl Reconciler for Quotas {
     }
 }
 
-impl Quotas {
+impl Measurer {
     /// Watches the kinds that a quota counts and that are not watched yet. One that is not served is asked for again when
     /// the quota is measured next.
     async fn watch_kinds(&self, quota: &ResourceQuota) {

@@ -77,14 +77,14 @@ pub fn run(
         maps: maps.store().clone(),
         authority: authority.clone(),
     };
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor).reconciles(&namespaces).watches(
-        &maps,
-        |change, queue| {
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
+        .reconciles(&namespaces)
+        .watches(&maps, |change, queue| {
             if let Some(map) = change.latest() {
                 queue.add(ObjectRef::cluster(ObjectRef::of(&**map).namespace));
             }
-        },
-    );
+        });
     let queue = controller.queue().clone();
     let rotated = clients.supervisor.finish("root-ca-cert-publisher/rotation", move || {
         let (mut authority, namespaces, queue) = (authority.clone(), namespaces.clone(), queue.clone());

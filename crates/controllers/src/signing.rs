@@ -79,6 +79,7 @@ pub fn run(clients: Clients, clock: Clock) -> impl Future<Output = ()> + Send + 
     };
     let info = || ObjectRef::namespaced(PUBLIC, INFO);
     let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
         .with_clock(clock)
         .reconciles(&infos)
         .watches(&tokens, move |_, queue| queue.add(info()));

@@ -93,7 +93,11 @@ pub fn run(
         nodes: nodes.store().clone(),
         clock: clock.clone(),
     };
-    Controller::new(TASK, reconciler, &clients.supervisor).with_clock(clock).reconciles(&nodes).run()
+    Controller::new(TASK, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
+        .with_clock(clock)
+        .reconciles(&nodes)
+        .run()
 }
 
 /// Reconciles nodes.

@@ -64,8 +64,10 @@ pub fn run(clients: Clients, clock: Clock) -> impl Future<Output = ()> + Send + 
         tokens: tokens.store().clone(),
         clock: clock.clone(),
     };
-    let controller =
-        Controller::new(NAME, reconciler, &clients.supervisor).with_clock(clock).reconciles(&tokens);
+    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
+        .with_clock(clock)
+        .reconciles(&tokens);
     let informing = tokens.supervised(Api::namespaced(clients.watch, NAMESPACE), &clients.supervisor);
     async move { _ = tokio::join!(informing, controller.run()) }
 }

@@ -25,6 +25,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
+use plumb_controller::metrics::Metrics;
 use plumb_controller::{
     Backoff, Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, WorkQueue, adoption,
     controller_of, controller_of_kind, controller_reference,
@@ -164,6 +165,7 @@ pub struct Manager {
     clock: Clock,
     reconciles: Arc<AtomicU64>,
     supervisor: Supervisor,
+    metrics: Metrics,
     /// Lists what the informers may not have observed yet; set when they start.
     watcher: Arc<OnceLock<Client>>,
     running: JoinSet<()>,
@@ -171,14 +173,15 @@ pub struct Manager {
 
 impl Manager {
     /// A manager without controllers.
-    pub fn new(clock: Clock, supervisor: Supervisor) -> Self {
-        let factory = InformerFactory::default();
+    pub fn new(clock: Clock, supervisor: Supervisor, metrics: Metrics) -> Self {
+        let factory = InformerFactory::with_metrics(&metrics);
         Self {
             informers: Arc::new(Informers::new(&factory)),
             factory,
             clock,
             reconciles: Arc::default(),
             supervisor,
+            metrics,
             watcher: Arc::default(),
             running: JoinSet::new(),
         }
@@ -224,6 +227,7 @@ impl Manager {
             failures: Mutex::default(),
         };
         let controller = Controller::new(W::TASK, reconciler, &self.supervisor)
+            .with_metrics(&self.metrics)
             .with_queue(queue)
             .with_workers(WORKERS)
             .reconciles_if(W::Kind::informer(&self.informers), W::filter)

@@ -8,6 +8,7 @@ use plumb_apiserver::authn::User;
 use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_certificates::{Request, Usage};
 use plumb_controller::Clock;
+use plumb_controller::metrics::Metrics;
 use plumb_controllers::budgets::{Budgets, stale};
 use plumb_controllers::garbage::census::Census;
 use plumb_controllers::workload::Workload as _;
@@ -28,6 +29,9 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let invitation =
         Invitation { server: format!("https://{}", context.advertised), authority: pki.authority_pem() };
     let service = kubernetes_service::Config::new(KUBERNETES_SERVICE, context.reached_by_pods);
+    let metrics = Metrics::default();
+    let shown = metrics.clone();
+    server.also_show(move |text| shown.render(text));
     let client = |user: User| Client::new(server.inside(user), "default");
     let none: [&str; 0] = [];
     let watcher = || client(User::new(WATCHER, "", none));
@@ -35,10 +39,12 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
         watch: watcher(),
         write: client(User::new(user_of(name), "", GROUPS)),
         supervisor: supervisor.clone(),
+        metrics: metrics.clone(),
     };
     let clock = Clock::default();
     let mut running = JoinSet::new();
-    let manager = plumb_controllers::workloads(clock.clone(), supervisor.clone(), |name| clients(name).write);
+    let writer = |name: &str| clients(name).write;
+    let manager = plumb_controllers::workloads(clock.clone(), supervisor.clone(), metrics.clone(), writer);
     let (informers, factory) = (manager.informers(), manager.factory());
     running.spawn(accounts::run(clients(accounts::NAME), factory));
     running.spawn(root_ca::run(clients(root_ca::NAME), factory, authority));

@@ -87,6 +87,11 @@ impl Failures {
         }
     }
 
+    /// The resource that is listed and watched.
+    pub(super) fn resource(&self) -> &str {
+        &self.resource
+    }
+
     /// Something was delivered.
     pub(super) fn reset(&mut self) {
         if self.in_a_row >= WARN_FROM || self.named {

@@ -5,6 +5,7 @@
 mod adoption;
 mod controllers;
 mod events;
+mod example;
 mod leader;
 mod metrics;
 mod reflectors;

@@ -51,7 +51,9 @@ pub fn run(
         client: clients.write,
         clock: clock.clone(),
     };
-    let controller = Controller::new(TASK, reconciler, &clients.supervisor).with_clock(clock);
+    let controller = Controller::new(TASK, reconciler, &clients.supervisor)
+        .with_metrics(&clients.metrics)
+        .with_clock(clock);
     let controller = controller.watches(&informers.pods, |change, queue| {
         if let Some(pod) = change.after
             && let Some(when) = stale_at(pod)

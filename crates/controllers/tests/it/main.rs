@@ -18,6 +18,7 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_apiserver::admission::Plugins;
 use plumb_controller::InformerFactory;
+use plumb_controller::metrics::Metrics;
 use plumb_controllers::{Clients, GROUPS, WATCHER, accounts, aggregation, root_ca, user_of};
 use plumb_harness::{Options, TestCluster, until, until_gone};
 use plumb_resize::rules::Rules;
@@ -43,6 +44,7 @@ impl Cluster {
             watch: cluster.client(WATCHER),
             write: cluster.client_as(&user_of(name), GROUPS),
             supervisor: supervisor.clone(),
+            metrics: Metrics::default(),
         };
         let (authority, published) = watch::channel("first".to_owned());
         let mut running = JoinSet::new();

@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::ReplicationController;
 use kube::Api;
 use kube::api::PostParams;
 use plumb_controller::Clock;
+use plumb_controller::metrics::{Metrics, ReconcileResult};
 use plumb_controllers::workload::{Action, Context, Informers, Manager, Note, Watches, Workload};
 use plumb_controllers::{GROUPS, WATCHER, user_of};
 use plumb_harness::{TestCluster, event};
@@ -39,8 +40,8 @@ impl Workload for Panics {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_panic_over_one_object_is_an_event_of_it_and_the_others_go_on() {
     let cluster = TestCluster::start();
-    let supervisor = Supervisor::default();
-    let mut manager = Manager::new(Clock::default(), supervisor.clone());
+    let (supervisor, metrics) = (Supervisor::default(), Metrics::default());
+    let mut manager = Manager::new(Clock::default(), supervisor.clone(), metrics.clone());
     manager.add(Panics, cluster.client_as(&user_of(Panics::NAME), GROUPS));
     let running = tokio::spawn(manager.run(cluster.client(WATCHER)));
 
@@ -60,6 +61,7 @@ async fn a_panic_over_one_object_is_an_event_of_it_and_the_others_go_on() {
     let message = said.message.unwrap();
     assert!(message.contains("cannot decide about bad"), "{message}");
     assert!(supervisor.panics(Panics::NAME) >= 2);
+    assert!(metrics.controller(Panics::NAME).panics() >= 2);
     event(&admin, "good", "Reconciled", 1).await;
     create("later").await;
     event(&admin, "later", "Reconciled", 1).await;
@@ -72,5 +74,7 @@ async fn a_panic_over_one_object_is_an_event_of_it_and_the_others_go_on() {
     create("last").await;
     event(&admin, "last", "Reconciled", 1).await;
     assert_eq!(supervisor.restarts(Panics::NAME), 1);
+    assert!(metrics.controller(Panics::NAME).count(ReconcileResult::Success) >= 3);
+    assert!(metrics.reflector("replicationcontrollers").lists() >= 1);
     running.abort();
 }

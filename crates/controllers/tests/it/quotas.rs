@@ -5,6 +5,7 @@ use k8s_openapi::api::core::v1::{Namespace, Pod, ResourceQuota};
 use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, InformerFactory};
 use plumb_controllers::{Clients, quota};
 use plumb_harness::{TestCluster, until};
@@ -32,7 +33,12 @@ impl Cluster {
         let config = quota::Config { rules: Rules::v1_36(), clock: Clock::default() };
         let groups = if writer == "admin" { vec!["system:masters"] } else { vec![] };
         let write = cluster.client_as(writer, groups);
-        let clients = Clients { watch: client.clone(), write, supervisor: supervisor.clone() };
+        let clients = Clients {
+            watch: client.clone(),
+            write,
+            supervisor: supervisor.clone(),
+            metrics: Metrics::default(),
+        };
         running.spawn(quota::run(clients, &informers, config));
         let informing = informers.start(&client, &supervisor);
         Self { client, _running: running, _informing: informing }

@@ -59,7 +59,7 @@ async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_
         async move { nodes.patch(name, &PatchParams::default(), &Patch::Merge(note)).await.unwrap() }
     };
     cluster.until::<Pod>("leaves", |pod| pod.spec.as_ref().unwrap().tolerations.is_some()).await;
-    clock.set_ahead(Duration::from_secs(60));
+    clock.set_ahead(Duration::from_mins(1));
     // Between the two it looks as if nobody were heard of, and then nobody is expelled: it is said again.
     for count in 3.. {
         beat(&nodes, "other", 60).await;

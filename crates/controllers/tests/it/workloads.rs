@@ -11,6 +11,7 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::{Event, Pod, ReplicationController, ResourceQuota};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
+use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_controllers::garbage::census::Census;
 use plumb_controllers::{
@@ -55,9 +56,11 @@ impl Cluster {
             watch: watcher.clone(),
             write: writer(name),
             supervisor: supervisor.clone(),
+            metrics: Metrics::default(),
         };
         let mut running = JoinSet::new();
-        let manager = plumb_controllers::workloads(clock.clone(), supervisor.clone(), writer);
+        let manager =
+            plumb_controllers::workloads(clock.clone(), supervisor.clone(), Metrics::default(), writer);
         let (informers, factory) = (manager.informers(), manager.factory());
         running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
         running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));

@@ -18,6 +18,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
+use plumb_controller::metrics::Metrics;
 use plumb_controllers::budgets::{Budgets, stale};
 use plumb_controllers::garbage::census::Census;
 use plumb_controllers::workload::Workload as _;
@@ -215,10 +216,15 @@ impl World {
         let watcher = || lag.client(server, User::new(WATCHER, "", none));
         let writer = |name: &str| lag.client(server, User::new(user_of(name), "", GROUPS));
         let supervisor = Supervisor::default();
-        let clients =
-            |name: &str| Clients { watch: watcher(), write: writer(name), supervisor: supervisor.clone() };
+        let clients = |name: &str| Clients {
+            watch: watcher(),
+            write: writer(name),
+            supervisor: supervisor.clone(),
+            metrics: Metrics::default(),
+        };
         let running = &mut self.controllers;
-        let manager = plumb_controllers::workloads(clock.clone(), supervisor.clone(), writer);
+        let manager =
+            plumb_controllers::workloads(clock.clone(), supervisor.clone(), Metrics::default(), writer);
         let (informers, factory) = (manager.informers(), manager.factory());
         running.spawn(stale::run(informers, clients(Budgets::NAME), clock.clone()));
         running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
