@@ -9,6 +9,7 @@ use std::{
 };
 
 use tokio::sync::oneshot;
+use tokio::task::coop::unconstrained;
 
 use crate::WriteError;
 
@@ -68,11 +69,14 @@ impl Wake for Unpark {
     }
 }
 
-/// Drives a future on this thread.
+/// Drives a future on this thread, which may be a worker of a Tokio runtime.
+///
+/// A task of Tokio's must yield after 128 polls that made progress: the next poll is pending, and its waker is called when
+/// the task has yielded. A task that is blocked here never yields, so the future is polled outside of that budget.
 pub(crate) fn block_on<F: Future>(future: F) -> F::Output {
     let waker = Waker::from(Arc::new(Unpark(thread::current())));
     let mut context = Context::from_waker(&waker);
-    let mut future = pin!(future);
+    let mut future = pin!(unconstrained(future));
     loop {
         match future.as_mut().poll(&mut context) {
             Poll::Ready(output) => return output,

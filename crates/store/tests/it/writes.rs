@@ -275,3 +275,22 @@ fn a_snapshot_lists_the_changes_since_a_revision_in_order() {
     assert_eq!(changed(5), []);
     assert!(matches!(snapshot.changes(&filter, 6).map(drop), Err(RevisionError::Future { .. })));
 }
+
+#[test]
+fn a_task_of_a_runtime_can_wait_for_any_number_of_writes() {
+    // Tokio lets a task poll 128 times before it must yield, which a task that blocks does not do.
+    const WRITES: usize = 300;
+    let (_directory, store) = store();
+    let (done, finished) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).build().unwrap();
+        let task = runtime.spawn(async move {
+            for number in 0..WRITES {
+                store.write(Write::put(key("a"), value(number.to_string()))).wait().unwrap();
+            }
+            store.revision()
+        });
+        done.send(runtime.block_on(task).unwrap()).unwrap();
+    });
+    assert_eq!(finished.recv_timeout(std::time::Duration::from_mins(1)), Ok(WRITES as u64));
+}
