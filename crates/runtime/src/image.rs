@@ -27,6 +27,7 @@ mod manifest;
 mod name;
 mod store;
 mod unpack;
+mod zstd;
 
 pub use config::ImageConfig;
 pub use digest::{Digest, InvalidDigest};

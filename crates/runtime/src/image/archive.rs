@@ -14,6 +14,7 @@ use tar::EntryType;
 
 use super::entries::{Entries, refused};
 use super::limits::{Counting, Limited, Limits};
+use super::zstd::{self, ZstdDecoder};
 use crate::rootfs::{RootFs, path_of};
 
 /// No JSON document in an archive is larger.
@@ -167,7 +168,7 @@ impl Compression {
     pub(super) fn of(magic: &[u8]) -> Self {
         match magic {
             [0x1f, 0x8b, ..] => Self::Gzip,
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            magic if zstd::is_magic(magic) => Self::Zstd,
             _ => Self::None,
         }
     }
@@ -177,11 +178,7 @@ impl Compression {
         Ok(match self {
             Self::None => Box::new(from),
             Self::Gzip => Box::new(MultiGzDecoder::new(from)),
-            Self::Zstd => {
-                // Its window is at most 128 MiB, which the decoder itself sees to.
-                let decoder = ruzstd::decoding::StreamingDecoder::new(from);
-                Box::new(decoder.map_err(|error| io::Error::other(error.to_string()))?)
-            }
+            Self::Zstd => Box::new(ZstdDecoder::new(from)),
         })
     }
 }

@@ -7,6 +7,7 @@ use std::path::Path;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use plumb_runtime::image::Images;
+use ruzstd::encoding::{CompressionLevel, compress_to_vec};
 use serde_json::json;
 
 use crate::node::{bytes, sha256, text};
@@ -29,6 +30,11 @@ struct OciLayout {
 
 impl OciLayout {
     fn new(file: &str) -> Self {
+        Self::packed(file, gzip)
+    }
+
+    /// The same with another compression of the layer.
+    fn packed(file: &str, pack: impl Fn(&[u8]) -> Vec<u8>) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let blobs = folder.path().join("blobs/sha256");
         fs::create_dir_all(&blobs).unwrap();
@@ -40,7 +46,7 @@ impl OciLayout {
         let mut layer = tar::Builder::new(Vec::new());
         text(&mut layer, file, "content\n");
         let layer = layer.into_inner().unwrap();
-        let packed = gzip(&layer);
+        let packed = pack(&layer);
         let layer_digest = put(&packed);
         let config = json!({
             "architecture": architecture(), "os": "linux",
@@ -99,6 +105,21 @@ fn an_oci_layout_is_imported_once_and_removed_whole() {
     other.remove("example.com/a/b:1.2").unwrap();
     assert!(images.list().unwrap().is_empty() && !file.exists());
     images.remove("example.com/a/b:1.2").unwrap();
+}
+
+#[test]
+fn a_zstd_layer_of_several_frames_is_imported_whole() {
+    let folder = tempfile::tempdir().unwrap();
+    let images = Images::open(folder.path()).unwrap();
+    // Half of the layer in each frame, behind a frame to skip, as parallel compressors write.
+    let layout = OciLayout::packed("run", |layer| {
+        let (first, second) = layer.split_at(layer.len() / 2);
+        let pack = |half: &[u8]| compress_to_vec(half, CompressionLevel::Fastest);
+        [&[0x50, 0x2a, 0x4d, 0x18, 1, 0, 0, 0, 9], &*pack(first), &*pack(second)].concat()
+    });
+    let [image] = &images.import(layout.folder.path(), &[]).unwrap()[..] else { panic!() };
+    let file = images.snapshots().join(&image.layers[0]).join("run");
+    assert_eq!(fs::read_to_string(file).unwrap(), "content\n");
 }
 
 #[test]
