@@ -32,14 +32,14 @@ pub(crate) fn backup(args: &Backup) -> anyhow::Result<()> {
         plumb_store::verify(BufReader::new(written)).context("the copy is not whole")
     });
     let revision = copied.inspect_err(|_| {
-        // Nothing worth keeping is in it; what went wrong before is what is told.
+        // It is incomplete; the first error is reported.
         drop(std::fs::remove_file(&args.file));
     })?;
     println!("backed up {} at revision {revision} to {}", args.data_dir.display(), args.file.display());
     Ok(())
 }
 
-/// Copies the objects of a data directory, by whoever has it open.
+/// Backs up the objects of a data directory, by the process that has it open.
 fn copy(data: &Path, file: &File) -> anyhow::Result<()> {
     let mut writer = BufWriter::new(file);
     match Store::open(objects(data), Options::default()) {

@@ -35,7 +35,7 @@ use crate::status::Status;
 #[derive(Debug, Parser)]
 #[command(name = "plumb", version, about, arg_required_else_help = true)]
 pub(crate) struct Cli {
-    /// What is logged to standard error: a level (error, warn, info, debug, trace) or a filter such as
+    /// The log level on standard error (error, warn, info, debug, trace), or a filter such as
     /// `info,plumb_apiserver=debug`. The environment variable `RUST_LOG` has precedence.
     #[arg(long, global = true, default_value = USUAL_LOG, value_name = "FILTER", value_parser = log_filter)]
     log: String,
@@ -78,7 +78,7 @@ impl Command {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Run a cluster on this machine until Ctrl-C; starting again finds everything as it was.
+    /// Run a cluster on this machine until Ctrl-C; the next start finds all objects and running containers.
     ///
     /// Prints one line when it is ready, with the kubeconfig for `kubectl`.
     #[command(after_help = "Examples:\n  \
@@ -86,29 +86,29 @@ pub(crate) enum Command {
         plumb up --runtime virtual --nodes 1000\n  \
         export KUBECONFIG=./plumb-data/kubeconfig; kubectl get nodes")]
     Up(Box<Up>),
-    /// Run one more node, of a cluster that runs elsewhere, until Ctrl-C; its containers run on.
+    /// Run a node of a cluster that runs on another machine, until Ctrl-C; its containers keep running.
     ///
-    /// There, `plumb token create` prints the whole command for here. The token is needed once: this machine then has
-    /// certificates of its own, keeps them in its data directory and asks for new ones in time (or on SIGHUP). What runs
-    /// pods elsewhere is reached under its own addresses; pods of different machines do not reach each other.
+    /// `plumb token create` on the other machine prints the whole command. The token is needed once: this machine then
+    /// has certificates of its own in its data directory, and renews them in time (or on SIGHUP). Pods of different
+    /// machines do not reach each other.
     Node(Box<Node>),
-    /// Make, list and revoke the tokens by which machines join a cluster.
+    /// Create, list and revoke the bootstrap tokens with which machines join a cluster.
     Token(Token),
     Kubeconfig(Box<Issue>),
-    /// Remove what a cluster that no longer runs has left on this machine: containers, mounts, cgroups, its bridge.
+    /// Remove what a stopped cluster has left on this machine: containers, mounts, cgroups, its bridge.
     ///
-    /// Objects and images stay, so that `plumb up` starts the same pods anew; `--purge` removes them too.
+    /// Objects and images stay, so that `plumb up` starts the same pods again; `--purge` removes them too.
     Down(Down),
     Resize(Box<Resize>),
     Status(Box<Status>),
     Recommend(Box<Recommend>),
-    /// Write a consistent copy of a cluster's objects to a file, whether it runs or not.
+    /// Write a consistent backup of a cluster's objects to a file, whether it runs or not.
     ///
-    /// The certificates and keys in DIR/pki are not in it; copy that folder too. See docs/operations.md.
+    /// The certificates and keys in DIR/pki are not in it; copy that directory too. See docs/operations.md.
     Backup(Backup),
-    /// Make a data directory from a copy that `plumb backup` wrote.
+    /// Restore a data directory from a backup of `plumb backup`.
     ///
-    /// Put the old DIR/pki beside it first if clients, nodes and pods are to go on as they were; else there are new keys.
+    /// Copy the old DIR/pki into it first if clients, nodes and pods are to stay valid; otherwise new keys are created.
     Restore(Restore),
     /// Import, list and remove images of the built-in runtime.
     Image(Image),
@@ -121,18 +121,18 @@ pub(crate) enum Command {
     },
     /// Write man pages, one for each command.
     Man {
-        /// The folder they are written to; it is made if it is not there.
+        /// The directory to write them to; it is created if it is missing.
         #[arg(long, value_name = "DIR")]
         dir: PathBuf,
     },
-    /// Use cpu and memory as told, in shapes; `plumb load --help` says how.
+    /// Use CPU and memory in a given shape; see `plumb load --help`.
     #[command(disable_help_flag = true)]
     Load {
         /// What to use.
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
         options: Vec<OsString>,
     },
-    /// Stand beside a container. The node starts it.
+    /// The shim of a container. The node starts it.
     #[command(hide = true, disable_help_flag = true)]
     Shim {
         /// Which container.
@@ -154,7 +154,7 @@ pub(crate) struct Image {
 /// What to do with images.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImageCommand {
-    /// Import an OCI layout (a folder or a tar file) or what `docker save` writes.
+    /// Import an OCI layout (a directory or a tar file) or an archive of `docker save`.
     Import {
         /// The archive.
         file: PathBuf,
@@ -165,7 +165,7 @@ pub(crate) enum ImageCommand {
         #[arg(long, value_name = "BYTES", default_value_t = plumb_runtime::image::Limits::default().unpacked_bytes)]
         max_unpacked_bytes: u64,
     },
-    /// List what is there.
+    /// List the images.
     Ls,
     /// Remove a name, and with its last name the image.
     Rm {
@@ -177,7 +177,7 @@ pub(crate) enum ImageCommand {
 /// What `plumb up` runs, and where.
 #[derive(Debug, Args)]
 pub(crate) struct Up {
-    /// Where objects, certificates and the kubeconfig are kept. Made if it is not there.
+    /// The directory of objects, certificates and the kubeconfig. Created if it is missing.
     #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
     /// The address that the API is served on. Port 0 takes any free port.
@@ -219,7 +219,7 @@ pub(crate) struct Up {
     /// The components to run, separated by commas.
     #[arg(long, value_parser = ComponentsParser, default_value = "all", value_name = "COMPONENTS")]
     pub(crate) components: Components,
-    /// How many nodes there are. More than one are possible with the virtual runtime.
+    /// The number of nodes. More than one need the virtual runtime.
     #[arg(long, default_value = "1", value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) nodes: u16,
     /// Abort every long-lived task at each SIGUSR1: for tests of what outlives a restart of it.
@@ -259,7 +259,7 @@ pub(crate) struct Backup {
 pub(crate) struct Restore {
     /// The file that `plumb backup` wrote.
     pub(crate) file: PathBuf,
-    /// The data directory to make; it must not hold objects.
+    /// The data directory to create; it must not have objects.
     #[arg(long, default_value = "./plumb-data", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
 }

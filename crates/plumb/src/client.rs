@@ -76,7 +76,7 @@ pub(crate) fn pod_name(text: &str) -> &str {
     text.strip_prefix("pod/").or(text.strip_prefix("pods/")).unwrap_or(text)
 }
 
-/// What a server's answer means for whoever typed the command.
+/// The error message for a response of the API server.
 pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),

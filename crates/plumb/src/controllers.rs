@@ -87,7 +87,10 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let settings = NodeSettings { binding: context.binding.clone(), client_authorities };
     running.spawn(async move {
         if let Err(error) = publish(&writer, &invitation, &settings).await {
-            tracing::error!(error = format!("{error:#}"), "machines that want to join are not told how");
+            tracing::error!(
+                error = format!("{error:#}"),
+                "cannot publish cluster-info, which nodes need to join"
+            );
         }
     });
     running

@@ -23,7 +23,7 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
     if had_containers && !nix::unistd::geteuid().is_root() {
         bail!("{} has held real containers: only root can remove what is left of them", data.display());
     }
-    // Held until the end, so that nobody starts meanwhile.
+    // Held until the end, so that no cluster starts meanwhile.
     let _locks = [lock(&objects(&data))?, lock(&data.join("journal"))?];
     if had_containers {
         block_on(async {
@@ -50,7 +50,7 @@ fn lock(directory: &Path) -> anyhow::Result<Option<Store>> {
         Err(error @ OpenError::Locked { .. }) => {
             Err(anyhow::Error::new(error).context("the cluster is running; stop it first"))
         }
-        // What is damaged is nobody's, and is not needed here.
+        // A damaged store is not needed here.
         Err(error) => {
             tracing::warn!(%error, "objects cannot be read");
             Ok(None)

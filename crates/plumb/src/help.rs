@@ -13,7 +13,7 @@ pub(crate) fn completion(shell: Shell) -> anyhow::Result<()> {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "plumb", &mut script);
     match std::io::stdout().write_all(&script) {
-        // Whoever reads it has seen enough.
+        // The reader may have closed the pipe.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(()),
         written => written.context("writing the script"),
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 
 use plumb_apiserver::serve::{BindError, Listener};
 
-/// Listens on an address; one that is taken is told with who has it, and by which flag another one is chosen.
+/// Listens on an address; the error for one that is in use names the process, and the flag for another address.
 pub(crate) fn listen(address: SocketAddr, flag: &str) -> anyhow::Result<Listener> {
     Listener::bind(address).map_err(|error| match error {
         BindError::InUse { address } => {

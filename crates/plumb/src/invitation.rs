@@ -91,7 +91,7 @@ fn to_kubeconfig(invitation: &Invitation) -> anyhow::Result<String> {
     serde_json::to_string(&config).context("writing a kubeconfig")
 }
 
-/// Reads what was told.
+/// Parses an invitation.
 pub(crate) fn read_invitation(map: &ConfigMap) -> Option<Invitation> {
     use base64::Engine as _;
     let config: Value = serde_saphyr::from_str(map.data.as_ref()?.get("kubeconfig")?).ok()?;
@@ -138,11 +138,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_told_can_be_read() {
-        let told = Invitation { server: "https://10.0.0.1:6443".into(), authority: "PEM\n".into() };
+    fn a_published_invitation_can_be_parsed() {
+        let published = Invitation { server: "https://10.0.0.1:6443".into(), authority: "PEM\n".into() };
         let map: ConfigMap =
-            serde_json::from_value(json!({ "data": { "kubeconfig": to_kubeconfig(&told).unwrap() } }))
+            serde_json::from_value(json!({ "data": { "kubeconfig": to_kubeconfig(&published).unwrap() } }))
                 .unwrap();
-        assert_eq!(read_invitation(&map), Some(told));
+        assert_eq!(read_invitation(&map), Some(published));
     }
 }

@@ -46,7 +46,7 @@ pub(crate) fn run(args: Node) -> anyhow::Result<()> {
 async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let data = &args.data_dir;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
-    // First, since whoever has it has the data directory.
+    // First, since its lock protects the data directory.
     let mut ground = Ground::lay(&args.like, data)?;
     let name = name(&args)?;
     let listen = match args.listen {
@@ -131,7 +131,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Asks for new certificates whenever this process is told to.
+/// Requests new certificates on SIGHUP.
 async fn renew_on_hangup(ask: Arc<watch::Sender<u64>>) {
     let Ok(mut hangup) = signal(SignalKind::hangup()) else { return };
     while hangup.recv().await.is_some() {
@@ -161,7 +161,7 @@ async fn settings(args: &Node, connection: &Connection) -> NodeSettings {
     settings
 }
 
-/// What the node is called: as told, or as the machine is.
+/// The name of the node: the given one, or that of the machine.
 fn name(args: &Node) -> anyhow::Result<String> {
     let name = if let Some(name) = &args.like.node_name {
         name.clone()

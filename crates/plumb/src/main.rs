@@ -38,7 +38,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
     // Before anything else is read or started: a shim has one thread and little memory, and there are many of
-    // them; a load is to be as large as it is told.
+    // them; a load must not use more memory than requested.
     let mut arguments = std::env::args_os().skip(1).peekable();
     if arguments.next_if(|argument| argument == "shim").is_some() {
         return plumb_runtime::shim::main(arguments);

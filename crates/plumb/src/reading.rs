@@ -1,4 +1,4 @@
-//! Where a resize stands, in words and in exit codes.
+//! The status of a resize, as text and exit codes.
 
 use std::process::ExitCode;
 
@@ -8,17 +8,17 @@ use plumb_resize::resource::{Declared, PerResource, Requirements, Resource};
 use plumb_resize::status::{Reading, Stage, Values, read};
 use serde_json::{Map, Value, json};
 
-/// What scripts are told of a resize that is not in force. What is refused is 1, a wrong command line 2.
+/// Exit codes for a resize that is not applied. A rejected one is 1, a wrong command line 2.
 pub(crate) const DEFERRED: u8 = 3;
 pub(crate) const INFEASIBLE: u8 = 4;
 pub(crate) const UNDER_WAY: u8 = 5;
 
-/// What there is to read of a pod, for whoever prints it.
+/// The status of a pod's resize.
 pub(crate) fn of(pod: &Pod) -> anyhow::Result<Reading> {
     Ok(read(pod)?)
 }
 
-/// How a command ends that leaves a resize at this.
+/// The exit code of a command that leaves a resize at this stage.
 pub(crate) fn exit_code(stage: &Stage) -> ExitCode {
     match stage {
         Stage::Settled => ExitCode::SUCCESS,
@@ -66,7 +66,7 @@ pub(crate) fn single(of: &Declared, resource: Resource) -> String {
     of[resource].map_or_else(|| "-".to_owned(), |value| amount(resource, value).to_string())
 }
 
-/// What is in force of a resource, and what is wanted where that is something else.
+/// The actual values of a resource, and the desired ones if they differ.
 pub(crate) fn change(values: &Values, resource: Resource) -> String {
     let desired = pair(&values.desired, resource);
     match values.actual.map(|actual| pair(&actual, resource)) {

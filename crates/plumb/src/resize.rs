@@ -1,4 +1,4 @@
-//! `plumb resize`: asks for other resources, waits, and says what became of it.
+//! `plumb resize`: requests a resize, waits for it, and prints the outcome.
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -21,10 +21,10 @@ use crate::cli::interval;
 use crate::client::{self, Cluster, Output, block_on, print};
 use crate::{reading, status};
 
-/// Change the cpu and memory of a running pod, wait until that is in force, and say what became of it.
+/// Change the CPU and memory of a running pod, wait until the resize is applied, and print the outcome.
 ///
-/// Ends with 0 when it is in force, 1 when it was refused, 3 when it is deferred (the node has no room now), 4 when it
-/// is infeasible (the node can never do it) and 5 when it is still under way; the last three after --timeout.
+/// Exits with 0 when it is applied, 1 when it was rejected, 3 when it is deferred (it does not fit the node now), 4 when
+/// it is infeasible (it can never fit the node) and 5 when it is still in progress; the last three after --timeout.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     plumb resize web --cpu 650m\n  \
@@ -37,16 +37,16 @@ pub(crate) struct Resize {
     /// The container. Not needed where there is only one.
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
-    /// The cpu that is requested, and the limit too where it is the same now: 650m or 1.5.
+    /// The CPU request, and the limit too if both are the same now: 650m or 1.5.
     #[arg(long, value_name = "CPU")]
     cpu: Option<Quantity>,
-    /// The memory that is requested, and the limit too where it is the same now: 512Mi or 1Gi.
+    /// The memory request, and the limit too if both are the same now: 512Mi or 1Gi.
     #[arg(long, value_name = "MEMORY")]
     memory: Option<Quantity>,
-    /// What is requested, such as cpu=500m,memory=1Gi.
+    /// Requests, such as cpu=500m,memory=1Gi.
     #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
     requests: Amounts,
-    /// What may be used at most, such as cpu=1,memory=1Gi.
+    /// Limits, such as cpu=1,memory=1Gi.
     #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
     limits: Amounts,
     /// Do not wait for the node.
@@ -55,7 +55,7 @@ pub(crate) struct Resize {
     /// How long to wait, such as 30s or 5m.
     #[arg(long, default_value = "1m", value_name = "TIME", value_parser = interval)]
     timeout: Duration,
-    /// How the pod is printed in the end.
+    /// The output format.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
     #[command(flatten)]

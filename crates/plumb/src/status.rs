@@ -20,7 +20,7 @@ const WIDE: [&str; 8] =
 
 /// Show what containers have of cpu and memory (request/limit), what they want, and how their resize stands.
 ///
-/// Of one pod it ends as `plumb resize` does: 0 when all is in force, 3 deferred, 4 infeasible, 5 under way.
+/// For one pod it exits as `plumb resize` does: 0 when the resize is applied, 3 deferred, 4 infeasible, 5 in progress.
 #[derive(Debug, Args)]
 pub(crate) struct Status {
     /// The pod. [default: all of the namespace]
@@ -89,7 +89,7 @@ fn show(pods: &[Pod], args: &Status) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Pods as a table, a line for each container, and below it why a resize is not in force.
+/// Pods as a table, a line for each container, and below it why a resize is not applied.
 pub(crate) fn table(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::Result<String> {
     let mut head = vec!["POD", "CONTAINER"];
     let columns: &[&str] = if wide { &WIDE } else { &["CPU", "MEMORY", "RESIZE"] };

@@ -42,7 +42,7 @@ async fn create(
     if ttl.is_negative() {
         bail!("--ttl {ttl:#}: a token cannot have expired before it is made");
     }
-    // Before the token is made, since without it nobody could use one.
+    // Before the token is created, since no node can use a token without it.
     let invitation = invitation(client).await?;
     let (id, secret) = (word(6)?, word(16)?);
     let mut data: BTreeMap<String, String> = [
@@ -112,7 +112,7 @@ async fn delete(client: &Client, token: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Letters and digits that nobody can guess.
+/// Random letters and digits.
 fn word(length: usize) -> anyhow::Result<String> {
     let random = rustls_random();
     let mut letters = String::with_capacity(length);

@@ -28,7 +28,7 @@ use crate::{backup, features, holder, nodes};
 
 /// What the cluster is called in a kubeconfig.
 const CLUSTER: &str = "plumb";
-/// As many file descriptors as a process has at least, where it cannot be told.
+/// The assumed limit of file descriptors, if it is unknown.
 const FEW_DESCRIPTORS: usize = 1_024;
 /// How often certificates are looked at.
 const LOOK_AT_CERTIFICATES: Duration = Duration::from_hours(1);
@@ -274,7 +274,7 @@ fn advertised(args: &Up, listened: IpAddr) -> IpAddr {
 
 /// The address that this machine sends from when it sends far away. Nothing is sent.
 fn own_address() -> Option<IpAddr> {
-    // An address that is nobody's (RFC 5737).
+    // An address that is not assigned (RFC 5737).
     let far = SocketAddr::from(([192, 0, 2, 1], 9));
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
     socket.connect(far).ok()?;
@@ -293,7 +293,7 @@ fn plugins(args: &Up) -> anyhow::Result<Plugins> {
 }
 
 /// Writes the administrator's kubeconfig. A file of somebody else's is added to, and its context is kept; a new one is for
-/// whoever called `sudo`, since that is who will run `kubectl`.
+/// the user who called `sudo`, who will run `kubectl`.
 fn write_kubeconfig(pki: &Pki, url: &str, path: &Path) -> anyhow::Result<()> {
     let entry = Entry::new(CLUSTER, url, &pki.authority_pem(), &pki.admin());
     let is_new = !path.exists();

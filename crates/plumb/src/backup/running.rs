@@ -1,5 +1,5 @@
-//! Copies of a cluster that runs: it writes one to whoever connects to a socket in its data directory. Who may enter the
-//! socket's folder could read the objects from the disk as well.
+//! Backup of a running cluster: it writes a backup to a client of a socket in its data directory. Users who may enter the
+//! directory of the socket could read the objects from the disk as well.
 
 use std::fs::{DirBuilder, File};
 use std::io::{self, Write};
@@ -18,9 +18,9 @@ use tokio::task::JoinSet;
 const FOLDER: &str = "control";
 const SOCKET: &str = "backup";
 /// How long the other side may keep this one waiting.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Writes copies of a store, one after the other, to whoever asks. It ends when what is answered is dropped.
+/// Writes backups of a store, one after the other, to clients. It ends when the returned handle is dropped.
 pub(crate) fn serve(data: &Path, store: Store, supervisor: &Supervisor) -> io::Result<JoinSet<()>> {
     DirBuilder::new().recursive(true).mode(0o700).create(data.join(FOLDER))?;
     let (_folder, socket) = socket(data)?;
@@ -52,7 +52,7 @@ async fn accept(listener: Arc<UnixListener>, store: Store) {
 async fn answer(client: tokio::net::UnixStream, store: Store) -> io::Result<()> {
     let client = client.into_std()?;
     client.set_nonblocking(false)?;
-    client.set_write_timeout(Some(PATIENCE))?;
+    client.set_write_timeout(Some(TIMEOUT))?;
     let writing = tokio::task::spawn_blocking(move || store.backup(client));
     writing.await?.map(|revision| tracing::info!(revision, "wrote a copy"))
 }
@@ -61,7 +61,7 @@ async fn answer(client: tokio::net::UnixStream, store: Store) -> io::Result<()> 
 pub(super) fn fetch(data: &Path, writer: &mut impl Write) -> io::Result<()> {
     let (_folder, socket) = socket(data)?;
     let mut server = UnixStream::connect(socket)?;
-    server.set_read_timeout(Some(PATIENCE))?;
+    server.set_read_timeout(Some(TIMEOUT))?;
     io::copy(&mut server, writer).map(drop)
 }
 

@@ -27,16 +27,16 @@ pub(crate) struct Node {
     #[arg(long, value_name = "FILE")]
     pub(crate) token_file: Option<PathBuf>,
     /// The hash of the public key of the cluster's authority, which `plumb token create` printed: by it this machine
-    /// knows that it talks to that cluster and to nobody else.
+    /// verifies that it talks to that cluster.
     #[arg(long, value_name = "sha256:HASH", conflicts_with = "ca_file")]
     pub(crate) ca_hash: Option<CaPin>,
     /// The certificate of the cluster's authority, in the place of its hash.
     #[arg(long, value_name = "FILE")]
     pub(crate) ca_file: Option<PathBuf>,
-    /// Where containers, promises and certificates of this node are kept. Made if it is not there.
+    /// The directory of this node's containers, allocations and certificates. Created if it is missing.
     #[arg(long, default_value = "./plumb-node", value_name = "DIR")]
     pub(crate) data_dir: PathBuf,
-    /// The address that this node is asked at for logs, usage and commands. Port 0 takes any free port.
+    /// The address that this node serves logs, metrics and exec on. Port 0 takes any free port.
     /// [default: the address of this machine that the server is reached from, port 10250]
     #[arg(long, value_name = "ADDRESS", value_parser = socket_address)]
     pub(crate) listen: Option<SocketAddr>,
@@ -70,12 +70,12 @@ pub(crate) struct Token {
 /// What to do with tokens.
 #[derive(Debug, Subcommand)]
 pub(crate) enum TokenCommand {
-    /// Make a token, and print the command that joins a machine with it.
+    /// Create a token, and print the command that joins a machine with it.
     Create {
-        /// How long it is good for, such as 1h or 30m; 0s is for good.
+        /// How long it is valid, such as 1h or 30m; 0s never expires.
         #[arg(long, default_value = "24h", value_name = "TIME")]
         ttl: SignedDuration,
-        /// What it is for, in a few words.
+        /// A description.
         #[arg(long, value_name = "TEXT")]
         description: Option<String>,
         /// Print the token alone.

@@ -1,4 +1,4 @@
-//! What a node is like, whoever runs it.
+//! Flags of nodes, of `plumb up` and of `plumb node`.
 
 use std::collections::BTreeMap;
 use std::str::FromStr;
@@ -15,27 +15,27 @@ use super::interval;
 /// What a node is like.
 #[derive(Debug, Args)]
 pub(crate) struct OnNode {
-    /// What runs containers on the node.
+    /// The container runtime.
     #[arg(long, value_enum, default_value = "auto", value_name = "RUNTIME")]
     pub(crate) runtime: RuntimeKind,
-    /// What the node is called; several are called NAME-0, NAME-1 and so on. [default: plumb, or the name of the machine
+    /// The node's name; several are named NAME-0, NAME-1 and so on. [default: plumb, or the name of the machine
     /// for one that joins]
     #[arg(long, visible_alias = "name", value_name = "NAME")]
     pub(crate) node_name: Option<String>,
-    /// How many cpus each node has for pods, such as 4 or 1500m. [default: those of this machine]
+    /// The CPU capacity of each node, such as 4 or 1500m. [default: that of this machine]
     #[arg(long, value_name = "CPU")]
     pub(crate) node_cpu: Option<Quantity>,
-    /// How much memory each node has for pods, such as 8Gi. [default: that of this machine]
+    /// The memory capacity of each node, such as 8Gi. [default: that of this machine]
     #[arg(long, value_name = "MEMORY")]
     pub(crate) node_memory: Option<Quantity>,
-    /// What of a node is not for pods, such as `cpu=200m,memory=512Mi`.
+    /// Resources that are reserved and not allocatable to pods, such as `cpu=200m,memory=512Mi`.
     #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
     pub(crate) system_reserved: Reserved,
-    /// Who decides on which cpus containers run: the kernel (`none`), or the node for containers of Guaranteed pods
-    /// that ask for whole cpus (`static`). What is reserved is not given away; `static` needs something to be.
+    /// The CPU manager policy: `none`, or `static` for exclusive CPUs of containers of Guaranteed pods with integer CPU
+    /// requests. Reserved CPUs are never exclusive; `static` needs some to be reserved.
     #[arg(long, value_enum, default_value = "none", value_name = "POLICY")]
     pub(crate) cpu_manager_policy: CpuPolicy,
-    /// The cpus of a node that are not for pods, such as 0-1, in the place of the cpu of --system-reserved.
+    /// The CPUs of a node that are reserved, such as 0-1, in place of the cpu of --system-reserved.
     /// [default: as many as --system-reserved says, the first ones]
     #[arg(long, value_name = "CPUS")]
     pub(crate) reserved_cpus: Option<CpuSet>,
@@ -43,17 +43,17 @@ pub(crate) struct OnNode {
     /// (kernel.shm*, kernel.msg*, kernel.sem, fs.mqueue.*, net.*), separated by commas.
     #[arg(long, default_value = "", value_name = "SYSCTLS", hide_default_value = true)]
     pub(crate) allowed_unsafe_sysctls: UnsafeSysctls,
-    /// How many pods a node takes.
+    /// The maximum number of pods of a node.
     #[arg(long, default_value = "110", value_name = "N")]
     pub(crate) max_pods: u32,
-    /// How often what nodes and pods use is measured, for `kubectl top`.
+    /// How often the usage of nodes and pods is measured, for `kubectl top`.
     #[arg(long, default_value = "15s", value_name = "TIME", value_parser = interval)]
     pub(crate) metric_resolution: Duration,
-    /// Kill this process at the nth call of this name to the container runtime: for tests of what outlives it.
+    /// Kill this process at the nth call of this name to the container runtime: for crash tests.
     #[arg(long, hide = true, value_name = "CALL:N")]
     pub(crate) die_at: Option<DieAt>,
-    /// Hold the container runtime up, so that what is under way can be seen: by how much each call of this name takes
-    /// longer, such as `UpdateContainerResources=3s`. For demonstrations and tests.
+    /// Delay each call of this name to the container runtime, such as `UpdateContainerResources=3s`. For demonstrations
+    /// and tests.
     #[arg(long, value_name = "CALL=TIME")]
     pub(crate) runtime_delay: Option<RuntimeDelay>,
 }
@@ -74,12 +74,12 @@ impl OnNode {
     }
 }
 
-/// Who decides on which cpus containers run.
+/// The CPU manager policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum CpuPolicy {
-    /// The kernel.
+    /// No exclusive CPUs.
     None,
-    /// The node, for containers of Guaranteed pods that ask for whole cpus.
+    /// Exclusive CPUs for containers of Guaranteed pods with integer CPU requests.
     Static,
 }
 
@@ -152,14 +152,14 @@ impl FromStr for Reserved {
     }
 }
 
-/// What runs containers.
+/// The container runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum RuntimeKind {
     /// `builtin` where this user may create cgroups, else `virtual`.
     Auto,
     /// Containers in cgroups and namespaces of this machine, without a daemon.
     Builtin,
-    /// No processes: what pods use follows a model in their annotations.
+    /// No processes: the usage of pods follows a model in their annotations.
     Virtual,
 }
 

@@ -135,7 +135,7 @@ fn the_page_tells_of_no_flag_that_is_not_there() {
         if one.is_none() && section.title.starts_with("plumb ") {
             invented.push(section.title.clone());
         }
-        // What several commands have in common is told once, in a section of its own.
+        // Flags that several commands share are documented once, in a section of their own.
         let known = one.map_or_else(
             || all.clone(),
             |(name, command)| flags(name, command).into_iter().map(|(flag, _)| flag).collect(),

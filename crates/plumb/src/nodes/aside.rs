@@ -9,9 +9,8 @@ use tokio::runtime::{Builder, Handle, Runtime};
 /// How much they give way: a tenth of what others get, where there are others.
 const NICE: i32 = 10;
 
-/// Threads for the agents of virtual nodes. There may be thousands, all busy at once, and what they do is nobody's
-/// running program: they give way to the API and to those who decide, as agents on machines of their own would not be
-/// in the way at all.
+/// Threads for the agents of virtual nodes, with a lower priority than the API server and the controllers. There may be
+/// thousands of agents, all busy at once, and agents on machines of their own would not compete with those at all.
 pub(super) struct Aside(Option<Runtime>);
 
 impl Aside {

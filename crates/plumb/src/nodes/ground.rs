@@ -100,7 +100,10 @@ impl Ground {
         let machine = Arc::new(machine.context("finding out about this machine")?);
         let (journal, damage) = open_store(&data.join("journal"))?;
         if let Some(damage) = &damage {
-            tracing::warn!(damage, "the journal of promises was put aside, and is made anew from what runs");
+            tracing::warn!(
+                damage,
+                "the damaged allocation journal was moved aside; allocations are rebuilt from the actual resources"
+            );
         }
         if !is_virtual {
             keep_private(&data).context("making the folders of pods")?;
@@ -363,7 +366,7 @@ fn dying(runtime: Arc<dyn Runtime>, DieAt { call, nth }: DieAt) -> Arc<dyn Runti
     let seen = AtomicU64::new(0);
     let die = move |_: &Invocation| {
         if seen.fetch_add(1, Ordering::Relaxed) + 1 == nth {
-            // If it fails there is nobody left to tell; the test notices that we live.
+            // If it fails, the test notices that this process still runs.
             let _ = nix::sys::signal::raise(nix::sys::signal::Signal::SIGKILL);
         }
         false

@@ -14,7 +14,7 @@ use serde::Deserialize;
 
 /// How many are asked at a time, and how long one may take.
 const AT_ONCE: usize = 16;
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// What a node says, as far as it is wanted.
 #[derive(Clone, Debug, Deserialize)]
@@ -130,7 +130,7 @@ pub(super) async fn ask_all(
     let known = nodes.list_metadata(&ListParams::default()).await?;
     let names = known.items.into_iter().filter_map(|node| node.metadata.name).filter(|name| !is_here(name));
     let asking = names.map(|name| async move {
-        let answer = tokio::time::timeout(PATIENCE, ask(client, &name)).await;
+        let answer = tokio::time::timeout(TIMEOUT, ask(client, &name)).await;
         match answer {
             Ok(Ok(summary)) => Some((name, summary)),
             Ok(Err(error)) => {
