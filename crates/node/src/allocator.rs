@@ -13,10 +13,10 @@ use plumb_resize::admission::{
 use plumb_resize::list::BadQuantity;
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::qos::QosClass;
-use plumb_resize::queue::Waiting;
+use plumb_resize::queue::DeferredResize;
 use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Outcome, Refusal};
+use plumb_resize::status::{Outcome, PendingReason};
 
 use crate::cpus::{CpuAllocator, CpuAssignments, CpuSet, InsufficientCpus};
 use crate::journal::Entry;
@@ -118,7 +118,7 @@ pub struct Allocator {
     /// The CPU that is allocated to all Burstable pods.
     burstable: i64,
     pods: BTreeMap<String, PodRecord>,
-    waiting: BTreeSet<Waiting>,
+    waiting: BTreeSet<DeferredResize>,
 }
 
 impl Allocator {
@@ -346,14 +346,14 @@ fn insufficient_cpus(why: InsufficientCpus) -> Verdict {
 }
 
 /// A pod's entry in the queue of deferred resizes.
-fn waiting(uid: &str, record: &PodRecord) -> Option<Waiting> {
+fn waiting(uid: &str, record: &PodRecord) -> Option<DeferredResize> {
     let pending = record.entry.allocation.pending.as_ref()?;
-    if pending.refusal != Refusal::Deferred {
+    if pending.reason != PendingReason::Deferred {
         return None;
     }
     let requests = |resources: &PodResources| record.info.shape.requests(resources);
     let (wanted, allocated) = (requests(&record.info.desired), requests(&record.entry.allocation.allocated));
-    Some(Waiting {
+    Some(DeferredResize {
         pod: uid.to_owned(),
         grows: Resource::ALL.into_iter().any(|resource| wanted[resource] > allocated[resource]),
         priority: record.info.priority,

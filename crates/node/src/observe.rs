@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use plumb_resize::plan::InForce;
+use plumb_resize::plan::CgroupState;
 use plumb_resize::pod::{PodCgroup, PodShape};
 use plumb_resize::resource::{Requirements, Resource};
 use plumb_runtime::types::{
@@ -45,11 +45,11 @@ pub(crate) struct Observation {
 
 impl Observation {
     /// The state of its cgroups; `pod` stands for the pod's own cgroup if it has none.
-    pub(crate) fn in_force(&self, pod: PodCgroup) -> InForce {
+    pub(crate) fn cgroups(&self, pod: PodCgroup) -> CgroupState {
         let containers = self.observed.containers.iter();
         let containers =
             containers.map(|observed| observed.as_ref().and_then(|observed| observed.actual)).collect();
-        InForce { containers, pod: self.pod.unwrap_or(pod) }
+        CgroupState { containers, pod: self.pod.unwrap_or(pod) }
     }
 }
 

@@ -5,8 +5,7 @@
 //! the actual ones are computed from the shares and quotas.
 
 use plumb_resize::cgroup::{
-    DEFAULT_PERIOD, cpu_limit_in_force, cpu_request_in_force, memory_limit, memory_limit_in_force, quota,
-    shares,
+    DEFAULT_PERIOD, actual_cpu_limit, actual_cpu_request, actual_memory_limit, memory_limit, quota, shares,
 };
 use plumb_resize::pod::PodCgroup;
 use plumb_resize::resource::{Declared, Requirements};
@@ -55,30 +54,30 @@ pub fn actual_container(read: &LinuxResources, written: &Requirements) -> Requir
     if let Some(read) = read.cpu_shares
         && shares(shares_request(written)) != read
     {
-        requests.cpu = cpu_request_in_force(read, requests.cpu);
+        requests.cpu = actual_cpu_request(read, requests.cpu);
     }
-    Requirements { requests, limits: limits_in_force(read, written.limits) }
+    Requirements { requests, limits: actual_limits(read, written.limits) }
 }
 
 /// The actual resources of a pod whose cgroup was last set to `written`.
 pub fn actual_pod(read: &LinuxResources, written: &PodCgroup) -> PodCgroup {
-    let request = read.cpu_shares.and_then(|read| cpu_request_in_force(read, Some(written.cpu_request)));
+    let request = read.cpu_shares.and_then(|read| actual_cpu_request(read, Some(written.cpu_request)));
     PodCgroup {
         cpu_request: request.unwrap_or(written.cpu_request),
-        limits: limits_in_force(read, written.limits),
+        limits: actual_limits(read, written.limits),
     }
 }
 
-fn limits_in_force(read: &LinuxResources, written: Declared) -> Declared {
+fn actual_limits(read: &LinuxResources, written: Declared) -> Declared {
     let period = read.cpu_period.unwrap_or(DEFAULT_PERIOD);
     let cpu = match read.cpu_quota {
-        Some(read) => cpu_limit_in_force(Some(read).filter(|quota| *quota > 0), period, written.cpu),
+        Some(read) => actual_cpu_limit(Some(read).filter(|quota| *quota > 0), period, written.cpu),
         None => written.cpu,
     };
     let memory = match read.memory_limit {
         Some(read) => {
             let read = Some(read).filter(|bytes| (0..UNLIMITED).contains(bytes));
-            memory_limit_in_force(read, PAGE, written.memory)
+            actual_memory_limit(read, PAGE, written.memory)
         }
         None => written.memory,
     };

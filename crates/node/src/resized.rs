@@ -6,7 +6,7 @@ use plumb_resize::aggregate::Role;
 use plumb_resize::list::quantity_of;
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::{Declared, Requirements, Resource};
-use plumb_resize::status::{Allocation, Outcome, Refusal};
+use plumb_resize::status::{Allocation, Outcome, PendingReason};
 use serde::Serialize;
 
 use crate::allocator::{AllocationResult, PodInfo};
@@ -72,16 +72,16 @@ pub(crate) fn emit_allocation(events: &Recorder, pod: &Pod, info: &PodInfo, resu
         Outcome::Started => {
             events.pod(pod, Kind::Normal, "ResizeStarted", format!("Pod resize started: {}", wanted.text()));
         }
-        Outcome::Refused(refusal) => {
-            let word = match (&result.verdict, refusal) {
+        Outcome::Pending(pending_reason) => {
+            let word = match (&result.verdict, pending_reason) {
                 (Some(Verdict::Deferred(why)), _) => why.reason(),
-                _ => refusal.name().to_owned(),
+                _ => pending_reason.name().to_owned(),
             };
             let pending = result.entry.allocation.pending.as_ref();
             let wanted = Resize { error: pending.map(|pending| pending.message.as_str()), ..wanted };
-            let reason = match refusal {
-                Refusal::Deferred => "ResizeDeferred",
-                Refusal::Infeasible => "ResizeInfeasible",
+            let reason = match pending_reason {
+                PendingReason::Deferred => "ResizeDeferred",
+                PendingReason::Infeasible => "ResizeInfeasible",
             };
             events.pod(pod, Kind::Warning, reason, format!("Pod resize {word}: {}", wanted.text()));
         }

@@ -25,7 +25,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use plumb_resize::plan::{InForce, Step, inherited, plan, start_waits};
+use plumb_resize::plan::{CgroupState, Step, inherited, plan, start_waits};
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
 use plumb_resize::status::Outcome;
@@ -337,14 +337,14 @@ impl Worker {
         self.request_resize().await?;
         self.observe().await?;
         self.enforce_deadline();
-        let in_force = self.in_force();
-        let actual = in_force.resources(&self.info.shape, &self.entry.allocation.allocated);
+        let cgroups = self.cgroups();
+        let actual = cgroups.resources(&self.info.shape, &self.entry.allocation.allocated);
         if !self.over {
             self.node.allocations.set_actual(&self.uid, actual.clone()).await;
         }
         self.update_probes();
         self.follow_volumes().await;
-        let steps = self.steps(&in_force);
+        let steps = self.steps(&cgroups);
         let decision = self.decide(&steps);
         let phase = self.phase();
         self.explain(&decision);
@@ -356,7 +356,7 @@ impl Worker {
         }
         if !decision.actions.is_empty() {
             self.fresh = false;
-            if self.act(&decision, in_force.clone()).await? {
+            if self.act(&decision, cgroups.clone()).await? {
                 return Ok(Turn::Again);
             }
         }
@@ -368,7 +368,7 @@ impl Worker {
         }
         let wake = self.wake(decision.wake);
         if self.may_be_resized() {
-            return self.resize(steps, in_force, wake).await;
+            return self.resize(steps, cgroups, wake).await;
         }
         Ok(Turn::Wait(wake))
     }
@@ -378,11 +378,11 @@ impl Worker {
     }
 
     /// The steps from the actual to the allocated resources.
-    fn steps(&self, in_force: &InForce) -> Vec<Step> {
+    fn steps(&self, cgroups: &CgroupState) -> Vec<Step> {
         if !self.may_be_resized() {
             return Vec::new();
         }
-        plan(&self.info.shape, in_force, &self.entry.allocation.allocated)
+        plan(&self.info.shape, cgroups, &self.entry.allocation.allocated)
     }
 
     /// Requests the resources in the spec, if there is no decision on them yet.
@@ -437,8 +437,8 @@ impl Worker {
     }
 
     /// The state of the pod's cgroups.
-    fn in_force(&self) -> InForce {
-        self.observation.in_force(self.info.shape.cgroup(&self.entry.allocation.allocated))
+    fn cgroups(&self) -> CgroupState {
+        self.observation.cgroups(self.info.shape.cgroup(&self.entry.allocation.allocated))
     }
 
     /// Fails a pod that has exceeded its active deadline.

@@ -21,7 +21,7 @@ pub(crate) fn of(pod: &Pod) -> anyhow::Result<Reading> {
 /// The exit code of a command that leaves a resize at this stage.
 pub(crate) fn exit_code(stage: &Stage) -> ExitCode {
     match stage {
-        Stage::Settled => ExitCode::SUCCESS,
+        Stage::Applied => ExitCode::SUCCESS,
         Stage::Deferred { .. } => DEFERRED.into(),
         Stage::Infeasible { .. } => INFEASIBLE.into(),
         Stage::Proposed | Stage::InProgress | Stage::Failing { .. } => UNDER_WAY.into(),
@@ -31,7 +31,7 @@ pub(crate) fn exit_code(stage: &Stage) -> ExitCode {
 /// One word for it.
 pub(crate) fn word(stage: &Stage) -> &'static str {
     match stage {
-        Stage::Settled => "-",
+        Stage::Applied => "-",
         Stage::Proposed => "Proposed",
         Stage::InProgress => "InProgress",
         Stage::Failing { .. } => "Failing",
@@ -43,7 +43,7 @@ pub(crate) fn word(stage: &Stage) -> &'static str {
 /// Why, where there is a reason.
 pub(crate) fn reason(stage: &Stage) -> &str {
     match stage {
-        Stage::Settled | Stage::Proposed | Stage::InProgress => "",
+        Stage::Applied | Stage::Proposed | Stage::InProgress => "",
         Stage::Failing { message } | Stage::Deferred { message } | Stage::Infeasible { message } => message,
     }
 }

@@ -113,7 +113,7 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
         Some(Output::Wide) => print!("{}", status::table(&[last], false, true)?),
         Some(output) => print(&last, output)?,
         None if args.no_wait => println!("pod/{name} asked for: {}", reading.stage),
-        None if reading.stage == Stage::Settled => {
+        None if reading.stage == Stage::Applied => {
             println!("pod/{name} resized in {}{}", short(begun.elapsed()), what_changed(&before, &last));
         }
         None => {

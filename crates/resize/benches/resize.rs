@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
 use plumb_resize::Quantity;
 use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Verdict, admit};
-use plumb_resize::plan::{InForce, Step, plan};
+use plumb_resize::plan::{CgroupState, Step, plan};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::Amounts;
 use plumb_resize::rules::Rules;
@@ -87,7 +87,7 @@ struct Case {
     shape: PodShape,
     allocated: PodResources,
     desired: PodResources,
-    in_force: InForce,
+    cgroups: CgroupState,
     ledger: Ledger,
     rules: Rules,
 }
@@ -99,13 +99,13 @@ impl Case {
         let resources = |pod: &Pod| PodResources::desired(pod.spec.as_ref().unwrap()).unwrap();
         let (shape, allocated, desired) =
             (PodShape::of(&stored).unwrap(), resources(&stored), resources(&new));
-        let in_force = InForce::running(&shape, &allocated);
+        let cgroups = CgroupState::running(&shape, &allocated);
         let each = shape.requests(&allocated);
         let mut ledger = Ledger::new(Amounts::new(100_000, 64 << 30));
         for i in 0..PODS {
             ledger.hold(&format!("pod-{i}"), Held { allocated: each, actual: each });
         }
-        Self { stored, new, shape, allocated, desired, in_force, ledger, rules: Rules::kep() }
+        Self { stored, new, shape, allocated, desired, cgroups, ledger, rules: Rules::kep() }
     }
 
     fn admit(&self, shape: &PodShape, desired: &PodResources) -> Verdict {
@@ -120,7 +120,7 @@ impl Case {
         let shape = PodShape::of(&self.new).unwrap();
         let desired = PodResources::desired(self.new.spec.as_ref().unwrap()).unwrap();
         assert_eq!(self.admit(&shape, &desired), Verdict::Fits);
-        plan(&shape, &self.in_force, &desired)
+        plan(&shape, &self.cgroups, &desired)
     }
 }
 
@@ -155,7 +155,7 @@ fn admission(bencher: Bencher<'_, '_>) {
 #[divan::bench]
 fn planning(bencher: Bencher<'_, '_>) {
     let case = Case::new();
-    bencher.bench_local(|| plan(black_box(&case.shape), black_box(&case.in_force), black_box(&case.desired)));
+    bencher.bench_local(|| plan(black_box(&case.shape), black_box(&case.cgroups), black_box(&case.desired)));
 }
 
 #[divan::bench]

@@ -1,7 +1,7 @@
 //! What a pod counts for: on its node, and in its namespace's quota, while a resize is under way.
 //!
-//! Between the moment a resize is asked for and the moment it is in force, a pod has several values at once.
-//! Whoever places pods or charges quota must not be optimistic about any of them, so the larger counts.
+//! Between a resize request and its completion, a pod has several values at once. The scheduler and quota must not be
+//! optimistic about any of them, so the larger counts.
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodStatus, ResourceRequirements};
 
@@ -10,7 +10,7 @@ use crate::list::{BadQuantity, ResourceList, WireList};
 use crate::pod::{container_status, containers, has_ended};
 use crate::resource::is_huge_pages;
 use crate::rules::Rules;
-use crate::status::{PENDING, ResizeWord, condition};
+use crate::status::{PENDING, PodResizeStatus, condition};
 
 /// What a pod that waits for a node asks for: its spec, and nothing else.
 pub fn requested(pod: &Pod) -> Result<ResourceList, BadQuantity> {
@@ -27,7 +27,7 @@ pub fn on_node(pod: &Pod, rules: &Rules) -> Result<ResourceList, BadQuantity> {
     total_requests(spec, pod.status.as_ref(), Counting::of(pod, rules), rules.resize_pod_level, None)
 }
 
-/// The same where a container that asks for none of a resource counts as if it asked for this much: for whoever
+/// The same where a container that asks for none of a resource counts as if it asked for this much: for a caller that
 /// compares nodes, on which pods that ask for nothing are not free.
 pub fn on_node_at_least(
     pod: &Pod,
@@ -49,7 +49,7 @@ pub struct QuotaUsage {
 }
 
 /// What a pod counts for in its namespace's quota: as on its node, and for limits the larger of what is
-/// desired and actual. An accepted resize counts as desired until it is in force, whatever the dialect:
+/// desired and actual. An accepted resize counts as desired until it is actual, whatever the dialect:
 /// what is charged at admission stays charged. A pod that has ended is not charged.
 pub fn in_quota(pod: &Pod, rules: &Rules) -> Result<QuotaUsage, BadQuantity> {
     let Some(spec) = counted_spec(pod) else { return Ok(QuotaUsage::default()) };
@@ -71,7 +71,7 @@ fn counted_spec(pod: &Pod) -> Option<&PodSpec> {
 struct Counting {
     /// What the spec asks for.
     desired: bool,
-    /// What the status says is allocated and in force.
+    /// The allocated and actual resources in the status.
     status: bool,
 }
 
@@ -82,7 +82,7 @@ impl Counting {
         if !rules.resize {
             return Self::SPEC_ONLY;
         }
-        let carried_out = !rules.in_progress_counts_desired && word(pod) == Some(ResizeWord::InProgress);
+        let carried_out = !rules.in_progress_counts_desired && word(pod) == Some(PodResizeStatus::InProgress);
         Self { desired: !refused(pod) && !carried_out, status: true }
     }
 
@@ -97,19 +97,19 @@ impl Counting {
     }
 }
 
-fn word(pod: &Pod) -> Option<ResizeWord> {
+fn word(pod: &Pod) -> Option<PodResizeStatus> {
     let word = pod.status.as_ref()?.resize.as_deref();
-    word.filter(|word| !word.is_empty()).map(ResizeWord::read)
+    word.filter(|word| !word.is_empty()).map(PodResizeStatus::read)
 }
 
 /// Whether the node has refused what is desired for good. The word, where there is one, is newer than the
 /// condition: it says `Proposed` from the moment that something else is asked for.
 fn refused(pod: &Pod) -> bool {
     if let Some(word) = word(pod) {
-        return word == ResizeWord::Infeasible;
+        return word == PodResizeStatus::Infeasible;
     }
     let pending = pod.status.as_ref().and_then(|status| condition(status, PENDING));
-    pending.is_some_and(|pending| pending.reason.as_deref() == Some(ResizeWord::Infeasible.name()))
+    pending.is_some_and(|pending| pending.reason.as_deref() == Some(PodResizeStatus::Infeasible.name()))
 }
 
 fn total_requests(

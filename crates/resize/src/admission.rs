@@ -1,11 +1,11 @@
-//! Whether a node takes a resize: it fits, not now, or never.
+//! Admission of a resize by the node: it fits, is deferred, or is infeasible.
 
 mod ledger;
 mod node;
 
 use std::fmt;
 
-pub use ledger::{Held, Ledger, Room};
+pub use ledger::{Available, Held, Ledger};
 pub use node::{CpuManager, MemoryManager, NodeFacts, Os, Swap};
 
 use crate::pod::{PodResources, PodShape, RestartPolicy};
@@ -13,58 +13,58 @@ use crate::qos::QosClass;
 use crate::resource::{Amounts, Requirements, Resource};
 use crate::rules::{NeverFits, Rules, StaticCpu};
 
-/// A pod that is to be resized.
+/// A resize request.
 #[derive(Clone, Copy, Debug)]
 pub struct Request<'a> {
     /// The pod's uid.
     pub pod: &'a str,
     /// The pod.
     pub shape: &'a PodShape,
-    /// What it is allocated.
+    /// Its allocated resources.
     pub allocated: &'a PodResources,
-    /// What it wants to be.
+    /// Its desired resources.
     pub desired: &'a PodResources,
 }
 
-/// What the node says to a resize.
+/// The node's verdict on a resize.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Verdict {
-    /// There is room, and nothing speaks against it.
+    /// It fits.
     Fits,
-    /// Not now; it is tried again when something changes.
+    /// It does not fit now; it is retried when something changes.
     Deferred(Deferral),
     /// Never, on this node.
     Infeasible(Infeasibility),
 }
 
-/// Why a resize is put off.
+/// Why a resize is deferred.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Deferral {
-    /// The node is too full.
+    /// A resource is short.
     Shortage(Shortage),
-    /// Something else on the node speaks against it: pressure, a taint, a shutdown.
+    /// Another condition of the node: pressure, a taint, a shutdown.
     Other {
-        /// Who refused, in one word.
+        /// The reason in CamelCase.
         reason: String,
-        /// Why, for the person who looks.
+        /// A human-readable message.
         message: String,
     },
 }
 
-/// What a node has too little of.
+/// A resource that a node has too little of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Shortage {
     /// The resource.
     pub resource: Resource,
-    /// How much the pod wants in all.
+    /// The pod's request.
     pub requested: i64,
-    /// How much the other pods hold.
+    /// What counts for the other pods.
     pub used: i64,
-    /// How much there is for pods.
+    /// The node's allocatable amount.
     pub capacity: i64,
 }
 
-/// Why a resize is refused for good.
+/// Why a resize is infeasible.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Infeasibility {
     /// The feature is switched off.
@@ -77,28 +77,28 @@ pub enum Infeasibility {
     Swap,
     /// Resizing pod-level resources is switched off.
     PodLevelGateOff,
-    /// The static cpu manager has given the pod cpus of its own.
+    /// The static CPU manager policy has assigned exclusive CPUs to the pod.
     StaticCpu,
-    /// The static cpu manager gives whole cores only.
+    /// The static CPU manager policy assigns integer CPUs only.
     FractionalCpu {
-        /// The container that asked for a fraction.
+        /// The container with a fractional request.
         container: String,
     },
-    /// The static memory manager has given the pod memory of its own.
+    /// The static memory manager policy has assigned memory to the pod.
     StaticMemory,
-    /// More than the node has in all.
+    /// More than the node's allocatable amount.
     Capacity {
         /// The resource.
         resource: Resource,
-        /// How much the pod wants.
+        /// The pod's request.
         requested: i64,
-        /// How much there is for pods.
+        /// The node's allocatable amount.
         capacity: i64,
     },
 }
 
 impl Infeasibility {
-    /// The label under which it is counted.
+    /// The value of the metric's label.
     pub const fn label(&self) -> &'static str {
         match self {
             Self::GateOff => "feature_gate_off",
@@ -141,7 +141,7 @@ impl fmt::Display for Infeasibility {
 }
 
 impl Deferral {
-    /// One word for events: `OutOfcpu`.
+    /// The reason in CamelCase for events: `OutOfcpu`.
     pub fn reason(&self) -> String {
         match self {
             Self::Shortage(shortage) => format!("OutOf{}", shortage.resource),
@@ -171,36 +171,35 @@ impl fmt::Display for Shortage {
 
 /// Decides about a resize.
 ///
-/// A pod asks for room only in the resources of which it wants more than it holds: giving something back is
-/// never refused for want of room, however full the node is.
+/// Only resources that increase have to fit: a decrease is never deferred, however full the node is.
 pub fn admit(request: Request<'_>, node: NodeFacts, ledger: &Ledger, rules: &Rules) -> Verdict {
     if let Some(why) = infeasible(request, node, rules) {
         return Verdict::Infeasible(why);
     }
     let wanted = request.shape.requests(request.desired);
-    let room = ledger.room_for(request.pod);
-    let never = || Resource::ALL.into_iter().find(|resource| room.never_holds(*resource, wanted));
+    let available = ledger.available_to(request.pod);
+    let never = || Resource::ALL.into_iter().find(|resource| available.never_fits(*resource, wanted));
     if rules.never_fits == NeverFits::Infeasible
         && let Some(resource) = never()
     {
         return Verdict::Infeasible(Infeasibility::Capacity {
             resource,
             requested: wanted[resource],
-            capacity: room.capacity[resource],
+            capacity: available.allocatable[resource],
         });
     }
-    match shortage(wanted, room) {
+    match shortage(wanted, available) {
         None => Verdict::Fits,
         Some(shortage) => Verdict::Deferred(Deferral::Shortage(shortage)),
     }
 }
 
-/// Decides about a pod that is new to the node.
+/// Decides about the admission of a new pod.
 pub fn admit_new(pod: &str, requests: Amounts, ledger: &Ledger) -> Result<(), Shortage> {
-    shortage(requests, Room { held: Amounts::ZERO, ..ledger.room_for(pod) }).map_or(Ok(()), Err)
+    shortage(requests, Available { held: Amounts::ZERO, ..ledger.available_to(pod) }).map_or(Ok(()), Err)
 }
 
-/// What speaks against a resize whatever else runs on the node.
+/// Why a resize is infeasible, whatever else runs on the node.
 fn infeasible(request: Request<'_>, node: NodeFacts, rules: &Rules) -> Option<Infeasibility> {
     let Request { shape, allocated, desired, .. } = request;
     if !rules.resize {
@@ -237,7 +236,7 @@ fn infeasible(request: Request<'_>, node: NodeFacts, rules: &Rules) -> Option<In
         .then_some(Infeasibility::StaticMemory)
 }
 
-/// The first container whose cpu changes to something that is not a whole number of cores.
+/// The first container whose CPU request changes to a fraction.
 fn fractional_container(request: Request<'_>) -> Option<String> {
     let changed = request.allocated.containers.iter().zip(&request.desired.containers);
     changed
@@ -258,12 +257,12 @@ fn swap_in_the_way(request: Request<'_>, node: NodeFacts) -> bool {
     })
 }
 
-fn shortage(wanted: Amounts, room: Room) -> Option<Shortage> {
-    Resource::ALL.into_iter().find(|r| room.missing_of(*r, wanted) > 0).map(|resource| Shortage {
+fn shortage(wanted: Amounts, available: Available) -> Option<Shortage> {
+    Resource::ALL.into_iter().find(|r| available.missing_of(*r, wanted) > 0).map(|resource| Shortage {
         resource,
         requested: wanted[resource],
-        used: room.others[resource],
-        capacity: room.capacity[resource],
+        used: available.others[resource],
+        capacity: available.allocatable[resource],
     })
 }
 
@@ -272,19 +271,20 @@ fn shortage(wanted: Amounts, room: Room) -> Option<Shortage> {
 pub struct WhatIf {
     /// How much is missing now.
     pub missing: Amounts,
-    /// The pods whose own resizes, once they are in force, would each free enough alone.
+    /// The pods whose own resizes, once they are actual, would each free enough alone.
     pub enough_alone: Vec<String>,
-    /// Whether it fits once every shrink that is under way has ended.
+    /// Whether it fits once every shrink in progress is completed.
     pub after_all_shrinks: bool,
 }
 
-/// Works out what a resize is waiting for.
+/// Computes what a deferred resize is waiting for.
 pub fn what_if(request: Request<'_>, ledger: &Ledger) -> WhatIf {
     let wanted = request.shape.requests(request.desired);
-    let room = ledger.room_for(request.pod);
-    let missing = Amounts::of(|r| room.missing_of(r, wanted));
+    let available = ledger.available_to(request.pod);
+    let missing = Amounts::of(|r| available.missing_of(r, wanted));
     let others = || ledger.shrinking().filter(|(pod, _)| *pod != request.pod);
-    let fits_with = |freed: Amounts| Room { others: room.others.less(freed), ..room }.fits(wanted);
+    let fits_with =
+        |freed: Amounts| Available { others: available.others.less(freed), ..available }.fits(wanted);
     let all = others().fold(Amounts::ZERO, |sum, (_, freed)| sum.plus(freed));
     WhatIf {
         missing,
@@ -296,8 +296,8 @@ pub fn what_if(request: Request<'_>, ledger: &Ledger) -> WhatIf {
     }
 }
 
-/// The text with which the API server refuses a resize that its node could never hold, where the rules have
-/// it do so; the cause is `NodeCapacity`. `allocatable` is the node's.
+/// The message with which the API server rejects a resize that can never fit its node, if the rules require that; the
+/// cause is `NodeCapacity`. `allocatable` is the node's.
 pub fn over_capacity(requests: Amounts, allocatable: Amounts, rules: &Rules) -> Option<String> {
     if !rules.refuse_over_capacity || requests.within(allocatable) {
         return None;

@@ -1,8 +1,8 @@
 //! What requests and limits become in a cgroup, and what a cgroup's values mean as requests and limits.
 //!
 //! The floors are the kernel's: no less than 2 shares, no less than a millisecond of quota. They make the
-//! way there lossy, so the way back is given the value that was meant ([`cpu_request_in_force`],
-//! [`cpu_limit_in_force`]): as long as the cgroup holds what that value turns into, that value is in force.
+//! way there lossy, so the way back is given the value that was meant ([`actual_cpu_request`],
+//! [`actual_cpu_limit`]): as long as the cgroup has the setting of that value, that value is the actual one.
 
 /// The fewest cpu shares the kernel accepts.
 pub const MIN_SHARES: u64 = 2;
@@ -10,7 +10,7 @@ pub const MIN_SHARES: u64 = 2;
 pub const MAX_SHARES: u64 = 262_144;
 /// The shares of one core.
 pub const SHARES_PER_CPU: u64 = 1024;
-/// The scheduling period that quotas refer to unless told otherwise, in microseconds.
+/// The default CFS period in microseconds.
 pub const DEFAULT_PERIOD: u64 = 100_000;
 /// The smallest quota the kernel accepts, in microseconds.
 pub const MIN_QUOTA: i64 = 1_000;
@@ -67,7 +67,7 @@ pub fn memory_limit(bytes: Option<i64>) -> Option<i64> {
     bytes.filter(|bytes| *bytes > 0)
 }
 
-/// How a cgroup v2 weight was made from shares. Two formulas are in use, so whoever reads a weight must know
+/// How a cgroup v2 weight was made from shares. Two formulas are in use, so a reader of a weight must know
 /// who wrote it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum WeightScale {
@@ -129,28 +129,28 @@ fn quadratic_weight(shares: u64) -> u64 {
     10f64.powf(exponent).ceil().clamp(MIN_WEIGHT as f64, MAX_WEIGHT as f64) as u64
 }
 
-/// The cpu request in force, given the shares that were read back and the request that was last written.
+/// The actual CPU request, given the shares that were read back and the request that was last written.
 ///
 /// ```
-/// use plumb_resize::cgroup::{cpu_request_in_force, shares};
+/// use plumb_resize::cgroup::{actual_cpu_request, shares};
 ///
-/// // One thousandth of a core cannot be told from two by its shares.
-/// assert_eq!(cpu_request_in_force(shares(1), Some(1)), Some(1));
-/// assert_eq!(cpu_request_in_force(512, Some(650)), Some(500));
+/// // One millicore and two have the same shares.
+/// assert_eq!(actual_cpu_request(shares(1), Some(1)), Some(1));
+/// assert_eq!(actual_cpu_request(512, Some(650)), Some(500));
 /// ```
-pub fn cpu_request_in_force(read: u64, written: Option<i64>) -> Option<i64> {
+pub fn actual_cpu_request(read: u64, written: Option<i64>) -> Option<i64> {
     if shares(written.unwrap_or(0)) == read { written } else { Some(milli_of_shares(read)) }
 }
 
-/// The cpu limit in force, given the quota that was read back (`None`: unlimited) and the limit that was last
+/// The actual CPU limit, given the quota that was read back (`None`: unlimited) and the limit that was last
 /// written.
-pub fn cpu_limit_in_force(read: Option<i64>, period: u64, written: Option<i64>) -> Option<i64> {
+pub fn actual_cpu_limit(read: Option<i64>, period: u64, written: Option<i64>) -> Option<i64> {
     if quota(written, period) == read { written } else { read.and_then(|read| milli_of_quota(read, period)) }
 }
 
-/// The memory limit in force, given the one that was read back and the one that was last written. The kernel
+/// The actual memory limit, given the one that was read back and the one that was last written. The kernel
 /// rounds down to whole pages.
-pub fn memory_limit_in_force(read: Option<i64>, page: i64, written: Option<i64>) -> Option<i64> {
+pub fn actual_memory_limit(read: Option<i64>, page: i64, written: Option<i64>) -> Option<i64> {
     let pages = |bytes: i64| if page > 0 { bytes - bytes % page } else { bytes };
     if memory_limit(written).map(pages) == read.map(pages) { written } else { read }
 }
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn weights_follow_the_formula_of_whoever_wrote_them() {
+    fn weights_follow_the_formula_of_their_writer() {
         let table = [(2, 1, 1), (102, 4, 17), (512, 20, 59), (1024, 39, 100), (262_144, 10_000, 10_000)];
         for (shares, linear, quadratic) in table {
             assert_eq!(WeightScale::Linear.weight(shares), linear, "{shares}");
@@ -204,20 +204,20 @@ mod tests {
     }
 
     #[test]
-    fn whatever_was_written_is_in_force_as_long_as_nobody_else_wrote() {
+    fn what_was_written_is_actual_as_long_as_no_other_process_wrote() {
         for milli in 0..5_000 {
-            assert_eq!(cpu_request_in_force(shares(milli), Some(milli)), Some(milli));
+            assert_eq!(actual_cpu_request(shares(milli), Some(milli)), Some(milli));
             let limit = Some(milli).filter(|milli| *milli > 0);
-            assert_eq!(cpu_limit_in_force(quota(limit, DEFAULT_PERIOD), DEFAULT_PERIOD, limit), limit);
+            assert_eq!(actual_cpu_limit(quota(limit, DEFAULT_PERIOD), DEFAULT_PERIOD, limit), limit);
         }
-        assert_eq!(memory_limit_in_force(Some(4096 * 3), 4096, Some(4096 * 3 + 17)), Some(4096 * 3 + 17));
+        assert_eq!(actual_memory_limit(Some(4096 * 3), 4096, Some(4096 * 3 + 17)), Some(4096 * 3 + 17));
     }
 
     #[test]
     fn another_hand_shows() {
-        assert_eq!(cpu_request_in_force(1024, Some(500)), Some(1000));
-        assert_eq!(cpu_limit_in_force(None, DEFAULT_PERIOD, Some(500)), None);
-        assert_eq!(cpu_limit_in_force(Some(25_000), DEFAULT_PERIOD, Some(500)), Some(250));
-        assert_eq!(memory_limit_in_force(Some(8192), 4096, Some(4096)), Some(8192));
+        assert_eq!(actual_cpu_request(1024, Some(500)), Some(1000));
+        assert_eq!(actual_cpu_limit(None, DEFAULT_PERIOD, Some(500)), None);
+        assert_eq!(actual_cpu_limit(Some(25_000), DEFAULT_PERIOD, Some(500)), Some(250));
+        assert_eq!(actual_memory_limit(Some(8192), 4096, Some(4096)), Some(8192));
     }
 }

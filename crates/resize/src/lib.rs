@@ -1,12 +1,12 @@
 //! The rules of an in-place pod resize.
 //!
-//! Every part of Plumb (API server, scheduler, node agent, updater, rollout, command line) has to give the
-//! same answer to the same question about a resize, so the answers live here, once. There is no I/O in this
+//! Every component of Plumb (API server, scheduler, node agent, updater, rollout, command line) has to decide the same
+//! about a resize, so the decisions are here, once. There is no I/O in this
 //! crate, no async, no clock and no client: state in, decision out.
 //!
 //! ```text
 //!                 desired            allocated             actuated            actual
-//!               (the spec)      (the node's promise)   (last sent out)   (what is in force)
+//!               (the spec)      (admitted by the node)  (last written)    (read back)
 //!                    │                  ▲                     ▲                  │
 //!   validate ──▶ defaulting             │                     │                  ▼
 //!                    └──▶ admission ────┘──────▶ plan ────────┘        status::project ──▶ status::read
@@ -21,10 +21,10 @@
 //! | what does it count for while it changes? | [`accounting`] |
 //! | what does the API server fill in? | [`defaulting`], [`alpha`] |
 //! | may it change so? | [`validate`], with [field errors](plumb_validation::field); [`limit_range`], [`quota`] |
-//! | does the node take it? | [`admission`], and in which order: [`queue`] |
+//! | does the node admit it? | [`admission`], and in which order: [`queue`] |
 //! | in which steps? | [`plan`], and for memory: [`memory`] |
 //! | what is written to the kernel, and what does the kernel's answer mean? | [`cgroup`], [`oom`] |
-//! | where does it stand? | [`status`] |
+//! | what is its status? | [`status`] |
 //! | which rules bind? | [`rules`], with [`features`] |
 //!
 //! The protocol these make together is checked exhaustively for small bounds by a model in the crate's

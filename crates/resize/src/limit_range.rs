@@ -1,7 +1,7 @@
 //! What a limit range allows: bounds on what a container, or a pod as a whole, may ask for.
 //!
-//! Asked when a pod is created and when it is resized, through either door. Only the spec counts, not what is
-//! allocated or in force.
+//! Asked when a pod is created and when it is resized, by `/resize` or by a pod update. Only the spec counts, not the
+//! allocated or actual resources.
 
 use k8s_openapi::api::core::v1::{LimitRangeItem, LimitRangeSpec, PodSpec, ResourceRequirements};
 

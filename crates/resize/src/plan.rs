@@ -1,16 +1,15 @@
-//! From what is in force to what is allocated, step by step.
+//! The plan: steps from the actual to the allocated resources.
 //!
-//! The steps are in an order that keeps one rule at every instant: the containers of a pod never have limits
-//! that add up to more than the pod's own. So the pod's cgroup is raised first and lowered last, container
-//! decreases come before increases, and each step stands alone: whoever carries the plan out stops at the
-//! first failure and plans again from where things stand.
+//! The order of the steps preserves one invariant at every instant: the limits of a pod's containers never add up to
+//! more than the pod's own. So the pod's cgroup is raised first and lowered last, container decreases come before
+//! increases, and each step is independent: actuation stops at the first failure and plans again from the actual state.
 //!
 //! ```text
 //!   raise pod ▸ container decreases ▸ stop, start (restarts) ▸ container increases ▸ lower pod
 //! ```
 //!
-//! Every step says what will be, not what to add, so carrying one out twice is harmless. Both resources of a
-//! container travel in one step when they move the same way.
+//! Every step has absolute values, so it is idempotent. Both resources of a container change in one step if they change
+//! in the same direction.
 
 mod check;
 
@@ -20,16 +19,16 @@ use crate::aggregate::Role;
 use crate::pod::{PodCgroup, PodResources, PodShape, RestartPolicy, positive};
 use crate::resource::{Declared, Requirements, Resource};
 
-/// What is in force for a pod: what was last set for each running container and for the pod's cgroup.
+/// The state of a pod's cgroups: what was last set for each running container and for the pod's own cgroup.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct InForce {
+pub struct CgroupState {
     /// Per container in the order of the shape; `None` for one that is not running.
     pub containers: Vec<Option<Requirements>>,
     /// The pod's own cgroup.
     pub pod: PodCgroup,
 }
 
-/// One thing to do.
+/// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Step {
     /// Set the pod's cgroup.
@@ -41,7 +40,7 @@ pub enum Step {
         /// What it is set to, both resources.
         to: Requirements,
     },
-    /// Stop a container that wants to be restarted.
+    /// Stop a container whose resize policy requires a restart.
     Stop {
         /// Its position in the shape.
         container: usize,
@@ -55,44 +54,43 @@ pub enum Step {
     },
 }
 
-impl InForce {
-    /// A pod whose containers run with these resources; its plain init containers have run and are gone.
+impl CgroupState {
+    /// A pod whose containers run with these resources; its plain init containers have exited.
     pub fn running(shape: &PodShape, resources: &PodResources) -> Self {
         let gone = shape.containers.iter().map(|container| container.role == Role::Init);
         let containers = inherited(resources).zip(gone).map(|(size, gone)| (!gone).then_some(size)).collect();
         Self { containers, pod: shape.cgroup(resources) }
     }
 
-    /// What is in force as requests and limits, beside what is promised.
+    /// The actual requests and limits, given the allocated ones.
     ///
-    /// A container that does not run has what it is promised. A limit that it inherits from its pod is shown
-    /// as the pod's alone, and so is what the pod's cgroup holds of what the pod declares; requests for memory
-    /// are in no cgroup of a pod.
-    pub fn resources(&self, shape: &PodShape, promised: &PodResources) -> PodResources {
-        let level = promised.pod.map_or(Declared::NONE, |pod| pod.limits);
-        let containers = promised.containers.iter().enumerate().map(|(i, promised)| {
-            let Some(running) = self.containers.get(i).copied().flatten() else { return *promised };
+    /// A container that does not run has its allocated resources. A limit that it inherits from its pod is shown at pod
+    /// level only, and so are the pod-level resources of the pod's cgroup; memory requests are in no cgroup.
+    pub fn resources(&self, shape: &PodShape, allocated: &PodResources) -> PodResources {
+        let level = allocated.pod.map_or(Declared::NONE, |pod| pod.limits);
+        let containers = allocated.containers.iter().enumerate().map(|(i, allocated)| {
+            let Some(running) = self.containers.get(i).copied().flatten() else { return *allocated };
             let inherits =
-                |r: Resource| positive(promised.limits[r]).is_none() && positive(level[r]).is_some();
-            let limits = Declared::of(|r| if inherits(r) { promised.limits[r] } else { running.limits[r] });
+                |r: Resource| positive(allocated.limits[r]).is_none() && positive(level[r]).is_some();
+            let limits = Declared::of(|r| if inherits(r) { allocated.limits[r] } else { running.limits[r] });
             Requirements { requests: running.requests, limits }
         });
         let containers = containers.collect();
-        PodResources { containers, pod: promised.pod.map(|pod| self.pod_level(shape, pod)) }
+        PodResources { containers, pod: allocated.pod.map(|pod| self.pod_level(shape, pod)) }
     }
 
-    fn pod_level(&self, shape: &PodShape, promised: Requirements) -> Requirements {
+    fn pod_level(&self, shape: &PodShape, allocated: Requirements) -> Requirements {
         let own = |r: Resource, held: i64| held.saturating_sub(shape.overhead[r].unwrap_or(0));
-        let mut requests = promised.requests;
+        let mut requests = allocated.requests;
         requests.cpu = requests.cpu.map(|_| own(Resource::Cpu, self.pod.cpu_request));
-        let limit = |r: Resource| match positive(promised.limits[r]) {
+        let limit = |r: Resource| match positive(allocated.limits[r]) {
             Some(_) => self.pod.limits[r].map(|limit| own(r, limit)),
-            None => promised.limits[r],
+            None => allocated.limits[r],
         };
         Requirements { requests, limits: Declared::of(limit) }
     }
 
-    /// Notes that a step was carried out.
+    /// Applies a step.
     pub fn apply(&mut self, step: &Step) {
         match *step {
             Step::Pod(cgroup) => self.pod = cgroup,
@@ -108,13 +106,13 @@ impl InForce {
     }
 }
 
-/// The steps from what is in force to `target`. Empty if nothing has to be done.
+/// The steps from the state of the cgroups to `target`. Empty if nothing has to change.
 ///
-/// A container that is not running has no steps: it starts with what it is allocated. A half-done plan is
-/// undone by planning back to what was before.
+/// A container that is not running has no steps: it starts with its allocated resources. A partial plan is undone by
+/// planning back to the resources before.
 ///
 /// ```
-/// use plumb_resize::plan::{InForce, Step, plan};
+/// use plumb_resize::plan::{CgroupState, Step, plan};
 /// use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
 /// use plumb_resize::aggregate::Role;
 /// use plumb_resize::qos::QosClass;
@@ -130,13 +128,13 @@ impl InForce {
 ///     containers: vec![Requirements::equal(a, 64), Requirements::equal(b, 64)], pod: None,
 /// };
 /// // `a` grows by what `b` gives up: the pod's cgroup is left alone, and `b` goes first.
-/// let steps = plan(&shape, &InForce::running(&shape, &pod(100, 200)), &pod(200, 100));
+/// let steps = plan(&shape, &CgroupState::running(&shape, &pod(100, 200)), &pod(200, 100));
 /// assert_eq!(steps, [
 ///     Step::Update { container: 1, to: Requirements::equal(100, 64) },
 ///     Step::Update { container: 0, to: Requirements::equal(200, 64) },
 /// ]);
 /// ```
-pub fn plan(shape: &PodShape, now: &InForce, target: &PodResources) -> Vec<Step> {
+pub fn plan(shape: &PodShape, now: &CgroupState, target: &PodResources) -> Vec<Step> {
     let goal = shape.cgroup(target);
     let raised = larger(now.pod, goal);
     let mut decreases = Vec::new();
@@ -188,7 +186,7 @@ pub fn inherited(resources: &PodResources) -> impl Iterator<Item = Requirements>
     })
 }
 
-/// Whether a container wants to be restarted for what changes.
+/// Whether the resize policy of a container requires a restart for this change.
 fn restarts_for(shape: &PodShape, container: usize, from: Requirements, to: Requirements) -> bool {
     let Some(container) = shape.containers.get(container) else { return false };
     container.policy.any(|resource, policy| {

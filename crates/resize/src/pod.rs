@@ -154,7 +154,7 @@ impl PodResources {
             .collect()
     }
 
-    /// What the status says is in force, container by container; `None` for one it says nothing of.
+    /// The actual resources in the status, by container; `None` for one without a status.
     pub fn actual(spec: &PodSpec, status: &PodStatus) -> Result<Vec<Option<Requirements>>, BadQuantity> {
         containers(spec)
             .map(|(role, container)| {
@@ -166,7 +166,7 @@ impl PodResources {
             .collect()
     }
 
-    /// What the status says of the pod as a whole: the requests that are allocated, and what is in force.
+    /// The pod-level resources in the status: the allocated requests, and the actual resources.
     pub fn pod_level(status: &PodStatus) -> Result<(Option<Declared>, Option<Requirements>), BadQuantity> {
         let allocated = status.allocated_resources.as_ref().map(|list| declared(Some(list))).transpose()?;
         let actual = status.resources.as_ref().map(|resources| requirements(Some(resources))).transpose()?;

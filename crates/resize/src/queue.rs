@@ -1,20 +1,20 @@
-//! Who is next when room is found: the order of the deferred resizes.
+//! The order in which deferred resizes are retried.
 
 use std::cmp::{Ordering, Reverse};
 
 use crate::qos::QosClass;
 
-/// A resize that waits for room.
+/// A deferred resize.
 ///
 /// Its order is the order in which resizes are tried: those that take nothing more first, since they can
-/// only make room; then by priority, class and age; and last by pod, so that no two are ever equal unless
+/// only free capacity; then by priority, class and age; and last by pod, so that no two are ever equal unless
 /// they are the same.
 ///
 /// ```
 /// use plumb_resize::qos::QosClass;
-/// use plumb_resize::queue::Waiting;
+/// use plumb_resize::queue::DeferredResize;
 ///
-/// let wait = |pod: &str, grows, priority| Waiting {
+/// let wait = |pod: &str, grows, priority| DeferredResize {
 ///     pod: pod.to_owned(), grows, priority, qos: QosClass::Burstable, since: Some(0),
 /// };
 /// let mut queue = vec![wait("a", true, 0), wait("b", true, 1000), wait("c", false, 0)];
@@ -22,7 +22,7 @@ use crate::qos::QosClass;
 /// assert_eq!(queue.iter().map(|w| w.pod.as_str()).collect::<Vec<_>>(), ["c", "b", "a"]);
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Waiting {
+pub struct DeferredResize {
     /// The pod's uid.
     pub pod: String,
     /// Whether it asks for more cpu or more memory than it is allocated.
@@ -36,19 +36,19 @@ pub struct Waiting {
     pub since: Option<i64>,
 }
 
-impl Waiting {
+impl DeferredResize {
     fn key(&self) -> (bool, Reverse<i32>, QosClass, bool, Option<i64>, &str) {
         (self.grows, Reverse(self.priority), self.qos, self.since.is_none(), self.since, &self.pod)
     }
 }
 
-impl Ord for Waiting {
+impl Ord for DeferredResize {
     fn cmp(&self, other: &Self) -> Ordering {
         self.key().cmp(&other.key())
     }
 }
 
-impl PartialOrd for Waiting {
+impl PartialOrd for DeferredResize {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
@@ -61,7 +61,7 @@ mod tests {
 
     #[test]
     fn shrinks_come_first_then_priority_then_class_then_age() {
-        let wait = |pod: &str, grows, priority, qos, since| Waiting {
+        let wait = |pod: &str, grows, priority, qos, since| DeferredResize {
             pod: pod.to_owned(),
             grows,
             priority,

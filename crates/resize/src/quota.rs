@@ -1,7 +1,7 @@
 //! What a namespace may hold: the rules of a resource quota.
 //!
 //! The same rules count twice. When something is written, [`admit`] says whether it fits, and what the quota has
-//! given out then: of a change only what it adds. And whoever keeps the books counts everything there is with
+//! given out then: of a change only what it adds. And the quota controller counts everything there is with
 //! [`measure`], which is when something that shrank or went is given back.
 
 mod counted;
@@ -37,7 +37,7 @@ pub enum Refusal {
         /// What is not said, and by whom.
         missing: String,
     },
-    /// Nobody has counted yet what there is.
+    /// The usage is not known yet.
     #[error("status unknown for quota: {quota}, resources: {resources}")]
     Unknown {
         /// The quota.

@@ -129,9 +129,9 @@ impl Amounts {
         Self::of(|r| self[r].max(other[r]))
     }
 
-    /// Whether this is at most `room` in both resources.
-    pub fn within(self, room: Self) -> bool {
-        self.all(|r, amount| *amount <= room[r])
+    /// Whether this is at most `limit` in both resources.
+    pub fn within(self, limit: Self) -> bool {
+        self.all(|r, amount| *amount <= limit[r])
     }
 }
 

@@ -75,7 +75,7 @@ pub enum JobTemplate {
 ///
 /// let rules = Rules::new("v1.36".parse()?, &FeatureGates::default());
 /// assert_eq!(rules.never_fits, NeverFits::Deferred);
-/// assert!(!rules.main_door);
+/// assert!(!rules.resize_by_pod_update);
 /// # Ok::<(), plumb_resize::rules::UnknownDialect>(())
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub struct Rules {
     /// Resources of a running pod can change at all (gate `InPlacePodVerticalScaling`).
     pub resize: bool,
     /// Resources may change by PUT and PATCH on the pod itself, not only through `/resize`.
-    pub main_door: bool,
+    pub resize_by_pod_update: bool,
     /// A container without a resize policy is given `NotRequired` for cpu and memory.
     pub default_policies: bool,
     /// Fields that an old client left out (`resizePolicy`, `allocatedResources`) are copied back.
@@ -92,7 +92,7 @@ pub struct Rules {
     /// The alpha spellings of KEP-1287 are understood on input.
     pub alpha_spellings: bool,
     /// `status.resize` is published, and set to `Proposed` by the API server.
-    pub resize_word: bool,
+    pub publish_resize_status: bool,
     /// The API server sets `allocatedResources` when a pod is created.
     pub allocate_at_creation: bool,
     /// The API server refuses a resize larger than the pod's node, with cause `NodeCapacity`.
@@ -122,11 +122,11 @@ impl Rules {
         let rules = match dialect {
             Dialect::Kep => Self {
                 resize: true,
-                main_door: true,
+                resize_by_pod_update: true,
                 default_policies: true,
                 copy_back: true,
                 alpha_spellings: true,
-                resize_word: true,
+                publish_resize_status: true,
                 allocate_at_creation: true,
                 refuse_over_capacity: false,
                 never_fits: NeverFits::Infeasible,
@@ -140,11 +140,11 @@ impl Rules {
             },
             Dialect::V1_36 => Self {
                 resize: true,
-                main_door: false,
+                resize_by_pod_update: false,
                 default_policies: false,
                 copy_back: false,
                 alpha_spellings: false,
-                resize_word: false,
+                publish_resize_status: false,
                 allocate_at_creation: false,
                 refuse_over_capacity: true,
                 never_fits: NeverFits::Deferred,
@@ -179,9 +179,9 @@ impl Rules {
         }
         if !gates.enabled(&features::IN_PLACE_POD_VERTICAL_SCALING) {
             self.resize = false;
-            self.main_door = false;
+            self.resize_by_pod_update = false;
             self.default_policies = false;
-            self.resize_word = false;
+            self.publish_resize_status = false;
             self.allocate_at_creation = false;
         }
         self
@@ -205,8 +205,8 @@ mod tests {
         let gates = FeatureGates::default().with(&features::IN_PLACE_POD_VERTICAL_SCALING, false);
         for dialect in [Dialect::Kep, Dialect::V1_36] {
             let rules = Rules::new(dialect, &gates);
-            assert!(!rules.resize && !rules.main_door && !rules.default_policies);
-            assert!(!rules.resize_word && !rules.allocate_at_creation);
+            assert!(!rules.resize && !rules.resize_by_pod_update && !rules.default_policies);
+            assert!(!rules.publish_resize_status && !rules.allocate_at_creation);
         }
     }
 

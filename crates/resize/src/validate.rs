@@ -1,6 +1,6 @@
 //! Whether a pod's resources may change in the way that was asked for.
 //!
-//! Two doors lead to a pod's resources: the `/resize` subresource ([`resize`]) and, where the rules open it,
+//! A pod's resources change in two ways: by the `/resize` subresource ([`resize`]) and, where the rules allow it, by
 //! the pod itself ([`update`]). Both answer with every mistake they find, as [`FieldError`]s that render to
 //! the text of kube-apiserver, since clients match on it. A body for `/resize` is first brought into shape
 //! by [`prepare_resize`], which drops whatever a resize does not touch.
@@ -90,7 +90,7 @@ fn never_resizable(stored: &Pod, spec: &PodSpec, rules: &Rules) -> Option<FieldE
         .then(|| FieldError::forbidden(NOWHERE, "windows pods cannot be resized"))
 }
 
-/// The rules that both doors share. Answers whether the containers still correspond, so that the caller can
+/// The rules that both share. Returns whether the containers still correspond, so that the caller can
 /// go on comparing them one by one.
 fn resource_rules(
     stored: &Pod,

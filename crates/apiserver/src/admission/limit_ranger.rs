@@ -21,7 +21,7 @@ impl Plugin for LimitRanger {
 
     fn handles(&self, attributes: &Attributes<'_>) -> bool {
         let resize = attributes.subresource == Some("resize")
-            || (attributes.subresource.is_none() && attributes.server.rules().main_door);
+            || (attributes.subresource.is_none() && attributes.server.rules().resize_by_pod_update);
         match attributes.operation {
             Operation::Create => attributes.is("", "pods") || attributes.is("", "persistentvolumeclaims"),
             Operation::Update => {

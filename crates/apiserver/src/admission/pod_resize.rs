@@ -27,7 +27,7 @@ impl Plugin for PodResize {
             && attributes.is_below("", "pods")
             && match attributes.subresource {
                 // Where resources change through the pod itself, that door is watched too.
-                None => attributes.server.rules().main_door,
+                None => attributes.server.rules().resize_by_pod_update,
                 below => below == Some("resize"),
             }
     }

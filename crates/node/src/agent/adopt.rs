@@ -152,8 +152,8 @@ impl Agent {
             observe(&*self.node.runtime, uid, &info.shape, &before, &written, &effective, cgroup).await;
         let allocated = match observation {
             Ok(observation) => {
-                let in_force = observation.in_force(cgroup);
-                in_force.resources(&info.shape, &reported)
+                let cgroups = observation.cgroups(cgroup);
+                cgroups.resources(&info.shape, &reported)
             }
             Err(error) => {
                 tracing::error!(uid, %error, "cannot read the actual resources; using those of the pod's status");

@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Container;
-use plumb_resize::plan::{InForce, Step, inherited, start_with};
+use plumb_resize::plan::{CgroupState, Step, inherited, start_with};
 use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
 use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
@@ -50,7 +50,7 @@ impl NotStarted {
 impl Worker {
     /// Performs the actions in order; stops at the first failure. False if all of them have to wait for something that
     /// is in progress.
-    pub(super) async fn act(&mut self, decision: &Decision, mut now: InForce) -> Result<bool, String> {
+    pub(super) async fn act(&mut self, decision: &Decision, mut now: CgroupState) -> Result<bool, String> {
         let mut done = false;
         for action in &decision.actions {
             match *action {
@@ -123,7 +123,7 @@ impl Worker {
     }
 
     /// Creates and starts a container within the limits that are applied now. False if its image is being pulled.
-    async fn start(&mut self, position: usize, attempt: u32, now: &mut InForce) -> Result<bool, String> {
+    async fn start(&mut self, position: usize, attempt: u32, now: &mut CgroupState) -> Result<bool, String> {
         let Some(container) = self.container(position).cloned() else { return Ok(false) };
         let Some(sandbox) = self.observation.observed.sandbox.as_ref().map(|sandbox| sandbox.id.clone())
         else {
@@ -157,7 +157,7 @@ impl Worker {
 
     /// The resources that a container starts with, as its cgroup gets them: its allocated ones, or less while others have
     /// not given up theirs.
-    fn starts_with(&self, position: usize, now: &InForce) -> Option<Requirements> {
+    fn starts_with(&self, position: usize, now: &CgroupState) -> Option<Requirements> {
         let allocated = &self.entry.allocation.allocated;
         let to = inherited(allocated).nth(position).unwrap_or_default();
         let before = self.applied.get(position).copied().flatten();

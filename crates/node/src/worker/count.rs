@@ -3,7 +3,7 @@
 use plumb_resize::admission::Verdict;
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{Declared, Requirements, Resource};
-use plumb_resize::status::{IN_PROGRESS, Outcome, Refusal, condition};
+use plumb_resize::status::{IN_PROGRESS, Outcome, PendingReason, condition};
 use tokio::time::Instant;
 
 use super::Worker;
@@ -35,7 +35,7 @@ impl Worker {
 
     /// Counts the result of a resize request.
     pub(super) fn count_allocation(&self, result: &AllocationResult, trigger: Option<Trigger>) {
-        if let (Some(Verdict::Infeasible(why)), Outcome::Refused(_)) = (&result.verdict, result.outcome) {
+        if let (Some(Verdict::Infeasible(why)), Outcome::Pending(_)) = (&result.verdict, result.outcome) {
             self.node.metrics.infeasible(why.label());
         }
         if let (Outcome::Started, Some(trigger)) = (result.outcome, trigger) {
@@ -71,9 +71,9 @@ impl Worker {
 }
 
 fn pending(entry: &Entry) -> Option<Pending> {
-    Some(match entry.allocation.pending.as_ref()?.refusal {
-        Refusal::Deferred => Pending::Deferred,
-        Refusal::Infeasible => Pending::Infeasible,
+    Some(match entry.allocation.pending.as_ref()?.reason {
+        PendingReason::Deferred => Pending::Deferred,
+        PendingReason::Infeasible => Pending::Infeasible,
     })
 }
 

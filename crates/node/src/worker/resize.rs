@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use plumb_resize::memory::{Lowering, Next};
-use plumb_resize::plan::{InForce, Step, plan};
+use plumb_resize::plan::{CgroupState, Step, plan};
 use plumb_resize::pod::{PodCgroup, PodResources};
 use plumb_resize::resource::{Requirements, Resource};
 use plumb_runtime::Error;
@@ -48,7 +48,7 @@ impl Worker {
     pub(super) async fn resize(
         &mut self,
         steps: Vec<Step>,
-        now: InForce,
+        now: CgroupState,
         wake: Option<Duration>,
     ) -> Result<Turn, String> {
         if steps.is_empty() {
@@ -122,7 +122,7 @@ impl Worker {
             self.entry.restarting.iter().filter(|name| self.is_up(name)).cloned().collect();
         if self.entry.allocation.error.is_some() || !settled.is_empty() {
             let noted = self.node.allocations.update_entry(&self.uid, |entry| {
-                entry.allocation.carried_out();
+                entry.allocation.actuated();
                 entry.restarting.retain(|name| !settled.contains(name));
             });
             if let Some(entry) = noted.await.map_err(|error| error_chain(&error))? {
@@ -146,7 +146,7 @@ impl Worker {
         observed.is_some_and(|observed| observed.runs() && !self.is_stopping(observed))
     }
 
-    async fn carry_out(&mut self, steps: &[Step], now: &mut InForce) -> Result<Carried, Error> {
+    async fn carry_out(&mut self, steps: &[Step], now: &mut CgroupState) -> Result<Carried, Error> {
         let mut stopped = false;
         for step in steps {
             match *step {
@@ -188,7 +188,7 @@ impl Worker {
         Ok(())
     }
 
-    async fn set_pod(&mut self, now: &mut InForce, to: PodCgroup) -> Result<Option<Carried>, Error> {
+    async fn set_pod(&mut self, now: &mut CgroupState, to: PodCgroup) -> Result<Option<Carried>, Error> {
         let Some(id) = self.observation.observed.sandbox.as_ref().map(|sandbox| sandbox.id.clone()) else {
             return Ok(None);
         };
@@ -230,7 +230,7 @@ impl Worker {
 
     async fn set_container(
         &mut self,
-        now: &mut InForce,
+        now: &mut CgroupState,
         position: usize,
         to: Requirements,
     ) -> Result<Option<Carried>, Error> {
@@ -377,7 +377,7 @@ fn goes_down(from: Option<i64>, to: Option<i64>) -> bool {
 }
 
 /// The allocated resources, but with the actual memory.
-fn with_actual_memory(allocated: &PodResources, now: &InForce) -> PodResources {
+fn with_actual_memory(allocated: &PodResources, now: &CgroupState) -> PodResources {
     let mut resources = allocated.clone();
     for (container, now) in resources.containers.iter_mut().zip(&now.containers) {
         if let Some(now) = now {
@@ -388,7 +388,7 @@ fn with_actual_memory(allocated: &PodResources, now: &InForce) -> PodResources {
 }
 
 /// A step without its change of memory; no container is restarted for CPU alone while memory is being lowered.
-fn cpu_of(step: Step, now: &InForce) -> Option<Step> {
+fn cpu_of(step: Step, now: &CgroupState) -> Option<Step> {
     match step {
         Step::Pod(mut to) => {
             to.limits.memory = now.pod.limits.memory;

@@ -8,7 +8,7 @@ use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements, Resource};
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Outcome, Refusal};
+use plumb_resize::status::{Outcome, PendingReason};
 use proptest::prelude::*;
 
 fn rules() -> Rules {
@@ -59,7 +59,7 @@ fn a_shrink_frees_capacity_only_once_it_is_actual() {
     allocator.admit("b", info("b", 400, 0)).unwrap();
     assert_eq!(
         allocator.request_resize("b", cpu(600), 2, 7).unwrap().outcome,
-        Outcome::Refused(Refusal::Deferred)
+        Outcome::Pending(PendingReason::Deferred)
     );
     assert_eq!(allocator.request_resize("a", cpu(400), 2, 8).unwrap().outcome, Outcome::Started);
     assert_eq!(allocator.retry_deferred(9), [], "the actual resources are not lowered yet");
@@ -78,7 +78,7 @@ fn cpus_that_a_pod_gives_up_are_free_only_once_the_resize_is_actual() {
     assert_eq!(allocator.admit("a", info("a", 2000, 0)).unwrap().cpus["c"].to_string(), "1-2");
     assert_eq!(allocator.admit("b", info("b", 1000, 0)).unwrap().cpus["c"].to_string(), "3");
     let result = allocator.request_resize("b", cpu(2000), 2, 7).unwrap();
-    assert_eq!(result.outcome, Outcome::Refused(Refusal::Deferred));
+    assert_eq!(result.outcome, Outcome::Pending(PendingReason::Deferred));
     let result = allocator.request_resize("a", cpu(1000), 2, 8).unwrap();
     assert_eq!((result.outcome, result.entry.cpus["c"].to_string()), (Outcome::Started, "1".to_owned()));
     assert_eq!(allocator.retry_deferred(9), []);
@@ -138,7 +138,7 @@ fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
     let mut allocator = node(1000);
     allocator.admit("a", info("a", 100, 0)).unwrap();
     let result = allocator.request_resize("a", cpu(2000), 2, 5).unwrap();
-    assert_eq!(result.outcome, Outcome::Refused(Refusal::Infeasible));
+    assert_eq!(result.outcome, Outcome::Pending(PendingReason::Infeasible));
     assert_eq!(result.entry.allocation.allocated, cpu(100), "the allocation is unchanged");
     assert_eq!(allocator.deferred().count(), 0);
     assert_eq!(allocator.request_resize("a", cpu(100), 3, 6).unwrap().outcome, Outcome::Withdrawn);

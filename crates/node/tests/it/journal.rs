@@ -5,12 +5,12 @@ use std::fs;
 use plumb_node::journal::{Entry, Journal, open_store};
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::Requirements;
-use plumb_resize::status::{Allocation, Pending, Refusal};
+use plumb_resize::status::{Allocation, Pending, PendingReason};
 
 fn entry(name: &str) -> Entry {
     let resources =
         PodResources { containers: vec![Requirements::equal(500, 64 << 20), Requirements::NONE], pod: None };
-    let pending = Pending { refusal: Refusal::Deferred, message: "too full".into(), generation: 3 };
+    let pending = Pending { reason: PendingReason::Deferred, message: "too full".into(), generation: 3 };
     Entry {
         namespace: "default".into(),
         name: name.into(),

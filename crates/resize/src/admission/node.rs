@@ -1,9 +1,9 @@
-//! What the rules need to know of a node.
+//! The facts of a node that decide about resizes.
 
 use crate::qos::QosClass;
 use crate::resource::Requirements;
 
-/// What a node is like, as far as resizes care.
+/// The facts of a node that decide about resizes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct NodeFacts {
     /// Its operating system.
@@ -31,23 +31,23 @@ pub enum Os {
     Other,
 }
 
-/// Who decides on which cpus a container runs.
+/// The CPU manager policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum CpuManager {
-    /// The kernel.
+    /// `none`.
     #[default]
     None,
-    /// The kubelet, for Guaranteed pods with whole cores.
+    /// `static`: exclusive CPUs for Guaranteed pods with integer requests.
     Static,
 }
 
-/// Who decides from which NUMA node a container's memory comes.
+/// The memory manager policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub enum MemoryManager {
-    /// The kernel.
+    /// `None`.
     #[default]
     None,
-    /// The kubelet, for Guaranteed pods.
+    /// `Static`: NUMA nodes for Guaranteed pods.
     Static,
 }
 

@@ -1,6 +1,6 @@
 //! The checker that goes with every plan: whatever prefix of it is carried out, limits stay within limits.
 
-use super::{InForce, Step, bound};
+use super::{CgroupState, Step, bound};
 use crate::resource::{PerResource, Requirements, Resource};
 
 /// A moment at which containers may use more than their pod.
@@ -21,7 +21,7 @@ pub struct Violation {
 ///
 /// Where the pod declares a limit of its own (`declared_by_pod`), its containers share it: none may have
 /// more, but they may add up to more. Elsewhere the pod's limit is their sum, and the sum is the rule.
-pub fn check(now: &InForce, declared_by_pod: PerResource<bool>) -> Result<(), Violation> {
+pub fn check(now: &CgroupState, declared_by_pod: PerResource<bool>) -> Result<(), Violation> {
     for resource in Resource::ALL {
         let limits = now.containers.iter().flatten().map(|container| bound(container.limits[resource]));
         let containers = if declared_by_pod[resource] {
@@ -43,7 +43,7 @@ pub fn check(now: &InForce, declared_by_pod: PerResource<bool>) -> Result<(), Vi
 /// Starting is not part of a plan, but of a container's life: it may have crashed, or a plan may have failed
 /// between stopping it and starting it. See [`start_with`] for what it starts with otherwise.
 pub fn start_is_safe(
-    now: &InForce,
+    now: &CgroupState,
     container: usize,
     to: Requirements,
     declared_by_pod: PerResource<bool>,
@@ -61,7 +61,7 @@ pub fn start_is_safe(
 /// what was applied to it before, or, if that is unknown or too much as well, with what is left. Each resource is
 /// decided by itself. `None` if nothing is left.
 pub fn start_with(
-    now: &InForce,
+    now: &CgroupState,
     container: usize,
     to: Requirements,
     applied_before: Option<Requirements>,
@@ -88,7 +88,7 @@ pub fn start_with(
 }
 
 /// How much of the pod's limit is left for a container beside the others that run.
-fn left_for(now: &InForce, container: usize, resource: Resource, declared_by_pod: bool) -> i64 {
+fn left_for(now: &CgroupState, container: usize, resource: Resource, declared_by_pod: bool) -> i64 {
     let pod = bound(now.pod.limits[resource]);
     if declared_by_pod || pod == i64::MAX {
         return pod;
@@ -106,7 +106,7 @@ pub fn start_waits(steps: &[Step]) -> bool {
 
 /// Checks the start and every prefix of a plan.
 pub fn check_prefixes(
-    start: &InForce,
+    start: &CgroupState,
     steps: &[Step],
     declared_by_pod: PerResource<bool>,
 ) -> Result<(), Violation> {

@@ -13,7 +13,7 @@ const WORD_DIGITS: usize = 18;
 impl Quantity {
     /// Reads a quantity from bytes of any kind.
     ///
-    /// What is finer than a billionth is rounded away from zero, so that whoever asks for some gets some. White
+    /// What is finer than a billionth is rounded away from zero, so that a small request is not zero. White
     /// space is not skipped; the conversion from the API's type does that.
     ///
     /// ```

@@ -1,44 +1,45 @@
-//! What a node keeps of one pod: its promise, and what it has answered.
+//! The allocation of one pod, with its pending resize.
 
 use serde::{Deserialize, Serialize};
 
 use crate::admission::Verdict;
 use crate::pod::PodResources;
 
-/// The node's promise to a pod and its answer to what is desired beyond it.
+/// The allocation of a pod, and its pending resize.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Allocation {
-    /// What the pod is promised.
+    /// The allocated resources.
     pub allocated: PodResources,
-    /// The generation of the spec that was promised.
+    /// The generation of the spec that was allocated.
     pub generation: i64,
-    /// The answer to a desired state that was not taken.
+    /// The pending resize.
     pub pending: Option<Pending>,
-    /// What went wrong when the promise was last carried out.
+    /// The error of the last actuation.
     pub error: Option<String>,
 }
 
-/// A desired state that was not taken.
+/// A resize that was not accepted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Pending {
-    /// For now or for good.
-    pub refusal: Refusal,
-    /// Why, for the person who looks.
+    /// Whether it is deferred or infeasible.
+    #[serde(rename = "refusal")]
+    pub reason: PendingReason,
+    /// A human-readable message.
     pub message: String,
-    /// The generation of the spec that was not taken.
+    /// The generation of the spec that was not accepted.
     pub generation: i64,
 }
 
-/// For how long a desired state is refused.
+/// Why a resize is pending: the reason of `PodResizePending`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub enum Refusal {
-    /// Until something changes on the node.
+pub enum PendingReason {
+    /// It does not fit now; it is retried when something changes on the node.
     Deferred,
-    /// Until something else is desired.
+    /// It can never fit; only another spec changes that.
     Infeasible,
 }
 
-impl Refusal {
+impl PendingReason {
     /// The reason of the condition.
     pub const fn name(self) -> &'static str {
         match self {
@@ -48,29 +49,29 @@ impl Refusal {
     }
 }
 
-/// What became of a desired state; anything but `Unchanged` is worth an event.
+/// The outcome of a resize request; anything but `Unchanged` is worth an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It is promised, and carrying it out starts.
+    /// It is allocated, and its actuation starts.
     Started,
-    /// It was refused, for a new reason or for the first time.
-    Refused(Refusal),
-    /// It is what was promised all along; whatever was pending is not desired any more.
+    /// It is pending, for a new reason or for the first time.
+    Pending(PendingReason),
+    /// The desired resources are the allocated ones again; the pending resize was withdrawn.
     Withdrawn,
-    /// Nothing new.
+    /// No change.
     Unchanged,
 }
 
 impl Allocation {
-    /// A pod that was taken as it came.
+    /// The allocation of a newly admitted pod.
     pub fn new(allocated: PodResources, generation: i64) -> Self {
         Self { allocated, generation, pending: None, error: None }
     }
 
-    /// Notes the verdict on a desired state. A refusal leaves the promise untouched; taking it replaces the
-    /// promise and clears what went wrong with the old one.
+    /// Records the verdict on the desired resources. If they do not fit, the allocation is unchanged; if they do, it is
+    /// replaced and the error of the old one is cleared.
     ///
-    /// `verdict` is asked only when the desired state is not what is promised already.
+    /// `verdict` is called only if the desired resources differ from the allocated ones.
     pub fn decide(
         &mut self,
         desired: &PodResources,
@@ -80,30 +81,29 @@ impl Allocation {
         if *desired == self.allocated {
             return if self.pending.take().is_some() { Outcome::Withdrawn } else { Outcome::Unchanged };
         }
-        let (refusal, message) = match verdict(&self.allocated) {
+        let (reason, message) = match verdict(&self.allocated) {
             Verdict::Fits => {
                 *self = Self::new(desired.clone(), generation);
                 return Outcome::Started;
             }
-            Verdict::Deferred(why) => (Refusal::Deferred, why.to_string()),
-            Verdict::Infeasible(why) => (Refusal::Infeasible, why.to_string()),
+            Verdict::Deferred(why) => (PendingReason::Deferred, why.to_string()),
+            Verdict::Infeasible(why) => (PendingReason::Infeasible, why.to_string()),
         };
         let known = self
             .pending
             .as_ref()
-            .is_some_and(|pending| pending.refusal == refusal && pending.generation == generation);
-        self.pending = Some(Pending { refusal, message, generation });
-        if known { Outcome::Unchanged } else { Outcome::Refused(refusal) }
+            .is_some_and(|pending| pending.reason == reason && pending.generation == generation);
+        self.pending = Some(Pending { reason, message, generation });
+        if known { Outcome::Unchanged } else { Outcome::Pending(reason) }
     }
 
-    /// Notes that carrying out the promise went wrong. It stays noted until it is carried out, or until
-    /// there is another promise.
+    /// Records an error of the actuation. It stays until the actuation succeeds, or the allocation is replaced.
     pub fn failed(&mut self, message: impl Into<String>) {
         self.error = Some(message.into());
     }
 
-    /// Notes that the promise is in force.
-    pub fn carried_out(&mut self) {
+    /// Records that the allocation is actual.
+    pub fn actuated(&mut self) {
         self.error = None;
     }
 }

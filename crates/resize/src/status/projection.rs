@@ -1,39 +1,39 @@
-//! From what the node knows to what is shown.
+//! From the node's state to the published status.
 
-use super::allocation::{Allocation, Pending, Refusal};
-use super::word::ResizeWord;
+use super::allocation::{Allocation, Pending, PendingReason};
+use super::resize_status::PodResizeStatus;
 use crate::pod::PodResources;
 use crate::rules::Rules;
 
-/// What is shown of a pod's resources.
+/// What is published of a pod's resources.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Projection {
-    /// What the pod is promised.
+    /// The allocated resources.
     pub allocated: PodResources,
-    /// What is in force; for a container that does not run, what it is promised.
+    /// The actual resources; for a container that does not run, the allocated ones.
     pub actual: PodResources,
     /// The condition `PodResizePending`.
     pub pending: Option<Pending>,
     /// The condition `PodResizeInProgress`.
     pub in_progress: Option<InProgress>,
     /// `status.resize`, where the rules publish it.
-    pub word: Option<ResizeWord>,
-    /// The generation of the spec that the node has looked at.
+    pub resize_status: Option<PodResizeStatus>,
+    /// The generation of the spec that the node has observed.
     pub observed_generation: i64,
 }
 
-/// A promise that is being carried out.
+/// An allocation that is being actuated.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InProgress {
-    /// The generation of the spec that was promised. It stays while newer specs come and are refused.
+    /// The generation of the spec that was allocated. It stays while newer specs are deferred or infeasible.
     pub generation: i64,
-    /// What went wrong at the last attempt.
+    /// The error of the last attempt.
     pub error: Option<String>,
 }
 
-/// Works out what is to be shown.
+/// Computes what is published.
 ///
-/// `desired` is the spec at `generation`, which the node has looked at; `actual` is what the runtime reports.
+/// `desired` is the spec at `generation`, which the node has observed; `actual` is what the runtime reports.
 pub fn project(
     allocation: &Allocation,
     desired: &PodResources,
@@ -41,24 +41,24 @@ pub fn project(
     actual: &PodResources,
     rules: &Rules,
 ) -> Projection {
-    // With the feature switched off, nothing carries it out.
+    // With the feature gate off, nothing is actuated.
     let in_progress = (*actual != allocation.allocated && rules.resize)
         .then(|| InProgress { generation: allocation.generation, error: allocation.error.clone() });
     let untaken = *desired != allocation.allocated;
     let pending = allocation.pending.as_ref().filter(|_| untaken);
-    // An answer to an older spec stays shown, with its generation, but the word speaks of the latest.
+    // A condition of an older spec stays, with its generation, but `status.resize` is about the latest.
     let word = match pending.filter(|pending| pending.generation == generation) {
-        Some(Pending { refusal: Refusal::Infeasible, .. }) => Some(ResizeWord::Infeasible),
-        Some(Pending { refusal: Refusal::Deferred, .. }) => Some(ResizeWord::Deferred),
-        None if untaken => Some(ResizeWord::Proposed),
-        None => in_progress.is_some().then_some(ResizeWord::InProgress),
+        Some(Pending { reason: PendingReason::Infeasible, .. }) => Some(PodResizeStatus::Infeasible),
+        Some(Pending { reason: PendingReason::Deferred, .. }) => Some(PodResizeStatus::Deferred),
+        None if untaken => Some(PodResizeStatus::Proposed),
+        None => in_progress.is_some().then_some(PodResizeStatus::InProgress),
     };
     Projection {
         allocated: allocation.allocated.clone(),
         actual: actual.clone(),
         pending: pending.cloned(),
         in_progress,
-        word: word.filter(|_| rules.resize_word),
+        resize_status: word.filter(|_| rules.publish_resize_status),
         observed_generation: generation,
     }
 }

@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::projection::Projection;
-use super::word::ResizeWord;
+use super::resize_status::PodResizeStatus;
 use super::{ERROR, IN_PROGRESS, PENDING, condition};
 use crate::aggregate::Role;
 use crate::list::{BadQuantity, WireList, amount_of, quantity_of};
@@ -16,7 +16,7 @@ use crate::resource::{Declared, Requirements, Resource};
 use crate::rules::Rules;
 
 impl Projection {
-    /// Writes this into a status. Container statuses that are not there yet are left for whoever makes them;
+    /// Writes this into a status. Missing container statuses are left to their author;
     /// everything that has nothing to do with a resize is left alone. A pod that has ended shows its values,
     /// and no resize.
     pub fn publish(&self, spec: &PodSpec, status: &mut PodStatus, now: &Time) {
@@ -38,13 +38,13 @@ impl Projection {
         if let (Some(allocated), Some(actual)) = (self.allocated.pod, self.actual.pod) {
             let declared = spec.resources.as_ref();
             status.allocated_resources = Some(requests(declared, allocated.requests));
-            status.resources = Some(in_force(declared, allocated, actual));
+            status.resources = Some(actual_resources(declared, allocated, actual));
         }
         let under_way = !has_ended(Some(status));
-        status.resize = self.word.filter(|_| under_way).map(|word| word.name().to_owned());
+        status.resize = self.resize_status.filter(|_| under_way).map(|word| word.name().to_owned());
         status.observed_generation = Some(self.observed_generation);
         let pending = self.pending.as_ref().filter(|_| under_way).map(|pending| {
-            new_condition(PENDING, pending.refusal.name(), &pending.message, pending.generation)
+            new_condition(PENDING, pending.reason.name(), &pending.message, pending.generation)
         });
         set_condition(status, PENDING, pending, now);
         let in_progress =
@@ -60,8 +60,8 @@ impl Projection {
 /// Done by the API server, in the same write, so that no reader sees the new spec with the old word.
 pub fn propose(stored: &Pod, updated: &mut Pod, rules: &Rules) -> Result<(), BadQuantity> {
     let (Some(old), Some(new)) = (&stored.spec, &updated.spec) else { return Ok(()) };
-    if rules.resize_word && PodResources::desired(new)? != PodResources::desired(old)? {
-        let word = ResizeWord::Proposed.name().to_owned();
+    if rules.publish_resize_status && PodResources::desired(new)? != PodResources::desired(old)? {
+        let word = PodResizeStatus::Proposed.name().to_owned();
         updated.status.get_or_insert_default().resize = Some(word);
     }
     Ok(())
@@ -75,7 +75,7 @@ fn publish_container(
 ) {
     let requests = requests(spec, allocated.requests);
     status.allocated_resources = (!requests.is_empty()).then_some(requests);
-    status.resources = Some(in_force(spec, allocated, actual));
+    status.resources = Some(actual_resources(spec, allocated, actual));
 }
 
 /// The whole map of requests: what a resize changes as allocated, the rest as declared.
@@ -83,8 +83,8 @@ fn requests(spec: Option<&ResourceRequirements>, allocated: Declared) -> WireLis
     amounts(spec.and_then(|spec| spec.requests.as_ref()), allocated, allocated)
 }
 
-/// What is in force, of what is declared. Never absent: an empty one says that the node knows of resizes.
-fn in_force(
+/// The actual resources that are declared. Never absent: an empty one says that the node supports resizes.
+fn actual_resources(
     spec: Option<&ResourceRequirements>,
     allocated: Requirements,
     actual: Requirements,
@@ -99,7 +99,7 @@ fn in_force(
 }
 
 /// A declared list with cpu and memory as they are, of those that are allocated. (What a container inherits
-/// from its pod is in force, but not its own.) An amount that is what the spec says is written as in the spec.
+/// from its pod is applied, but not its own.) An amount that equals that of the spec is written as in the spec.
 fn amounts(spec: Option<&WireList>, allocated: Declared, shown: Declared) -> WireList {
     let mut list = spec.cloned().unwrap_or_default();
     for resource in Resource::ALL {

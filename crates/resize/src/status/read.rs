@@ -1,38 +1,38 @@
-//! Reading where a resize stands, from any pod, whoever runs it.
+//! Reading the status of a resize from any pod, of Plumb's nodes and of kubelets.
 
 use std::fmt;
 
 use k8s_openapi::api::core::v1::{Pod, PodCondition, PodStatus};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
-use super::allocation::{Pending, Refusal};
+use super::allocation::{Pending, PendingReason};
 use super::projection::InProgress;
-use super::word::ResizeWord;
+use super::resize_status::PodResizeStatus;
 use super::{ERROR, IN_PROGRESS, PENDING, condition};
 use crate::list::{BadQuantity, declared};
 use crate::pod::{PodResources, containers, has_ended};
 use crate::resource::{Declared, Requirements};
 
-/// Where the latest desired state of a pod stands.
+/// The stage of a pod's latest resize.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Stage {
-    /// It is in force; nothing is under way.
-    Settled,
-    /// The node has not answered yet.
+    /// It is applied; nothing is in progress.
+    Applied,
+    /// The node has not decided yet.
     Proposed,
-    /// The node has promised it and is carrying it out.
+    /// The node has allocated it and is actuating it.
     InProgress,
-    /// The node has promised it, but carrying it out failed; it tries again.
+    /// The node has allocated it, but its actuation failed and is retried.
     Failing {
-        /// What went wrong.
+        /// The error.
         message: String,
     },
-    /// Not now. (Also what a word or a reason that is not known means.)
+    /// It does not fit now. (Also the meaning of an unknown status or reason.)
     Deferred {
         /// Why.
         message: String,
     },
-    /// Never, on this node.
+    /// It can never fit this node.
     Infeasible {
         /// Why.
         message: String,
@@ -40,18 +40,18 @@ pub enum Stage {
 }
 
 impl Stage {
-    /// Whether waiting can still change it: not once it is settled or refused for good.
+    /// Whether it is final: applied or infeasible.
     pub fn is_final(&self) -> bool {
-        matches!(self, Self::Settled | Self::Infeasible { .. })
+        matches!(self, Self::Applied | Self::Infeasible { .. })
     }
 }
 
 impl fmt::Display for Stage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Settled => f.write_str("in force"),
+            Self::Applied => f.write_str("applied"),
             Self::Proposed => f.write_str("proposed: the node has not answered yet"),
-            Self::InProgress => f.write_str("in progress: promised, and being carried out"),
+            Self::InProgress => f.write_str("in progress: allocated, and being actuated"),
             Self::Failing { message } => write!(f, "failing: {message}"),
             Self::Deferred { message } => write!(f, "deferred: {message}"),
             Self::Infeasible { message } => write!(f, "infeasible: {message}"),
@@ -59,26 +59,26 @@ impl fmt::Display for Stage {
     }
 }
 
-/// What can be read of a pod's resize.
+/// The status of a pod's resize.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
-    /// Where the latest desired state stands.
+    /// Its stage.
     pub stage: Stage,
-    /// Since when, where the pod says so.
+    /// Since when, if the status has it.
     pub since: Option<Time>,
-    /// The desired state that was not taken.
+    /// The pending resize.
     pub pending: Option<Pending>,
-    /// The promise that is being carried out, which may be an older one.
+    /// The allocation that is being actuated, which may be an older one.
     pub in_progress: Option<InProgress>,
     /// `status.resize`, where it is published.
-    pub word: Option<ResizeWord>,
+    pub resize_status: Option<PodResizeStatus>,
     /// The values of the containers, in the order of the shape.
     pub containers: Vec<ContainerReading>,
-    /// The values of the pod as a whole, where it declares any.
+    /// The pod-level values, if there are any.
     pub pod: Option<Values>,
 }
 
-/// What can be read of one container.
+/// The values of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerReading {
     /// Its name.
@@ -87,33 +87,33 @@ pub struct ContainerReading {
     pub values: Values,
 }
 
-/// The values of a container, or of a pod as a whole, side by side.
+/// The values of a container, or at pod level, side by side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Values {
-    /// What the spec asks for.
+    /// The resources in the spec.
     pub desired: Requirements,
-    /// The requests that are promised, if the status says.
+    /// The allocated requests, if the status has them.
     pub allocated: Option<Declared>,
-    /// What is in force, if the status says.
+    /// The actual resources, if the status has them.
     pub actual: Option<Requirements>,
 }
 
 impl Values {
-    /// Whether something else is promised than what is desired, as far as the status says.
+    /// Whether the allocated requests differ from the desired ones, as far as the status has them.
     fn is_untaken(&self) -> bool {
         self.allocated.is_some_and(|allocated| allocated != self.desired.requests)
     }
 
-    /// Whether something else is in force than what is desired, as far as the status says.
+    /// Whether the actual resources differ from the desired ones, as far as the status has them.
     fn is_elsewhere(&self) -> bool {
         self.actual.is_some_and(|actual| actual != self.desired)
     }
 }
 
-/// Reads where a pod's resize stands.
+/// Reads the status of a pod's resize.
 ///
-/// Conditions are read first, since every node publishes them, then the word, then the values themselves. An
-/// answer to an older generation is not an answer to the latest.
+/// Conditions are read first, since every node publishes them, then `status.resize`, then the values themselves. A
+/// condition of an older generation is not about the latest spec.
 pub fn read(pod: &Pod) -> Result<Reading, BadQuantity> {
     let none = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&none);
@@ -121,11 +121,11 @@ pub fn read(pod: &Pod) -> Result<Reading, BadQuantity> {
     let pod_level = read_pod_level(pod, status)?;
     let pending = condition(status, PENDING);
     let in_progress = condition(status, IN_PROGRESS);
-    let word = status.resize.as_deref().filter(|word| !word.is_empty()).map(ResizeWord::read);
+    let word = status.resize.as_deref().filter(|word| !word.is_empty()).map(PodResizeStatus::read);
     let generation = pod.metadata.generation.unwrap_or(0);
     let stage = stage(status, generation, word, &containers, pod_level);
     let says_so = match &stage {
-        Stage::Settled | Stage::Proposed => None,
+        Stage::Applied | Stage::Proposed => None,
         Stage::InProgress | Stage::Failing { .. } => in_progress,
         Stage::Deferred { .. } | Stage::Infeasible { .. } => pending,
     };
@@ -134,7 +134,7 @@ pub fn read(pod: &Pod) -> Result<Reading, BadQuantity> {
         since: says_so.and_then(|condition| condition.last_transition_time.clone()),
         pending: pending.map(read_pending),
         in_progress: in_progress.map(read_in_progress),
-        word,
+        resize_status: word,
         containers,
         pod: pod_level,
     })
@@ -143,30 +143,30 @@ pub fn read(pod: &Pod) -> Result<Reading, BadQuantity> {
 fn stage(
     status: &PodStatus,
     generation: i64,
-    word: Option<ResizeWord>,
+    word: Option<PodResizeStatus>,
     containers: &[ContainerReading],
     pod: Option<Values>,
 ) -> Stage {
     if has_ended(Some(status)) {
-        return Stage::Settled;
+        return Stage::Applied;
     }
     let current =
         |condition: &PodCondition| condition.observed_generation.is_none_or(|seen| seen >= generation);
     if let Some(pending) = condition(status, PENDING) {
         return match read_pending(pending) {
-            _ if !current(pending) || word == Some(ResizeWord::Proposed) => Stage::Proposed,
-            Pending { refusal: Refusal::Infeasible, message, .. } => Stage::Infeasible { message },
-            Pending { refusal: Refusal::Deferred, message, .. } => Stage::Deferred { message },
+            _ if !current(pending) || word == Some(PodResizeStatus::Proposed) => Stage::Proposed,
+            Pending { reason: PendingReason::Infeasible, message, .. } => Stage::Infeasible { message },
+            Pending { reason: PendingReason::Deferred, message, .. } => Stage::Deferred { message },
         };
     }
     let values = || containers.iter().map(|container| container.values).chain(pod);
     let untaken = || values().any(|values| values.is_untaken());
     let looked_at = status.observed_generation.map(|seen| seen >= generation);
     if let Some(in_progress) = condition(status, IN_PROGRESS) {
-        // It speaks of the generation that was promised, which may be older because nothing that a resize
+        // It has the generation that was allocated, which may be older because nothing that a resize
         // changes has changed since.
         let overtaken = || !current(in_progress) && (looked_at == Some(false) || untaken());
-        if word == Some(ResizeWord::Proposed) || overtaken() {
+        if word == Some(PodResizeStatus::Proposed) || overtaken() {
             return Stage::Proposed;
         }
         return match read_in_progress(in_progress).error {
@@ -176,18 +176,18 @@ fn stage(
     }
     let message = || "the node gave no reason".to_owned();
     match (word, looked_at) {
-        (Some(ResizeWord::Proposed), _) => Stage::Proposed,
-        (Some(ResizeWord::InProgress), _) => Stage::InProgress,
-        (Some(ResizeWord::Deferred), _) => Stage::Deferred { message: message() },
-        (Some(ResizeWord::Infeasible), _) => Stage::Infeasible { message: message() },
+        (Some(PodResizeStatus::Proposed), _) => Stage::Proposed,
+        (Some(PodResizeStatus::InProgress), _) => Stage::InProgress,
+        (Some(PodResizeStatus::Deferred), _) => Stage::Deferred { message: message() },
+        (Some(PodResizeStatus::Infeasible), _) => Stage::Infeasible { message: message() },
         (None, _) if untaken() => Stage::Proposed,
         (None, Some(false)) if values().any(|values| values.is_elsewhere()) => Stage::Proposed,
-        // Whoever has looked and announces nothing is done, though what it reads back may be a little off:
-        // some set a quota in coarse steps. Whoever does not say what it has looked at may be on its way.
+        // A node that has observed the spec and publishes no condition is done, though the actual values may differ a
+        // little: some set a quota in coarse steps. A node without an observed generation may still be busy.
         (None, None) if containers.iter().any(|container| container.values.is_elsewhere()) => {
             Stage::InProgress
         }
-        (None, _) => Stage::Settled,
+        (None, _) => Stage::Applied,
     }
 }
 
@@ -224,12 +224,12 @@ fn read_containers(pod: &Pod, status: &PodStatus) -> Result<Vec<ContainerReading
 }
 
 fn read_pending(condition: &PodCondition) -> Pending {
-    let refusal = match condition.reason.as_deref() {
-        Some(reason) if reason == Refusal::Infeasible.name() => Refusal::Infeasible,
-        _ => Refusal::Deferred,
+    let reason = match condition.reason.as_deref() {
+        Some(reason) if reason == PendingReason::Infeasible.name() => PendingReason::Infeasible,
+        _ => PendingReason::Deferred,
     };
     Pending {
-        refusal,
+        reason,
         message: condition.message.clone().unwrap_or_default(),
         generation: condition.observed_generation.unwrap_or(0),
     }

@@ -35,7 +35,7 @@ pub fn pod(new: &Pod, stored: Option<&Pod>) -> Vec<FieldError> {
 
 /// The rules for the resources and resize policies of one spec, of a pod or of a template.
 ///
-/// Whoever checks a whole pod asks them in between its own rules, each where kube-apiserver does, since that decides
+/// The validation of a whole pod calls them in between its own rules, each where kube-apiserver does, since that decides
 /// the order of the causes in a refusal.
 pub struct SpecRules<'a> {
     spec: &'a PodSpec,
@@ -77,7 +77,7 @@ impl<'a> SpecRules<'a> {
     }
 }
 
-/// A container that is added to look into a pod takes what room there is, and keeps none for itself.
+/// An ephemeral container uses what is free in the pod, and requests nothing.
 fn nothing_for_ephemeral(
     resources: Option<&ResourceRequirements>,
     policies: Option<&[ContainerResizePolicy]>,

@@ -65,7 +65,7 @@ pub(super) fn pod_resource(name: &str, path: &str) -> Vec<FieldError> {
     errors
 }
 
-/// What is wrong with the name of a resource, whoever asks for it.
+/// What is wrong with the name of a resource, in any object.
 pub fn resource(name: &str, path: &str) -> Vec<FieldError> {
     let malformed = qualified_name(name);
     if !malformed.is_empty() {
@@ -81,7 +81,7 @@ pub fn resource(name: &str, path: &str) -> Vec<FieldError> {
     Vec::new()
 }
 
-/// Whether more of a resource may be promised than there is: so for the kubelet's own, but not huge pages.
+/// Whether a resource may be overcommitted: so for native ones, but not huge pages.
 pub fn overcommit_allowed(name: &str) -> bool {
     is_native(name) && !is_huge_pages(name)
 }

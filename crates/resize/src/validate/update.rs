@@ -1,4 +1,4 @@
-//! Changes through the main door: PUT and PATCH on the pod itself.
+//! Pod updates: PUT and PATCH on the pod itself.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodAffinity, PodAntiAffinity, PodSpec};
 use plumb_validation::field::FieldError;
@@ -15,12 +15,12 @@ const MUTABLE: [&str; 5] = [
     "`spec.tolerations` (only additions to existing tolerations)",
     "`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)",
 ];
-/// What it may change besides, where resources change through this door.
+/// What it may change besides, where resources change by a pod update.
 const MUTABLE_RESOURCES: &str = "`spec.containers[*].resources` (for CPU/memory only)";
 
 /// Checks that an update of a pod changes no field that cannot change.
 ///
-/// Where the rules open this door to resizes, resources pass the same rules as through `/resize`; elsewhere
+/// Where the rules allow resizes by a pod update, resources pass the same rules as through `/resize`; elsewhere
 /// a changed resource is a field like any other. How `tolerations`, `schedulingGates` and the other mutable
 /// fields may change is for the API server to say; here they may.
 pub fn update(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
@@ -31,7 +31,7 @@ pub fn update(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
         return errors;
     }
     let resized = resources_changed(old_spec, new_spec);
-    if resized && rules.main_door {
+    if resized && rules.resize_by_pod_update {
         if let Some(refusal) = never_resizable(stored, old_spec, rules) {
             return vec![refusal];
         }
@@ -59,7 +59,8 @@ pub fn update(stored: &Pod, new: &Pod, rules: &Rules) -> Vec<FieldError> {
     }
     let (before, after) = (old_spec.resources.as_ref(), new_spec.resources.as_ref());
     // An empty set of resources for the pod is not the same as none.
-    if !rules.main_door && (before.is_some() != after.is_some() || resources_differ(before, after)) {
+    if !rules.resize_by_pod_update && (before.is_some() != after.is_some() || resources_differ(before, after))
+    {
         changed.push("spec.resources".to_owned());
     }
     if !changed.is_empty() {
@@ -80,7 +81,7 @@ fn resources_changed(old: &PodSpec, new: &PodSpec) -> bool {
 
 fn immutable_resources_changed(old: &Container, new: &Container, rules: &Rules) -> bool {
     let (old, new) = (old.resources.as_ref(), new.resources.as_ref());
-    if rules.main_door { other_resources_differ(old, new) } else { resources_differ(old, new) }
+    if rules.resize_by_pod_update { other_resources_differ(old, new) } else { resources_differ(old, new) }
 }
 
 fn containers_added_or_removed(old: &PodSpec, new: &PodSpec) -> Option<FieldError> {
@@ -101,7 +102,7 @@ fn mutable_fields(old: &PodSpec, new: &PodSpec) -> Vec<&'static str> {
         mutable.push("terminationGracePeriodSeconds");
     }
     if old.scheduling_gates.as_ref().is_some_and(|gates| !gates.is_empty()) {
-        // A pod that no scheduler may look at yet can still be told which nodes to go to.
+        // The node selection of a pod with scheduling gates may still be changed.
         mutable.push("nodeSelector");
         if between_pods(old) == between_pods(new) {
             mutable.push("affinity");
@@ -118,7 +119,7 @@ fn between_pods(spec: &PodSpec) -> (Option<&PodAffinity>, Option<&PodAntiAffinit
 
 fn immutable_message(changed: &[String], rules: &Rules) -> String {
     let mut mutable = MUTABLE.to_vec();
-    if rules.main_door {
+    if rules.resize_by_pod_update {
         mutable.push(MUTABLE_RESOURCES);
     }
     let list = mutable.join(",");

@@ -59,7 +59,7 @@ fn amounts(text: &str) -> ResourceList {
     ResourceList::read(list(text).as_ref()).unwrap()
 }
 
-/// What a status says of one container: what it is allocated and what is in force, each as it may be missing.
+/// The allocated and actual resources in the status of one container, either of which may be missing.
 fn shown(name: &str, allocated: Option<&str>, actual: Option<(&str, &str)>) -> ContainerStatus {
     ContainerStatus {
         name: name.to_owned(),
@@ -104,7 +104,7 @@ fn the_larger_counts_of_what_still_can_be() {
             {
                 let pod = changing(desired, allocated, actual, stands, dialect);
                 let name = format!("{dialect:?} {stands:?}: {desired} {allocated:?} {actual:?}");
-                // A refused amount is nobody's. Under the kep's rules one that is being carried out is
+                // An infeasible amount does not count. Under the kep's rules one that is being actuated is
                 // allocated by then. Without an answer in words, an old refusal is all there is to go by.
                 let refused = match dialect {
                     Dialect::Kep => stands == Stands::Infeasible,
@@ -151,11 +151,11 @@ fn rows_to_be_read() {
         ("settled", (2, 2, 2), Nowhere, 2, 2, 2),
         ("a growth is asked for", (3, 2, 2), Proposed, 3, 3, 3),
         ("a growth is being carried out", (3, 3, 2), InProgress, 3, 3, 3),
-        ("a growth is put off, and its room kept", (3, 2, 2), Deferred, 3, 3, 3),
+        ("a growth is deferred, and counts", (3, 2, 2), Deferred, 3, 3, 3),
         ("a growth is refused", (9, 2, 2), Infeasible, 2, 2, 2),
         ("a smaller one is asked for after it", (4, 2, 2), ProposedAgain, 4, 2, 4),
         ("a shrink is asked for", (1, 2, 2), Proposed, 2, 2, 2),
-        ("a shrink is promised but not in force", (1, 1, 2), InProgress, 2, 2, 2),
+        ("a shrink is allocated but not actual", (1, 1, 2), InProgress, 2, 2, 2),
         ("an older shrink is on its way, a growth put off", (5, 1, 2), Deferred, 5, 5, 5),
         ("an older shrink is on its way, a growth refused", (5, 1, 2), Infeasible, 2, 2, 2),
     ];
@@ -198,7 +198,7 @@ fn a_pod_that_has_ended_counts_for_nothing() {
     assert_eq!(on_node(&Pod::default(), &Rules::kep()), Ok(ResourceList::default()), "no spec");
 }
 
-/// A pod of every kind of container, each of which is promised more than it asks for.
+/// A pod of every kind of container, each with a larger allocation than its request.
 fn family() -> Pod {
     pod([container("a", "cpu=100m memory=10Mi", "cpu=200m"), container("b", "cpu=100m", "")])
         .init([container("i", "cpu=1", "cpu=1"), container("s", "cpu=50m", "cpu=60m").sidecar()])
@@ -335,7 +335,7 @@ fn a_new_pod_counts_as_it_is_allocated_at_creation() {
 }
 
 #[test]
-fn on_the_node_itself_a_pod_holds_what_is_promised_or_in_force_whichever_is_more() {
+fn on_the_node_itself_a_pod_counts_with_the_larger_of_allocated_and_actual() {
     let mut ledger = Ledger::new(Amounts::new(4_000, 400));
     let held =
         |allocated, actual| Held { allocated: Amounts::new(allocated, 10), actual: Amounts::new(actual, 20) };
@@ -343,11 +343,11 @@ fn on_the_node_itself_a_pod_holds_what_is_promised_or_in_force_whichever_is_more
         [("settled", 500, 500, 500), ("growing", 900, 500, 900), ("shrinking", 500, 900, 900)]
     {
         ledger.hold("pod", held(allocated, actual));
-        assert_eq!(ledger.room_for("other").free(), Amounts::new(4_000 - counted, 380), "{name}");
-        assert_eq!(ledger.room_for("pod").free(), Amounts::new(4_000, 400), "{name}: for itself");
+        assert_eq!(ledger.available_to("other").free(), Amounts::new(4_000 - counted, 380), "{name}");
+        assert_eq!(ledger.available_to("pod").free(), Amounts::new(4_000, 400), "{name}: for itself");
     }
     ledger.release("pod");
-    assert_eq!(ledger.room_for("other").free(), Amounts::new(4_000, 400));
+    assert_eq!(ledger.available_to("other").free(), Amounts::new(4_000, 400));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Whether a node takes a resize, row by row, in the words that people will read.
 
 mod explanations;
-mod room;
+mod fits;
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_features::KnownFeatures;

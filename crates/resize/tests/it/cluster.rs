@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, admit};
 use plumb_resize::defaulting::{allocate_at_creation, default_pod};
-use plumb_resize::plan::{InForce, Step, plan};
+use plumb_resize::plan::{CgroupState, Step, plan};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::Amounts;
 use plumb_resize::rules::Rules;
@@ -29,7 +29,7 @@ pub(crate) struct Cluster {
     pub(crate) pod: Pod,
     pub(crate) shape: PodShape,
     pub(crate) allocation: Allocation,
-    pub(crate) in_force: InForce,
+    pub(crate) cgroups: CgroupState,
     pub(crate) ledger: Ledger,
 }
 
@@ -43,9 +43,9 @@ impl Cluster {
         let pod = pod.running();
         let shape = PodShape::of(&pod).unwrap();
         let desired = PodResources::desired(pod.spec_of()).unwrap();
-        let in_force = InForce::running(&shape, &desired);
+        let cgroups = CgroupState::running(&shape, &desired);
         let allocation = Allocation::new(desired, 1);
-        let mut cluster = Self { rules, pod, shape, allocation, in_force, ledger: Ledger::new(ALLOCATABLE) };
+        let mut cluster = Self { rules, pod, shape, allocation, cgroups, ledger: Ledger::new(ALLOCATABLE) };
         cluster.count();
         cluster.report(0);
         cluster
@@ -90,17 +90,17 @@ impl Cluster {
         outcome
     }
 
-    /// The steps to what is promised.
+    /// The steps to the allocated resources.
     pub(crate) fn plan(&self) -> Vec<Step> {
-        plan(&self.shape, &self.in_force, &self.allocation.allocated)
+        plan(&self.shape, &self.cgroups, &self.allocation.allocated)
     }
 
-    /// The node carries out what it has promised, and nothing goes wrong.
+    /// The node actuates its allocation without an error.
     pub(crate) fn carry_out(&mut self) {
         for step in self.plan() {
-            self.in_force.apply(&step);
+            self.cgroups.apply(&step);
         }
-        self.allocation.carried_out();
+        self.allocation.actuated();
         self.count();
     }
 
@@ -129,7 +129,7 @@ impl Cluster {
     }
 
     pub(crate) fn actual(&self) -> PodResources {
-        self.in_force.resources(&self.shape, &self.allocation.allocated)
+        self.cgroups.resources(&self.shape, &self.allocation.allocated)
     }
 
     pub(crate) fn generation(&self) -> i64 {

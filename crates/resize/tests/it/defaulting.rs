@@ -191,7 +191,7 @@ fn what_an_old_client_leaves_out_is_copied_back() {
     let mut updated = sent.clone();
     copy_back(&stored, &mut updated, &Rules::kep());
     assert_eq!(updated, reversed);
-    // An empty list is one that was left out: on the wire they cannot be told apart.
+    // An empty list is one that was left out: on the wire they are the same.
     let mut emptied = sent.clone().with(|spec| spec.containers[0].resize_policy = Some(vec![]));
     copy_back(&stored, &mut emptied, &Rules::kep());
     assert_eq!(emptied, reversed);

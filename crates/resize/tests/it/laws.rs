@@ -1,10 +1,10 @@
 //! What holds whatever the figures: the rules as laws.
 
+mod capacity;
 mod cgroup;
 mod memory;
 mod plan;
 mod queue;
-mod room;
 mod status;
 
 use plumb_resize::resource::{Declared, PerResource, Requirements};

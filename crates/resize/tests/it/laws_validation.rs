@@ -171,7 +171,7 @@ fn apart_from_cpu_and_memory(pod: &Pod) -> Pod {
     pod
 }
 
-/// Runs many requests through both doors and hands those that are let in to `law`, with what was stored and
+/// Validates many requests in both ways and passes those that are accepted to `law`, with what was stored and
 /// what would be. Says how many there were, so that no law holds of nothing.
 fn of_all_accepted(law: impl Fn(&Pod, &Pod, &str) -> Result<(), TestCaseError>) -> usize {
     let accepted = Cell::new(0);
@@ -197,7 +197,7 @@ fn of_all_accepted(law: impl Fn(&Pod, &Pod, &str) -> Result<(), TestCaseError>) 
         }
         if validate::update(&stored, &body, &rules).is_empty() {
             accepted.set(accepted.get() + usize::from(body.spec != stored.spec));
-            // An image may come along through this door.
+            // A pod update may change an image, too.
             let mut body = body;
             for (new, old) in
                 body.spec.as_mut().unwrap().containers.iter_mut().zip(&stored.spec_of().containers)
@@ -214,9 +214,9 @@ fn of_all_accepted(law: impl Fn(&Pod, &Pod, &str) -> Result<(), TestCaseError>) 
 
 #[test]
 fn the_class_never_changes_through_an_accepted_resize() {
-    let accepted = of_all_accepted(|stored, new, door| {
+    let accepted = of_all_accepted(|stored, new, way| {
         let after = QosClass::of_spec(new.spec_of());
-        prop_assert_eq!(QosClass::of_pod(stored), after, "through {}", door);
+        prop_assert_eq!(QosClass::of_pod(stored), after, "through {}", way);
         Ok(())
     });
     assert!(accepted > 500, "only {accepted} requests were let in");
@@ -224,13 +224,8 @@ fn the_class_never_changes_through_an_accepted_resize() {
 
 #[test]
 fn an_accepted_resize_leaves_everything_but_cpu_and_memory_as_it_was() {
-    let accepted = of_all_accepted(|stored, new, door| {
-        prop_assert_eq!(
-            apart_from_cpu_and_memory(stored),
-            apart_from_cpu_and_memory(new),
-            "through {}",
-            door
-        );
+    let accepted = of_all_accepted(|stored, new, way| {
+        prop_assert_eq!(apart_from_cpu_and_memory(stored), apart_from_cpu_and_memory(new), "through {}", way);
         Ok(())
     });
     assert!(accepted > 500, "only {accepted} requests were let in");

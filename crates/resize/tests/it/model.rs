@@ -35,10 +35,10 @@ struct PodModel {
 enum Broken {
     /// After a failed call the agent goes on from what it believes instead of asking the runtime.
     TrustsItselfAfterAFailure,
-    /// Room is computed from promises alone, as if a shrink took effect at once.
+    /// Capacity is computed from allocations alone, as if a shrink took effect at once.
     IgnoresWhatIsActual,
-    /// The promise is not journalled: after a crash pods are taken at what they desire.
-    ForgetsPromises,
+    /// The allocation is not journalled: after a crash pods are admitted with their desired resources.
+    ForgetsAllocations,
     /// A container that is down starts with what it is allocated, or not at all.
     StartsWithAllOrNothing,
 }
@@ -165,7 +165,7 @@ fn the_model_catches_a_rule_that_is_broken() {
     for (broken, property) in [
         (Broken::TrustsItselfAfterAFailure, properties::CONTAINERS_WITHIN_POD),
         (Broken::IgnoresWhatIsActual, properties::NODE_NOT_OVERCOMMITTED),
-        (Broken::ForgetsPromises, properties::PROMISES_KEPT),
+        (Broken::ForgetsAllocations, properties::ALLOCATIONS_FIT),
     ] {
         let protocol = Protocol { broken: Some(broken), ..bounds.clone() };
         let checker = protocol.checker().threads(2).spawn_bfs().join();

@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{Container, Pod};
 use plumb_resize::plan::{
-    InForce, Step, Violation, check, check_prefixes, inherited, plan, start_is_safe, start_with,
+    CgroupState, Step, Violation, check, check_prefixes, inherited, plan, start_is_safe, start_with,
 };
 use plumb_resize::pod::{PodCgroup, PodResources, PodShape};
 use plumb_resize::resource::{Declared, PerResource, Resource};
@@ -24,12 +24,12 @@ fn desired(pod: &Pod) -> PodResources {
 /// The plan from one pod to another as lines, once it is known to keep the rule and to arrive.
 #[track_caller]
 fn steps(from: &Pod, to: &Pod, declared_by_pod: PerResource<bool>) -> Vec<String> {
-    let now = InForce::running(&shape(from), &desired(from));
+    let now = CgroupState::running(&shape(from), &desired(from));
     steps_from(&now, to, declared_by_pod)
 }
 
 #[track_caller]
-fn steps_from(now: &InForce, to: &Pod, declared_by_pod: PerResource<bool>) -> Vec<String> {
+fn steps_from(now: &CgroupState, to: &Pod, declared_by_pod: PerResource<bool>) -> Vec<String> {
     let steps = plan(&shape(to), now, &desired(to));
     assert_eq!(check_prefixes(now, &steps, declared_by_pod), Ok(()), "{steps:?}");
     let mut reached = now.clone();
@@ -59,7 +59,7 @@ fn containers_that_only_change_in_place() {
             &["set c1 100 64", "set c2 100 64", "set c3 100 64", "pod 300 192 weight 300"],
         ),
         (
-            "nothing changes net: the pod is left alone, whoever gives goes first",
+            "no net change: the pod is unchanged, decreases come first",
             "100 64 | 200 64 | 300 64",
             "300 64 | 200 64 | 100 64",
             &["set c3 100 64", "set c1 300 64"],
@@ -202,9 +202,9 @@ fn containers_that_want_to_be_restarted() {
 }
 
 #[test]
-fn a_container_that_is_not_running_has_no_steps_but_room_is_made_for_it() {
+fn a_container_that_is_not_running_has_no_steps_but_the_pod_grows_for_it() {
     let (from, to) = (pod(containers("100 64 | 100 64")), pod(containers("200 64 | 50 64")));
-    let mut now = InForce::running(&shape(&from), &desired(&from));
+    let mut now = CgroupState::running(&shape(&from), &desired(&from));
     now.apply(&Step::Stop { container: 0 });
     assert_eq!(steps_from(&now, &to, SUMMED), ["pod 250 128 weight 250", "set c2 50 64"]);
     now.apply(&Step::Stop { container: 1 });
@@ -215,7 +215,7 @@ fn a_container_that_is_not_running_has_no_steps_but_room_is_made_for_it() {
 fn a_restart_that_broke_off_is_taken_up_where_it_stands() {
     let (from, to) =
         (with_policies("100 64 | 200 64", "cpu | -"), with_policies("50 64 | 200 64", "cpu | -"));
-    let mut now = InForce::running(&shape(&from), &desired(&from));
+    let mut now = CgroupState::running(&shape(&from), &desired(&from));
     now.apply(&plan(&shape(&to), &now, &desired(&to))[0]);
     assert_eq!(now.containers[0], None, "stopped, and not started");
     assert_eq!(
@@ -244,7 +244,7 @@ fn sidecars_are_containers_like_any_other() {
 #[test]
 fn a_pod_that_runs_is_past_its_plain_init_containers() {
     let (from, to) = (with_first("500 64 | 100 64", |c| c), with_first("500 64 | 200 64", |c| c));
-    let now = InForce::running(&shape(&from), &desired(&from));
+    let now = CgroupState::running(&shape(&from), &desired(&from));
     assert_eq!(now.containers, [None, Some(size("100 64"))]);
     assert_eq!(now.pod, PodCgroup { cpu_request: 500, limits: Declared::both(500, 64 * MIB) });
     assert_eq!(steps(&from, &to, SUMMED), ["set c2 200 64"], "the init container's moment was larger");
@@ -253,7 +253,7 @@ fn a_pod_that_runs_is_past_its_plain_init_containers() {
 #[test]
 fn an_init_container_that_runs_can_grow_into_the_pod() {
     let (from, to) = (with_first("100 64 | 300 64", |c| c), with_first("400 64 | 300 64", |c| c));
-    let mut now = InForce::running(&shape(&from), &desired(&from));
+    let mut now = CgroupState::running(&shape(&from), &desired(&from));
     now.containers = vec![Some(size("100 64")), None];
     assert_eq!(steps_from(&now, &to, SUMMED), ["pod 400 64 weight 400", "set c1 400 64"]);
 }
@@ -267,13 +267,13 @@ fn a_limit_of_the_pod_is_inherited_by_containers_without_one() {
     type Case = (&'static str, Pod, Pod, &'static [&'static str]);
     let table: Vec<Case> = vec![
         (
-            "raised: the pod first, then whoever inherits it",
+            "raised: the pod first, then containers that inherit it",
             with_level("100/200 64/64 | 100/- 64/-", "300/500 128/256"),
             with_level("100/200 64/64 | 100/- 64/-", "300/600 128/256"),
             &["pod 600 256 weight 300", "set c2 100/600 64/256"],
         ),
         (
-            "lowered: whoever inherits it first, then the pod",
+            "lowered: containers that inherit it first, then the pod",
             with_level("100/200 64/64 | 100/- 64/-", "300/600 128/256"),
             with_level("100/200 64/64 | 100/- 64/-", "300/500 128/256"),
             &["set c2 100/500 64/256", "pod 500 256 weight 300"],
@@ -309,7 +309,7 @@ fn a_limit_of_the_pod_is_inherited_by_containers_without_one() {
             &["set c1 100/400 64", "pod 400 256 weight 100"],
         ),
         (
-            "a pod's limit of zero is none, so nobody inherits it",
+            "a pod's limit of zero is none, so no container inherits it",
             with_level("100/- 64/64", "100/0 64/256"),
             with_level("150/- 64/64", "150/0 64/256"),
             &["pod - 256 weight 150", "set c1 150/- 64"],
@@ -340,7 +340,7 @@ fn an_inherited_limit_restarts_a_container_that_restarts_for_it() {
 fn a_container_starts_with_the_limits_it_inherits() {
     let pod = with_level("100/200 64/64 | 100/- 64/-", "300/500 128/256");
     let (shape, desired) = (shape(&pod), desired(&pod));
-    let mut now = InForce::running(&shape, &desired);
+    let mut now = CgroupState::running(&shape, &desired);
     let to: Vec<_> = inherited(&desired).collect();
     assert_eq!(now.containers[1], Some(to[1]));
     now.apply(&Step::Stop { container: 1 });
@@ -350,9 +350,9 @@ fn a_container_starts_with_the_limits_it_inherits() {
 }
 
 #[test]
-fn a_container_that_crashed_starts_as_soon_as_the_others_leave_room() {
+fn a_container_that_crashed_starts_as_soon_as_it_fits() {
     let (from, to) = (pod(containers("100 64 | 300 64")), pod(containers("300 64 | 100 64")));
-    let mut now = InForce::running(&shape(&from), &desired(&from));
+    let mut now = CgroupState::running(&shape(&from), &desired(&from));
     now.apply(&Step::Stop { container: 0 });
     let start = size("300 64");
     assert!(!start_is_safe(&now, 0, start, SUMMED), "the other has not given up its part");
@@ -374,7 +374,7 @@ fn a_container_that_crashed_beside_one_that_gives_nothing_up_starts_with_what_it
     ];
     for (name, from, to, known, unknown) in table {
         let (from, to) = (pod(containers(from)), pod(containers(to)));
-        let mut now = InForce::running(&shape(&from), &desired(&from));
+        let mut now = CgroupState::running(&shape(&from), &desired(&from));
         let before = now.containers[0];
         now.apply(&Step::Stop { container: 0 });
         if let Some(raise @ Step::Pod(_)) = plan(&shape(&to), &now, &desired(&to)).first() {
@@ -392,7 +392,7 @@ fn a_container_that_crashed_beside_one_that_gives_nothing_up_starts_with_what_it
 #[test]
 fn a_container_does_not_start_where_the_others_hold_everything() {
     let from = pod(containers("100 64 | 100 64"));
-    let mut now = InForce::running(&shape(&from), &desired(&from));
+    let mut now = CgroupState::running(&shape(&from), &desired(&from));
     now.apply(&Step::Stop { container: 0 });
     now.apply(&Step::Update { container: 1, to: size("100 128") });
     assert_eq!(start_with(&now, 0, size("100 64"), Some(size("100 64")), SUMMED), None);
@@ -410,7 +410,7 @@ fn overhead_is_the_pods_alone() {
 #[test]
 fn steps_about_containers_that_do_not_exist_change_nothing() {
     let pod = pod(containers("100 64"));
-    let mut now = InForce::running(&shape(&pod), &desired(&pod));
+    let mut now = CgroupState::running(&shape(&pod), &desired(&pod));
     let before = now.clone();
     now.apply(&Step::Stop { container: 7 });
     now.apply(&Step::Update { container: 7, to: size("1 1") });
@@ -420,7 +420,7 @@ fn steps_about_containers_that_do_not_exist_change_nothing() {
 #[test]
 fn the_checker_finds_the_step_that_breaks_the_rule() {
     let pod = pod(containers("100 64 | 100 64"));
-    let start = InForce::running(&shape(&pod), &desired(&pod));
+    let start = CgroupState::running(&shape(&pod), &desired(&pod));
     let steps =
         [Step::Update { container: 0, to: size("50 64") }, Step::Update { container: 1, to: size("180 64") }];
     let violation = check_prefixes(&start, &steps, SUMMED).unwrap_err();
@@ -441,7 +441,8 @@ fn the_checker_finds_the_step_that_breaks_the_rule() {
 #[test]
 fn a_pod_that_does_not_keep_the_rule_to_begin_with_is_found_at_once() {
     let shape = shape(&pod(containers("100 64")));
-    let start = InForce { containers: vec![Some(size("300 64"))], pod: shape.cgroup(&resources("200 64")) };
+    let start =
+        CgroupState { containers: vec![Some(size("300 64"))], pod: shape.cgroup(&resources("200 64")) };
     assert_eq!(check(&start, SUMMED).unwrap_err().steps, 0);
     assert_eq!(sizes::show(start.containers[0].unwrap()), "300 64");
 }

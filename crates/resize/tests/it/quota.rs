@@ -68,7 +68,7 @@ fn a_quota_that_is_exceeded_already_still_takes_what_adds_nothing_to_that() {
     let pod = pod("1", "");
     let hard = json!({ "requests.cpu": "4", "requests.memory": "1Gi", "pods": "1" });
     let used = json!({ "requests.cpu": "5", "requests.memory": "0", "pods": "0" });
-    // Missing memory is told before the rest.
+    // Missing memory is reported before the rest.
     assert!(matches!(
         admit(&quota(&hard, &used), &counted(&pod, &rules), None, false),
         Err(Refusal::Unspecified { .. })

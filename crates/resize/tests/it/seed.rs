@@ -9,7 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, admit};
 use plumb_resize::defaulting::{allocate_at_creation, default_pod};
-use plumb_resize::plan::{InForce, plan};
+use plumb_resize::plan::{CgroupState, plan};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::Amounts;
 use plumb_resize::rules::Rules;
@@ -35,7 +35,7 @@ impl ApiServer {
         Self { pod, version: 1, rules }
     }
 
-    /// A user's resize, through either door.
+    /// A user's resize, by `/resize` or by a pod update.
     fn resize(&mut self, cpu: &str) {
         let mut new = self.pod.respec(|spec| set_cpu(spec, cpu));
         assert_eq!(validate::update(&self.pod, &new, &self.rules), []);
@@ -59,11 +59,11 @@ fn set_cpu(spec: &mut PodSpec, cpu: &str) {
     spec.containers[0].resources.as_mut().unwrap().requests = list(&format!("cpu={cpu}"));
 }
 
-/// The node: what it has promised, what is in force, and the pod as it last saw it.
+/// The node: the allocation, the state of the cgroups, and the pod as last observed.
 struct Node {
     shape: PodShape,
     allocation: Allocation,
-    in_force: InForce,
+    cgroups: CgroupState,
     ledger: Ledger,
     seen: Pod,
     seen_version: u64,
@@ -91,14 +91,14 @@ impl Node {
     }
 
     fn carry_out(&mut self) {
-        for step in plan(&self.shape, &self.in_force, &self.allocation.allocated) {
-            self.in_force.apply(&step);
+        for step in plan(&self.shape, &self.cgroups, &self.allocation.allocated) {
+            self.cgroups.apply(&step);
         }
         self.count();
     }
 
     fn actual(&self) -> PodResources {
-        PodResources { containers: self.in_force.containers.iter().map(|c| c.unwrap()).collect(), pod: None }
+        PodResources { containers: self.cgroups.containers.iter().map(|c| c.unwrap()).collect(), pod: None }
     }
 
     fn count(&mut self) {
@@ -149,7 +149,7 @@ fn the_sequence_of_the_kep_field_by_field() {
     let neighbour = Amounts::new(2_250, 0);
     ledger.hold("neighbour", Held { allocated: neighbour, actual: neighbour });
     let mut node = Node {
-        in_force: InForce::running(&shape, &desired),
+        cgroups: CgroupState::running(&shape, &desired),
         allocation: Allocation::new(desired, 1),
         shape,
         ledger,

@@ -3,11 +3,11 @@
 mod kubelet;
 mod pod_level;
 mod proposed;
-mod words;
+mod resize_status;
 
 use k8s_openapi::api::core::v1::PodCondition;
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{ERROR, IN_PROGRESS, Outcome, PENDING, Refusal, Stage, condition};
+use plumb_resize::status::{ERROR, IN_PROGRESS, Outcome, PENDING, PendingReason, Stage, condition};
 
 use super::cluster::{Cluster, at};
 use super::pods::{PodExt, pod};
@@ -39,7 +39,7 @@ fn fields(condition: &PodCondition) -> (&str, Option<&str>, Option<&str>, Option
 const FULL: &str = "Node didn't have enough resource: cpu, requested: 3000, used: 2000, capacity: 4000";
 
 #[test]
-fn a_promise_keeps_its_generation_while_newer_desires_come_and_are_refused() {
+fn an_allocation_keeps_its_generation_while_newer_specs_are_pending() {
     for rules in both() {
         let mut cluster = cluster(rules);
         cluster.neighbour(2_000);
@@ -49,7 +49,7 @@ fn a_promise_keeps_its_generation_while_newer_desires_come_and_are_refused() {
         assert_eq!(fields(shown(&cluster, IN_PROGRESS)), ("True", None, None, Some(2)));
 
         cluster.ask("3000/3000 64/128");
-        assert_eq!(cluster.decide(), Outcome::Refused(Refusal::Deferred));
+        assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Deferred));
         cluster.report(20);
         assert_eq!(fields(shown(&cluster, IN_PROGRESS)), ("True", None, None, Some(2)), "sticky");
         assert_eq!(fields(shown(&cluster, PENDING)), ("True", Some("Deferred"), Some(FULL), Some(3)));
@@ -64,11 +64,11 @@ fn a_promise_keeps_its_generation_while_newer_desires_come_and_are_refused() {
         assert_eq!(cluster.decide(), Outcome::Started);
         cluster.report(40);
         assert!(!is_shown(&cluster, PENDING));
-        assert_eq!(fields(shown(&cluster, IN_PROGRESS)), ("True", None, None, Some(3)), "a new promise");
+        assert_eq!(fields(shown(&cluster, IN_PROGRESS)), ("True", None, None, Some(3)), "a new allocation");
         cluster.carry_out();
         cluster.report(50);
         assert_eq!(cluster.pod.status_of().conditions, Some(Vec::new()), "removed, never False");
-        assert_eq!(cluster.reading().stage, Stage::Settled);
+        assert_eq!(cluster.reading().stage, Stage::Applied);
     }
 }
 
@@ -77,21 +77,21 @@ fn a_refusal_is_news_only_when_it_is_a_new_one_but_its_generation_is_always_the_
     let mut cluster = cluster(Rules::kep());
     cluster.neighbour(2_000);
     cluster.ask("3000/3000 64/128");
-    assert_eq!(cluster.decide(), Outcome::Refused(Refusal::Deferred));
+    assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Deferred));
     cluster.neighbour(2_500);
-    assert_eq!(cluster.decide(), Outcome::Unchanged, "the same refusal with other figures");
+    assert_eq!(cluster.decide(), Outcome::Unchanged, "the same reason with other figures");
     cluster.report(10);
     assert!(shown(&cluster, PENDING).message.as_deref().unwrap().contains("used: 2500"));
     cluster.pod = cluster.pod.respec(|spec| spec.containers[0].image = Some("plumb/load:2".to_owned()));
-    assert_eq!(cluster.decide(), Outcome::Refused(Refusal::Deferred));
+    assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Deferred));
     cluster.report(20);
     assert_eq!(shown(&cluster, PENDING).observed_generation, Some(3));
     cluster.move_to_node(2_000);
-    assert_eq!(cluster.decide(), Outcome::Refused(Refusal::Infeasible));
+    assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Infeasible));
 }
 
 #[test]
-fn an_error_is_kept_until_the_promise_is_in_force_or_replaced() {
+fn an_error_is_kept_until_the_allocation_is_actual_or_replaced() {
     for rules in both() {
         let mut cluster = cluster(rules);
         cluster.ask("150/200 64/128");
@@ -103,7 +103,11 @@ fn an_error_is_kept_until_the_promise_is_in_force_or_replaced() {
         let stage = cluster.reading().stage;
         assert_eq!(stage.to_string(), "failing: the runtime is away");
         assert!(!stage.is_final());
-        assert_eq!(cluster.word(), cluster.rules.resize_word.then_some("InProgress"), "an error is no word");
+        assert_eq!(
+            cluster.word(),
+            cluster.rules.publish_resize_status.then_some("InProgress"),
+            "an error is no word"
+        );
 
         assert_eq!(cluster.decide(), Outcome::Unchanged);
         cluster.report(20);
@@ -118,7 +122,7 @@ fn an_error_is_kept_until_the_promise_is_in_force_or_replaced() {
         cluster.carry_out();
         cluster.report(30);
         assert!(!is_shown(&cluster, IN_PROGRESS));
-        cluster.in_force.containers[0] = Some(resources("70/70 64/128").containers[0]);
+        cluster.cgroups.containers[0] = Some(resources("70/70 64/128").containers[0]);
         cluster.report(40);
         assert_eq!(shown(&cluster, IN_PROGRESS).reason, None, "an error that is over does not come back");
     }
@@ -156,25 +160,25 @@ fn a_desire_that_is_taken_back_leaves_nothing_behind() {
         cluster.report(10);
         assert!(is_shown(&cluster, PENDING));
         cluster.ask("100/200 64/128");
-        assert_eq!(cluster.reading().stage, Stage::Proposed, "the refusal that is still shown is an old one");
+        assert_eq!(cluster.reading().stage, Stage::Proposed, "the reason that is still shown is an old one");
         assert_eq!(cluster.reading().since, None);
         assert_eq!(cluster.decide(), Outcome::Withdrawn);
         assert_eq!(cluster.decide(), Outcome::Unchanged);
         cluster.report(20);
         assert_eq!(cluster.word(), None);
         assert!(!is_shown(&cluster, PENDING));
-        assert_eq!(cluster.reading().stage, Stage::Settled);
+        assert_eq!(cluster.reading().stage, Stage::Applied);
     }
 }
 
 #[test]
-fn a_refusal_leaves_the_promise_and_what_is_in_force_alone() {
+fn a_pending_resize_leaves_the_allocation_and_the_cgroups_unchanged() {
     let mut cluster = cluster(Rules::kep());
-    let before = (cluster.allocation.allocated.clone(), cluster.in_force.clone());
+    let before = (cluster.allocation.allocated.clone(), cluster.cgroups.clone());
     cluster.ask("100000/100000 64/128");
-    assert_eq!(cluster.decide(), Outcome::Refused(Refusal::Infeasible));
+    assert_eq!(cluster.decide(), Outcome::Pending(PendingReason::Infeasible));
     assert_eq!(cluster.plan(), []);
-    assert_eq!((cluster.allocation.allocated, cluster.in_force), before);
+    assert_eq!((cluster.allocation.allocated, cluster.cgroups), before);
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn a_pod_that_has_ended_shows_no_resize() {
             cluster.report(10);
             assert!(is_shown(&cluster, PENDING) && is_shown(&cluster, IN_PROGRESS));
             cluster.pod.status.as_mut().unwrap().phase = Some(phase.to_owned());
-            assert_eq!(cluster.reading().stage, Stage::Settled);
+            assert_eq!(cluster.reading().stage, Stage::Applied);
             cluster.report(20);
             assert_eq!(cluster.word(), None);
             assert!(!is_shown(&cluster, PENDING) && !is_shown(&cluster, IN_PROGRESS), "{phase}");

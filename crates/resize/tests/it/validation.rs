@@ -1,9 +1,9 @@
-//! Which changes of a pod's resources are let in, through each of the two doors, under each set of rules.
+//! Which changes of a pod's resources are valid, by `/resize` and by a pod update, under each set of rules.
 
 mod containers;
 mod init_containers;
-mod main_door;
 mod pod_level;
+mod pod_update;
 mod pods;
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
@@ -87,7 +87,7 @@ fn init(spec: &mut PodSpec) -> &mut Vec<Container> {
 }
 
 #[test]
-fn several_mistakes_are_told_together_and_each_once() {
+fn several_mistakes_are_reported_together_and_each_once() {
     let stored = pod([guaranteed("a"), guaranteed("b")]);
     let errors = through_resize(
         &stored,
@@ -140,7 +140,7 @@ fn mistakes_come_in_the_order_of_kube_apiserver() {
 }
 
 #[test]
-fn with_the_gate_off_no_resize_gets_in_through_either_door() {
+fn with_the_gate_off_every_resize_is_rejected() {
     let off = FeatureGates::default().with(&features::IN_PLACE_POD_VERTICAL_SCALING, false);
     let grow =
         |spec: &mut PodSpec| set(&mut spec.containers[0], "cpu=150m memory=64Mi", "cpu=200m memory=128Mi");

@@ -138,7 +138,7 @@ fn amounts_too_large_to_count_are_refused() {
 }
 
 #[test]
-fn huge_pages_and_extended_resources_are_not_promised_twice() {
+fn huge_pages_and_extended_resources_are_not_overcommitted() {
     check([
         ("huge pages", one("cpu=1 hugepages-2Mi=4Mi", "hugepages-2Mi=4Mi"), &[]),
         ("whole pages of a gigabyte", one("cpu=1", "hugepages-1Gi=2Gi"), &[]),

@@ -44,7 +44,7 @@ fn what_is_missing_and_whose_shrink_would_do() {
     for (name, to, (cpu, memory), enough_alone, after_all_shrinks) in table {
         // Cpu is full; of memory there is nothing left either.
         let mut ledger = full_node();
-        assert_eq!(ledger.room_for(POD).free(), Amounts::new(1_000, 100 * MIB));
+        assert_eq!(ledger.available_to(POD).free(), Amounts::new(1_000, 100 * MIB));
         let expected = WhatIf {
             missing: Amounts::new(cpu, memory * MIB),
             enough_alone: enough_alone.iter().map(ToString::to_string).collect(),

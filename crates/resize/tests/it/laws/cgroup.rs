@@ -1,8 +1,8 @@
 //! To the kernel and back.
 
 use plumb_resize::cgroup::{
-    DEFAULT_PERIOD, MAX_SHARES, MIN_QUOTA, MIN_SHARES, WeightScale, cpu_limit_in_force, cpu_request_in_force,
-    memory_limit_in_force, milli_of_quota, milli_of_shares, quota, shares,
+    DEFAULT_PERIOD, MAX_SHARES, MIN_QUOTA, MIN_SHARES, WeightScale, actual_cpu_limit, actual_cpu_request,
+    actual_memory_limit, milli_of_quota, milli_of_shares, quota, shares,
 };
 use proptest::prelude::*;
 
@@ -46,13 +46,13 @@ proptest! {
     }
 
     #[test]
-    fn what_was_written_is_in_force_until_another_hand_writes(
+    fn what_was_written_is_actual_until_another_process_writes(
         milli in prop::option::of(milli()), bytes in prop::option::of(0..i64::MAX),
         period in 1_000u64..1_000_000, page in prop_oneof![Just(4096i64), Just(65_536)],
     ) {
-        prop_assert_eq!(cpu_request_in_force(shares(milli.unwrap_or(0)), milli), milli);
-        prop_assert_eq!(cpu_limit_in_force(quota(milli, period), period, milli), milli);
+        prop_assert_eq!(actual_cpu_request(shares(milli.unwrap_or(0)), milli), milli);
+        prop_assert_eq!(actual_cpu_limit(quota(milli, period), period, milli), milli);
         let kept = bytes.filter(|bytes| *bytes > 0).map(|bytes| bytes - bytes % page);
-        prop_assert_eq!(memory_limit_in_force(kept, page, bytes), bytes);
+        prop_assert_eq!(actual_memory_limit(kept, page, bytes), bytes);
     }
 }

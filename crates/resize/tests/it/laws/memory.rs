@@ -67,7 +67,7 @@ proptest! {
             now = carry_out(Lowering { usage, ..now });
             prop_assert!(now.limit.is_none_or(|limit| start.limit.is_none_or(|start| limit <= start)));
         }
-        // From here on there is room for the target: half of it is free.
+        // From here on the target fits: half of it is free.
         now.usage = (target / 2 - spare).max(0);
         prop_assert!(now.lowest_safe() <= target);
         now = carry_out(now);

@@ -1,7 +1,7 @@
 //! Plans, from anywhere to anywhere.
 
 use plumb_resize::aggregate::Role;
-use plumb_resize::plan::{InForce, Step, check, check_prefixes, plan};
+use plumb_resize::plan::{CgroupState, Step, check, check_prefixes, plan};
 use plumb_resize::pod::{ContainerShape, PodResources, PodShape, RestartPolicy};
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Declared, PerResource, Requirements, Resource};
@@ -16,7 +16,7 @@ struct Journey {
     shape: PodShape,
     old: PodResources,
     target: PodResources,
-    start: InForce,
+    start: CgroupState,
     /// Whether any of the states along the way shares a limit of the pod.
     shared: PerResource<bool>,
 }
@@ -119,7 +119,7 @@ fn journeys() -> impl Strategy<Value = Journey> {
             // As if all were main containers, so that none is left out for having run already.
             let mut flat = shape.clone();
             flat.containers.iter_mut().for_each(|container| container.role = Role::Main);
-            let mut start = InForce::running(&flat, &old);
+            let mut start = CgroupState::running(&flat, &old);
             let set = running(&shape, moment, &up);
             start.containers.iter_mut().zip(set).filter(|(_, up)| !up).for_each(|(slot, _)| *slot = None);
             start.pod = shape.cgroup(&old);
@@ -134,7 +134,7 @@ fn journeys() -> impl Strategy<Value = Journey> {
         })
 }
 
-fn carry_out(start: &InForce, steps: &[Step]) -> InForce {
+fn carry_out(start: &CgroupState, steps: &[Step]) -> CgroupState {
     let mut now = start.clone();
     for step in steps {
         now.apply(step);
@@ -162,9 +162,9 @@ proptest! {
         let reached = carry_out(&start, &plan(&shape, &start, &target));
         prop_assert_eq!(plan(&shape, &reached, &target), []);
         prop_assert_eq!(reached.pod, shape.cgroup(&target));
-        prop_assert_eq!(reached.resources(&shape, &target), target, "what is in force is what is promised");
-        let up = |now: &InForce| now.containers.iter().map(Option::is_some).collect::<Vec<_>>();
-        prop_assert_eq!(up(&reached), up(&start), "whoever was stopped was started");
+        prop_assert_eq!(reached.resources(&shape, &target), target, "the actual resources are the allocated ones");
+        let up = |now: &CgroupState| now.containers.iter().map(Option::is_some).collect::<Vec<_>>();
+        prop_assert_eq!(up(&reached), up(&start), "every stopped container was started");
     }
 
     #[test]
@@ -211,7 +211,7 @@ proptest! {
     }
 
     #[test]
-    fn whoever_asks_to_be_restarted_for_what_changes_is_and_nobody_else(journey in journeys()) {
+    fn exactly_the_containers_whose_policy_requires_it_are_restarted(journey in journeys()) {
         let Journey { shape, target, start, .. } = journey;
         let steps = plan(&shape, &start, &target);
         let reached = carry_out(&start, &steps);

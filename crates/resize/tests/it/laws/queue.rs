@@ -4,21 +4,16 @@ use std::cmp::Ordering;
 
 use plumb_laws::total_order;
 use plumb_resize::qos::QosClass;
-use plumb_resize::queue::Waiting;
+use plumb_resize::queue::DeferredResize;
 use proptest::collection::vec;
 use proptest::prelude::*;
 
 /// Resizes that often agree in all but one thing.
-fn waiting() -> impl Strategy<Value = Waiting> {
+fn waiting() -> impl Strategy<Value = DeferredResize> {
     let qos = prop_oneof![Just(QosClass::Guaranteed), Just(QosClass::Burstable), Just(QosClass::BestEffort)];
     let since = prop_oneof![Just(None), (0i64..3).prop_map(Some)];
-    ("[ab]", any::<bool>(), -1i32..2, qos, since).prop_map(|(pod, grows, priority, qos, since)| Waiting {
-        pod,
-        grows,
-        priority,
-        qos,
-        since,
-    })
+    ("[ab]", any::<bool>(), -1i32..2, qos, since)
+        .prop_map(|(pod, grows, priority, qos, since)| DeferredResize { pod, grows, priority, qos, since })
 }
 
 proptest! {
@@ -33,7 +28,7 @@ proptest! {
     fn it_does_not_matter_in_which_order_they_came(
         (queue, shuffled) in vec(waiting(), 0..12).prop_flat_map(|queue| (Just(queue.clone()), Just(queue).prop_shuffle()))
     ) {
-        let sorted = |mut queue: Vec<Waiting>| {
+        let sorted = |mut queue: Vec<DeferredResize>| {
             queue.sort();
             queue
         };

@@ -4,7 +4,7 @@ use k8s_openapi::api::core::v1::Pod;
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{Declared, Requirements};
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Allocation, Pending, Refusal, ResizeWord, Stage, project, read};
+use plumb_resize::status::{Allocation, Pending, PendingReason, PodResizeStatus, Stage, project, read};
 use proptest::collection::vec;
 use proptest::prelude::*;
 
@@ -14,7 +14,7 @@ use super::super::sizes::wire;
 use super::requirements;
 
 /// The values of a pod: each declares at most what the one before it does, as a limit that is being added is
-/// desired first, then promised, then in force.
+/// desired first, then allocated, then actual.
 fn values() -> impl Strategy<Value = (PodResources, PodResources, PodResources)> {
     let three = || {
         (requirements(), requirements(), requirements()).prop_map(|(desired, allocated, actual)| {
@@ -39,14 +39,14 @@ fn declared_by(by: Requirements, size: Requirements) -> Requirements {
     Requirements { requests: of(by.requests, size.requests), limits: of(by.limits, size.limits) }
 }
 
-/// What a node knows of a pod once it has looked: a refusal if it has not promised what is desired.
+/// What a node knows of a pod once it has observed the spec: pending if the desired resources are not allocated.
 fn allocations() -> impl Strategy<Value = (Allocation, PodResources, PodResources)> {
     let pending = ("[a-z ]{0,8}", any::<bool>(), 2i64..9);
     let error = prop_oneof![3 => Just(None), 1 => "[a-z ]{0,8}".prop_map(Some)];
     (values(), pending, error).prop_map(
         |((desired, allocated, actual), (message, never, generation), error)| {
-            let refusal = if never { Refusal::Infeasible } else { Refusal::Deferred };
-            let pending = (desired != allocated).then_some(Pending { refusal, message, generation });
+            let reason = if never { PendingReason::Infeasible } else { PendingReason::Deferred };
+            let pending = (desired != allocated).then_some(Pending { reason, message, generation });
             (Allocation { pending, error, ..Allocation::new(allocated, 1) }, desired, actual)
         },
     )
@@ -81,7 +81,7 @@ proptest! {
 
         prop_assert_eq!(&reading.pending, &projection.pending);
         prop_assert_eq!(&reading.in_progress, &projection.in_progress);
-        prop_assert_eq!(reading.word, projection.word);
+        prop_assert_eq!(reading.resize_status, projection.resize_status);
         let shown: Vec<Requirements> =
             reading.containers.iter().map(|container| container.values.actual.unwrap()).collect();
         prop_assert_eq!(&shown, &projection.actual.containers);
@@ -96,17 +96,17 @@ proptest! {
 
         // And the stage is the one that the node meant, with or without a word for it.
         let expected = match (&allocation.pending, &projection.in_progress) {
-            (Some(Pending { refusal: Refusal::Infeasible, message, .. }), _) => {
+            (Some(Pending { reason: PendingReason::Infeasible, message, .. }), _) => {
                 Stage::Infeasible { message: message.clone() }
             }
-            (Some(Pending { refusal: Refusal::Deferred, message, .. }), _) => {
+            (Some(Pending { reason: PendingReason::Deferred, message, .. }), _) => {
                 Stage::Deferred { message: message.clone() }
             }
             (None, Some(progress)) => match &progress.error {
                 Some(message) => Stage::Failing { message: message.clone() },
                 None => Stage::InProgress,
             },
-            (None, None) => Stage::Settled,
+            (None, None) => Stage::Applied,
         };
         prop_assert_eq!(reading.stage, expected);
     }
@@ -128,27 +128,27 @@ proptest! {
     }
 
     #[test]
-    fn there_is_a_word_as_long_as_anything_desired_is_not_in_force(
+    fn the_resize_status_is_set_as_long_as_anything_desired_is_not_actual(
         (desired, allocated, actual) in values(), refused in prop::option::of(any::<bool>()),
     ) {
         let pending = refused.filter(|_| desired != allocated).map(|never| Pending {
-            refusal: if never { Refusal::Infeasible } else { Refusal::Deferred },
+            reason: if never { PendingReason::Infeasible } else { PendingReason::Deferred },
             message: String::new(),
             generation: 2,
         });
         let allocation = Allocation { pending, ..Allocation::new(allocated.clone(), 1) };
-        let word = project(&allocation, &desired, 2, &actual, &Rules::kep()).word;
+        let word = project(&allocation, &desired, 2, &actual, &Rules::kep()).resize_status;
         prop_assert_eq!(word.is_none(), desired == actual && desired == allocated);
-        prop_assert_eq!(word == Some(ResizeWord::InProgress), desired == allocated && desired != actual);
+        prop_assert_eq!(word == Some(PodResizeStatus::InProgress), desired == allocated && desired != actual);
     }
 
     #[test]
-    fn a_word_that_nobody_knows_reads_as_deferred(word in "[A-Za-z]{1,12}") {
+    fn an_unknown_resize_status_reads_as_deferred(word in "[A-Za-z]{1,12}") {
         prop_assume!(!["Proposed", "InProgress", "Infeasible"].contains(&word.as_str()));
         let mut pod = wanting(&PodResources::default(), 1);
         pod.status.as_mut().unwrap().resize = Some(word);
         let reading = read(&pod).unwrap();
-        prop_assert_eq!(reading.word, Some(ResizeWord::Deferred));
+        prop_assert_eq!(reading.resize_status, Some(PodResizeStatus::Deferred));
         let is_deferred = matches!(reading.stage, Stage::Deferred { .. });
         prop_assert!(is_deferred);
     }

@@ -27,7 +27,7 @@ fn guaranteed_with_two_containers() {
     const RESTARTS: &str = "cpu: Restart, memory: Restart";
     const FOR_MEMORY: &str = "cpu: RestartNotRequired, memory: Restart";
     let rows: [Row; 6] = [
-        ("no policy: nobody is restarted", ["", ""], "150 250 | 50 150", &[]),
+        ("no policy: no restarts", ["", ""], "150 250 | 50 150", &[]),
         ("c1 in place, c2 by a restart", [IN_PLACE, RESTARTS], "150 250 | 150 250", &[1]),
         ("c1 in place, c2 unchanged and left alone", [IN_PLACE, RESTARTS], "150 250 | 100 200", &[]),
         ("c1 restarts for memory, and its cpu changes", [FOR_MEMORY, ""], "150 200 | 100 200", &[]),

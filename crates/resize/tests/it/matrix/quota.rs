@@ -56,7 +56,7 @@ fn within_the_quota() {
             assert_eq!(charged(&cluster), usage(to), "{name}: and while it is carried out");
             cluster.carry_out();
             cluster.report(20);
-            assert_eq!(charged(&cluster), usage(to), "{name}: and once it is in force");
+            assert_eq!(charged(&cluster), usage(to), "{name}: and once it is actual");
 
             cluster.ask(FROM);
             assert_eq!(charged(&cluster), usage(to), "{name}: given back only once it is actual");

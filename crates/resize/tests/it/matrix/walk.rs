@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::{ContainerStatus, Pod};
 use plumb_resize::admission::{Request, WhatIf, what_if};
-use plumb_resize::plan::{InForce, Step, check_prefixes};
+use plumb_resize::plan::{CgroupState, Step, check_prefixes};
 use plumb_resize::pod::PodCgroup;
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements, Resource};
@@ -45,13 +45,13 @@ impl Row<'_> {
     #[track_caller]
     fn walk(&self, cluster: &mut Cluster) {
         let name = &self.name;
-        let has_word = cluster.rules.resize_word;
+        let has_word = cluster.rules.publish_resize_status;
         let word = |word: &'static str| has_word.then_some(word);
-        self.expect_doors(cluster);
+        self.expect_valid(cluster);
         cluster.ask(self.to);
         self.expect_shown(cluster, word("Proposed"), &Stage::Proposed, self.from, self.from);
 
-        self.expect_room(cluster);
+        self.expect_fits(cluster);
         assert_eq!(cluster.decide(), Outcome::Started, "{name}");
         cluster.report(10);
         self.expect_shown(cluster, word("InProgress"), &Stage::InProgress, self.to, self.from);
@@ -60,45 +60,45 @@ impl Row<'_> {
 
         let steps = cluster.plan();
         assert_eq!(
-            check_prefixes(&cluster.in_force, &steps, PerResource::new(false, false)),
+            check_prefixes(&cluster.cgroups, &steps, PerResource::new(false, false)),
             Ok(()),
             "{name}"
         );
-        self.expect_order(&cluster.in_force, &steps);
+        self.expect_order(&cluster.cgroups, &steps);
         for step in &steps {
-            assert_ne!(cluster.reading().stage, Stage::Settled, "{name}");
-            cluster.in_force.apply(step);
+            assert_ne!(cluster.reading().stage, Stage::Applied, "{name}");
+            cluster.cgroups.apply(step);
         }
-        let reached: Option<Vec<Requirements>> = cluster.in_force.containers.iter().copied().collect();
+        let reached: Option<Vec<Requirements>> = cluster.cgroups.containers.iter().copied().collect();
         assert_eq!(reached, Some(sizes(self.to)), "{name}");
-        assert_eq!(cluster.in_force.pod, total(self.to), "{name}");
+        assert_eq!(cluster.cgroups.pod, total(self.to), "{name}");
         assert_eq!(cluster.plan(), [], "{name}");
 
         cluster.carry_out();
         cluster.report(20);
-        self.expect_shown(cluster, None, &Stage::Settled, self.to, self.to);
+        self.expect_shown(cluster, None, &Stage::Applied, self.to, self.to);
         assert!(condition(cluster.pod.status_of(), IN_PROGRESS).is_none(), "{name}");
     }
 
-    /// `/resize` takes it, and the pod itself does where the rules open that door.
+    /// `/resize` accepts it, and a pod update does where the rules allow that.
     #[track_caller]
-    fn expect_doors(&self, cluster: &Cluster) {
+    fn expect_valid(&self, cluster: &Cluster) {
         let Self { name, to, .. } = self;
         let rules = &cluster.rules;
         let new = cluster.resized(|spec| set_sizes(spec, to));
         assert_eq!(validate::resize(&cluster.pod, &new, rules), [], "{name}");
         let errors = validate::update(&cluster.pod, &new, rules);
-        if rules.main_door {
+        if rules.resize_by_pod_update {
             assert_eq!(errors, [], "{name}");
         } else {
             let [error] = &errors[..] else { panic!("{name}: {errors:?}") };
-            let refusal = "spec: Forbidden: pod updates may not change fields other than ";
-            assert!(error.to_string().starts_with(refusal), "{name}: {error}");
+            let reason = "spec: Forbidden: pod updates may not change fields other than ";
+            assert!(error.to_string().starts_with(reason), "{name}: {error}");
         }
     }
 
     #[track_caller]
-    fn expect_room(&self, cluster: &Cluster) {
+    fn expect_fits(&self, cluster: &Cluster) {
         let desired = cluster.desired();
         let Cluster { shape, allocation, ledger, .. } = cluster;
         let request = Request { pod: UID, shape, allocated: &allocation.allocated, desired: &desired };
@@ -134,7 +134,7 @@ impl Row<'_> {
     /// The order that the KEP asks for: the pod raised first and lowered last, and neither if nothing changes
     /// net; what is given up before what is taken; restarts where, and only where, they are asked for.
     #[track_caller]
-    fn expect_order(&self, start: &InForce, steps: &[Step]) {
+    fn expect_order(&self, start: &CgroupState, steps: &[Step]) {
         let Self { name, from, to, restarts } = self;
         let (from, to) = (total(from), total(to));
         let pod_steps: Vec<_> = steps.iter().filter(|step| matches!(step, Step::Pod(_))).collect();

@@ -1,35 +1,35 @@
 //! What must hold, always and in the end.
 
 use plumb_resize::admission::Verdict;
-use plumb_resize::plan::{InForce, check};
+use plumb_resize::plan::{CgroupState, check};
 use plumb_resize::resource::{Amounts, PerResource};
-use plumb_resize::status::{Projection, Refusal, ResizeWord};
+use plumb_resize::status::{PendingReason, PodResizeStatus, Projection};
 use stateright::Property;
 
 use super::Protocol;
 use super::state::{Newcomer, PodState, State, held};
 
-pub(super) const PROMISES_KEPT: &str = "what is promised never exceeds the node";
-pub(super) const NODE_NOT_OVERCOMMITTED: &str = "what is promised or in force never exceeds the node";
+pub(super) const ALLOCATIONS_FIT: &str = "the allocated resources never exceed the node";
+pub(super) const NODE_NOT_OVERCOMMITTED: &str = "the allocated and actual resources never exceed the node";
 pub(super) const CONTAINERS_WITHIN_POD: &str = "container limits never exceed the pod's";
 const WORDS_LEGAL: &str = "the word changes only as the table says";
 const WORD_PRESENT: &str = "there is a word while desired and actual requests differ";
 pub(super) const ENDS_WELL: &str =
-    "in the end the latest desired state is in force, or refused for a reason that stands";
+    "in the end the latest desired state is actual, or pending for a reason that holds";
 
 pub(super) fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
     let mut properties = vec![
-        Property::always(PROMISES_KEPT, |protocol: &Protocol, state: &State| {
-            let promised = total(protocol, state, |protocol, state, pod| {
+        Property::always(ALLOCATIONS_FIT, |protocol: &Protocol, state: &State| {
+            let allocated = total(protocol, state, |protocol, state, pod| {
                 protocol.pods[pod].shape.requests(&state.pods[pod].allocation.allocated)
             });
-            promised.within(protocol.allocatable)
+            allocated.within(protocol.allocatable)
         }),
         Property::always(NODE_NOT_OVERCOMMITTED, |protocol: &Protocol, state: &State| {
             let held = total(protocol, state, |protocol, state, pod| {
                 let (shape, entry) = (&protocol.pods[pod].shape, &state.pods[pod]);
-                let promised = shape.requests(&entry.allocation.allocated);
-                promised.larger(held(shape, &entry.truth))
+                let allocated = shape.requests(&entry.allocation.allocated);
+                allocated.larger(held(shape, &entry.truth))
             });
             held.within(protocol.allocatable)
         }),
@@ -60,7 +60,7 @@ pub(super) fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
             },
         ));
     }
-    if protocol.rules.resize_word {
+    if protocol.rules.publish_resize_status {
         properties.push(Property::always(WORD_PRESENT, |protocol: &Protocol, state: &State| {
             (0..state.pods.len()).all(|pod| {
                 let desired = &protocol.pods[pod].choices[state.pods[pod].desired];
@@ -70,7 +70,7 @@ pub(super) fn all(protocol: &Protocol) -> Vec<Property<Protocol>> {
                     .iter()
                     .zip(&shown.actual.containers)
                     .any(|(a, b)| a.requests != b.requests);
-                !requests_differ || shown.word.is_some()
+                !requests_differ || shown.resize_status.is_some()
             })
         }));
     }
@@ -107,31 +107,34 @@ fn ended_well(protocol: &Protocol, state: &State, pod: usize) -> bool {
     let (model, entry) = (&protocol.pods[pod], &state.pods[pod]);
     let desired = &model.choices[entry.desired];
     let allocated = &entry.allocation.allocated;
-    let in_force = InForce::running(&model.shape, allocated);
-    let promise_in_force = entry.truth == in_force && entry.shown.actual == *allocated;
-    let shown_as_promised = entry.shown.allocated == *allocated && entry.shown.in_progress.is_none();
+    let cgroups = CgroupState::running(&model.shape, allocated);
+    let allocation_is_actual = entry.truth == cgroups && entry.shown.actual == *allocated;
+    let shown_as_allocated = entry.shown.allocated == *allocated && entry.shown.in_progress.is_none();
     // A container that holds memory keeps the resize in progress, but every container runs, and the error is shown.
     let kept_from_it = entry.allocation.error.is_some()
         && entry.truth.containers.iter().all(Option::is_some)
         && shown_error(&entry.shown) == entry.allocation.error.as_deref();
     let kept_from_it = model.holder.is_some() && kept_from_it;
     let answered = if desired == allocated {
-        let word =
-            if kept_from_it && protocol.rules.resize_word { Some(ResizeWord::InProgress) } else { None };
-        entry.shown.pending.is_none() && entry.shown.word == word
+        let word = if kept_from_it && protocol.rules.publish_resize_status {
+            Some(PodResizeStatus::InProgress)
+        } else {
+            None
+        };
+        entry.shown.pending.is_none() && entry.shown.resize_status == word
     } else {
         // Refused, for a reason that still stands, and said so about the latest generation.
-        let refusal = match protocol.verdict(state, pod) {
-            Some(Verdict::Deferred(_)) => Some(Refusal::Deferred),
-            Some(Verdict::Infeasible(_)) => Some(Refusal::Infeasible),
+        let reason = match protocol.verdict(state, pod) {
+            Some(Verdict::Deferred(_)) => Some(PendingReason::Deferred),
+            Some(Verdict::Infeasible(_)) => Some(PendingReason::Infeasible),
             Some(Verdict::Fits) | None => None,
         };
         let shown = entry.shown.pending.as_ref();
-        refusal.is_some()
-            && shown.map(|pending| pending.refusal) == refusal
+        reason.is_some()
+            && shown.map(|pending| pending.reason) == reason
             && shown.is_some_and(|pending| pending.generation == entry.generation)
     };
-    let settled = promise_in_force && shown_as_promised;
+    let settled = allocation_is_actual && shown_as_allocated;
     (settled || kept_from_it) && answered
 }
 
@@ -140,5 +143,5 @@ fn shown_error(shown: &Projection) -> Option<&str> {
 }
 
 fn shows_deferred(shown: &Projection) -> bool {
-    shown.pending.as_ref().is_some_and(|pending| pending.refusal == Refusal::Deferred)
+    shown.pending.as_ref().is_some_and(|pending| pending.reason == PendingReason::Deferred)
 }

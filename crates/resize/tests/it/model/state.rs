@@ -5,10 +5,10 @@ use k8s_openapi::jiff::Timestamp;
 use plumb_resize::accounting::on_node;
 use plumb_resize::admission::{Held, Ledger, NodeFacts, Request, Verdict, admit, admit_new};
 use plumb_resize::list::amount_of;
-use plumb_resize::plan::{InForce, Step, plan, start_is_safe, start_waits, start_with};
+use plumb_resize::plan::{CgroupState, Step, plan, start_is_safe, start_waits, start_with};
 use plumb_resize::pod::{PodResources, PodShape};
 use plumb_resize::resource::{Amounts, PerResource, Requirements, Resource};
-use plumb_resize::status::{Allocation, Projection, ResizeWord, project, transition_is_legal};
+use plumb_resize::status::{Allocation, PodResizeStatus, Projection, project, transition_is_legal};
 use stateright::{Model, Property};
 
 use super::super::pods;
@@ -35,17 +35,17 @@ pub(super) struct PodState {
     pub(super) desired: usize,
     pub(super) generation: i64,
     pub(super) shown: Projection,
-    /// The agent's: the promise (journalled) with its answers (not journalled), the pod as last seen, and
-    /// what it knows to be in force.
+    /// The agent's: the allocation (journalled) with its pending resize (not journalled), the pod as last observed, and
+    /// the state of the cgroups as far as it knows.
     pub(super) allocation: Allocation,
     pub(super) seen: Option<Seen>,
     /// Whether the pod has changed since; a status patch based on what was seen is then a conflict.
     pub(super) stale: bool,
-    pub(super) known: Option<InForce>,
+    pub(super) known: Option<CgroupState>,
     /// The agent's: which containers it has stopped to start them again (journalled).
     pub(super) restarting: Vec<bool>,
-    /// The runtime's: what is in force.
-    pub(super) truth: InForce,
+    /// The runtime's: the state of the cgroups.
+    pub(super) truth: CgroupState,
 }
 
 /// A pod as a watch delivered it.
@@ -77,7 +77,7 @@ pub(super) enum Action {
     Bind,
     /// The agent: a watch delivers the pod as it is now.
     Watch(usize),
-    /// The agent: asks the runtime what is in force.
+    /// The agent: reads the state of the cgroups.
     ReadBack(usize),
     /// The agent: decides about what is desired, and journals it.
     Decide(usize),
@@ -206,7 +206,7 @@ impl Protocol {
 
     fn start(&self, pod: &PodModel) -> PodState {
         let resources = pod.choices[0].clone();
-        let in_force = InForce::running(&pod.shape, &resources);
+        let cgroups = CgroupState::running(&pod.shape, &resources);
         let allocation = Allocation::new(resources.clone(), 1);
         PodState {
             desired: 0,
@@ -215,9 +215,9 @@ impl Protocol {
             allocation,
             seen: None,
             stale: false,
-            known: Some(in_force.clone()),
+            known: Some(cgroups.clone()),
             restarting: vec![false; pod.shape.containers.len()],
-            truth: in_force,
+            truth: cgroups,
         }
     }
 
@@ -230,10 +230,10 @@ impl Protocol {
         entry.desired = choice;
         entry.generation += 1;
         entry.stale = entry.seen.is_some();
-        if self.rules.resize_word {
-            let word = Some(ResizeWord::Proposed);
-            state.illegal_word |= !transition_is_legal(entry.shown.word, word);
-            entry.shown.word = word;
+        if self.rules.publish_resize_status {
+            let word = Some(PodResizeStatus::Proposed);
+            state.illegal_word |= !transition_is_legal(entry.shown.resize_status, word);
+            entry.shown.resize_status = word;
         }
         Some(())
     }
@@ -271,7 +271,7 @@ impl Protocol {
         })
     }
 
-    /// The agent's own account of the node; it has one only once it knows what is in force everywhere.
+    /// The agent's own account of the node; it has one only once it knows the state of all cgroups.
     fn ledger(&self, state: &State) -> Option<Ledger> {
         let mut ledger = Ledger::new(self.allocatable);
         for (i, (model, pod)) in self.pods.iter().zip(&state.pods).enumerate() {
@@ -335,7 +335,7 @@ impl Protocol {
             known.apply(&step);
             entry.truth.apply(&step);
             if plan(shape, known, &entry.allocation.allocated).is_empty() {
-                entry.allocation.carried_out();
+                entry.allocation.actuated();
             }
             return Some(());
         }
@@ -383,16 +383,16 @@ impl Protocol {
         let model = &self.pods[pod];
         let entry = &mut state.pods[pod];
         let seen = entry.seen?;
-        let in_force = reported(entry.known.as_ref()?, &entry.allocation.allocated);
+        let cgroups = reported(entry.known.as_ref()?, &entry.allocation.allocated);
         let desired = &model.choices[seen.desired];
-        let new = project(&entry.allocation, desired, seen.generation, &in_force, &self.rules);
+        let new = project(&entry.allocation, desired, seen.generation, &cgroups, &self.rules);
         if entry.stale {
             // A conflict: the agent has to look again before it can say anything.
             entry.seen = None;
             entry.stale = false;
             return Some(());
         }
-        state.illegal_word |= !transition_is_legal(entry.shown.word, new.word);
+        state.illegal_word |= !transition_is_legal(entry.shown.resize_status, new.resize_status);
         entry.shown = new;
         Some(())
     }
@@ -402,7 +402,7 @@ impl Protocol {
         for (model, pod) in self.pods.iter().zip(&mut state.pods) {
             let Allocation { allocated, generation, .. } = pod.allocation.clone();
             pod.allocation = match self.broken {
-                Some(Broken::ForgetsPromises) => {
+                Some(Broken::ForgetsAllocations) => {
                     Allocation::new(model.choices[pod.desired].clone(), pod.generation)
                 }
                 _ => Allocation::new(allocated, generation),
@@ -424,7 +424,7 @@ impl PodState {
 
 impl PodModel {
     /// Whether a step would take memory from a container that gives none up.
-    fn is_refused(&self, now: &InForce, step: &Step) -> bool {
+    fn is_refused(&self, now: &CgroupState, step: &Step) -> bool {
         let Step::Update { container, to } = *step else { return false };
         let limit = |resources: Requirements| resources.limits.memory.unwrap_or(i64::MAX);
         let applied = now.containers[container];
@@ -432,17 +432,17 @@ impl PodModel {
     }
 }
 
-/// What is held by what is in force. A container that does not run holds nothing.
-pub(super) fn held(shape: &PodShape, in_force: &InForce) -> Amounts {
-    let containers = in_force.containers.iter().map(|container| container.unwrap_or_default()).collect();
+/// The actual requests of a pod. A container that does not run counts for nothing.
+pub(super) fn held(shape: &PodShape, cgroups: &CgroupState) -> Amounts {
+    let containers = cgroups.containers.iter().map(|container| container.unwrap_or_default()).collect();
     shape.requests(&PodResources { containers, pod: None })
 }
 
-/// What is reported as in force; for a container that is being restarted, what it is promised.
-fn reported(in_force: &InForce, allocated: &PodResources) -> PodResources {
-    let container = |(now, promised): (&Option<Requirements>, &Requirements)| now.unwrap_or(*promised);
+/// The reported actual resources; for a container that is being restarted, the allocated ones.
+fn reported(cgroups: &CgroupState, allocated: &PodResources) -> PodResources {
+    let container = |(now, allocated): (&Option<Requirements>, &Requirements)| now.unwrap_or(*allocated);
     PodResources {
-        containers: in_force.containers.iter().zip(&allocated.containers).map(container).collect(),
+        containers: cgroups.containers.iter().zip(&allocated.containers).map(container).collect(),
         pod: allocated.pod,
     }
 }

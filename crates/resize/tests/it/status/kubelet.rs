@@ -1,7 +1,7 @@
 //! Statuses as other nodes write them.
 
 use k8s_openapi::api::core::v1::Pod;
-use plumb_resize::status::{Reading, ResizeWord, read};
+use plumb_resize::status::{PodResizeStatus, Reading, read};
 use serde_json::{Value, json};
 
 /// A pod at generation 3 that wants 200m, with limits of 400m, and has this status.
@@ -48,11 +48,11 @@ fn failing(generation: i64) -> Value {
 #[test]
 fn conditions_and_values_without_a_word() {
     let old = || container("100m", "100m", "400m");
-    let promised = || container("200m", "100m", "400m");
+    let allocated = || container("200m", "100m", "400m");
     let there = || container("200m", "200m", "400m");
     let other_limit = || container("200m", "200m", "300m");
     let table = [
-        ("all there", json!({"observedGeneration": 3, "containerStatuses": there()}), "in force"),
+        ("all there", json!({"observedGeneration": 3, "containerStatuses": there()}), "applied"),
         (
             "not looked at",
             json!({"observedGeneration": 2, "containerStatuses": old()}),
@@ -80,13 +80,13 @@ fn conditions_and_values_without_a_word() {
         ),
         (
             "in progress",
-            json!({"observedGeneration": 3, "containerStatuses": promised(), "conditions": [in_progress(3)]}),
-            "in progress: promised, and being carried out",
+            json!({"observedGeneration": 3, "containerStatuses": allocated(), "conditions": [in_progress(3)]}),
+            "in progress: allocated, and being actuated",
         ),
         (
             "in progress since a generation that differed in nothing that a resize changes",
-            json!({"observedGeneration": 3, "containerStatuses": promised(), "conditions": [in_progress(2)]}),
-            "in progress: promised, and being carried out",
+            json!({"observedGeneration": 3, "containerStatuses": allocated(), "conditions": [in_progress(2)]}),
+            "in progress: allocated, and being actuated",
         ),
         (
             "an older one in progress, and the latest not looked at",
@@ -100,7 +100,7 @@ fn conditions_and_values_without_a_word() {
         ),
         (
             "failing",
-            json!({"observedGeneration": 3, "containerStatuses": promised(), "conditions": [failing(3)]}),
+            json!({"observedGeneration": 3, "containerStatuses": allocated(), "conditions": [failing(3)]}),
             "failing: broken",
         ),
         (
@@ -119,24 +119,24 @@ fn conditions_and_values_without_a_word() {
         (
             "a limit that the node has set as near as it can",
             json!({"observedGeneration": 3, "containerStatuses": other_limit()}),
-            "in force",
+            "applied",
         ),
         (
             "a limit that differs, on a node that does not say what it has looked at",
             json!({"containerStatuses": other_limit()}),
-            "in progress: promised, and being carried out",
+            "in progress: allocated, and being actuated",
         ),
-        ("no status of the container", json!({}), "in force"),
+        ("no status of the container", json!({}), "applied"),
         (
             "ended",
             json!({"phase": "Succeeded", "containerStatuses": old(), "conditions": [pending("Deferred", 3)]}),
-            "in force",
+            "applied",
         ),
     ];
     for (name, status, expected) in table {
         let reading = read_status(status);
         assert_eq!(reading.stage.to_string(), expected, "{name}");
-        assert_eq!(reading.word, None, "{name}");
+        assert_eq!(reading.resize_status, None, "{name}");
     }
 }
 
@@ -144,7 +144,7 @@ fn conditions_and_values_without_a_word() {
 fn words_without_conditions() {
     let table = [
         ("Proposed", "proposed: the node has not answered yet", false),
-        ("InProgress", "in progress: promised, and being carried out", false),
+        ("InProgress", "in progress: allocated, and being actuated", false),
         ("Deferred", "deferred: the node gave no reason", false),
         ("Infeasible", "infeasible: the node gave no reason", true),
         ("Parked", "deferred: the node gave no reason", false),
@@ -155,7 +155,7 @@ fn words_without_conditions() {
             read_status(json!({"resize": word, "containerStatuses": container("100m", "100m", "400m")}));
         assert_eq!(reading.stage.to_string(), expected, "{word:?}");
         assert_eq!(reading.stage.is_final(), is_final, "{word:?}");
-        assert_eq!(reading.word, (!word.is_empty()).then(|| ResizeWord::read(word)));
+        assert_eq!(reading.resize_status, (!word.is_empty()).then(|| PodResizeStatus::read(word)));
     }
 }
 

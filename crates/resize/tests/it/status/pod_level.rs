@@ -17,8 +17,8 @@ fn a_pod_whose_containers_inherit_its_limits_is_settled_when_they_do() {
     for rules in both() {
         let mut cluster = Cluster::run(pod(containers("100/- 64/-")).level("200/400 128/256"), rules);
         assert!(!is_shown(&cluster, IN_PROGRESS));
-        assert_eq!(cluster.in_force.containers[0], Some(size("100/400 64/256")), "what its cgroup holds");
-        assert_eq!(cluster.reading().stage, Stage::Settled);
+        assert_eq!(cluster.cgroups.containers[0], Some(size("100/400 64/256")), "what its cgroup holds");
+        assert_eq!(cluster.reading().stage, Stage::Applied);
 
         assert_eq!(cluster.try_ask(|spec| spec.resources = Some(level("300/500 128/256"))), []);
         assert_eq!(cluster.reading().stage, Stage::Proposed);
@@ -31,7 +31,7 @@ fn a_pod_whose_containers_inherit_its_limits_is_settled_when_they_do() {
 
         cluster.carry_out();
         cluster.report(20);
-        assert_eq!(cluster.reading().stage, Stage::Settled);
+        assert_eq!(cluster.reading().stage, Stage::Applied);
         let status = cluster.pod.status_of();
         assert_eq!(status.resources, Some(level("300/500 128/256")));
         let container = &status.container_statuses.as_ref().unwrap()[0];
@@ -51,7 +51,7 @@ fn what_a_kubelet_counts_into_the_pod_is_not_taken_for_another_desire() {
     let status = cluster.pod.status.as_mut().unwrap();
     status.allocated_resources = level("250/- 136/-").requests;
     status.resources = Some(level("251/400 136/256"));
-    assert_eq!(cluster.reading().stage, Stage::Settled);
+    assert_eq!(cluster.reading().stage, Stage::Applied);
     assert_eq!(cluster.try_ask(|spec| spec.resources = Some(level("300/400 128/256"))), []);
     assert_eq!(cluster.reading().stage, Stage::Proposed);
 }
@@ -70,14 +70,14 @@ fn overhead_is_not_shown_as_what_the_pod_declares() {
     let pod = pod(containers("100/- 64/-")).level("200/400 128/256").overhead("cpu=50m memory=8Mi");
     let cluster = Cluster::run(pod, kep);
     assert_eq!(cluster.pod.status_of().resources, Some(level("200/400 128/256")));
-    assert_eq!(cluster.reading().stage, Stage::Settled);
+    assert_eq!(cluster.reading().stage, Stage::Applied);
 }
 
 #[test]
-fn limits_of_zero_are_in_force_as_they_are_declared() {
+fn limits_of_zero_are_actual_as_they_are_declared() {
     for (own, shared) in [("0 64/128", "200/400 128/256"), ("- 64/128", "0 128/256")] {
         let [kep, _] = both();
         let cluster = Cluster::run(pod(containers(own)).level(shared), kep);
-        assert_eq!(cluster.reading().stage, Stage::Settled, "{own} in {shared}");
+        assert_eq!(cluster.reading().stage, Stage::Applied, "{own} in {shared}");
     }
 }

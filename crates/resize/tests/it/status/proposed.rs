@@ -74,7 +74,7 @@ fn going_back_is_a_proposal_like_any_other_and_the_node_ends_it() {
 }
 
 #[test]
-fn going_back_to_what_is_promised_but_not_in_force_is_in_progress() {
+fn going_back_to_what_is_allocated_but_not_actual_is_in_progress() {
     let mut cluster = cluster(Rules::kep());
     cluster.neighbour(2_000);
     cluster.ask("150/200 64/128");

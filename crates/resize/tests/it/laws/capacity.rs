@@ -42,7 +42,7 @@ fn held() -> impl Strategy<Value = Held> {
 enum Event {
     /// A pod asks to be resized.
     Resize(Amounts),
-    /// What a pod was promised is in force.
+    /// The allocation of a pod is actual.
     Settle,
     /// A pod comes, asking for this much.
     Come(Amounts),
@@ -92,10 +92,10 @@ proptest! {
                 ledger.release(&pod);
                 pods.remove(&pod);
             }
-            prop_assert_eq!(ledger.room_for("nobody").others, total(&pods));
+            prop_assert_eq!(ledger.available_to("other").others, total(&pods));
             for (pod, held) in &pods {
                 prop_assert_eq!(ledger.held(pod), Some(*held));
-                prop_assert_eq!(ledger.room_for(pod).others, total(&pods).less(held.counted()));
+                prop_assert_eq!(ledger.available_to(pod).others, total(&pods).less(held.counted()));
             }
         }
     }
@@ -113,7 +113,7 @@ proptest! {
     }
 
     #[test]
-    fn a_node_is_never_promised_away_twice(events in events(), rules in rules()) {
+    fn a_node_is_never_allocated_twice(events in events(), rules in rules()) {
         let mut ledger = Ledger::new(NODE);
         let mut pods: BTreeMap<String, Held> = BTreeMap::new();
         for (pod, event) in events {

@@ -2,24 +2,24 @@
 
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{
-    Allocation, Cause, Pending, Refusal, ResizeWord, TRANSITIONS, project, transition_is_legal,
+    Allocation, Cause, Pending, PendingReason, PodResizeStatus, TRANSITIONS, project, transition_is_legal,
 };
 
 use super::super::cluster::Cluster;
 use super::super::sizes::{resources, size};
 use super::cluster;
-use Cause::{Accepted, Asked, InForce, PutOff, Refused};
-use ResizeWord::{Deferred, InProgress, Infeasible, Proposed};
+use Cause::{Accepted, Completed, Postponed, Refused, Requested};
+use PodResizeStatus::{Deferred, InProgress, Infeasible, Proposed};
 
 #[test]
 fn the_word_speaks_of_the_latest_desired_state() {
     let (old, new, newest) = (resources("100 64"), resources("200 64"), resources("300 64"));
-    let refused = |refusal| Some(Pending { refusal, message: "why".to_owned(), generation: 3 });
-    let (put_off, never) = (refused(Refusal::Deferred), refused(Refusal::Infeasible));
+    let refused = |reason| Some(Pending { reason, message: "why".to_owned(), generation: 3 });
+    let (put_off, never) = (refused(PendingReason::Deferred), refused(PendingReason::Infeasible));
     let table = [
         ("all the same", &new, &new, &new, None, None, None),
-        ("promised, not in force", &new, &new, &old, None, None, Some(InProgress)),
-        ("promised, and failing", &new, &new, &old, None, Some("broken"), Some(InProgress)),
+        ("allocated, not actual", &new, &new, &old, None, None, Some(InProgress)),
+        ("allocated, and failing", &new, &new, &old, None, Some("broken"), Some(InProgress)),
         ("not looked at", &newest, &new, &new, None, None, Some(Proposed)),
         ("not looked at, and an older one on its way", &newest, &new, &old, None, None, Some(Proposed)),
         ("put off", &newest, &new, &new, put_off.clone(), None, Some(Deferred)),
@@ -35,9 +35,9 @@ fn the_word_speaks_of_the_latest_desired_state() {
             ..Allocation::new(allocated.clone(), 2)
         };
         let kep = project(&allocation, desired, 3, actual, &Rules::kep());
-        assert_eq!(kep.word, expected, "{name}");
+        assert_eq!(kep.resize_status, expected, "{name}");
         let shipped = project(&allocation, desired, 3, actual, &Rules::v1_36());
-        assert_eq!(shipped.word, None, "{name}: conditions only");
+        assert_eq!(shipped.resize_status, None, "{name}: conditions only");
         assert_eq!((shipped.pending, shipped.in_progress), (kep.pending, kep.in_progress), "{name}");
     }
 }
@@ -50,22 +50,22 @@ fn one_word_stands_for_cpu_and_memory_together() {
     cluster.decide();
     cluster.report(10);
     assert_eq!(cluster.word(), Some("Infeasible"));
-    // The cpu is in force and the memory is not yet.
+    // The CPU is actual and the memory is not yet.
     let mut cluster = super::cluster(Rules::kep());
     cluster.ask("150/200 96/128");
     cluster.decide();
-    cluster.in_force.containers[0] = Some(size("150/200 64/128"));
+    cluster.cgroups.containers[0] = Some(size("150/200 64/128"));
     cluster.report(10);
     assert_eq!(cluster.word(), Some("InProgress"));
 }
 
 /// A pod whose word is `word`, where the latest desired state is one that `cause` can happen to.
-fn at_word(word: Option<ResizeWord>, cause: Cause) -> Cluster {
+fn at_word(word: Option<PodResizeStatus>, cause: Cause) -> Cluster {
     let mut cluster = cluster(Rules::kep());
     cluster.neighbour(2_000);
     let desired = match (word, cause) {
         (None, _) => return cluster,
-        (Some(Deferred), _) | (Some(Proposed), PutOff) => "3000/3000 64/128",
+        (Some(Deferred), _) | (Some(Proposed), Postponed) => "3000/3000 64/128",
         (Some(Infeasible), _) | (Some(Proposed), Refused) => "5000/5000 64/128",
         (Some(Proposed | InProgress), _) => "150/200 64/128",
     };
@@ -78,24 +78,24 @@ fn at_word(word: Option<ResizeWord>, cause: Cause) -> Cluster {
 }
 
 /// Makes `cause` happen.
-fn happen(cluster: &mut Cluster, from: Option<ResizeWord>, cause: Cause) {
+fn happen(cluster: &mut Cluster, from: Option<PodResizeStatus>, cause: Cause) {
     match cause {
-        Asked => cluster.ask("160/200 64/128"),
-        Accepted | InForce => {
+        Requested => cluster.ask("160/200 64/128"),
+        Accepted | Completed => {
             if from.is_none() {
-                // Someone else changed what is in force.
-                cluster.in_force.containers[0] = Some(size("90/200 64/128"));
+                // Another process changed the cgroup.
+                cluster.cgroups.containers[0] = Some(size("90/200 64/128"));
             }
             if matches!(from, Some(Deferred | Infeasible)) {
                 cluster.move_to_node(16_000);
             }
             cluster.decide();
-            if cause == InForce {
+            if cause == Completed {
                 cluster.carry_out();
             }
             cluster.report(20);
         }
-        PutOff => {
+        Postponed => {
             if from == Some(Infeasible) {
                 cluster.move_to_node(6_000);
                 cluster.neighbour(2_000);
@@ -117,9 +117,9 @@ fn happen(cluster: &mut Cluster, from: Option<ResizeWord>, cause: Cause) {
 fn every_row_of_the_table_happens() {
     for (from, cause, to) in TRANSITIONS {
         let mut cluster = at_word(*from, *cause);
-        assert_eq!(cluster.word(), from.map(ResizeWord::name), "before {from:?} {cause:?}");
+        assert_eq!(cluster.word(), from.map(PodResizeStatus::name), "before {from:?} {cause:?}");
         happen(&mut cluster, *from, *cause);
-        assert_eq!(cluster.word(), to.map(ResizeWord::name), "{from:?} {cause:?}");
+        assert_eq!(cluster.word(), to.map(PodResizeStatus::name), "{from:?} {cause:?}");
         assert!(transition_is_legal(*from, *to));
     }
 }
@@ -147,9 +147,9 @@ fn what_is_not_in_the_table_is_illegal() {
 #[test]
 fn words_read_back_and_unknown_ones_are_deferred() {
     for word in [Proposed, InProgress, Deferred, Infeasible] {
-        assert_eq!(ResizeWord::read(&word.to_string()), word);
+        assert_eq!(PodResizeStatus::read(&word.to_string()), word);
     }
     for unknown in ["", "proposed", "Error", "Waiting"] {
-        assert_eq!(ResizeWord::read(unknown), Deferred, "{unknown:?}");
+        assert_eq!(PodResizeStatus::read(unknown), Deferred, "{unknown:?}");
     }
 }

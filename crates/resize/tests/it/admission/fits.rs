@@ -1,4 +1,4 @@
-//! Room on a node that others are on too.
+//! Admission on a node with other pods.
 
 use plumb_resize::admission::{Deferral, Held, Ledger, Shortage, admit_new};
 use plumb_resize::pod::{PodResources, PodShape};
@@ -59,7 +59,7 @@ fn a_node_that_is_too_full_for_now() {
 }
 
 #[test]
-fn others_count_at_the_larger_of_what_they_are_promised_and_have() {
+fn others_count_with_the_larger_of_allocated_and_actual() {
     let (small, large) = (Amounts::new(500, 100 * MIB), Amounts::new(2_500, 800 * MIB));
     for (name, held) in [
         ("growing", Held { allocated: large, actual: small }),
@@ -76,20 +76,20 @@ fn others_count_at_the_larger_of_what_they_are_promised_and_have() {
 }
 
 #[test]
-fn a_shrink_frees_room_only_once_it_is_actual() {
+fn a_shrink_frees_capacity_only_once_it_is_actual() {
     let (before, after) = (Amounts::new(3_000, 64 * MIB), Amounts::new(1_000, 64 * MIB));
     let mut ledger = node_with(&[("other", Held { allocated: before, actual: before })]);
     let grows = |ledger: &Ledger| both(ledger, &plain("1000 100"), &plain("2000 100"));
     let full = "deferred: Node didn't have enough resource: cpu, requested: 2000, used: 3000, capacity: 4000";
     assert_eq!(grows(&ledger), full);
     ledger.hold("other", Held { allocated: after, actual: before });
-    assert_eq!(grows(&ledger), full, "promised to shrink");
+    assert_eq!(grows(&ledger), full, "allocated to shrink");
     ledger.hold("other", Held { allocated: after, actual: after });
     assert_eq!(grows(&ledger), FITS, "shrunk");
 }
 
 #[test]
-fn giving_back_is_never_refused_for_want_of_room() {
+fn a_decrease_is_never_deferred() {
     // The node has become too small for what is on it.
     let ledger = node_with(&[("other", holds(9_000, 9_000))]);
     let from = plain("1000 100");
@@ -112,11 +112,11 @@ fn a_pod_larger_than_its_node_can_shrink_and_stay_larger() {
 }
 
 #[test]
-fn what_a_pod_still_has_it_may_be_promised_again() {
-    // Promised 500m, and 1000m are still in force: going to 800m takes nothing from anyone.
+fn a_pod_may_be_allocated_again_what_it_still_has() {
+    // 500m are allocated, and 1000m are still actual: going to 800m takes nothing from other pods.
     let mut ledger = node_with(&[("other", holds(3_000, 100))]);
-    let promised = Amounts::new(500, 100 * MIB);
-    ledger.hold(POD, Held { allocated: promised, actual: Amounts::new(1_000, 100 * MIB) });
+    let allocated = Amounts::new(500, 100 * MIB);
+    ledger.hold(POD, Held { allocated, actual: Amounts::new(1_000, 100 * MIB) });
     assert_eq!(both(&ledger, &plain("500 100"), &plain("800 100")), FITS);
     assert_eq!(
         both(&ledger, &plain("500 100"), &plain("1100 100")),
@@ -181,10 +181,10 @@ fn a_deferral_has_a_word_for_events() {
 #[test]
 fn a_released_pod_is_forgotten() {
     let mut ledger = node_with(&[("other", holds(3_000, 900))]);
-    assert_eq!(ledger.room_for(POD).free(), Amounts::new(1_000, 100 * MIB));
+    assert_eq!(ledger.available_to(POD).free(), Amounts::new(1_000, 100 * MIB));
     ledger.release("other");
     ledger.release("other");
     assert_eq!(ledger.held("other"), None);
-    assert_eq!(ledger.room_for(POD).free(), NODE);
+    assert_eq!(ledger.available_to(POD).free(), NODE);
     assert_eq!(ledger.allocatable(), NODE);
 }

@@ -85,7 +85,7 @@ fn grow(pod: &mut Pod) {
 }
 
 #[test]
-fn resources_change_through_this_door_under_the_keps_rules_alone() {
+fn resources_change_by_a_pod_update_under_the_keps_rules_alone() {
     let closed = changed(&["spec.containers[0].resources"]);
     check([
         Case {
@@ -154,7 +154,7 @@ fn resources_change_through_this_door_under_the_keps_rules_alone() {
 }
 
 #[test]
-fn the_rules_of_a_resize_hold_at_this_door_too() {
+fn the_rules_of_a_resize_apply_to_a_pod_update_too() {
     let mirror = || {
         let mut pod = pod([burstable("a")]);
         let mirror = ("kubernetes.io/config.mirror".to_owned(), "abc".to_owned());
@@ -288,7 +288,7 @@ fn some_fields_change_at_any_time() {
             spec(pod).tolerations = Some(vec![Toleration::default()]);
         }),
         fine("a gate opens", gated(), |pod| spec(pod).scheduling_gates = None),
-        fine("a gated pod is told where to go", gated(), |pod| {
+        fine("the nodes of a gated pod may change", gated(), |pod| {
             spec(pod).node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into());
             let node_affinity = Some(NodeAffinity::default());
             spec(pod).affinity = Some(Affinity { node_affinity, ..Affinity::default() });
@@ -303,7 +303,7 @@ fn some_fields_change_at_any_time() {
             changed(&["spec.affinity"]),
         ),
         both(
-            "an open pod is not told where to go",
+            "the nodes of a pod without gates may not change",
             pod([burstable("a")]),
             |pod| spec(pod).node_selector = Some([("disk".to_owned(), "ssd".to_owned())].into()),
             changed(&["spec.nodeSelector"]),
