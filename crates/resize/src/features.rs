@@ -11,7 +11,7 @@ pub const IN_PLACE_POD_VERTICAL_SCALING: Feature = Feature {
     default: true,
     locked: false,
     since: "Kubernetes 1.35",
-    doc: "the cpu and memory of running pods can change",
+    doc: "the CPU and memory of running pods can be resized",
 };
 
 /// Plain init containers can be resized.
@@ -21,7 +21,7 @@ pub const INIT_CONTAINERS: Feature = Feature {
     default: true,
     locked: false,
     since: "Kubernetes 1.36",
-    doc: "so can those of init containers that are no sidecars (`--resize-dialect v1.36`)",
+    doc: "init containers that are no sidecars can be resized (`--resize-dialect v1.36`)",
 };
 
 /// `spec.resources` of a pod can be resized.
@@ -31,7 +31,7 @@ pub const POD_LEVEL_RESOURCES: Feature = Feature {
     default: true,
     locked: false,
     since: "Kubernetes 1.36",
-    doc: "so can the resources of a pod as a whole, `spec.resources`",
+    doc: "`spec.resources` of a pod can be resized",
 };
 
 /// Guaranteed pods can be resized where the cpu manager policy is `static`.
@@ -41,7 +41,7 @@ pub const EXCLUSIVE_CPUS: Feature = Feature {
     default: false,
     locked: false,
     since: "Kubernetes 1.32",
-    doc: "so can the cpu of Guaranteed pods where the cpu manager policy is `static`",
+    doc: "the CPU of Guaranteed pods can be resized where the CPU manager policy is `static`",
 };
 
 /// Guaranteed pods can be resized where the memory manager policy is `Static`.
@@ -51,7 +51,7 @@ pub const EXCLUSIVE_MEMORY: Feature = Feature {
     default: false,
     locked: false,
     since: "Kubernetes 1.34",
-    doc: "so can the memory of Guaranteed pods where the memory manager policy is `Static`",
+    doc: "the memory of Guaranteed pods can be resized where the memory manager policy is `Static`",
 };
 
 /// Every gate that this crate reads.
