@@ -4,6 +4,7 @@
 
 mod crds;
 mod csv;
+mod fuzz;
 mod history;
 mod install;
 mod recommender;

@@ -46,7 +46,7 @@ pub enum HistogramCheckpointError {
 }
 
 impl DecayingHistogram {
-    /// The checkpoint of this histogram. Buckets whose weight rounds to zero are left out.
+    /// The checkpoint of this histogram, its reference to the second. Buckets whose weight rounds to zero are left out.
     pub fn to_checkpoint(&self) -> HistogramCheckpoint {
         let histogram = &self.histogram;
         let heaviest = histogram.weights().map(|(_, weight)| weight).fold(0.0, f64::max);
@@ -60,7 +60,7 @@ impl DecayingHistogram {
         let mut bucket_weights = Vec::with_capacity(histogram.weights().count());
         bucket_weights.extend(histogram.weights().filter_map(rounded));
         HistogramCheckpoint {
-            reference_timestamp: self.reference,
+            reference_timestamp: self.reference.truncated_to_seconds(),
             bucket_weights,
             total_weight: histogram.total_weight(),
         }

@@ -216,6 +216,8 @@ fn a_window_that_starts_with_nothing_stays_at_nothing() {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     /// Whatever comes, a container has one peak per window, and it is the largest of that window.
     #[test]
     fn a_container_has_one_peak_per_window(

@@ -365,6 +365,8 @@ fn same(a: &DecayingHistogram, b: &DecayingHistogram) -> bool {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
     #[test]
     fn packed_weights_are_those_of_a_plain_array(
         operations in prop::collection::vec((0_u8..4, 0.0..12.0_f64, 0.0..2.0_f64), 1..80),

@@ -166,7 +166,7 @@ fn usage() -> impl Strategy<Value = Vec<(i64, i64, i64)>> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(64))]
+    #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// A restart changes a bound only where the rounding of checkpoints moves a percentile to the next bucket.
     #[test]

@@ -107,7 +107,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         2 => (0..4_u8, 0..7_u8).prop_map(|(name, selector)| Step::Vpa { name, selector }),
         1 => (0..4_u8).prop_map(|name| Step::DeleteVpa { name }),
         6 => (1..40_000_i64, any::<u64>()).prop_map(|(pause, usage)| Step::Samples { pause, usage }),
-        1 => (0..8_u8, 0..100_000_i64, 0..1_i64 << 34)
+        1 => (0..8_u8, 0..80_000_i64, 0..1_i64 << 34)
             .prop_map(|(name, age, requested)| Step::Oom { name, age, requested }),
     ];
     prop::collection::vec(step, 1..60)
@@ -240,7 +240,7 @@ fn both() -> Both {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(128))]
+    #![proptest_config(ProptestConfig { cases: 128, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn grouping_pods_changes_no_recommendation(steps in steps()) {
