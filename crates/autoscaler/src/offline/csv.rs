@@ -206,16 +206,15 @@ impl<R: Read> SampleReader<R> {
             return Ok(None);
         }
         self.fields.split(line)?;
-        let columns = match self.columns {
-            Some(columns) => columns,
-            None => {
-                let header = Columns::of_header(line, &self.fields)?;
-                self.columns = Some(header.unwrap_or(COLUMNS));
-                if header.is_some() {
-                    return Ok(None);
-                }
-                COLUMNS
+        let columns = if let Some(columns) = self.columns {
+            columns
+        } else {
+            let header = Columns::of_header(line, &self.fields)?;
+            self.columns = Some(header.unwrap_or(COLUMNS));
+            if header.is_some() {
+                return Ok(None);
             }
+            COLUMNS
         };
         let (found, expected) = (self.fields.len(), columns.count);
         if found == expected { Ok(Some(columns)) } else { Err(Problem::Fields { found, expected }) }

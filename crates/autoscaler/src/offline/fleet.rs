@@ -8,7 +8,7 @@ pub mod report;
 
 mod owner;
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -164,7 +164,7 @@ impl<'a> Fleet<'a> {
         );
         let mut answers = prometheus.instant(query, at);
         // Pods with requests of both resources are counted once.
-        let mut pods: BTreeMap<(WorkloadKey, String), HashMap<String, ()>> = BTreeMap::new();
+        let mut pods: BTreeMap<(WorkloadKey, String), HashSet<String>> = BTreeMap::new();
         while let Some(answer) = answers.next().await {
             let (labels, value) = answer?;
             let label = |name: &str| labels.get(name).cloned().unwrap_or_default();
@@ -177,7 +177,7 @@ impl<'a> Fleet<'a> {
             let requested = self.requested.entry(key.clone()).or_default();
             let largest = requested.amounts[resource].map_or(value, |known| known.max(value));
             requested.amounts[resource] = Some(largest);
-            pods.entry(key).or_default().insert(label("pod"), ());
+            pods.entry(key).or_default().insert(label("pod"));
         }
         for (key, pods) in pods {
             self.requested.entry(key).or_default().pods = u32::try_from(pods.len()).unwrap_or(u32::MAX);
@@ -185,7 +185,7 @@ impl<'a> Fleet<'a> {
         Ok(())
     }
 
-    /// The workload that a pod is of: the controller of its controller, where that is a ReplicaSet of a Deployment.
+    /// The workload that a pod is of: the controller of its controller, where that is a `ReplicaSet` of a Deployment.
     fn workload_of(&self, namespace: &str, pod: &str) -> WorkloadKey {
         let known = self.owners.get(&(namespace.to_owned(), pod.to_owned()));
         let owner = match known {

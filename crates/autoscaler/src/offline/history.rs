@@ -33,7 +33,7 @@ impl<'a> History<'a> {
         let mut reader = SampleReader::new(input);
         while let Some(row) = reader.next_row()? {
             self.add(&row);
-            if self.rows % ROWS_PER_REPORT == 0 {
+            if self.rows.is_multiple_of(ROWS_PER_REPORT) {
                 progress(reader.consumed(), self.rows);
             }
         }

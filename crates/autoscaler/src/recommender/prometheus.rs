@@ -94,6 +94,7 @@ struct Server {
     client: DebugClient,
     settings: PrometheusSettings,
     queries: Queries,
+    delays: Exponential,
 }
 
 /// A client that does not print what it knows.
@@ -108,9 +109,14 @@ impl std::fmt::Debug for DebugClient {
 impl Prometheus {
     /// A server by its settings. It is not connected to yet. A TLS provider must be installed, as for any client.
     pub fn new(settings: PrometheusSettings) -> Result<Self, PrometheusError> {
+        Self::with_delays(settings, Exponential::new(Duration::from_millis(500), Duration::from_secs(10)))
+    }
+
+    /// The same with other delays between attempts.
+    pub fn with_delays(settings: PrometheusSettings, delays: Exponential) -> Result<Self, PrometheusError> {
         let queries = Queries::new(&settings)?;
         let client = http::client(&settings)?;
-        Ok(Self { server: Arc::new(Server { client: DebugClient(client), settings, queries }) })
+        Ok(Self { server: Arc::new(Server { client: DebugClient(client), settings, queries, delays }) })
     }
 
     /// The series of an instant query, each with its value.
@@ -199,7 +205,7 @@ impl Server {
     ) -> Result<(), PrometheusError> {
         let settings = &self.settings;
         let mut windows = Windows::new(until, settings.history_length, settings.history_resolution);
-        let mut backoff = backoff();
+        let mut backoff = Backoff::new(self.delays).with_jitter(0.3, system_random());
         while let Some(window) = windows.next_window() {
             let request = Request::range(&self.queries[resource], window, settings.query_timeout);
             match self.ask(&request, out, self.usage(resource)).await {
@@ -225,7 +231,7 @@ impl Server {
         out: &Out<T>,
         convert: impl Fn(&Labels, &[Point]) -> Option<T> + Clone + Send + 'static,
     ) -> Result<(), PrometheusError> {
-        let mut backoff = backoff();
+        let mut backoff = Backoff::new(self.delays).with_jitter(0.3, system_random());
         loop {
             match self.ask(request, out, convert.clone()).await {
                 Err(PrometheusError::Abandoned) => return Ok(()),
@@ -241,7 +247,7 @@ impl Server {
         out: &Out<T>,
         convert: impl Fn(&Labels, &[Point]) -> Option<T> + Send + 'static,
     ) -> Result<(), PrometheusError> {
-        http::ask(&self.client.0, request, out.clone(), convert).await
+        http::ask(&self.client.0, &self.settings.authentication, request, out.clone(), convert).await
     }
 
     /// Makes samples of the series of a resource.
@@ -267,11 +273,6 @@ impl Server {
             Some(usage)
         }
     }
-}
-
-fn backoff() -> Backoff {
-    let delays = Exponential::new(Duration::from_millis(500), Duration::from_secs(10));
-    Backoff::new(delays).with_jitter(0.3, system_random())
 }
 
 /// Waits before the next attempt, unless there is to be none.

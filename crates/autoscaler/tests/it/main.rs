@@ -7,4 +7,5 @@ mod csv;
 mod fuzz;
 mod history;
 mod install;
+mod prometheus;
 mod recommender;

@@ -16,12 +16,11 @@ impl Fields {
         let bytes = line.as_bytes();
         let mut start = 0;
         loop {
-            let (field, next) = match bytes[start..].trim_ascii_start().first() {
-                Some(b'"') => quoted(bytes, start)?,
-                _ => {
-                    let end = memchr(b',', &bytes[start..]).map_or(bytes.len(), |at| start + at);
-                    (trimmed(bytes, start, end), end)
-                }
+            let (field, next) = if bytes[start..].trim_ascii_start().first() == Some(&b'"') {
+                quoted(bytes, start)?
+            } else {
+                let end = memchr(b',', &bytes[start..]).map_or(bytes.len(), |at| start + at);
+                (trimmed(bytes, start, end), end)
             };
             self.0.push(field);
             if next == bytes.len() {

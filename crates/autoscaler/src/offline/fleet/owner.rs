@@ -10,8 +10,8 @@ pub(super) struct Owner {
 /// The letters of generated names.
 const LETTERS: &str = "bcdfghjklmnpqrstvwxz2456789";
 
-/// Guesses the owner of a pod: `web-6b7f9c5d8c-x2x4z` is of a Deployment, `db-0` of a StatefulSet, `agent-x2x4z` of a
-/// DaemonSet or something like it.
+/// Guesses the owner of a pod: `web-6b7f9c5d8c-x2x4z` is of a Deployment, `db-0` of a `StatefulSet`, `agent-x2x4z` of a
+/// `DaemonSet` or something like it.
 pub(super) fn owner_by_name(pod: &str) -> Owner {
     let owner = |kind: &str, name: &str| Owner { kind: kind.to_owned(), name: name.to_owned() };
     let Some((rest, last)) = pod.rsplit_once('-') else { return owner("Pod", pod) };

@@ -2,6 +2,8 @@
 
 mod html;
 
+use std::fmt::Write as _;
+
 use plumb_resize::Quantity;
 use plumb_resize::resource::{PerResource, Resource};
 use serde_json::{Value, json};
@@ -115,7 +117,8 @@ impl Report {
         for resource in Resource::ALL {
             let unit = if resource == Resource::Cpu { "cpu_millicores" } else { "memory_bytes" };
             for column in ["request", "target", "lower", "upper", "difference"] {
-                csv.push_str(&format!(",{unit}_{column}"));
+                // Writing to a string does not fail.
+                let _ = write!(csv, ",{unit}_{column}");
             }
         }
         csv.push('\n');

@@ -1,5 +1,7 @@
 //! Why Prometheus has no answer.
 
+use std::io;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::settings::SettingsError;
@@ -10,7 +12,16 @@ pub enum PrometheusError {
     /// The settings are wrong.
     #[error(transparent)]
     Settings(#[from] SettingsError),
-    /// No client can be made, for example because a token file cannot be read.
+    /// The file with the token cannot be read.
+    #[error("reading the token file {}", file.display())]
+    TokenFile {
+        /// The file.
+        file: PathBuf,
+        /// Why not.
+        #[source]
+        source: io::Error,
+    },
+    /// No client can be made.
     #[error("making a client")]
     Client(#[source] kube::Error),
     /// The server cannot be reached, or the connection broke.
@@ -55,9 +66,12 @@ impl PrometheusError {
             Self::Query { kind, .. } => {
                 matches!(kind.as_str(), "timeout" | "canceled" | "unavailable" | "internal")
             }
-            Self::Settings(_) | Self::Client(_) | Self::Access(_) | Self::Answer(_) | Self::Abandoned => {
-                false
-            }
+            Self::Settings(_)
+            | Self::TokenFile { .. }
+            | Self::Client(_)
+            | Self::Access(_)
+            | Self::Answer(_)
+            | Self::Abandoned => false,
         }
     }
 

@@ -1,10 +1,11 @@
 //! Queries over HTTP. The connection is that of Kubernetes clients: TLS, tokens that are read again, timeouts.
 
 use std::io::{self, Read};
+use std::path::Path;
 use std::time::Duration;
 
 use bytes::{Buf as _, Bytes};
-use http::{Method, StatusCode, Uri};
+use http::{HeaderValue, Method, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Limited};
 use jiff::Timestamp;
 use kube::client::Body;
@@ -41,8 +42,10 @@ pub(super) fn client(settings: &PrometheusSettings) -> Result<Client, Prometheus
         (Authentication::BearerToken(token), _) => {
             AuthInfo { token: Some(token.expose().to_owned().into()), ..AuthInfo::default() }
         }
+        // Read for each query.
         (Authentication::BearerTokenFile(file), _) => {
-            AuthInfo { token_file: Some(file.to_string_lossy().into_owned()), ..AuthInfo::default() }
+            token(file)?;
+            AuthInfo::default()
         }
         (Authentication::Basic { username, password }, _) => AuthInfo {
             username: Some(username.clone()),
@@ -51,6 +54,16 @@ pub(super) fn client(settings: &PrometheusSettings) -> Result<Client, Prometheus
         },
     };
     Client::try_from(config).map_err(PrometheusError::Client)
+}
+
+/// The header with the token of a file. The client would take the end of a line in it for a part of the token.
+fn token(file: &Path) -> Result<HeaderValue, PrometheusError> {
+    let failed = |source| PrometheusError::TokenFile { file: file.to_owned(), source };
+    let token = std::fs::read_to_string(file).map_err(failed)?;
+    let header = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+    let mut header = header.map_err(|error| failed(io::Error::new(io::ErrorKind::InvalidData, error)))?;
+    header.set_sensitive(true);
+    Ok(header)
 }
 
 /// The address without user and password, and those.
@@ -104,8 +117,15 @@ impl Request {
     }
 
     /// As a form, which has no longest length; or in the URL, for servers that do not take a form.
-    fn with(&self, method: Method) -> Result<http::Request<Body>, PrometheusError> {
-        let request = http::Request::builder().header(http::header::ACCEPT, "application/json");
+    fn with(
+        &self,
+        method: Method,
+        authorization: Option<HeaderValue>,
+    ) -> Result<http::Request<Body>, PrometheusError> {
+        let mut request = http::Request::builder().header(http::header::ACCEPT, "application/json");
+        if let Some(authorization) = authorization {
+            request = request.header(http::header::AUTHORIZATION, authorization);
+        }
         let request = if method == Method::POST {
             let form = request.header(http::header::CONTENT_TYPE, "application/x-www-form-urlencoded");
             form.method(method).uri(self.path).body(Body::from(self.form.clone().into_bytes()))
@@ -119,14 +139,19 @@ impl Request {
 /// Asks one query and sends what `convert` makes of its points. The answer is parsed on a thread of its own.
 pub(super) async fn ask<T: Send + 'static>(
     client: &Client,
+    authentication: &Authentication,
     request: &Request,
     out: Out<T>,
     convert: impl Fn(&Labels, &[Point]) -> Option<T> + Send + 'static,
 ) -> Result<(), PrometheusError> {
+    let authorization = match authentication {
+        Authentication::BearerTokenFile(file) => Some(token(file)?),
+        _ => None,
+    };
     let answered = tokio::time::timeout(request.timeout, async {
-        let mut response = send(client, request.with(Method::POST)?).await?;
+        let mut response = send(client, request.with(Method::POST, authorization.clone())?).await?;
         if matches!(response.status(), StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
-            response = send(client, request.with(Method::GET)?).await?;
+            response = send(client, request.with(Method::GET, authorization)?).await?;
         }
         if response.status().is_success() {
             receive(response.into_body(), out, convert).await

@@ -38,7 +38,7 @@ pub enum Authentication {
     None,
     /// Whoever has this token (`--prometheus-bearer-token`).
     BearerToken(Secret),
-    /// The same with a token in a file, which is read again when it changes (`--prometheus-bearer-token-file`).
+    /// The same with a token in a file, which is read for each query (`--prometheus-bearer-token-file`).
     BearerTokenFile(PathBuf),
     /// A user with a password (`--username`, `--password`).
     Basic {
