@@ -22,7 +22,7 @@ use tracing_subscriber::filter::ParseError;
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
 pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
-pub(crate) use recommender::Tuning;
+pub(crate) use recommender::{PrometheusFlags, Tuning};
 
 use crate::components::{self, Components, ComponentsParser};
 use crate::features;

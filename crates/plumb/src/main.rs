@@ -50,6 +50,7 @@ fn main() -> ExitCode {
     let conflict = match &cli.command {
         Command::Up(up) => up.conflict(),
         Command::Node(node) => node.like.conflict(),
+        Command::Recommend(recommend) => recommend.conflict(),
         _ => None,
     };
     if let Some(why) = conflict {

@@ -1,5 +1,6 @@
 //! `plumb recommend`: what history gives, through the engine of the recommender, without a cluster.
 
+mod prometheus;
 mod samples;
 
 use std::io::Write as _;
@@ -8,18 +9,20 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::{ArgGroup, Args, ValueEnum};
 
-use crate::cli::Tuning;
+use crate::cli::{PrometheusFlags, Tuning};
 
 /// Recommend requests from usage in the past.
 ///
 /// The engine is that of the recommender: the same samples give the same numbers. Nothing is written to any cluster.
 #[derive(Debug, Args)]
 #[command(
-    group(ArgGroup::new("history").required(true).args(["samples"])),
+    group(ArgGroup::new("history").required(true).args(["samples", "prometheus"])),
     after_help = "Examples:\n  \
         plumb recommend --samples usage.csv\n  \
         plumb recommend --samples - -o json < usage.csv\n  \
-        plumb recommend --samples usage.csv --explain --plot usage.svg"
+        plumb recommend --samples usage.csv --explain --plot usage.svg\n  \
+        plumb recommend --prometheus http://localhost:9090 --prometheus-cadvisor-job-name kubelet\n  \
+        plumb recommend --prometheus http://localhost:9090 -o html > report.html"
 )]
 pub(crate) struct Recommend {
     /// Read history from a CSV file: time,container,resource,value. `-` is standard input.
@@ -29,17 +32,33 @@ pub(crate) struct Recommend {
     /// their times.
     #[arg(long, value_name = "FILE")]
     samples: Option<PathBuf>,
-    /// How recommendations are printed.
+    /// Report on the containers of a cluster, from what Prometheus knows of their past. Nothing is written.
+    #[arg(long, value_name = "URL", alias = "prometheus-address")]
+    prometheus: Option<String>,
+    /// Report on one namespace. [default: all]
+    #[arg(short, long, value_name = "NAME", requires = "prometheus", alias = "vpa-object-namespace")]
+    namespace: Option<String>,
+    /// How recommendations are printed: `csv` and `html` are for reports on a cluster.
     #[arg(short, long, value_enum, value_name = "FORMAT", default_value = "table")]
     output: Format,
     /// Print where the numbers come from, too: percentiles, margin, confidence, limits, histograms.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "prometheus")]
     explain: bool,
     /// Draw the histograms with their bounds into a file.
-    #[arg(long, value_name = "FILE.svg")]
+    #[arg(long, value_name = "FILE.svg", conflicts_with = "prometheus")]
     plot: Option<PathBuf>,
     #[command(flatten)]
     tuning: Tuning,
+    #[command(flatten)]
+    prometheus_flags: PrometheusFlags,
+}
+
+impl Recommend {
+    /// What is wrong with flags that are right each by itself.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        let report = matches!(self.output, Format::Csv | Format::Html);
+        (report && self.samples.is_some()).then_some("--output csv and html are for --prometheus")
+    }
 }
 
 /// How recommendations are printed.
@@ -51,10 +70,17 @@ enum Format {
     Json,
     /// The same as YAML.
     Yaml,
+    /// For spreadsheets.
+    Csv,
+    /// A page for browsers.
+    Html,
 }
 
 pub(crate) fn run(args: Recommend) -> anyhow::Result<()> {
-    samples::run(&args)
+    match &args.prometheus {
+        Some(address) => prometheus::run(&args, address),
+        None => samples::run(&args),
+    }
 }
 
 /// Writes to standard output. A reader that has gone away, such as `head`, is no failure.

@@ -1,8 +1,10 @@
 //! The flags of the recommender, under the names and with the defaults that VPA's recommender has.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use plumb_autoscaler::recommender::prometheus::{Authentication, PrometheusSettings};
 use plumb_autoscaler::recommender::{AggregationSettings, EstimationSettings, Percentiles};
 use plumb_resize::Quantity;
 use plumb_resize::resource::PerResource;
@@ -128,6 +130,98 @@ impl Tuning {
     }
 }
 
+/// Where history comes from, and which names it has there.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Prometheus")]
+pub(crate) struct PrometheusFlags {
+    /// Accept any certificate of the server.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    prometheus_insecure: bool,
+    /// The job that scrapes cAdvisor; empty for any.
+    #[arg(long, value_name = "JOB", default_value = "kubernetes-cadvisor")]
+    prometheus_cadvisor_job_name: String,
+    /// How long a query may take.
+    #[arg(long, value_name = "TIME", default_value = "5m", value_parser = positive_time)]
+    prometheus_query_timeout: Duration,
+    /// The token to ask with. Every process of the machine can read the command line: prefer the file.
+    #[arg(long, value_name = "TOKEN", default_value = "", hide_default_value = true, conflicts_with_all = ["prometheus_bearer_token_file", "username"])]
+    prometheus_bearer_token: String,
+    /// A file with the token to ask with; it is read for each query.
+    #[arg(long, value_name = "FILE", conflicts_with = "username")]
+    prometheus_bearer_token_file: Option<PathBuf>,
+    /// The user to ask as. The environment variable `PROMETHEUS_USERNAME` counts where there is none.
+    #[arg(long, value_name = "USER", default_value = "", hide_default_value = true)]
+    username: String,
+    /// The user's password. The environment variable `PROMETHEUS_PASSWORD` counts where there is none.
+    #[arg(long, value_name = "PASSWORD", default_value = "", hide_default_value = true)]
+    password: String,
+    /// How far back history goes.
+    #[arg(long, value_name = "TIME", default_value = "8d", value_parser = positive_time)]
+    history_length: Duration,
+    /// How far apart samples are.
+    #[arg(long, value_name = "TIME", default_value = "1h", value_parser = positive_time)]
+    history_resolution: Duration,
+    /// The counter of cpu seconds.
+    #[arg(long, value_name = "METRIC", default_value = "container_cpu_usage_seconds_total")]
+    history_cpu_metric: String,
+    /// The gauge of bytes of memory.
+    #[arg(long, value_name = "METRIC", default_value = "container_memory_working_set_bytes")]
+    history_memory_metric: String,
+    /// The label with the namespace of a container.
+    #[arg(long, value_name = "LABEL", default_value = "namespace")]
+    container_namespace_label: String,
+    /// The label with the pod of a container.
+    #[arg(long, value_name = "LABEL", default_value = "pod")]
+    container_pod_name_label: String,
+    /// The label with the name of a container.
+    #[arg(long, value_name = "LABEL", default_value = "container")]
+    container_name_label: String,
+}
+
+impl PrometheusFlags {
+    /// How far back history goes.
+    pub(crate) fn history_length(&self) -> Duration {
+        self.history_length
+    }
+
+    /// The settings for a server and a namespace, or all.
+    pub(crate) fn settings(&self, address: &str, namespace: Option<&str>) -> PrometheusSettings {
+        PrometheusSettings {
+            address: address.to_owned(),
+            insecure: self.prometheus_insecure,
+            authentication: self.authentication(|name| std::env::var(name).unwrap_or_default()),
+            query_timeout: self.prometheus_query_timeout,
+            cadvisor_job_name: self.prometheus_cadvisor_job_name.clone(),
+            history_length: self.history_length,
+            history_resolution: self.history_resolution,
+            cpu_metric: self.history_cpu_metric.clone(),
+            memory_metric: self.history_memory_metric.clone(),
+            container_namespace_label: self.container_namespace_label.clone(),
+            container_pod_name_label: self.container_pod_name_label.clone(),
+            container_name_label: self.container_name_label.clone(),
+            namespace: namespace.map(str::to_owned),
+            ..PrometheusSettings::default()
+        }
+    }
+
+    fn authentication(&self, variable: impl Fn(&str) -> String) -> Authentication {
+        let or_variable =
+            |flag: &str, name: &str| if flag.is_empty() { variable(name) } else { flag.to_owned() };
+        if let Some(file) = &self.prometheus_bearer_token_file {
+            return Authentication::BearerTokenFile(file.clone());
+        }
+        if !self.prometheus_bearer_token.is_empty() {
+            return Authentication::BearerToken(self.prometheus_bearer_token.clone().into());
+        }
+        let username = or_variable(&self.username, "PROMETHEUS_USERNAME");
+        if username.is_empty() {
+            return Authentication::None;
+        }
+        let password = or_variable(&self.password, "PROMETHEUS_PASSWORD").into();
+        Authentication::Basic { username, password }
+    }
+}
+
 fn number(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "it must be a number".to_owned())?;
     if number.is_finite() { Ok(number) } else { Err("it must be a finite number".to_owned()) }
@@ -175,6 +269,26 @@ mod tests {
     struct Flags {
         #[command(flatten)]
         tuning: Tuning,
+        #[command(flatten)]
+        prometheus: PrometheusFlags,
+    }
+
+    #[test]
+    fn without_flags_prometheus_is_asked_by_the_library_s_defaults() {
+        let flags = Flags::try_parse_from(["plumb"]).expect("no flag is needed");
+        let expected = PrometheusSettings { address: "http://p".to_owned(), ..PrometheusSettings::default() };
+        assert_eq!(flags.prometheus.settings("http://p", None), expected);
+    }
+
+    #[test]
+    fn the_password_may_come_from_the_environment() {
+        let flags = Flags::try_parse_from(["plumb", "--username", "ann"]).expect("a user");
+        let found = flags
+            .prometheus
+            .authentication(|name| if name == "PROMETHEUS_PASSWORD" { "x" } else { "" }.to_owned());
+        let expected = Authentication::Basic { username: "ann".to_owned(), password: "x".to_owned().into() };
+        assert_eq!(found, expected);
+        assert!(Flags::try_parse_from(["plumb", "--username=a", "--prometheus-bearer-token=t"]).is_err());
     }
 
     #[test]

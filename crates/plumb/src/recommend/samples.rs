@@ -43,6 +43,7 @@ pub(super) fn run(args: &Recommend) -> anyhow::Result<()> {
         Format::Table => print(&text(&history, &recommended, &explained)),
         Format::Json => print(&client::json(&value(&history, &recommended, &explained))?),
         Format::Yaml => print(&client::yaml(&value(&history, &recommended, &explained))?),
+        Format::Csv | Format::Html => Ok(()),
     }
 }
 
