@@ -16,6 +16,7 @@ use k8s_openapi::api::certificates::v1::{
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
 use plumb_apiserver::kubeconfig::Entry;
+use plumb_apiserver::pki::certificate_pem;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 use crate::client::{Cluster, block_on, refusal};
@@ -132,9 +133,4 @@ async fn issue(client: &Client, args: &Issue) -> anyhow::Result<(String, String)
     approved.map_err(refusal).with_context(|| format!("approving the certificate signing request {name}"))?;
     let certificate = plumb_node::join::wait_until_issued(client, &name).await?;
     Ok((certificate, key.serialize_pem()))
-}
-
-/// A certificate in PEM.
-fn certificate_pem(der: &[u8]) -> String {
-    plumb_apiserver::pki::certificate_pem(der)
 }

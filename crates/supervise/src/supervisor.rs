@@ -154,22 +154,12 @@ impl Supervisor {
     }
 
     /// Runs a task until a run of it ends by itself: a run that panics is followed by another.
-    pub fn finish<F, Fut>(&self, name: &str, mut make: F) -> impl Future<Output = Fut::Output> + use<F, Fut>
+    pub fn finish<F, Fut>(&self, name: &str, make: F) -> impl Future<Output = Fut::Output> + use<F, Fut>
     where
         F: FnMut() -> Fut,
         Fut: Future,
     {
-        let mut entry = self.register(name);
-        async move {
-            let mut backoff = entry.backoff();
-            loop {
-                let started = Instant::now();
-                match entry.run(&mut make).await {
-                    Ok(value) => return value,
-                    Err(cause) => entry.restart(started, cause, &mut backoff).await,
-                }
-            }
-        }
+        self.register(name).finish(make)
     }
 
     /// The same as [`Supervisor::finish`] for one of many tasks of a kind, like those of each pod: they share the counters
@@ -177,7 +167,7 @@ impl Supervisor {
     pub fn finish_one_of<F, Fut>(
         &self,
         kind: &str,
-        mut make: F,
+        make: F,
     ) -> impl Future<Output = Fut::Output> + use<F, Fut>
     where
         F: FnMut() -> Fut,
@@ -185,17 +175,7 @@ impl Supervisor {
     {
         // Nothing aborts it by name.
         let (_, aborted) = watch::channel(0);
-        let mut entry = Entry { shared: self.shared.clone(), name: kind.to_owned(), aborted, listed: false };
-        async move {
-            let mut backoff = entry.backoff();
-            loop {
-                let started = Instant::now();
-                match entry.run(&mut make).await {
-                    Ok(value) => return value,
-                    Err(cause) => entry.restart(started, cause, &mut backoff).await,
-                }
-            }
-        }
+        Entry { shared: self.shared.clone(), name: kind.to_owned(), aborted, listed: false }.finish(make)
     }
 
     /// The same as [`Supervisor::keep`] for a loop that has a thread of its own, until it says itself that it is over.
@@ -314,6 +294,22 @@ struct Entry {
 }
 
 impl Entry {
+    /// Runs a task until a run of it ends by itself.
+    async fn finish<F, Fut>(mut self, mut make: F) -> Fut::Output
+    where
+        F: FnMut() -> Fut,
+        Fut: Future,
+    {
+        let mut backoff = self.backoff();
+        loop {
+            let started = Instant::now();
+            match self.run(&mut make).await {
+                Ok(value) => return value,
+                Err(cause) => self.restart(started, cause, &mut backoff).await,
+            }
+        }
+    }
+
     /// One run.
     async fn run<F, Fut>(&mut self, make: &mut F) -> Result<Fut::Output, Cause>
     where

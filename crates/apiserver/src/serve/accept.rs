@@ -2,6 +2,7 @@
 
 use std::{
     io,
+    net::SocketAddr,
     sync::{Arc, atomic::Ordering::Relaxed},
     time::Duration,
 };
@@ -13,13 +14,17 @@ use hyper::body::Incoming;
 use plumb_supervise::{Backoff, Exponential};
 use rustls::ServerConfig;
 use socket2::{SockRef, TcpKeepalive};
-use tokio::{net::TcpStream, sync::watch, time::timeout};
+use tokio::{
+    net::TcpStream,
+    sync::{OwnedSemaphorePermit, watch},
+    time::timeout,
+};
 use tower::Service;
 
 use super::{
     Limits, Listener, Shutdown,
     connection::{self, Shared},
-    connections::Connections,
+    connections::{Connections, Open},
 };
 
 /// How long to wait after failures to accept that time may heal, such as a process out of file descriptors.
@@ -68,7 +73,13 @@ where
 
     // Connections that stand outlive a restart of the loop.
     let (from, into) = (&listener, &connections);
-    let accepting = move || accept(from, into, shared.clone(), shutdown.clone());
+    let accepting = move || {
+        let shared = shared.clone();
+        let serve = move |stream, remote, places| {
+            tokio::spawn(connection::serve(stream, remote, places, shared.clone()));
+        };
+        accept(from, into, serve, shutdown.clone())
+    };
     listener.supervisor.finish(&listener.task, accepting).await;
 
     // A client that comes now is refused at once.
@@ -85,20 +96,14 @@ where
     Drained { cut: standing }
 }
 
-/// Accepts connections until the shutdown.
-async fn accept<S, B>(
+/// Accepts connections until the shutdown, and hands each to `serve`, with its permit to shake hands and its place among
+/// those that are open.
+async fn accept(
     listener: &Listener,
     connections: &Arc<Connections>,
-    shared: Shared<S>,
+    serve: impl Fn(TcpStream, SocketAddr, (OwnedSemaphorePermit, Open)),
     mut shutdown: Shutdown,
-) where
-    S: Service<Request<Incoming>, Response = Response<B>> + Clone + Send + 'static,
-    S::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    S::Future: Send,
-    B: Body + Send + 'static,
-    B::Data: Buf + Send,
-    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-{
+) {
     let mut backoff = Backoff::new(DELAYS);
     loop {
         let next = async {
@@ -114,7 +119,7 @@ async fn accept<S, B>(
                 backoff.reset();
                 prepare(&stream);
                 let open = connections.opened();
-                tokio::spawn(connection::serve(stream, remote, (place, open), shared.clone()));
+                serve(stream, remote, (place, open));
             }
             Err(error) if is_of_the_client(&error) => {}
             Err(error) => {

@@ -50,76 +50,69 @@ impl Answer {
 /// The moment at which all tests take place.
 pub(crate) const NOW: &str = "2026-01-02T03:04:05Z";
 
+/// What a server is made of, besides its store.
+struct Setup {
+    rules: Rules,
+    nodes: Option<NodeLink>,
+    plugins: Plugins,
+    usage: Option<Arc<dyn UsageSource>>,
+    limits: Limits,
+}
+
+impl Setup {
+    /// No controller creates service accounts here, so pods need none.
+    fn new(rules: Rules) -> Self {
+        let plugins = Plugins::new("", "ServiceAccount").unwrap();
+        Self { rules, nodes: None, plugins, usage: None, limits: Limits::default() }
+    }
+}
+
 impl Door {
-    /// Nobody makes service accounts here, so pods are not asked for one.
+    /// A server that asks no pod for a service account.
     pub(crate) fn open(rules: Rules) -> Self {
-        Self::with(rules, None, Plugins::new("", "ServiceAccount").unwrap(), None)
+        Self::with(Setup::new(rules))
     }
 
-    /// The same with somebody who measures.
+    /// The same with a source of metrics.
     pub(crate) fn measuring(rules: Rules, usage: Arc<dyn UsageSource>) -> Self {
-        Self::with(rules, None, Plugins::new("", "ServiceAccount").unwrap(), Some(usage))
+        Self::with(Setup { usage: Some(usage), ..Setup::new(rules) })
     }
 
-    /// The same with a way to nodes.
+    /// The same with connections to nodes.
     pub(crate) fn with_nodes(rules: Rules, nodes: Option<NodeLink>) -> Self {
-        Self::with(rules, nodes, Plugins::new("", "ServiceAccount").unwrap(), None)
+        Self::with(Setup { nodes, ..Setup::new(rules) })
     }
 
     /// The same with other plugins.
     pub(crate) fn open_with(rules: Rules, plugins: Plugins) -> Self {
-        Self::with(rules, None, plugins, None)
+        Self::with(Setup { plugins, ..Setup::new(rules) })
     }
 
-    /// The same with all plugins and few places.
+    /// The same with all plugins and other limits.
     pub(crate) fn narrow(rules: Rules, limits: Limits) -> Self {
-        Self::made(rules, None, Plugins::default(), None, limits)
-    }
-
-    fn with(
-        rules: Rules,
-        nodes: Option<NodeLink>,
-        plugins: Plugins,
-        usage: Option<Arc<dyn UsageSource>>,
-    ) -> Self {
-        Self::made(rules, nodes, plugins, usage, Limits::default())
+        Self::with(Setup { plugins: Plugins::default(), limits, ..Setup::new(rules) })
     }
 
     /// The same over a store that holds something already.
     pub(crate) fn over(store: Store, rules: Rules) -> Self {
-        let plugins = Plugins::new("", "ServiceAccount").unwrap();
-        Self::on(tempfile::tempdir().unwrap(), store, rules, None, plugins, None, Limits::default())
+        Self::on(tempfile::tempdir().unwrap(), store, Setup::new(rules))
     }
 
-    fn made(
-        rules: Rules,
-        nodes: Option<NodeLink>,
-        plugins: Plugins,
-        usage: Option<Arc<dyn UsageSource>>,
-        limits: Limits,
-    ) -> Self {
+    fn with(setup: Setup) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();
-        Self::on(folder, store, rules, nodes, plugins, usage, limits)
+        Self::on(folder, store, setup)
     }
 
-    fn on(
-        folder: tempfile::TempDir,
-        store: Store,
-        rules: Rules,
-        nodes: Option<NodeLink>,
-        plugins: Plugins,
-        usage: Option<Arc<dyn UsageSource>>,
-        limits: Limits,
-    ) -> Self {
+    fn on(folder: tempfile::TempDir, store: Store, setup: Setup) -> Self {
+        let Setup { rules, nodes, plugins, usage, limits } = setup;
         let now: Timestamp = NOW.parse().unwrap();
-        let tokens = Tokens::default();
         let config = Config {
             store: store.clone(),
             rules,
             clock: Arc::new(move || now),
             limits,
-            authenticator: Authenticator::new(tokens, Arc::new(SystemClock)),
+            authenticator: Authenticator::new(Tokens::default(), Arc::new(SystemClock)),
             nodes,
             plugins,
             usage,

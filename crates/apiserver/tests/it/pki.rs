@@ -6,10 +6,14 @@ mod kubeconfig;
 mod life;
 
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 use jiff::{Timestamp, ToSpan as _};
 use plumb_apiserver::authn::Tokens;
 use plumb_apiserver::pki::{ADMIN_USER, Clock, Pki};
+use rustls::RootCertStore;
+use rustls::pki_types::{CertificateDer, UnixTime};
+use rustls::server::WebPkiClientVerifier;
 use tempfile::TempDir;
 
 /// A clock that goes when it is told to.
@@ -54,6 +58,20 @@ impl Place {
 
     pub(super) fn write(&self, name: &str, text: &str) {
         std::fs::write(self.path(name), text).unwrap();
+    }
+
+    /// Whether a certificate is one of a client, by the authorities that the API server trusts for clients.
+    pub(super) fn is_client(&self, pki: &Pki, certificate: &CertificateDer<'_>) -> bool {
+        let mut roots = RootCertStore::empty();
+        for authority in pki.client_authorities() {
+            roots.add(authority).unwrap();
+        }
+        let provider = rustls::crypto::ring::default_provider();
+        let verifier =
+            WebPkiClientVerifier::builder_with_provider(roots.into(), provider.into()).build().unwrap();
+        let now = u64::try_from(self.clock.now().as_second()).unwrap();
+        let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
+        verifier.verify_client_cert(certificate, &[], now).is_ok()
     }
 
     /// A file with a token of the administrator's, as one would give it to `--token-auth-file`.

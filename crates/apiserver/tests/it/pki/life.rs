@@ -7,11 +7,6 @@ use plumb_apiserver::{
     pki::{Clock as _, Pki, Renewed, keep_fresh},
     serve::shutdown,
 };
-use rustls::{
-    RootCertStore,
-    pki_types::{CertificateDer, UnixTime},
-    server::WebPkiClientVerifier,
-};
 use tokio::sync::mpsc;
 use x509_parser::extensions::GeneralName;
 
@@ -199,20 +194,6 @@ fn keys_do_not_appear_in_debug_output() {
     assert!(shown.contains("[secret]"), "{shown}");
 }
 
-/// Whether a client certificate is let in by the API server's authorities for clients.
-fn is_let_in(pki: &Pki, place: &Place, certificate: &CertificateDer<'_>) -> bool {
-    let mut roots = RootCertStore::empty();
-    for authority in pki.client_authorities() {
-        roots.add(authority).unwrap();
-    }
-    let provider = rustls::crypto::ring::default_provider();
-    let verifier =
-        WebPkiClientVerifier::builder_with_provider(roots.into(), provider.into()).build().unwrap();
-    let now = u64::try_from(place.clock.now().as_second()).unwrap();
-    let now = UnixTime::since_unix_epoch(Duration::from_secs(now));
-    verifier.verify_client_cert(certificate, &[], now).is_ok()
-}
-
 #[test]
 fn each_kind_of_certificate_has_an_authority_of_its_own() {
     let place = Place::new();
@@ -220,7 +201,7 @@ fn each_kind_of_certificate_has_an_authority_of_its_own() {
     let [ca, clients, nodes] =
         ["ca.crt", "client-ca.crt", "kubelet-serving-ca.crt"].map(|name| place.read(name));
     assert!(ca != clients && clients != nodes && nodes != ca);
-    assert!(is_let_in(&pki, &place, pki.admin().certificate()));
+    assert!(place.is_client(&pki, pki.admin().certificate()));
     assert_eq!(pki.client_authorities().len(), 1, "the authority of servers vouches for no client");
     // A node's certificate is not one of the API server's: what clients trust did not sign it.
     let node = pki.issue_serving(["127.0.0.1".to_owned()]).unwrap();
@@ -248,9 +229,9 @@ fn clients_of_a_time_with_one_authority_stay_known_for_a_year() {
 
     let pki = old.open().unwrap();
     assert_ne!(old.read("admin.pem"), admin_then, "the administrator has a certificate of the new authority");
-    assert!(is_let_in(&pki, &old, pki.admin().certificate()));
-    assert!(is_let_in(&pki, &old, node.certificate()));
-    assert!(is_let_in(&old.open().unwrap(), &old, node.certificate()), "also at the next start");
+    assert!(old.is_client(&pki, pki.admin().certificate()));
+    assert!(old.is_client(&pki, node.certificate()));
+    assert!(old.is_client(&old.open().unwrap(), node.certificate()), "also at the next start");
     assert_eq!(pki.client_authorities_pem().matches("BEGIN CERTIFICATE").count(), 2);
 
     old.clock.forward_days(366);
