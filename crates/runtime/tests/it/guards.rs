@@ -105,6 +105,16 @@ impl Grower {
     }
 
     /// The container still runs, no process of it was killed, and no cgroup is guarded any more.
+    /// The container grows beyond its guarded limit, and the runtime restores the limit before it kills anything.
+    async fn outgrows_its_limit_and_gets_it_back(mut self, limit: i64) {
+        assert_eq!(guarded(&self.group()), 1);
+        self.grow();
+        assert_eq!(self.taken_back().await, [Some(self.id.clone())]);
+        assert_eq!(self.group().read().unwrap().memory_limit, Some(limit));
+        self.is_unharmed().await;
+        self.node.end().await;
+    }
+
     async fn is_unharmed(&self) {
         let status = self.node.runtime.container_status(&self.id).await.unwrap();
         assert_eq!(status.container.state, ContainerState::Running);
@@ -139,14 +149,9 @@ async fn soon(what: &str, mut holds: impl FnMut() -> bool) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_program_that_outgrows_a_limit_that_was_just_lowered_gets_it_back() {
     let test = "a_program_that_outgrows_a_limit_that_was_just_lowered_gets_it_back";
-    let Some(mut grower) = Grower::new(test, -1, 512 * MIB).await else { return };
+    let Some(grower) = Grower::new(test, -1, 512 * MIB).await else { return };
     grower.lower(64 * MIB).await;
-    assert_eq!(guarded(&grower.group()), 1);
-    grower.grow();
-    assert_eq!(grower.taken_back().await, [Some(grower.id.clone())]);
-    assert_eq!(grower.group().read().unwrap().memory_limit, Some(512 * MIB));
-    grower.is_unharmed().await;
-    grower.node.end().await;
+    grower.outgrows_its_limit_and_gets_it_back(512 * MIB).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -269,7 +274,7 @@ async fn a_burst_that_comes_again_after_the_limit_went_down_gets_it_back() {
     let test = "a_burst_that_comes_again_after_the_limit_went_down_gets_it_back";
     let Some(node) = Node::settling(test, Duration::from_secs(1)).await else { return };
     let script = format!("/plumb load --memory 120Mi --duration 200ms --quiet; {GROWS}");
-    let mut grower = Grower::running(node, -1, 512 * MIB, &script).await;
+    let grower = Grower::running(node, -1, 512 * MIB, &script).await;
     // Another that has never used that much is guarded for as long as usual.
     let mut config = Node::shell("other", "exec sleep 1000");
     config.resources = limit(512 * MIB).into();
@@ -278,12 +283,7 @@ async fn a_burst_that_comes_again_after_the_limit_went_down_gets_it_back() {
     grower.node.runtime.update_container_resources(&other, &limit(64 * MIB).into()).await.unwrap();
     let other = grower.node.runtime.cgroups().container(QosClass::Burstable, "uid-grower", other.as_str());
     soon("the other settled", || guarded(&other) == 0).await;
-    assert_eq!(guarded(&grower.group()), 1);
-    grower.grow();
-    assert_eq!(grower.taken_back().await, [Some(grower.id.clone())]);
-    assert_eq!(grower.group().read().unwrap().memory_limit, Some(512 * MIB));
-    grower.is_unharmed().await;
-    grower.node.end().await;
+    grower.outgrows_its_limit_and_gets_it_back(512 * MIB).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
