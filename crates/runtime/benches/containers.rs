@@ -14,7 +14,7 @@ use plumb_runtime::types::{ContainerConfig, ContainerMeta, LinuxResources, PodMe
 use plumb_runtime::{Result, Runtime as _};
 
 const PODS: usize = 60;
-const SHIM: &str = env!("CARGO_BIN_EXE_plumb-shim");
+const SHIM: &str = env!("CARGO_BIN_EXE_runtime-shim");
 
 fn main() -> Result<()> {
     if !rustix::process::geteuid().is_root() {

@@ -61,6 +61,13 @@ fn a_load_ends_when_it_is_told() {
 }
 
 #[test]
+fn the_shim_beside_the_program_is_built_with_it() {
+    // `plumb up` runs the `plumb-shim` beside it. Were that of another package, tests would run whichever was built last.
+    let plumb = std::path::Path::new(env!("CARGO_BIN_EXE_plumb"));
+    assert_eq!(plumb.with_file_name("plumb-shim"), std::path::Path::new(env!("CARGO_BIN_EXE_plumb-shim")));
+}
+
+#[test]
 fn a_shim_is_not_for_people() {
     assert_eq!(plumb(&["shim"]).status.code(), Some(2));
     assert!(!String::from_utf8(plumb(&["--help"]).stdout).unwrap().contains("shim"));

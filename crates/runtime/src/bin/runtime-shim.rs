@@ -1,6 +1,6 @@
-//! The shim as a program of its own: smaller than `plumb shim`, and the same.
+//! The shim for the tests and benches of this crate; `plumb-shim` of the package `plumb` is the same for users.
 //!
-//! `plumb-shim load` is `plumb load`, so that tests of this crate have a workload without the whole of Plumb.
+//! `runtime-shim load` is `plumb load`, so that these tests have a workload without the whole of Plumb.
 
 use std::env::args_os;
 use std::process::ExitCode;

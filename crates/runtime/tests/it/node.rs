@@ -19,7 +19,7 @@ use plumb_runtime::types::{
 };
 use tempfile::TempDir;
 
-pub(crate) const SHIM: &str = env!("CARGO_BIN_EXE_plumb-shim");
+pub(crate) const SHIM: &str = env!("CARGO_BIN_EXE_runtime-shim");
 /// An image with a shell and the usual commands.
 pub(crate) const SHELL: &str = "test/shell";
 
