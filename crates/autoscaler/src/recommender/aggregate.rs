@@ -9,7 +9,7 @@ use super::time::Time;
 
 /// CPU samples and memory peaks of any number of containers, and how many and from when they are.
 ///
-/// Aggregates add up: merging two gives what one would be that had seen the samples of both. The times and the
+/// Aggregates add up: merging two gives the aggregate of the samples of both. The times and the
 /// count are those of CPU samples alone, as upstream counts.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Aggregate {

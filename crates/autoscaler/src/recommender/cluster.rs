@@ -4,7 +4,7 @@
 //! VPAs have another recommendation than before. It is synchronous and does no I/O; times are given to it.
 //!
 //! ```text
-//! VPA ──selector──▶ label set ◀── pod        a group of pods that no selector tells apart
+//! VPA ──selector──▶ label set ◀── pod        a group of pods that every selector treats alike
 //!                      │            └── container: memory window, last samples
 //!                      └── aggregate, one per container name: histograms
 //! ```

@@ -8,6 +8,7 @@ const LN2_HI: f64 = 6.931_471_803_691_238_164_90e-01;
 const LN2_LO: f64 = 1.908_214_929_270_587_700_02e-10;
 
 /// The natural logarithm.
+#[expect(clippy::many_single_char_names, reason = "the names of msun")]
 pub(super) fn ln(x: f64) -> f64 {
     const L1: f64 = 6.666_666_666_666_735_130e-01;
     const L2: f64 = 3.999_999_999_940_941_908e-01;
@@ -39,6 +40,7 @@ pub(super) fn ln(x: f64) -> f64 {
 }
 
 /// Two to the power of `x`.
+#[expect(clippy::many_single_char_names, reason = "the names of msun")]
 pub(super) fn exp2(x: f64) -> f64 {
     const P1: f64 = 1.666_666_666_666_666_574_15e-01;
     const P2: f64 = -2.777_777_777_701_559_338_42e-03;

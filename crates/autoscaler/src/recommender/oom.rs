@@ -1,7 +1,7 @@
 //! OOM kills, as pods and events show them.
 //!
 //! A container that the kernel kills for memory is terminated with the reason `OOMKilled`. The kubelet may restart
-//! it before anyone sees that state; then the kill is only in `lastState`. A kill is new if the pod did not show
+//! it before a watch event reports that state; then the kill is only in `lastState`. A kill is new if the pod did not show
 //! this termination before, wherever it shows it now, so none is missed and none counts twice: upstream looks at
 //! some transitions of the container's state only, and at none that came before its watch.
 //!

@@ -17,7 +17,7 @@ pub enum ClockStep {
     Backward(Duration),
 }
 
-/// The gaps in time, which count for no one's age.
+/// The gaps in time. They make no history older.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ClockSteps(Vec<Gap>);
 

@@ -1,6 +1,6 @@
 //! The labels of pods, without those that differ from pod to pod of one workload.
 //!
-//! Upstream keeps one aggregate for every set of pod labels. Controllers label pods with a hash of the template,
+//! Upstream has one aggregate for every set of pod labels. Controllers label pods with a hash of the template,
 //! the name of the pod or the identity of a Job, so every rollout, every pod of a StatefulSet and every run of a
 //! CronJob is another set, and another aggregate that stays for eight days
 //! (kubernetes/autoscaler#6368). Here such labels are dropped before pods are grouped.
@@ -9,13 +9,13 @@
 //!
 //! A VPA's recommendation is made of the sum of all aggregates that its selector matches. Sums do not depend
 //! on how samples are grouped, as long as the selector matches either all pods of a group or none of them, and a
-//! selector that does not read a label cannot tell apart two pods that differ only in it. So a label may be
+//! selector that does not read a label treats two pods alike that differ only in it. So a label may be
 //! dropped as long as no selector reads it:
 //!
 //! - The labels in [`GENERATED`] are set by controllers. No selector of a Deployment, StatefulSet, DaemonSet or
 //!   CronJob reads them.
 //! - A Job's own selector does read one. While the selector of any VPA of a namespace reads such a label, pods
-//!   of that namespace keep it, so two selectors that overlap, or one that changes, still split the pods right.
+//!   of that namespace are grouped by it, so two selectors that overlap, or one that changes, still split the pods right.
 //!   Pods that were there before are grouped anew at that moment.
 //! - What such pods used before was counted without the label and cannot be divided any more. It goes on to count
 //!   for every VPA that does not read the label. A selector that reads it does not match it, whatever it asks of
@@ -102,8 +102,8 @@ pub(super) fn divide(labels: &BTreeMap<String, String>, selected: GeneratedKeys)
         .map(|(key, value)| (key.as_str(), value.as_str()))
         // The API server lets no such label through, but labels may come from elsewhere.
         .filter(|(key, value)| !key.contains(END) && !value.contains(END));
-    let kept = Labels::packed(valid.clone().filter(|&(key, _)| dropped_bit(key) == 0));
+    let labels = Labels::packed(valid.clone().filter(|&(key, _)| dropped_bit(key) == 0));
     let rest = Labels::packed(valid.filter(|&(key, _)| dropped_bit(key) != 0));
     let dropped = rest.iter().fold(0, |bits, (key, _)| bits | generated_bit(key));
-    (LabelSetKey { labels: kept, dropped }, rest)
+    (LabelSetKey { labels, dropped }, rest)
 }

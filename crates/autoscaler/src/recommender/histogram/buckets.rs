@@ -58,9 +58,9 @@ impl Buckets {
             underflow |= *weight == 0.0;
         }
         if underflow {
-            let kept: Vec<_> = self.within(0, u16::MAX).filter(|&(_, weight)| weight != 0.0).collect();
+            let rest: Vec<_> = self.within(0, u16::MAX).filter(|&(_, weight)| weight != 0.0).collect();
             *self = Self::default();
-            for (bucket, weight) in kept {
+            for (bucket, weight) in rest {
                 self.add(bucket, weight);
             }
         }

@@ -52,7 +52,7 @@ fn every_way_a_pod_shows_a_kill() {
         ("no state, then killed", json!({}), json!({ "state": oom() }), true),
         ("running, then killed", json!({ "state": running() }), json!({ "state": oom() }), true),
         (
-            "restarted before it was seen",
+            "restarted before it was reported",
             json!({ "state": running() }),
             json!({ "state": running(), "lastState": oom(), "restartCount": 1 }),
             true,
@@ -70,7 +70,7 @@ fn every_way_a_pod_shows_a_kill() {
             true,
         ),
         (
-            "waiting to be restarted when it was seen, which upstream misses",
+            "waiting to be restarted when it was reported, which upstream misses",
             json!({ "state": running() }),
             json!({ "state": waiting, "lastState": oom() }),
             true,
@@ -83,13 +83,13 @@ fn every_way_a_pod_shows_a_kill() {
             false,
         ),
         (
-            "the kill that was seen when it was terminated",
+            "the kill that was reported when it was terminated",
             json!({ "state": oom() }),
             json!({ "state": running(), "lastState": oom(), "restartCount": 1 }),
             false,
         ),
         (
-            "restarted after the kill was seen",
+            "restarted after the kill was reported",
             json!({ "state": waiting, "lastState": oom(), "restartCount": 3 }),
             json!({ "state": running(), "lastState": oom(), "restartCount": 4 }),
             false,

@@ -1,4 +1,4 @@
-//! Checkpoints of a cluster: which are written, and what a restart keeps.
+//! Checkpoints of a cluster: which are written, and what survives a restart.
 
 use plumb_autoscaler::recommender::cluster::{ContainerCheckpoint, Restored};
 use plumb_autoscaler::recommender::{CheckpointError, CheckpointStatus};
@@ -108,7 +108,7 @@ fn a_checkpoint_is_restored_whenever_its_vpa_is_there() {
     assert_eq!(restore(&mut bed), Ok(Restored::Known), "it counts once");
     assert_eq!(bed.samples_of("v"), 2);
 
-    // A container that no pod has any more keeps its recommendation.
+    // A container that no pod has any more still has its recommendation.
     let other = bed.cluster.restore_checkpoint(&key("v"), "sidecar", &status);
     assert_eq!(other, Ok(Restored::Restored));
     assert_eq!(bed.targets("v").len(), 2);

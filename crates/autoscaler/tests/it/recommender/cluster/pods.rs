@@ -79,7 +79,7 @@ fn a_selector_that_reads_a_generated_label_divides_the_pods() {
     bed.sample("r", cpu(MINUTE, 100)).unwrap();
     assert_eq!((bed.samples_of("one"), bed.samples_of("labelled"), bed.samples_of("all")), (2, 3, 5));
 
-    // When no one reads it any more, new pods are grouped without it again.
+    // When no selector reads it any more, new pods are grouped without it again.
     bed.cluster.delete_vpa(&key("one"));
     bed.cluster.delete_vpa(&key("labelled"));
     bed.pod("s", &[("app", "x"), ("controller-uid", "9")]);
