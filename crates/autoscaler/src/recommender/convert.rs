@@ -7,17 +7,17 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use plumb_resize::Quantity;
-use plumb_resize::resource::PerResource;
+use plumb_resize::resource::{PerResource, Resource};
 
 use super::amount::float;
 use super::checkpoint::{CHECKPOINT_VERSION, CheckpointError, CheckpointStatus};
-use super::estimate::VpaSettings;
+use super::estimate::{ContainerRecommendation, Resources, VpaSettings};
 use super::histogram::{HistogramCheckpoint, HistogramCheckpointError};
 use super::policy::{ContainerPolicy, ResourcePolicy, ScalingMode, integer_cpu_containers};
 use super::time::Time;
 use crate::api::{
-    self, BucketWeights, ContainerResourcePolicy, ContainerScalingMode, ResourceList,
-    VerticalPodAutoscalerCheckpointStatus, VerticalPodAutoscalerSpec,
+    self, BucketWeights, ContainerResourcePolicy, ContainerScalingMode, RecommendedContainerResources,
+    ResourceList, VerticalPodAutoscalerCheckpointStatus, VerticalPodAutoscalerSpec,
 };
 
 impl VpaSettings {
@@ -72,6 +72,23 @@ impl ContainerPolicy {
         }
         parsed
     }
+}
+
+impl From<&ContainerRecommendation> for RecommendedContainerResources {
+    fn from(recommendation: &ContainerRecommendation) -> Self {
+        Self {
+            container_name: recommendation.container.clone(),
+            target: resource_list(&recommendation.target),
+            lower_bound: resource_list(&recommendation.lower_bound),
+            upper_bound: resource_list(&recommendation.upper_bound),
+            uncapped_target: resource_list(&recommendation.uncapped_target),
+        }
+    }
+}
+
+fn resource_list(resources: &Resources) -> ResourceList {
+    let named = |resource: Resource| Some((resource.name().to_owned(), resources[resource]?.into()));
+    Resource::ALL.into_iter().filter_map(named).collect()
 }
 
 impl CheckpointStatus {
