@@ -1,4 +1,4 @@
-//! Discovery of the cluster's CA: the ConfigMap cluster-info is public, and the hash that came with the token verifies it.
+//! Discovery of the cluster's CA: the `ConfigMap` cluster-info is public, and the hash that came with the token verifies it.
 
 use std::str::FromStr;
 
@@ -67,7 +67,7 @@ pub enum DiscoverError {
         /// Why not.
         source: Box<kube::Error>,
     },
-    /// The ConfigMap has no CA.
+    /// The `ConfigMap` has no CA.
     #[error(
         "{0} does not say whom to trust (the ConfigMap cluster-info in kube-public holds no kubeconfig with one)"
     )]

@@ -139,7 +139,7 @@ impl Worker {
             }
         };
         let Some(to) = self.starts_with(position, now) else {
-            let why = "the other containers of the pod start_backoff all that its limits allow";
+            let why = "the other containers of the pod hold all that its limits allow";
             self.not_started(position, NotStarted::new("CreateContainerError", why));
             return Ok(true);
         };

@@ -1,4 +1,4 @@
-//! StopReason a container: its pre-stop hook, its stop signal, and SIGKILL after the grace period.
+//! Stopping a container: its pre-stop hook, its stop signal, and SIGKILL after the grace period.
 
 use std::time::Duration;
 
@@ -112,11 +112,31 @@ impl Stop {
 /// The message of the event.
 fn explain(name: &str, why: StopReason) -> String {
     match why {
-        StopReason::PodTerminates => format!("StopReason container {name}"),
+        StopReason::PodTerminates => format!("Stopping container {name}"),
         StopReason::NotLive => format!("Container {name} failed liveness probe, will be restarted"),
         StopReason::NotStarted => format!("Container {name} failed startup probe, will be restarted"),
         StopReason::Changed => format!("Container {name} definition changed, will be restarted"),
         StopReason::HookFailed => format!("FailedPostStartHook: container {name} will be restarted"),
         StopReason::Resized => format!("Container {name} resize requires restart"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_events_have_the_kubelets_messages() {
+        let table = [
+            (StopReason::PodTerminates, "Stopping container c"),
+            (StopReason::NotLive, "Container c failed liveness probe, will be restarted"),
+            (StopReason::NotStarted, "Container c failed startup probe, will be restarted"),
+            (StopReason::Changed, "Container c definition changed, will be restarted"),
+            (StopReason::HookFailed, "FailedPostStartHook: container c will be restarted"),
+            (StopReason::Resized, "Container c resize requires restart"),
+        ];
+        for (why, expected) in table {
+            assert_eq!(explain("c", why), expected);
+        }
     }
 }

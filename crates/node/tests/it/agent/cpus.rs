@@ -107,7 +107,7 @@ async fn where_no_cpu_is_left_a_pod_is_turned_away_and_a_resize_waits() {
     site.settled("a").await;
     site.pod("b", one(equal("1", "64Mi"))).await;
     let over = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.reason.is_some());
-    let rejected = site.until("b", "rejected away", over).await.status.unwrap();
+    let rejected = site.until("b", "rejected", over).await.status.unwrap();
     assert_eq!(rejected.reason.as_deref(), Some("UnexpectedAdmissionError"));
     assert_eq!(
         rejected.message.as_deref(),

@@ -255,7 +255,7 @@ async fn what_was_answered_and_since_when_outlives_the_agent() {
     // A new pod must not get the allocated resources.
     site.pod("c", one(equal("300m", "64Mi"))).await;
     site.start_agent().await;
-    site.until("c", "rejected away", |pod| {
+    site.until("c", "rejected", |pod| {
         pod.status.as_ref().is_some_and(|status| status.reason.as_deref() == Some("OutOfcpu"))
     })
     .await;

@@ -33,7 +33,7 @@ async fn a_pod_that_does_not_fit_is_turned_away_in_the_kubelets_words() {
     site.settled("a").await;
     site.pod("b", one(equal("600m", "64Mi"))).await;
     let pod = site
-        .until("b", "rejected away", |pod| {
+        .until("b", "rejected", |pod| {
             pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"))
         })
         .await;
