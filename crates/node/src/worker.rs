@@ -210,7 +210,7 @@ impl Worker {
     pub(crate) async fn run(mut self: Box<Self>, inbox: &mut mpsc::UnboundedReceiver<Message>) {
         self.update_termination();
         loop {
-            // Boxed, so that an idle worker does not start_backoff the memory of a pass.
+            // Boxed, so that an idle worker does not hold the memory of a pass.
             let wait = Box::pin(self.pass()).await;
             match wait {
                 Turn::Removed => break,
