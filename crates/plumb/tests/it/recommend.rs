@@ -45,7 +45,7 @@ fn flags_of_the_recommender_change_what_is_recommended() {
         ["--samples", "-", "--pod-recommendation-min-memory-mb=100", "--recommendation-margin-fraction=0"];
     let output = recommend(&flags, ONE);
     assert!(
-        text(&output.stdout).contains("110m") && text(&output.stdout).contains("110265779"),
+        text(&output.stdout).contains("110m") && text(&output.stdout).contains("110265643"),
         "{output:?}"
     );
 }
