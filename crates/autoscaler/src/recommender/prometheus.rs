@@ -83,7 +83,7 @@ pub trait UsageSource: Send + Sync {
     fn latest(&self, at: Timestamp) -> Answers<ContainerUsage>;
 }
 
-/// A Prometheus server, or what has its API: Thanos, Mimir, VictoriaMetrics.
+/// A Prometheus server, or what has its API: Thanos, Mimir, `VictoriaMetrics`.
 #[derive(Clone, Debug)]
 pub struct Prometheus {
     server: Arc<Server>,
@@ -234,9 +234,8 @@ impl Server {
         let mut backoff = Backoff::new(self.delays).with_jitter(0.3, system_random());
         loop {
             match self.ask(request, out, convert.clone()).await {
-                Err(PrometheusError::Abandoned) => return Ok(()),
+                Ok(()) | Err(PrometheusError::Abandoned) => return Ok(()),
                 Err(error) => retry(&mut backoff, error).await?,
-                Ok(()) => return Ok(()),
             }
         }
     }

@@ -81,10 +81,10 @@ impl<'de, S: Sink> Visitor<'de> for Answer<'_, S> {
                 "errorType" => self.outcome.error_type = map.next_value()?,
                 "error" => self.outcome.error = map.next_value()?,
                 "warnings" => {
-                    self.outcome.warnings = map.next_value::<Option<Vec<String>>>()?.unwrap_or_default()
+                    self.outcome.warnings = map.next_value::<Option<Vec<String>>>()?.unwrap_or_default();
                 }
                 "data" => {
-                    map.next_value_seed(Data { sink: self.sink, stopped: &mut self.outcome.stopped })?
+                    map.next_value_seed(Data { sink: self.sink, stopped: &mut self.outcome.stopped })?;
                 }
                 _ => drop(map.next_value::<IgnoredAny>()?),
             }
@@ -257,7 +257,7 @@ impl<'de> Deserialize<'de> for Pair {
         let (seconds, Number(value)) = <(f64, Number)>::deserialize(deserializer)?;
         // Prometheus has times in milliseconds.
         let millis = (seconds * 1_000.0).round();
-        if !(millis.abs() < 9e12) {
+        if millis.is_nan() || millis.abs() >= 9e12 {
             return Err(D::Error::custom(format_args!("time {seconds} is out of range")));
         }
         #[expect(clippy::cast_possible_truncation, reason = "the range is checked")]

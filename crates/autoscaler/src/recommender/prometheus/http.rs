@@ -281,7 +281,7 @@ fn form(fields: &[(&str, &str)]) -> String {
         for byte in value.bytes() {
             match byte {
                 b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                    form.push(char::from(byte))
+                    form.push(char::from(byte));
                 }
                 _ => {
                     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";

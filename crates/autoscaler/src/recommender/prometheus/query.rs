@@ -1,4 +1,4 @@
-//! What is asked for, in PromQL.
+//! What is asked for, in the language of Prometheus.
 
 use std::fmt::Write as _;
 use std::ops::Index;
@@ -77,16 +77,16 @@ impl PromQl {
     }
 }
 
-/// A string in PromQL.
+/// A string in a query.
 fn quoted(text: &str) -> String {
     format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n"))
 }
 
-/// A duration in PromQL, in the largest unit that divides it.
+/// A duration in a query, in the largest unit that divides it.
 fn duration(of: Duration) -> String {
     const UNITS: [(&str, u128); 4] = [("d", 86_400_000), ("h", 3_600_000), ("m", 60_000), ("s", 1_000)];
     let millis = of.as_millis();
-    match UNITS.into_iter().find(|(_, unit)| millis % unit == 0) {
+    match UNITS.into_iter().find(|(_, unit)| millis.is_multiple_of(*unit)) {
         Some((name, unit)) if millis > 0 => format!("{}{name}", millis / unit),
         _ => format!("{millis}ms"),
     }
