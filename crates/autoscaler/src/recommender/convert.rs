@@ -21,7 +21,7 @@ use crate::api::{
 };
 
 impl VpaSettings {
-    /// What the spec and the annotations of a VPA ask for. Without `per_vpa_config`, the gate PerVPAConfig, its OOM
+    /// What the spec and the annotations of a VPA ask for. Without `per_vpa_config`, the gate `PerVPAConfig`, its OOM
     /// and memory settings do not count.
     pub fn from_api(
         spec: &VerticalPodAutoscalerSpec,

@@ -4,6 +4,8 @@
 //! differ in it. All follow the methods of FreeBSD's msun, whose coefficients these are. None of them may be
 //! contracted into fused operations; Rust never does that by itself.
 
+#![expect(clippy::excessive_precision, reason = "the digits of msun")]
+
 const LN2_HI: f64 = 6.931_471_803_691_238_164_90e-01;
 const LN2_LO: f64 = 1.908_214_929_270_587_700_02e-10;
 

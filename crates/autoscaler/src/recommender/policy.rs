@@ -35,7 +35,7 @@ impl ResourcePolicy {
 
 /// One entry of `containerPolicies`.
 ///
-/// The fields of the gate PerVPAConfig are absent here while the gate is off.
+/// The fields of the gate `PerVPAConfig` are absent here while the gate is off.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ContainerPolicy {
     /// `containerName`, or [`DEFAULT_CONTAINER_POLICY`].

@@ -1,8 +1,8 @@
 //! The labels of pods, without those that differ from pod to pod of one workload.
 //!
 //! Upstream has one aggregate for every set of pod labels. Controllers label pods with a hash of the template,
-//! the name of the pod or the identity of a Job, so every rollout, every pod of a StatefulSet and every run of a
-//! CronJob is another set, and another aggregate that stays for eight days
+//! the name of the pod or the identity of a Job, so every rollout, every pod of a `StatefulSet` and every run of a
+//! `CronJob` is another set, and another aggregate that stays for eight days
 //! (kubernetes/autoscaler#6368). Here such labels are dropped before pods are grouped.
 //!
 //! # Why that changes no recommendation
@@ -12,8 +12,8 @@
 //! selector that does not read a label treats two pods alike that differ only in it. So a label may be
 //! dropped as long as no selector reads it:
 //!
-//! - The labels in [`GENERATED`] are set by controllers. No selector of a Deployment, StatefulSet, DaemonSet or
-//!   CronJob reads them.
+//! - The labels in [`GENERATED`] are set by controllers. No selector of a Deployment, `StatefulSet`,
+//!   `DaemonSet` or `CronJob` reads them.
 //! - A Job's own selector does read one. While the selector of any VPA of a namespace reads such a label, pods
 //!   of that namespace are grouped by it, so two selectors that overlap, or one that changes, still split the pods right.
 //!   Pods that were there before are grouped anew at that moment.

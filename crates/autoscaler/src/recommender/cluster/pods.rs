@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::super::aggregate::Aggregate;
 use super::super::container::ContainerState;
 use super::labels::{self, GENERATED, GeneratedKeys, LabelSetKey, Labels};
+use super::namespace::Namespace;
 use super::{AggregateEntry, Cluster, LabelSet, Pod};
 
 /// A pod as a watch reports it.
@@ -29,7 +30,7 @@ impl Cluster {
     /// A pod that comes back under its name before [`remove_deleted_pods`](Self::remove_deleted_pods) goes on
     /// with its memory window: replacing a pod does not add a second peak for the same day.
     pub fn apply_pod(&mut self, update: PodUpdate<'_>) {
-        let selected = self.namespaces.get(update.namespace).map_or(0, |namespace| namespace.selected_keys());
+        let selected = self.namespaces.get(update.namespace).map_or(0, Namespace::selected_keys);
         let (key, dropped_labels) = labels::divide(update.labels, selected);
         let label_set = self.label_set(update.namespace, key);
         let names: Vec<_> = update.containers.iter().map(|name| self.container_name(name)).collect();
@@ -147,7 +148,7 @@ impl Cluster {
         else {
             return;
         };
-        let selected = self.namespaces.get(namespace).map_or(0, |of| of.selected_keys());
+        let selected = self.namespaces.get(namespace).map_or(0, Namespace::selected_keys);
         let read: Vec<_> = (0..).zip(GENERATED).filter(|&(bit, _)| keys & 1 << bit != 0).collect();
         for id in pods {
             let Some(pod) = self.pods.get(id) else { continue };

@@ -127,13 +127,12 @@ impl Cluster {
         if self.settings.memory_saver && set.vpas.is_empty() {
             return Ok(None);
         }
-        let aggregate = match set.aggregate(&self.aggregates, container) {
-            Some(aggregate) => Some(aggregate),
+        let aggregate = if let Some(known) = set.aggregate(&self.aggregates, container) {
+            Some(known)
+        } else {
             // It expired while the container gave no samples.
-            None => {
-                let name = pod.containers[index].0.clone();
-                self.aggregate(label_set, &name)
-            }
+            let name = pod.containers[index].0.clone();
+            self.aggregate(label_set, &name)
         };
         Ok(aggregate.map(|aggregate| Found { pod: id, container: index, label_set, aggregate }))
     }

@@ -40,6 +40,7 @@ pub enum SelectorUpdate {
 
 /// A VPA.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "independent flags")]
 pub(super) struct Vpa {
     pub(super) key: Arc<VpaKey>,
     pub(super) created: Time,

@@ -182,10 +182,10 @@ fn previous_present(present: &[u64; WORDS], from: u16) -> Option<u16> {
     let first =
         if word(from) < WORDS { present[start] & (mask(from) | (mask(from) - 1)) } else { present[start] };
     if first != 0 {
-        return bit(start, 63 - first.leading_zeros());
+        return bit(start, first.ilog2());
     }
     let at = present[..start].iter().rposition(|&bits| bits != 0)?;
-    bit(at, 63 - present[at].leading_zeros())
+    bit(at, present[at].ilog2())
 }
 
 fn bit(word: usize, bit: u32) -> Option<u16> {

@@ -1,5 +1,6 @@
 //! Histograms in which old samples count for less.
 
+use std::cmp::Ordering;
 use std::time::Duration;
 
 use super::super::float;
@@ -61,16 +62,18 @@ impl DecayingHistogram {
     /// Adds everything that `other` counts. Both use the same options. The reference becomes the later of the
     /// two, and the histogram whose reference is earlier is scaled to it.
     pub fn merge(&mut self, options: &DecayingHistogramOptions, other: &Self) {
-        if self.reference < other.reference {
-            self.move_reference(options, other.reference);
-            self.histogram.merge(&other.histogram);
-        } else if other.reference < self.reference {
-            // Scaling only what is read leaves `other` as it is.
-            let (_, factor) = other.moved_reference(options, self.reference);
-            let (min, max) = other.histogram.ends(&options.buckets, factor);
-            self.histogram.merge_scaled(&other.histogram, factor, min, max);
-        } else {
-            self.histogram.merge(&other.histogram);
+        match self.reference.cmp(&other.reference) {
+            Ordering::Less => {
+                self.move_reference(options, other.reference);
+                self.histogram.merge(&other.histogram);
+            }
+            Ordering::Greater => {
+                // Scaling only what is read leaves `other` as it is.
+                let (_, factor) = other.moved_reference(options, self.reference);
+                let (min, max) = other.histogram.ends(&options.buckets, factor);
+                self.histogram.merge_scaled(&other.histogram, factor, min, max);
+            }
+            Ordering::Equal => self.histogram.merge(&other.histogram),
         }
     }
 
