@@ -149,7 +149,9 @@ async fn an_answer_that_breaks_off_is_asked_for_again() {
     assert_eq!(server.asked().len(), 19);
     let config = AggregationConfig::new(AggregationSettings::default()).unwrap();
     let mut fleet = Fleet::new(&config);
-    usage.iter().for_each(|part| fleet.add(part));
+    for part in &usage {
+        fleet.add(part);
+    }
     assert_eq!(
         fleet.report(&EstimationSettings::default()).rows[0].samples,
         193,

@@ -1,5 +1,5 @@
-//! A node with its agent, in a cluster in this process. The agent can be cut off at any instruction and another one
-//! take its sandbox_defaults: what outlives it is the runtime, the journal and the API.
+//! A node with its agent, in a cluster in this process. The agent can be aborted at any instruction and another one
+//! takes over: what outlives it is the runtime, the journal and the API.
 
 use std::path::Path;
 use std::sync::Arc;

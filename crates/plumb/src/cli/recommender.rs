@@ -250,12 +250,11 @@ fn positive_time(text: &str) -> Result<Duration, String> {
         let count: u64 = text.strip_suffix(suffix)?.parse().ok()?;
         count.checked_mul(seconds).map(Duration::from_secs)
     };
-    let time = match whole('d', DAY).or_else(|| whole('w', 7 * DAY)) {
-        Some(time) => time,
-        None => {
-            let nanos = plumb_go::duration::parse(text).map_err(|error| error.to_string())?;
-            Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())
-        }
+    let time = if let Some(time) = whole('d', DAY).or_else(|| whole('w', 7 * DAY)) {
+        time
+    } else {
+        let nanos = plumb_go::duration::parse(text).map_err(|error| error.to_string())?;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or_default())
     };
     if time.is_zero() { Err("it must be more than 0".to_owned()) } else { Ok(time) }
 }

@@ -48,7 +48,7 @@ impl Archive {
                 let plain = scratch.join("archive.tar");
                 let mut out = File::options().read(true).write(true).create_new(true).open(&plain)?;
                 let (file, packed) = Counting::new(file);
-                io::copy(&mut Limited::new(compression.reader(file)?, limits, packed), &mut out)?;
+                io::copy(&mut Limited::new(compression.reader(file), limits, packed), &mut out)?;
                 out
             }
         };
@@ -173,13 +173,13 @@ impl Compression {
         }
     }
 
-    pub(super) fn reader<'a>(self, from: impl Read + 'a) -> io::Result<Box<dyn Read + 'a>> {
+    pub(super) fn reader<'a>(self, from: impl Read + 'a) -> Box<dyn Read + 'a> {
         let from = BufReader::with_capacity(64 << 10, from);
-        Ok(match self {
+        match self {
             Self::None => Box::new(from),
             Self::Gzip => Box::new(MultiGzDecoder::new(from)),
             Self::Zstd => Box::new(ZstdDecoder::new(from)),
-        })
+        }
     }
 }
 

@@ -158,7 +158,7 @@ fn uncompressed<'a>(mut file: impl Read + 'a, limits: Limits) -> io::Result<Limi
     (&mut file).take(4).read_to_end(&mut magic)?;
     let compression = Compression::of(&magic);
     let (file, packed) = Counting::new(io::Cursor::new(magic).chain(file));
-    Ok(Limited::new(compression.reader(file)?, limits, packed))
+    Ok(Limited::new(compression.reader(file), limits, packed))
 }
 
 /// Where an import unpacks to. It goes with this.

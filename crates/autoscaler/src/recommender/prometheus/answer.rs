@@ -362,11 +362,7 @@ mod tests {
         let (_, series) = read_all(&text.to_string()).unwrap();
         assert_eq!(series.iter().map(|(_, points)| points.len()).collect::<Vec<_>>(), [1024, 1024, 952]);
         let values = series.iter().flat_map(|(_, points)| points);
-        assert!(
-            values
-                .enumerate()
-                .all(|(second, found)| *found == point(i64::try_from(second).unwrap(), second as f64))
-        );
+        assert!(values.zip(0_i32..).all(|(found, second)| *found == point(second.into(), second.into())));
     }
 
     #[test]

@@ -119,7 +119,7 @@ mod tests {
             }
             let step = i64::try_from(step * 1_000).unwrap();
             let start = 2_000_000_000 - i64::try_from(length * 1_000).unwrap();
-            let expected: Vec<i64> = (0..).map(|point| start + point * step).take_while(|at| *at <= 2_000_000_000).collect();
+            let expected: Vec<i64> = (start..=2_000_000_000).step_by(usize::try_from(step).unwrap()).collect();
             prop_assert_eq!(points, expected);
         }
     }

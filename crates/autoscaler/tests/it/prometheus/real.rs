@@ -12,7 +12,7 @@ use plumb_autoscaler::recommender::{AggregationConfig, AggregationSettings, Esti
 
 use super::{now, prometheus, settings};
 
-/// Two days of a Deployment with two pods, one of which was restarted, in OpenMetrics.
+/// Two days of a Deployment with two pods, one of which was restarted, in `OpenMetrics`.
 fn open_metrics() -> String {
     const STEP: i64 = 300;
     let end = now().as_second();
@@ -112,7 +112,7 @@ async fn a_real_prometheus_gives_the_history_of_a_restarted_container() {
             tokio::time::sleep(Duration::from_millis(50)).await;
         }
     };
-    tokio::time::timeout(Duration::from_secs(60), ready).await.unwrap();
+    tokio::time::timeout(Duration::from_mins(1), ready).await.unwrap();
 
     let config = AggregationConfig::new(AggregationSettings::default()).unwrap();
     let mut fleet = Fleet::new(&config);

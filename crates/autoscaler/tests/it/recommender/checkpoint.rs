@@ -45,7 +45,8 @@ fn fractions_of_a_second_are_not_written() {
 
 #[test]
 fn a_checkpoint_that_makes_no_sense_is_an_error() {
-    let cases: [(fn(&mut CheckpointStatus), &str); 7] = [
+    type Damage = fn(&mut CheckpointStatus);
+    let cases: [(Damage, &str); 7] = [
         (|status| status.version = "v2".into(), "unsupported checkpoint version \"v2\", expected \"v3\""),
         (|status| status.version = "".into(), "unsupported checkpoint version \"\", expected \"v3\""),
         (|status| status.total_samples_count = -1, "total samples count -1 is negative"),

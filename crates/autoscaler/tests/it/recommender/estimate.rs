@@ -12,6 +12,7 @@ use plumb_resize::resource::PerResource;
 
 use super::{MINUTE, config, cpu, memory, written};
 
+#[expect(clippy::unnecessary_wraps, reason = "limits are optional")]
 fn quantity(text: &str) -> Option<Quantity> {
     Some(text.parse().unwrap())
 }

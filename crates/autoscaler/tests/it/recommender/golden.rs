@@ -1,6 +1,8 @@
 //! What upstream's recommender gives for the same samples: the golden vectors of its default settings, and runs
 //! of upstream 1.8.1 over made-up samples with all kinds of settings.
 
+#![expect(clippy::excessive_precision, reason = "the digits are those that upstream prints")]
+
 use std::fmt::Write as _;
 use std::time::Duration;
 

@@ -1,5 +1,7 @@
 //! Histograms: upstream's number tables, and laws.
 
+#![expect(clippy::excessive_precision, reason = "the digits are those that upstream prints")]
+
 use std::time::Duration;
 
 use plumb_autoscaler::recommender::Time;

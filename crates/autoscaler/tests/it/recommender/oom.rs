@@ -171,9 +171,9 @@ fn an_eviction_for_memory_is_a_kill() {
         kills.into_iter().map(|kill| (kill.container, kill.memory)).collect()
     };
     let (c, d) = (("c".to_owned(), 1 << 20), ("d".to_owned(), 2 << 20));
-    assert_eq!(kills("c", "1024Ki", "memory"), [c.clone()]);
+    assert_eq!(kills("c", "1024Ki", "memory"), std::slice::from_ref(&c));
     assert_eq!(kills("c,d", "1024Ki,2048Ki", "memory,memory"), [c.clone(), d]);
-    assert_eq!(kills("c,d", "1024Ki,2048Ki", "memory,ephemeral-storage"), [c.clone()]);
+    assert_eq!(kills("c,d", "1024Ki,2048Ki", "memory,ephemeral-storage"), std::slice::from_ref(&c));
     assert_eq!(kills("c,d", "1024Ki,much", "memory,memory"), [c]);
     assert_eq!(kills("c,d", "1024Ki,2048Ki", "memory"), []);
     assert_eq!(kills_of_event(&evicted("c", "1024Ki", "memory"))[0].at, kill(0)[0].at);

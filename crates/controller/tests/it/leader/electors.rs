@@ -162,13 +162,13 @@ async fn each_lease_has_a_leader_of_its_own() {
     for number in 0..3 {
         let lease = format!("shard-{number}");
         let mut first = Running::start(cluster.admin(), &lease, &format!("a{number}"), &log);
-        first.state.wait_for(|state| state.is_leader()).await.unwrap();
+        first.state.wait_for(plumb_controller::leader::LeaderState::is_leader).await.unwrap();
         let second = Running::start(cluster.admin(), &lease, &format!("b{number}"), &log);
         shards.push((first, second));
     }
     let (first, mut second) = shards.remove(1);
     first.stop().await;
-    second.state.wait_for(|state| state.is_leader()).await.unwrap();
+    second.state.wait_for(plumb_controller::leader::LeaderState::is_leader).await.unwrap();
     for (number, wanted) in ["a0", "b1", "a2"].into_iter().enumerate() {
         let lease = leases(&cluster).get(&format!("shard-{number}")).await.unwrap();
         assert_eq!(holder(&lease), Some(wanted));

@@ -153,12 +153,12 @@ impl World {
         }
         let Some((_, request, sent)) = waits_for.take() else { return };
         let (now, wall) = self.clocks(candidate);
-        match self.candidates[candidate].election.answer(&request, sent, response, now, wall) {
-            Some(next) => self.send(candidate, next),
-            None => {
-                let pause = self.real(candidate, Durations::default().retry_period);
-                self.later(pause, candidate, Step::Attempt);
-            }
+        let election = &mut self.candidates[candidate].election;
+        if let Some(next) = election.answer(&request, sent, response, now, wall) {
+            self.send(candidate, next);
+        } else {
+            let pause = self.real(candidate, Durations::default().retry_period);
+            self.later(pause, candidate, Step::Attempt);
         }
     }
 

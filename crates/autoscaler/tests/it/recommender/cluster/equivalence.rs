@@ -127,7 +127,7 @@ fn selector(number: u8) -> Selector {
     }
 }
 
-/// The labels of a pod, as a Deployment, a StatefulSet or a Job gives them.
+/// The labels of a pod, as a Deployment, a `StatefulSet` or a Job gives them.
 fn pod_labels(name: &str, app: u8, tier: u8, revision: u8) -> Labels {
     let revision = revision.to_string();
     let generated: &[(&str, &str)] = match app {
@@ -199,7 +199,7 @@ impl Both {
                         state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
                     let bits = if resource == Resource::Cpu { 49 } else { 30 };
                     // Now and then a sample that is late.
-                    let late = i64::from(state & 15 == 0) * 50_000;
+                    let late = i64::from(state.trailing_zeros() >= 4) * 50_000;
                     let usage = i64::try_from(state >> bits).unwrap();
                     let sample = Sample { at: at(self.seconds - late), resource, usage };
                     let name = format!("p{pod}");
