@@ -26,7 +26,7 @@ pub(crate) fn decide(namespace: &Namespace, found: Option<&LimitRange>) -> Optio
     let limit = found.and_then(|found| found.spec.as_ref()?.limits.first()?.default.as_ref()?.get("memory"));
     let item = json!({ "type": "Container", "default": { "memory": wanted } });
     (limit.map(|limit| &limit.0) != Some(wanted))
-        .then(|| json!({ "apiVersion": "v1", "kind": "LimitRange", "spec": { "limits": [item] } }))
+        .then(|| json!({ "apiVersion": "v1", "kind": "LimitRange", "metadata": { "name": NAME }, "spec": { "limits": [item] } }))
 }
 
 impl Reconciler for DefaultLimits {
