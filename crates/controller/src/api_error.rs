@@ -14,6 +14,23 @@ pub fn is_settled(error: &kube::Error) -> bool {
     }
 }
 
+/// The result of a write, where one that leaves nothing to do ([`is_settled`]) succeeded.
+pub fn settled<T>(written: kube::Result<T>) -> kube::Result<()> {
+    match written {
+        Err(error) if !is_settled(&error) => Err(error),
+        _ => Ok(()),
+    }
+}
+
+/// The same, where a write that met another version of the object ([`is_conflict`]) succeeded too: the watch delivers what
+/// the other writer wrote, and the object is reconciled again.
+pub fn settled_or_conflict<T>(written: kube::Result<T>) -> kube::Result<()> {
+    match written {
+        Err(error) if is_conflict(&error) => Ok(()),
+        written => settled(written),
+    }
+}
+
 /// Whether a write met another version of the object than it was made for. The watch delivers the new version, so that
 /// controllers wait for it rather than retry.
 pub fn is_conflict(error: &kube::Error) -> bool {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, Resource as _};
-use plumb_controller::api_error::is_settled;
+use plumb_controller::api_error::settled;
 use plumb_controller::{
     Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig,
 };
@@ -65,10 +65,7 @@ impl Reconciler for AccountCreator {
     async fn reconcile(&self, namespace: &ObjectRef) -> kube::Result<Requeue> {
         let is_active = self.namespaces.get(namespace).is_some_and(|namespace| is_active(&namespace));
         if is_active && self.accounts.get(&ObjectRef::namespaced(&*namespace.name, DEFAULT)).is_none() {
-            match create(&self.client, &namespace.name).await {
-                Err(error) if !is_settled(&error) => return Err(error),
-                _ => {}
-            }
+            settled(create(&self.client, &namespace.name).await)?;
         }
         Ok(Requeue::AwaitChange)
     }

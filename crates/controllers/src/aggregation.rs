@@ -7,7 +7,7 @@ use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::Api;
 use kube::api::PostParams;
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 use plumb_supervise::Panic;
 
@@ -105,11 +105,8 @@ impl Reconciler for Aggregation {
         let Some(wanted) = found.and_then(|found| decide(&found, &self.roles.all())) else {
             return Ok(Requeue::AwaitChange);
         };
-        match self.api.replace(&role.name, &PostParams::default(), &wanted).await {
-            // The watch delivers what another writer wrote.
-            Err(error) if !is_conflict(&error) && !is_settled(&error) => Err(error),
-            _ => Ok(Requeue::AwaitChange),
-        }
+        settled_or_conflict(self.api.replace(&role.name, &PostParams::default(), &wanted).await)?;
+        Ok(Requeue::AwaitChange)
     }
 
     fn on_panic(&self, role: &ObjectRef, panic: &Panic) {

@@ -33,7 +33,7 @@ use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client};
 use plumb_certificates::{CLIENT_ADDRESS, NODE_USER, NODES_GROUP, Request, Signer, Usage};
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 use plumb_supervise::Panic;
 
@@ -189,11 +189,7 @@ impl Reconciler for Certifier {
         } else {
             act(&self.clients, &self.config, &object, &self.requests).await
         };
-        match done {
-            // The watch delivers what another writer wrote.
-            Err(error) if !is_conflict(&error) && !is_settled(&error) => return Err(error),
-            _ => {}
-        }
+        settled_or_conflict(done)?;
         // A moment later, so that its age is beyond the limit.
         let left = stale_at(&object).and_then(|when| Duration::try_from(when.duration_since(now)).ok());
         Ok(left.map_or(Requeue::AwaitChange, |left| Requeue::After(left + Duration::from_secs(1))))

@@ -16,7 +16,7 @@ use k8s_openapi::api::discovery::v1::{
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client, Resource};
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig, Watchable};
 use plumb_supervise::Panic;
 use serde::Serialize;
@@ -266,9 +266,5 @@ where
         Some(Action::Create(object)) => api.create(&PostParams::default(), &object).await,
         Some(Action::Update(object)) => api.replace(SERVICE, &PostParams::default(), &object).await,
     };
-    match done {
-        // Another writer was faster; its write arrives as an event.
-        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
-        done => done.map(drop),
-    }
+    settled_or_conflict(done)
 }

@@ -23,7 +23,7 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, WorkQueue};
 use plumb_supervise::Panic;
 use serde_json::{Value, json};
@@ -263,7 +263,9 @@ impl NodeController {
             json!({ "metadata": { "uid": node.metadata.uid }, "status": { "conditions": conditions } });
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let nodes: Api<Node> = Api::all(self.client.clone());
-        settled(nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop))
+        settled_or_conflict(
+            nodes.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await.map(drop),
+        )
     }
 
     /// Says of the pods of a node that they are not ready: nobody can tell.
@@ -285,7 +287,7 @@ impl NodeController {
         let patch = json!({ "metadata": metadata, "spec": { "taints": taints } });
         let name = node.metadata.name.as_deref().unwrap_or_default();
         let nodes: Api<Node> = Api::all(self.client.clone());
-        settled(nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
+        settled_or_conflict(nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
     }
 
     /// Has those pods leave that no longer tolerate the taints of their node, and says when the next ones do.
@@ -352,25 +354,19 @@ impl NodeController {
         let this_one = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
         let params = DeleteParams { preconditions: Some(this_one), ..DeleteParams::default() };
         let name = pod.metadata.name.as_deref().unwrap_or_default();
-        settled(self.pods(pod).delete(name, &params).await.map(drop))
+        settled_or_conflict(self.pods(pod).delete(name, &params).await.map(drop))
     }
 
     async fn patch_pod(&self, pod: &Pod, status: Value) -> kube::Result<()> {
         let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
         let name = pod.metadata.name.as_deref().unwrap_or_default();
         let params = PatchParams::default();
-        settled(self.pods(pod).patch_status(name, &params, &Patch::Strategic(patch)).await.map(drop))
+        settled_or_conflict(
+            self.pods(pod).patch_status(name, &params, &Patch::Strategic(patch)).await.map(drop),
+        )
     }
 
     fn pods(&self, pod: &Pod) -> Api<Pod> {
         Api::namespaced(self.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default())
-    }
-}
-
-/// What is gone, or was changed by somebody, is heard of.
-fn settled(done: kube::Result<()>) -> kube::Result<()> {
-    match done {
-        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
-        other => other,
     }
 }

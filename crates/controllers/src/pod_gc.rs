@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
 use kube::{Api, Client};
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Change, Clock, Controller, ObjectRef, Reconciler, Requeue, Store, WorkQueue};
 use plumb_supervise::Panic;
 use serde_json::json;
@@ -213,7 +213,7 @@ impl Collector {
             }
             let patch = json!({ "metadata": { "uid": pod.metadata.uid }, "status": status });
             let patched = pods.patch_status(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-            settled(patched.map(drop))?;
+            settled_or_conflict(patched.map(drop))?;
         }
         let this_one = Preconditions { uid: pod.metadata.uid.clone(), resource_version: None };
         let params = DeleteParams {
@@ -221,15 +221,7 @@ impl Collector {
             preconditions: Some(this_one),
             ..DeleteParams::default()
         };
-        settled(pods.delete(name, &params).await.map(drop))
-    }
-}
-
-/// Who is gone need not be deleted.
-fn settled(done: kube::Result<()>) -> kube::Result<()> {
-    match done {
-        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
-        other => other,
+        settled_or_conflict(pods.delete(name, &params).await.map(drop))
     }
 }
 

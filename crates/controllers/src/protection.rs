@@ -8,7 +8,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::Api;
 use kube::api::PostParams;
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store, finalizer};
 use plumb_supervise::Panic;
 
@@ -132,11 +132,7 @@ impl Reconciler for VolumeProtection {
 
     async fn reconcile(&self, volume: &ObjectRef) -> kube::Result<Requeue> {
         if let Some(free) = self.volumes.get(volume).and_then(|volume| freed(&volume)) {
-            match self.api.replace(&volume.name, &PostParams::default(), &free).await {
-                // The watch delivers what another writer wrote.
-                Err(error) if !is_conflict(&error) && !is_settled(&error) => return Err(error),
-                _ => {}
-            }
+            settled_or_conflict(self.api.replace(&volume.name, &PostParams::default(), &free).await)?;
         }
         Ok(Requeue::AwaitChange)
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
 use kube::api::{ObjectMeta, PostParams};
 use kube::{Api, Client};
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{
     Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig,
 };
@@ -135,9 +135,5 @@ async fn perform(client: &Client, namespace: &str, action: Action) -> Result<(),
         Action::Create(map) => maps.create(&PostParams::default(), &map).await,
         Action::Update(map) => maps.replace(MAP, &PostParams::default(), &map).await,
     };
-    match done {
-        // The watch delivers what another writer wrote.
-        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
-        done => done.map(drop),
-    }
+    settled_or_conflict(done)
 }

@@ -11,7 +11,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::Api;
 use kube::api::PostParams;
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 use plumb_supervise::Panic;
 use ring::hmac;
@@ -110,11 +110,7 @@ impl Reconciler for BootstrapSigner {
         let tokens = tokens.iter().map(|token| &**token);
         if let Some(data) = decide(found.data.as_ref().unwrap_or(&none), tokens, self.clock.now()) {
             let signed = ConfigMap { data: Some(data), ..(*found).clone() };
-            match self.api.replace(INFO, &PostParams::default(), &signed).await {
-                // The watch delivers what another writer wrote.
-                Err(error) if !is_conflict(&error) && !is_settled(&error) => return Err(error),
-                _ => {}
-            }
+            settled_or_conflict(self.api.replace(INFO, &PostParams::default(), &signed).await)?;
         }
         Ok(Requeue::After(LOOK))
     }

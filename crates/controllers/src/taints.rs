@@ -10,7 +10,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Api;
 use kube::api::{Patch, PatchParams};
-use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 use plumb_supervise::Panic;
 use serde_json::json;
@@ -131,11 +131,7 @@ async fn write(nodes: &Api<Node>, node: &Node, taints: Vec<Taint>) -> kube::Resu
     let metadata = json!({ "resourceVersion": node.metadata.resource_version });
     let patch = json!({ "metadata": metadata, "spec": { "taints": taints } });
     let name = node.metadata.name.as_deref().unwrap_or_default();
-    match nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-        // The watch delivers what another writer wrote.
-        Err(error) if is_conflict(&error) || is_settled(&error) => Ok(()),
-        done => done.map(drop),
-    }
+    settled_or_conflict(nodes.patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await)
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::DeleteParams;
-use plumb_controller::api_error::is_settled;
+use plumb_controller::api_error::settled;
 use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 use plumb_supervise::Panic;
 
@@ -89,10 +89,10 @@ impl Reconciler for Cleaner {
         match decide(&found, self.clock.now()) {
             Step::Keep => Ok(Requeue::AwaitChange),
             Step::Wait(wait) => Ok(Requeue::After(wait)),
-            Step::Delete => match self.api.delete(&token.name, &DeleteParams::default()).await {
-                Err(error) if !is_settled(&error) => Err(error),
-                _ => Ok(Requeue::AwaitChange),
-            },
+            Step::Delete => {
+                settled(self.api.delete(&token.name, &DeleteParams::default()).await)?;
+                Ok(Requeue::AwaitChange)
+            }
         }
     }
 

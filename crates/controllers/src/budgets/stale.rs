@@ -6,7 +6,7 @@ use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::api::{Patch, PatchParams};
 use kube::{Api, Client};
-use plumb_controller::api_error::is_settled;
+use plumb_controller::api_error::settled;
 use plumb_controller::{Clock, Controller, ObjectRef, Reconciler, Requeue, Store};
 use plumb_supervise::Panic;
 use serde_json::json;
@@ -85,10 +85,8 @@ impl Reconciler for StaleConditions {
         if when > now {
             return Ok(Requeue::After(when.duration_since(now).try_into().unwrap_or_default()));
         }
-        match say(&self.client, pod, &found, now).await {
-            Err(error) if !is_settled(&error) => Err(error),
-            _ => Ok(Requeue::AwaitChange),
-        }
+        settled(say(&self.client, pod, &found, now).await)?;
+        Ok(Requeue::AwaitChange)
     }
 
     fn on_panic(&self, pod: &ObjectRef, panic: &Panic) {
