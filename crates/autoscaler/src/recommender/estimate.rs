@@ -124,30 +124,27 @@ pub struct ContainerRecommendation {
 /// Each container comes with its aggregate. Containers with mode Off are left out, and do not count when the
 /// minimum of a pod is divided by its containers.
 pub fn recommend<'a>(
-    config: &AggregationConfig,
-    settings: &EstimationSettings,
-    vpa: &VpaSettings,
+    config: &'a AggregationConfig,
+    settings: &'a EstimationSettings,
+    vpa: &'a VpaSettings,
     containers: impl IntoIterator<Item = (&'a str, &'a Aggregate)>,
 ) -> Vec<ContainerRecommendation> {
-    let scaled = scaled_containers(vpa, containers);
-    let minimum = bound::minimum(settings, scaled.len());
-    scaled
-        .into_iter()
-        .map(|(name, aggregate)| {
-            let container = Container { config, settings, vpa, policy: vpa.policy.for_container(name), name };
-            container.recommend(aggregate, minimum)
-        })
-        .collect()
+    each_container(config, settings, vpa, containers, Container::recommend)
 }
 
-/// The containers that get a recommendation, in the order of their names.
-fn scaled_containers<'a>(
-    vpa: &VpaSettings,
+/// What `of` makes of each container that gets a recommendation, its aggregate and its minimum, in the order of their names.
+fn each_container<'a, T>(
+    config: &'a AggregationConfig,
+    settings: &'a EstimationSettings,
+    vpa: &'a VpaSettings,
     containers: impl IntoIterator<Item = (&'a str, &'a Aggregate)>,
-) -> Vec<(&'a str, &'a Aggregate)> {
+    of: impl Fn(&Container<'a>, &Aggregate, PerResource<i64>) -> T,
+) -> Vec<T> {
     let mut scaled: Vec<_> = containers.into_iter().filter(|(name, _)| vpa.policy.scales(name)).collect();
     scaled.sort_unstable_by_key(|&(name, _)| name);
-    scaled
+    let minimum = bound::minimum(settings, scaled.len());
+    let container = |name| Container { config, settings, vpa, policy: vpa.policy.for_container(name), name };
+    scaled.into_iter().map(|(name, aggregate)| of(&container(name), aggregate, minimum)).collect()
 }
 
 /// One container and everything that is asked of its recommendation.

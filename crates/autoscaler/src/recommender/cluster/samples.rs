@@ -1,5 +1,8 @@
 //! Samples and OOM kills.
 
+use super::super::aggregate::Aggregate;
+use super::super::config::AggregationConfig;
+use super::super::container::ContainerState;
 use super::super::policy::MemorySettings;
 use super::super::sample::{Discarded, Sample};
 use super::super::time::{Time, nanos};
@@ -40,8 +43,14 @@ impl Cluster {
         container: &str,
         sample: Sample,
     ) -> Result<(), Discarded> {
-        let counted = self.try_sample(namespace, pod, container, sample);
-        self.counted(counted)
+        let counted =
+            self.try_count(namespace, pod, container, sample.at, |state, config, settings, aggregate| {
+                state.add_sample(config, settings, aggregate, sample)
+            });
+        if let Ok(true) = counted {
+            self.newest_sample = self.newest_sample.max(sample.at);
+        }
+        self.note_discarded(counted)
     }
 
     /// Counts a value that never became a sample, such as one that is not a number.
@@ -58,52 +67,48 @@ impl Cluster {
         at: Time,
         requested: i64,
     ) -> Result<(), Discarded> {
-        let counted = self.try_oom(namespace, pod, container, at, requested);
-        self.counted(counted)
+        let now = self.now;
+        let counted = self.try_count(namespace, pod, container, at, |state, config, settings, aggregate| {
+            // A pod may show a kill from long before it was watched.
+            if now.is_set() && at < now.plus_nanos(-nanos(settings.interval)) {
+                return Err(Discarded::TooOld);
+            }
+            state.record_oom(config, settings, aggregate, at, requested)
+        });
+        self.note_discarded(counted)
     }
 
-    fn try_sample(
-        &mut self,
-        namespace: &str,
-        pod: &str,
-        container: &str,
-        sample: Sample,
-    ) -> Result<(), Discarded> {
-        let found = self.find_container(namespace, pod, container, sample.at)?;
-        let Some(Found { pod, container, label_set, aggregate }) = found else { return Ok(()) };
-        let settings = self.memory_settings_of(label_set, pod, container);
-        let (Some(pod), Some(entry)) = (self.pods.get_mut(pod), self.aggregates.get_mut(aggregate)) else {
-            return Err(Discarded::UnknownPod);
-        };
-        let (_, state) = &mut pod.containers[container];
-        state.add_sample(&self.config, &settings, &mut entry.aggregate, sample)?;
-        self.newest_sample = self.newest_sample.max(sample.at);
-        self.mark_label_set(label_set);
-        Ok(())
+    fn note_discarded(&mut self, counted: Result<bool, Discarded>) -> Result<(), Discarded> {
+        if let Err(reason) = counted {
+            self.discarded.count(reason);
+        }
+        counted.map(drop)
     }
 
-    fn try_oom(
+    /// Counts something that a container did at a time, unless nothing is counted for the container: then it answers false.
+    fn try_count(
         &mut self,
         namespace: &str,
         pod: &str,
         container: &str,
         at: Time,
-        requested: i64,
-    ) -> Result<(), Discarded> {
+        add: impl FnOnce(
+            &mut ContainerState,
+            &AggregationConfig,
+            &MemorySettings,
+            &mut Aggregate,
+        ) -> Result<(), Discarded>,
+    ) -> Result<bool, Discarded> {
         let found = self.find_container(namespace, pod, container, at)?;
-        let Some(Found { pod, container, label_set, aggregate }) = found else { return Ok(()) };
+        let Some(Found { pod, container, label_set, aggregate }) = found else { return Ok(false) };
         let settings = self.memory_settings_of(label_set, pod, container);
-        // A pod may show a kill from long before it was watched.
-        if self.now.is_set() && at < self.now.plus_nanos(-nanos(settings.interval)) {
-            return Err(Discarded::TooOld);
-        }
         let (Some(pod), Some(entry)) = (self.pods.get_mut(pod), self.aggregates.get_mut(aggregate)) else {
             return Err(Discarded::UnknownPod);
         };
         let (_, state) = &mut pod.containers[container];
-        state.record_oom(&self.config, &settings, &mut entry.aggregate, at, requested)?;
+        add(state, &self.config, &settings, &mut entry.aggregate)?;
         self.mark_label_set(label_set);
-        Ok(())
+        Ok(true)
     }
 
     /// Finds a container and its aggregate. None for one that is known, but for which nothing is counted.
@@ -147,13 +152,6 @@ impl Cluster {
             }
             Some(_) | None => self.memory_settings,
         }
-    }
-
-    fn counted(&mut self, result: Result<(), Discarded>) -> Result<(), Discarded> {
-        if let Err(reason) = result {
-            self.discarded.count(reason);
-        }
-        result
     }
 }
 

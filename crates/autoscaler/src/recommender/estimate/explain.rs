@@ -11,7 +11,7 @@ use super::super::config::AggregationConfig;
 use super::super::time::Time;
 use super::bound::{self, Bound, BoundSteps};
 use super::finish::Limit;
-use super::{Container, EstimationSettings, VpaSettings, scaled_containers};
+use super::{Container, EstimationSettings, VpaSettings, each_container};
 
 /// Where the recommendation for a container comes from.
 #[derive(Clone, Debug, PartialEq)]
@@ -69,30 +69,20 @@ pub struct BoundExplanation {
 
 /// Explains what [`recommend`](super::recommend) returns for the same arguments, container by container.
 pub fn explain<'a>(
-    config: &AggregationConfig,
-    settings: &EstimationSettings,
-    vpa: &VpaSettings,
+    config: &'a AggregationConfig,
+    settings: &'a EstimationSettings,
+    vpa: &'a VpaSettings,
     containers: impl IntoIterator<Item = (&'a str, &'a Aggregate)>,
 ) -> Vec<ContainerExplanation> {
-    let scaled = scaled_containers(vpa, containers);
-    let minimum = bound::minimum(settings, scaled.len());
-    scaled
-        .into_iter()
-        .map(|(name, aggregate)| {
-            let container = Container { config, settings, vpa, policy: vpa.policy.for_container(name), name };
-            ContainerExplanation {
-                container: name.to_owned(),
-                samples: aggregate.samples(),
-                first_sample: aggregate.first_sample(),
-                last_sample: aggregate.last_sample(),
-                resources: PerResource::of(|resource| {
-                    container
-                        .controls(resource)
-                        .then(|| container.explain(aggregate, resource, minimum[resource]))
-                }),
-            }
-        })
-        .collect()
+    each_container(config, settings, vpa, containers, |container, aggregate, minimum| ContainerExplanation {
+        container: container.name.to_owned(),
+        samples: aggregate.samples(),
+        first_sample: aggregate.first_sample(),
+        last_sample: aggregate.last_sample(),
+        resources: PerResource::of(|resource| {
+            container.controls(resource).then(|| container.explain(aggregate, resource, minimum[resource]))
+        }),
+    })
 }
 
 impl Container<'_> {
