@@ -28,8 +28,8 @@ impl Clock {
         Self { wall: Arc::new(wall), monotonic: Arc::new(Instant::now) }
     }
 
-    /// The same with another monotonic clock. Waits are slept in Tokio's time; whoever moves this clock by hand has to
-    /// cause an event for it to be looked at.
+    /// The same with another monotonic clock. Waits are slept in Tokio's time; a test that moves this clock by hand has
+    /// to cause an event for it to be read.
     #[must_use]
     pub fn with_monotonic(mut self, monotonic: impl Fn() -> Instant + Send + Sync + 'static) -> Self {
         self.monotonic = Arc::new(monotonic);

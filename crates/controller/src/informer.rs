@@ -118,7 +118,7 @@ impl<K: Watchable> Synced for Store<K> {
     }
 }
 
-/// The informers of a process: one per kind, whoever asks for it (client-go's `SharedInformerFactory`).
+/// The informers of a process: one per kind, shared by all controllers (client-go's `SharedInformerFactory`).
 ///
 /// ```
 /// # use k8s_openapi::api::core::v1::{Node, Pod};

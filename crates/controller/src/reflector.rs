@@ -16,7 +16,7 @@
 //! It is the same loop and would serve a controller of a few hundred objects. Here one process holds every object of a
 //! cluster several times over (controllers, scheduler, a node agent for each virtual node), so what an object costs
 //! decides how large a cluster fits. Objects are compacted as they are decoded ([`compact`]): without `managedFields`, and
-//! copied once, since a decoded `Vec` has room for four elements where most pods have one container and one status. Of a
+//! copied once, since a decoded `Vec` has capacity for four elements where most pods have one container and one status. Of a
 //! running pod with one container kube-runtime's watcher hands on 23.7 KB, this one 10.4 KB (`cargo bench -p
 //! plumb-controller --bench memory`, `max alloc` of 1000 pods), and no list is held as decoded for longer than a page.
 //! kube-runtime's also does not say how far a watch has come when nothing changed, which [`own_writes`](crate::own_writes)
@@ -369,6 +369,6 @@ fn is_expired(error: &kube::Error) -> bool {
 /// a small object they are nine tenths. A server that gets an object back without them leaves the managers as they are.
 pub fn compact<K: Resource + Clone>(mut object: K) -> K {
     object.meta_mut().managed_fields = None;
-    // A decoded `Vec` has room for several more elements, which of a pod with one container is a half; a copy has not.
+    // A decoded `Vec` has capacity for several more elements, which of a pod with one container is a half; a copy has none.
     object.clone()
 }

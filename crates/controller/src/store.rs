@@ -284,7 +284,7 @@ impl<K: Resource> Store<K> {
 }
 
 impl<K: Watchable> Store<K> {
-    /// Waits until the store holds what the API holds now: after a reconcile was interrupted, nobody waits for its writes.
+    /// Waits until the store holds what the API holds now: the writes of a reconcile that was interrupted are not awaited otherwise.
     pub async fn catch_up(&self, api: &Api<K>) -> kube::Result<()> {
         let listed = api.list_metadata(&ListParams::default()).await?;
         let latest = listed.items.iter().map(|object| resource_version(&object.metadata)).max();

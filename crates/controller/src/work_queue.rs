@@ -7,7 +7,7 @@
 //!                     └── add_after, backoff ◀──────┘ failed
 //! ```
 //!
-//! As with client-go's rate-limited queue a key is in it once, however often it is added, nobody gets a key that is being
+//! As with client-go's rate-limited queue a key is in it once, however often it is added, no worker gets a key that is being
 //! processed, and a key that fails waits exponentially longer, up to a ceiling. Keys are served in the order in which they
 //! became ready, and one that took long to process is not ready again at once: an object that changes all the time, such
 //! as a workload whose thousand pods become ready one by one, does not keep the others waiting.
@@ -177,7 +177,7 @@ impl<T: Key> WorkQueue<T> {
                 None => break (key, since),
             }
         };
-        // Whoever processes it now says anew when to do so again.
+        // The worker that gets the key now decides anew when to requeue it.
         if let Some(due) = state.due.remove(&key) {
             state.delayed.remove(&(due, key.clone()));
         }

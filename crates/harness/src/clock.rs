@@ -21,7 +21,7 @@ pub fn virtual_clock(start: Timestamp) -> Clock {
     })
 }
 
-/// The machine's clocks, which a test sets ahead. Waits are slept in real time, so that whoever waits is woken by an event
+/// The machine's clocks, which a test sets ahead. Waits are slept in real time, so that a waiting task is woken by an event
 /// and not by the clock.
 #[derive(Clone, Debug, Default)]
 pub struct ManualClock {

@@ -167,7 +167,7 @@ impl<'de> Deserialize<'de> for BucketWeights {
 }
 
 /// An enum whose variants are texts. A text that none of them has becomes `Other`: objects that a newer schema admitted
-/// can be read, and whoever acts on the field decides what an unknown value means.
+/// can be read, and the component that acts on the field decides what an unknown value means.
 macro_rules! string_enum {
     ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident,)* }) => {
         $(#[$doc])*

@@ -301,7 +301,7 @@ impl<T: Send + 'static> Answers<T> {
         let work = work(out.clone());
         let task = tokio::spawn(async move {
             if let Err(error) = work.await {
-                // Nobody may be left to tell.
+                // The receiver may be dropped already.
                 let _ = out.send(Err(error)).await;
             }
         });

@@ -190,8 +190,8 @@ async fn a_server_that_does_not_answer_in_time_is_given_up() {
     let failed = history(&prometheus(impatient)).await.unwrap_err();
     assert!(matches!(failed, PrometheusError::Timeout(_)), "{failed}");
     assert_eq!(server.asked()[0].field("timeout"), "50ms");
-    let nobody = prometheus(settings("http://127.0.0.1:1"));
-    assert!(matches!(history(&nobody).await.unwrap_err(), PrometheusError::Connection(_)));
+    let unreachable = prometheus(settings("http://127.0.0.1:1"));
+    assert!(matches!(history(&unreachable).await.unwrap_err(), PrometheusError::Connection(_)));
 }
 
 #[tokio::test]

@@ -104,7 +104,7 @@ impl Election {
         spec.and_then(|spec| spec.lease_transitions).unwrap_or_default()
     }
 
-    /// The first request of an attempt. A leader renews without a look, since nobody else should have written.
+    /// The first request of an attempt. A leader renews without reading the lease first, since no other candidate should have written it.
     pub fn begin(&self, now: Instant, wall: Timestamp) -> Request {
         match &self.observed {
             Some(observed) if self.is_leader(now) => Request::Renew(self.held(&observed.lease, wall)),

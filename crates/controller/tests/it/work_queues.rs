@@ -118,7 +118,7 @@ async fn a_wait_that_was_asked_for_ends() {
     assert_eq!(due_in(&queue), Some(soon), "the shorter of two waits");
     queue.done(key("a"), Outcome::Requeue);
     assert_eq!(queue.get(), Some(key("a")));
-    assert_eq!(due_in(&queue), None, "whoever processes it says anew when to do so again");
+    assert_eq!(due_in(&queue), None, "the worker decides anew when to requeue it");
     queue.done(key("a"), Outcome::RequeueAfter(soon));
     assert_eq!(due_in(&queue), Some(soon));
 }

@@ -15,7 +15,7 @@ pub(super) struct Queries(PerResource<String>);
 impl Queries {
     /// The queries of VPA's recommender, with one difference: the series of a container are aggregated into one. A
     /// container that was restarted has two, whose samples would come one series after the other instead of in the order of
-    /// their times; and the labels that nobody reads are most of an answer.
+    /// their times; and the labels that the recommender does not read are most of an answer.
     pub(super) fn new(settings: &PrometheusSettings) -> Result<Self, SettingsError> {
         settings.check()?;
         let selector = selector(settings);

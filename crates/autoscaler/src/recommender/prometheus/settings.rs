@@ -33,10 +33,10 @@ impl fmt::Debug for Secret {
 /// Who asks.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Authentication {
-    /// Anyone.
+    /// No credentials.
     #[default]
     None,
-    /// Whoever has this token (`--prometheus-bearer-token`).
+    /// A bearer token (`--prometheus-bearer-token`).
     BearerToken(Secret),
     /// The same with a token in a file, which is read for each query (`--prometheus-bearer-token-file`).
     BearerTokenFile(PathBuf),

@@ -1,4 +1,4 @@
-//! The state of a cluster: who selects whom, what counts for which VPA, what is forgotten.
+//! The state of a cluster: which VPA selects which pods, which samples count for it, and what expires.
 
 mod bad_input;
 mod checkpoints;

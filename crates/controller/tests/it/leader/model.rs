@@ -193,7 +193,7 @@ impl World {
         (0..self.candidates.len()).filter(leads).collect()
     }
 
-    /// Goes on until a time. Whoever begins to lead does so in a step, so a look after each step finds any two.
+    /// Runs until a time. A candidate begins to lead in a step, so a check after each step finds any two leaders.
     fn run(&mut self, until: Millis) -> Result<(), TestCaseError> {
         while let Some(entry) = self.steps.first_entry() {
             let (at, _) = *entry.key();
@@ -239,7 +239,7 @@ proptest! {
         // What was sent before may arrive for a while, and a lease that it renews has to expire.
         world.run(420_000)?;
         let leaders = world.leaders();
-        prop_assert_eq!(leaders.len(), 1, "nobody leads");
+        prop_assert_eq!(leaders.len(), 1, "no candidate leads");
         world.run(480_000)?;
         prop_assert_eq!(world.leaders(), leaders, "and it stays the leader");
     }
