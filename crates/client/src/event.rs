@@ -1,0 +1,76 @@
+//! The events of a watch, decoded as they come.
+
+use std::borrow::Cow;
+use std::fmt;
+use std::marker::PhantomData;
+
+use kube::api::WatchEvent;
+use serde::de::{DeserializeOwned, Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use serde_json::value::RawValue;
+
+/// An event of a watch.
+///
+/// [`WatchEvent`]'s own decoding works for any order of `type` and `object`, so it comes with a second decoder of the
+/// kind, for an object that was buffered because it came first. API servers send `type` first; here an object that
+/// comes first is skipped over and then decoded by the same code as all others.
+pub(crate) struct Event<K>(pub(crate) WatchEvent<K>);
+
+impl<'de, K: DeserializeOwned> serde::Deserialize<'de> for Event<K> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(EventVisitor(PhantomData))
+    }
+}
+
+struct EventVisitor<K>(PhantomData<K>);
+
+impl<'de, K: DeserializeOwned> Visitor<'de> for EventVisitor<K> {
+    type Value = Event<K>;
+
+    fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("an event of a watch")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Event<K>, A::Error> {
+        let (mut type_, mut skipped, mut event) = (None, None, None);
+        while let Some(key) = map.next_key::<Cow<'de, str>>()? {
+            match (&*key, type_) {
+                ("type", _) => type_ = Some(map.next_value()?),
+                ("object", None) => skipped = Some(map.next_value::<&'de RawValue>()?),
+                ("object", Some(Type::Added)) => event = Some(WatchEvent::Added(map.next_value()?)),
+                ("object", Some(Type::Modified)) => event = Some(WatchEvent::Modified(map.next_value()?)),
+                ("object", Some(Type::Deleted)) => event = Some(WatchEvent::Deleted(map.next_value()?)),
+                ("object", Some(Type::Bookmark)) => event = Some(WatchEvent::Bookmark(map.next_value()?)),
+                ("object", Some(Type::Error)) => event = Some(WatchEvent::Error(map.next_value()?)),
+                _ => drop(map.next_value::<IgnoredAny>()?),
+            }
+        }
+        if let Some(event) = event {
+            return Ok(Event(event));
+        }
+        let json = skipped.ok_or_else(|| A::Error::missing_field("object"))?.get();
+        let type_ = type_.ok_or_else(|| A::Error::missing_field("type"))?;
+        read(type_, json).map(Event).map_err(A::Error::custom)
+    }
+}
+
+/// Decodes the object of an event whose type came after it.
+fn read<K: DeserializeOwned>(type_: Type, json: &str) -> Result<WatchEvent<K>, serde_json::Error> {
+    Ok(match type_ {
+        Type::Added => WatchEvent::Added(serde_json::from_str(json)?),
+        Type::Modified => WatchEvent::Modified(serde_json::from_str(json)?),
+        Type::Deleted => WatchEvent::Deleted(serde_json::from_str(json)?),
+        Type::Bookmark => WatchEvent::Bookmark(serde_json::from_str(json)?),
+        Type::Error => WatchEvent::Error(serde_json::from_str(json)?),
+    })
+}
+
+/// What an event says of its object.
+#[derive(Clone, Copy, serde::Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Type {
+    Added,
+    Modified,
+    Deleted,
+    Bookmark,
+    Error,
+}

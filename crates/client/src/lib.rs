@@ -1,0 +1,30 @@
+//! A typed client of the Kubernetes API: [`Api`] has the methods of [`kube::Api`] and its errors.
+//!
+//! ```text
+//!   controllers, scheduler, node, plumb ──▶ Api<Pod> ──▶ kube::Client (HTTP, or straight into the API server)
+//!                                             │
+//!                                             └──▶ Codec for Pod: compiled here, once
+//! ```
+//!
+//! [`kube::Api`] is generic over everything it does, so each crate that reads pods compiles the decoder of pods, with
+//! its two hundred types, anew: once for JSON text and once for what serde buffers of watch events. That was half of
+//! the code of a release build. Here the generic part is thin: requests are sent by functions that are not generic, and
+//! objects are decoded through [`Codec`], whose implementations for the kinds that Plumb uses are compiled in this
+//! crate. A kind of another crate (a custom resource) gets its codec there, with [`codec!`].
+
+mod api;
+mod codec;
+mod event;
+mod kinds;
+mod send;
+
+pub use api::Api;
+pub use codec::Codec;
+
+/// What [`codec!`] expands to. Not for direct use.
+#[doc(hidden)]
+pub mod private {
+    pub use crate::codec::{decode, decode_event, decode_list, encode};
+    pub use kube::api::{ObjectList, WatchEvent};
+    pub use serde_json::Error;
+}

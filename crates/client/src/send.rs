@@ -1,0 +1,93 @@
+//! Requests as they are sent: whatever their objects, by the same code.
+
+use std::io;
+
+use futures_util::future::{BoxFuture, FutureExt as _, ready};
+use futures_util::io::AsyncBufReadExt as _;
+use futures_util::stream::{BoxStream, StreamExt as _};
+use http::header::{ACCEPT_ENCODING, HeaderValue};
+use kube::core::{Status, request};
+use kube::{Client, Error, Result};
+
+/// A request, if it could be built.
+pub(crate) type Built = Result<http::Request<Vec<u8>>, request::Error>;
+
+/// Sends a request, and answers with the body of a successful response.
+///
+/// The verb names the span that [`kube`] traces the request in.
+pub(crate) fn text(
+    client: &Client,
+    verb: &'static str,
+    request: Built,
+) -> BoxFuture<'static, Result<String>> {
+    let client = client.clone();
+    async move {
+        let mut request = request.map_err(Error::BuildRequest)?;
+        request.extensions_mut().insert(verb);
+        client.request_text(request).await
+    }
+    .boxed()
+}
+
+/// Sends a request, and answers with the lines of a successful response as they come.
+pub(crate) fn lines(
+    client: &Client,
+    verb: &'static str,
+    request: Built,
+) -> BoxFuture<'static, Result<BoxStream<'static, Result<String>>>> {
+    let client = client.clone();
+    async move {
+        let mut request = request.map_err(Error::BuildRequest)?;
+        request.extensions_mut().insert(verb);
+        // Kubernetes 1.37 compresses each event of a watch by itself, which no reader of a whole stream expects.
+        request.headers_mut().entry(ACCEPT_ENCODING).or_insert(HeaderValue::from_static("identity"));
+        let body = client.request_stream(request).await?;
+        Ok(body.lines().filter_map(|line| ready(readable(line))).boxed())
+    }
+    .boxed()
+}
+
+/// A line, or why there is none. A connection that ends in the middle of one ends the stream: watches are resumed.
+fn readable(line: io::Result<String>) -> Option<Result<String>> {
+    match line {
+        Ok(line) => Some(Ok(line)),
+        Err(error) if is_cut_off(&error) => {
+            tracing::debug!(%error, "the connection of a watch ended");
+            None
+        }
+        Err(error) => Some(Err(Error::ReadEvents(error))),
+    }
+}
+
+/// Whether a body ended before its end. TLS says so with a kind of error, hyper's reader of chunks with words.
+fn is_cut_off(error: &io::Error) -> bool {
+    if error.to_string().contains("unexpected EOF during chunk") {
+        return true;
+    }
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = cause {
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        if kind == Some(io::ErrorKind::UnexpectedEof) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
+}
+
+/// What a line of a watch is that is no event: nothing if it was cut off, or why the watch fails.
+pub(crate) fn no_event(line: &str, error: serde_json::Error) -> Option<Error> {
+    if error.is_eof() {
+        return None;
+    }
+    Some(match serde_json::from_str::<Status>(line) {
+        Ok(status) => Error::Api(Box::new(status)),
+        Err(_) => Error::SerdeError(error),
+    })
+}
+
+/// What is wrong with a response that is not what was asked for.
+pub(crate) fn undecodable(json: &str, error: serde_json::Error) -> Error {
+    tracing::warn!(%error, body = json, "a response of the API cannot be decoded");
+    Error::SerdeError(error)
+}
