@@ -1,16 +1,17 @@
 //! A typed client of the Kubernetes API: [`Api`] has the methods of [`kube::Api`] and its errors.
 //!
 //! ```text
-//!   controllers, scheduler, node, plumb ──▶ Api<Pod> ──▶ kube::Client (HTTP, or straight into the API server)
-//!                                             │
-//!                                             └──▶ Codec for Pod: compiled here, once
+//!   a component ──▶ Api<Pod> ──▶ kube::Client (HTTP, or straight into the API server)
+//!                      │
+//!                      └──▶ Codec for Pod: compiled here, once
 //! ```
 //!
 //! [`kube::Api`] is generic over everything it does, so each crate that reads pods compiles the decoder of pods, with
-//! its two hundred types, anew: once for JSON text and once for what serde buffers of watch events. That was half of
-//! the code of a release build. Here the generic part is thin: requests are sent by functions that are not generic, and
-//! objects are decoded through [`Codec`], whose implementations for the kinds that Plumb uses are compiled in this
-//! crate. A kind of another crate (a custom resource) gets its codec there, with [`codec!`].
+//! its two hundred types, anew: once for JSON text and once for what serde buffers of watch events. In a release build
+//! of `controllers` that was 2.8 of 6.9 MB of machine code. Here the generic part is thin: requests are sent by
+//! functions that are not generic, and objects are decoded through [`Codec`], whose implementations for the kinds that
+//! Plumb uses are compiled in this crate. A kind of another crate (a custom resource) gets its codec there, with
+//! [`codec!`].
 
 mod api;
 mod codec;
