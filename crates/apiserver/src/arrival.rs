@@ -9,7 +9,9 @@ use std::time::Duration;
 use bytes::{Bytes, BytesMut};
 use http::HeaderMap;
 use http::header::CONTENT_ENCODING;
+use http_body::Body as _;
 use http_body_util::BodyExt as _;
+use http_body_util::combinators::UnsyncBoxBody;
 
 use crate::error::ApiError;
 use crate::share::{Held, Pool};
@@ -29,6 +31,21 @@ pub(crate) struct Arrivals {
     patience: Duration,
 }
 
+type BoxError = Box<dyn std::error::Error + Send + Sync>;
+
+/// The body of a request as one type, whatever the server that received it has for it; none if it is empty.
+pub(crate) struct Received(Option<UnsyncBoxBody<Bytes, BoxError>>);
+
+impl Received {
+    pub(crate) fn of<B>(body: B) -> Self
+    where
+        B: http_body::Body<Data = Bytes> + Send + 'static,
+        B::Error: Into<BoxError>,
+    {
+        Self((!body.is_end_stream()).then(|| body.map_err(Into::into).boxed_unsync()))
+    }
+}
+
 /// A body that is there, and what it holds of the limit until its request is answered.
 #[derive(Default)]
 pub(crate) struct Arrived {
@@ -43,14 +60,13 @@ impl Arrivals {
     }
 
     /// Reads a body, if it is not too large, comes in time, and is as its sender wrote it.
-    pub(crate) async fn read<B>(&self, headers: &HeaderMap, body: B, user: &str) -> Result<Arrived, ApiError>
-    where
-        B: http_body::Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        if body.is_end_stream() {
-            return Ok(Arrived::default());
-        }
+    pub(crate) async fn read(
+        &self,
+        headers: &HeaderMap,
+        body: Received,
+        user: &str,
+    ) -> Result<Arrived, ApiError> {
+        let Some(body) = body.0 else { return Ok(Arrived::default()) };
         // What a few bytes unfold to is not known before it is too late.
         if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Err(ApiError::unsupported_content_encoding());
@@ -59,12 +75,11 @@ impl Arrivals {
         read.await.map_err(|_| ApiError::timeout("request did not complete within the allotted timeout"))?
     }
 
-    async fn collect<B>(&self, body: B, user: &str) -> Result<Arrived, ApiError>
-    where
-        B: http_body::Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
-        let mut body = std::pin::pin!(body);
+    async fn collect(
+        &self,
+        mut body: UnsyncBoxBody<Bytes, BoxError>,
+        user: &str,
+    ) -> Result<Arrived, ApiError> {
         if body.size_hint().lower() > (MAX_BODY + OVERRUN) as u64 {
             return Err(ApiError::body_too_large(MAX_BODY));
         }
@@ -72,8 +87,7 @@ impl Arrivals {
         let mut rest = BytesMut::new();
         let mut size = 0;
         while let Some(frame) = body.frame().await {
-            let frame = frame
-                .map_err(|error| ApiError::bad_request(format!("reading the body: {}", error.into())))?;
+            let frame = frame.map_err(|error| ApiError::bad_request(format!("reading the body: {error}")))?;
             let Ok(data) = frame.into_data() else { continue };
             size += data.len();
             if size > MAX_BODY {

@@ -1,6 +1,7 @@
 //! The API server: one door for every request, whether it comes over a socket or from inside.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
@@ -21,7 +22,7 @@ use serde_json::{Value, json};
 use crate::accounts::Accounts;
 use crate::admission::{Chain, Plugins, Warnings};
 use crate::allocation::{self, Allocations};
-use crate::arrival::{Arrivals, Arrived};
+use crate::arrival::{Arrivals, Arrived, Received};
 use crate::authn::{Authenticator, User, impersonate};
 use crate::authz::{self, About, Ask, Authorizer, Selectors};
 use crate::body::Body;
@@ -241,9 +242,23 @@ impl ApiServer {
     /// Answers a request.
     pub async fn handle<B>(&self, request: Request<B>) -> Response<Body>
     where
-        B: http_body::Body<Data = Bytes> + Send,
+        B: http_body::Body<Data = Bytes> + Send + 'static,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        let Ok(response) = self.clone().handle_received(request.map(Received::of)).await;
+        response
+    }
+
+    /// Answers a request. Neither generic nor `async`, so that what handles requests is compiled with this crate and
+    /// not with each that calls it.
+    fn handle_received(
+        self,
+        request: Request<Received>,
+    ) -> BoxFuture<'static, Result<Response<Body>, Infallible>> {
+        Box::pin(async move { Ok(self.timed(request).await) })
+    }
+
+    async fn timed(&self, request: Request<Received>) -> Response<Body> {
         let began = Instant::now();
         let mut noted = Noted { taste: Taste::of(request.headers()), series: None, place: None };
         let response = match self.respond(request, &mut noted).await {
@@ -266,9 +281,11 @@ impl ApiServer {
 
     /// Runs the controllers that are part of the API server until the shutdown: the one that establishes, serves and
     /// finalizes custom resource definitions, and the one that repairs allocations, every `repair_interval`.
-    pub async fn run_controllers(&self, repair_interval: Duration, shutdown: Shutdown) {
-        let definitions = custom::run(self, shutdown.clone());
-        tokio::join!(definitions, allocation::run(self, repair_interval, shutdown));
+    pub fn run_controllers(&self, repair_interval: Duration, shutdown: Shutdown) -> BoxFuture<'_, ()> {
+        Box::pin(async move {
+            let definitions = custom::run(self, shutdown.clone());
+            tokio::join!(definitions, allocation::run(self, repair_interval, shutdown));
+        })
     }
 
     /// Waits until every write is completed whose client is gone.
@@ -310,11 +327,11 @@ impl ApiServer {
         source.ok_or_else(|| ApiError::unavailable("nothing here measures what nodes and pods use"))
     }
 
-    async fn respond<B>(&self, request: Request<B>, noted: &mut Noted) -> Result<Response<Body>, ApiError>
-    where
-        B: http_body::Body<Data = Bytes> + Send,
-        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
-    {
+    async fn respond(
+        &self,
+        request: Request<Received>,
+        noted: &mut Noted,
+    ) -> Result<Response<Body>, ApiError> {
         let (mut head, body) = request.into_parts();
         let user = self.shared.config.authenticator.authenticate(&mut head).map_err(|why| {
             tracing::debug!(%why, path = head.uri.path(), "refused a request");
@@ -609,7 +626,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     type Response = Response<Body>;
-    type Error = std::convert::Infallible;
+    type Error = Infallible;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
@@ -617,7 +634,6 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let server = self.clone();
-        Box::pin(async move { Ok(server.handle(request).await) })
+        self.clone().handle_received(request.map(Received::of))
     }
 }

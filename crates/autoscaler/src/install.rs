@@ -16,7 +16,8 @@ use std::time::Duration;
 use futures_util::TryStreamExt as _;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{Patch, PatchParams, WatchEvent, WatchParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
+use plumb_client::Api;
 
 use crate::api::crds;
 

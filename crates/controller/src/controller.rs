@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use kube::Resource;
 use plumb_supervise::{Panic, Supervisor};
 use tokio::task::JoinSet;
@@ -180,13 +181,15 @@ impl<R: Reconciler> Controller<R> {
 
     /// Reconciles until the future is dropped, once all stores have synced. Restarts after a panic of the loop itself; the
     /// queue outlives it.
-    pub fn run(self) -> impl Future<Output = ()> + Send + use<R> {
+    ///
+    /// Boxed, so that it is compiled with the controller and not with each crate that awaits it.
+    pub fn run(self) -> BoxFuture<'static, ()> {
         let controller = Arc::new(self);
         let (name, supervisor) = (controller.name.clone(), controller.supervisor.clone());
-        supervisor.keep(&name, move || {
+        Box::pin(supervisor.keep(&name, move || {
             let controller = controller.clone();
             async move { controller.work().await }
-        })
+        }))
     }
 
     async fn work(self: Arc<Self>) {

@@ -7,7 +7,8 @@ use std::ops::Deref;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
+use plumb_client::Api;
 use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 
@@ -75,7 +76,7 @@ impl<K: Watchable> Informer<K> {
 
     /// Keeps the store up to date for good. A second run starts with a list, which makes right whatever the first left half
     /// done.
-    pub async fn run(&self, api: Api<K>) {
+    pub async fn run(&self, api: impl Into<Api<K>>) {
         let mut reflector = Reflector::new(api, self.config.clone());
         if let Some(metrics) = &self.metrics {
             reflector = reflector.with_metrics(metrics);
@@ -94,15 +95,16 @@ impl<K: Watchable> Informer<K> {
     }
 
     /// The same under a supervisor, as the task `informer/PLURAL`.
-    pub fn supervised(&self, api: Api<K>, supervisor: &Supervisor) -> impl Future<Output = ()> + use<K>
+    pub fn supervised(&self, api: impl Into<Api<K>>, supervisor: &Supervisor) -> BoxFuture<'static, ()>
     where
         K: Resource<DynamicType = ()>,
     {
-        let informer = self.clone();
-        supervisor.keep(&format!("informer/{}", K::plural(&())), move || {
+        let (informer, api) = (self.clone(), api.into());
+        let running = supervisor.keep(&format!("informer/{}", K::plural(&())), move || {
             let (informer, api) = (informer.clone(), api.clone());
             async move { informer.run(api).await }
-        })
+        });
+        running.boxed()
     }
 }
 
@@ -155,7 +157,7 @@ trait Entry: Send + Sync {
 
 impl<K: Watchable + Resource<DynamicType = ()>> Entry for Informer<K> {
     fn run(&self, client: &Client, supervisor: &Supervisor) -> BoxFuture<'static, ()> {
-        self.supervised(Api::all(client.clone()), supervisor).boxed()
+        self.supervised(Api::all(client.clone()), supervisor)
     }
 
     fn store(&self) -> &dyn Synced {
@@ -163,8 +165,8 @@ impl<K: Watchable + Resource<DynamicType = ()>> Entry for Informer<K> {
     }
 
     fn catch_up<'a>(&'a self, client: &Client) -> BoxFuture<'a, kube::Result<()>> {
-        let api = Api::all(client.clone());
-        async move { self.store.catch_up(&api).await }.boxed()
+        let api = Api::<K>::all(client.clone());
+        async move { self.store.catch_up(api).await }.boxed()
     }
 }
 

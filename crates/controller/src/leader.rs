@@ -33,8 +33,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::ObjectReference;
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 use tokio::task::JoinSet;

@@ -32,7 +32,8 @@ use std::time::Duration;
 use futures_util::stream::{self, BoxStream, Stream, StreamExt as _};
 use kube::api::{ListParams, WatchEvent as KubeEvent, WatchParams};
 use kube::core::{PartialObjectMeta, Status};
-use kube::{Api, Resource, ResourceExt as _};
+use kube::{Resource, ResourceExt as _};
+use plumb_client::{Api, Codec};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -51,15 +52,9 @@ const OVERDUE: Duration = Duration::from_secs(10);
 const SHORT_WATCH: Duration = Duration::from_secs(1);
 
 /// A kind that can be listed and watched.
-pub trait Watchable:
-    Resource + Clone + Debug + Send + Sync + for<'de> serde::Deserialize<'de> + 'static
-{
-}
+pub trait Watchable: Resource + Codec + Debug {}
 
-impl<K> Watchable for K where
-    K: Resource + Clone + Debug + Send + Sync + for<'de> serde::Deserialize<'de> + 'static
-{
-}
+impl<K> Watchable for K where K: Resource + Codec + Debug {}
 
 /// What a reflector observed.
 #[derive(Clone, Debug, PartialEq)]
@@ -130,7 +125,7 @@ impl WatchConfig {
 /// # use plumb_controller::reflector::{Reflector, WatchConfig, WatchEvent};
 /// async fn print_pods_of(client: kube::Client, node: &str) {
 ///     let config = WatchConfig::default().fields(format!("spec.nodeName={node}"));
-///     let mut events = std::pin::pin!(Reflector::new(kube::Api::<Pod>::all(client), config).into_stream());
+///     let mut events = std::pin::pin!(Reflector::new(plumb_client::Api::<Pod>::all(client), config).into_stream());
 ///     while let Some(event) = events.next().await {
 ///         match event {
 ///             WatchEvent::Restarted(pods) => println!("{} pods", pods.len()),
@@ -174,13 +169,13 @@ pub(crate) struct Progress<K> {
 
 impl<K: Watchable> Reflector<K> {
     /// A reflector of whole objects.
-    pub fn new(api: Api<K>, config: WatchConfig) -> Self {
-        Reflector::over(Box::new(Whole(api)), config)
+    pub fn new(api: impl Into<Api<K>>, config: WatchConfig) -> Self {
+        Reflector::over(Box::new(Whole(api.into())), config)
     }
 
     /// A reflector of the metadata of objects, which is all that it reads.
-    pub fn metadata_only(api: Api<K>, config: WatchConfig) -> Reflector<PartialObjectMeta<K>> {
-        Reflector::over(Box::new(Metadata(api)), config)
+    pub fn metadata_only(api: impl Into<Api<K>>, config: WatchConfig) -> Reflector<PartialObjectMeta<K>> {
+        Reflector::over(Box::new(Metadata(api.into())), config)
     }
 }
 

@@ -11,8 +11,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Resource;
 use kube::api::ListParams;
-use kube::{Api, Resource};
+use plumb_client::Api;
 use tokio::sync::watch;
 
 use crate::object_ref::{ObjectRef, resource_version};
@@ -285,8 +286,8 @@ impl<K: Resource> Store<K> {
 
 impl<K: Watchable> Store<K> {
     /// Waits until the store holds what the API holds now: the writes of a reconcile that was interrupted are not awaited otherwise.
-    pub async fn catch_up(&self, api: &Api<K>) -> kube::Result<()> {
-        let listed = api.list_metadata(&ListParams::default()).await?;
+    pub async fn catch_up(&self, api: impl Into<Api<K>>) -> kube::Result<()> {
+        let listed = api.into().list_metadata(&ListParams::default()).await?;
         let latest = listed.items.iter().map(|object| resource_version(&object.metadata)).max();
         let reached = self.wait_for_version(latest.unwrap_or_default());
         // An elapsed timeout is no failure, see there.

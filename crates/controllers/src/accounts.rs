@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Namespace, ServiceAccount};
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client, Resource as _};
+use kube::{Client, Resource as _};
+use plumb_client::Api;
 use plumb_controller::api_error::settled;
 use plumb_controller::{
     Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig,
@@ -28,7 +30,7 @@ pub(crate) fn is_active(namespace: &Namespace) -> bool {
 }
 
 /// Creates the accounts that are missing, until the future is dropped.
-pub fn run(clients: Clients, informers: &InformerFactory) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(clients: Clients, informers: &InformerFactory) -> BoxFuture<'static, ()> {
     let namespaces = informers.informer::<Namespace>();
     let accounts =
         Informer::<ServiceAccount>::new(WatchConfig::default().fields(format!("metadata.name={DEFAULT}")));
@@ -47,7 +49,7 @@ pub fn run(clients: Clients, informers: &InformerFactory) -> impl Future<Output 
             }
         });
     let informing = accounts.supervised(Api::all(clients.watch), &clients.supervisor);
-    async move { _ = tokio::join!(informing, controller.run()) }
+    Box::pin(async move { _ = tokio::join!(informing, controller.run()) })
 }
 
 /// Reconciles namespaces.

@@ -3,10 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use kube::Api;
 use kube::api::PostParams;
+use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 use plumb_supervise::Panic;
@@ -69,7 +70,7 @@ fn matches(selector: &LabelSelector, labels: &BTreeMap<String, String>) -> bool 
 }
 
 /// Writes what roles aggregate, until the future is dropped.
-pub fn run(clients: Clients, informers: &InformerFactory) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(clients: Clients, informers: &InformerFactory) -> BoxFuture<'static, ()> {
     let roles = informers.informer::<ClusterRole>();
     let aggregating =
         roles.add_index(|role: &ClusterRole| role.aggregation_rule.is_some().then(|| AGGREGATES.to_owned()));

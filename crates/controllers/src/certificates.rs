@@ -23,6 +23,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec};
@@ -30,9 +31,10 @@ use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestStatus,
 };
 use k8s_openapi::api::core::v1::Node;
+use kube::Client;
 use kube::api::{DeleteParams, ListParams, PostParams};
-use kube::{Api, Client};
 use plumb_certificates::{CLIENT_ADDRESS, NODE_USER, NODES_GROUP, Request, Signer, Usage};
+use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 use plumb_supervise::Panic;
@@ -151,11 +153,7 @@ fn stale_at(object: &CertificateSigningRequest) -> Option<Timestamp> {
 }
 
 /// Approves, signs and deletes until the future is dropped.
-pub fn run(
-    clients: Clients,
-    informers: &InformerFactory,
-    config: Config,
-) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(clients: Clients, informers: &InformerFactory, config: Config) -> BoxFuture<'static, ()> {
     let requests = informers.informer::<CertificateSigningRequest>();
     let (supervisor, metrics) = (clients.supervisor.clone(), clients.metrics.clone());
     let clock = config.clock.clone();

@@ -18,6 +18,7 @@ pub mod judge;
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
@@ -38,7 +39,7 @@ pub const NAME: &str = "generic-garbage-collector";
 const WORKERS: usize = 32;
 
 /// Collects garbage until the future is dropped.
-pub fn run(census: &Arc<Census>, clients: Clients) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(census: &Arc<Census>, clients: Clients) -> BoxFuture<'static, ()> {
     let collector =
         Collector { panics: PanicEvents::new(NAME, &clients), census: census.clone(), client: clients.write };
     Controller::new(NAME, collector, &clients.supervisor)

@@ -2,10 +2,10 @@
 //! server. In a cluster of kube-apiserver that program keeps them itself.
 
 use std::collections::BTreeMap;
-use std::fmt::Debug;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
     EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service, ServicePort, ServiceSpec,
@@ -15,12 +15,11 @@ use k8s_openapi::api::discovery::v1::{
 };
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
+use plumb_client::{Api, Codec};
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig, Watchable};
 use plumb_supervise::Panic;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 use crate::Clients;
 use crate::panics::PanicEvents;
@@ -169,7 +168,7 @@ pub fn decide_slice(config: &Config, found: Option<&EndpointSlice>) -> Option<Ac
 }
 
 /// Keeps the three objects as they should be, until the future is dropped.
-pub fn run(clients: Clients, config: Config) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(clients: Clients, config: Config) -> BoxFuture<'static, ()> {
     let (services, endpoints, slices) = (informer::<Service>(), informer(), informer());
     let reconciler = KubernetesService {
         client: clients.write.clone(),
@@ -194,7 +193,7 @@ pub fn run(clients: Clients, config: Config) -> impl Future<Output = ()> + Send 
         endpoints.supervised(Api::namespaced(watch.clone(), NAMESPACE), &supervisor),
         slices.supervised(Api::namespaced(watch, NAMESPACE), &supervisor),
     );
-    async move { _ = tokio::join!(informing.0, informing.1, informing.2, controller.run()) }
+    Box::pin(async move { _ = tokio::join!(informing.0, informing.1, informing.2, controller.run()) })
 }
 
 /// An informer of the objects of this name.
@@ -254,11 +253,7 @@ fn found<K: Watchable>(store: &Store<K>) -> Option<Arc<K>> {
 
 async fn write<K>(client: &Client, action: Option<Action<K>>) -> kube::Result<()>
 where
-    K: Resource<DynamicType = (), Scope = NamespaceResourceScope>
-        + Clone
-        + Debug
-        + Serialize
-        + DeserializeOwned,
+    K: Codec + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
 {
     let api = Api::<K>::namespaced(client.clone(), NAMESPACE);
     let done = match action {

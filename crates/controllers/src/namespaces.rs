@@ -12,12 +12,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue};
 use plumb_supervise::Panic;
 
@@ -135,7 +137,7 @@ pub fn run(
     clients: Clients,
     informers: &InformerFactory,
     clock: Clock,
-) -> impl Future<Output = ()> + Send + use<> {
+) -> BoxFuture<'static, ()> {
     let namespaces = informers.informer::<Namespace>();
     let reconciler = NamespaceDeleter {
         panics: PanicEvents::new(NAME, &clients),

@@ -18,11 +18,13 @@ use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, WorkQueue};
 use plumb_supervise::Panic;
@@ -45,11 +47,7 @@ const AWAKE: Duration = Duration::from_secs(5);
 const LEASES: &str = "kube-node-lease";
 
 /// Watches over nodes until the future is dropped.
-pub fn run(
-    informers: &Arc<Informers>,
-    clients: Clients,
-    clock: Clock,
-) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let heard: Heard = Arc::default();
     let [recorder, eviction_recorder] = [NAME, TAINT_EVICTION]
         .map(|controller| Recorder::start(clients.write.clone(), controller, &clients.supervisor));
@@ -103,7 +101,7 @@ pub fn run(
     let pauses = clients
         .supervisor
         .keep("node-controller/pauses", move || notice_pauses(heard.clone(), clock.clone(), queue.clone()));
-    async move { _ = tokio::join!(informing, controller.run(), pauses) }
+    Box::pin(async move { _ = tokio::join!(informing, controller.run(), pauses) })
 }
 
 /// After a pause of the process every node has to be silent anew, and is reconciled.

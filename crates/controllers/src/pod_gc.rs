@@ -5,10 +5,12 @@ use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Change, Clock, Controller, ObjectRef, Reconciler, Requeue, Store, WorkQueue};
 use plumb_supervise::Panic;
@@ -71,11 +73,7 @@ enum Key {
 }
 
 /// Deletes pods until the future is dropped.
-pub fn run(
-    informers: &Arc<Informers>,
-    clients: Clients,
-    clock: Clock,
-) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let ended: Ended = Arc::default();
     let reconciler = Collector {
         panics: PanicEvents::new(NAME, &clients),

@@ -5,9 +5,10 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
-use kube::Api;
 use kube::api::PostParams;
+use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store, finalizer};
 use plumb_supervise::Panic;
@@ -104,10 +105,7 @@ fn is_shut_down(pod: &Pod) -> bool {
 }
 
 /// Removes the finalizer of volumes that are deleted and not bound, until the future is dropped.
-pub fn protect_volumes(
-    clients: Clients,
-    informers: &InformerFactory,
-) -> impl Future<Output = ()> + Send + use<> {
+pub fn protect_volumes(clients: Clients, informers: &InformerFactory) -> BoxFuture<'static, ()> {
     let volumes = informers.informer::<PersistentVolume>();
     let reconciler = VolumeProtection {
         panics: PanicEvents::new(VOLUMES_NAME, &clients),

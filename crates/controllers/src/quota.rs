@@ -20,11 +20,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service};
 use k8s_openapi::jiff::Timestamp;
+use kube::Client;
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::discovery::ApiResource;
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::api_error::is_conflict;
 use plumb_controller::{
     Clock, Controller, InformerFactory, ObjectRef, Reconciler, Reflector, Requeue, Store, WatchConfig,
@@ -57,11 +59,7 @@ pub struct Config {
 }
 
 /// Measures quotas until the future is dropped.
-pub fn run(
-    clients: Clients,
-    informers: &InformerFactory,
-    config: Config,
-) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(clients: Clients, informers: &InformerFactory, config: Config) -> BoxFuture<'static, ()> {
     let quotas = informers.informer::<ResourceQuota>();
     let queue = Arc::new(WorkQueue::new(config.clock.clone()));
     let (supervisor, metrics) = (clients.supervisor.clone(), clients.metrics.clone());

@@ -3,9 +3,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace};
+use kube::Client;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{
     Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig,
@@ -67,7 +69,7 @@ pub fn run(
     clients: Clients,
     informers: &InformerFactory,
     authority: watch::Receiver<String>,
-) -> impl Future<Output = ()> + Send + use<> {
+) -> BoxFuture<'static, ()> {
     let namespaces = informers.informer::<Namespace>();
     let maps = Informer::<ConfigMap>::new(WatchConfig::default().fields(format!("metadata.name={MAP}")));
     let reconciler = Publisher {
@@ -97,7 +99,7 @@ pub fn run(
         }
     });
     let informing = maps.supervised(Api::all(clients.watch), &clients.supervisor);
-    async move { _ = tokio::join!(informing, rotated, controller.run()) }
+    Box::pin(async move { _ = tokio::join!(informing, rotated, controller.run()) })
 }
 
 /// Reconciles namespaces.

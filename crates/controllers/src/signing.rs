@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_URL_SAFE_NO_PAD;
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::Api;
 use kube::api::PostParams;
+use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 use plumb_supervise::Panic;
@@ -67,7 +68,7 @@ fn sign(text: &str, id: &str, secret: &str) -> String {
 }
 
 /// Keeps the signatures as they should be until the future is dropped.
-pub fn run(clients: Clients, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let tokens = Informer::<Secret>::new(WatchConfig::default().fields(format!("type={TYPE}")));
     let infos = Informer::<ConfigMap>::new(WatchConfig::default().fields(format!("metadata.name={INFO}")));
     let reconciler = BootstrapSigner {
@@ -87,7 +88,7 @@ pub fn run(clients: Clients, clock: Clock) -> impl Future<Output = ()> + Send + 
         tokens.supervised(Api::namespaced(clients.watch.clone(), NAMESPACE), &clients.supervisor),
         infos.supervised(Api::namespaced(clients.watch, PUBLIC), &clients.supervisor),
     );
-    async move { _ = tokio::join!(informing.0, informing.1, controller.run()) }
+    Box::pin(async move { _ = tokio::join!(informing.0, informing.1, controller.run()) })
 }
 
 /// Reconciles what is public of a cluster.

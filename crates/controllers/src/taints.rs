@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Node, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
-use kube::Api;
 use kube::api::{Patch, PatchParams};
+use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
 use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 use plumb_supervise::Panic;
@@ -81,11 +82,7 @@ pub fn decide(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
 pub const TASK: &str = "node-taint-controller";
 
 /// Keeps the taints of nodes as they should be, until the future is dropped.
-pub fn run(
-    clients: Clients,
-    informers: &InformerFactory,
-    clock: Clock,
-) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(clients: Clients, informers: &InformerFactory, clock: Clock) -> BoxFuture<'static, ()> {
     let nodes = informers.informer::<Node>();
     let reconciler = Taints {
         panics: PanicEvents::new(TASK, &clients),

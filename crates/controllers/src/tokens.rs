@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Secret;
-use kube::Api;
 use kube::api::DeleteParams;
+use plumb_client::Api;
 use plumb_controller::api_error::settled;
 use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 use plumb_supervise::Panic;
@@ -56,7 +57,7 @@ pub fn decide(token: &Secret, now: Timestamp) -> Step {
 }
 
 /// Deletes what has expired until the future is dropped.
-pub fn run(clients: Clients, clock: Clock) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let tokens = Informer::<Secret>::new(WatchConfig::default().fields(format!("type={TYPE}")));
     let reconciler = Cleaner {
         panics: PanicEvents::new(NAME, &clients),
@@ -69,7 +70,7 @@ pub fn run(clients: Clients, clock: Clock) -> impl Future<Output = ()> + Send + 
         .with_clock(clock)
         .reconciles(&tokens);
     let informing = tokens.supervised(Api::namespaced(clients.watch, NAMESPACE), &clients.supervisor);
-    async move { _ = tokio::join!(informing, controller.run()) }
+    Box::pin(async move { _ = tokio::join!(informing, controller.run()) })
 }
 
 /// Reconciles tokens.

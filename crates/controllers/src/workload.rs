@@ -22,6 +22,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, Time};
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
@@ -236,7 +237,11 @@ impl Manager {
     }
 
     /// Runs the controllers on what this client watches, until it is dropped.
-    pub async fn run(mut self, client: Client) {
+    pub fn run(self, client: Client) -> BoxFuture<'static, ()> {
+        Box::pin(self.run_all(client))
+    }
+
+    async fn run_all(mut self, client: Client) {
         // Only the first counts, and this is called once.
         let _ = self.watcher.set(client.clone());
         let mut informing = self.factory.start(&client, &self.supervisor);

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::Event;
-use kube::{Api, Client, ResourceExt as _};
+use kube::{Client, ResourceExt as _};
+use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 
 /// How long anything may take.
@@ -13,11 +14,11 @@ pub const TIMEOUT: Duration = Duration::from_mins(1);
 
 /// Waits until the objects that are selected are as they should be, and returns them by name.
 async fn wait<K: Watchable>(
-    api: &Api<K>,
+    api: impl Into<Api<K>>,
     config: WatchConfig,
     wanted: impl Fn(&BTreeMap<String, K>) -> bool,
 ) -> BTreeMap<String, K> {
-    let mut events = std::pin::pin!(Reflector::new(api.clone(), config).into_stream());
+    let mut events = std::pin::pin!(Reflector::new(api, config).into_stream());
     let mut objects = BTreeMap::new();
     let waiting = async {
         while let Some(event) = events.next().await {
@@ -46,7 +47,7 @@ fn named(name: &str) -> WatchConfig {
 ///
 /// # Panics
 /// If that does not happen in time.
-pub async fn until<K: Watchable>(api: &Api<K>, name: &str, wanted: impl Fn(&K) -> bool) -> K {
+pub async fn until<K: Watchable>(api: impl Into<Api<K>>, name: &str, wanted: impl Fn(&K) -> bool) -> K {
     let is_so = |all: &BTreeMap<String, K>| all.values().any(&wanted);
     let mut found = wait(api, named(name), is_so).await.into_values();
     found.find(|object| wanted(object)).expect("one that was waited for")
@@ -56,7 +57,7 @@ pub async fn until<K: Watchable>(api: &Api<K>, name: &str, wanted: impl Fn(&K) -
 ///
 /// # Panics
 /// If that does not happen in time.
-pub async fn until_gone<K: Watchable>(api: &Api<K>, name: &str) {
+pub async fn until_gone<K: Watchable>(api: impl Into<Api<K>>, name: &str) {
     wait(api, named(name), BTreeMap::is_empty).await;
 }
 
@@ -65,7 +66,7 @@ pub async fn until_gone<K: Watchable>(api: &Api<K>, name: &str) {
 /// # Panics
 /// If that does not happen in time.
 pub async fn until_all<K: Watchable>(
-    api: &Api<K>,
+    api: impl Into<Api<K>>,
     wanted: impl Fn(&BTreeMap<String, K>) -> bool,
 ) -> BTreeMap<String, K> {
     wait(api, WatchConfig::default(), wanted).await
@@ -79,6 +80,6 @@ pub async fn event(client: &Client, object: &str, reason: &str, count: i32) -> E
     let config = WatchConfig::default().fields(format!("involvedObject.name={object},reason={reason}"));
     let often = |event: &Event| event.count.unwrap_or(1) >= count;
     let is_so = |all: &BTreeMap<String, Event>| all.values().any(often);
-    let found = wait(&Api::default_namespaced(client.clone()), config, is_so).await;
+    let found = wait(Api::default_namespaced(client.clone()), config, is_so).await;
     found.into_values().find(often).expect("one that was waited for")
 }

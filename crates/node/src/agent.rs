@@ -8,8 +8,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, Client};
+use kube::Client;
+use plumb_client::Api;
 use plumb_controller::{Backoff, ObjectRef, Reflector, WatchConfig, WatchEvent};
 use plumb_resize::admission::{CpuManager, NodeFacts};
 use plumb_resize::list::BadQuantity;
@@ -180,7 +182,11 @@ impl Agent {
     }
 
     /// Registers the node; retries until it succeeds.
-    pub async fn register(&mut self) {
+    pub fn register(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(self.try_register())
+    }
+
+    async fn try_register(&mut self) {
         let mut backoff = Backoff::default();
         while self.registered.is_none() {
             let now = self.health.borrow().clone();
@@ -209,7 +215,12 @@ impl Agent {
     }
 
     /// Runs until the future is dropped. Containers keep running. Pod workers outlive a restart of this task.
-    pub async fn run(self) {
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        // Boxed, so that it is compiled here and not with each crate that awaits it.
+        Box::pin(self.supervised())
+    }
+
+    async fn supervised(self) {
         let supervisor = self.node.supervisor.clone();
         let agent = Arc::new(Mutex::new(self));
         let working = move || {

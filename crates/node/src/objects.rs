@@ -9,8 +9,9 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
-use kube::{Api, Client};
+use kube::Client;
 use parking_lot::Mutex;
+use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::Supervisor;
 use tokio::sync::{mpsc, watch};

@@ -20,8 +20,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as WireQuantity;
+use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::Backoff;
 use serde_json::json;
 use tokio::sync::watch;

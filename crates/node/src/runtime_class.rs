@@ -2,7 +2,8 @@
 //! the sandbox is created, as by a CRI runtime: a pod that asks for a stronger sandbox does not run in a weaker one.
 
 use k8s_openapi::api::node::v1::RuntimeClass;
-use kube::{Api, Client};
+use kube::Client;
+use plumb_client::Api;
 
 /// The handlers that stand for the runtime of the node: containerd's name of the one that pods without a class have.
 const HANDLERS: [&str; 1] = ["runc"];

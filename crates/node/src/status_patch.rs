@@ -7,8 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodStatus};
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::compact;
 use serde::Serialize;
 use serde_json::value::{RawValue, to_raw_value};

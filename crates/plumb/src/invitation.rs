@@ -2,8 +2,9 @@
 
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::ConfigMap;
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_features::FeatureGates;
 use plumb_resize::rules::Dialect;
 use serde_json::{Value, json};

@@ -13,10 +13,11 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestCondition, CertificateSigningRequestSpec,
 };
+use kube::Client;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
 use plumb_apiserver::kubeconfig::Entry;
 use plumb_apiserver::pki::certificate_pem;
+use plumb_client::Api;
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair};
 
 use crate::client::{Cluster, block_on, refusal};

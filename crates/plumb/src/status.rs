@@ -5,8 +5,8 @@ use std::process::ExitCode;
 
 use clap::Args;
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::api::ListParams;
+use plumb_client::Api;
 use plumb_resize::resource::Resource;
 use plumb_resize::status::Values;
 use serde_json::Value;

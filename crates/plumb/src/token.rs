@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, bail};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
+use kube::Client;
 use kube::api::{DeleteParams, ListParams, ObjectMeta, PostParams};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_node::join::CaPin;
 
 use crate::cli::{Token, TokenCommand};

@@ -3,8 +3,9 @@
 use http::Request;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
-use kube::{Api, Client};
+use plumb_client::Api;
 use serde_json::{Value, json};
 
 use crate::facts::{BY_SCHEDULER, DISRUPTION_TARGET, SCHEDULED};

@@ -3,10 +3,12 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
-use kube::{Api, Client};
+use kube::Client;
+use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::{Panic, Supervisor};
 use tokio::sync::mpsc;
@@ -58,9 +60,10 @@ enum Outcome {
 
 /// Schedules pods until it is dropped. A restart knows nothing but what the API says: a pod whose binding was under way is
 /// bound by then, or is scheduled again.
-pub async fn run(config: Config) {
+pub fn run(config: Config) -> BoxFuture<'static, ()> {
     let supervisor = config.supervisor.clone();
-    supervisor.keep(TASK, move || schedule(config.clone())).await;
+    // Boxed, so that it is compiled here and not with each crate that awaits it.
+    Box::pin(supervisor.keep(TASK, move || schedule(config.clone())))
 }
 
 async fn schedule(config: Config) {

@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::ServiceAccount;
-use kube::Api;
+use plumb_client::Api;
 use tokio::io::AsyncReadExt as _;
 
 use crate::error::{Error, IoContext as _, full_text};

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
-use kube::Api;
 use kube::api::{Patch, PatchParams, PostParams};
+use plumb_client::Api;
 use plumb_supervise::{Backoff, Exponential, system_random};
 use tokio::task::JoinSet;
 use tokio::time::timeout;

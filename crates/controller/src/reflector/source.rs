@@ -1,11 +1,11 @@
 //! Where objects are listed and watched: whole, or their metadata alone.
 
+use futures_util::FutureExt as _;
 use futures_util::future::BoxFuture;
-use futures_util::stream::{BoxStream, StreamExt};
-use futures_util::{FutureExt as _, TryFutureExt as _};
-use kube::Api;
+use futures_util::stream::BoxStream;
 use kube::api::{ListParams, ObjectList, WatchEvent, WatchParams};
 use kube::core::PartialObjectMeta;
+use plumb_client::Api;
 
 use super::Watchable;
 
@@ -45,7 +45,7 @@ impl<K: Watchable> Source<K> for Whole<K> {
         params: &'a WatchParams,
         resource_version: &'a str,
     ) -> BoxFuture<'a, kube::Result<Events<K>>> {
-        self.0.watch(params, resource_version).map_ok(StreamExt::boxed).boxed()
+        self.0.watch(params, resource_version).boxed()
     }
 }
 
@@ -69,6 +69,6 @@ impl<K: Watchable> Source<PartialObjectMeta<K>> for Metadata<K> {
         params: &'a WatchParams,
         resource_version: &'a str,
     ) -> BoxFuture<'a, kube::Result<Events<PartialObjectMeta<K>>>> {
-        self.0.watch_metadata(params, resource_version).map_ok(StreamExt::boxed).boxed()
+        self.0.watch_metadata(params, resource_version).boxed()
     }
 }

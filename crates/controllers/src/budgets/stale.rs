@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::api_error::settled;
 use plumb_controller::{Clock, Controller, ObjectRef, Reconciler, Requeue, Store};
 use plumb_supervise::Panic;
@@ -40,11 +42,7 @@ pub fn stale_at(pod: &Pod) -> Option<Timestamp> {
 const TASK: &str = "disruption-controller/stale";
 
 /// Sets conditions of disruptions to false that did not happen, until the future is dropped.
-pub fn run(
-    informers: &Arc<Informers>,
-    clients: Clients,
-    clock: Clock,
-) -> impl Future<Output = ()> + Send + use<> {
+pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let reconciler = StaleConditions {
         panics: PanicEvents::new(TASK, &clients),
         pods: informers.pods.store().clone(),

@@ -10,10 +10,11 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
+use kube::Client;
 use kube::api::DynamicObject;
 use kube::core::PartialObjectMeta;
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::informer::Synced;
 use plumb_controller::{Backoff, Reflector, WatchConfig, WatchEvent, WorkQueue};
 use plumb_supervise::Supervisor;
@@ -140,7 +141,11 @@ impl Census {
     }
 
     /// Keeps the census for good, as this client sees the API.
-    pub async fn keep(self: Arc<Self>, client: Client, supervisor: Supervisor) {
+    pub fn keep(self: Arc<Self>, client: Client, supervisor: Supervisor) -> BoxFuture<'static, ()> {
+        Box::pin(self.observe(client, supervisor))
+    }
+
+    async fn observe(self: Arc<Self>, client: Client, supervisor: Supervisor) {
         let mut following: JoinSet<()> = JoinSet::new();
         let mut tasks = HashMap::new();
         let mut backoff = Backoff::default();

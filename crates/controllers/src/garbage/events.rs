@@ -4,10 +4,12 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::Event;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::Client;
 use kube::api::{DeleteParams, Preconditions};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::{Clock, ObjectRef, Reflector, WatchConfig, WatchEvent};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
@@ -94,7 +96,11 @@ impl Diary {
 pub const TASK: &str = "event-ttl-controller";
 
 /// Forgets events until it is dropped.
-pub async fn run(clients: Clients, clock: Clock) {
+pub fn run(clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
+    Box::pin(expire(clients, clock))
+}
+
+async fn expire(clients: Clients, clock: Clock) {
     let (sender, mut events) = mpsc::channel(UNREAD);
     let api = Api::<Event>::all(clients.watch.clone());
     let reflecting = Reflector::new(api, WatchConfig::default()).run(sender);

@@ -9,7 +9,8 @@ use k8s_openapi::api::core::v1::{Node, PersistentVolumeClaim, Pod, ReplicationCo
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions, PropagationPolicy};
-use kube::{Api, Client, Resource};
+use kube::{Client, Resource};
+use plumb_client::Api;
 use plumb_controller::informer::Synced;
 use plumb_controller::{Index, Informer, InformerFactory, ObjectRef, Watchable, Write};
 use serde_json::Value;

@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use data_encoding::{HEXLOWER, HEXLOWER_PERMISSIVE};
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::Api;
+use plumb_client::Api;
 use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject as _;
 use serde::Deserialize;

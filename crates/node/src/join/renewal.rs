@@ -6,9 +6,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Node;
+use kube::Client;
 use kube::api::{Patch, PatchParams};
-use kube::{Api, Client};
 use plumb_certificates::{CLIENT_KEY, encoded_key};
+use plumb_client::Api;
 use serde_json::json;
 use tokio::sync::watch;
 

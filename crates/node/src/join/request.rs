@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::certificates::v1::{CertificateSigningRequest, CertificateSigningRequestSpec};
+use kube::Client;
 use kube::api::{ObjectMeta, PostParams};
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use rcgen::{CertificateParams, DistinguishedName, DnType, KeyPair, SanType};
 use tokio::sync::mpsc;

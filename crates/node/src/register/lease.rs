@@ -4,8 +4,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{MicroTime, ObjectMeta, OwnerReference};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use plumb_client::Api;
 use plumb_controller::Backoff;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};

@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use k8s_openapi::api::authentication::v1::{BoundObjectReference, TokenRequest, TokenRequestSpec};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
+use kube::Client;
 use kube::api::PostParams;
-use kube::{Api, Client};
+use plumb_client::Api;
 use tokio::time::Instant;
 
 use super::projection::account;

@@ -1,8 +1,8 @@
 //! Cleanup of a terminated pod: everything is removed from the node, then the pod is deleted from the API.
 
 use k8s_openapi::api::core::v1::Pod;
-use kube::Api;
 use kube::api::{DeleteParams, Preconditions};
+use plumb_client::Api;
 
 use super::{Turn, Worker};
 use crate::allocation_manager::Trigger;

@@ -6,9 +6,10 @@ use std::time::Duration;
 use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
+use kube::Client;
 use kube::api::ListParams;
-use kube::{Api, Client};
 use plumb_apiserver::usage::{Amounts, NodeUsage, PodUsage, Span};
+use plumb_client::Api;
 use plumb_resize::Quantity;
 use serde::Deserialize;
 
