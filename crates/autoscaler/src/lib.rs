@@ -1,7 +1,25 @@
 //! The Vertical Pod Autoscaler, compatible with Kubernetes' own: recommender, updater and admission webhook.
+//!
+//! ```text
+//!   metrics.k8s.io, Prometheus,        ┌─────────────┐  status.recommendation  ┌─────────┐  /resize, eviction
+//!   OOM kills, checkpoints        ───▶ │ recommender │ ──────────────────────▶ │ updater │ ───────────────────▶ pods
+//!                                      └─────────────┘            │            └─────────┘
+//!                                                                 │            ┌───────────┐  patch of new pods
+//!                                                                 └──────────▶ │ admission │ ───────────────────▶ pods
+//!                                                                              └───────────┘
+//! ```
+//!
+//! The three share [`api`] (the custom resources), [`target`] (what a VPA's targetRef selects), [`vpas`] (which VPA
+//! controls a pod), [`recommendation`] (what of a recommendation a pod gets) and [`boost`] (the CPU start-up boost).
 
+pub mod admission;
 pub mod api;
+pub mod boost;
 pub mod features;
 pub mod install;
 pub mod offline;
+pub mod recommendation;
 pub mod recommender;
+pub mod target;
+pub mod updater;
+pub mod vpas;

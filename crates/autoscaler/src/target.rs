@@ -1,0 +1,1 @@
+//! What the targetRef of a VPA selects, and which controller a pod belongs to.

@@ -1,0 +1,1 @@
+//! Which VPA controls a pod: an index of VPAs by what they select.

@@ -1,0 +1,1 @@
+//! The custom resources: `RolloutPolicy`, and the `CloneSet` of OpenKruise.

@@ -1,0 +1,13 @@
+//! In-place vertical scaling of workloads: when the resources of a pod template change, the running pods are resized.
+//!
+//! ```text
+//!   Deployment ─┐
+//!   StatefulSet ├─▶ hooks of the workload ─▶ engine: compare, pace, resize, judge ─▶ pods/resize
+//!   DaemonSet   │                                   ▲
+//!   CloneSet   ─┘                                   └── RolloutPolicy: pace, canary, soak, failure
+//! ```
+
+pub mod api;
+pub mod cloneset;
+pub mod engine;
+pub mod workloads;

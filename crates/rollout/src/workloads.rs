@@ -1,0 +1,1 @@
+//! Deployments, StatefulSets and DaemonSets: how their native controllers are held while pods are resized.
