@@ -25,7 +25,9 @@ fn policy(policy: PropagationPolicy) -> DeleteParams {
 impl Cluster {
     async fn none<K>(&self)
     where
-        K: Watchable + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable
+            + serde::de::DeserializeOwned
+            + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         self.until_all::<K>(std::collections::BTreeMap::is_empty).await;
     }

@@ -21,6 +21,7 @@ use plumb_harness::TestCluster;
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use tokio::task::JoinSet;
 
@@ -85,7 +86,10 @@ impl Cluster {
 
     pub(crate) async fn create<K>(&self, object: Value) -> K
     where
-        K: Watchable + Serialize + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable
+            + Serialize
+            + DeserializeOwned
+            + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         let object: K = serde_json::from_value(object).unwrap();
         self.api().create(&PostParams::default(), &object).await.unwrap()
@@ -93,7 +97,9 @@ impl Cluster {
 
     pub(crate) async fn merge<K>(&self, name: &str, patch: Value) -> K
     where
-        K: Watchable + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable
+            + DeserializeOwned
+            + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         self.api().patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.unwrap()
     }
@@ -101,7 +107,9 @@ impl Cluster {
     /// Waits until an object is as it should be.
     pub(crate) async fn until<K>(&self, name: &str, wanted: impl Fn(&K) -> bool) -> K
     where
-        K: Watchable + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable
+            + DeserializeOwned
+            + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         plumb_harness::until(&self.api(), name, wanted).await
     }
@@ -112,7 +120,9 @@ impl Cluster {
         wanted: impl Fn(&BTreeMap<String, K>) -> bool,
     ) -> BTreeMap<String, K>
     where
-        K: Watchable + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
+        K: Watchable
+            + DeserializeOwned
+            + Resource<DynamicType = (), Scope = kube::core::NamespaceResourceScope>,
     {
         plumb_harness::until_all(&self.api(), wanted).await
     }
