@@ -138,9 +138,10 @@ impl<K: Codec> Api<K> {
     /// Reads an object.
     pub async fn get(&self, name: &str) -> Result<K> {
         let params = GetParams::default();
-        let request = match self.metadata {
-            true => self.request.get_metadata(name, &params),
-            false => self.request.get(name, &params),
+        let request = if self.metadata {
+            self.request.get_metadata(name, &params)
+        } else {
+            self.request.get(name, &params)
         };
         self.object("get", request).await
     }
@@ -152,10 +153,8 @@ impl<K: Codec> Api<K> {
 
     /// Lists objects.
     pub async fn list(&self, params: &ListParams) -> Result<ObjectList<K>> {
-        let request = match self.metadata {
-            true => self.request.list_metadata(params),
-            false => self.request.list(params),
-        };
+        let request =
+            if self.metadata { self.request.list_metadata(params) } else { self.request.list(params) };
         let json = send::text(&self.client, "list", request).await?;
         K::decode_list(&json).map_err(|error| send::undecodable(&json, error))
     }
@@ -174,9 +173,10 @@ impl<K: Codec> Api<K> {
 
     /// Changes an object.
     pub async fn patch<P: Serialize>(&self, name: &str, params: &PatchParams, patch: &Patch<P>) -> Result<K> {
-        let request = match self.metadata {
-            true => self.request.patch_metadata(name, params, patch),
-            false => self.request.patch(name, params, patch),
+        let request = if self.metadata {
+            self.request.patch_metadata(name, params, patch)
+        } else {
+            self.request.patch(name, params, patch)
         };
         self.object("patch", request).await
     }
@@ -187,9 +187,10 @@ impl<K: Codec> Api<K> {
         params: &WatchParams,
         version: &str,
     ) -> Result<BoxStream<'static, Result<WatchEvent<K>>>> {
-        let request = match self.metadata {
-            true => self.request.watch_metadata(params, version),
-            false => self.request.watch(params, version),
+        let request = if self.metadata {
+            self.request.watch_metadata(params, version)
+        } else {
+            self.request.watch(params, version)
         };
         self.events("watch", request).await
     }

@@ -148,7 +148,7 @@ async fn forget(
     let this_version = Preconditions { uid: None, resource_version: revision.clone() };
     let params = DeleteParams { preconditions: Some(this_version), ..DeleteParams::default() };
     match Api::<Event>::namespaced(client, &at.namespace).delete(&at.name, &params).await {
-        Ok(_) => None,
+        Ok(()) => None,
         // It is gone, or said again, which is heard of.
         Err(kube::Error::Api(status)) if status.is_not_found() || status.code == 409 => None,
         Err(error) => {

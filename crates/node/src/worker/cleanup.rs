@@ -53,7 +53,7 @@ impl Worker {
             ..DeleteParams::default()
         };
         match api.delete(name, &params).await {
-            Ok(_) => {}
+            Ok(()) => {}
             // It was deleted already, or another pod has its name.
             Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => {
                 self.deleted = true;
