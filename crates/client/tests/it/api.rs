@@ -49,7 +49,7 @@ async fn requests_are_those_of_kube() {
     let (post, merge) = (PostParams::default(), PatchParams::default());
     let patch = Patch::Merge(json!({ "spec": {} }));
     let pod = Pod::default();
-    let pairs = [
+    let pairs = vec![
         (pods.get("a").await, kubes.get("a").await),
         (pods.create(&post, &pod).await, kubes.create(&post, &pod).await),
         (pods.replace("a", &post, &pod).await, kubes.replace("a", &post, &pod).await),
