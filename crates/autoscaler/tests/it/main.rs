@@ -9,3 +9,4 @@ mod history;
 mod install;
 mod prometheus;
 mod recommender;
+mod target;

@@ -1,0 +1,119 @@
+//! Reads one controller from the API.
+
+use std::sync::Arc;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{ApiResource, DynamicObject};
+use kube::core::Selector;
+use plumb_client::Api;
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::controller_ref::{ControllerRef, WellKnown};
+use super::discovery::Discovered;
+use super::error::TargetError;
+use super::selector::{of_well_known, parse_selector};
+use super::{Record, Shared};
+
+/// Reads a controller. A request that does not end in time has failed.
+pub(super) async fn read(shared: &Shared, controller: &ControllerRef) -> Result<Record, TargetError> {
+    let reading = async {
+        match controller.well_known() {
+            Some(kind) => read_well_known(shared, controller, kind).await,
+            None => read_scale(shared, controller).await,
+        }
+    };
+    let in_time = timeout(shared.config.timeout, reading).await;
+    in_time.unwrap_or_else(|_| Err(unavailable(controller, "the request has timed out")))
+}
+
+async fn read_well_known(
+    shared: &Shared,
+    controller: &ControllerRef,
+    kind: WellKnown,
+) -> Result<Record, TargetError> {
+    let objects = objects(shared, controller, "v1", kind.plural());
+    let found = objects.get_opt(&controller.name).await;
+    let found = found.map_err(|error| unavailable(controller, error))?;
+    let ControllerRef { namespace, kind: kind_name, name, .. } = controller.clone();
+    let Some(DynamicObject { metadata, data, .. }) = found else {
+        return Err(TargetError::NotFound { kind: kind_name, namespace, name });
+    };
+    let selector = match of_well_known(kind, &data) {
+        Ok(Some(selector)) if !selector.selects_all() => Ok(Arc::new(selector)),
+        Ok(_) => Err(TargetError::EmptySelector { kind: kind_name, namespace, name }),
+        Err(reason) => Err(TargetError::InvalidSelector { kind: kind_name, namespace, name, reason }),
+    };
+    Ok(record(controller, metadata, selector))
+}
+
+async fn read_scale(shared: &Shared, controller: &ControllerRef) -> Result<Record, TargetError> {
+    let ControllerRef { group, kind, name, .. } = controller;
+    let unhandled = |reason: String| TargetError::Unhandled {
+        api_version: group.clone(),
+        kind: kind.clone(),
+        name: name.clone(),
+        reason,
+    };
+    // Many pods are owned by nodes, which cannot be scaled.
+    if group.is_empty() && kind == "Node" {
+        return Err(unhandled("node is not a valid owner".to_owned()));
+    }
+    let discovered = shared.discovery.kind(&shared.client, &shared.config, group, kind).await;
+    let scalable = match discovered.map_err(|error| unavailable(controller, error))? {
+        Discovered::Scalable(scalable) => scalable,
+        Discovered::NotScalable => {
+            return Err(unhandled("the resource has no scale sub-resource".to_owned()));
+        }
+        Discovered::NoMatch => {
+            return Err(unhandled(format!("no matches for kind {kind:?} in group {group:?}")));
+        }
+    };
+    let scales = objects(shared, controller, &scalable.version, &scalable.plural);
+    let DynamicObject { metadata, data, .. } = match scales.get_subresource("scale", name).await {
+        Ok(scale) => scale,
+        Err(kube::Error::Api(status)) if status.is_not_found() => {
+            return Err(unhandled(status.message.clone()));
+        }
+        Err(error) => return Err(unavailable(controller, error)),
+    };
+    let selector = scale_selector(controller, &data);
+    Ok(record(controller, metadata, selector))
+}
+
+fn scale_selector(controller: &ControllerRef, scale: &Value) -> Result<Arc<Selector>, TargetError> {
+    let ControllerRef { namespace, kind, name, .. } = controller.clone();
+    let text = scale["status"]["selector"].as_str().unwrap_or_default();
+    match parse_selector(text) {
+        Ok(selector) if selector.selects_all() => Err(TargetError::EmptyScaleSelector { namespace, name }),
+        Ok(selector) => Ok(Arc::new(selector)),
+        Err(error) => Err(TargetError::InvalidSelector { kind, namespace, name, reason: error.to_string() }),
+    }
+}
+
+fn record(
+    controller: &ControllerRef,
+    mut metadata: ObjectMeta,
+    selector: Result<Arc<Selector>, TargetError>,
+) -> Record {
+    metadata.namespace = Some(controller.namespace.clone());
+    Record { selector, owner: ControllerRef::controller_of(&metadata) }
+}
+
+fn objects(shared: &Shared, controller: &ControllerRef, version: &str, plural: &str) -> Api<DynamicObject> {
+    let ControllerRef { namespace, group, kind, .. } = controller;
+    let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
+    let resource = ApiResource {
+        group: group.clone(),
+        version: version.to_owned(),
+        api_version,
+        kind: kind.clone(),
+        plural: plural.to_owned(),
+    };
+    Api::namespaced_with(shared.client.clone(), namespace, &resource)
+}
+
+fn unavailable(controller: &ControllerRef, reason: impl ToString) -> TargetError {
+    let ControllerRef { namespace, kind, name, .. } = controller.clone();
+    TargetError::Unavailable { kind, namespace, name, reason: reason.to_string() }
+}
