@@ -10,6 +10,7 @@
 mod checkpoint;
 pub mod crds;
 mod policy;
+mod resources;
 mod schema;
 mod status;
 mod v1beta2;
@@ -20,6 +21,7 @@ pub use checkpoint::{
     VerticalPodAutoscalerCheckpointStatus,
 };
 pub use policy::DEFAULT_CONTAINER_POLICY;
+pub use resources::{Resources, read_resources, resource_list};
 pub use status::{
     ConditionStatus, ConditionType, RecommendedContainerResources, RecommendedPodResources,
     VerticalPodAutoscalerCondition, VerticalPodAutoscalerStatus,

@@ -38,6 +38,13 @@ impl VerticalPodAutoscalerSpec {
         let own = self.container_policy(container).and_then(|policy| policy.startup_boost.as_ref());
         own.or(self.startup_boost.as_ref())
     }
+
+    /// Whether any container may get a boost. An empty `startupBoost` is none.
+    pub fn has_startup_boost(&self) -> bool {
+        let policies = self.resource_policy.iter().flat_map(|policy| &policy.container_policies);
+        let boosts = policies.map(|policy| &policy.startup_boost).chain([&self.startup_boost]);
+        boosts.flatten().any(|boost| boost.cpu.is_some())
+    }
 }
 
 impl ContainerResourcePolicy {

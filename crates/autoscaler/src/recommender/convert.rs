@@ -7,17 +7,17 @@ use std::time::Duration;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity as ApiQuantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use plumb_resize::Quantity;
-use plumb_resize::resource::{PerResource, Resource};
+use plumb_resize::resource::PerResource;
 
 use super::amount::float;
 use super::checkpoint::{CHECKPOINT_VERSION, CheckpointError, CheckpointStatus};
-use super::estimate::{ContainerRecommendation, Resources, VpaSettings};
+use super::estimate::{ContainerRecommendation, VpaSettings};
 use super::histogram::{HistogramCheckpoint, HistogramCheckpointError};
 use super::policy::{ContainerPolicy, ResourcePolicy, ScalingMode, integer_cpu_containers};
 use super::time::Time;
 use crate::api::{
     self, BucketWeights, ContainerResourcePolicy, ContainerScalingMode, RecommendedContainerResources,
-    ResourceList, VerticalPodAutoscalerCheckpointStatus, VerticalPodAutoscalerSpec,
+    VerticalPodAutoscalerCheckpointStatus, VerticalPodAutoscalerSpec, read_resources, resource_list,
 };
 
 impl VpaSettings {
@@ -41,11 +41,6 @@ impl VpaSettings {
 
 impl ContainerPolicy {
     fn from_api(policy: &ContainerResourcePolicy, per_vpa_config: bool) -> Self {
-        let allowed = |list: &ResourceList| {
-            PerResource::of(|resource| {
-                list.get(resource.name()).and_then(|text| Quantity::try_from(text).ok())
-            })
-        };
         // To the thousandth, as upstream reads them.
         let thousandths = |quantity: &Option<ApiQuantity>| {
             let read = Quantity::try_from(quantity.as_ref()?).ok()?;
@@ -56,8 +51,8 @@ impl ContainerPolicy {
             Some(ContainerScalingMode::Off) => ScalingMode::Off,
             Some(_) | None => ScalingMode::Auto,
         };
-        parsed.min_allowed = allowed(&policy.min_allowed);
-        parsed.max_allowed = allowed(&policy.max_allowed);
+        parsed.min_allowed = read_resources(&policy.min_allowed);
+        parsed.max_allowed = read_resources(&policy.max_allowed);
         parsed.controlled = PerResource::of(|resource| policy.controls(resource.name()));
         if per_vpa_config {
             parsed.oom_bump_up_ratio = thousandths(&policy.oom_bump_up_ratio);
@@ -84,11 +79,6 @@ impl From<&ContainerRecommendation> for RecommendedContainerResources {
             uncapped_target: resource_list(&recommendation.uncapped_target),
         }
     }
-}
-
-fn resource_list(resources: &Resources) -> ResourceList {
-    let named = |resource: Resource| Some((resource.name().to_owned(), resources[resource]?.into()));
-    Resource::ALL.into_iter().filter_map(named).collect()
 }
 
 impl CheckpointStatus {

@@ -30,6 +30,7 @@ pub use finish::{Ceiling, CeilingSource, Limit};
 use super::aggregate::Aggregate;
 use super::config::AggregationConfig;
 use super::policy::{ContainerPolicy, ResourcePolicy};
+pub use crate::api::Resources;
 
 /// How recommendations are made of aggregates: upstream's flags with their defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -100,9 +101,6 @@ pub struct VpaSettings {
     /// Maximums that come from elsewhere than the policy and the flags. Upstream has none.
     pub ceilings: Vec<Ceiling>,
 }
-
-/// Amounts of the resources that a VPA controls.
-pub type Resources = PerResource<Option<Quantity>>;
 
 /// The recommendation for one container: an entry of `status.recommendation.containerRecommendations`.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -8,5 +8,7 @@ mod fuzz;
 mod history;
 mod install;
 mod prometheus;
+mod recommendation;
 mod recommender;
 mod target;
+mod vpas;
