@@ -1,1 +1,44 @@
-//! The engine that all workloads share: what changes, at which pace, and what a failure leads to. Pure.
+//! The engine that all workloads share: what changes, where each pod stands, at which pace, and what a failure leads to.
+//!
+//! ```text
+//!   templates of two revisions ──▶ can_update: is it a resize, and if not, why not
+//!   template + pod ──▶ compare ──▶ Change {None, Vertical, Other}
+//!   pod + its record ──▶ judge ──▶ PodState, and what is to be written next
+//!                                         │ when the pace allows it
+//!                                         ▼
+//!                                  plan ──▶ update: intent ▸ /resize ▸ confirm
+//! ```
+//!
+//! A resize is a special update of a pod, not an action of its own. All decisions are pure; [`update`](update()) is the
+//! only function here that writes. It patches, and never replaces a pod.
+//!
+//! | OpenKruise's proposal | here |
+//! |---|---|
+//! | `verticalupdate.Interface` | this module |
+//! | `CanVerticalUpdate` | [`can_update`], [`TemplateChange::is_vertical`] |
+//! | `Update` | [`plan`], [`update`](update()) |
+//! | `Refresh` of the in-place module | [`judge`] |
+//! | `UpdateOptions` | [`Hooks`]: `CalculateSpec` is [`Hooks::change`], `PatchSpecToPod` and `AdditionalFuncs` [`Hooks::on_begin`], `CheckPodUpdateCompleted` [`Hooks::pod_done`], `CheckContainersUpdateCompleted` [`Hooks::containers_done`], `GetRevision` [`Hooks::revision`] |
+//! | `UpdateSpec` | [`Desired`], [`Vertical`] |
+//! | `UpdateResult` | [`UpdateResult`]: `vertical`, `error`, `delay`, `resource_version()` |
+//! | `VerticalUpdateState` | [`PodRecord`], in the annotation [`RECORD_ANNOTATION`] |
+
+mod change;
+mod desired;
+mod failure;
+mod hooks;
+mod pod_state;
+mod reason;
+mod record;
+mod template;
+mod update;
+
+pub use change::{Change, ContainerChange, ResourceChange, Vertical, compare, compare_desired};
+pub use desired::Desired;
+pub use failure::{FIRST_RETRY, Failure, LAST_RETRY, Refusal, StuckReason};
+pub use hooks::{Hooks, NotDone, ResizeOnly};
+pub use pod_state::{Judgement, Next, PodPolicy, PodState, is_ready, judge};
+pub use reason::Reason;
+pub use record::{Direction, PodRecord, RECORD_ANNOTATION};
+pub use template::{TemplateChange, can_update, with_resources_of};
+pub use update::{FIELD_MANAGER, Plan, PodWrite, UpdateResult, merged, plan, plan_back, update};

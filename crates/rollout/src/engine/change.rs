@@ -1,0 +1,292 @@
+//! The change from a running pod to a template, per container.
+
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec, PodTemplateSpec, ResourceRequirements};
+use plumb_resize::aggregate::Role;
+use plumb_resize::list::{BadQuantity, WireList, declared};
+use plumb_resize::pod::{PodResources, PodShape, RestartPolicy};
+use plumb_resize::qos::QosClass;
+use plumb_resize::resource::{Requirements, Resource};
+use plumb_resize::rules::Rules;
+use plumb_resize::validate;
+use serde_json::{Map, Value, json};
+
+use super::desired::{Desired, is_empty};
+use super::reason::Reason;
+
+/// What has to be done for a running pod to have the resources of a template.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Change {
+    /// Nothing: its spec has them.
+    None,
+    /// A resize.
+    Vertical(Box<Vertical>),
+    /// No resize can do it.
+    Other(Vec<Reason>),
+}
+
+/// A resize of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Vertical {
+    /// The containers whose resources change, in the order of the pod's spec, init containers first.
+    pub containers: Vec<ContainerChange>,
+    /// The pod-level resources, if they change.
+    pub pod: Option<ResourceChange>,
+    /// Whether the pod will request more of any resource than before, so that its node has to have it.
+    pub grows: bool,
+    /// Whether a container is restarted.
+    pub restarts: bool,
+}
+
+/// A resize of one container.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ContainerChange {
+    /// Its name.
+    pub name: String,
+    /// Whether it is a main, a sidecar or a plain init container.
+    pub role: Role,
+    /// Its resources.
+    pub resources: ResourceChange,
+    /// Whether its resize policy has it restarted for this.
+    pub restarts: bool,
+}
+
+/// Resources before and after.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ResourceChange {
+    /// The amounts in the pod's spec.
+    pub old: Requirements,
+    /// The amounts after the resize.
+    pub new: Requirements,
+    /// The quantities that change, as they are in the spec: what an undo sets again.
+    pub previous: ResourceRequirements,
+    /// The quantities that change, as they are to be set.
+    pub set: ResourceRequirements,
+}
+
+/// Compares the resources of a template with those in the spec of a pod, container by container.
+///
+/// Only what the template declares is compared, with the defaults that the API server would add. A pod may have more: what
+/// a `LimitRange`, a webhook or an autoscaler has set stays. Fields other than resources are not compared: [`can_update`]
+/// compares the templates of two revisions.
+///
+/// [`can_update`]: super::can_update
+pub fn compare(template: &PodTemplateSpec, pod: &Pod, rules: &Rules) -> Change {
+    match Desired::of(template, rules) {
+        Ok(desired) => compare_desired(&desired, pod, rules),
+        Err(bad) => invalid(&bad),
+    }
+}
+
+/// [`compare`] with resources that are at hand: those of a template, computed once for many pods, or those that were
+/// recorded for an undo.
+pub fn compare_desired(desired: &Desired, pod: &Pod, rules: &Rules) -> Change {
+    vertical(desired, pod, rules).unwrap_or_else(|bad| invalid(&bad))
+}
+
+fn invalid(bad: &BadQuantity) -> Change {
+    Change::Other(vec![Reason::Invalid { message: bad.to_string() }])
+}
+
+fn vertical(desired: &Desired, pod: &Pod, rules: &Rules) -> Result<Change, BadQuantity> {
+    let Some(spec) = &pod.spec else { return Ok(Change::None) };
+    // Most comparisons find nothing, and are made for each change of each pod.
+    if !differs(desired, spec)? {
+        return Ok(Change::None);
+    }
+    let shape = PodShape::of(pod)?;
+    let old = PodResources::desired(spec)?;
+    let mut target = spec.clone();
+    let mut reasons = Vec::new();
+    for name in desired.containers.keys().filter(|name| shape.position(name).is_none()) {
+        reasons.push(Reason::Field { path: format!("spec.containers[{name}]") });
+    }
+    let containers = target.init_containers.iter_mut().flatten().chain(&mut target.containers);
+    for container in containers {
+        if let Some(wanted) = desired.containers.get(&container.name) {
+            set(container.resources.get_or_insert_default(), wanted);
+        }
+    }
+    if let Some(wanted) = &desired.pod {
+        set(target.resources.get_or_insert_default(), wanted);
+    }
+    let new = PodResources::desired(&target)?;
+    let mut changed = Vec::new();
+    for (i, (shape, (old, new))) in
+        shape.containers.iter().zip(old.containers.iter().zip(&new.containers)).enumerate()
+    {
+        if old == new {
+            continue;
+        }
+        if shape.role == Role::Init && !rules.resize_init_containers {
+            reasons.push(Reason::InitContainer { container: shape.name.clone() });
+        }
+        let differs = |r: Resource| old.of(r) != new.of(r);
+        let restarts = Resource::ALL
+            .into_iter()
+            .any(|r| differs(r) && shape.policy[r] == RestartPolicy::RestartContainer);
+        let (before, after) = (resources_at(spec, i), resources_at(&target, i));
+        changed.push(ContainerChange {
+            name: shape.name.clone(),
+            role: shape.role,
+            resources: resource_change(before, after, *old, *new),
+            restarts,
+        });
+    }
+    let pod_level = match (old.pod.unwrap_or_default(), new.pod.unwrap_or_default()) {
+        (old, new) if old == new => None,
+        (old, new) => {
+            if !rules.resize_pod_level {
+                reasons.push(Reason::PodLevel);
+            }
+            Some(resource_change(spec.resources.as_ref(), target.resources.as_ref(), old, new))
+        }
+    };
+    let (from, to) = (QosClass::of_pod(pod)?, QosClass::of_spec(&target)?);
+    if from != to {
+        reasons.push(Reason::QosClass { from, to });
+    }
+    let grows = !shape.requests(&new).within(shape.requests(&old));
+    if reasons.is_empty() {
+        reasons.extend(refusal(pod, target, rules));
+    }
+    if !reasons.is_empty() {
+        return Ok(Change::Other(reasons));
+    }
+    let restarts = changed.iter().any(|container| container.restarts);
+    let vertical = Vertical { containers: changed, pod: pod_level, grows, restarts };
+    Ok(Change::Vertical(Box::new(vertical)))
+}
+
+/// Whether any amount that is desired is another one in the spec.
+fn differs(desired: &Desired, spec: &PodSpec) -> Result<bool, BadQuantity> {
+    let lists = |wanted: Option<&WireList>, has: Option<&WireList>| -> Result<bool, BadQuantity> {
+        let (wanted, has) = (declared(wanted)?, declared(has)?);
+        Ok(wanted.any(|r, amount| amount.is_some() && *amount != has[r]))
+    };
+    let resources = |wanted: &ResourceRequirements, has: Option<&ResourceRequirements>| {
+        let requests = lists(wanted.requests.as_ref(), has.and_then(|has| has.requests.as_ref()))?;
+        Ok(requests || lists(wanted.limits.as_ref(), has.and_then(|has| has.limits.as_ref()))?)
+    };
+    if let Some(wanted) = &desired.pod
+        && resources(wanted, spec.resources.as_ref())?
+    {
+        return Ok(true);
+    }
+    for (name, wanted) in &desired.containers {
+        let Some(container) = containers(spec).find(|container| container.name == *name) else {
+            return Ok(true);
+        };
+        if resources(wanted, container.resources.as_ref())? {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
+/// Why the API server would refuse a resize, though nothing above is wrong with it.
+fn refusal(pod: &Pod, target: PodSpec, rules: &Rules) -> Option<Reason> {
+    let target = Pod { metadata: pod.metadata.clone(), spec: Some(target), status: pod.status.clone() };
+    let errors = validate::resize(pod, &target, rules);
+    errors.first().map(|error| Reason::Invalid { message: error.to_string() })
+}
+
+fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
+    spec.init_containers.iter().flatten().chain(&spec.containers)
+}
+
+fn resources_at(spec: &PodSpec, position: usize) -> Option<&ResourceRequirements> {
+    containers(spec).nth(position)?.resources.as_ref()
+}
+
+/// Sets the quantities that are desired, and leaves the others.
+fn set(resources: &mut ResourceRequirements, wanted: &ResourceRequirements) {
+    let lists = [(&mut resources.requests, &wanted.requests), (&mut resources.limits, &wanted.limits)];
+    for (list, wanted) in lists {
+        for (name, quantity) in wanted.iter().flatten() {
+            list.get_or_insert_default().insert(name.clone(), quantity.clone());
+        }
+    }
+}
+
+fn resource_change(
+    before: Option<&ResourceRequirements>,
+    after: Option<&ResourceRequirements>,
+    old: Requirements,
+    new: Requirements,
+) -> ResourceChange {
+    let none = ResourceRequirements::default();
+    let (before, after) = (before.unwrap_or(&none), after.unwrap_or(&none));
+    let only = |list: Option<&WireList>, changes: &dyn Fn(Resource) -> bool| -> Option<WireList> {
+        let list: WireList = list
+            .into_iter()
+            .flatten()
+            .filter(|(name, _)| Resource::named(name).is_some_and(changes))
+            .map(|(name, quantity)| (name.clone(), quantity.clone()))
+            .collect();
+        (!list.is_empty()).then_some(list)
+    };
+    let requests = |r: Resource| old.requests[r] != new.requests[r];
+    let limits = |r: Resource| old.limits[r] != new.limits[r];
+    let part = |of: &ResourceRequirements| ResourceRequirements {
+        requests: only(of.requests.as_ref(), &requests),
+        limits: only(of.limits.as_ref(), &limits),
+        claims: None,
+    };
+    ResourceChange { old, new, previous: part(before), set: part(after) }
+}
+
+impl Vertical {
+    /// The strategic merge patch for `/resize`. It has only the quantities that change, so that it does not undo what
+    /// others have changed meanwhile.
+    pub fn patch(&self) -> Value {
+        let list = |wanted: &dyn Fn(Role) -> bool| -> Vec<Value> {
+            let containers = self.containers.iter().filter(|container| wanted(container.role));
+            containers
+                .map(|container| json!({ "name": container.name, "resources": container.resources.set }))
+                .collect()
+        };
+        let (main, init) = (list(&|role| role == Role::Main), list(&|role| role != Role::Main));
+        let mut spec = Map::new();
+        if !main.is_empty() {
+            spec.insert("containers".to_owned(), Value::Array(main));
+        }
+        if !init.is_empty() {
+            spec.insert("initContainers".to_owned(), Value::Array(init));
+        }
+        if let Some(pod) = &self.pod {
+            spec.insert("resources".to_owned(), json!(pod.set));
+        }
+        json!({ "spec": spec })
+    }
+
+    /// The resources before the change, which an undo sets again. What was not set before is not named: a resize cannot
+    /// remove it.
+    pub fn previous(&self) -> Desired {
+        let containers = self.containers.iter().map(|container| (container, &container.resources.previous));
+        Desired {
+            containers: containers
+                .filter(|(_, previous)| !is_empty(previous))
+                .map(|(container, previous)| (container.name.clone(), previous.clone()))
+                .collect(),
+            pod: self.pod.as_ref().map(|pod| pod.previous.clone()).filter(|previous| !is_empty(previous)),
+        }
+    }
+
+    /// The fields that the change adds, such as `requests.cpu` of a container (none: the pod). No undo removes them.
+    pub fn added(&self) -> Vec<(Option<&str>, String)> {
+        let containers = self.containers.iter().map(|c| (Some(c.name.as_str()), &c.resources));
+        let all = containers.chain(self.pod.iter().map(|pod| (None, pod)));
+        let mut added = Vec::new();
+        for (container, ResourceChange { old, new, .. }) in all {
+            for r in Resource::ALL {
+                if old.requests[r].is_none() && new.requests[r].is_some() {
+                    added.push((container, format!("requests.{r}")));
+                }
+                if old.limits[r].is_none() && new.limits[r].is_some() {
+                    added.push((container, format!("limits.{r}")));
+                }
+            }
+        }
+        added
+    }
+}

@@ -1,0 +1,169 @@
+//! Why a pod does not follow its template.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use kube::core::Status;
+use serde::{Deserialize, Serialize};
+
+/// Why a pod is stuck, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum StuckReason {
+    /// The node defers the resize, for longer than the deadline.
+    Deferred,
+    /// The node cannot ever run the pod at this size.
+    Infeasible,
+    /// The node has allocated the resize, and its actuation fails for longer than the deadline.
+    Error,
+    /// The node has not answered, or has not finished, within the deadline.
+    DeadlineExceeded,
+    /// The API server refused the resize: the node is too small.
+    NodeCapacity,
+    /// The API server refused the resize: a `ResourceQuota` is exceeded.
+    Quota,
+    /// The API server refused the resize: outside of a `LimitRange`.
+    LimitRange,
+    /// The API server refused the resize for another reason.
+    Refused,
+    /// No resize makes the pod follow: its QoS class would change, for example.
+    NotResizable,
+    /// A container was restarted for the resize, and the pod is not ready within the deadline.
+    NotReady,
+    /// The pod became unready while it was soaking.
+    SoakNotReady,
+    /// A container was restarted while the pod was soaking.
+    SoakRestarted,
+    /// A container was OOM-killed while the pod was soaking.
+    SoakOomKilled,
+}
+
+impl StuckReason {
+    /// All of them.
+    pub const ALL: [Self; 13] = [
+        Self::Deferred,
+        Self::Infeasible,
+        Self::Error,
+        Self::DeadlineExceeded,
+        Self::NodeCapacity,
+        Self::Quota,
+        Self::LimitRange,
+        Self::Refused,
+        Self::NotResizable,
+        Self::NotReady,
+        Self::SoakNotReady,
+        Self::SoakRestarted,
+        Self::SoakOomKilled,
+    ];
+
+    /// The reason as it is in conditions, events and metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Deferred => "Deferred",
+            Self::Infeasible => "Infeasible",
+            Self::Error => "Error",
+            Self::DeadlineExceeded => "DeadlineExceeded",
+            Self::NodeCapacity => "NodeCapacity",
+            Self::Quota => "Quota",
+            Self::LimitRange => "LimitRange",
+            Self::Refused => "Refused",
+            Self::NotResizable => "NotResizable",
+            Self::NotReady => "NotReady",
+            Self::SoakNotReady => "SoakNotReady",
+            Self::SoakRestarted => "SoakRestarted",
+            Self::SoakOomKilled => "SoakOomKilled",
+        }
+    }
+}
+
+impl fmt::Display for StuckReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A failure as it is recorded on a pod.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Failure {
+    /// Why.
+    pub reason: StuckReason,
+    /// The message of the API server or the node.
+    pub message: String,
+    /// When.
+    pub at: Timestamp,
+    /// How often in a row.
+    #[serde(default)]
+    pub count: u32,
+    /// When the resize is sent again; never, if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_at: Option<Timestamp>,
+}
+
+/// The wait after the first refusal of a pod's resize; it doubles with each further one.
+pub const FIRST_RETRY: SignedDuration = SignedDuration::from_secs(10);
+/// The longest wait.
+pub const LAST_RETRY: SignedDuration = SignedDuration::from_secs(300);
+
+impl Failure {
+    /// A refusal by the API server, which is retried after a backoff: quota may be freed, a node may grow.
+    pub fn refused(reason: StuckReason, message: String, before: Option<&Self>, now: Timestamp) -> Self {
+        let count = before.map_or(0, |before| before.count).saturating_add(1);
+        let doubled = 1_i32.checked_shl(count.saturating_sub(1).min(16)).unwrap_or(i32::MAX);
+        let wait = FIRST_RETRY.checked_mul(doubled).unwrap_or(LAST_RETRY).min(LAST_RETRY);
+        Self { reason, message, at: now, count, retry_at: now.checked_add(wait).ok() }
+    }
+
+    /// A failure after which nothing is sent again.
+    pub fn last(reason: StuckReason, message: String, now: Timestamp) -> Self {
+        Self { reason, message, at: now, count: 1, retry_at: None }
+    }
+}
+
+/// What an error of the API server means for the pod that a write was about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// The pod is gone, or is another one of the same name.
+    Gone,
+    /// Nothing is wrong with the request: it is sent again.
+    Transient(String),
+    /// The request is refused.
+    Refused(StuckReason, String),
+}
+
+impl Refusal {
+    /// Reads the error of a write.
+    pub fn of(error: &kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) => Self::of_status(status),
+            other => Self::Transient(other.to_string()),
+        }
+    }
+
+    fn of_status(status: &Status) -> Self {
+        let message = status.message.clone();
+        match status.code {
+            404 => Self::Gone,
+            // A uid that is another one: the pod was replaced.
+            409 if message.contains("uid") || message.contains("UID") => Self::Gone,
+            400 | 403 | 422 => Self::Refused(reason_of(status), message),
+            _ => Self::Transient(message),
+        }
+    }
+}
+
+/// The parts of messages of `LimitRanger`, which come without a cause of their own.
+const LIMIT_RANGER: [&str; 3] = [" usage per ", "max limit to request ratio per ", "no request is specified"];
+
+fn reason_of(status: &Status) -> StuckReason {
+    let causes = status.details.iter().flat_map(|details| &details.causes);
+    let has_cause = |reason: &str| causes.clone().any(|cause| cause.reason == reason);
+    if has_cause("NodeCapacity") {
+        StuckReason::NodeCapacity
+    } else if status.message.contains("exceeded quota") || status.message.contains("failed quota") {
+        StuckReason::Quota
+    } else if status.code == 403 && LIMIT_RANGER.iter().any(|part| status.message.contains(part)) {
+        StuckReason::LimitRange
+    } else {
+        StuckReason::Refused
+    }
+}

@@ -1,0 +1,95 @@
+//! What differs between the kinds of workloads.
+
+use k8s_openapi::api::core::v1::Pod;
+use plumb_resize::rules::Rules;
+use serde_json::Value;
+
+use super::change::{Change, compare_desired};
+use super::desired::Desired;
+use super::record::PodRecord;
+
+/// Why a pod is not done, for people.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct NotDone(pub String);
+
+/// What differs between the kinds of workloads (the seed's `UpdateOptions`). One value is made per workload and revision;
+/// what each method does by default is right for a workload whose pods differ in cpu and memory alone.
+pub trait Hooks {
+    /// The name of the revision that pods follow (`GetRevision`). It is recorded on pods, so it must be the same after a
+    /// restart of the controller, and another one for another template.
+    fn revision(&self) -> &str;
+
+    /// The name of the revision that the workload had before the rollout. An undo goes back to it.
+    fn base(&self) -> &str;
+
+    /// The resources that pods should have.
+    fn desired(&self) -> &Desired;
+
+    /// The rules of the API server.
+    fn rules(&self) -> &Rules;
+
+    /// What has to be done for a pod to have these resources (`CalculateSpec`): those of the revision, or those before the
+    /// rollout.
+    fn change(&self, pod: &Pod, desired: &Desired) -> Change {
+        compare_desired(desired, pod, self.rules())
+    }
+
+    /// A merge patch that is written with the intent, before the resize (`PatchSpecToPod`, `AdditionalFuncs`): a lifecycle
+    /// state, a new image. Resources are not in it: they go through `/resize`.
+    fn on_begin(&self, pod: &Pod) -> Option<Value> {
+        let _ = pod;
+        None
+    }
+
+    /// A merge patch that is written once a pod is done: the label with the revision, for example.
+    fn on_done(&self, pod: &Pod) -> Option<Value> {
+        let _ = pod;
+        None
+    }
+
+    /// Whether containers are done beyond the resize (`CheckContainersUpdateCompleted`): they run a new image, for
+    /// example. It is asked once the resize is applied.
+    fn containers_done(&self, pod: &Pod, record: &PodRecord) -> Result<(), NotDone> {
+        let _ = (pod, record);
+        Ok(())
+    }
+
+    /// Whether the pod is done beyond its containers (`CheckPodUpdateCompleted`): its lifecycle hooks have run, for
+    /// example. It is asked after [`Hooks::containers_done`].
+    fn pod_done(&self, pod: &Pod) -> Result<(), NotDone> {
+        let _ = pod;
+        Ok(())
+    }
+}
+
+/// The hooks of a workload whose pods differ in cpu and memory alone.
+#[derive(Clone, Debug)]
+pub struct ResizeOnly {
+    /// The name of the revision that pods follow.
+    pub revision: String,
+    /// The name of the revision before.
+    pub base: String,
+    /// The resources of the revision.
+    pub desired: Desired,
+    /// The rules of the API server.
+    pub rules: Rules,
+}
+
+impl Hooks for ResizeOnly {
+    fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    fn base(&self) -> &str {
+        &self.base
+    }
+
+    fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    fn rules(&self) -> &Rules {
+        &self.rules
+    }
+}

@@ -1,0 +1,379 @@
+//! Where a pod stands in a rollout, and what is to be written for it next.
+
+use std::fmt;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use plumb_resize::status::{self, Stage};
+
+use super::change::{Change, Vertical};
+use super::failure::{Failure, StuckReason};
+use super::hooks::Hooks;
+use super::record::{Direction, PodRecord, statuses};
+
+/// Where a pod stands in a rollout.
+///
+/// ```text
+///   Pending ──▶ Resizing ──▶ Soaking ──▶ Done
+///                  │  ▲          │
+///                  ▼  │          ▼
+///                 Stuck ◀────────┘ ──▶ RollingBack ──▶ RolledBack
+///                                           └────────▶ RollbackFailed
+/// ```
+///
+/// It is computed from the pod alone each time, so a resize that was deferred past its deadline and then fits takes a pod
+/// from `Stuck` to `Done`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PodState {
+    /// The pod has other resources, and nothing was done about it.
+    Pending,
+    /// The intent is recorded; the node has to apply the resize, or a restarted container to become ready.
+    Resizing {
+        /// What it waits for, for people.
+        waits_for: String,
+    },
+    /// The resize is applied, and readiness, restarts and OOM kills are watched until then.
+    Soaking {
+        /// When that ends.
+        until: Timestamp,
+    },
+    /// The pod follows the revision.
+    Done,
+    /// The pod does not follow.
+    Stuck {
+        /// Why, in one word.
+        reason: StuckReason,
+        /// Why, for people.
+        message: String,
+    },
+    /// The pod is resized back to what it was before.
+    RollingBack,
+    /// The pod was resized back.
+    RolledBack {
+        /// Why it does not follow the revision.
+        failure: Option<Failure>,
+    },
+    /// The pod could not be resized back. Nothing more is tried.
+    RollbackFailed {
+        /// Why not.
+        reason: StuckReason,
+        /// Why not, for people.
+        message: String,
+    },
+}
+
+impl PodState {
+    /// The state as one word, for status and metrics.
+    pub const fn name(&self) -> &'static str {
+        match self {
+            Self::Pending => "Pending",
+            Self::Resizing { .. } => "Resizing",
+            Self::Soaking { .. } => "Soaking",
+            Self::Done => "Done",
+            Self::Stuck { .. } => "Stuck",
+            Self::RollingBack => "RollingBack",
+            Self::RolledBack { .. } => "RolledBack",
+            Self::RollbackFailed { .. } => "RollbackFailed",
+        }
+    }
+
+    /// Whether the pod takes part of the pace: a resize is under way, or its effect is being watched.
+    pub const fn is_in_flight(&self) -> bool {
+        matches!(self, Self::Resizing { .. } | Self::Soaking { .. } | Self::RollingBack)
+    }
+}
+
+impl fmt::Display for PodState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stuck { reason, message } | Self::RollbackFailed { reason, message } => {
+                write!(f, "{}: {reason}: {message}", self.name())
+            }
+            Self::Resizing { waits_for } => write!(f, "Resizing: {waits_for}"),
+            Self::Soaking { until } => write!(f, "Soaking until {until}"),
+            _ => f.write_str(self.name()),
+        }
+    }
+}
+
+/// What is to be written for a pod next. Each is idempotent.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Next {
+    /// Nothing.
+    Nothing,
+    /// The intent, then the resize, if one is needed: when the pace allows it.
+    Begin(Option<Box<Vertical>>),
+    /// The resize again: it was not sent, because the controller crashed, or it was refused a while ago.
+    Send(Box<Vertical>),
+    /// That the resize is applied: soaking begins.
+    MarkApplied,
+    /// That the pod is done, with the patch of [`Hooks::on_done`].
+    Confirm,
+}
+
+/// The judgement about a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Judgement {
+    /// Where it stands.
+    pub state: PodState,
+    /// What is to be written next.
+    pub next: Next,
+    /// When the judgement may become another one without a change of the pod.
+    pub due: Option<Timestamp>,
+}
+
+/// What a policy says about each pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodPolicy {
+    /// For how long a resize may be deferred or under way.
+    pub deadline: SignedDuration,
+    /// For how long a pod is watched after its resize was applied.
+    pub soak: SignedDuration,
+    /// Whether a pod that was done and has other resources now is resized again.
+    pub enforce_drift: bool,
+}
+
+impl Default for PodPolicy {
+    fn default() -> Self {
+        Self { deadline: SignedDuration::from_secs(300), soak: SignedDuration::ZERO, enforce_drift: false }
+    }
+}
+
+/// Judges where a pod stands (the seed's refresh). The pod must neither be terminating nor have ended.
+pub fn judge(pod: &Pod, hooks: &impl Hooks, policy: &PodPolicy, now: Timestamp) -> Judgement {
+    let record = PodRecord::read(pod).filter(|record| record.revision == hooks.revision());
+    match record {
+        None => unrecorded(pod, hooks),
+        Some(record) if record.direction == Direction::Back => rolling_back(pod, hooks, &record, policy, now),
+        Some(record) => following(pod, hooks, &record, policy, now),
+    }
+}
+
+impl Judgement {
+    fn new(state: PodState, next: Next) -> Self {
+        Self { state, next, due: None }
+    }
+
+    fn until(mut self, due: Option<Timestamp>) -> Self {
+        self.due = due;
+        self
+    }
+}
+
+/// A pod without an intent for this revision.
+fn unrecorded(pod: &Pod, hooks: &impl Hooks) -> Judgement {
+    match hooks.change(pod, hooks.desired()) {
+        Change::Vertical(change) => Judgement::new(PodState::Pending, Next::Begin(Some(change))),
+        Change::Other(reasons) => Judgement::new(not_resizable(&reasons), Next::Nothing),
+        // It came up with these resources, or something else has resized it.
+        Change::None => match status::read(pod) {
+            Ok(reading) if reading.stage == Stage::Applied => Judgement::new(PodState::Done, Next::Nothing),
+            _ => Judgement::new(PodState::Pending, Next::Begin(None)),
+        },
+    }
+}
+
+fn not_resizable(reasons: &[super::reason::Reason]) -> PodState {
+    let message = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    PodState::Stuck { reason: StuckReason::NotResizable, message }
+}
+
+fn following(
+    pod: &Pod,
+    hooks: &impl Hooks,
+    record: &PodRecord,
+    policy: &PodPolicy,
+    now: Timestamp,
+) -> Judgement {
+    let change = hooks.change(pod, hooks.desired());
+    if record.finished_at.is_some() {
+        return match change {
+            Change::Vertical(change) if policy.enforce_drift => {
+                Judgement::new(PodState::Pending, Next::Begin(Some(change)))
+            }
+            // Somebody else has resized it since, an autoscaler for example.
+            _ => Judgement::new(PodState::Done, Next::Nothing),
+        };
+    }
+    match resize(pod, record, change, policy, now) {
+        Resize::Unsent(change) => {
+            let waits_for = "the resize to be sent".to_owned();
+            Judgement::new(PodState::Resizing { waits_for }, Next::Send(change))
+        }
+        Resize::UnderWay(waits_for, due) => {
+            Judgement::new(PodState::Resizing { waits_for }, Next::Nothing).until(due)
+        }
+        Resize::Failed(reason, message, next, due) => {
+            Judgement::new(PodState::Stuck { reason, message }, next).until(due)
+        }
+        Resize::Applied => applied(pod, hooks, record, policy, now),
+    }
+}
+
+fn rolling_back(
+    pod: &Pod,
+    hooks: &impl Hooks,
+    record: &PodRecord,
+    policy: &PodPolicy,
+    now: Timestamp,
+) -> Judgement {
+    if record.finished_at.is_some() {
+        return Judgement::new(PodState::RolledBack { failure: record.failure.clone() }, Next::Nothing);
+    }
+    let change = hooks.change(pod, &record.previous);
+    match resize(pod, record, change, policy, now) {
+        Resize::Unsent(change) => Judgement::new(PodState::RollingBack, Next::Send(change)),
+        Resize::UnderWay(_, due) => Judgement::new(PodState::RollingBack, Next::Nothing).until(due),
+        // Tried once.
+        Resize::Failed(reason, message, _, _) => {
+            Judgement::new(PodState::RollbackFailed { reason, message }, Next::Nothing)
+        }
+        Resize::Applied if !record.added.is_empty() => {
+            let message = format!("a resize cannot remove {}", record.added.join(", "));
+            let reason = StuckReason::NotResizable;
+            Judgement::new(PodState::RollbackFailed { reason, message }, Next::Nothing)
+        }
+        Resize::Applied => Judgement::new(PodState::RollingBack, Next::Confirm),
+    }
+}
+
+/// How far the resize of a pod is that has an intent.
+enum Resize {
+    Unsent(Box<Vertical>),
+    UnderWay(String, Option<Timestamp>),
+    Failed(StuckReason, String, Next, Option<Timestamp>),
+    Applied,
+}
+
+fn resize(pod: &Pod, record: &PodRecord, change: Change, policy: &PodPolicy, now: Timestamp) -> Resize {
+    // A failure on the way back is why it goes back.
+    let refused = record.failure.as_ref().filter(|failure| {
+        record.direction == Direction::Forward
+            || failure.at >= record.started_at && failure.retry_at.is_some()
+    });
+    match (change, refused) {
+        (Change::Other(reasons), _) => {
+            let message = reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+            return Resize::Failed(StuckReason::NotResizable, message, Next::Nothing, None);
+        }
+        (Change::Vertical(change), Some(failure)) => {
+            let due = failure.retry_at.is_some_and(|at| at <= now);
+            let next = if due { Next::Send(change) } else { Next::Nothing };
+            let due = failure.retry_at.filter(|_| !due);
+            return Resize::Failed(failure.reason, failure.message.clone(), next, due);
+        }
+        (Change::Vertical(change), None) => return Resize::Unsent(change),
+        (Change::None, _) => {}
+    }
+    if record.applied_at.is_some() {
+        return Resize::Applied;
+    }
+    let stage = match status::read(pod) {
+        Ok(reading) => reading.stage,
+        Err(bad) => Stage::Failing { message: bad.to_string() },
+    };
+    // Counted from the intent: the transition time of a condition starts anew with each message.
+    let deadline = record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX);
+    let overdue = now >= deadline;
+    let (reason, message) = match &stage {
+        Stage::Applied => return Resize::Applied,
+        Stage::Infeasible { message } => {
+            return Resize::Failed(StuckReason::Infeasible, message.clone(), Next::Nothing, None);
+        }
+        Stage::Deferred { message } => (StuckReason::Deferred, message.clone()),
+        Stage::Failing { message } => (StuckReason::Error, message.clone()),
+        Stage::Proposed | Stage::InProgress => (StuckReason::DeadlineExceeded, stage.to_string()),
+    };
+    if overdue {
+        Resize::Failed(reason, message, Next::Nothing, None)
+    } else {
+        Resize::UnderWay(stage.to_string(), Some(deadline))
+    }
+}
+
+/// A pod whose resize is applied.
+fn applied(
+    pod: &Pod,
+    hooks: &impl Hooks,
+    record: &PodRecord,
+    policy: &PodPolicy,
+    now: Timestamp,
+) -> Judgement {
+    let deadline = record.started_at.checked_add(policy.deadline).unwrap_or(Timestamp::MAX);
+    let Some(applied_at) = record.applied_at else {
+        let ready = is_ready(pod) || !record.restarting && policy.soak.is_zero();
+        let done = if ready {
+            hooks.containers_done(pod, record)
+        } else {
+            Err(super::hooks::NotDone("the pod to become ready".to_owned()))
+        };
+        return match done {
+            Err(not_done) if now >= deadline => {
+                let message = format!("not within {} seconds: {not_done}", policy.deadline.as_secs());
+                Judgement::new(PodState::Stuck { reason: StuckReason::NotReady, message }, Next::Nothing)
+            }
+            Err(not_done) => {
+                let waits_for = not_done.to_string();
+                Judgement::new(PodState::Resizing { waits_for }, Next::Nothing).until(Some(deadline))
+            }
+            Ok(()) if policy.soak > SignedDuration::ZERO => {
+                let until = now.checked_add(policy.soak).unwrap_or(Timestamp::MAX);
+                Judgement::new(PodState::Soaking { until }, Next::MarkApplied)
+            }
+            Ok(()) => finished(pod, hooks),
+        };
+    };
+    let until = applied_at.checked_add(policy.soak).unwrap_or(Timestamp::MAX);
+    if let Some((reason, message)) = soak_failure(pod, record) {
+        return Judgement::new(PodState::Stuck { reason, message }, Next::Nothing);
+    }
+    if now < until {
+        return Judgement::new(PodState::Soaking { until }, Next::Nothing).until(Some(until));
+    }
+    finished(pod, hooks)
+}
+
+fn finished(pod: &Pod, hooks: &impl Hooks) -> Judgement {
+    match hooks.pod_done(pod) {
+        Ok(()) => Judgement::new(PodState::Done, Next::Confirm),
+        Err(not_done) => {
+            Judgement::new(PodState::Resizing { waits_for: not_done.to_string() }, Next::Nothing)
+        }
+    }
+}
+
+/// What went wrong while a pod was soaking.
+fn soak_failure(pod: &Pod, record: &PodRecord) -> Option<(StuckReason, String)> {
+    for status in statuses(pod.status.as_ref()) {
+        let allowed = record.restarts.get(&status.name).copied().unwrap_or(0);
+        if status.restart_count <= allowed {
+            continue;
+        }
+        let last = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
+        let current = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+        let killed =
+            [last, current].into_iter().flatten().any(|ended| ended.reason.as_deref() == Some("OOMKilled"));
+        let name = &status.name;
+        return Some(if killed {
+            (StuckReason::SoakOomKilled, format!("container {name} was OOM-killed after the resize"))
+        } else {
+            (StuckReason::SoakRestarted, format!("container {name} was restarted after the resize"))
+        });
+    }
+    let oom = statuses(pod.status.as_ref()).find(|status| {
+        let ended = status.state.as_ref().and_then(|state| state.terminated.as_ref());
+        ended.is_some_and(|ended| ended.reason.as_deref() == Some("OOMKilled"))
+    });
+    if let Some(status) = oom {
+        let message = format!("container {} was OOM-killed after the resize", status.name);
+        return Some((StuckReason::SoakOomKilled, message));
+    }
+    (!is_ready(pod))
+        .then(|| (StuckReason::SoakNotReady, "the pod became unready after the resize".to_owned()))
+}
+
+/// Whether a pod is ready.
+pub fn is_ready(pod: &Pod) -> bool {
+    let status = pod.status.as_ref();
+    status.and_then(|status| status::condition(status, "Ready")).is_some_and(|ready| ready.status == "True")
+}

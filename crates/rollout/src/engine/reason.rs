@@ -1,0 +1,106 @@
+//! Why a template change is more than a resize of running pods.
+
+use std::fmt;
+
+use plumb_resize::qos::QosClass;
+
+/// Why a resize alone does not make a running pod follow a template.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reason {
+    /// The image of a container changed.
+    Image {
+        /// The container.
+        container: String,
+    },
+    /// Labels, annotations or other metadata of the template changed.
+    Metadata {
+        /// The path of the field, below the template.
+        path: String,
+    },
+    /// A request or limit was removed, which no resize can do.
+    Removed {
+        /// The container; none for the pod-level resources.
+        container: Option<String>,
+        /// The field, such as `requests.cpu`.
+        field: String,
+    },
+    /// The pod's QoS class would change, which no resize can do.
+    QosClass {
+        /// The class that the pod has.
+        from: QosClass,
+        /// The class that it would have.
+        to: QosClass,
+    },
+    /// The resources of a plain init container changed, which the API server does not resize.
+    InitContainer {
+        /// The container.
+        container: String,
+    },
+    /// The pod-level resources changed, which the API server does not resize.
+    PodLevel,
+    /// A resource other than cpu and memory changed.
+    OtherResource {
+        /// The container; none for the pod-level resources.
+        container: Option<String>,
+        /// The resource, such as `ephemeral-storage`.
+        resource: String,
+    },
+    /// Containers were added, removed, renamed or reordered.
+    Containers,
+    /// Another field of the template changed.
+    Field {
+        /// The path of the field, below the template.
+        path: String,
+    },
+    /// The API server would refuse the resize of this pod, or a quantity cannot be read.
+    Invalid {
+        /// Its message.
+        message: String,
+    },
+}
+
+impl Reason {
+    /// The reason as one word, for conditions, events and metrics.
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Image { .. } => "ImageChanged",
+            Self::Metadata { .. } => "MetadataChanged",
+            Self::Removed { .. } => "ResourceRemoved",
+            Self::QosClass { .. } => "QOSClassChanged",
+            Self::InitContainer { .. } => "InitContainerChanged",
+            Self::PodLevel => "PodLevelResourcesChanged",
+            Self::OtherResource { .. } => "OtherResourceChanged",
+            Self::Containers => "ContainersChanged",
+            Self::Field { .. } => "OtherFieldsChanged",
+            Self::Invalid { .. } => "ResizeInvalid",
+        }
+    }
+}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let of = |container: &Option<String>| match container {
+            Some(container) => format!("container {container}"),
+            None => "the pod".to_owned(),
+        };
+        match self {
+            Self::Image { container } => write!(f, "the image of container {container} changed"),
+            Self::Metadata { path } | Self::Field { path } => write!(f, "{path} changed"),
+            Self::Removed { container, field } => {
+                write!(f, "{field} of {} was removed, which a resize cannot do", of(container))
+            }
+            Self::QosClass { from, to } => {
+                write!(f, "the QoS class would change from {from} to {to}, which a resize cannot do")
+            }
+            Self::InitContainer { container } => {
+                write!(f, "the resources of init container {container} changed, which cannot be resized")
+            }
+            Self::PodLevel => f.write_str("the pod-level resources changed, which cannot be resized"),
+            Self::OtherResource { container, resource } => {
+                write!(f, "{resource} of {} changed; only cpu and memory can be resized", of(container))
+            }
+            Self::Containers => f.write_str("containers were added, removed, renamed or reordered"),
+            Self::Invalid { message } => f.write_str(message),
+        }
+    }
+}

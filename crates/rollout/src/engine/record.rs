@@ -1,0 +1,164 @@
+//! What is recorded on a pod before its first write: intent, resize, confirm.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+
+use super::change::Vertical;
+use super::desired::Desired;
+use super::failure::Failure;
+
+/// The annotation of a pod that has its [`PodRecord`].
+pub const RECORD_ANNOTATION: &str = "rollout.plumb.dev/resize";
+
+/// Whether a pod follows its template or goes back.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Direction {
+    /// To the resources of the template.
+    #[default]
+    Forward,
+    /// To the resources before the rollout.
+    Back,
+}
+
+/// The intent to resize a pod, and how far that is. It is written before the resize, so that a controller that starts
+/// anew knows what was asked for and what there was before (the seed's `VerticalUpdateState`).
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodRecord {
+    /// The revision that the pod follows.
+    pub revision: String,
+    /// The revision that the workload had before the rollout, which [`PodRecord::previous`] belongs to.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub base: String,
+    /// Whether it follows or goes back.
+    #[serde(default)]
+    pub direction: Direction,
+    /// The resources before the first resize since `base`: where an undo goes.
+    #[serde(default, skip_serializing_if = "Desired::is_empty")]
+    pub previous: Desired,
+    /// The requests and limits that the resize adds, which no undo can remove.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub added: Vec<String>,
+    /// When the intent was recorded.
+    pub started_at: Timestamp,
+    /// The restart count that a container may have after the resize.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub restarts: BTreeMap<String, i32>,
+    /// Whether the resize restarts a container.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restarting: bool,
+    /// When the resize was found to be applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub applied_at: Option<Timestamp>,
+    /// When the pod was done with the revision, soaking included.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub finished_at: Option<Timestamp>,
+    /// Why the API server refused the resize, or why the pod goes back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<Failure>,
+}
+
+impl PodRecord {
+    /// The record of a pod. One that cannot be read counts as none: the next intent replaces it.
+    pub fn read(pod: &Pod) -> Option<Self> {
+        let text = pod.metadata.annotations.as_ref()?.get(RECORD_ANNOTATION)?;
+        serde_json::from_str(text).ok()
+    }
+
+    /// The intent to resize a pod.
+    ///
+    /// Where a rollout is overtaken by another template, what there was before the first of them stays recorded: `base` is
+    /// the same then, and an undo goes all the way back.
+    pub fn intent(
+        pod: &Pod,
+        change: Option<&Vertical>,
+        revision: &str,
+        base: &str,
+        before: Option<&Self>,
+        now: Timestamp,
+    ) -> Self {
+        let (mut previous, mut added) = change.map_or_else(Default::default, |change| {
+            let added = change.added().into_iter().map(|(container, field)| match container {
+                Some(container) => format!("{container}: {field}"),
+                None => field,
+            });
+            (change.previous(), added.collect::<Vec<_>>())
+        });
+        if let Some(before) = before.filter(|before| before.base == base && before.revision != base) {
+            previous = before.previous.clone().or(previous);
+            added.extend(before.added.iter().cloned());
+            added.sort();
+            added.dedup();
+        }
+        Self {
+            revision: revision.to_owned(),
+            base: base.to_owned(),
+            direction: Direction::Forward,
+            previous,
+            added,
+            started_at: now,
+            restarts: allowed_restarts(pod, change),
+            restarting: change.is_some_and(|change| change.restarts),
+            applied_at: None,
+            finished_at: None,
+            failure: None,
+        }
+    }
+
+    /// The intent to take a pod back to what it was before, for a reason.
+    #[must_use]
+    pub fn back(
+        &self,
+        pod: &Pod,
+        change: Option<&Vertical>,
+        failure: Option<Failure>,
+        now: Timestamp,
+    ) -> Self {
+        Self {
+            direction: Direction::Back,
+            started_at: now,
+            restarts: allowed_restarts(pod, change),
+            restarting: change.is_some_and(|change| change.restarts),
+            applied_at: None,
+            finished_at: None,
+            failure,
+            ..self.clone()
+        }
+    }
+
+    /// The merge patch that writes the record, for this very pod and no later one of its name.
+    pub fn patch(&self, pod: &Pod) -> Value {
+        // A record is plain data: it can be written.
+        let text = serde_json::to_string(self).unwrap_or_default();
+        let mut metadata = json!({ "annotations": { RECORD_ANNOTATION: text } });
+        if let Some(uid) = &pod.metadata.uid {
+            metadata["uid"] = json!(uid);
+        }
+        json!({ "metadata": metadata })
+    }
+}
+
+/// The restart counts that containers may have once a resize is applied: one more where it restarts them.
+fn allowed_restarts(pod: &Pod, change: Option<&Vertical>) -> BTreeMap<String, i32> {
+    let restarted = |name: &str| {
+        change.is_some_and(|change| change.containers.iter().any(|c| c.name == name && c.restarts))
+    };
+    statuses(pod.status.as_ref())
+        .map(|status| {
+            let count = status.restart_count.saturating_add(i32::from(restarted(&status.name)));
+            (status.name.clone(), count)
+        })
+        .collect()
+}
+
+/// The statuses of containers that keep running: sidecars and main ones.
+pub(super) fn statuses(status: Option<&PodStatus>) -> impl Iterator<Item = &ContainerStatus> {
+    let of =
+        |list: fn(&PodStatus) -> Option<&Vec<ContainerStatus>>| status.and_then(list).into_iter().flatten();
+    of(|status| status.init_container_statuses.as_ref())
+        .chain(of(|status| status.container_statuses.as_ref()))
+}

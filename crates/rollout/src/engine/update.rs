@@ -1,0 +1,177 @@
+//! The writes for one pod: intent, resize, confirm.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use plumb_client::Api;
+use serde_json::Value;
+
+use super::change::Change;
+use super::failure::{Failure, Refusal};
+use super::hooks::Hooks;
+use super::pod_state::Next;
+use super::record::{Direction, PodRecord};
+
+/// The manager of the fields that are written.
+pub const FIELD_MANAGER: &str = "plumb-rollout";
+
+/// One write for a pod. None replaces a pod: a client that does not know a field would remove it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PodWrite {
+    /// A merge patch of the pod.
+    Patch(Value),
+    /// A strategic merge patch of its `/resize`.
+    Resize(Value),
+}
+
+/// What came of a write (the seed's `UpdateResult`).
+#[derive(Clone, Debug, Default)]
+pub struct UpdateResult {
+    /// Whether a resize was sent and accepted (`VerticalUpdate`).
+    pub vertical: bool,
+    /// Why not (`UpdateErr`).
+    pub error: Option<Refusal>,
+    /// When it is to be tried again (`DelayDuration`).
+    pub delay: Option<SignedDuration>,
+    /// The pod after the last write that was accepted, whose resource version is the seed's `NewResourceVersion`.
+    pub pod: Option<Box<Pod>>,
+}
+
+impl UpdateResult {
+    /// The resource version after the last write.
+    pub fn resource_version(&self) -> Option<&str> {
+        self.pod.as_ref()?.metadata.resource_version.as_deref()
+    }
+}
+
+/// The record and the writes of a step.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The record as it is after the first write.
+    pub record: PodRecord,
+    /// The writes, in order. Each is sent only if the one before was accepted.
+    pub writes: Vec<PodWrite>,
+}
+
+/// Plans the step that a [`judgement`](super::judge) asks for; none if it asks for nothing.
+pub fn plan(pod: &Pod, next: &Next, hooks: &impl Hooks, now: Timestamp) -> Option<Plan> {
+    let recorded = PodRecord::read(pod);
+    let current = || recorded.clone().filter(|record| record.revision == hooks.revision());
+    match next {
+        Next::Nothing => None,
+        Next::Begin(change) => {
+            let (revision, base) = (hooks.revision(), hooks.base());
+            let record = PodRecord::intent(pod, change.as_deref(), revision, base, recorded.as_ref(), now);
+            let intent = merged(record.patch(pod), hooks.on_begin(pod));
+            let mut writes = vec![PodWrite::Patch(intent)];
+            writes.extend(change.as_ref().map(|change| PodWrite::Resize(change.patch())));
+            Some(Plan { record, writes })
+        }
+        Next::Send(change) => {
+            Some(Plan { record: current()?, writes: vec![PodWrite::Resize(change.patch())] })
+        }
+        Next::MarkApplied => {
+            let record = PodRecord { applied_at: Some(now), failure: None, ..current()? };
+            let writes = vec![PodWrite::Patch(record.patch(pod))];
+            Some(Plan { record, writes })
+        }
+        Next::Confirm => {
+            let record = current()?;
+            let back = record.direction == Direction::Back;
+            let record = PodRecord {
+                applied_at: record.applied_at.or(Some(now)),
+                finished_at: Some(now),
+                failure: record.failure.filter(|_| back),
+                ..record
+            };
+            let more = if back { None } else { hooks.on_done(pod) };
+            let writes = vec![PodWrite::Patch(merged(record.patch(pod), more))];
+            Some(Plan { record, writes })
+        }
+    }
+}
+
+/// Plans the way back to what a pod was before, for a reason. None if the pod has no intent for this revision, so that
+/// there is no way to go.
+pub fn plan_back(pod: &Pod, failure: Option<Failure>, hooks: &impl Hooks, now: Timestamp) -> Option<Plan> {
+    let record = PodRecord::read(pod).filter(|record| record.revision == hooks.revision())?;
+    let change = match hooks.change(pod, &record.previous) {
+        Change::Vertical(change) => Some(change),
+        // What cannot be resized back is judged, and reported, once the intent is recorded.
+        Change::None | Change::Other(_) => None,
+    };
+    let record = record.back(pod, change.as_deref(), failure, now);
+    let mut writes = vec![PodWrite::Patch(record.patch(pod))];
+    writes.extend(change.map(|change| PodWrite::Resize(change.patch())));
+    Some(Plan { record, writes })
+}
+
+/// Sends the writes of a plan. A refused resize is recorded on the pod.
+pub async fn update(api: &Api<Pod>, pod: &Pod, plan: &Plan, now: Timestamp) -> UpdateResult {
+    let mut result = UpdateResult::default();
+    let name = pod.name_any();
+    for write in &plan.writes {
+        match send(api, &name, write).await {
+            Ok(pod) => {
+                result.vertical |= matches!(write, PodWrite::Resize(_));
+                result.pod = Some(Box::new(pod));
+            }
+            Err(error) => {
+                let refusal = Refusal::of(&error);
+                if let (Refusal::Refused(reason, message), PodWrite::Resize(_)) = (&refusal, write) {
+                    record_refusal(api, pod, plan, (*reason, message), now, &mut result).await;
+                }
+                result.error = Some(refusal);
+                return result;
+            }
+        }
+    }
+    result
+}
+
+async fn record_refusal(
+    api: &Api<Pod>,
+    pod: &Pod,
+    plan: &Plan,
+    (reason, message): (super::failure::StuckReason, &str),
+    now: Timestamp,
+    result: &mut UpdateResult,
+) {
+    let before = plan.record.failure.as_ref();
+    let failure = Failure::refused(reason, message.to_owned(), before, now);
+    result.delay = failure.retry_at.map(|at| at.duration_since(now));
+    let record = PodRecord { failure: Some(failure), ..plan.record.clone() };
+    // If this is lost, the resize is sent and refused once more.
+    match send(api, &pod.name_any(), &PodWrite::Patch(record.patch(pod))).await {
+        Ok(pod) => result.pod = Some(Box::new(pod)),
+        Err(error) => tracing::debug!(pod = pod.name_any(), %error, "cannot record a refused resize"),
+    }
+}
+
+async fn send(api: &Api<Pod>, name: &str, write: &PodWrite) -> kube::Result<Pod> {
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match write {
+        PodWrite::Patch(patch) => api.patch(name, &params, &Patch::Merge(patch)).await,
+        PodWrite::Resize(patch) => api.patch_resize(name, &params, &Patch::Strategic(patch)).await,
+    }
+}
+
+/// One merge patch that does what both do; the second wins.
+pub fn merged(mut patch: Value, more: Option<Value>) -> Value {
+    if let Some(more) = more {
+        merge(&mut patch, more);
+    }
+    patch
+}
+
+fn merge(into: &mut Value, from: Value) {
+    match (into, from) {
+        (Value::Object(into), Value::Object(from)) => {
+            for (key, value) in from {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, from) => *into = from,
+    }
+}

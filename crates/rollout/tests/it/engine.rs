@@ -1,0 +1,5 @@
+mod compare;
+mod judge;
+mod laws;
+mod refusals;
+mod templates;

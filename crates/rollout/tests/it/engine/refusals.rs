@@ -1,0 +1,38 @@
+use kube::core::Status;
+use plumb_harness::object;
+use plumb_rollout::engine::{Refusal, StuckReason};
+use serde_json::{Value, json};
+
+fn refusal(status: Value) -> Refusal {
+    Refusal::of(&kube::Error::Api(Box::new(object::<Status>(status))))
+}
+
+#[test]
+fn refusals_of_the_api_server_are_told_apart() {
+    let capacity = json!({ "code": 403, "reason": "Forbidden", "message": "pods \"web\" is forbidden",
+        "details": { "causes": [{ "reason": "NodeCapacity", "message": "insufficient" }] } });
+    let message = |code: u16, message: &str| json!({ "code": code, "message": message });
+    let table = [
+        (capacity, StuckReason::NodeCapacity),
+        (message(403, "pods \"web\" is forbidden: exceeded quota: q, requested: cpu=1"), StuckReason::Quota),
+        (
+            message(403, "pods \"web\" is forbidden: maximum cpu usage per Container is 1, but limit is 2"),
+            StuckReason::LimitRange,
+        ),
+        (
+            message(403, "pods \"web\" is forbidden: cpu max limit to request ratio per Container is 2"),
+            StuckReason::LimitRange,
+        ),
+        (message(403, "User cannot patch resource"), StuckReason::Refused),
+        (message(422, "Pod is invalid: spec: Forbidden: only cpu and memory"), StuckReason::Refused),
+    ];
+    for (status, reason) in table {
+        let Refusal::Refused(is, _) = refusal(status.clone()) else { panic!("not refused: {status}") };
+        assert_eq!(is, reason, "{status}");
+    }
+    assert_eq!(refusal(message(404, "not found")), Refusal::Gone);
+    assert_eq!(refusal(message(409, "Precondition failed: UID in precondition: a")), Refusal::Gone);
+    for code in [409, 429, 500, 503, 504] {
+        assert!(matches!(refusal(message(code, "later")), Refusal::Transient(_)), "{code}");
+    }
+}

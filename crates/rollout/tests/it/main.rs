@@ -1,0 +1,6 @@
+//! The tests of the rollout, through its public API.
+
+#![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
+
+mod engine;
+mod objects;
