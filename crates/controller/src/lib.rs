@@ -20,6 +20,9 @@
 //! | [`events`] | events: counted, combined, filtered, never waited for | `record.EventRecorder` |
 //! | [`leader`] | leader election on a lease | `leaderelection` |
 //! | [`adoption`], [`finalizer`] | owner references and finalizers | `PodControllerRefManager`, `controllerutil` |
+//! | [`pods`], [`revision`] | what controllers ask about pods; the history of a workload | `controller_utils`, `history` |
+//! | [`int_or_percent`] | numbers that may be a percentage | `intstr` |
+//! | [`crds`] | installing `CustomResourceDefinition`s beside those of others | |
 //! | [`Backoff`], [`Clock`] | waits between attempts; time, injected | `wait.Backoff`, `clock.Clock` |
 //! | [`metrics`] | under client-go's and controller-runtime's names | `workqueue_*`, `controller_runtime_*` |
 
@@ -27,14 +30,18 @@ pub mod adoption;
 pub mod api_error;
 pub mod clock;
 pub mod controller;
+pub mod crds;
 pub mod events;
 pub mod finalizer;
 pub mod informer;
+pub mod int_or_percent;
 pub mod leader;
 pub mod metrics;
 pub mod object_ref;
 pub mod own_writes;
+pub mod pods;
 pub mod reflector;
+pub mod revision;
 pub mod store;
 pub mod work_queue;
 

@@ -17,9 +17,9 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use plumb_controller::{ObjectRef, controller_of, controller_of_kind};
 
-use crate::share::rounded_up;
 use crate::workload::{Action, Context, Informers, Note, Watches, Workload, pods};
 use plumb_controller::adoption::{matches, selector};
+use plumb_controller::int_or_percent::rounded_up;
 
 /// How long a pod that was evicted may take until it is to go.
 const DELETED_WITHIN: SignedDuration = SignedDuration::from_mins(2);

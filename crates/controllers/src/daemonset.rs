@@ -23,10 +23,10 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::revision::{self, Subject};
-use crate::share::rounded_up;
 use crate::workload::{Action, Note, Ref, pods};
 use place::{Place, Places, new_pod, node_of};
 use plumb_controller::controller_reference;
+use plumb_controller::int_or_percent::rounded_up;
 pub use workload::DaemonSets;
 
 /// The name of the controller's user.
@@ -89,7 +89,7 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
         label: HASH,
         collisions: set.status.as_ref().and_then(|status| status.collision_count),
     };
-    let update = match revision::settle(&subject, &revisions, &state.taken).there() {
+    let update = match revision::there(revision::settle(&subject, &revisions, &state.taken)) {
         Ok(update) => update,
         Err(write) => return vec![*write],
     };

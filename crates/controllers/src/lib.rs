@@ -34,7 +34,6 @@ pub mod quota;
 pub mod replicas;
 pub mod revision;
 pub mod root_ca;
-mod share;
 pub mod signing;
 pub mod statefulset;
 pub mod taints;

@@ -74,7 +74,7 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
     };
     let settled = revision::settle(&subject, &revisions, &state.taken);
     // What a set was is swept up before the set itself goes: to write it anew would have no end.
-    let settled = if is_going { Ok(settled.revision()) } else { settled.there() };
+    let settled = if is_going { Ok(settled.revision()) } else { revision::there(settled) };
     let update = match settled {
         Ok(update) => update,
         Err(write) => return vec![*write],

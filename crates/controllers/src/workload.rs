@@ -15,7 +15,6 @@ pub mod action;
 pub mod claim;
 pub mod kinds;
 mod perform;
-pub mod pods;
 pub(crate) mod recorder;
 
 use std::collections::HashMap;
@@ -37,6 +36,8 @@ use tokio::task::JoinSet;
 use crate::panics;
 
 pub use action::{Action, Failure, Note, Verb, WriteOutcome};
+pub use plumb_controller::pods;
+
 pub use kinds::{Informed, Informers, Kind, Object, Ref, Written};
 
 use perform::{Performed, Performer};

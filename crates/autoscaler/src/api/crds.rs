@@ -4,10 +4,10 @@
 //! types, enums, patterns, rules, columns and names, and no default. The text of descriptions is our own.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
-    CustomResourceDefinition, CustomResourceDefinitionVersion, JSONSchemaProps, JSONSchemaPropsOrArray,
-    JSONSchemaPropsOrBool,
+    CustomResourceDefinition, CustomResourceDefinitionVersion,
 };
 use kube::CustomResourceExt as _;
+use plumb_controller::crds::normalise;
 
 use super::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint, v1beta2};
 
@@ -54,41 +54,6 @@ fn complete(
     crd.metadata.annotations.get_or_insert_default().insert(key.to_owned(), approval.to_owned());
     crd.spec.names.list_kind = Some(format!("{}List", crd.spec.names.kind));
     crd.spec.versions.extend(older);
-    let schemas = crd
-        .spec
-        .versions
-        .iter_mut()
-        .filter_map(|version| version.schema.as_mut()?.open_api_v3_schema.as_mut());
-    schemas.for_each(normalise);
+    normalise(&mut crd);
     crd
-}
-
-/// Makes of what schemars generates what Kubernetes expects.
-///
-/// - An `Option` means that a field may be absent, not that it may be null, and `#[serde(default)]` that the reader
-///   fills the value in, not that the API server does.
-/// - The rewriter of `kube` takes the types out of `anyOf`, where those of an int-or-string belong.
-fn normalise(schema: &mut JSONSchemaProps) {
-    schema.default = None;
-    schema.title = None;
-    if schema.format.as_deref() != Some("date-time") {
-        schema.nullable = None;
-    }
-    if let Some(values) = &mut schema.enum_ {
-        values.retain(|value| !value.0.is_null());
-    }
-    if schema.x_kubernetes_int_or_string == Some(true) {
-        let of_type =
-            |type_: &str| JSONSchemaProps { type_: Some(type_.to_owned()), ..JSONSchemaProps::default() };
-        schema.any_of = Some(vec![of_type("integer"), of_type("string")]);
-    }
-    schema.properties.iter_mut().flat_map(|properties| properties.values_mut()).for_each(normalise);
-    match &mut schema.items {
-        Some(JSONSchemaPropsOrArray::Schema(items)) => normalise(items),
-        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(normalise),
-        None => {}
-    }
-    if let Some(JSONSchemaPropsOrBool::Schema(values)) = &mut schema.additional_properties {
-        normalise(values);
-    }
 }

@@ -116,7 +116,7 @@ async fn a_definition_of_another_installer_is_left_alone_if_it_serves_v1() {
     old.spec.versions[0].storage = true;
     definitions(client).create(&foreign, &old).await.unwrap();
     let refused = install(client).await.unwrap_err();
-    assert!(matches!(&refused, InstallError::NotServed(name) if name == VPA), "{refused}");
+    assert!(matches!(&refused, InstallError::NotServed { name, .. } if name == VPA), "{refused}");
 }
 
 #[tokio::test]

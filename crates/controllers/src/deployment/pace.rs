@@ -6,7 +6,7 @@ use std::sync::Arc;
 use k8s_openapi::api::apps::v1::{DeploymentSpec, ReplicaSet};
 
 use super::sets::{self, age, available, replicas};
-use crate::share::{rounded_down, rounded_up};
+use plumb_controller::int_or_percent::{rounded_down, rounded_up};
 
 /// The numbers that a rollout keeps to.
 #[derive(Clone, Debug, PartialEq, Eq)]
