@@ -37,5 +37,7 @@ pub use vpa::{
 pub type ResourceList =
     std::collections::BTreeMap<String, k8s_openapi::apimachinery::pkg::api::resource::Quantity>;
 
+plumb_client::codec!(VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint);
+
 /// The API group.
 pub const GROUP: &str = "autoscaling.k8s.io";

@@ -6,7 +6,8 @@
 //!                        memory peaks       of usage      minimum, rounding, limits
 //! ```
 //!
-//! Nothing here reads a clock, does I/O or waits, but for [`prometheus`], which is a source of samples. [`Cluster`] runs the engine over the pods and VPAs of a cluster,
+//! Nothing here reads a clock, does I/O or waits, but for [`prometheus`], which is a source of samples, and
+//! [`metrics`]. [`Cluster`] runs the engine over the pods and VPAs of a cluster,
 //! [`Workload`] over the samples of one workload.
 
 mod aggregate;
@@ -20,6 +21,7 @@ mod convert;
 pub mod estimate;
 mod float;
 pub mod histogram;
+pub mod metrics;
 pub mod oom;
 mod policy;
 pub mod prometheus;

@@ -32,6 +32,15 @@ pub(super) fn in_base_units(resource: Resource, amount: i64) -> f64 {
     }
 }
 
+/// A quantity in the unit of histograms.
+pub(super) fn quantity_in_base_units(resource: Resource, quantity: Quantity) -> f64 {
+    let amount = match resource {
+        Resource::Cpu => quantity.saturating_milli(),
+        Resource::Memory => quantity.saturating_units(),
+    };
+    in_base_units(resource, amount)
+}
+
 /// The amount for so many cores, or bytes.
 pub(super) fn from_base_units(resource: Resource, units: f64) -> i64 {
     match resource {

@@ -51,6 +51,7 @@ use super::config::{AggregationConfig, AggregationSettings};
 use super::container::ContainerState;
 use super::estimate::EstimationSettings;
 use super::histogram::HistogramOptionsError;
+use super::metrics::QualityMetrics;
 use super::policy::MemorySettings;
 use super::time::Time;
 use labels::{LabelSetKey, Labels};
@@ -138,6 +139,8 @@ pub struct Cluster {
     /// Histories of VPAs that are gone, or that selected other pods.
     parked: HashMap<Arc<VpaKey>, vpas::Parked>,
     discarded: DiscardedCounts,
+    /// What compares samples with recommendations.
+    quality: Option<Arc<QualityMetrics>>,
 }
 
 /// A pod.
@@ -211,7 +214,13 @@ impl Cluster {
             deleted_pods: Vec::new(),
             parked: HashMap::new(),
             discarded: DiscardedCounts::default(),
+            quality: None,
         })
+    }
+
+    /// Compares usage with recommendations from now on.
+    pub fn observe_quality(&mut self, quality: Arc<QualityMetrics>) {
+        self.quality = Some(quality);
     }
 
     /// How much there is of everything.

@@ -81,12 +81,16 @@ impl ContainerState {
         if at < self.last_memory_sample.plus_nanos(-nanos(settings.interval)) {
             return Err(Discarded::TooOld);
         }
-        let used = requested.max(self.memory_peak).max(0);
-        let needed = used
-            .saturating_add(amount::from_float(settings.oom_min_bump_up_bytes))
-            .max(amount::scaled(used, settings.oom_bump_up_ratio));
+        let needed = self.needed_after_oom(settings, requested);
         self.add_memory(config, settings, aggregate, at, Peak::Oom(needed));
         Ok(())
+    }
+
+    /// How much memory an OOM kill says that the container needs, in bytes.
+    pub(super) fn needed_after_oom(&self, settings: &MemorySettings, requested: i64) -> i64 {
+        let used = requested.max(self.memory_peak).max(0);
+        used.saturating_add(amount::from_float(settings.oom_min_bump_up_bytes))
+            .max(amount::scaled(used, settings.oom_bump_up_ratio))
     }
 
     /// The peak of the current window, from samples and OOM kills.

@@ -35,6 +35,7 @@ impl VpaSettings {
             policy: ResourcePolicy { containers },
             integer_cpu: integer_cpu_containers(annotations).map(str::to_owned).collect(),
             ceilings: Vec::new(),
+            update_mode: spec.update_policy.as_ref().and_then(|policy| policy.update_mode.clone()),
         }
     }
 }

@@ -30,6 +30,7 @@ pub use finish::{Ceiling, CeilingSource, Limit};
 use super::aggregate::Aggregate;
 use super::config::AggregationConfig;
 use super::policy::{ContainerPolicy, ResourcePolicy};
+use crate::api::UpdateMode;
 pub use crate::api::Resources;
 
 /// How recommendations are made of aggregates: upstream's flags with their defaults.
@@ -100,6 +101,8 @@ pub struct VpaSettings {
     pub integer_cpu: Vec<String>,
     /// Maximums that come from elsewhere than the policy and the flags. Upstream has none.
     pub ceilings: Vec<Ceiling>,
+    /// How recommendations are applied, for metrics; it changes no number.
+    pub update_mode: Option<UpdateMode>,
 }
 
 /// The recommendation for one container: an entry of `status.recommendation.containerRecommendations`.

@@ -35,18 +35,21 @@ use tokio::task::JoinHandle;
 pub use answer::Labels;
 use answer::Point;
 pub use error::PrometheusError;
-use http::Request;
+use http::{Connection, Request};
 pub use query::PromQl;
 use query::Queries;
 pub use settings::{Authentication, PrometheusSettings, Secret, SettingsError};
 use window::Windows;
 
+use super::metrics::PrometheusClientMetrics;
 use super::{Discarded, Sample, Time};
 
 /// How many items are ahead of the reader of a stream.
 const AHEAD: usize = 16;
 /// How often a query is repeated that got no answer.
 const RETRIES: u32 = 4;
+/// How long to wait between two attempts.
+const DELAYS: Exponential = Exponential::new(Duration::from_millis(500), Duration::from_secs(10));
 
 /// Usage of one container: a part of its samples, in the order of their times.
 #[derive(Clone, Debug, PartialEq)]
@@ -95,6 +98,7 @@ struct Server {
     settings: PrometheusSettings,
     queries: Queries,
     delays: Exponential,
+    metrics: Arc<PrometheusClientMetrics>,
 }
 
 /// A client that does not print what it knows.
@@ -109,14 +113,31 @@ impl std::fmt::Debug for DebugClient {
 impl Prometheus {
     /// A server by its settings. It is not connected to yet. A TLS provider must be installed, as for any client.
     pub fn new(settings: PrometheusSettings) -> Result<Self, PrometheusError> {
-        Self::with_delays(settings, Exponential::new(Duration::from_millis(500), Duration::from_secs(10)))
+        Self::with(settings, DELAYS, Arc::default())
     }
 
     /// The same with other delays between attempts.
     pub fn with_delays(settings: PrometheusSettings, delays: Exponential) -> Result<Self, PrometheusError> {
+        Self::with(settings, delays, Arc::default())
+    }
+
+    /// The same with requests counted.
+    pub fn with_metrics(
+        settings: PrometheusSettings,
+        metrics: Arc<PrometheusClientMetrics>,
+    ) -> Result<Self, PrometheusError> {
+        Self::with(settings, DELAYS, metrics)
+    }
+
+    fn with(
+        settings: PrometheusSettings,
+        delays: Exponential,
+        metrics: Arc<PrometheusClientMetrics>,
+    ) -> Result<Self, PrometheusError> {
         let queries = Queries::new(&settings)?;
         let client = http::client(&settings)?;
-        Ok(Self { server: Arc::new(Server { client: DebugClient(client), settings, queries, delays }) })
+        let server = Server { client: DebugClient(client), settings, queries, delays, metrics };
+        Ok(Self { server: Arc::new(server) })
     }
 
     /// The series of an instant query, each with its value.
@@ -246,7 +267,12 @@ impl Server {
         out: &Out<T>,
         convert: impl Fn(&Labels, &[Point]) -> Option<T> + Send + 'static,
     ) -> Result<(), PrometheusError> {
-        http::ask(&self.client.0, &self.settings.authentication, request, out.clone(), convert).await
+        let connection = Connection {
+            client: &self.client.0,
+            authentication: &self.settings.authentication,
+            metrics: &self.metrics,
+        };
+        http::ask(connection, request, out.clone(), convert).await
     }
 
     /// Makes samples of the series of a resource.

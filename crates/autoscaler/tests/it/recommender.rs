@@ -8,6 +8,7 @@ mod convert;
 mod estimate;
 mod golden;
 mod histogram;
+mod metrics;
 mod oom;
 mod time;
 

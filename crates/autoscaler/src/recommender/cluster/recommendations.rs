@@ -3,7 +3,10 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use plumb_resize::resource::Resource;
+
 use super::super::aggregate::Aggregate;
+use super::super::amount;
 use super::super::estimate::{self, ContainerExplanation, ContainerRecommendation};
 use super::super::time::nanos;
 use super::vpas::Vpa;
@@ -23,6 +26,15 @@ pub(super) struct Outcome {
     pods_matched: bool,
 }
 
+impl Outcome {
+    /// The uncapped target of a container, in cores or bytes.
+    pub(super) fn uncapped_target(&self, container: &str, resource: Resource) -> Option<f64> {
+        let at = self.containers.binary_search_by(|known| known.container.as_str().cmp(container)).ok()?;
+        self.containers[at].uncapped_target[resource]
+            .map(|quantity| amount::quantity_in_base_units(resource, quantity))
+    }
+}
+
 impl Cluster {
     /// Works out the recommendations of the VPAs that have changed since the last call, and returns those whose
     /// status is another now, in the order of their keys. All others need no write.
@@ -35,6 +47,19 @@ impl Cluster {
             // A number is used again when its VPA is gone, and may then be listed twice.
             if !std::mem::replace(&mut vpa.changed, false) {
                 continue;
+            }
+            if let Some(quality) = &self.quality {
+                for (container, resource) in outcome
+                    .containers
+                    .iter()
+                    .flat_map(|of| Resource::ALL.map(|resource| (&of.container, resource)))
+                {
+                    let target = |outcome: &Outcome| outcome.uncapped_target(container, resource);
+                    if let Some((before, now)) = target(&vpa.outcome).zip(target(&outcome)) {
+                        let mode = vpa.settings.update_mode.as_ref();
+                        quality.observe_change(mode, resource, before, now, vpa.pods);
+                    }
+                }
             }
             if vpa.outcome != outcome {
                 vpa.outcome = outcome;

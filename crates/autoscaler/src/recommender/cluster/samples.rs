@@ -1,6 +1,9 @@
 //! Samples and OOM kills.
 
+use plumb_resize::resource::Resource;
+
 use super::super::aggregate::Aggregate;
+use super::super::amount;
 use super::super::config::AggregationConfig;
 use super::super::container::ContainerState;
 use super::super::policy::MemorySettings;
@@ -47,7 +50,8 @@ impl Cluster {
             self.try_count(namespace, pod, container, sample.at, |state, config, settings, aggregate| {
                 state.add_sample(config, settings, aggregate, sample)
             });
-        if let Ok(true) = counted {
+        if let Ok(Some(found)) = &counted {
+            self.compare_with_recommendation(found, sample.resource, sample.usage, false);
             self.newest_sample = self.newest_sample.max(sample.at);
         }
         self.note_discarded(counted)
@@ -68,24 +72,41 @@ impl Cluster {
         requested: i64,
     ) -> Result<(), Discarded> {
         let now = self.now;
+        let mut needed = 0;
         let counted = self.try_count(namespace, pod, container, at, |state, config, settings, aggregate| {
             // A pod may show a kill from long before it was watched.
             if now.is_set() && at < now.plus_nanos(-nanos(settings.interval)) {
                 return Err(Discarded::TooOld);
             }
+            needed = state.needed_after_oom(settings, requested);
             state.record_oom(config, settings, aggregate, at, requested)
         });
+        if let Ok(Some(found)) = &counted {
+            self.compare_with_recommendation(found, Resource::Memory, needed, true);
+        }
         self.note_discarded(counted)
     }
 
-    fn note_discarded(&mut self, counted: Result<bool, Discarded>) -> Result<(), Discarded> {
-        if let Err(reason) = counted {
-            self.discarded.count(reason);
-        }
-        counted.map(drop)
+    fn note_discarded(&mut self, counted: Result<Option<Found>, Discarded>) -> Result<(), Discarded> {
+        counted.map(drop).inspect_err(|reason| self.discarded.count(*reason))
     }
 
-    /// Counts something that a container did at a time, unless nothing is counted for the container: then it answers false.
+    /// Compares usage with what the oldest VPA that selects the pod recommends for the container.
+    fn compare_with_recommendation(&self, found: &Found, resource: Resource, usage: i64, is_oom: bool) {
+        let Some(quality) = &self.quality else { return };
+        let (Some(set), Some(pod)) = (self.label_sets.get(found.label_set), self.pods.get(found.pod)) else {
+            return;
+        };
+        let Some(vpa) = set.vpas.first().and_then(|&oldest| self.vpas.get(oldest)) else { return };
+        let name = &*pod.containers[found.container].0;
+        if vpa.settings.policy.scales(name) {
+            let recommended = vpa.outcome.uncapped_target(name, resource);
+            let usage = amount::in_base_units(resource, usage);
+            quality.observe_usage(vpa.settings.update_mode.as_ref(), resource, usage, recommended, is_oom);
+        }
+    }
+
+    /// Counts something that a container did at a time, and answers with the container; none if nothing is counted for it.
     fn try_count(
         &mut self,
         namespace: &str,
@@ -98,9 +119,9 @@ impl Cluster {
             &MemorySettings,
             &mut Aggregate,
         ) -> Result<(), Discarded>,
-    ) -> Result<bool, Discarded> {
+    ) -> Result<Option<Found>, Discarded> {
         let found = self.find_container(namespace, pod, container, at)?;
-        let Some(Found { pod, container, label_set, aggregate }) = found else { return Ok(false) };
+        let Some(Found { pod, container, label_set, aggregate }) = found else { return Ok(None) };
         let settings = self.memory_settings_of(label_set, pod, container);
         let (Some(pod), Some(entry)) = (self.pods.get_mut(pod), self.aggregates.get_mut(aggregate)) else {
             return Err(Discarded::UnknownPod);
@@ -108,7 +129,7 @@ impl Cluster {
         let (_, state) = &mut pod.containers[container];
         add(state, &self.config, &settings, &mut entry.aggregate)?;
         self.mark_label_set(label_set);
-        Ok(true)
+        Ok(found)
     }
 
     /// Finds a container and its aggregate. None for one that is known, but for which nothing is counted.
@@ -156,6 +177,7 @@ impl Cluster {
 }
 
 /// Where a container of a pod is, and its aggregate.
+#[derive(Clone, Copy)]
 struct Found {
     pod: u32,
     /// Its place among the pod's containers.

@@ -12,7 +12,9 @@ use kube::client::Body;
 use kube::config::AuthInfo;
 use kube::{Client, Config};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
+use super::super::metrics::PrometheusClientMetrics;
 use super::Out;
 use super::answer::{self, Labels, Outcome, Point};
 use super::error::PrometheusError;
@@ -136,22 +138,29 @@ impl Request {
     }
 }
 
+/// How a server is reached.
+#[derive(Clone, Copy)]
+pub(super) struct Connection<'a> {
+    pub(super) client: &'a Client,
+    pub(super) authentication: &'a Authentication,
+    pub(super) metrics: &'a PrometheusClientMetrics,
+}
+
 /// Asks one query and sends what `convert` makes of its points. The answer is parsed on a thread of its own.
 pub(super) async fn ask<T: Send + 'static>(
-    client: &Client,
-    authentication: &Authentication,
+    connection: Connection<'_>,
     request: &Request,
     out: Out<T>,
     convert: impl Fn(&Labels, &[Point]) -> Option<T> + Send + 'static,
 ) -> Result<(), PrometheusError> {
-    let authorization = match authentication {
+    let authorization = match connection.authentication {
         Authentication::BearerTokenFile(file) => Some(token(file)?),
         _ => None,
     };
     let answered = tokio::time::timeout(request.timeout, async {
-        let mut response = send(client, request.with(Method::POST, authorization.clone())?).await?;
+        let mut response = send(connection, request.with(Method::POST, authorization.clone())?).await?;
         if matches!(response.status(), StatusCode::METHOD_NOT_ALLOWED | StatusCode::NOT_IMPLEMENTED) {
-            response = send(client, request.with(Method::GET, authorization)?).await?;
+            response = send(connection, request.with(Method::GET, authorization)?).await?;
         }
         if response.status().is_success() {
             receive(response.into_body(), out, convert).await
@@ -163,10 +172,14 @@ pub(super) async fn ask<T: Send + 'static>(
 }
 
 async fn send(
-    client: &Client,
+    connection: Connection<'_>,
     request: http::Request<Body>,
 ) -> Result<http::Response<Body>, PrometheusError> {
-    client.send(request).await.map_err(|error| PrometheusError::Connection(Box::new(error)))
+    let (method, sent) = (request.method().clone(), Instant::now());
+    let answered = connection.client.send(request).await;
+    let response = answered.map_err(|error| PrometheusError::Connection(Box::new(error)))?;
+    connection.metrics.answered(response.status(), &method, sent.elapsed());
+    Ok(response)
 }
 
 /// The error that an answer with another code is.
