@@ -3,8 +3,9 @@
 
 use std::io::Read;
 
+use plumb_autoscaler::explain;
 use plumb_autoscaler::offline::history::History;
-use plumb_autoscaler::offline::{explain, plot};
+use plumb_autoscaler::offline::plot;
 use plumb_autoscaler::recommender::{AggregationConfig, AggregationSettings, EstimationSettings};
 
 /// Gives its bytes in pieces of seven.
@@ -41,7 +42,7 @@ pub(crate) fn holds(bytes: &[u8]) {
     assert_eq!(history.workload.recommend(&settings), in_pieces.workload.recommend(&settings));
     let explained = history.workload.explain(&settings);
     for explanation in &explained {
-        explain::text(explanation);
+        explain::text(explanation, None);
         explain::json(explanation);
     }
     plot::svg(&explained);

@@ -15,6 +15,7 @@
 pub mod admission;
 pub mod api;
 pub mod boost;
+pub mod explain;
 pub mod features;
 pub mod install;
 pub mod offline;

@@ -7,9 +7,6 @@
 //! ```
 
 pub mod csv;
-pub mod explain;
 pub mod fleet;
 pub mod history;
 pub mod plot;
-
-mod amount;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use plumb_resize::resource::Resource;
 
-use super::amount::short_units;
+use crate::explain::short_units;
 use crate::recommender::ContainerExplanation;
 use crate::recommender::estimate::{Bound, ResourceExplanation};
 

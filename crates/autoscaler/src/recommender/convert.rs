@@ -82,6 +82,19 @@ impl From<&ContainerRecommendation> for RecommendedContainerResources {
     }
 }
 
+impl ContainerRecommendation {
+    /// Reads an entry of a status. A quantity that cannot be read counts as absent.
+    pub fn from_api(recommended: &RecommendedContainerResources) -> Self {
+        Self {
+            container: recommended.container_name.clone(),
+            target: read_resources(&recommended.target),
+            lower_bound: read_resources(&recommended.lower_bound),
+            upper_bound: read_resources(&recommended.upper_bound),
+            uncapped_target: read_resources(&recommended.uncapped_target),
+        }
+    }
+}
+
 impl CheckpointStatus {
     /// Reads the status of a checkpoint. Its version is looked at first: another one may mean other things by
     /// everything else.

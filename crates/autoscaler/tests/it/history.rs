@@ -3,8 +3,9 @@
 use std::fmt::Write as _;
 
 use plumb_autoscaler::api::RecommendedContainerResources;
+use plumb_autoscaler::explain;
 use plumb_autoscaler::offline::history::History;
-use plumb_autoscaler::offline::{explain, plot};
+use plumb_autoscaler::offline::plot;
 use plumb_autoscaler::recommender::{AggregationConfig, AggregationSettings, Discarded, EstimationSettings};
 use serde_json::{Value, json};
 
@@ -117,7 +118,7 @@ fn an_explanation_shows_every_step_and_a_histogram() {
     let config = config();
     let history = history(&config, &day());
     let explained = history.workload.explain(&EstimationSettings::default());
-    let text = explain::text(&explained[0]);
+    let text = explain::text(&explained[0], None);
     for line in [
         "container web",
         "  1440 cpu samples from 2026-01-01T00:00:00Z to 2026-01-01T23:59:00Z",

@@ -4,6 +4,7 @@
 
 mod crds;
 mod csv;
+mod explain;
 mod fuzz;
 mod history;
 mod install;

@@ -7,8 +7,9 @@ use std::path::Path;
 use anyhow::{Context as _, bail};
 use indicatif::{ProgressBar, ProgressStyle};
 use plumb_autoscaler::api::RecommendedPodResources;
+use plumb_autoscaler::explain;
 use plumb_autoscaler::offline::history::History;
-use plumb_autoscaler::offline::{explain, plot};
+use plumb_autoscaler::offline::plot;
 use plumb_autoscaler::recommender::{
     AggregationConfig, ContainerExplanation, ContainerRecommendation, Resources, VpaSettings, estimate,
 };
@@ -110,7 +111,7 @@ fn text(
     let mut text = client::table(&rows);
     for explanation in explained {
         text.push('\n');
-        text.push_str(&explain::text(explanation));
+        text.push_str(&explain::text(explanation, None));
     }
     text
 }

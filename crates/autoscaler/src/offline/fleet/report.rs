@@ -8,8 +8,8 @@ use plumb_resize::Quantity;
 use plumb_resize::resource::{PerResource, Resource};
 use serde_json::{Value, json};
 
-use super::super::amount::{short, short_quantity};
 use super::WorkloadKey;
+use crate::explain::{short, short_quantity};
 use crate::recommender::ContainerRecommendation;
 
 /// What is recommended for each container of each workload.

@@ -101,7 +101,7 @@ fn busy() -> RecommenderMetrics {
         containers: &["app"],
         active: true,
     });
-    let mut add = |cluster: &mut Cluster, sample| cluster.add_sample("ns", "web-1", "app", sample).unwrap();
+    let add = |cluster: &mut Cluster, sample| cluster.add_sample("ns", "web-1", "app", sample).unwrap();
     let mib = 1024 * 1024;
     for (minute, millicores, bytes) in [(0, 100, 500 * mib), (1, 50, 600 * mib), (2, 900, 100 * mib)] {
         add(&mut cluster, cpu(minute * MINUTE, millicores));

@@ -1,22 +1,25 @@
-//! Why a recommendation is what it is, for people and for programs.
+//! The explanation of one container.
 
 use std::fmt::Write as _;
 
+use plumb_resize::Quantity;
 use plumb_resize::resource::Resource;
 use serde_json::{Value, json};
 
 use super::amount::{short, short_quantity, short_units};
-use crate::recommender::ContainerExplanation;
+use super::printable;
 use crate::recommender::estimate::{Bound, BoundExplanation, BucketWeight, ResourceExplanation};
+use crate::recommender::{ContainerExplanation, ContainerRecommendation, Resources};
 
 /// How many lines a histogram has at most.
 const LINES: usize = 24;
 /// How wide the longest bar is.
 const WIDTH: f64 = 40.0;
 
-/// The explanation as text: the steps of each bound, and a histogram.
-pub fn text(explanation: &ContainerExplanation) -> String {
-    let mut text = format!("container {}\n", explanation.container);
+/// The explanation as text: the steps of each bound, and a histogram. Where the status of the VPA has another amount, the
+/// line says which.
+pub fn text(explanation: &ContainerExplanation, status: Option<&ContainerRecommendation>) -> String {
+    let mut text = format!("container {}\n", printable(&explanation.container));
     // Writing to a string does not fail.
     let _ = match (explanation.first_sample.timestamp(), explanation.last_sample.timestamp()) {
         (Some(first), Some(last)) => {
@@ -27,16 +30,25 @@ pub fn text(explanation: &ContainerExplanation) -> String {
     for resource in Resource::ALL {
         if let Some(explained) = &explanation.resources[resource] {
             text.push('\n');
-            explain(&mut text, resource, explained);
+            explain(&mut text, resource, explained, status);
         }
     }
     text
 }
 
-fn explain(text: &mut String, resource: Resource, explained: &ResourceExplanation) {
+fn explain(
+    text: &mut String,
+    resource: Resource,
+    explained: &ResourceExplanation,
+    status: Option<&ContainerRecommendation>,
+) {
     let _ = writeln!(text, "  {}: confidence {}", resource.name(), number(explained.confidence));
     for bound in &explained.bounds {
-        let _ = writeln!(text, "    {}", line(resource, bound));
+        let _ = write!(text, "    {}", line(resource, bound));
+        let _ = match other_in_status(resource, bound, status) {
+            Some(amount) => writeln!(text, "; the status has {}", short_quantity(resource, amount)),
+            None => writeln!(text),
+        };
     }
     for bucket in grouped(&explained.histogram) {
         let range =
@@ -82,6 +94,20 @@ fn line(resource: Resource, bound: &BoundExplanation) -> String {
     }
     let _ = write!(line, ": {}", short_quantity(resource, bound.recommended));
     line
+}
+
+/// The amount that the status has, if it is another one.
+pub(super) fn other_in_status(
+    resource: Resource,
+    bound: &BoundExplanation,
+    status: Option<&ContainerRecommendation>,
+) -> Option<Quantity> {
+    let in_status: &Resources = match bound.bound {
+        Bound::Target => &status?.target,
+        Bound::Lower => &status?.lower_bound,
+        Bound::Upper => &status?.upper_bound,
+    };
+    in_status[resource].filter(|amount| *amount != bound.recommended)
 }
 
 /// Neighbouring buckets together, so that there are not too many lines.

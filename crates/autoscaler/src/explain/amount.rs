@@ -6,7 +6,7 @@ use plumb_resize::resource::Resource;
 const UNITS: [(&str, i64); 4] = [("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)];
 
 /// Millicores or bytes as short as people want them: `126m`, `1.4`, `250Mi`, `1.1Gi`.
-pub(super) fn short(resource: Resource, amount: i64) -> String {
+pub(crate) fn short(resource: Resource, amount: i64) -> String {
     match resource {
         Resource::Cpu if amount < 1_000 => format!("{amount}m"),
         Resource::Cpu => decimal(amount, 1_000),
@@ -17,8 +17,8 @@ pub(super) fn short(resource: Resource, amount: i64) -> String {
     }
 }
 
-/// The same for a quantity.
-pub(super) fn short_quantity(resource: Resource, quantity: Quantity) -> String {
+/// A quantity as short as people want it: `126m`, `1.4`, `250Mi`, `1.1Gi`.
+pub fn short_quantity(resource: Resource, quantity: Quantity) -> String {
     short(
         resource,
         match resource {
@@ -29,7 +29,7 @@ pub(super) fn short_quantity(resource: Resource, quantity: Quantity) -> String {
 }
 
 /// The same for cores or bytes.
-pub(super) fn short_units(resource: Resource, units: f64) -> String {
+pub(crate) fn short_units(resource: Resource, units: f64) -> String {
     let amount = match resource {
         Resource::Cpu => units * 1_000.0,
         Resource::Memory => units,

@@ -1,0 +1,21 @@
+//! Why a recommendation is what it is, for people and for programs.
+//!
+//! ```text
+//!   samples of a file   (plumb recommend --explain)      ──┐
+//!   checkpoints of a VPA (plumb status vpa/X --explain)  ──┼──▶ recommender::estimate::explain ──▶ text, JSON
+//!   the running recommender (/debug/vpa/NAMESPACE/NAME)  ──┘
+//! ```
+//!
+//! Names and messages of API objects are written by others. The text escapes what would change a terminal: see
+//! [`printable`].
+
+mod amount;
+mod container;
+mod printable;
+mod vpa;
+
+pub use amount::short_quantity;
+pub(crate) use amount::{short, short_units};
+pub use container::{json, text};
+pub use printable::{MAX_PRINTABLE, printable};
+pub use vpa::{ExplainedContainer, HistorySource, Unexplained, VpaExplanation};
