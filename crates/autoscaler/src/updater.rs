@@ -1,1 +1,35 @@
 //! The updater: applies recommendations to running pods, in place or by eviction, as the update mode says.
+//!
+//! ```text
+//!   pods, VPAs, nodes ──▶ state ──▶ decide ─────────────────────────▶ run
+//!      (informers)       (parsed)    mode ▸ priority ▸ in_place ▸      (resize, evict, annotate, events,
+//!                                    budget ▸ obstacle                  condition, metrics)
+//! ```
+//!
+//! Every decision is a pure function of plain data:
+//!
+//! | question | module |
+//! |---|---|
+//! | what may the updater do to running pods of this VPA? | [`mode`] |
+//! | is a pod to be updated, and before which others? | [`priority`] |
+//! | is it resized now, does it wait, or is it evicted? | [`in_place`] |
+//! | which recommendations did a node find infeasible? | [`attempt`] |
+//! | how many pods of a workload may be disrupted at once? | [`budget`] |
+//! | may this pod be evicted for this recommendation? | [`requirements`] |
+//! | would the API server or the node reject the resize? | [`obstacle`] |
+//! | the API server rejected it: what now? | [`refusal`] |
+//! | may memory be lowered so far? | [`memory_guard`] |
+//!
+//! **Invariant: the update mode `InPlace` never evicts.** It is decided by [`in_place::decide_in_place`], whose answer has
+//! no variant for an eviction, and performed by an actuator that holds no evictor.
+
+pub mod attempt;
+pub mod budget;
+pub mod in_place;
+pub mod memory_guard;
+pub mod mode;
+pub mod obstacle;
+pub mod priority;
+pub mod refusal;
+pub mod requirements;
+pub mod state;

@@ -1,0 +1,170 @@
+//! How many pods of a workload the updater may disrupt at once.
+//!
+//! The pods of one controller (their direct owner) are a group. Of the pods that its owner is configured for, a share may be
+//! missing: the eviction tolerance. A disruption is an eviction, or a resize that restarts a container; a resize that restarts
+//! none costs nothing where `in-place-skip-disruption-budget` is on. `PodDisruptionBudget`s are enforced by the API server, in
+//! addition.
+//!
+//! Upstream looks once a minute, and counts a pod as running whether it is ready or not. This updater acts on events, so it
+//! gives a pod that was just started as much time: a pod that is not ready counts as running only once that has been so for
+//! [`Settings::settle`].
+
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+use super::state::{Phase, PodState};
+
+/// What budgets are computed with.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// How many pods of a group must be live before any of them is evicted; a VPA's `minReplicas` overrides it.
+    pub min_replicas: i32,
+    /// The share of the configured pods that may be missing.
+    pub eviction_tolerance: f64,
+    /// For how long a pod may be not ready before it counts as running all the same.
+    pub settle: SignedDuration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { min_replicas: 2, eviction_tolerance: 0.5, settle: SignedDuration::from_mins(1) }
+    }
+}
+
+/// The budget of a group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Group {
+    /// How many pods the owner is configured for.
+    pub configured: i64,
+    /// How many of them may be missing.
+    pub tolerance: i64,
+    /// How many pods run: not Pending, and not just started.
+    pub running: i64,
+    /// How many of those that run are disrupted: their resize restarts a container, or they are being evicted.
+    pub disrupted: i64,
+    /// Whether fewer pods are live than any eviction requires.
+    pub below_min_replicas: bool,
+    /// When the number of running pods changes without an event: a pod has been not ready for long enough.
+    pub settled_at: Option<Timestamp>,
+}
+
+impl Group {
+    /// The budget of a group, by its live pods.
+    pub fn new<'a>(
+        configured: i64,
+        pods: impl IntoIterator<Item = &'a PodState>,
+        min_replicas: Option<i32>,
+        settings: &Settings,
+        now: Timestamp,
+    ) -> Self {
+        let mut group = Self { configured, tolerance: share(configured, settings), ..Self::default() };
+        let mut live = 0;
+        for pod in pods {
+            live += 1;
+            match standing(pod, settings, now) {
+                Standing::Pending => {}
+                Standing::Settling { until } => {
+                    group.settled_at = Some(group.settled_at.map_or(until, |first| first.min(until)));
+                }
+                Standing::Running => {
+                    group.running += 1;
+                    group.disrupted += i64::from(pod.is_restarting());
+                }
+            }
+        }
+        group.below_min_replicas = live < i64::from(min_replicas.unwrap_or(settings.min_replicas));
+        group
+    }
+
+    /// Whether one more of its running pods may be disrupted.
+    pub fn is_disruptable(&self) -> bool {
+        let required = self.configured - self.tolerance;
+        let alive = self.running - self.disrupted;
+        // Where not even one pod may be missing by the share, one at a time may be if none is.
+        let one = self.tolerance == 0 && self.configured == self.running && self.disrupted == 0;
+        alive > required || one
+    }
+
+    /// Whether one more pod may be resized where that costs budget. `minReplicas` is about evictions; where resizes are
+    /// counted like evictions it is about them, too.
+    pub fn allows_resize(&self, skip_budget: bool) -> bool {
+        (skip_budget || !self.below_min_replicas) && self.is_disruptable()
+    }
+
+    /// Whether a pod may be evicted. One that does not run, or is disrupted already, costs nothing.
+    pub fn allows_eviction(&self, pod: &PodState) -> bool {
+        !self.below_min_replicas
+            && (pod.phase == Phase::Pending || pod.is_restarting() || self.is_disruptable())
+    }
+
+    /// A pod of the group is resized where that costs budget.
+    pub fn resize(&mut self) {
+        self.disrupted += 1;
+    }
+
+    /// A pod of the group is evicted.
+    pub fn evict(&mut self, pod: &PodState) {
+        self.disrupted += i64::from(pod.phase != Phase::Pending && !pod.is_restarting());
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_precision_loss, reason = "as upstream does")]
+fn share(configured: i64, settings: &Settings) -> i64 {
+    (configured as f64 * settings.eviction_tolerance).clamp(0.0, configured.max(0) as f64) as i64
+}
+
+/// How a pod counts in its group.
+enum Standing {
+    Pending,
+    Settling { until: Timestamp },
+    Running,
+}
+
+fn standing(pod: &PodState, settings: &Settings, now: Timestamp) -> Standing {
+    if pod.phase != Phase::Running {
+        return Standing::Pending;
+    }
+    if pod.ready.is_ready {
+        return Standing::Running;
+    }
+    let Some(since) = pod.ready.since.or(pod.started) else { return Standing::Running };
+    match since.checked_add(settings.settle) {
+        Ok(until) if until > now => Standing::Settling { until },
+        _ => Standing::Running,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn as_many_pods_are_disrupted_at_once_as_upstream_tables_have_it() {
+        // Configured, running, tolerance, then how many may be disrupted in one pass.
+        let table = [
+            (3, 3, 0.5, 1),
+            (4, 4, 0.5, 2),
+            (5, 5, 0.5, 2),
+            (1, 1, 0.5, 1),
+            (2, 2, 0.5, 1),
+            (3, 2, 0.5, 0),
+            (4, 3, 0.5, 1),
+            (5, 4, 0.1, 0),
+            (5, 5, 0.1, 1),
+            (10, 10, 0.1, 1),
+            (10, 10, 1.0, 10),
+            (0, 10, 0.5, 10),
+            (10, 12, 0.5, 7),
+        ];
+        for (configured, running, tolerance, wanted) in table {
+            let settings = Settings { eviction_tolerance: tolerance, ..Settings::default() };
+            let tolerance = share(configured, &settings);
+            let mut group = Group { configured, running, tolerance, ..Group::default() };
+            let mut disrupted = 0;
+            while group.is_disruptable() && disrupted < running {
+                group.resize();
+                disrupted += 1;
+            }
+            assert_eq!(disrupted, wanted, "{configured} configured, {running} running, {tolerance}");
+        }
+    }
+}
