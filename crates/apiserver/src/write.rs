@@ -111,8 +111,12 @@ async fn admit_new(call: &Call, mut asked: Value) -> Result<Response<Body>, ApiE
     }
     call.server.admission().mutate(&attributes, &mut asked).await?;
     call.warn(strategy::single_owners(&mut asked, AFTER_ADMISSION).into_iter().collect());
-    // Nobody moves it elsewhere on the way.
-    set_namespace(call, &mut asked)?;
+    // Mutating admission moves an object to no other namespace, and an object that is applied to no other name.
+    if call.verb == Verb::Create {
+        set_namespace(call, &mut asked)?;
+    } else {
+        agrees_with_url(call, &mut asked)?;
+    }
     let generates = meta(&asked, "name").is_empty() && !meta(&asked, "generateName").is_empty();
     for _ in 1..NAMES {
         if !generates {
@@ -210,8 +214,7 @@ async fn make_applied(call: &Call, wanted: &Wanted) -> Result<Response<Body>, Ap
         );
         return Err(ApiError::conflict(row.group(), row.plural(), call.name(), &why));
     }
-    has_name(call, &asked)?;
-    set_namespace(call, &mut asked)?;
+    agrees_with_url(call, &mut asked)?;
     let selectors = Selectors::default();
     let about = selectors.about(Verb::Create, &call.target);
     call.server.authorizer().authorize(&Ask { user: &call.user, verb: Verb::Create.name(), about })?;
@@ -223,15 +226,19 @@ async fn make_applied(call: &Call, wanted: &Wanted) -> Result<Response<Body>, Ap
     admit_new(call, asked).await
 }
 
-/// The name is the address's; a body that says otherwise is a mistake.
-fn has_name(call: &Call, new: &Value) -> Result<(), ApiError> {
+/// Whether an object has the namespace and the name that the URL has; a missing namespace is filled in.
+pub(crate) fn agrees_with_url(call: &Call, new: &mut Value) -> Result<(), ApiError> {
+    set_namespace(call, new)?;
     let (given, name) = (meta(new, "name"), call.name());
-    if given.is_empty() || given == name {
-        return Ok(());
+    if given.is_empty() {
+        return Err(ApiError::nameless(name));
     }
-    Err(ApiError::bad_request(format!(
-        "the name of the object ({given}) does not match the name on the URL ({name})"
-    )))
+    if given != name {
+        return Err(ApiError::bad_request(format!(
+            "the name of the object ({given}) does not match the name on the URL ({name})"
+        )));
+    }
+    Ok(())
 }
 
 /// What came of a try to change an object.
@@ -316,7 +323,9 @@ impl Asked {
         if call.verb != Verb::Update {
             return Patch::read(&call.head.headers, &call.body, call.server.rules()).map(Self::Patched);
         }
-        Ok(Self::Whole(call.to_stored(read(call)?)))
+        let mut new = call.to_stored(read(call)?);
+        agrees_with_url(call, &mut new)?;
+        Ok(Self::Whole(new))
     }
 
     fn apply(&self, call: &Call, old: &Value) -> Result<Value, ApiError> {
@@ -395,11 +404,7 @@ fn set_namespace(call: &Call, new: &mut Value) -> Result<(), ApiError> {
 /// changes stays.
 fn same_object(call: &Call, old: &Value, new: &mut Value, revision: &str) -> Result<(), ApiError> {
     let (row, name) = (&call.row, call.name());
-    set_namespace(call, new)?;
-    if meta(new, "name").is_empty() {
-        return Err(ApiError::nameless(name));
-    }
-    has_name(call, new)?;
+    agrees_with_url(call, new)?;
     let (uid, own) = (meta(new, "uid"), meta(old, "uid"));
     // Of a patch, the rules complain about another uid themselves.
     if call.verb == Verb::Update && !uid.is_empty() && uid != own {

@@ -17,7 +17,7 @@ use crate::present::show_other;
 use crate::server::Call;
 use crate::strategy;
 use crate::target::Verb;
-use crate::write::Attempts;
+use crate::write::{Attempts, agrees_with_url};
 
 fn kind() -> Result<&'static Kind, ApiError> {
     Schema::builtin().kind("autoscaling", "v1", "Scale").ok_or_else(ApiError::no_such_path)
@@ -57,6 +57,7 @@ async fn try_change(call: &Call, attempts: &mut Attempts<'_>) -> Result<Option<V
     let mut old_scale = found(call, &old)?;
     scaling.begin(&old, &mut old_scale)?;
     let mut scale = asked(call, &scaling, &old_scale)?;
+    agrees_with_url(call, &mut scale)?;
     let given = meta(&scale, "resourceVersion");
     if !given.is_empty() && given != current.mod_revision.to_string() {
         return Err(call.row.modified(call.name()));
@@ -98,9 +99,6 @@ fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, A
     } else {
         Patch::read(&call.head.headers, &call.body, call.server.rules())?.apply(kind()?, current, false)?
     };
-    if call.verb == Verb::Patch && meta(&decoded.value, "name").is_empty() {
-        return Err(ApiError::nameless(call.name()));
-    }
     scaling.track(current, &mut decoded.value);
     Ok(decoded.value)
 }

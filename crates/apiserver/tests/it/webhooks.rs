@@ -136,6 +136,22 @@ fn map(name: &str) -> Value {
 }
 
 #[tokio::test]
+async fn a_webhook_gives_an_applied_object_no_other_name() {
+    let hook = Webhook::start(Does::Answers(|_| {
+        patch(json!([{ "op": "add", "path": "/metadata/name", "value": "renamed" }]))
+    }))
+    .await;
+    let door = Door::open(Rules::kep());
+    let webhook = entry(hook.client(), json!(["CREATE"]), "configmaps");
+    configure(&door, "mutating", "renames", json!([webhook])).await;
+    let applied = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } }).to_string();
+    let path = format!("{MAPS}/a?fieldManager=one");
+    let refused = door.ask(Method::PATCH, &path, "application/apply-patch+yaml", applied).await.refused();
+    assert_eq!(refused.2, "the name of the object (renamed) does not match the name on the URL (a)");
+    assert_eq!(door.get(&format!("{MAPS}/renamed")).await.refused().0, 404);
+}
+
+#[tokio::test]
 async fn a_webhook_sees_the_write_and_patches_it() {
     let hook = Webhook::start(Does::Answers(|request| {
         let mut answer = label("patched");
