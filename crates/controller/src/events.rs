@@ -10,8 +10,8 @@
 //! an event, and an event that cannot be written is lost.
 
 mod correlate;
-mod lru;
 mod object;
+mod recent;
 mod write;
 
 use std::borrow::Cow;
@@ -154,7 +154,8 @@ pub struct Emitted {
 /// Emits events. Clones share one queue.
 #[derive(Clone)]
 pub struct EventRecorder {
-    queue: mpsc::Sender<Emitted>,
+    /// Boxed: a queue has memory for some from the start, and a process may have a thousand queues.
+    queue: mpsc::Sender<Box<Emitted>>,
     metrics: Arc<EventMetrics>,
 }
 
@@ -183,7 +184,7 @@ impl EventRecorder {
 
     /// Emits an event about an object. It never waits: if the queue is full the event is dropped, and counted as such.
     pub fn record(&self, regarding: ObjectReference, event: NewEvent, at: Timestamp) {
-        if let Err(error) = self.queue.try_send(Emitted { regarding, event, at }) {
+        if let Err(error) = self.queue.try_send(Box::new(Emitted { regarding, event, at })) {
             self.metrics.observe(EventOutcome::Dropped);
             tracing::debug!(%error, "an event is dropped");
         }
@@ -191,7 +192,7 @@ impl EventRecorder {
 }
 
 struct State {
-    queue: mpsc::Receiver<Emitted>,
+    queue: mpsc::Receiver<Box<Emitted>>,
     correlator: Correlator,
     writer: Writer,
 }
@@ -208,7 +209,7 @@ impl State {
                 emitted = self.queue.recv(), if self.writer.has_capacity() => match emitted {
                     Some(emitted) => {
                         let action = self.correlator.correlate(&emitted, Instant::now());
-                        self.writer.write(emitted, action);
+                        self.writer.write(*emitted, action);
                     }
                     None if self.writer.is_idle() => return,
                     // The queue is closed and empty; what is being written is awaited.

@@ -1,6 +1,5 @@
 //! Which events are written, and as what: as client-go's `EventCorrelator` decides.
 
-use std::collections::HashSet;
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::time::Duration;
@@ -9,7 +8,7 @@ use jiff::Timestamp;
 use tokio::time::Instant;
 
 use super::Emitted;
-use super::lru::Lru;
+use super::recent::Recent;
 
 /// How much is remembered of each kind.
 const REMEMBERED: usize = 4096;
@@ -32,27 +31,30 @@ type Key = u64;
 pub struct Correlator {
     hash: RandomState,
     /// Events by what makes them equal.
-    observed: Lru<Key, Observation>,
+    observed: Recent<Key, Observation>,
     /// Messages of similar events, by what makes events similar.
-    similar: Lru<Key, Similar>,
+    similar: Recent<Key, Similar>,
     /// What objects may still cause.
-    buckets: Lru<Key, Bucket>,
+    buckets: Recent<Key, Bucket>,
     /// Objects whose namespace terminates, by uid.
-    terminating: Lru<String, ()>,
+    terminating: Recent<Key, ()>,
     /// The last number that was part of a name.
-    last: i128,
+    last: i64,
 }
 
 #[derive(Debug)]
 struct Observation {
-    name: String,
+    /// What its name ends with.
+    number: i64,
     first: Timestamp,
     count: i32,
 }
 
 #[derive(Debug)]
 struct Similar {
-    messages: HashSet<Key>,
+    /// The first message; most events have no other.
+    message: Key,
+    others: Vec<Key>,
     last: Instant,
 }
 
@@ -90,10 +92,10 @@ impl Default for Correlator {
     fn default() -> Self {
         Self {
             hash: RandomState::new(),
-            observed: Lru::new(REMEMBERED),
-            similar: Lru::new(REMEMBERED),
-            buckets: Lru::new(REMEMBERED),
-            terminating: Lru::new(REMEMBERED),
+            observed: Recent::new(REMEMBERED),
+            similar: Recent::new(REMEMBERED),
+            buckets: Recent::new(REMEMBERED),
+            terminating: Recent::new(REMEMBERED),
             last: 0,
         }
     }
@@ -110,7 +112,7 @@ impl Correlator {
     /// monotonic, so that a jump of the wall clock neither mutes a component nor lets it flood the API.
     pub fn correlate(&mut self, emitted: &Emitted, now: Instant) -> Action {
         let Emitted { regarding, event, .. } = emitted;
-        if regarding.uid.as_ref().is_some_and(|uid| self.terminating.contains(uid)) {
+        if regarding.uid.as_deref().is_some_and(|uid| self.terminating.contains(self.hash.hash_one(uid))) {
             return Action::Filter;
         }
         let object =
@@ -135,22 +137,27 @@ impl Correlator {
     /// Notes that the API refused an event because the namespace of its object terminates: no other event about the object will
     /// be accepted. An object of the same name in a later namespace of the same name has another uid.
     pub fn namespace_terminates(&mut self, uid: &str) {
-        self.terminating.get_or_insert_with(uid.to_owned(), || ());
+        self.terminating.get_or_insert_with(self.hash.hash_one(uid), || ());
     }
 
     /// Whether an event shares one with those that are similar.
     fn is_combined(&mut self, key: Key, message: &str, now: Instant) -> bool {
         let message = self.hash.hash_one(message);
-        let new = || Similar { messages: HashSet::new(), last: now };
+        let new = || Similar { message, others: Vec::new(), last: now };
         let similar = self.similar.get_or_insert_with(key, new);
         if now.saturating_duration_since(similar.last) > SIMILAR_FOR {
-            similar.messages.clear();
+            *similar = new();
         }
         similar.last = now;
-        if similar.messages.len() + 1 < SIMILAR {
-            similar.messages.insert(message);
+        if message == similar.message || similar.others.contains(&message) {
+            return false;
         }
-        !similar.messages.contains(&message)
+        // With the first one and this one.
+        if similar.others.len() + 2 >= SIMILAR {
+            return true;
+        }
+        similar.others.push(message);
+        false
     }
 
     /// Counts an event that is equal to all others with the key.
@@ -158,16 +165,13 @@ impl Correlator {
         let (last, at) = (&mut self.last, emitted.at);
         let observation = self.observed.get_or_insert_with(key, || {
             // Several events may have the same time.
-            *last = at.as_nanosecond().max(*last + 1);
-            Observation { name: name(emitted, *last), first: at, count: 0 }
+            let nanosecond = i64::try_from(at.as_nanosecond()).unwrap_or_default();
+            *last = nanosecond.max(last.saturating_add(1));
+            Observation { number: *last, first: at, count: 0 }
         });
         observation.count = observation.count.saturating_add(1);
-        Observed {
-            name: observation.name.clone(),
-            count: observation.count,
-            first: observation.first,
-            message,
-        }
+        let Observation { number, first, count } = *observation;
+        Observed { name: name(emitted, number), count, first, message }
     }
 
     /// Whether an object may cause one more event.
@@ -186,7 +190,7 @@ impl Correlator {
 }
 
 /// A name for the object of an event: that of the object that it is about, with a number.
-fn name(emitted: &Emitted, number: i128) -> String {
+fn name(emitted: &Emitted, number: i64) -> String {
     let regarding = &emitted.regarding;
     let name = format!("{}.{number:x}", regarding.name.as_deref().unwrap_or_default());
     if name.len() <= LONGEST_NAME {
