@@ -27,6 +27,7 @@ mod events;
 mod leader;
 mod reflector;
 mod registered;
+mod rest_client;
 mod work_queue;
 
 use std::sync::Arc;
@@ -37,6 +38,7 @@ pub use controller::{ControllerMetrics, ReconcileResult, Reconciling};
 pub use events::{EventMetrics, EventOutcome};
 pub use leader::LeaderMetrics;
 pub use reflector::ReflectorMetrics;
+pub use rest_client::{CountedService, RestClientMetrics};
 pub use work_queue::{Processing, WorkQueueMetrics};
 
 use registered::Registered;
@@ -52,6 +54,7 @@ struct Families {
     reflectors: Registered<ReflectorMetrics>,
     leaders: Registered<LeaderMetrics>,
     events: Registered<EventMetrics>,
+    rest_clients: Registered<RestClientMetrics>,
 }
 
 impl Metrics {
@@ -80,13 +83,19 @@ impl Metrics {
         self.0.events.get(component)
     }
 
+    /// The metrics of the clients of the API server with that host.
+    pub fn rest_client(&self, host: &str) -> Arc<RestClientMetrics> {
+        self.0.rest_clients.get(host)
+    }
+
     /// Writes all of them. A family without any series is left out.
     pub fn render(&self, text: &mut Text) {
-        let Families { work_queues, controllers, reflectors, leaders, events } = &*self.0;
+        let Families { work_queues, controllers, reflectors, leaders, events, rest_clients } = &*self.0;
         work_queue::render(&work_queues.all(), text);
         controller::render(&controllers.all(), text);
         reflector::render(&reflectors.all(), text);
         leader::render(&leaders.all(), text);
         events::render(&events.all(), text);
+        rest_client::render(&rest_clients.all(), text);
     }
 }

@@ -34,9 +34,14 @@ impl<const N: usize> CounterVec<N> {
     /// Writes the family with the names of its labels.
     pub fn render(&self, text: &mut Text, name: &str, help: &str, labels: [&str; N]) {
         text.counter(name, help);
+        self.render_samples(text, name, labels, &[]);
+    }
+
+    /// Writes the series of a family that several of these are part of, each with labels of its own.
+    pub fn render_samples(&self, text: &mut Text, name: &str, labels: [&str; N], own: &[(&str, &str)]) {
         for (values, count) in self.0.lock().iter() {
-            let labels: Vec<(&str, &str)> =
-                labels.iter().zip(values).map(|(label, value)| (*label, value.as_ref())).collect();
+            let values = labels.iter().zip(values).map(|(label, value)| (*label, value.as_ref()));
+            let labels: Vec<(&str, &str)> = values.chain(own.iter().copied()).collect();
             text.sample(name, &labels, count);
         }
     }

@@ -131,6 +131,34 @@ fn reflectors_elections_and_recorders_are_told_apart_by_name() {
     );
 }
 
+#[tokio::test]
+async fn a_client_counts_its_requests_by_code_and_method() {
+    let metrics = Metrics::default();
+    let service = tower::service_fn(async |request: http::Request<kube::client::Body>| {
+        if request.uri().path().ends_with("broken") {
+            return Err("connection refused");
+        }
+        let is_get = request.method() == http::Method::GET;
+        let status =
+            serde_json::json!({ "status": "Failure", "code": 404, "message": "", "reason": "NotFound" });
+        let body = kube::client::Body::from(status.to_string().into_bytes());
+        Ok(http::Response::builder().status(if is_get { 404 } else { 200 }).body(body).unwrap())
+    });
+    let client = kube::Client::new(metrics.rest_client("in-process").count(service), "default");
+    let pods: kube::Api<k8s_openapi::api::core::v1::Pod> = kube::Api::default_namespaced(client);
+    assert!(pods.get("a").await.is_err());
+    assert!(pods.get("b").await.is_err());
+    assert!(pods.get("broken").await.is_err());
+    assert_shows(
+        &metrics,
+        &[
+            "rest_client_requests_total{code=\"404\",method=\"GET\",host=\"in-process\"} 2",
+            "rest_client_requests_total{code=\"<error>\",method=\"GET\",host=\"in-process\"} 1",
+            "rest_client_request_duration_seconds_count{host=\"in-process\",verb=\"GET\"} 3",
+        ],
+    );
+}
+
 #[test]
 fn a_registry_without_parts_renders_nothing_and_clones_share_what_was_counted() {
     let metrics = Metrics::default();
