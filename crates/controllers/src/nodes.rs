@@ -49,8 +49,9 @@ const LEASES: &str = "kube-node-lease";
 /// Watches over nodes until the future is dropped.
 pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let heard: Heard = Arc::default();
-    let [recorder, eviction_recorder] = [NAME, TAINT_EVICTION]
-        .map(|controller| Recorder::start(clients.write.clone(), controller, &clients.supervisor));
+    let [recorder, eviction_recorder] = [NAME, TAINT_EVICTION].map(|controller| {
+        Recorder::start(clients.write.clone(), controller, &clients.supervisor, &clients.metrics)
+    });
     let leases: Informer<Lease> = Informer::default();
     let (hearing, time) = (heard.clone(), clock.clone());
     leases.add_handler(move |change| {

@@ -37,7 +37,8 @@ impl PanicEvents {
     pub(crate) fn emit(&self, object: Option<Subject>, panic: &Panic) {
         let Some(object) = object else { return };
         // As the user that all controllers watch as: not every controller may write events.
-        let start = || Recorder::start(self.clients.watch.clone(), self.controller, &self.clients.supervisor);
+        let Clients { watch, supervisor, metrics, .. } = &self.clients;
+        let start = || Recorder::start(watch.clone(), self.controller, supervisor, metrics);
         self.recorder.get_or_init(start).record(object, note(panic), Timestamp::now());
     }
 }

@@ -218,7 +218,7 @@ impl Manager {
             kind: std::marker::PhantomData::<fn() -> W::Kind>,
         });
         let reconciler = WorkloadReconciler {
-            recorder: Recorder::start(client.clone(), W::EVENT_SOURCE, &self.supervisor),
+            recorder: Recorder::start(client.clone(), W::EVENT_SOURCE, &self.supervisor, &self.metrics),
             workload,
             client,
             queue: queue.clone(),

@@ -144,7 +144,13 @@ impl Agent {
             Allocator::new(amounts, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
         let node = Node {
             allocations: AllocationManager::new(allocator, journal, clock.clone()),
-            events: Recorder::start(client.clone(), &setup.name, clock.clone(), &config.supervisor),
+            events: Recorder::start(
+                client.clone(),
+                &setup.name,
+                clock.clone(),
+                &config.supervisor,
+                &config.metrics,
+            ),
             name: setup.name.clone(),
             runtime,
             runtime_name: version.runtime_name,

@@ -8,6 +8,7 @@ use plumb_supervise::Supervisor;
 
 use crate::Clock;
 use crate::cri_config::identity;
+use crate::metrics::Metrics;
 
 pub(crate) use plumb_controller::events::EventType as Kind;
 
@@ -25,11 +26,18 @@ pub(crate) struct Recorder {
 
 impl Recorder {
     /// Starts writing events for a node; it ends when the last clone is dropped.
-    pub(crate) fn start(client: Client, node: &str, clock: Clock, supervisor: &Supervisor) -> Self {
+    pub(crate) fn start(
+        client: Client,
+        node: &str,
+        clock: Clock,
+        supervisor: &Supervisor,
+        metrics: &Metrics,
+    ) -> Self {
         let events = EventRecorder::start(RecorderConfig {
             instance: Some(node.to_owned()),
             task: "node-event-recorder".to_owned(),
             queue: QUEUE,
+            metrics: metrics.toolkit().clone(),
             ..RecorderConfig::new(client, COMPONENT, supervisor)
         });
         Self { events, clock }

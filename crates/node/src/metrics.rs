@@ -70,6 +70,7 @@ pub struct Metrics {
     actuated: [Histogram; 2],
     altogether: Histogram,
     operations: Mutex<BTreeMap<&'static str, Operation>>,
+    toolkit: plumb_controller::metrics::Metrics,
 }
 
 struct Operation {
@@ -90,6 +91,7 @@ impl Default for Metrics {
             actuated: [Histogram::new(Unit::Number, ACTUATION), Histogram::new(Unit::Number, ACTUATION)],
             altogether: Histogram::new(Unit::Time, ALTOGETHER),
             operations: Mutex::default(),
+            toolkit: plumb_controller::metrics::Metrics::default(),
         }
     }
 }
@@ -101,6 +103,11 @@ impl fmt::Debug for Metrics {
 }
 
 impl Metrics {
+    /// What the parts of the agent count that are of the controller toolkit: its event recorder, its reflectors.
+    pub fn toolkit(&self) -> &plumb_controller::metrics::Metrics {
+        &self.toolkit
+    }
+
     /// A resize was requested: `requests` or `limits` of `cpu` or `memory`, to `add`, `remove`, `increase` or `decrease`.
     pub fn requested(&self, resource: &'static str, requirement: &'static str, operation: &'static str) {
         self.requested.inc([resource.into(), requirement.into(), operation.into()]);
@@ -168,6 +175,7 @@ impl Metrics {
         self.operations(&mut text);
         let labels = ["probe_type", "result"];
         self.probes.render(&mut text, "prober_probe_total", "probes by what they asked and answered", labels);
+        self.toolkit.render(&mut text);
         text.finish()
     }
 

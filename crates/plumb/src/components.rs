@@ -10,6 +10,7 @@ use std::sync::Arc;
 use clap::builder::{PossibleValue, StringValueParser, TypedValueParser};
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::pki::Pki;
+use plumb_controller::metrics::{CountedService, Metrics};
 use plumb_features::Feature;
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
@@ -97,6 +98,8 @@ pub(crate) struct Context<'a> {
     pub(crate) server: &'a ApiServer,
     /// What restarts the tasks of a component.
     pub(crate) supervisor: &'a Supervisor,
+    /// What controllers, reflectors, event recorders and clients count. `/metrics` of the API server shows it.
+    pub(crate) metrics: &'a Metrics,
     /// Which rules of a resize bind.
     pub(crate) rules: &'a Rules,
     /// The dialect and feature gates that the rules are made from.
@@ -109,6 +112,13 @@ pub(crate) struct Context<'a> {
     pub(crate) advertised: SocketAddr,
     /// Where pods reach the API.
     pub(crate) reached_by_pods: SocketAddr,
+}
+
+impl Context<'_> {
+    /// The way to the API server of a component, which counts its requests.
+    pub(crate) fn count<S>(&self, service: S) -> CountedService<S> {
+        self.metrics.rest_client("in-process").count(service)
+    }
 }
 
 fn running() -> impl Iterator<Item = &'static Component> {

@@ -8,7 +8,6 @@ use plumb_apiserver::authn::User;
 use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_certificates::{Request, Usage};
 use plumb_controller::Clock;
-use plumb_controller::metrics::Metrics;
 use plumb_controllers::budgets::{Budgets, stale};
 use plumb_controllers::garbage::census::Census;
 use plumb_controllers::workload::Workload as _;
@@ -29,10 +28,8 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let invitation =
         Invitation { server: format!("https://{}", context.advertised), authority: pki.authority_pem() };
     let service = kubernetes_service::Config::new(KUBERNETES_SERVICE, context.reached_by_pods);
-    let metrics = Metrics::default();
-    let shown = metrics.clone();
-    server.also_show(move |text| shown.render(text));
-    let client = |user: User| Client::new(server.inside(user), "default");
+    let metrics = context.metrics;
+    let client = |user: User| Client::new(context.count(server.inside(user)), "default");
     let none: [&str; 0] = [];
     let watcher = || client(User::new(WATCHER, "", none));
     let clients = |name: &str| Clients {

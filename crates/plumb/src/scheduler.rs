@@ -14,13 +14,13 @@ use crate::components::Context;
 pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let server = context.server;
     let none: [&str; 0] = [];
-    let metrics: Arc<Metrics> = Arc::default();
+    let metrics = Arc::new(Metrics::with_toolkit(context.metrics.clone()));
     let settings = Settings::new(context.rules.clone()).with_features(&context.binding.gates);
     let counted = metrics.clone();
     server.also_show(move |text| counted.render(text));
     let mut running = JoinSet::new();
     running.spawn(run(Config {
-        client: Client::new(server.inside(User::new(USER, "", none)), "default"),
+        client: Client::new(context.count(server.inside(User::new(USER, "", none))), "default"),
         settings,
         clock: Arc::new(Timestamp::now),
         metrics,

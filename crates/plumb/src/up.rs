@@ -140,9 +140,13 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let listener = listener.counting(server.connection_metrics()).supervised(supervisor, "apiserver");
     // Pods do not reach a loopback address; the node carries their connections from the bridge.
     let bridged = gateway.filter(|_| advertised.ip().is_loopback()).map(IpAddr::V4);
+    let metrics = plumb_controller::metrics::Metrics::default();
+    let shown = metrics.clone();
+    server.also_show(move |text| shown.render(text));
     let components = args.components.start(&Context {
         server: &server,
         supervisor,
+        metrics: &metrics,
         rules: &rules,
         binding: &binding,
         pki: &pki,

@@ -6,6 +6,7 @@ use kube::Client;
 use plumb_controller::events::{EventRecorder, EventStyle, EventType, NewEvent, RecorderConfig};
 use plumb_supervise::Supervisor;
 
+use crate::metrics::Metrics;
 use crate::planner::PodRef;
 
 /// How many events wait to be written at most; more are dropped. Enough for tens of thousands of pods at once, which are
@@ -30,11 +31,12 @@ pub(crate) struct Recorder(EventRecorder);
 
 impl Recorder {
     /// Starts writing events as a scheduler of that name.
-    pub(crate) fn start(client: Client, scheduler: &str, supervisor: &Supervisor) -> Self {
+    pub(crate) fn start(client: Client, scheduler: &str, supervisor: &Supervisor, metrics: &Metrics) -> Self {
         Self(EventRecorder::start(RecorderConfig {
             instance: Some(scheduler.to_owned()),
             style: EventStyle::Series,
             queue: QUEUE,
+            metrics: metrics.toolkit().clone(),
             ..RecorderConfig::new(client, scheduler, supervisor)
         }))
     }

@@ -59,6 +59,7 @@ pub struct Metrics {
     pending: [AtomicUsize; 4],
     /// Nodes, pods, pods that are being bound.
     known: [AtomicUsize; 3],
+    toolkit: plumb_controller::metrics::Metrics,
 }
 
 impl Default for Metrics {
@@ -72,11 +73,22 @@ impl Default for Metrics {
             preemptions: AtomicU64::new(0),
             pending: Default::default(),
             known: Default::default(),
+            toolkit: plumb_controller::metrics::Metrics::default(),
         }
     }
 }
 
 impl Metrics {
+    /// Those of a scheduler whose event recorder and reflectors count in a registry that other components share.
+    pub fn with_toolkit(toolkit: plumb_controller::metrics::Metrics) -> Self {
+        Self { toolkit, ..Self::default() }
+    }
+
+    /// What the event recorder and the reflectors count. [`Metrics::render`] leaves it out, since other components may share it.
+    pub fn toolkit(&self) -> &plumb_controller::metrics::Metrics {
+        &self.toolkit
+    }
+
     /// A pod was decided about in this time.
     pub(crate) fn decided(&self, took: Duration) {
         self.decisions.observe_duration(took);

@@ -119,10 +119,10 @@ fn watched<K: Watchable + kube::Resource<DynamicType = ()>>(
     watch: WatchConfig,
 ) -> mpsc::Receiver<WatchEvent<K>> {
     let (sender, events) = mpsc::channel(UNREAD);
-    let api = Api::<K>::all(config.client.clone());
+    let (api, metrics) = (Api::<K>::all(config.client.clone()), config.metrics.clone());
     // A restart lists everything again.
     tasks.spawn(config.supervisor.keep(&format!("scheduler-informer/{}", K::plural(&())), move || {
-        Reflector::new(api.clone(), watch.clone()).run(sender.clone())
+        Reflector::new(api.clone(), watch.clone()).with_metrics(metrics.toolkit()).run(sender.clone())
     }));
     events
 }
@@ -148,7 +148,12 @@ struct Desk {
 impl Desk {
     fn new(config: Config) -> Self {
         let planner = Planner::new(config.settings.clone());
-        let recorder = Recorder::start(config.client.clone(), &config.settings.name, &config.supervisor);
+        let recorder = Recorder::start(
+            config.client.clone(),
+            &config.settings.name,
+            &config.supervisor,
+            &config.metrics,
+        );
         Self { config, planner, recorder, under_way: JoinSet::new() }
     }
 

@@ -4,6 +4,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource};
 use plumb_controller::events::{EventRecorder, EventType, NewEvent, RecorderConfig};
+use plumb_controller::metrics::Metrics;
 use plumb_supervise::Supervisor;
 
 use super::action::Note;
@@ -61,8 +62,14 @@ pub(crate) struct Recorder(EventRecorder);
 
 impl Recorder {
     /// Starts writing events as a controller of that name; it ends when the last clone is dropped.
-    pub(crate) fn start(client: Client, controller: &'static str, supervisor: &Supervisor) -> Self {
-        Self(EventRecorder::start(RecorderConfig::new(client, controller, supervisor)))
+    pub(crate) fn start(
+        client: Client,
+        controller: &'static str,
+        supervisor: &Supervisor,
+        metrics: &Metrics,
+    ) -> Self {
+        let config = RecorderConfig::new(client, controller, supervisor);
+        Self(EventRecorder::start(RecorderConfig { metrics: metrics.clone(), ..config }))
     }
 
     /// Emits an event about an object.

@@ -212,6 +212,27 @@ async fn work(client: &Client, namespace: &str, disturb: impl Fn()) {
     .await;
 }
 
+/// The components count into one page, where each family begins once.
+async fn shows_metrics_of_components(client: &Client) {
+    let page = get(client, "/metrics").await.unwrap();
+    for series in [
+        "controller_runtime_reconcile_total{controller=\"deployment-controller\",result=\"success\"} ",
+        "workqueue_adds_total{name=\"deployment-controller\"} ",
+        "reflector_lists_total{name=\"pods\"} ",
+        "plumb_event_recorder_events_total{component=\"deployment-controller\",result=\"created\"} ",
+        "plumb_event_recorder_events_total{component=\"default-scheduler\",result=\"created\"} ",
+        "rest_client_requests_total{code=\"201\",method=\"POST\",host=\"in-process\"} ",
+    ] {
+        let line = page.lines().find_map(|line| line.strip_prefix(series));
+        assert!(line.is_some_and(|count| count != "0"), "{series}\nin\n{page}");
+    }
+    let mut families: Vec<&str> = page.lines().filter(|line| line.starts_with("# TYPE ")).collect();
+    let all = families.len();
+    families.sort_unstable();
+    families.dedup();
+    assert_eq!(families.len(), all, "a family that begins twice cannot be read");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn every_task_that_is_killed_comes_back_and_the_cluster_works() {
     let folder = tempfile::tempdir().unwrap();
@@ -236,6 +257,7 @@ async fn every_task_that_is_killed_comes_back_and_the_cluster_works() {
     })
     .await;
     work(&client, "after", || ()).await;
+    shows_metrics_of_components(&client).await;
     // And in the midst of it.
     work(&client, "amid", kill_all).await;
     let said = cluster.said();
