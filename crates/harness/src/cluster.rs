@@ -1,15 +1,18 @@
 //! An API server in this process.
 
+use std::io;
 use std::sync::Arc;
 
 use http::{Request, Uri};
 use jiff::Timestamp;
 use kube::Client;
 use kube::client::Body;
+use plumb_apiserver::accounts::{Accounts, Settings};
 use plumb_apiserver::admission::Plugins;
 use plumb_apiserver::authn::{Authenticator, Tokens, User};
-use plumb_apiserver::pki::SystemClock;
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_apiserver::pki::{Pki, SystemClock};
+use plumb_apiserver::usage::UsageSource;
+use plumb_apiserver::{ApiServer, Config, Limits, NodeLink};
 use plumb_resize::rules::Rules;
 use plumb_store::Store;
 use tower::ServiceExt as _;
@@ -24,6 +27,11 @@ pub struct Options {
     pub plugins: Plugins,
     /// The store; in memory by default.
     pub store: Store,
+    /// The certificates of the cluster. Without them, which is the default, the API server issues no tokens for service
+    /// accounts and reaches no node.
+    pub pki: Option<Pki>,
+    /// What nodes and pods use; unknown by default.
+    pub usage: Option<Arc<dyn UsageSource>>,
 }
 
 impl Default for Options {
@@ -33,6 +41,8 @@ impl Default for Options {
             clock: Arc::new(Timestamp::now),
             plugins: Plugins::new("", "ServiceAccount").expect("a plugin of this name"),
             store: Store::in_memory(&plumb_store::Options::default()),
+            pki: None,
+            usage: None,
         }
     }
 }
@@ -54,16 +64,23 @@ impl TestCluster {
     /// # Panics
     /// If the API server cannot be set up.
     pub fn with(options: Options) -> Self {
-        let Options { rules, clock, plugins, store } = options;
+        let Options { rules, clock, plugins, store, pki, usage } = options;
+        let mut authenticator = Authenticator::new(Tokens::default(), Arc::new(SystemClock));
+        if let Some(pki) = &pki {
+            let settings = Settings::at("https://127.0.0.1".to_owned());
+            let key = pki.service_account_key();
+            let accounts = Accounts::new(key, store.clone(), Arc::new(SystemClock), settings);
+            authenticator = authenticator.with_accounts(accounts.expect("service accounts"));
+        }
         let server = ApiServer::new(Config {
             store: store.clone(),
             rules,
             clock,
             limits: Limits::default(),
-            authenticator: Authenticator::new(Tokens::default(), Arc::new(SystemClock)),
-            nodes: None,
+            authenticator,
+            nodes: pki.map(|pki| NodeLink::new(&pki).expect("a connection to nodes")),
             plugins,
-            usage: None,
+            usage,
         });
         Self { server: server.expect("an API server"), store }
     }
@@ -94,23 +111,44 @@ impl TestCluster {
         Client::new(self.server.inside(User::new(user, "", groups)), "default")
     }
 
-    /// The same with a function that is called with the address of each request before it is sent. It may note it, point it
-    /// elsewhere (to where nothing is, and the request fails), or panic.
-    pub fn intercepted<'a>(
+    /// The same with a function that is called with the URL of each request before it is sent. It may note it, change it
+    /// (to one that is not served, and the request is rejected), fail (the API server is unreachable), or panic.
+    pub fn intercepted<'a, I: Intercepted>(
         &self,
         user: &str,
         groups: impl IntoIterator<Item = &'a str>,
-        intercept: impl Fn(&mut Uri) + Clone + Send + Sync + 'static,
+        intercept: impl Fn(&mut Uri) -> I + Clone + Send + Sync + 'static,
     ) -> Client {
         let inside = self.server.inside(User::new(user, "", groups));
         let service = tower::service_fn(move |mut request: Request<Body>| {
             let (inside, intercept) = (inside.clone(), intercept.clone());
             // In the future, which the task of the caller polls: a panic is the caller's.
             async move {
-                intercept(request.uri_mut());
-                inside.oneshot(request).await
+                intercept(request.uri_mut()).reached()?;
+                inside.oneshot(request).await.map_err(|never| match never {})
             }
         });
         Client::new(service, "default")
+    }
+}
+
+/// What a function answers that intercepts requests: nothing, or whether the API server is reached.
+pub trait Intercepted {
+    /// An error if it is not.
+    ///
+    /// # Errors
+    /// The one that the client reports.
+    fn reached(self) -> io::Result<()>;
+}
+
+impl Intercepted for () {
+    fn reached(self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Intercepted for io::Result<()> {
+    fn reached(self) -> io::Result<()> {
+        self
     }
 }

@@ -1,7 +1,9 @@
-//! What tests of controllers share: an API server in this process, clocks that tests move, and waiting for objects.
+//! What tests of controllers and of the node agent share: an API server in this process, nodes, clocks that tests move, and
+//! waiting for objects.
 //!
 //! ```text
-//!   test ──▶ ApiServer (store in memory) ◀── kube::Client of any user ── controller under test
+//!   test ──▶ TestCluster: API server (store in memory) ◀── kube::Client of any user ── controller under test
+//!     │                                                ◀── … ── agent of a TestNode ──▶ runtime
 //!     └── until(&api, "web", |pod| …): watches, never sleeps
 //! ```
 //!
@@ -24,11 +26,13 @@
 
 mod clock;
 mod cluster;
+mod node;
 mod wait;
 
 pub use clock::{ManualClock, virtual_clock};
-pub use cluster::{Options, TestCluster};
-pub use wait::{TIMEOUT, event, until, until_all, until_gone};
+pub use cluster::{Intercepted, Options, TestCluster};
+pub use node::TestNode;
+pub use wait::{TIMEOUT, event, eventually, in_time, until, until_all, until_gone};
 
 /// An object by its JSON.
 ///

@@ -1,4 +1,4 @@
-//! Waiting for objects, by watching them.
+//! Waiting: for objects by watching them, and for anything else.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,6 +11,30 @@ use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 
 /// How long anything may take.
 pub const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// How often a condition is looked at that has no event.
+const POLL: Duration = Duration::from_millis(5);
+
+/// Waits for something that must happen.
+///
+/// # Panics
+/// If it does not happen in time.
+pub async fn in_time<T>(future: impl Future<Output = T>) -> T {
+    tokio::time::timeout(TIMEOUT, future).await.expect("it happens in time")
+}
+
+/// Polls until a condition holds for which there is no event.
+///
+/// # Panics
+/// If it does not hold in time.
+pub async fn eventually(mut holds: impl AsyncFnMut() -> bool) {
+    in_time(async {
+        while !holds().await {
+            tokio::time::sleep(POLL).await;
+        }
+    })
+    .await;
+}
 
 /// Waits until the objects that are selected are as they should be, and returns them by name.
 async fn wait<K: Watchable>(

@@ -12,10 +12,11 @@ use kube::Api;
 use kube::api::{LogParams, PostParams};
 use plumb_apiserver::pki::NODE_CLIENT_USER;
 use plumb_apiserver::serve::{self, Listener, Peer};
+use plumb_harness::in_time;
 use plumb_node::register::{Machine, NodeHealth, Registrar, Setup};
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, NODE, soon};
+use super::cluster::{Cluster, NODE};
 use super::server::Node;
 
 /// A node that serves, and is where its Node says.
@@ -55,19 +56,19 @@ async fn logs_and_usage_come_through_the_api_server() {
     node.write(1, "one");
     node.write(2, "two");
     let tail = LogParams { tail_lines: Some(1), timestamps: true, ..LogParams::default() };
-    assert_eq!(soon(pods.logs("web", &tail)).await.unwrap(), "2026-01-01T00:00:02Z two\n");
+    assert_eq!(in_time(pods.logs("web", &tail)).await.unwrap(), "2026-01-01T00:00:02Z two\n");
 
     let follow = LogParams { follow: true, ..LogParams::default() };
-    let mut lines = soon(pods.log_stream("web", &follow)).await.unwrap().lines();
+    let mut lines = in_time(pods.log_stream("web", &follow)).await.unwrap().lines();
     for expected in ["one", "two"] {
-        assert_eq!(soon(lines.try_next()).await.unwrap().as_deref(), Some(expected));
+        assert_eq!(in_time(lines.try_next()).await.unwrap().as_deref(), Some(expected));
     }
     node.write(3, "three");
-    assert_eq!(soon(lines.try_next()).await.unwrap().as_deref(), Some("three"));
+    assert_eq!(in_time(lines.try_next()).await.unwrap().as_deref(), Some("three"));
 
     let path = format!("/api/v1/nodes/{NODE}/proxy/stats/summary");
     let request = Request::get(path).body(Vec::new()).unwrap();
-    let summary: Value = soon(cluster.admin().request(request)).await.unwrap();
+    let summary: Value = in_time(cluster.admin().request(request)).await.unwrap();
     assert_eq!(summary["pods"][0]["podRef"]["name"], "web");
 }
 
@@ -81,7 +82,7 @@ async fn a_client_without_the_api_servers_certificate_is_rejected() {
     let client = kube::Client::try_from(config).unwrap();
     let ask = async |path: &str| {
         let request = Request::get(path).body(kube::client::Body::empty()).unwrap();
-        soon(client.send(request)).await.unwrap().status().as_u16()
+        in_time(client.send(request)).await.unwrap().status().as_u16()
     };
     assert_eq!(ask("/healthz").await, 200);
     assert_eq!(ask("/pods").await, 403);

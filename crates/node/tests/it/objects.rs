@@ -1,9 +1,10 @@
 //! What pods name, as a node may read it.
 
+use plumb_harness::in_time;
 use plumb_node::objects::{Objects, ReadError, Reference};
 use serde_json::json;
 
-use super::cluster::{Cluster, soon};
+use super::cluster::Cluster;
 
 /// A cluster with settings that a pod of the node names.
 async fn with_settings() -> (Cluster, Objects, Reference) {
@@ -44,9 +45,9 @@ async fn one_watch_serves_all_followers_and_ends_with_the_last() {
     let (cluster, objects, settings) = with_settings().await;
     let (mut one, mut other) = (objects.subscribe(&settings), objects.subscribe(&settings));
     assert_eq!(objects.watched(), std::slice::from_ref(&settings));
-    soon(async { tokio::join!(one.changed(), other.changed()) }).await;
+    in_time(async { tokio::join!(one.changed(), other.changed()) }).await;
     cluster.config_map("settings", json!({ "mode": "new" })).await;
-    soon(async { tokio::join!(one.changed(), other.changed()) }).await;
+    in_time(async { tokio::join!(one.changed(), other.changed()) }).await;
 
     cluster.set_away(true);
     assert_eq!(objects.read(&settings).await.unwrap().get("mode"), Some(&b"new"[..]), "from the cache");

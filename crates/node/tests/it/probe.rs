@@ -13,6 +13,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Probe};
+use plumb_harness::in_time;
 use plumb_node::lifecycle::{Health, Startup};
 use plumb_node::probe::{Kind, Outcome, ProbeUpdate, Prober, Report, Target, initial_health};
 use plumb_runtime::types::{ContainerConfig, ContainerMeta, PodMeta, QosClass, SandboxConfig};
@@ -21,8 +22,6 @@ use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio::sync::mpsc;
-
-use super::cluster::soon;
 
 const HERE: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 
@@ -50,7 +49,7 @@ async fn target(container: Value, model: &str) -> Target {
 async fn check(probe: Value) -> Outcome {
     let target = target(json!({ "ports": [{ "name": "web", "containerPort": 1 }] }), "").await;
     let probe: Probe = serde_json::from_value(probe).unwrap();
-    soon(target.check(&probe, Duration::from_secs(5))).await
+    in_time(target.check(&probe, Duration::from_secs(5))).await
 }
 
 /// A server that answers by the path it is asked for.
@@ -229,7 +228,7 @@ async fn a_grpc_service_says_itself_how_it_is() {
 /// What a prober tells, without what is only counted.
 async fn update(reports: &mut mpsc::UnboundedReceiver<Report>) -> ProbeUpdate {
     loop {
-        match soon(reports.recv()).await.unwrap().update {
+        match in_time(reports.recv()).await.unwrap().update {
             ProbeUpdate::Checked { .. } => {}
             update => return update,
         }

@@ -10,6 +10,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::Node;
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams, WatchEvent, WatchParams};
 use kube::{Api, ResourceExt as _};
+use plumb_harness::in_time;
 use plumb_node::Clock;
 use plumb_node::register::{
     Machine, NodeHealth, Registered, Registrar, Setup, allocatable, pressures, status,
@@ -17,7 +18,7 @@ use plumb_node::register::{
 use serde_json::json;
 use tokio::sync::watch;
 
-use super::cluster::{Cluster, NODE, soon};
+use super::cluster::{Cluster, NODE};
 
 fn machine() -> Machine {
     Machine {
@@ -59,7 +60,7 @@ fn condition(node: &Node, kind: &str) -> (String, String) {
 async fn node_that(cluster: &Cluster, holds: impl Fn(&Node) -> bool) -> Node {
     let nodes = Api::<Node>::all(cluster.admin());
     let fields = format!("metadata.name={NODE}");
-    soon(async {
+    in_time(async {
         loop {
             let mut events = nodes.watch(&WatchParams::default().fields(&fields), "0").await.unwrap().boxed();
             while let Some(Ok(event)) = events.next().await {
@@ -164,7 +165,7 @@ async fn the_lease_is_owned_by_the_node_and_renewed_after_other_writers() {
     let node = registered.node.clone();
     let leases = Api::<Lease>::namespaced(cluster.admin(), "kube-node-lease");
     let keeping = keep(&cluster, &registered);
-    let lease = soon(async {
+    let lease = in_time(async {
         loop {
             let mut events = leases.watch(&WatchParams::default(), "0").await.unwrap().boxed();
             if let Some(Ok(WatchEvent::Added(lease))) = events.next().await {
@@ -180,7 +181,7 @@ async fn the_lease_is_owned_by_the_node_and_renewed_after_other_writers() {
 
     // An agent that comes after takes up the lease that is there.
     let keeping = keep(&cluster, &registered);
-    let renewed = soon(async {
+    let renewed = in_time(async {
         let mut events =
             leases.watch(&WatchParams::default(), &lease.resource_version().unwrap()).await.unwrap().boxed();
         loop {

@@ -15,6 +15,7 @@ use http_body_util::BodyExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Pod;
 use parking_lot::Mutex;
+use plumb_harness::in_time;
 use plumb_node::metrics::Metrics;
 use plumb_node::server::{Body, Gate, Pods, Server, ServerConfig};
 use plumb_runtime::types::{
@@ -25,8 +26,6 @@ use plumb_runtime::types::{
 use plumb_runtime::{Events, Result, Runtime, Virtual, VirtualConfig};
 use serde_json::{Value, json};
 use tower::ServiceExt as _;
-
-use super::cluster::soon;
 
 /// A virtual runtime whose containers log, each to `<folder>/<id>/0.log`.
 struct Logging {
@@ -172,9 +171,9 @@ impl Node {
     }
 
     async fn get(&self, path: &str) -> (u16, String) {
-        let response = soon(self.send(path)).await;
+        let response = in_time(self.send(path)).await;
         let code = response.status().as_u16();
-        let body = soon(response.into_body().collect()).await.unwrap().to_bytes();
+        let body = in_time(response.into_body().collect()).await.unwrap().to_bytes();
         (code, String::from_utf8(body.to_vec()).unwrap())
     }
 }
@@ -189,7 +188,7 @@ fn append(path: &Path, text: &str) {
 
 /// The next piece of an answer.
 async fn piece(body: &mut Pin<Box<Body>>) -> Option<String> {
-    let frame = soon(body.frame()).await?.unwrap();
+    let frame = in_time(body.frame()).await?.unwrap();
     Some(String::from_utf8(frame.into_data().unwrap_or(Bytes::new()).to_vec()).unwrap())
 }
 
@@ -210,7 +209,7 @@ async fn a_log_is_what_the_container_wrote() {
 async fn a_log_is_followed_over_its_files_until_the_container_ends() {
     let node = Node::start().await;
     node.write(1, "one");
-    let response = soon(node.send("/containerLogs/default/web/c?follow=true")).await;
+    let response = in_time(node.send("/containerLogs/default/web/c?follow=true")).await;
     let mut body = Box::pin(response.into_body());
     assert_eq!(piece(&mut body).await.as_deref(), Some("one\n"));
     node.write(2, "two");

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use k8s_openapi::api::core::v1::{Pod, ServiceAccount};
 use kube::Api;
 use kube::api::PostParams;
+use plumb_harness::eventually;
 use plumb_node::cri_config::ConfigError;
 use plumb_node::objects::Objects;
 use plumb_node::volumes::{Prepared, Volumes, VolumesConfig};
 use plumb_runtime::types::{Env, Mount};
 use serde_json::{Value, json};
 
-use super::cluster::{Cluster, until};
+use super::cluster::Cluster;
 
 struct Node {
     cluster: Cluster,
@@ -120,14 +121,14 @@ async fn files_follow_their_objects_without_a_restart() {
     );
 
     node.cluster.config_map("settings", json!({ "a": "9" })).await;
-    until(|| see("/cfg", "a") == "9" && see("/some", "deep/x") == "9").await;
+    eventually(async || see("/cfg", "a") == "9" && see("/some", "deep/x") == "9").await;
     assert!(!at(&prepared, &pod, "/cfg").join("b").exists());
     node.cluster.config_map("later", json!({ "new": "n" })).await;
-    until(|| see("/none", "new") == "n").await;
+    eventually(async || see("/none", "new") == "n").await;
 
     assert_eq!(node.objects.watched().len(), 3);
     node.volumes.clear(uid(&pod)).await.unwrap();
-    until(|| node.objects.watched().is_empty()).await;
+    eventually(async || node.objects.watched().is_empty()).await;
     assert_eq!(node.volumes.known().unwrap(), Vec::<String>::new());
 }
 
@@ -152,7 +153,7 @@ async fn a_volume_shows_what_becomes_of_its_pod() {
     resized.spec.as_mut().unwrap().containers[0].resources =
         serde_json::from_value(json!({ "limits": { "cpu": "1500m" } })).unwrap();
     node.volumes.refresh(&resized);
-    until(|| see("cpu") == "1500").await;
+    eventually(async || see("cpu") == "1500").await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

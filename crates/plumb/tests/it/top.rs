@@ -7,18 +7,15 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
+use kube::Api;
 use kube::api::PostParams;
-use kube::{Api, Client};
-use plumb_apiserver::admission::Plugins;
-use plumb_apiserver::authn::{Authenticator, Tokens, User};
 use plumb_apiserver::kubeconfig::{CurrentContext, Entry};
 use plumb_apiserver::pki::{Pki, SystemClock};
 use plumb_apiserver::serve::{self, Listener, Trigger};
 use plumb_apiserver::usage::{Amounts, NodeUsage, PodUsage, Span, UsageSource};
-use plumb_apiserver::{ApiServer, Config, Limits};
+use plumb_harness::{Options, TestCluster};
 use plumb_resize::Quantity;
 use plumb_resize::rules::Rules;
-use plumb_store::{Options, Store};
 use serde_json::json;
 
 use super::kubectl::command_with;
@@ -48,38 +45,30 @@ impl UsageSource for Steady {
 }
 
 /// Serves until the trigger is pulled or dropped, and writes the administrator's kubeconfig.
-fn serve(folder: &Path) -> (ApiServer, PathBuf, Trigger) {
+fn serve(folder: &Path) -> (TestCluster, PathBuf, Trigger) {
     serve::install_crypto();
     let listener = Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
-    let clock = Arc::new(SystemClock);
-    let pki = Pki::open(folder.join("pki"), ["127.0.0.1".to_owned()], clock.clone()).unwrap();
-    let tokens = Tokens::default();
-    let server = ApiServer::new(Config {
-        store: Store::open(folder.join("objects"), Options::default()).unwrap(),
+    let pki = Pki::open(folder.join("pki"), ["127.0.0.1".to_owned()], Arc::new(SystemClock)).unwrap();
+    let cluster = TestCluster::with(Options {
         rules: Rules::kep(),
-        clock: Arc::new(Timestamp::now),
-        limits: Limits::default(),
-        authenticator: Authenticator::new(tokens, clock),
-        nodes: None,
-        plugins: Plugins::new("", "ServiceAccount").unwrap(),
         usage: Some(Arc::new(Steady)),
-    })
-    .unwrap();
+        ..Options::default()
+    });
     let kubeconfig = folder.join("kubeconfig");
     let entry = Entry::new("top", &listener.url(), &pki.authority_pem(), &pki.admin());
     entry.merge(&kubeconfig, CurrentContext::Switch).unwrap();
     let (trigger, shutdown) = serve::shutdown();
     let tls = serve::tls(&pki).unwrap();
-    tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), server.clone(), shutdown));
-    (server, kubeconfig, trigger)
+    tokio::spawn(serve::serve(listener, tls, serve::Limits::default(), cluster.server().clone(), shutdown));
+    (cluster, kubeconfig, trigger)
 }
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs the testbed's kubectl; .ci/kubernetes runs it"]
 async fn kubectl_top_shows_what_is_measured() {
     let folder = tempfile::tempdir().unwrap();
-    let (server, kubeconfig, _trigger) = serve(folder.path());
-    let client = Client::new(server.inside(User::new("admin", "", ["system:masters"])), "default");
+    let (cluster, kubeconfig, _trigger) = serve(folder.path());
+    let client = cluster.admin();
     let post = PostParams::default();
     let node: Node = serde_json::from_value(json!({
         "metadata": { "name": "n1" },

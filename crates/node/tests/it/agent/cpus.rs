@@ -77,7 +77,7 @@ async fn under_the_kep_a_resize_to_whole_cpus_moves_them_and_any_other_is_refuse
         site.runs_on("a", on).await;
     }
     site.resize("a", equal("1500m", "64Mi")).await;
-    let pod = site.until("a", "refused", is_refused).await;
+    let pod = site.until("a", is_refused).await;
     let (reason, message) = condition(&pod, "PodResizePending").unwrap();
     assert_eq!(reason, "Infeasible");
     assert!(message.contains("CPU Manager policy \"static\""), "{message}");
@@ -91,7 +91,7 @@ async fn under_1_36_every_change_of_a_guaranteed_pods_cpu_is_refused() {
     site.pod("a", one(equal("1", "64Mi"))).await;
     site.settled("a").await;
     site.resize("a", equal("2", "64Mi")).await;
-    let pod = site.until("a", "refused", is_refused).await;
+    let pod = site.until("a", is_refused).await;
     let (reason, message) = condition(&pod, "PodResizePending").unwrap();
     assert_eq!(reason, "Infeasible");
     assert_eq!(message, "Resize is infeasible for Guaranteed Pods alongside CPU Manager policy \"static\"");
@@ -107,7 +107,7 @@ async fn where_no_cpu_is_left_a_pod_is_turned_away_and_a_resize_waits() {
     site.settled("a").await;
     site.pod("b", one(equal("1", "64Mi"))).await;
     let over = |pod: &Pod| pod.status.as_ref().is_some_and(|status| status.reason.is_some());
-    let rejected = site.until("b", "rejected", over).await.status.unwrap();
+    let rejected = site.until("b", over).await.status.unwrap();
     assert_eq!(rejected.reason.as_deref(), Some("UnexpectedAdmissionError"));
     assert_eq!(
         rejected.message.as_deref(),
@@ -117,7 +117,7 @@ async fn where_no_cpu_is_left_a_pod_is_turned_away_and_a_resize_waits() {
         )
     );
     site.resize("a", equal("2", "64Mi")).await;
-    let pod = site.until("a", "put off", is_refused).await;
+    let pod = site.until("a", is_refused).await;
     let (reason, message) = condition(&pod, "PodResizePending").unwrap();
     assert_eq!(reason, "Deferred");
     assert_eq!(message, "not enough cpus available to satisfy request: requested=1, available=0");

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use plumb_harness::eventually;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::{Value, json};
 
-use crate::it::cluster::until;
 use crate::it::site::{Site, equal, one, status};
 
 fn kep() -> Rules {
@@ -58,7 +58,7 @@ async fn cut_off(site: &mut Site, (call, nth): (Call, u64), after: bool, act: im
     site.faults.add(Fault::new(kind).on(call).from(nth));
     act(site).await;
     let mut met = 0;
-    until(|| {
+    eventually(async || {
         met += site.faults.recorded().iter().filter(|invocation| invocation.call == call).count() as u64;
         met >= nth
     })
@@ -227,7 +227,7 @@ async fn a_lost_journal_gives_no_pod_what_its_spec_only_asks_for() {
     }
     site.resize("a", memory("800Mi")).await;
     let waits = |pod: &k8s_openapi::api::core::v1::Pod| condition(pod, "PodResizePending").is_some();
-    site.until("a", "deferred", waits).await;
+    site.until("a", waits).await;
     site.kill_agent().await;
     site.lose_journal().await;
     site.start_agent().await;
@@ -250,12 +250,12 @@ async fn what_was_answered_and_since_when_outlives_the_agent() {
     }
     site.resize("a", equal("1500m", "64Mi")).await;
     let waits = |pod: &k8s_openapi::api::core::v1::Pod| condition(pod, "PodResizePending").is_some();
-    let before = site.until("a", "deferred", waits).await;
+    let before = site.until("a", waits).await;
     site.kill_agent().await;
     // A new pod must not get the allocated resources.
     site.pod("c", one(equal("300m", "64Mi"))).await;
     site.start_agent().await;
-    site.until("c", "rejected", |pod| {
+    site.until("c", |pod| {
         pod.status.as_ref().is_some_and(|status| status.reason.as_deref() == Some("OutOfcpu"))
     })
     .await;
@@ -263,7 +263,7 @@ async fn what_was_answered_and_since_when_outlives_the_agent() {
         let conditions = pod.status.as_ref().unwrap().conditions.clone().unwrap();
         conditions.into_iter().find(|c| c.type_ == "PodResizePending").unwrap().last_transition_time
     };
-    let after = site.until("a", "deferred", waits).await;
+    let after = site.until("a", waits).await;
     assert_eq!(since(&after), since(&before));
 }
 

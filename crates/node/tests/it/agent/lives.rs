@@ -33,9 +33,7 @@ async fn a_pod_that_does_not_fit_is_turned_away_in_the_kubelets_words() {
     site.settled("a").await;
     site.pod("b", one(equal("600m", "64Mi"))).await;
     let pod = site
-        .until("b", "rejected", |pod| {
-            pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"))
-        })
+        .until("b", |pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed")))
         .await;
     let status = pod.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("OutOfcpu"));
@@ -64,7 +62,7 @@ async fn a_pod_whose_containers_end_is_over_as_its_policy_says() {
         let is_over = |pod: &k8s_openapi::api::core::v1::Pod| {
             pod.status.as_ref().is_some_and(|status| status.phase.as_deref() == Some(phase))
         };
-        let pod = site.until(&name, phase, is_over).await;
+        let pod = site.until(&name, is_over).await;
         let ended = status(&pod).state.unwrap().terminated.unwrap();
         assert_eq!(ended.exit_code, code);
         assert!(!status(&pod).ready);
@@ -83,7 +81,7 @@ async fn a_container_that_keeps_ending_is_left_alone_for_a_while() {
     let reason = |pod: &k8s_openapi::api::core::v1::Pod| {
         status(pod).state.and_then(|state| state.waiting).and_then(|waiting| waiting.reason)
     };
-    let pod = site.until("a", "left alone", |pod| reason(pod).as_deref() == Some("CrashLoopBackOff")).await;
+    let pod = site.until("a", |pod| reason(pod).as_deref() == Some("CrashLoopBackOff")).await;
     assert_eq!(status(&pod).restart_count, 1, "the first restart comes at once");
     assert!(
         site.event("a", "BackOff")
@@ -122,7 +120,7 @@ async fn another_image_restarts_that_container_alone() {
     let patch = json!({ "spec": { "containers": [{ "name": "c", "image": "plumb/load:latest" }] } });
     let params = kube::api::PatchParams::default();
     site.pods().patch("a", &params, &kube::api::Patch::Strategic(patch)).await.unwrap();
-    let pod = site.until("a", "restarted", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
+    let pod = site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
     let other =
         pod.status.unwrap().container_statuses.unwrap().into_iter().find(|s| s.name == "other").unwrap();
     assert_eq!((other.restart_count, other.ready), (0, true));
@@ -133,7 +131,7 @@ async fn a_pod_that_takes_too_long_is_failed() {
     let site = Site::start(kep()).await;
     site.pod_of("a", json!({ "activeDeadlineSeconds": 1, "containers": one(equal("100m", "64Mi")) })).await;
     let pod = site
-        .until("a", "failed", |pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed")))
+        .until("a", |pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed")))
         .await;
     assert_eq!(pod.status.unwrap().reason.as_deref(), Some("DeadlineExceeded"));
 }
@@ -152,7 +150,7 @@ fn has_failed(pod: &Pod) -> bool {
 async fn a_pod_with_a_sysctl_that_is_not_allowed_is_rejected_in_the_kubelets_words() {
     let site = Site::start(kep()).await;
     site.pod_of("unsafe", with_sysctl("kernel.core_pattern")).await;
-    let pod = site.until("unsafe", "rejected", has_failed).await;
+    let pod = site.until("unsafe", has_failed).await;
     let status = pod.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("SysctlForbidden"));
     let message = r#"forbidden sysctl: "kernel.core_pattern" not allowlisted"#;
@@ -173,7 +171,7 @@ async fn a_pod_with_an_app_armor_profile_is_rejected_and_an_unconfined_one_runs(
         json!({ "securityContext": context, "containers": one(equal("100m", "64Mi")) })
     };
     site.pod_of("confined", with("RuntimeDefault")).await;
-    let status = site.until("confined", "rejected", has_failed).await.status.unwrap();
+    let status = site.until("confined", has_failed).await.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("AppArmor"));
     let message = "Cannot enforce AppArmor: the container runtime does not support AppArmor";
     assert_eq!(status.message, Some(format!("Pod was rejected: {message}")));
@@ -187,7 +185,7 @@ async fn a_pod_with_an_app_armor_profile_is_rejected_and_an_unconfined_one_runs(
 async fn a_pod_for_another_operating_system_is_rejected_in_the_kubelets_words() {
     let site = Site::start(kep()).await;
     site.pod_of("a", json!({ "os": { "name": "windows" }, "containers": one(equal("100m", "64Mi")) })).await;
-    let status = site.until("a", "rejected", has_failed).await.status.unwrap();
+    let status = site.until("a", has_failed).await.status.unwrap();
     assert_eq!(status.reason.as_deref(), Some("PodOSNotSupported"));
     let message = "Failed to admit pod as the OS field doesn't match node OS";
     assert_eq!(status.message, Some(format!("Pod was rejected: {message}")));
@@ -223,7 +221,7 @@ async fn an_unsafe_sysctl_is_allowed_by_its_name_for_as_long_as_it_is_named() {
     site.kill_agent().await;
     site.unsafe_sysctls = "";
     site.start_agent().await;
-    let pod = site.until("a", "failed", has_failed).await;
+    let pod = site.until("a", has_failed).await;
     assert_eq!(pod.status.unwrap().reason.as_deref(), Some("SysctlForbidden"));
 }
 
@@ -238,7 +236,7 @@ async fn init_containers_run_again_after_the_machine_was_started_anew() {
     site.settled("a").await;
     site.lose_sandboxes().await;
     let runs_again = |pod: &Pod| status(pod).restart_count == 1 && status(pod).ready;
-    let pod = site.until("a", "running again", runs_again).await;
+    let pod = site.until("a", runs_again).await;
     let statuses = pod.status.unwrap().init_container_statuses.unwrap();
     let runs: Vec<i32> = statuses.iter().map(|status| status.restart_count).collect();
     assert_eq!(runs, [1, 1], "each init container ran once more");
@@ -267,7 +265,7 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
         status(pod).state.and_then(|state| state.waiting).and_then(|waiting| waiting.reason).as_deref()
             == Some("ErrImagePull")
     };
-    site.until("a", "waiting for its image", waits).await;
+    site.until("a", waits).await;
     // Enough happens to other pods meanwhile.
     for name in ["b", "d", "e"] {
         site.pod(name, one(equal("100m", "64Mi"))).await;
@@ -282,7 +280,7 @@ async fn an_image_that_cannot_be_pulled_is_not_pulled_again_and_again() {
     // Another image is tried at once.
     site.faults.clear();
     site.pods().patch("a", &params, &patch("example.com/there:1")).await.unwrap();
-    site.until("a", "running", |pod| status(pod).ready).await;
+    site.until("a", |pod| status(pod).ready).await;
 }
 
 #[tokio::test]
@@ -303,7 +301,7 @@ async fn a_container_whose_config_map_is_gone_is_not_started_again_and_again() {
         let waiting = status(pod).state.and_then(|state| state.waiting);
         waiting.and_then(|waiting| waiting.reason).as_deref() == Some("CreateContainerConfigError")
     };
-    site.until("a", "waiting for its config map", waits).await;
+    site.until("a", waits).await;
     for name in ["b", "d"] {
         site.pod(name, one(equal("100m", "64Mi"))).await;
         site.settled(name).await;

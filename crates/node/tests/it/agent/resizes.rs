@@ -3,12 +3,13 @@
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams};
 use plumb_features::FeatureGates;
+use plumb_harness::eventually;
 use plumb_resize::features::IN_PLACE_POD_VERTICAL_SCALING;
 use plumb_resize::rules::{Dialect, Rules};
 use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::{Value, json};
 
-use crate::it::cluster::{NODE, until};
+use crate::it::cluster::NODE;
 use crate::it::site::{Site, condition, equal, is_settled, one, status};
 
 fn kep() -> Rules {
@@ -39,7 +40,7 @@ async fn a_resize_that_does_not_fit_is_deferred_and_accepted_when_a_pod_is_remov
         site.settled(name).await;
     }
     site.resize("a", equal("1500m", "64Mi")).await;
-    let waits = site.until("a", "deferred", |pod| condition(pod, "PodResizePending").is_some()).await;
+    let waits = site.until("a", |pod| condition(pod, "PodResizePending").is_some()).await;
     let (reason, message) = condition(&waits, "PodResizePending").unwrap();
     assert_eq!(reason, "Deferred");
     assert_eq!(message, "Node didn't have enough resource: cpu, requested: 1500, used: 900, capacity: 2000");
@@ -57,7 +58,7 @@ async fn a_resize_that_waits_is_taken_when_another_pod_shrinks() {
         site.settled(name).await;
     }
     site.resize("a", equal("1500m", "64Mi")).await;
-    site.until("a", "deferred", |pod| condition(pod, "PodResizePending").is_some()).await;
+    site.until("a", |pod| condition(pod, "PodResizePending").is_some()).await;
     site.resize("b", equal("500m", "64Mi")).await;
     site.settled("b").await;
     site.settled("a").await;
@@ -75,7 +76,7 @@ async fn what_can_never_fit_is_answered_as_the_dialect_says() {
         let params = kube::api::PatchParams::default();
         nodes.patch_status(NODE, &params, &kube::api::Patch::Merge(more)).await.unwrap();
         site.resize("a", equal("3", "64Mi")).await;
-        let pod = site.until("a", "refused", |pod| condition(pod, "PodResizePending").is_some()).await;
+        let pod = site.until("a", |pod| condition(pod, "PodResizePending").is_some()).await;
         assert_eq!(condition(&pod, "PodResizePending").unwrap().0, reason);
         assert_eq!(status(&pod).resources.unwrap().requests.unwrap()["cpu"].0, "100m");
         // Taking the wish back clears it.
@@ -136,9 +137,9 @@ async fn a_container_that_exits_while_its_resize_is_deferred_restarts_with_its_a
     let mut containers = one(equal("100m", "64Mi"));
     containers[0]["args"] = json!(["--duration", "1s", "--exit-code", "1"]);
     site.pod("a", containers).await;
-    site.until("a", "running", is_settled).await;
+    site.until("a", is_settled).await;
     site.resize("a", equal("3", "64Mi")).await;
-    let pod = site.until("a", "restarted", |pod| status(pod).restart_count > 0 && status(pod).ready).await;
+    let pod = site.until("a", |pod| status(pod).restart_count > 0 && status(pod).ready).await;
     assert_eq!(condition(&pod, "PodResizePending").unwrap().0, "Infeasible");
     assert_eq!(status(&pod).resources.unwrap().limits.unwrap()["cpu"].0, "100m");
 }
@@ -152,7 +153,7 @@ async fn a_resize_is_actuated_while_the_api_is_away_and_reported_later() {
     site.faults.record();
     site.cluster.set_away(true);
     site.resize("a", equal("200m", "64Mi")).await;
-    until(|| {
+    eventually(async || {
         site.faults.recorded().iter().any(|invocation| invocation.call == Call::UpdateContainerResources)
     })
     .await;
@@ -185,7 +186,7 @@ async fn a_container_that_the_runtime_stops_for_a_resize_comes_back_resized_if_i
             let (site, before) = killed_by_its_update(policy, kind).await;
             let back =
                 |pod: &Pod| is_settled(pod) && status(pod).container_id != status(&before).container_id;
-            let pod = site.until("a", "back", back).await;
+            let pod = site.until("a", back).await;
             let ended = status(&pod).last_state.unwrap().terminated.unwrap();
             assert_eq!((status(&pod).restart_count, ended.exit_code), (1, 137), "{at}");
             assert_eq!(status(&pod).resources.unwrap().limits.unwrap()["memory"].0, "128Mi", "{at}");
@@ -199,7 +200,7 @@ async fn a_container_that_the_runtime_stops_for_a_resize_stays_stopped_if_it_is_
         let at = format!("{kind:?}");
         let (site, before) = killed_by_its_update("Never", kind).await;
         let over = |pod: &Pod| pod.status.as_ref().is_some_and(|s| s.phase.as_deref() == Some("Failed"));
-        let pod = site.until("a", "over", over).await;
+        let pod = site.until("a", over).await;
         let ended = status(&pod).state.unwrap().terminated.unwrap();
         assert_eq!((status(&pod).restart_count, ended.exit_code), (0, 137), "{at}");
         assert_eq!(status(&pod).container_id, status(&before).container_id, "{at}");
@@ -233,7 +234,7 @@ async fn waits_for_holder() -> (Site, Pod) {
     site.pod("a", two("64Mi", "192Mi")).await;
     site.settled("a").await;
     resize_both(&site, "192Mi", "64Mi").await;
-    let pod = site.until("a", "failing", names_holder).await;
+    let pod = site.until("a", names_holder).await;
     (site, pod)
 }
 
@@ -259,9 +260,9 @@ fn is_back(pod: &Pod) -> bool {
 async fn a_container_that_dies_while_another_holds_its_memory_starts_with_the_limit_it_had() {
     let (site, pod) = waits_for_holder().await;
     site.kill_container(&pod).await;
-    let pod = site.until("a", "back", is_back).await;
+    let pod = site.until("a", is_back).await;
     assert_eq!(memory_limit(&pod), "64Mi");
-    site.until("a", "still failing", names_holder).await;
+    site.until("a", names_holder).await;
     // A resize that can be carried out ends it.
     resize_both(&site, "32Mi", "192Mi").await;
     let pod = site.settled("a").await;
@@ -275,13 +276,13 @@ async fn a_resize_that_waits_for_memory_leaves_nothing_stuck_when_the_feature_is
     site.kill_container(&pod).await;
     let off = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
     site.start_agent_under(Rules::new(Dialect::Kep, &off)).await;
-    let pod = site.until("a", "back", is_back).await;
+    let pod = site.until("a", is_back).await;
     assert_eq!(memory_limit(&pod), "64Mi");
-    site.until("a", "no longer in progress", |pod| condition(pod, "PodResizeInProgress").is_none()).await;
+    site.until("a", |pod| condition(pod, "PodResizeInProgress").is_none()).await;
     // Switched on again, it goes on.
     site.kill_agent().await;
     site.start_agent_under(kep()).await;
-    site.until("a", "failing", names_holder).await;
+    site.until("a", names_holder).await;
     resize_both(&site, "64Mi", "192Mi").await;
     site.settled("a").await;
 }

@@ -10,14 +10,14 @@
 //! and jumps to the next moment at which something is due.
 
 use std::net::Ipv4Addr;
-use std::path::Path;
 use std::sync::Arc;
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Client;
 use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
+use plumb_controller::Clock;
 use plumb_controller::metrics::Metrics;
 use plumb_controllers::budgets::{Budgets, stale};
 use plumb_controllers::garbage::census::Census;
@@ -25,21 +25,14 @@ use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, taints, user_of,
 };
-use plumb_harness::TestCluster;
-use plumb_node::cri_config::SandboxDefaults;
-use plumb_node::journal::Journal;
-use plumb_node::register::{Machine, NodeHealth, Setup};
-use plumb_node::sysctls::UnsafeSysctls;
-use plumb_node::{Agent, StatusLimiter};
-use plumb_resize::admission::NodeFacts;
+use plumb_harness::{TestCluster, TestNode, virtual_clock};
 use plumb_resize::rules::Rules;
-use plumb_runtime::types::{Dns, SandboxFilter};
-use plumb_runtime::{Runtime, Virtual, VirtualConfig};
+use plumb_runtime::types::SandboxFilter;
+use plumb_runtime::{Virtual, VirtualConfig};
 use plumb_scheduler::{Settings, USER};
 use plumb_store::{Options, Store};
 use plumb_supervise::Supervisor;
-use tokio::sync::watch;
-use tokio::task::{JoinError, JoinHandle, JoinSet};
+use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::super::dice::Dice;
@@ -50,74 +43,42 @@ pub(super) const ZONES: [&str; 5] = ["a", "b", "c", "d", "e"];
 /// The label that says so.
 pub(super) const ZONE: &str = "topology.kubernetes.io/zone";
 
-type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
-
 /// A cluster.
 pub(super) struct World {
-    server: ApiServer,
-    store: Store,
+    api: TestCluster,
     rules: Rules,
     clock: Clock,
     began: Instant,
     lag: Lag,
     controllers: JoinSet<()>,
     scheduler: JoinSet<()>,
-    nodes: Vec<Site>,
-    machine: Arc<Machine>,
-    promises: Store,
-    folder: tempfile::TempDir,
-}
-
-/// A node: what outlives its agent, and the agent.
-struct Site {
-    name: String,
-    runtime: Arc<dyn Runtime>,
-    agent: Option<JoinHandle<()>>,
-}
-
-impl Site {
-    async fn cut_off(&mut self) {
-        if let Some(agent) = self.agent.take() {
-            agent.abort();
-            not_by_panic(agent.await);
-        }
-    }
+    nodes: Vec<TestNode>,
 }
 
 async fn cut_off(running: &mut JoinSet<()>) {
     running.abort_all();
     while let Some(ended) = running.join_next().await {
-        not_by_panic(ended);
+        // A component that panicked is a bug that a restart must not hide.
+        assert!(!ended.is_err_and(|error| error.is_panic()), "a part of the cluster panicked");
     }
-}
-
-/// Whoever ended was cut off, or it panicked, which is a bug that a restart must not hide.
-fn not_by_panic(ended: Result<(), JoinError>) {
-    assert!(!ended.is_err_and(|error| error.is_panic()), "a part of the cluster panicked");
 }
 
 impl World {
     /// One with so many nodes, all parts of which run.
     pub(super) async fn start(nodes: u16, dice: Dice) -> Self {
         let began = Instant::now();
-        let first: Timestamp = "2026-03-01T09:00:30Z".parse().unwrap();
-        let clock: Clock = Arc::new(move || first + SignedDuration::try_from(began.elapsed()).unwrap());
-        let folder = tempfile::tempdir().unwrap();
-        // Whoever resumes a watch does so minutes later, and much has happened by then.
-        let store = Store::in_memory(&Options { history: 512 << 20, ..Options::default() });
+        let clock = virtual_clock("2026-03-01T09:00:30Z".parse().unwrap());
         let rules = Rules::kep();
         // Virtual pods ask nobody anything, so they need no account: the plugin for it is off.
         let options = plumb_harness::Options {
             rules: rules.clone(),
-            clock: clock.clone(),
-            store: store.clone(),
+            clock: wall(&clock),
+            // Whoever resumes a watch does so minutes later, and much has happened by then.
+            store: Store::in_memory(&Options { history: 512 << 20, ..Options::default() }),
             ..Default::default()
         };
-        let server = TestCluster::with(options).server().clone();
-        let machine = Machine { cpus: 4, memory: 8 << 30, ..Machine::read(Path::new("/")).unwrap() };
         let mut world = Self {
-            server,
-            store,
+            api: TestCluster::with(options),
             rules,
             clock,
             began,
@@ -125,17 +86,14 @@ impl World {
             controllers: JoinSet::new(),
             scheduler: JoinSet::new(),
             nodes: Vec::new(),
-            machine: Arc::new(machine),
-            promises: Store::in_memory(&Options { history: 64 << 10, ..Options::default() }),
-            folder,
         };
         world.start_controllers();
         world.start_scheduler();
+        let allocations = Store::in_memory(&Options { history: 64 << 10, ..Options::default() });
         for index in 0..nodes {
             let network = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(index) << 8));
-            let config = VirtualConfig { now: (world.clock)(), pod_network: network };
-            let runtime = Arc::new(Virtual::new(config));
-            world.nodes.push(Site { name: format!("node-{index}"), runtime, agent: None });
+            let runtime = Virtual::new(VirtualConfig { now: world.now(), pod_network: network });
+            world.nodes.push(TestNode::new(format!("node-{index}"), Arc::new(runtime), allocations.clone()));
             world.start_agent(index.into()).await;
         }
         world
@@ -143,7 +101,7 @@ impl World {
 
     /// The API, without delay and without bounds.
     pub(super) fn admin(&self) -> Client {
-        Client::new(self.server.inside(User::new("admin", "", ["system:masters"])), "default")
+        self.api.admin()
     }
 
     /// For how long the world has been there, by its own clock.
@@ -152,17 +110,17 @@ impl World {
     }
 
     pub(super) fn now(&self) -> Timestamp {
-        (self.clock)()
+        self.clock.now()
     }
 
     /// How many writes there were.
     pub(super) fn writes(&self) -> u64 {
-        self.store.revision()
+        self.api.store().revision()
     }
 
     /// How many watch.
     pub(super) fn watches(&self) -> usize {
-        self.store.stats().watches
+        self.api.store().stats().watches
     }
 
     pub(super) fn node_count(&self) -> usize {
@@ -183,7 +141,7 @@ impl World {
 
     /// The same with the agent of a node. Its containers run on.
     pub(super) async fn restart_agent(&mut self, index: usize) {
-        self.nodes[index].cut_off().await;
+        self.nodes[index].kill_agent().await;
         self.start_agent(index).await;
     }
 
@@ -191,27 +149,24 @@ impl World {
     pub(super) async fn end(mut self) {
         cut_off(&mut self.controllers).await;
         cut_off(&mut self.scheduler).await;
-        for site in &mut self.nodes {
-            site.cut_off().await;
+        for node in &mut self.nodes {
+            node.kill_agent().await;
         }
     }
 
-    /// The uids of the pods that nodes run or have promised anything to: sandboxes, then promises.
+    /// The uids of the pods that nodes run or have admitted: of their sandboxes, then of their allocations.
     pub(super) async fn held_by_nodes(&self) -> (Vec<String>, Vec<String>) {
-        let (mut sandboxes, mut promises) = (Vec::new(), Vec::new());
-        for site in &self.nodes {
-            let all = site.runtime.list_sandboxes(&SandboxFilter::default()).await.unwrap();
+        let (mut sandboxes, mut allocations) = (Vec::new(), Vec::new());
+        for node in &self.nodes {
+            let all = node.runtime().list_sandboxes(&SandboxFilter::default()).await.unwrap();
             sandboxes.extend(all.into_iter().map(|sandbox| sandbox.meta.uid));
-            let journal = Journal::new(self.promises.clone(), site.name.clone());
-            promises.extend(journal.read().unwrap().entries.into_keys());
+            allocations.extend(node.journal().read().unwrap().entries.into_keys());
         }
-        (sandboxes, promises)
+        (sandboxes, allocations)
     }
 
     fn start_controllers(&mut self) {
-        let (server, lag) = (&self.server, &self.lag);
-        let wall = self.clock.clone();
-        let clock = plumb_controller::Clock::with_wall(move || wall());
+        let (server, lag, clock) = (self.api.server(), &self.lag, &self.clock);
         let none: [&str; 0] = [];
         let watcher = || lag.client(server, User::new(WATCHER, "", none));
         let writer = |name: &str| lag.client(server, User::new(user_of(name), "", GROUPS));
@@ -245,46 +200,28 @@ impl World {
         let none: [&str; 0] = [];
         self.scheduler.spawn(plumb_scheduler::run(plumb_scheduler::Config {
             supervisor: Supervisor::default(),
-            client: self.lag.client(&self.server, User::new(USER, "", none)),
+            client: self.lag.client(self.api.server(), User::new(USER, "", none)),
             settings: Settings::new(self.rules.clone()),
-            clock: self.clock.clone(),
+            clock: wall(&self.clock),
             metrics: Arc::default(),
         }));
     }
 
     async fn start_agent(&mut self, index: usize) {
-        let site = &mut self.nodes[index];
-        let user = User::new(format!("system:node:{}", site.name), "", ["system:nodes"]);
-        let mut setup = Setup::new(&site.name);
-        setup.labels.insert(ZONE.to_owned(), ZONES[index % ZONES.len()].to_owned());
+        let node = &mut self.nodes[index];
+        let user = User::new(format!("system:node:{}", node.name()), "", ["system:nodes"]);
+        let mut config = node.config(self.lag.client(self.api.server(), user), self.rules.clone());
+        config.setup.labels.insert(ZONE.to_owned(), ZONES[index % ZONES.len()].to_owned());
         for (resource, amount) in [("cpu", "4"), ("memory", "8Gi")] {
-            setup.capacity.insert(resource.to_owned(), Quantity(amount.to_owned()));
+            config.setup.capacity.insert(resource.to_owned(), Quantity(amount.to_owned()));
         }
-        let agent = Agent::new(plumb_node::Config {
-            supervisor: Supervisor::default(),
-            setup,
-            machine: self.machine.clone(),
-            health: watch::channel(NodeHealth::default()).1,
-            client: self.lag.client(&self.server, user),
-            runtime: site.runtime.clone(),
-            journal: Journal::new(self.promises.clone(), site.name.clone()),
-            damage: None,
-            rules: self.rules.clone(),
-            facts: NodeFacts::default(),
-            cpus: None,
-            allowed_unsafe_sysctls: UnsafeSysctls::default(),
-            api_server: None,
-            reachable: false,
-            volumes: None,
-            sandbox_defaults: SandboxDefaults {
-                log_root: self.folder.path().join("logs"),
-                cluster_dns: None,
-                host_dns: Dns::default(),
-            },
-            metrics: Arc::default(),
-            status_limiter: StatusLimiter::default(),
-            clock: self.clock.clone(),
-        });
-        site.agent = Some(tokio::spawn(agent.await.unwrap().run()));
+        config.clock = wall(&self.clock);
+        node.start_agent(config).await;
     }
+}
+
+/// The wall clock alone, for components that wait by Tokio's.
+fn wall(clock: &Clock) -> Arc<dyn Fn() -> Timestamp + Send + Sync> {
+    let clock = clock.clone();
+    Arc::new(move || clock.now())
 }
