@@ -18,7 +18,7 @@ pub(super) const NODE: &str = "n1";
 
 /// A cluster that has an API server and nothing else.
 pub(super) struct Cluster {
-    pub(super) pki: Pki,
+    pub(super) pki: Arc<Pki>,
     api: TestCluster,
     away: Arc<AtomicBool>,
     /// The next request of the node whose path ends like this panics.
@@ -35,7 +35,8 @@ impl Cluster {
     pub(super) fn start_under(rules: Rules) -> Self {
         plumb_apiserver::serve::install_crypto();
         let certificates = tempfile::tempdir().unwrap();
-        let pki = Pki::open(certificates.path(), ["127.0.0.1".to_owned()], Arc::new(SystemClock)).unwrap();
+        let pki = Pki::open(certificates.path(), ["127.0.0.1".to_owned()], Arc::new(SystemClock));
+        let pki = Arc::new(pki.unwrap());
         let api = TestCluster::with(Options { rules, pki: Some(pki.clone()), ..Options::default() });
         Self { pki, api, away: Arc::default(), panics: Arc::default(), _certificates: certificates }
     }
