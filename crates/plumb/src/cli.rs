@@ -70,6 +70,7 @@ impl Command {
         let name = match self {
             Self::Up(_) => "up",
             Self::Node(_) => "node",
+            Self::Status(_) => "status",
             _ => return whole,
         };
         whole.find_subcommand(name).cloned().unwrap_or(whole)

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Command::Up(up) => up.conflict(),
         Command::Node(node) => node.like.conflict(),
         Command::Recommend(recommend) => recommend.conflict(),
+        Command::Status(status) => status.conflict(),
         _ => None,
     };
     if let Some(why) = conflict {

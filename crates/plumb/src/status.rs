@@ -1,16 +1,22 @@
-//! `plumb status`: what pods have, what they want, and what stands between.
+//! `plumb status`: what pods have, what they want, and what stands between; and what VPAs recommend.
 
+mod vpa;
+
+use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::process::ExitCode;
+use std::str::FromStr;
 
-use clap::Args;
+use clap::{Args, Parser};
 use k8s_openapi::api::core::v1::Pod;
 use kube::api::ListParams;
+use plumb_autoscaler::explain::printable;
 use plumb_client::Api;
 use plumb_resize::resource::Resource;
 use plumb_resize::status::Values;
 use serde_json::Value;
 
+use crate::cli::Tuning;
 use crate::client::{self, Cluster, Output, block_on, print};
 use crate::reading;
 
@@ -18,25 +24,90 @@ use crate::reading;
 const WIDE: [&str; 8] =
     ["CPU DESIRED", "ALLOCATED", "ACTUAL", "MEMORY DESIRED", "ALLOCATED", "ACTUAL", "RESIZE", "NODE"];
 
-/// Show what containers have of cpu and memory (request/limit), what they want, and how their resize stands.
+/// Show what containers have of cpu and memory (request/limit), what they want, and how their resize stands; or what
+/// VPAs recommend, and why.
 ///
 /// For one pod it exits as `plumb resize` does: 0 when the resize is applied, 3 deferred, 4 infeasible, 5 in progress.
 #[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    plumb status\n  \
+    plumb status pod/web -o wide\n  \
+    plumb status vpa -A\n  \
+    plumb status vpa/web --explain")]
 pub(crate) struct Status {
-    /// The pod. [default: all of the namespace]
-    #[arg(value_name = "POD")]
-    pod: Option<String>,
-    /// Pods of all namespaces.
-    #[arg(short = 'A', long, conflicts_with_all = ["pod", "namespace"])]
+    /// A pod (`web`, `pod/web`), a VPA (`vpa/web`), or all VPAs (`vpa`). [default: all pods of the namespace]
+    #[arg(value_name = "OBJECT")]
+    object: Option<Object>,
+    /// Objects of all namespaces.
+    #[arg(short = 'A', long, conflicts_with = "namespace")]
     all_namespaces: bool,
-    /// Only pods with these labels, such as app=web.
-    #[arg(short = 'l', long, value_name = "SELECTOR", conflicts_with = "pod")]
+    /// Only objects with these labels, such as app=web.
+    #[arg(short = 'l', long, value_name = "SELECTOR")]
     selector: Option<String>,
+    /// Print where the recommendations of VPAs come from, too: samples, percentiles, confidence, limits, histograms. It is
+    /// computed here from the VPA's checkpoints, whichever recommender has written them.
+    #[arg(long)]
+    explain: bool,
+    /// What the recommender was started with, for --explain: its flags that are not at their defaults, as one argument such
+    /// as '--target-cpu-percentile=0.95 --round-memory-bytes=1048576'.
+    #[arg(long, value_name = "FLAGS", requires = "explain", allow_hyphen_values = true, value_parser = tuning)]
+    recommender_flags: Option<Tuning>,
     /// How it is printed.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
     #[command(flatten)]
     cluster: Cluster,
+}
+
+/// What the status is of.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Object {
+    /// A pod by its name.
+    Pod(String),
+    /// A VPA by its name.
+    Vpa(String),
+    /// All VPAs.
+    Vpas,
+}
+
+impl FromStr for Object {
+    type Err = Infallible;
+
+    fn from_str(text: &str) -> Result<Self, Infallible> {
+        const VPA: [&str; 4] = ["vpa", "vpas", "verticalpodautoscaler", "verticalpodautoscalers"];
+        let is_vpa = |kind: &str| VPA.contains(&kind.split('.').next().unwrap_or(kind));
+        Ok(match text.split_once('/') {
+            Some((kind, name)) if is_vpa(kind) => Self::Vpa(name.to_owned()),
+            None if is_vpa(text) => Self::Vpas,
+            _ => Self::Pod(client::pod_name(text).to_owned()),
+        })
+    }
+}
+
+/// Reads flags of the recommender that are one argument.
+fn tuning(text: &str) -> Result<Tuning, String> {
+    #[derive(Debug, Parser)]
+    #[command(no_binary_name = true, disable_help_flag = true)]
+    struct Flags {
+        #[command(flatten)]
+        tuning: Tuning,
+    }
+    let read = Flags::try_parse_from(text.split_whitespace());
+    // What clap says in the first line is what is wrong.
+    let wrong = |error: clap::Error| error.to_string().lines().next().unwrap_or_default().to_owned();
+    read.map(|flags| flags.tuning).map_err(wrong)
+}
+
+impl Status {
+    /// What is wrong with flags that are right each by itself.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        let one = matches!(self.object, Some(Object::Pod(_) | Object::Vpa(_)));
+        let of_vpas = matches!(self.object, Some(Object::Vpa(_) | Object::Vpas));
+        if one && (self.all_namespaces || self.selector.is_some()) {
+            return Some("--all-namespaces and --selector are for several objects, not for one by its name");
+        }
+        (self.explain && !of_vpas).then_some("--explain is for VPAs: plumb status vpa/NAME --explain")
+    }
 }
 
 pub(crate) fn run(args: Status) -> anyhow::Result<ExitCode> {
@@ -45,10 +116,13 @@ pub(crate) fn run(args: Status) -> anyhow::Result<ExitCode> {
 
 async fn status(args: Status) -> anyhow::Result<ExitCode> {
     let (client, namespace) = args.cluster.connect().await?;
+    if let Some(Object::Vpa(_) | Object::Vpas) = &args.object {
+        return vpa::status(&args, client, &namespace).await;
+    }
     let api: Api<Pod> =
         if args.all_namespaces { Api::all(client) } else { Api::namespaced(client, &namespace) };
-    if let Some(name) = &args.pod {
-        let pod = api.get(client::pod_name(name)).await.map_err(client::refusal)?;
+    if let Some(Object::Pod(name)) = &args.object {
+        let pod = api.get(name).await.map_err(client::refusal)?;
         let code = reading::exit_code(&reading::of(&pod)?.stage);
         show(&[pod], &args)?;
         return Ok(code);
@@ -56,13 +130,18 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
     let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
     let pods = api.list(&wanted).await.map_err(client::refusal)?.items;
     if pods.is_empty() && args.output.is_none() {
-        let place =
-            if args.all_namespaces { "the cluster".to_owned() } else { format!("namespace {namespace:?}") };
-        eprintln!("no pods in {place}");
+        eprintln!("no pods in {}", args.place(&namespace));
     } else {
         show(&pods, &args)?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+impl Status {
+    /// Where was looked.
+    fn place(&self, namespace: &str) -> String {
+        if self.all_namespaces { "the cluster".to_owned() } else { format!("namespace {namespace:?}") }
+    }
 }
 
 fn show(pods: &[Pod], args: &Status) -> anyhow::Result<()> {
@@ -75,7 +154,7 @@ fn show(pods: &[Pod], args: &Status) -> anyhow::Result<()> {
         Some(output @ (Output::Json | Output::Yaml)) => {
             let read = pods.iter().map(|pod| Ok(reading::to_json(pod, &reading::of(pod)?)));
             let mut read = read.collect::<anyhow::Result<Vec<Value>>>()?;
-            match (args.pod.is_some(), read.pop()) {
+            match (args.object.is_some(), read.pop()) {
                 (true, Some(one)) => print(&one, output)?,
                 (_, last) => {
                     read.extend(last);
@@ -120,7 +199,7 @@ pub(crate) fn table(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::R
         let reason = reading::reason(&reading.stage);
         if !reason.is_empty() {
             // Writing to a string does not fail.
-            let _ = writeln!(why, "{name}: {}", reading.stage);
+            let _ = writeln!(why, "{name}: {}", printable(&reading.stage.to_string()));
         }
     }
     let mut text = client::table(&rows);
@@ -141,4 +220,32 @@ fn cells(values: &Values, resource: Resource, wide: bool) -> Vec<String> {
         values.allocated.as_ref().map_or_else(none, |allocated| reading::single(allocated, resource)),
         values.actual.as_ref().map_or_else(none, |actual| reading::pair(actual, resource)),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_object_is_a_pod_unless_its_kind_says_otherwise() {
+        for (text, expected) in [
+            ("web", Object::Pod("web".to_owned())),
+            ("pod/vpa", Object::Pod("vpa".to_owned())),
+            ("vpa", Object::Vpas),
+            ("verticalpodautoscalers.autoscaling.k8s.io", Object::Vpas),
+            ("vpa/web", Object::Vpa("web".to_owned())),
+            ("verticalpodautoscaler.autoscaling.k8s.io/web", Object::Vpa("web".to_owned())),
+        ] {
+            assert_eq!(text.parse(), Ok(expected), "{text}");
+        }
+    }
+
+    #[test]
+    fn flags_of_the_recommender_are_read_from_one_argument() {
+        let flags = tuning("--target-cpu-percentile=0.95 --round-memory-bytes 1048576").unwrap();
+        assert!((flags.estimation().percentiles.cpu.target - 0.95).abs() < f64::EPSILON);
+        assert_eq!(flags.estimation().round_up_to.memory, 1_048_576);
+        assert!(tuning("").is_ok());
+        assert!(tuning("--target-cpu-percentile=95").unwrap_err().contains("from 0 to 1"));
+    }
 }

@@ -31,6 +31,7 @@ mod it {
     mod secrets;
     mod sets;
     mod soak;
+    mod status_vpa;
     mod storms;
     mod tasks;
     mod top;

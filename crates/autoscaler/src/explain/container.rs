@@ -23,7 +23,8 @@ pub fn text(explanation: &ContainerExplanation, status: Option<&ContainerRecomme
     // Writing to a string does not fail.
     let _ = match (explanation.first_sample.timestamp(), explanation.last_sample.timestamp()) {
         (Some(first), Some(last)) => {
-            writeln!(text, "  {} cpu samples from {first} to {last}", explanation.samples)
+            let plural = if explanation.samples == 1 { "" } else { "s" };
+            writeln!(text, "  {} cpu sample{plural} from {first} to {last}", explanation.samples)
         }
         _ => writeln!(text, "  no cpu samples"),
     };

@@ -72,6 +72,6 @@ fn explanation_and_plot_are_added_on_request() {
     let folder = tempfile::tempdir().unwrap();
     let plot = folder.path().join("usage.svg");
     let output = recommend(&["--samples", "-", "--explain", "--plot", plot.to_str().unwrap()], ONE);
-    assert!(text(&output.stdout).contains("1 cpu samples"), "{output:?}");
+    assert!(text(&output.stdout).contains("1 cpu sample"), "{output:?}");
     assert!(std::fs::read_to_string(plot).unwrap().starts_with("<svg "));
 }

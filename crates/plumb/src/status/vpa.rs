@@ -1,0 +1,230 @@
+//! `plumb status vpa`: what VPAs recommend for all of their containers, and why.
+
+use std::fmt::Write as _;
+use std::process::ExitCode;
+
+use anyhow::Context as _;
+use kube::api::ListParams;
+use kube::{Client, ResourceExt as _};
+use plumb_autoscaler::api::{
+    ConditionStatus, ConditionType, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
+};
+use plumb_autoscaler::explain::{VpaExplanation, printable, short_quantity};
+use plumb_autoscaler::recommender::{
+    AggregationConfig, AggregationSettings, ContainerRecommendation, EstimationSettings, Resources,
+};
+use plumb_client::Api;
+use plumb_resize::resource::Resource;
+use serde_json::{Value, json};
+
+use super::{Object, Status};
+use crate::client::{self, Output};
+
+/// What is printed for a cluster without VPAs.
+const NOT_INSTALLED: &str = "the cluster does not have VerticalPodAutoscaler objects: their CustomResourceDefinition is not installed";
+
+pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> anyhow::Result<ExitCode> {
+    let vpas = vpas(args, &client, namespace).await?;
+    let explained = if args.explain { explain(args, &client, namespace, &vpas).await? } else { Vec::new() };
+    if vpas.is_empty() && args.output.is_none() {
+        eprintln!("no VPAs in {}", args.place(namespace));
+        return Ok(ExitCode::SUCCESS);
+    }
+    match args.output {
+        Some(Output::Name) => {
+            for vpa in &vpas {
+                println!("verticalpodautoscaler.autoscaling.k8s.io/{}", printable(&vpa.name_any()));
+            }
+        }
+        Some(output @ (Output::Json | Output::Yaml)) => {
+            let mut values: Vec<Value> = vpas.iter().map(value).collect();
+            for (value, explained) in values.iter_mut().zip(&explained) {
+                value["explanation"] = explained.json();
+            }
+            match (&args.object, values.pop()) {
+                (Some(Object::Vpa(_)), Some(one)) => client::print(&one, output)?,
+                (_, last) => {
+                    values.extend(last);
+                    client::print(&values, output)?;
+                }
+            }
+        }
+        Some(Output::Wide) => print!("{}", text(&vpas, &explained, args.all_namespaces, true)),
+        None => print!("{}", text(&vpas, &explained, args.all_namespaces, false)),
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn vpas(args: &Status, client: &Client, namespace: &str) -> anyhow::Result<Vec<VerticalPodAutoscaler>> {
+    let api: Api<VerticalPodAutoscaler> = if args.all_namespaces {
+        Api::all(client.clone())
+    } else {
+        Api::namespaced(client.clone(), namespace)
+    };
+    let failed = |error: kube::Error| match &error {
+        // Without the definition the path is not found; with it, a name in a group is.
+        kube::Error::Api(status)
+            if status.is_not_found()
+                && !status.message.contains("verticalpodautoscalers.autoscaling.k8s.io") =>
+        {
+            anyhow::anyhow!(NOT_INSTALLED)
+        }
+        _ => client::refusal(error),
+    };
+    if let Some(Object::Vpa(name)) = &args.object {
+        return Ok(vec![api.get(name).await.map_err(failed)?]);
+    }
+    let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
+    Ok(api.list(&wanted).await.map_err(failed)?.items)
+}
+
+/// Explains each VPA from its checkpoints.
+async fn explain(
+    args: &Status,
+    client: &Client,
+    namespace: &str,
+    vpas: &[VerticalPodAutoscaler],
+) -> anyhow::Result<Vec<VpaExplanation>> {
+    let api: Api<VerticalPodAutoscalerCheckpoint> = if args.all_namespaces {
+        Api::all(client.clone())
+    } else {
+        Api::namespaced(client.clone(), namespace)
+    };
+    let (checkpoints, unread) = match api.list(&ListParams::default()).await {
+        Ok(list) => (list.items, None),
+        Err(error) => (Vec::new(), Some(client::refusal(error))),
+    };
+    let (aggregation, estimation) = args.recommender_flags.as_ref().map_or_else(
+        || (AggregationSettings::default(), EstimationSettings::default()),
+        |flags| (flags.aggregation(), flags.estimation()),
+    );
+    let config = AggregationConfig::new(aggregation).context("making histograms")?;
+    let explained = vpas.iter().map(|vpa| {
+        let mut explained = VpaExplanation::from_checkpoints(&config, &estimation, vpa, &checkpoints);
+        if let Some(error) = &unread {
+            explained.notes = vec![format!("checkpoints cannot be read: {error:#}")];
+        }
+        explained
+    });
+    Ok(explained.collect())
+}
+
+/// VPAs as a table, a line for each container, below it what conditions say, and where the numbers come from.
+fn text(
+    vpas: &[VerticalPodAutoscaler],
+    explained: &[VpaExplanation],
+    with_namespace: bool,
+    wide: bool,
+) -> String {
+    let mut head = vec!["VPA", "MODE", "CONTAINER"];
+    for resource in ["CPU", "MEMORY"] {
+        head.extend([resource, "LOWER", "UPPER", "UNCAPPED"]);
+    }
+    head.push("CONDITIONS");
+    if wide {
+        head.push("TARGET");
+    }
+    if with_namespace {
+        head.insert(0, "NAMESPACE");
+    }
+    let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    let mut why = String::new();
+    for vpa in vpas {
+        for row in rows_of(vpa, wide) {
+            let namespace = with_namespace.then(|| vpa.namespace().unwrap_or_default());
+            rows.push(namespace.into_iter().chain(row).collect());
+        }
+        for condition in vpa.status.iter().flat_map(|status| &status.conditions) {
+            let message = condition.message.as_deref().unwrap_or_default();
+            if condition.status == ConditionStatus::True && !message.is_empty() {
+                let namespace = vpa.namespace().filter(|_| with_namespace).map(|namespace| namespace + "/");
+                let name = namespace.unwrap_or_default() + &vpa.name_any();
+                let line = format!("{name}: {}: {message}", condition.type_);
+                // Writing to a string does not fail.
+                let _ = writeln!(why, "{}", printable(&line));
+            }
+        }
+    }
+    let mut text = client::table(&rows);
+    if !why.is_empty() {
+        text.push('\n');
+        text.push_str(&why);
+    }
+    for explained in explained {
+        text.push('\n');
+        text.push_str(&explained.text());
+    }
+    text
+}
+
+fn rows_of(vpa: &VerticalPodAutoscaler, wide: bool) -> Vec<Vec<String>> {
+    let none = || "-".to_owned();
+    let recommended = recommended(vpa);
+    let containers: Vec<Option<&ContainerRecommendation>> =
+        if recommended.is_empty() { vec![None] } else { recommended.iter().map(Some).collect() };
+    let row = |container: Option<&ContainerRecommendation>| {
+        let mut row = vec![vpa.name_any(), mode(vpa), container.map_or_else(none, |of| of.container.clone())];
+        for resource in Resource::ALL {
+            let cell = |of: fn(&ContainerRecommendation) -> &Resources| {
+                let quantity = container.and_then(|container| of(container)[resource]);
+                quantity.map_or_else(none, |quantity| {
+                    if wide { quantity.to_string() } else { short_quantity(resource, quantity) }
+                })
+            };
+            row.extend([
+                cell(|of| &of.target),
+                cell(|of| &of.lower_bound),
+                cell(|of| &of.upper_bound),
+                cell(|of| &of.uncapped_target),
+            ]);
+        }
+        row.push(conditions(vpa));
+        if wide {
+            row.push(format!("{}/{}", vpa.spec.target_ref.kind, vpa.spec.target_ref.name));
+        }
+        row
+    };
+    containers.into_iter().map(row).collect()
+}
+
+fn recommended(vpa: &VerticalPodAutoscaler) -> Vec<ContainerRecommendation> {
+    let recommendation = vpa.status.iter().flat_map(|status| &status.recommendation);
+    let containers = recommendation.flat_map(|recommendation| &recommendation.container_recommendations);
+    containers.map(ContainerRecommendation::from_api).collect()
+}
+
+/// The update mode that holds.
+fn mode(vpa: &VerticalPodAutoscaler) -> String {
+    let given = vpa.spec.update_policy.as_ref().and_then(|policy| policy.update_mode.as_ref());
+    given.map_or_else(|| "Recreate".to_owned(), |mode| mode.as_str().to_owned())
+}
+
+/// The conditions that hold, and that there is no recommendation where that is so.
+fn conditions(vpa: &VerticalPodAutoscaler) -> String {
+    let conditions = vpa.status.iter().flat_map(|status| &status.conditions);
+    let shown = conditions.filter_map(|condition| {
+        if condition.status == ConditionStatus::True {
+            Some(condition.type_.to_string())
+        } else if condition.type_ == ConditionType::RecommendationProvided {
+            Some(format!("{}={}", condition.type_, condition.status))
+        } else {
+            None
+        }
+    });
+    let shown: Vec<String> = shown.collect();
+    if shown.is_empty() { "-".to_owned() } else { shown.join(",") }
+}
+
+/// A VPA for programs.
+fn value(vpa: &VerticalPodAutoscaler) -> Value {
+    let status = vpa.status.clone().unwrap_or_default();
+    let containers = status.recommendation.map(|recommended| recommended.container_recommendations);
+    json!({
+        "namespace": vpa.namespace(),
+        "name": vpa.name_any(),
+        "mode": mode(vpa),
+        "target": vpa.spec.target_ref,
+        "conditions": status.conditions,
+        "containers": containers.unwrap_or_default(),
+    })
+}
