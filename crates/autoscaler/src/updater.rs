@@ -25,6 +25,7 @@
 
 pub mod attempt;
 pub mod budget;
+pub mod decide;
 pub mod in_place;
 pub mod memory_guard;
 pub mod mode;

@@ -158,7 +158,7 @@ mod tests {
         for (configured, running, tolerance, wanted) in table {
             let settings = Settings { eviction_tolerance: tolerance, ..Settings::default() };
             let tolerance = share(configured, &settings);
-            let mut group = Group { configured, running, tolerance, ..Group::default() };
+            let mut group = Group { configured, tolerance, running, ..Group::default() };
             let mut disrupted = 0;
             while group.is_disruptable() && disrupted < running {
                 group.resize();

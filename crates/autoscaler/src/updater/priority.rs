@@ -123,11 +123,6 @@ fn accept(
     Verdict::Update(priority)
 }
 
-/// How urgent the update of a pod is, by the requests that its containers have now.
-pub fn current_priority(pod: &PodState, recommendation: &Recommendation) -> Priority {
-    priority(pod, recommendation, |container, stage| container.current(stage).requests)
-}
-
 fn priority(pod: &PodState, recommendation: &Recommendation, requests: Requests) -> Priority {
     let (mut outside_range, mut scale_up) = (false, false);
     let mut requested: PerResource<f64> = PerResource::default();

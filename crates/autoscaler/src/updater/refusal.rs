@@ -139,7 +139,7 @@ impl Refusal {
     }
 }
 
-/// Whether the LimitRanger plugin says so: kube-apiserver gives no cause, but words.
+/// Whether the `LimitRanger` plugin says so: kube-apiserver gives no cause, but words.
 fn is_limit_range(message: &str) -> bool {
     let words = [" usage per Container", " usage per Pod", "limit to request ratio per "];
     words.into_iter().any(|words| message.contains(words))

@@ -13,3 +13,4 @@ mod recommendation;
 mod recommender;
 mod target;
 mod vpas;
+mod updater;
