@@ -14,7 +14,7 @@ pub const FIELD_MANAGER: &str = "plumb-autoscaler";
 /// The fingerprints of all definitions that were ever released, the present ones last in each list.
 const RELEASED: [(&str, &[&str]); 2] = [
     ("verticalpodautoscalercheckpoints.autoscaling.k8s.io", &["bbf87f64b27e93ef"]),
-    ("verticalpodautoscalers.autoscaling.k8s.io", &["d6681032e1c71707"]),
+    ("verticalpodautoscalers.autoscaling.k8s.io", &["d6681032e1c71707", "1e2dd5f1a41f419f"]),
 ];
 
 /// Installs both definitions, and returns once they are established.

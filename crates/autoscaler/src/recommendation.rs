@@ -14,7 +14,7 @@
 //! - A container without a recommendation is never changed. Under a pod limit range upstream changes it in proportion,
 //!   or crashes; here the others are scaled into what it leaves.
 //! - Under `RequestsOnly` limits do not change, so the Max of a limit range caps the request itself, not the request at
-//!   which a proportional limit would reach Max; and a request is not lowered below what MaxLimitRequestRatio requires.
+//!   which a proportional limit would reach Max; and a request is not lowered below what `maxLimitRequestRatio` requires.
 //! - Rounding under the Min of a pod limit range is upwards for memory too, so that the sum reaches it.
 //! - A container's own requests and limits are those of the spec: the status holds a mix of old and new while a resize
 //!   is under way.

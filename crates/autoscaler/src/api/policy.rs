@@ -1,5 +1,7 @@
 //! What a `VerticalPodAutoscaler` says about one container, with the defaults filled in.
 
+use std::time::Duration;
+
 use super::{
     ContainerControlledValues, ContainerResourcePolicy, ContainerScalingMode, StartupBoost, UpdateMode,
     VerticalPodAutoscalerSpec,
@@ -37,6 +39,15 @@ impl VerticalPodAutoscalerSpec {
     pub fn startup_boost_of(&self, container: &str) -> Option<&StartupBoost> {
         let own = self.container_policy(container).and_then(|policy| policy.startup_boost.as_ref());
         own.or(self.startup_boost.as_ref())
+    }
+
+    /// For how long after the pod became ready a container stays boosted: as its own policy says, else as is said for all
+    /// containers, else not at all.
+    pub fn startup_boost_duration(&self, container: &str) -> Duration {
+        let own = self.container_policy(container).and_then(|policy| policy.startup_boost.as_ref());
+        let seconds = |boost: &StartupBoost| boost.cpu.as_ref().and_then(|cpu| cpu.duration_seconds);
+        let seconds = own.and_then(seconds).or_else(|| self.startup_boost.as_ref().and_then(seconds));
+        Duration::from_secs(seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or_default())
     }
 
     /// Whether any container may get a boost. An empty `startupBoost` is none.

@@ -260,6 +260,7 @@ pub struct GenericStartupBoost {
     pub type_: StartupBoostType,
     /// By how much the request is multiplied, for type Factor.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
     pub factor: Option<i32>,
     /// How much is added to the request, for type Quantity.
     #[serde(default, skip_serializing_if = "Option::is_none", deserialize_with = "schema::read_quantity")]
@@ -267,6 +268,7 @@ pub struct GenericStartupBoost {
     pub quantity: Option<Quantity>,
     /// For how many seconds after the pod became ready the boost lasts; until it is ready if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
     pub duration_seconds: Option<i32>,
 }
 

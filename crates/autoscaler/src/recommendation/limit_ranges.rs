@@ -1,10 +1,10 @@
 //! The limit ranges of a namespace, as one.
 
-use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem};
+use k8s_openapi::api::core::v1::{LimitRange, LimitRangeItem, LimitRangeSpec};
 use plumb_resize::Quantity;
 use plumb_resize::resource::Resource;
 
-use crate::api::{ResourceList, Resources, read_resources};
+use crate::api::{ResourceList, Resources, read_resources, resource_list};
 
 /// What the limit ranges of a namespace allow together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,9 +42,26 @@ impl LimitRanges {
         }
         merged
     }
+
+    /// All of it as one limit range.
+    pub fn as_limit_range(&self) -> LimitRangeSpec {
+        LimitRangeSpec { limits: vec![self.container.as_item("Container"), self.pod.as_item("Pod")] }
+    }
 }
 
 impl LimitBounds {
+    fn as_item(&self, type_: &str) -> LimitRangeItem {
+        let list = |resources: &Resources| Some(resource_list(resources)).filter(|list| !list.is_empty());
+        LimitRangeItem {
+            type_: type_.to_owned(),
+            min: list(&self.min),
+            max: list(&self.max),
+            default: list(&self.default),
+            max_limit_request_ratio: list(&self.max_limit_request_ratio),
+            default_request: None,
+        }
+    }
+
     fn add(&mut self, item: &LimitRangeItem) {
         combine(&mut self.min, item.min.as_ref(), Ord::max);
         combine(&mut self.max, item.max.as_ref(), Ord::min);

@@ -30,7 +30,7 @@ pub enum Cap {
     ContainerMin,
     /// The Max of the container limit ranges.
     ContainerMax,
-    /// The MaxLimitRequestRatio of the container limit ranges, under `RequestsOnly`. Not in upstream.
+    /// The `maxLimitRequestRatio` of the container limit ranges, under `RequestsOnly`. Not in upstream.
     ContainerRatio,
     /// The Min of the pod limit ranges. Upstream does not say so.
     PodMin,

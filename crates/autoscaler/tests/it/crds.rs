@@ -193,6 +193,24 @@ async fn what_the_schema_forbids_is_refused() {
             boost(json!({ "type": "Quantity", "quantity": "1", "factor": 2 })),
             factor,
         ),
+        (
+            "a factor of zero",
+            boost(json!({ "type": "Factor", "factor": 0 })),
+            "should be greater than or equal to 1",
+        ),
+        (
+            "a negative factor",
+            boost(json!({ "type": "Factor", "factor": -1 })),
+            "should be greater than or equal to 1",
+        ),
+        ("a broken factor", boost(json!({ "type": "Factor", "factor": 1.5 })), "factor"),
+        ("a factor that is a quantity", boost(json!({ "type": "Factor", "factor": "500m" })), "factor"),
+        ("a factor over int32", boost(json!({ "type": "Factor", "factor": 2_147_483_648_i64 })), "factor"),
+        (
+            "a negative duration",
+            boost(json!({ "type": "Factor", "factor": 2, "durationSeconds": -1 })),
+            "should be greater than or equal to 0",
+        ),
         ("a quantity boost without a quantity", boost(json!({ "type": "Quantity" })), quantity),
         (
             "a factor boost with a quantity, of a container",

@@ -46,14 +46,17 @@ fn index(startup_boost: bool, vpas: &[Arc<VerticalPodAutoscaler>]) -> VpaIndex {
 }
 
 /// The names of the VPA that controls a pod, and of the others.
-fn controlling(index: &VpaIndex, target: &CrossVersionObjectReference) -> Option<(String, Vec<String>)> {
+fn controlling(index: &VpaIndex, target: &CrossVersionObjectReference) -> Vec<String> {
     let name = |vpa: &Arc<VerticalPodAutoscaler>| vpa.metadata.name.clone().unwrap();
-    let found = index.controlling("default", &labels("web"), target)?;
-    Some((name(found.vpa), found.others.into_iter().map(name).collect()))
+    let found = index.controlling("default", &labels("web"), target);
+    found.map_or(Vec::new(), |found| std::iter::once(found.vpa).chain(found.others).map(name).collect())
 }
 
-fn names(first: &str, others: &[&str]) -> Option<(String, Vec<String>)> {
-    Some((first.to_owned(), others.iter().map(|&name| name.to_owned()).collect()))
+/// Of none.
+const NONE: Vec<String> = Vec::new();
+
+fn names(first: &str, others: &[&str]) -> Vec<String> {
+    std::iter::once(&first).chain(others).map(|&name| name.to_owned()).collect()
 }
 
 #[test]
@@ -66,7 +69,7 @@ fn the_oldest_vpa_controls_a_pod_and_the_others_are_reported() {
     ];
     let index = index(true, &vpas);
     assert_eq!(controlling(&index, &deployment("web")), names("old", &["a-young", "b-young", "unborn"]));
-    assert_eq!(controlling(&index, &deployment("other")), None);
+    assert_eq!(controlling(&index, &deployment("other")), NONE);
     assert!(index.controlling("other", &labels("web"), &deployment("web")).is_none());
     assert!(index.controlling("default", &labels("db"), &deployment("web")).is_none());
 }
@@ -115,7 +118,7 @@ fn targets_of_other_groups_are_other_targets() {
 fn a_vpa_whose_target_cannot_be_read_controls_nothing_until_it_can() {
     let mut index = VpaIndex::new(true);
     index.apply(vpa("web", Some(1), json!({})));
-    assert_eq!(controlling(&index, &deployment("web")), None);
+    assert_eq!(controlling(&index, &deployment("web")), NONE);
     index.set_selector("default", "web", Some(Selector::from_iter(labels("web"))));
     assert_eq!(controlling(&index, &deployment("web")), names("web", &[]));
 
@@ -123,8 +126,8 @@ fn a_vpa_whose_target_cannot_be_read_controls_nothing_until_it_can() {
     assert_eq!(controlling(&index, &deployment("web")), names("web", &[]), "an update leaves the selector");
     let elsewhere = json!({ "targetRef": { "kind": "Deployment", "name": "other" } });
     index.apply(vpa("web", Some(1), elsewhere));
-    assert_eq!(controlling(&index, &deployment("web")), None);
-    assert_eq!(controlling(&index, &deployment("other")), None, "the selector was that of another target");
+    assert_eq!(controlling(&index, &deployment("web")), NONE);
+    assert_eq!(controlling(&index, &deployment("other")), NONE, "the selector was that of another target");
     assert_eq!(index.len(), 1);
 
     index.delete("default", "web");

@@ -1,0 +1,191 @@
+//! What admission writes on a boosted pod, for the updater that unboosts it.
+//!
+//! `vpaCpuStartupBoost/<container>` is upstream's: the container's own requests and limits of CPU and memory. A pod with it
+//! is boosted; either implementation unboosts the pods of the other.
+//!
+//! `plumb.dev/cpu-startup-boost` says in addition how much each container got, and what it would have got without a
+//! boost. `plumb status` shows it, and the updater uses it where upstream's annotation cannot be used.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::{Container, Pod};
+use plumb_resize::Quantity;
+use serde::{Deserialize, Serialize};
+
+use super::{CPU, Cpu};
+use crate::api::ResourceList;
+
+/// What the names of upstream's annotations start with; the name of the container follows.
+pub const PREFIX: &str = "vpaCpuStartupBoost/";
+
+/// Our own annotation.
+pub const BOOSTS: &str = "plumb.dev/cpu-startup-boost";
+
+/// Upstream's annotation for a container.
+pub fn key(container: &str) -> String {
+    format!("{PREFIX}{container}")
+}
+
+/// The containers of a pod that are boosted, in the order of their names: those that have upstream's annotation, and
+/// those that still have what our own annotation says they got.
+pub fn boosted_containers(pod: &Pod) -> BTreeSet<String> {
+    let annotations = pod.metadata.annotations.iter().flatten();
+    let marked = annotations.filter_map(|(key, _)| key.strip_prefix(PREFIX)).map(str::to_owned);
+    let containers = || pod.spec.iter().flat_map(|spec| &spec.containers);
+    let has = |name: &str, cpu: Cpu| {
+        containers().any(|container| container.name == name && Cpu::of(container) == cpu)
+    };
+    let boosts = read_boosts(pod).into_iter();
+    marked.chain(boosts.filter(|(name, boost)| has(name, boost.boosted)).map(|(name, _)| name)).collect()
+}
+
+/// Whether any container of a pod is boosted. Cheap for the pods that are not.
+pub fn is_boosted(pod: &Pod) -> bool {
+    let annotations = || pod.metadata.annotations.iter().flatten();
+    annotations().any(|(key, _)| key.starts_with(PREFIX) || key == BOOSTS)
+        && !boosted_containers(pod).is_empty()
+}
+
+/// The content of upstream's annotation.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Original {
+    /// The container's own requests.
+    #[serde(default)]
+    pub requests: ResourceList,
+    /// The container's own limits.
+    #[serde(default)]
+    pub limits: ResourceList,
+}
+
+/// Why upstream's annotation cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Damaged {
+    /// It is not there.
+    #[error("it is missing")]
+    Missing,
+    /// It is not what admission writes.
+    #[error("it cannot be read: {0}")]
+    Unreadable(String),
+    /// It has amounts that no container can have.
+    #[error("a container cannot have a CPU {0}")]
+    Impossible(String),
+}
+
+impl Original {
+    /// What a container has of its own: CPU and memory, as they are written.
+    pub fn of(container: &Container) -> Self {
+        let two = |list: Option<&ResourceList>| {
+            let entries = list.into_iter().flatten();
+            let wanted = entries.filter(|(name, _)| *name == CPU || *name == "memory");
+            wanted.map(|(name, quantity)| (name.clone(), quantity.clone())).collect()
+        };
+        let resources = container.resources.as_ref();
+        Self {
+            requests: two(resources.and_then(|resources| resources.requests.as_ref())),
+            limits: two(resources.and_then(|resources| resources.limits.as_ref())),
+        }
+    }
+
+    /// As text.
+    pub fn to_text(&self) -> String {
+        // Maps from text to text can always be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Reads the annotation of a container.
+    pub fn read(pod: &Pod, container: &str) -> Result<Self, Damaged> {
+        let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(&key(container)));
+        let text = text.ok_or(Damaged::Missing)?;
+        let original: Self =
+            serde_json::from_str(text).map_err(|error| Damaged::Unreadable(error.to_string()))?;
+        original.cpu()?;
+        Ok(original)
+    }
+
+    /// Its CPU.
+    pub fn cpu(&self) -> Result<Cpu, Damaged> {
+        let amount = |list: &ResourceList| {
+            let Some(text) = list.get(CPU) else { return Ok(None) };
+            Quantity::try_from(text).map(Some).map_err(|error| Damaged::Unreadable(error.to_string()))
+        };
+        let cpu = Cpu { request: amount(&self.requests)?, limit: amount(&self.limits)? };
+        possible(cpu)?;
+        Ok(cpu)
+    }
+}
+
+/// Whether a container can have this.
+fn possible(cpu: Cpu) -> Result<(), Damaged> {
+    for (name, amount) in [("request", cpu.request), ("limit", cpu.limit)] {
+        if let Some(amount) = amount.filter(|amount| amount.is_negative()) {
+            return Err(Damaged::Impossible(format!("{name} of {amount}")));
+        }
+    }
+    match (cpu.request, cpu.limit.filter(|limit| limit.is_positive())) {
+        (Some(request), Some(limit)) if request > limit => {
+            Err(Damaged::Impossible(format!("request of {request} and a limit of {limit}")))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// What our own annotation says of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Boost {
+    /// What it would have without the boost.
+    pub unboosted: Cpu,
+    /// What it got.
+    pub boosted: Cpu,
+}
+
+/// The entry of a container as it is written.
+#[derive(Serialize, Deserialize)]
+struct Entry {
+    unboosted: Amounts,
+    boosted: Amounts,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Amounts {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    request: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    limit: Option<String>,
+}
+
+impl From<Cpu> for Amounts {
+    fn from(cpu: Cpu) -> Self {
+        let text = |amount: Option<Quantity>| amount.map(|amount| amount.to_string());
+        Self { request: text(cpu.request), limit: text(cpu.limit) }
+    }
+}
+
+impl Amounts {
+    fn read(&self) -> Option<Cpu> {
+        let amount = |text: &Option<String>| text.as_ref().map(|text| text.parse()).transpose().ok();
+        let cpu = Cpu { request: amount(&self.request)?, limit: amount(&self.limit)? };
+        possible(cpu).is_ok().then_some(cpu)
+    }
+}
+
+/// Our own annotation for these containers.
+pub fn boosts_text<'a>(boosts: impl IntoIterator<Item = (&'a str, Boost)>) -> String {
+    let entry = |boost: Boost| Entry { unboosted: boost.unboosted.into(), boosted: boost.boosted.into() };
+    let entries: BTreeMap<&str, Entry> =
+        boosts.into_iter().map(|(container, boost)| (container, entry(boost))).collect();
+    // Maps from text to text can always be written.
+    serde_json::to_string(&entries).unwrap_or_default()
+}
+
+/// Reads our own annotation. What cannot be read is left out.
+pub fn read_boosts(pod: &Pod) -> BTreeMap<String, Boost> {
+    let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(BOOSTS));
+    let entries =
+        text.and_then(|text| serde_json::from_str::<BTreeMap<String, serde_json::Value>>(text).ok());
+    let read = |entry: serde_json::Value| {
+        let entry: Entry = serde_json::from_value(entry).ok()?;
+        Some(Boost { unboosted: entry.unboosted.read()?, boosted: entry.boosted.read()? })
+    };
+    let entries = entries.unwrap_or_default().into_iter();
+    entries.filter_map(|(container, entry)| Some((container, read(entry)?))).collect()
+}

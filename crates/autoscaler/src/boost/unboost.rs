@@ -1,0 +1,164 @@
+//! What a boosted container gets back to.
+
+use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_resize::qos::QosClass;
+
+use super::annotation::{Damaged, Original, boosted_containers, read_boosts};
+use super::{BoostContext, Cpu};
+use crate::api::{UpdateMode, VerticalPodAutoscaler};
+use crate::recommendation::PodRecommendation;
+
+/// The end of the boosts of some containers of a pod.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Unboost {
+    /// What containers get back to, in the order of the spec.
+    pub containers: Vec<UnboostedContainer>,
+    /// The containers that nothing is known of to get back to.
+    pub unresolved: Vec<Unresolved>,
+    /// The containers with an annotation that are not in the pod.
+    pub unknown: Vec<String>,
+}
+
+/// What a container gets back to.
+#[derive(Clone, Debug, PartialEq)]
+pub struct UnboostedContainer {
+    /// Its position in `spec.containers`.
+    pub index: usize,
+    /// Its name.
+    pub name: String,
+    /// What it has.
+    pub from: Cpu,
+    /// What it gets.
+    pub to: Cpu,
+    /// Where that comes from.
+    pub source: Source,
+    /// What was wrong with upstream's annotation, if anything was.
+    pub damaged: Option<Damaged>,
+}
+
+/// A container that nothing is known of to get back to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unresolved {
+    /// Its name.
+    pub container: String,
+    /// What was wrong with upstream's annotation.
+    pub damaged: Damaged,
+}
+
+/// Where the values after a boost come from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// The recommendation of the VPA.
+    Recommendation,
+    /// What the container was created with, by upstream's annotation.
+    Annotation,
+    /// What it would have got without the boost, by our own annotation.
+    OwnAnnotation,
+    /// The pod template of its controller.
+    Template,
+}
+
+impl Unboost {
+    /// What the containers for which `is_due` holds get back to.
+    ///
+    /// A VPA that is not of mode `Off` gives its recommendation of this moment, for containers that it scales; everything
+    /// else gets back to its own values. `template` is the pod template of the pod's controller, for annotations that
+    /// cannot be used.
+    pub fn new(
+        pod: &Pod,
+        vpa: Option<&VerticalPodAutoscaler>,
+        template: Option<&PodSpec>,
+        context: &BoostContext,
+        is_due: impl Fn(&str) -> bool,
+    ) -> Self {
+        let mut unboost = Self::default();
+        let Some(spec) = &pod.spec else { return unboost };
+        let own = OwnCpu { pod, template, boosts: read_boosts(pod) };
+        let boosted = boosted_containers(pod);
+
+        // The pod without any boost, from which a recommendation takes the ratios of limits to requests.
+        let mut plain = spec.clone();
+        for container in plain.containers.iter_mut().filter(|container| boosted.contains(&container.name)) {
+            if let Some((cpu, _)) = own.of(&container.name).1 {
+                cpu.write_to(container);
+            }
+        }
+        let applied = vpa.filter(|vpa| vpa.spec.update_mode() != UpdateMode::Off);
+        let recommended = applied.map(|vpa| PodRecommendation::new(vpa, &plain, &context.ranges));
+
+        for name in boosted.into_iter().filter(|name| is_due(name)) {
+            let Some(index) = spec.containers.iter().position(|container| container.name == name) else {
+                unboost.unknown.push(name);
+                continue;
+            };
+            let (damaged, own) = own.of(&name);
+            let recommendation = recommended.as_ref().and_then(|recommended| recommended.container(&name));
+            let recommendation = recommendation.filter(|container| container.target.cpu.is_some());
+            let own_limit = own.and_then(|(cpu, _)| cpu.limit);
+            let to = match recommendation {
+                Some(container) => {
+                    let limit = container.limits.cpu.or(own_limit);
+                    Some((Cpu { request: container.target.cpu, limit }, Source::Recommendation))
+                }
+                None => own,
+            };
+            let from = Cpu::of(&spec.containers[index]);
+            let Some((to, source)) = to else {
+                let damaged = damaged.unwrap_or(Damaged::Missing);
+                unboost.unresolved.push(Unresolved { container: name, damaged });
+                continue;
+            };
+            // A limit cannot be removed by a resize.
+            let to = Cpu { limit: to.limit.or(from.limit), ..to };
+            unboost.containers.push(UnboostedContainer { index, name, from, to, source, damaged });
+        }
+        unboost.containers.sort_by_key(|container| container.index);
+        unboost
+    }
+
+    /// Writes what containers get back to into the spec of the pod.
+    pub fn apply_to(&self, spec: &mut PodSpec) {
+        for unboosted in &self.containers {
+            if let Some(container) = spec.containers.get_mut(unboosted.index) {
+                unboosted.to.write_to(container);
+            }
+        }
+    }
+
+    /// Whether the pod has the same QoS class afterwards: the API server refuses a resize that changes it.
+    pub fn keeps_qos_class(&self, pod: &Pod) -> bool {
+        let Some(mut spec) = pod.spec.clone() else { return true };
+        self.apply_to(&mut spec);
+        QosClass::of_pod(pod).ok() == QosClass::of_spec(&spec).ok()
+    }
+}
+
+/// What containers have of their own.
+struct OwnCpu<'a> {
+    pod: &'a Pod,
+    template: Option<&'a PodSpec>,
+    boosts: std::collections::BTreeMap<String, super::annotation::Boost>,
+}
+
+impl OwnCpu<'_> {
+    /// What a container has of its own, and what is wrong with its annotation.
+    ///
+    /// A container that was created without a CPU request cannot be without one again. What it would have got without a
+    /// boost stands in for it.
+    fn of(&self, name: &str) -> (Option<Damaged>, Option<(Cpu, Source)>) {
+        let read = Original::read(self.pod, name).and_then(|original| original.cpu());
+        let recorded = self.boosts.get(name).map(|boost| (boost.unboosted, Source::OwnAnnotation));
+        let usable = |cpu: &Cpu| cpu.request.is_some();
+        match read {
+            Ok(cpu) if usable(&cpu) => (None, Some((cpu, Source::Annotation))),
+            Ok(_) => (None, recorded),
+            Err(damaged) => {
+                let template = self.template.and_then(|template| {
+                    let container = template.containers.iter().find(|container| container.name == name)?;
+                    Some((Cpu::of(container), Source::Template)).filter(|(cpu, _)| usable(cpu))
+                });
+                (Some(damaged), recorded.or(template))
+            }
+        }
+    }
+}
