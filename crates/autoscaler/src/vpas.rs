@@ -8,46 +8,38 @@
 //! VPAs of mode `Initial` control pods: if they did not in the updater, a newer VPA would change what the older one set at
 //! admission.
 //!
-//! Looking up a pod costs one hash, however many VPAs there are.
+//! Looking up a pod costs one hash, however many VPAs there are, and nothing in a namespace without VPAs.
 
 use std::cmp::Ordering;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt as _;
-use kube::core::{Selector, SelectorExt as _};
+use kube::core::SelectorExt as _;
+use parking_lot::RwLock;
+use plumb_controller::Store;
 
-use crate::api::{CrossVersionObjectReference, UpdateMode, VerticalPodAutoscaler};
+use crate::api::{UpdateMode, VerticalPodAutoscaler};
+use crate::target::{ControllerRef, TargetError, Targets};
 
 /// VPAs by what they target.
 #[derive(Clone, Debug, Default)]
 pub struct VpaIndex {
     startup_boost: bool,
-    /// Those that target an object, the strongest first.
-    by_target: HashMap<TargetKey, Vec<Arc<VerticalPodAutoscaler>>>,
-    by_name: HashMap<VpaKey, Known>,
-}
-
-/// Namespace, kind and name of a target. Its group is compared afterwards, because VPAs need not give it.
-type TargetKey = (String, String, String);
-
-/// Namespace and name of a VPA.
-type VpaKey = (String, String);
-
-/// What is known of a VPA.
-#[derive(Clone, Debug)]
-struct Known {
-    target: TargetKey,
-    selector: Option<Arc<Selector>>,
+    /// Those that target a controller, the strongest first.
+    by_target: HashMap<ControllerRef, Vec<Arc<VerticalPodAutoscaler>>>,
+    /// What VPAs target, by namespace and name.
+    targets: HashMap<String, HashMap<String, ControllerRef>>,
 }
 
 /// The VPA that controls a pod, and the weaker ones that would.
-#[derive(Clone, Debug)]
-pub struct Controlling<'a> {
+#[derive(Clone, Debug, PartialEq)]
+pub struct Controlling {
     /// The VPA that controls the pod.
-    pub vpa: &'a Arc<VerticalPodAutoscaler>,
+    pub vpa: Arc<VerticalPodAutoscaler>,
     /// VPAs that select the pod too, and have no effect on it.
-    pub others: Vec<&'a Arc<VerticalPodAutoscaler>>,
+    pub others: Vec<Arc<VerticalPodAutoscaler>>,
 }
 
 impl VpaIndex {
@@ -57,107 +49,67 @@ impl VpaIndex {
         Self { startup_boost, ..Self::default() }
     }
 
-    /// Adds a VPA or replaces it. A selector that is already known is kept unless the target is another one.
+    /// Adds a VPA or replaces it.
     pub fn apply(&mut self, vpa: Arc<VerticalPodAutoscaler>) {
-        let key = key_of(&vpa);
-        let target = target_of(&vpa);
-        let known = self.remove(&key).filter(|known| known.target == target);
-        let selector = known.and_then(|known| known.selector);
-        self.by_name.insert(key, Known { target: target.clone(), selector });
+        let (namespace, name) = (vpa.namespace().unwrap_or_default(), vpa.name_any());
+        self.delete(&namespace, &name);
+        let target = ControllerRef::of_target(&namespace, &vpa.spec.target_ref);
+        self.targets.entry(namespace).or_default().insert(name, target.clone());
         let targeting = self.by_target.entry(target).or_default();
         let at = targeting.partition_point(|other| strength(other, &vpa) == Ordering::Less);
         targeting.insert(at, vpa);
     }
 
-    /// Sets which pods the target of a VPA selects. Until it is known, and while it is `None`, the VPA controls no pod.
-    pub fn set_selector(&mut self, namespace: &str, name: &str, selector: Option<Selector>) {
-        if let Some(known) = self.by_name.get_mut(&(namespace.to_owned(), name.to_owned())) {
-            known.selector = selector.map(Arc::new);
-        }
-    }
-
     /// Removes a VPA.
     pub fn delete(&mut self, namespace: &str, name: &str) {
-        self.remove(&(namespace.to_owned(), name.to_owned()));
+        let Some(in_namespace) = self.targets.get_mut(namespace) else { return };
+        let Some(target) = in_namespace.remove(name) else { return };
+        if in_namespace.is_empty() {
+            self.targets.remove(namespace);
+        }
+        if let Some(targeting) = self.by_target.get_mut(&target) {
+            targeting.retain(|vpa| vpa.metadata.name.as_deref() != Some(name));
+            if targeting.is_empty() {
+                self.by_target.remove(&target);
+            }
+        }
     }
 
     /// A VPA, by its name.
     pub fn get(&self, namespace: &str, name: &str) -> Option<&Arc<VerticalPodAutoscaler>> {
-        let known = self.by_name.get(&(namespace.to_owned(), name.to_owned()))?;
-        let targeting = self.by_target.get(&known.target)?;
-        targeting.iter().find(|vpa| vpa.metadata.name.as_deref() == Some(name))
+        let target = self.targets.get(namespace)?.get(name)?;
+        let mut targeting = self.targeting(target).iter();
+        targeting.find(|vpa| vpa.metadata.name.as_deref() == Some(name))
+    }
+
+    /// Whether there is a VPA in a namespace.
+    pub fn has_any_in(&self, namespace: &str) -> bool {
+        self.targets.contains_key(namespace)
     }
 
     /// How many VPAs there are.
     pub fn len(&self) -> usize {
-        self.by_name.len()
+        self.targets.values().map(HashMap::len).sum()
     }
 
     /// Whether there is no VPA.
     pub fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+        self.targets.is_empty()
     }
 
-    /// The VPA that controls a pod with these labels, whose topmost controller this is.
-    pub fn controlling(
-        &self,
-        namespace: &str,
-        labels: &BTreeMap<String, String>,
-        controller: &CrossVersionObjectReference,
-    ) -> Option<Controlling<'_>> {
-        let mut matching = self.targeting(namespace, controller).filter(|vpa| {
-            let selector = self.by_name.get(&key_of(vpa)).and_then(|known| known.selector.as_ref());
-            selector.is_some_and(|selector| selector.matches(labels)) && self.acts(vpa)
-        });
-        Some(Controlling { vpa: matching.next()?, others: matching.collect() })
+    /// The VPA that controls the pods that a topmost controller selects.
+    pub fn controlling(&self, controller: &ControllerRef) -> Option<Controlling> {
+        let mut acting = self.targeting(controller).iter().filter(|vpa| self.acts(vpa)).cloned();
+        Some(Controlling { vpa: acting.next()?, others: acting.collect() })
     }
 
-    /// All VPAs whose target an object is, the strongest first.
-    pub fn targeting(
-        &self,
-        namespace: &str,
-        target: &CrossVersionObjectReference,
-    ) -> impl Iterator<Item = &Arc<VerticalPodAutoscaler>> {
-        let key = (namespace.to_owned(), target.kind.clone(), target.name.clone());
-        let group = group(target).map(str::to_owned);
-        let targeting = self.by_target.get(&key).map_or(&[][..], Vec::as_slice);
-        targeting.iter().filter(move |vpa| match (self::group(&vpa.spec.target_ref), &group) {
-            (Some(own), Some(group)) => own == group,
-            _ => true,
-        })
+    /// All VPAs that target a controller, the strongest first.
+    pub fn targeting(&self, controller: &ControllerRef) -> &[Arc<VerticalPodAutoscaler>] {
+        self.by_target.get(controller).map_or(&[], Vec::as_slice)
     }
 
     fn acts(&self, vpa: &VerticalPodAutoscaler) -> bool {
         vpa.spec.update_mode() != UpdateMode::Off || (self.startup_boost && vpa.spec.has_startup_boost())
-    }
-
-    fn remove(&mut self, key: &VpaKey) -> Option<Known> {
-        let known = self.by_name.remove(key)?;
-        if let Some(targeting) = self.by_target.get_mut(&known.target) {
-            targeting.retain(|vpa| vpa.metadata.name.as_deref() != Some(&key.1));
-            if targeting.is_empty() {
-                self.by_target.remove(&known.target);
-            }
-        }
-        Some(known)
-    }
-}
-
-fn key_of(vpa: &VerticalPodAutoscaler) -> VpaKey {
-    (vpa.namespace().unwrap_or_default(), vpa.name_any())
-}
-
-fn target_of(vpa: &VerticalPodAutoscaler) -> TargetKey {
-    let target = &vpa.spec.target_ref;
-    (vpa.namespace().unwrap_or_default(), target.kind.clone(), target.name.clone())
-}
-
-/// The API group of a reference, where it gives one. `extensions` is what the workloads of `apps` were in before.
-fn group(reference: &CrossVersionObjectReference) -> Option<&str> {
-    let version = reference.api_version.as_deref().filter(|version| !version.is_empty())?;
-    match version.split_once('/').map_or("", |(group, _)| group) {
-        "extensions" => Some("apps"),
-        group => Some(group),
     }
 }
 
@@ -168,4 +120,49 @@ fn strength(a: &VerticalPodAutoscaler, b: &VerticalPodAutoscaler) -> Ordering {
         (at.is_none(), at)
     };
     created(a).cmp(&created(b)).then_with(|| a.metadata.name.cmp(&b.metadata.name))
+}
+
+/// The VPAs of a cluster, and what they target. Clones share both.
+#[derive(Clone, Debug)]
+pub struct Vpas {
+    index: Arc<RwLock<VpaIndex>>,
+    targets: Targets,
+}
+
+impl Vpas {
+    /// The VPAs of a store, which has to be empty still. With `startup_boost`, see [`VpaIndex::new`].
+    pub fn new(store: &Store<VerticalPodAutoscaler>, targets: Targets, startup_boost: bool) -> Self {
+        let index = Arc::new(RwLock::new(VpaIndex::new(startup_boost)));
+        let fed = index.clone();
+        store.add_handler(move |change| match (change.after, change.before) {
+            (Some(vpa), _) => fed.write().apply(vpa.clone()),
+            (None, Some(vpa)) => fed.write().delete(&vpa.namespace().unwrap_or_default(), &vpa.name_any()),
+            (None, None) => {}
+        });
+        Self { index, targets }
+    }
+
+    /// The VPA that controls a pod. Objects that are not known yet are read, unless no VPA is in the namespace.
+    pub async fn of_pod(&self, pod: &ObjectMeta) -> Result<Option<Controlling>, TargetError> {
+        let namespace = pod.namespace.as_deref().unwrap_or_default();
+        if !self.index.read().has_any_in(namespace) {
+            return Ok(None);
+        }
+        let Some(controller) = self.targets.topmost_of_pod(pod).await? else { return Ok(None) };
+        let Some(controlling) = self.index.read().controlling(&controller) else { return Ok(None) };
+        let selector = self.targets.selector(&controller).await?;
+        let none = std::collections::BTreeMap::new();
+        let labels = pod.labels.as_ref().unwrap_or(&none);
+        Ok(Some(controlling).filter(|_| selector.matches(labels)))
+    }
+
+    /// The index.
+    pub fn index(&self) -> &RwLock<VpaIndex> {
+        &self.index
+    }
+
+    /// What VPAs target.
+    pub fn targets(&self) -> &Targets {
+        &self.targets
+    }
 }

@@ -30,8 +30,8 @@ pub use finish::{Ceiling, CeilingSource, Limit};
 use super::aggregate::Aggregate;
 use super::config::AggregationConfig;
 use super::policy::{ContainerPolicy, ResourcePolicy};
-use crate::api::UpdateMode;
 pub use crate::api::Resources;
+use crate::api::UpdateMode;
 
 /// How recommendations are made of aggregates: upstream's flags with their defaults.
 #[derive(Clone, Debug, PartialEq)]

@@ -3,9 +3,15 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kube::core::Selector;
-use plumb_autoscaler::api::{CrossVersionObjectReference, VerticalPodAutoscaler};
-use plumb_autoscaler::vpas::VpaIndex;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::PostParams;
+use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
+use plumb_autoscaler::vpas::{Controlling, VpaIndex, Vpas};
+use plumb_client::Api;
+use plumb_controller::{Store, WatchEvent};
+use plumb_harness::TestCluster;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -23,32 +29,20 @@ fn vpa(name: &str, created: Option<i64>, spec: Value) -> Arc<VerticalPodAutoscal
     .unwrap()
 }
 
-fn labels(app: &str) -> BTreeMap<String, String> {
-    BTreeMap::from([("app".to_owned(), app.to_owned())])
-}
-
-fn deployment(name: &str) -> CrossVersionObjectReference {
-    reference("apps/v1", "Deployment", name)
-}
-
-fn reference(version: &str, kind: &str, name: &str) -> CrossVersionObjectReference {
-    CrossVersionObjectReference { api_version: Some(version.into()), kind: kind.into(), name: name.into() }
+fn deployment(name: &str) -> ControllerRef {
+    ControllerRef::new("default", "apps/v1", "Deployment", name)
 }
 
 fn index(startup_boost: bool, vpas: &[Arc<VerticalPodAutoscaler>]) -> VpaIndex {
     let mut index = VpaIndex::new(startup_boost);
-    for vpa in vpas {
-        index.apply(vpa.clone());
-        let name = vpa.metadata.name.clone().unwrap();
-        index.set_selector("default", &name, Some(Selector::from_iter(labels("web"))));
-    }
+    vpas.iter().for_each(|vpa| index.apply(vpa.clone()));
     index
 }
 
-/// The names of the VPA that controls a pod, and of the others.
-fn controlling(index: &VpaIndex, target: &CrossVersionObjectReference) -> Vec<String> {
-    let name = |vpa: &Arc<VerticalPodAutoscaler>| vpa.metadata.name.clone().unwrap();
-    let found = index.controlling("default", &labels("web"), target);
+/// The names of the VPA that controls the pods of a controller, and of the others.
+fn controlling(index: &VpaIndex, target: &ControllerRef) -> Vec<String> {
+    let name = |vpa: Arc<VerticalPodAutoscaler>| vpa.metadata.name.clone().unwrap();
+    let found = index.controlling(target);
     found.map_or(Vec::new(), |found| std::iter::once(found.vpa).chain(found.others).map(name).collect())
 }
 
@@ -70,8 +64,8 @@ fn the_oldest_vpa_controls_a_pod_and_the_others_are_reported() {
     let index = index(true, &vpas);
     assert_eq!(controlling(&index, &deployment("web")), names("old", &["a-young", "b-young", "unborn"]));
     assert_eq!(controlling(&index, &deployment("other")), NONE);
-    assert!(index.controlling("other", &labels("web"), &deployment("web")).is_none());
-    assert!(index.controlling("default", &labels("db"), &deployment("web")).is_none());
+    assert_eq!(controlling(&index, &ControllerRef::new("other", "apps/v1", "Deployment", "web")), NONE);
+    assert!(index.has_any_in("default") && !index.has_any_in("other"));
 }
 
 #[test]
@@ -104,34 +98,63 @@ fn targets_of_other_groups_are_other_targets() {
     let target = |version: Value| json!({ "targetRef": { "apiVersion": version, "kind": "StatefulSet", "name": "db" } });
     let vpas = [
         vpa("kruise", Some(1), target(json!("apps.kruise.io/v1beta1"))),
-        vpa("any", Some(2), target(Value::Null)),
+        vpa("none", Some(2), target(Value::Null)),
         vpa("apps", Some(3), target(json!("apps/v1beta2"))),
         vpa("extensions", Some(4), target(json!("extensions/v1beta1"))),
     ];
     let index = index(true, &vpas);
-    let found = |version| controlling(&index, &reference(version, "StatefulSet", "db"));
-    assert_eq!(found("apps/v1"), names("any", &["apps", "extensions"]));
-    assert_eq!(found("apps.kruise.io/v1alpha1"), names("kruise", &["any"]));
+    let found = |version| controlling(&index, &ControllerRef::new("default", version, "StatefulSet", "db"));
+    assert_eq!(found("apps/v1"), names("none", &["apps", "extensions"]));
+    assert_eq!(found("apps.kruise.io/v1alpha1"), names("kruise", &[]));
 }
 
 #[test]
-fn a_vpa_whose_target_cannot_be_read_controls_nothing_until_it_can() {
-    let mut index = VpaIndex::new(true);
-    index.apply(vpa("web", Some(1), json!({})));
-    assert_eq!(controlling(&index, &deployment("web")), NONE);
-    index.set_selector("default", "web", Some(Selector::from_iter(labels("web"))));
+fn a_vpa_that_targets_something_else_now_controls_that() {
+    let mut index = index(true, &[vpa("web", Some(1), json!({}))]);
     assert_eq!(controlling(&index, &deployment("web")), names("web", &[]));
-
-    index.apply(vpa("web", Some(1), json!({ "recommenders": [{ "name": "x" }] })));
-    assert_eq!(controlling(&index, &deployment("web")), names("web", &[]), "an update leaves the selector");
-    let elsewhere = json!({ "targetRef": { "kind": "Deployment", "name": "other" } });
-    index.apply(vpa("web", Some(1), elsewhere));
+    index.apply(vpa("web", Some(1), json!({ "targetRef": { "kind": "Deployment", "name": "other" } })));
     assert_eq!(controlling(&index, &deployment("web")), NONE);
-    assert_eq!(controlling(&index, &deployment("other")), NONE, "the selector was that of another target");
+    assert_eq!(controlling(&index, &deployment("other")), names("web", &[]));
     assert_eq!(index.len(), 1);
-
+    assert!(index.get("default", "web").is_some());
     index.delete("default", "web");
     assert!(index.is_empty() && index.get("default", "web").is_none());
+}
+
+#[tokio::test]
+async fn a_pod_belongs_to_the_vpa_of_its_topmost_controller_if_that_selects_it() {
+    let cluster = TestCluster::start();
+    let client = cluster.admin();
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": "web" },
+        "spec": { "selector": { "matchLabels": { "app": "web" } }, "template": {
+            "metadata": { "labels": { "app": "web" } }, "spec": { "containers": [{ "name": "c", "image": "i" }] } } },
+    });
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    deployments.create(&PostParams::default(), &serde_json::from_value(deployment).unwrap()).await.unwrap();
+
+    let store = Arc::new(Store::default());
+    let vpas = Vpas::new(&store, Targets::new(client, TargetConfig::default()), true);
+    let pod = |app: &str, kind: &str| -> ObjectMeta {
+        serde_json::from_value(json!({
+            "namespace": "default", "labels": { "app": app },
+            "ownerReferences": [{ "apiVersion": "apps/v1", "kind": kind, "name": "web", "uid": "u", "controller": true }],
+        }))
+        .unwrap()
+    };
+    assert_eq!(vpas.of_pod(&pod("web", "Deployment")).await, Ok(None), "no VPA, and no request");
+    store.apply(WatchEvent::Restarted(vec![(*vpa("web", Some(1), json!({}))).clone()]));
+    let found = |controlling: Controlling| controlling.vpa.metadata.name.clone().unwrap();
+    assert_eq!(vpas.of_pod(&pod("web", "Deployment")).await.unwrap().map(found).as_deref(), Some("web"));
+    assert_eq!(vpas.of_pod(&pod("db", "Deployment")).await, Ok(None), "the target does not select it");
+    assert_eq!(
+        vpas.of_pod(&ObjectMeta { owner_references: None, ..pod("web", "Deployment") }).await,
+        Ok(None)
+    );
+    assert!(vpas.of_pod(&pod("web", "StatefulSet")).await.is_err(), "its controller does not exist");
+
+    store.apply(WatchEvent::Restarted(Vec::new()));
+    assert_eq!(vpas.of_pod(&pod("web", "Deployment")).await, Ok(None));
 }
 
 proptest! {
@@ -150,7 +173,6 @@ proptest! {
                 let target = json!({ "targetRef": { "kind": "Deployment", "name": format!("web{target}") } });
                 let vpa = vpa(&name, created, target);
                 index.apply(vpa.clone());
-                index.set_selector("default", &name, Some(Selector::from_iter(labels("web"))));
                 all.insert(name, vpa);
             }
             for target in 0..3 {
@@ -159,8 +181,8 @@ proptest! {
                     let created = vpa.metadata.creation_timestamp.as_ref().map(|time| time.0);
                     (created.is_none(), created, vpa.metadata.name.clone())
                 });
-                let found = index.controlling("default", &labels("web"), &deployment(&target));
-                prop_assert_eq!(found.map(|found| found.vpa), oldest);
+                let found = index.controlling(&deployment(&target));
+                prop_assert_eq!(found.as_ref().map(|found| &found.vpa), oldest);
             }
         }
         prop_assert_eq!(index.len(), all.len());
