@@ -30,6 +30,8 @@ mod hooks;
 mod pod_state;
 mod reason;
 mod record;
+mod selection;
+mod settings;
 mod template;
 mod update;
 
@@ -40,5 +42,7 @@ pub use hooks::{Hooks, NotDone, ResizeOnly};
 pub use pod_state::{Judgement, Next, PodPolicy, PodState, is_ready, judge};
 pub use reason::Reason;
 pub use record::{Direction, PodRecord, RECORD_ANNOTATION};
+pub use selection::{Selected, Selection, select, selects};
+pub use settings::{Settings, Step};
 pub use template::{TemplateChange, can_update, with_resources_of};
 pub use update::{FIELD_MANAGER, Plan, PodWrite, UpdateResult, merged, plan, plan_back, update};

@@ -2,4 +2,5 @@ mod compare;
 mod judge;
 mod laws;
 mod refusals;
+mod selection;
 mod templates;

@@ -2,5 +2,6 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
+mod crds;
 mod engine;
 mod objects;
