@@ -1,5 +1,6 @@
 //! The custom resources: `RolloutPolicy`, and the `CloneSet` of OpenKruise.
 
+pub mod cloneset;
 pub mod crds;
 mod policy;
 mod schema;

@@ -10,4 +10,5 @@
 pub mod api;
 pub mod cloneset;
 pub mod engine;
+pub mod install;
 pub mod workloads;

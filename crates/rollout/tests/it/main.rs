@@ -5,3 +5,4 @@
 mod crds;
 mod engine;
 mod objects;
+mod cloneset;

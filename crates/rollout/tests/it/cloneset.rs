@@ -1,0 +1,3 @@
+//! `CloneSet`s.
+
+mod crd;
