@@ -9,7 +9,7 @@
 //!                                                                              └───────────┘
 //! ```
 //!
-//! The three share [`api`] (the custom resources), [`target`] (what a VPA's targetRef selects), [`vpas`] (which VPA
+//! The three share [`api`] (the custom resources), [`informers`], [`target`] (what a VPA's targetRef selects), [`vpas`] (which VPA
 //! controls a pod), [`recommendation`] (what of a recommendation a pod gets) and [`boost`] (the CPU start-up boost).
 
 pub mod admission;
@@ -17,7 +17,9 @@ pub mod api;
 pub mod boost;
 pub mod explain;
 pub mod features;
+pub mod informers;
 pub mod install;
+pub mod namespaces;
 pub mod offline;
 pub mod recommendation;
 pub mod recommender;

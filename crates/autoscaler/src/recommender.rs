@@ -6,9 +6,11 @@
 //!                        memory peaks       of usage      minimum, rounding, limits
 //! ```
 //!
-//! Nothing here reads a clock, does I/O or waits, but for [`prometheus`], which is a source of samples, and
-//! [`metrics`]. [`Cluster`] runs the engine over the pods and VPAs of a cluster,
+//! The engine reads no clock, does no I/O and does not wait. [`Cluster`] runs it over the pods and VPAs of a cluster,
 //! [`Workload`] over the samples of one workload.
+//!
+//! [`Recommender`] is the loop in a cluster: [`state`] is what it knows, [`decide`] what is to be written, and [`live_usage`] and
+//! [`prometheus`] are where samples come from.
 
 mod aggregate;
 mod amount;
@@ -18,14 +20,20 @@ pub mod conditions;
 mod config;
 mod container;
 mod convert;
+pub mod decide;
 pub mod estimate;
+mod feed;
 mod float;
 pub mod histogram;
+pub mod live_usage;
 pub mod metrics;
 pub mod oom;
+mod options;
 mod policy;
 pub mod prometheus;
+mod run;
 mod sample;
+pub mod state;
 mod time;
 mod workload;
 
@@ -38,7 +46,9 @@ pub use container::ContainerState;
 pub use estimate::{
     ContainerExplanation, ContainerRecommendation, EstimationSettings, Percentiles, Resources, VpaSettings,
 };
+pub use options::{DEFAULT_NAME, Options, Storage};
 pub use policy::{ContainerPolicy, MemorySettings, ResourcePolicy, ScalingMode, integer_cpu_containers};
+pub use run::{Config, Knowledge, Recommender, Run, TASK};
 pub use sample::{Discarded, Sample};
 pub use time::{Time, TimeOutOfRange};
 pub use workload::Workload;

@@ -10,6 +10,7 @@ mod golden;
 mod histogram;
 mod metrics;
 mod oom;
+mod run;
 mod time;
 
 use std::time::Duration;

@@ -41,9 +41,29 @@ impl Cluster {
         container: &str,
         status: &CheckpointStatus,
     ) -> Result<Restored, CheckpointError> {
+        let restored = self.readable(status);
+        self.note_checkpoint(key, container, restored)
+    }
+
+    /// Notes that the checkpoint of a container cannot be read, with the same consequences as if it was refused by
+    /// [`restore_checkpoint`](Self::restore_checkpoint).
+    pub fn refuse_checkpoint(
+        &mut self,
+        key: &VpaKey,
+        container: &str,
+        reason: CheckpointError,
+    ) -> Result<Restored, CheckpointError> {
+        self.note_checkpoint(key, container, Err(reason))
+    }
+
+    fn note_checkpoint(
+        &mut self,
+        key: &VpaKey,
+        container: &str,
+        restored: Result<Aggregate, CheckpointError>,
+    ) -> Result<Restored, CheckpointError> {
         let Some(id) = self.vpa_id(key) else { return Ok(Restored::UnknownVpa) };
         let name = self.container_name(container);
-        let restored = self.readable(status);
         let Some(vpa) = self.vpas.get_mut(id) else { return Ok(Restored::UnknownVpa) };
         let history = &mut vpa.history;
         let known = history.restored.iter().any(|(have, _)| *have == name)
@@ -65,6 +85,17 @@ impl Cluster {
                 Err(error)
             }
         }
+    }
+
+    /// The checkpoints that are known to exist: those that were read or written, by VPA and container.
+    pub fn known_checkpoints(&self) -> impl Iterator<Item = (&VpaKey, &str)> {
+        self.vpas.iter().flat_map(|(_, vpa)| {
+            let history = &vpa.history;
+            let restored = history.restored.iter().map(|(name, _)| name);
+            let written = history.written.iter().map(|(name, _)| name);
+            let names = restored.chain(written).chain(&history.unreadable);
+            names.map(|name| (&*vpa.key, &**name))
+        })
     }
 
     /// Forgets that the checkpoint of a container could not be read, because its object is gone.

@@ -1,0 +1,95 @@
+//! The objects that several components of the autoscaler watch: one informer each in a process.
+//!
+//! VPAs are watched from the start. Pods are watched once the first VPA exists, so that a cluster without VPAs pays for
+//! one watch that is silent.
+
+use futures_util::future::{BoxFuture, FutureExt as _, join};
+use k8s_openapi::NamespaceResourceScope;
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Client, Resource};
+use plumb_client::Api;
+use plumb_controller::metrics::Metrics;
+use plumb_controller::{Informer, Watchable};
+use plumb_supervise::Supervisor;
+use tokio::sync::watch;
+
+use crate::api::VerticalPodAutoscaler;
+use crate::namespaces::Namespaces;
+
+/// The informers. Clones share them.
+///
+/// Handlers are added before [`run`](Self::run). Each store has synced once its first list was applied; that of pods has
+/// not while no VPA exists.
+#[derive(Clone)]
+pub struct Informers {
+    /// All VPAs, whichever recommender they name.
+    pub vpas: Informer<VerticalPodAutoscaler>,
+    /// All pods, without what no component reads.
+    pub pods: Informer<Pod>,
+    namespaces: Namespaces,
+}
+
+impl Informers {
+    /// Informers of some namespaces, which do not run yet.
+    pub fn new(namespaces: Namespaces, metrics: &Metrics) -> Self {
+        Self {
+            vpas: Informer::default().with_metrics(metrics),
+            pods: Informer::default().with_transform(without_volumes).with_metrics(metrics),
+            namespaces,
+        }
+    }
+
+    /// Which namespaces they watch.
+    pub fn namespaces(&self) -> &Namespaces {
+        &self.namespaces
+    }
+
+    /// Keeps the stores up to date for good.
+    pub fn run(&self, client: &Client, supervisor: &Supervisor) -> BoxFuture<'static, ()> {
+        let vpas = self.vpas.supervised(self.api(client), supervisor);
+        let pods = self.pods.supervised(self.api(client), supervisor);
+        let (exists, mut first) = watch::channel(false);
+        self.vpas.add_handler(move |change| {
+            exists.send_if_modified(|exists| {
+                let is_first = change.after.is_some() && !*exists;
+                *exists |= is_first;
+                is_first
+            });
+        });
+        let any = self.vpas.clone();
+        let pods = async move {
+            // The handler, and with it the sender, lives as long as the informer.
+            if any.is_empty() && first.wait_for(|exists| *exists).await.is_err() {
+                return;
+            }
+            pods.await;
+        };
+        join(vpas, pods).map(drop).boxed()
+    }
+
+    fn api<K>(&self, client: &Client) -> Api<K>
+    where
+        K: Watchable + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        match self.namespaces.only() {
+            Some(only) => Api::namespaced(client.clone(), only),
+            None => Api::all(client.clone()),
+        }
+    }
+}
+
+/// A pod without its volumes, environments and probes, which are most of it.
+fn without_volumes(mut pod: Pod) -> Pod {
+    if let Some(spec) = &mut pod.spec {
+        (spec.volumes, spec.affinity, spec.tolerations, spec.topology_spread_constraints) =
+            (None, None, None, None);
+        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+            (container.volume_mounts, container.env, container.env_from) = (None, None, None);
+            (container.command, container.args, container.ports) = (None, None, None);
+            (container.liveness_probe, container.readiness_probe, container.startup_probe) =
+                (None, None, None);
+            (container.lifecycle, container.security_context) = (None, None);
+        }
+    }
+    pod
+}

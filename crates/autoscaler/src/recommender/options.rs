@@ -1,0 +1,75 @@
+//! The options of the recommender: upstream's flags with their names and defaults, and those that only this one has.
+
+use std::time::Duration;
+
+use super::cluster::ClusterSettings;
+use crate::api::VerticalPodAutoscalerSpec;
+use crate::namespaces::Namespaces;
+
+/// The name of the recommender of VPAs that name none.
+pub const DEFAULT_NAME: &str = "default";
+
+/// The options of a recommender.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// The name that VPAs choose it by (`--recommender-name`).
+    pub name: String,
+    /// How often usage is read and recommendations are made (`--recommender-interval`).
+    pub interval: Duration,
+    /// Which namespaces it is responsible for (`--vpa-object-namespace`, `--ignored-vpa-object-namespaces`).
+    pub namespaces: Namespaces,
+    /// How the model works. Its `memory_saver` is `--memory-saver`.
+    pub cluster: ClusterSettings,
+    /// Where history is stored (`--storage`).
+    pub storage: Storage,
+    /// For how long checkpoints are written in each run (`--checkpoints-timeout`).
+    pub checkpoints_timeout: Duration,
+    /// How many VPAs get their checkpoints written in each run, however long it takes (`--min-checkpoints`).
+    pub min_checkpoints: usize,
+    /// How often checkpoints of VPAs that are gone are deleted (`--checkpoints-gc-interval`).
+    pub checkpoints_gc_interval: Duration,
+    /// How many requests are under way at once (`--update-worker-count`).
+    pub update_workers: usize,
+    /// The gate `PerVPAConfig`: whether OOM and memory settings of a VPA count.
+    pub per_vpa_config: bool,
+}
+
+/// Where history is stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Storage {
+    /// In `VerticalPodAutoscalerCheckpoint` objects.
+    #[default]
+    Checkpoint,
+    /// In Prometheus, which is read at start. No checkpoints are read or written.
+    Prometheus,
+}
+
+/// How often aggregates that have expired are collected. Upstream has no flag for it.
+pub(super) const AGGREGATES_GC_INTERVAL: Duration = Duration::from_hours(1);
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            name: DEFAULT_NAME.to_owned(),
+            interval: Duration::from_mins(1),
+            namespaces: Namespaces::All,
+            cluster: ClusterSettings::default(),
+            storage: Storage::Checkpoint,
+            checkpoints_timeout: Duration::from_mins(1),
+            min_checkpoints: 10,
+            checkpoints_gc_interval: Duration::from_mins(10),
+            update_workers: 10,
+            per_vpa_config: crate::features::PER_VPA_CONFIG.default,
+        }
+    }
+}
+
+impl Options {
+    /// Whether a VPA chooses this recommender: by its name, or the one called `default` by naming none.
+    pub fn is_chosen_by(&self, spec: &VerticalPodAutoscalerSpec) -> bool {
+        match spec.recommenders.as_slice() {
+            [] => self.name == DEFAULT_NAME,
+            chosen => chosen.iter().any(|recommender| recommender.name == self.name),
+        }
+    }
+}

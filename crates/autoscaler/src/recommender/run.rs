@@ -1,0 +1,320 @@
+//! The loop of the recommender in a cluster.
+//!
+//! ```text
+//!   watches ──▶ feed ─┐                       ┌──▶ status of VPAs, where it is another
+//!   targets ──────────┼──▶ state ──▶ decide ──┤
+//!   metrics.k8s.io ───┘      ▲                └──▶ checkpoints, where they are others
+//!                            └── checkpoints of VPAs that are new
+//! ```
+//!
+//! A run takes place every interval, and at once when a VPA was created or edited. Without VPAs there are none: the loop
+//! waits for the first. Everything that is decided is decided by [`State`], which this module only feeds and obeys.
+
+mod checkpoints;
+mod statuses;
+
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures_util::StreamExt as _;
+use futures_util::future::{BoxFuture, FutureExt as _};
+use futures_util::stream;
+use k8s_openapi::api::core::v1::Event;
+use kube::Client;
+use plumb_client::Api;
+use plumb_controller::{Clock, ObjectRef, Reflector, WatchConfig};
+use plumb_supervise::Supervisor;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::cluster::{ClockStep, VpaKey};
+use super::feed::Feed;
+use super::histogram::HistogramOptionsError;
+use super::live_usage::LiveUsage;
+use super::options::{AGGREGATES_GC_INTERVAL, Options};
+use super::state::State;
+use crate::informers::Informers;
+use crate::target::Targets;
+use checkpoints::Checkpoints;
+
+/// The name of the task that a recommender is.
+pub const TASK: &str = "vpa-recommender";
+
+/// The least time between two runs of which the second is because of a VPA that was created or edited.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a recommender runs with.
+#[derive(Clone)]
+pub struct Config {
+    /// Who reads and writes.
+    pub client: Client,
+    /// How it works.
+    pub options: Options,
+    /// VPAs and pods. Whoever starts the recommender runs the informers, after [`Recommender::new`].
+    pub informers: Informers,
+    /// What VPAs target.
+    pub targets: Targets,
+    /// What containers use.
+    pub usage: Arc<dyn LiveUsage>,
+    /// The time.
+    pub clock: Clock,
+    /// Restarts the tasks.
+    pub supervisor: Supervisor,
+}
+
+/// What a recommender knows, for everything that explains or measures it. Clones share it.
+#[derive(Clone, Default)]
+pub struct Knowledge(Arc<Mutex<Option<State>>>);
+
+impl Knowledge {
+    /// What a function makes of the state; none while the recommender does not run.
+    pub fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Option<T> {
+        self.state().as_ref().map(read)
+    }
+
+    /// Does something with the state. Nothing is done while the recommender does not run.
+    fn write<T: Default>(&self, write: impl FnOnce(&mut State) -> T) -> T {
+        self.state().as_mut().map(write).unwrap_or_default()
+    }
+
+    /// The same for what may take a while, on a thread for that.
+    async fn write_slowly<T: Default + Send + 'static>(
+        &self,
+        write: impl FnOnce(&mut State) -> T + Send + 'static,
+    ) -> T {
+        let state = self.clone();
+        match tokio::task::spawn_blocking(move || state.write(write)).await {
+            Ok(written) => written,
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime shuts down, and this future is not polled again.
+                Err(_) => T::default(),
+            },
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, Option<State>> {
+        // After a panic the recommender starts anew, with a new state.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Knowledge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Knowledge").finish_non_exhaustive()
+    }
+}
+
+/// A recommender.
+pub struct Recommender {
+    config: Config,
+    feed: Arc<Feed>,
+    knowledge: Knowledge,
+}
+
+impl Recommender {
+    /// A recommender that does not run yet. It adds handlers to the informers.
+    pub fn new(config: Config) -> Self {
+        let feed = Feed::of(&config.informers);
+        Self { config, feed, knowledge: Knowledge::default() }
+    }
+
+    /// What it knows.
+    pub fn knowledge(&self) -> Knowledge {
+        self.knowledge.clone()
+    }
+
+    /// Runs for good.
+    ///
+    /// If the future is dropped and the recommender is run again, it starts anew, as another process would: from the checkpoints.
+    pub fn run(&self) -> BoxFuture<'static, ()> {
+        let (config, feed, knowledge) = (self.config.clone(), self.feed.clone(), self.knowledge.clone());
+        let supervisor = config.supervisor.clone();
+        let running = supervisor.keep(TASK, move || {
+            let (config, feed, knowledge) = (config.clone(), feed.clone(), knowledge.clone());
+            async move {
+                match Run::start(config, feed, knowledge).await {
+                    Ok(mut run) => run.forever().await,
+                    Err(error) => {
+                        tracing::error!(%error, "the recommender cannot run with these settings");
+                        std::future::pending().await
+                    }
+                }
+            }
+        });
+        running.boxed()
+    }
+
+    /// Starts it without its timer: each run is [`Run::once`].
+    pub fn start(&self) -> BoxFuture<'static, Result<Run, HistogramOptionsError>> {
+        Run::start(self.config.clone(), self.feed.clone(), self.knowledge.clone()).boxed()
+    }
+}
+
+/// A recommender that runs, from its start to its end.
+pub struct Run {
+    config: Config,
+    feed: Arc<Feed>,
+    knowledge: Knowledge,
+    checkpoints: Checkpoints,
+    /// When aggregates were collected last.
+    collected: Instant,
+    /// Whether the last attempt to read usage failed.
+    usage_failed: bool,
+    /// Ends with this.
+    _events: JoinSet<()>,
+}
+
+impl Run {
+    async fn start(
+        config: Config,
+        feed: Arc<Feed>,
+        knowledge: Knowledge,
+    ) -> Result<Self, HistogramOptionsError> {
+        let state = State::new(config.options.clone())?;
+        config.informers.vpas.wait_for_sync().await;
+        // Pods are watched once there is a VPA.
+        config.informers.pods.wait_for_sync().await;
+        *knowledge.state() = Some(state);
+        feed.everything(&config.informers);
+        let now = config.clock.monotonic();
+        let mut events = JoinSet::new();
+        events.spawn(watch_evictions(&config, feed.clone()));
+        Ok(Self {
+            checkpoints: Checkpoints::new(&config, now),
+            config,
+            feed,
+            knowledge,
+            collected: now,
+            usage_failed: false,
+            _events: events,
+        })
+    }
+
+    async fn forever(&mut self) {
+        loop {
+            let started = Instant::now();
+            self.once().await;
+            let (next, pause) = (started + self.config.options.interval, started + SHORTEST_PAUSE);
+            if self.knowledge.read(State::vpa_count).unwrap_or_default() == 0 {
+                self.feed.vpa_changed().await;
+                tokio::time::sleep_until(pause).await;
+                continue;
+            }
+            tokio::select! {
+                () = tokio::time::sleep_until(next) => {}
+                () = async {
+                    self.feed.vpa_changed().await;
+                    tokio::time::sleep_until(pause.min(next)).await;
+                } => {}
+            }
+        }
+    }
+
+    /// One run: reads what has changed and what containers use, and writes what is another than before.
+    pub async fn once(&mut self) {
+        let step = self.knowledge.write(|state| Some(state.set_time(self.config.clock.now())));
+        match step {
+            Some(ClockStep::Forward(by)) => tracing::warn!(?by, "the clock was set ahead"),
+            Some(ClockStep::Backward(by)) => tracing::warn!(?by, "the clock was set back"),
+            Some(ClockStep::Regular) | None => {}
+        }
+        let changes = self.feed.take();
+        self.load_vpas(changes.vpas.iter());
+        self.resolve_targets().await;
+        self.checkpoints.read(&self.knowledge).await;
+        self.load_pods(changes.pods.iter());
+        self.load_usage().await;
+        self.knowledge
+            .write_slowly(move |state| {
+                state.record_kills(&changes.kills);
+                state.settle();
+            })
+            .await;
+        statuses::write(&self.config, &self.knowledge).await;
+        self.checkpoints.write(&self.knowledge).await;
+        self.checkpoints.collect(&self.knowledge).await;
+        self.collect_garbage().await;
+    }
+
+    fn load_vpas<'a>(&self, changed: impl Iterator<Item = &'a ObjectRef>) {
+        for of in changed {
+            let object = self.config.informers.vpas.get(of);
+            self.knowledge.write(|state| match object {
+                Some(object) => state.apply_vpa(object),
+                None => state.delete_vpa(&VpaKey::new(&of.namespace, &of.name)),
+            });
+        }
+    }
+
+    fn load_pods<'a>(&self, changed: impl Iterator<Item = &'a ObjectRef>) {
+        for of in changed {
+            let pod = self.config.informers.pods.get(of);
+            self.knowledge.write(|state| match pod {
+                Some(pod) => state.apply_pod(&pod),
+                None => state.delete_pod(&of.namespace, &of.name),
+            });
+        }
+    }
+
+    async fn resolve_targets(&self) {
+        let refs = self.knowledge.write(|state| state.target_refs());
+        let targets = &self.config.targets;
+        let resolved = stream::iter(refs).map(|(key, target_ref)| async move {
+            let resolved = targets.of_vpa(&key.namespace, &target_ref).await;
+            (key, target_ref, resolved)
+        });
+        let mut resolved = resolved.buffer_unordered(self.config.options.update_workers.max(1));
+        while let Some((key, target_ref, resolved)) = resolved.next().await {
+            self.knowledge.write(|state| state.set_target(&key, &target_ref, resolved));
+        }
+    }
+
+    async fn load_usage(&mut self) {
+        let usage = &self.config.usage;
+        let counted = match usage.read(self.config.clock.now()).await {
+            Ok(measurements) => {
+                let count = move |state: &mut State| Some(state.count(&*measurements));
+                self.knowledge.write_slowly(count).await.unwrap_or(Ok(()))
+            }
+            Err(error) => Err(error),
+        };
+        let failed = counted.is_err();
+        if let Err(error) = counted {
+            // Once: a cluster without metrics-server has none for good.
+            if self.usage_failed {
+                tracing::debug!(%error, source = usage.name(), "cannot read what containers use");
+            } else {
+                tracing::warn!(%error, source = usage.name(), "cannot read what containers use");
+            }
+        }
+        self.usage_failed = failed;
+    }
+
+    async fn collect_garbage(&mut self) {
+        let now = self.config.clock.monotonic();
+        if now.saturating_duration_since(self.collected) < AGGREGATES_GC_INTERVAL {
+            return;
+        }
+        self.collected = now;
+        let collected = self.knowledge.write_slowly(|state| state.collect_garbage()).await;
+        tracing::debug!(?collected, "removed what has expired");
+    }
+}
+
+/// Watches for pods that the kubelet evicts, for good.
+fn watch_evictions(config: &Config, feed: Arc<Feed>) -> BoxFuture<'static, ()> {
+    let events: Api<Event> = match config.options.namespaces.only() {
+        Some(only) => Api::namespaced(config.client.clone(), only),
+        None => Api::all(config.client.clone()),
+    };
+    async move {
+        let selected = WatchConfig::default().fields("reason=Evicted");
+        let mut events = std::pin::pin!(Reflector::new(events, selected).into_stream());
+        while let Some(event) = events.next().await {
+            feed.event(&event);
+        }
+    }
+    .boxed()
+}

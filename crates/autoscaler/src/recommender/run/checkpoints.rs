@@ -1,0 +1,253 @@
+//! Reads, writes and deletes checkpoints.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
+
+use futures_util::stream::{self, StreamExt as _};
+use kube::Client;
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams, Preconditions};
+use plumb_client::Api;
+use plumb_controller::Clock;
+use plumb_controller::api_error::is_settled;
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::{Config, Knowledge};
+use crate::api::{VerticalPodAutoscalerCheckpoint, VerticalPodAutoscalerCheckpointSpec};
+use crate::informers::Informers;
+use crate::recommender::Time;
+use crate::recommender::cluster::{ContainerCheckpoint, VpaKey};
+use crate::recommender::options::{Options, Storage};
+use crate::recommender::state::State;
+
+/// How many checkpoints a page of a list has: each has a few kilobytes.
+const PAGE: u32 = 500;
+/// Up to how many VPAs have their checkpoints read one by one rather than with all others.
+const FEW: usize = 16;
+
+/// The checkpoints in the API.
+pub(super) struct Checkpoints {
+    client: Client,
+    options: Options,
+    informers: Informers,
+    clock: Clock,
+    /// When those of VPAs that are gone were deleted last.
+    collected: Instant,
+    /// To which VPA checkpoints belong that this recommender neither reads nor writes, by namespace and name.
+    foreign: HashMap<(String, String), String>,
+}
+
+impl Checkpoints {
+    pub(super) fn new(config: &Config, now: Instant) -> Self {
+        Self {
+            client: config.client.clone(),
+            options: config.options.clone(),
+            informers: config.informers.clone(),
+            clock: config.clock.clone(),
+            collected: now,
+            foreign: HashMap::new(),
+        }
+    }
+
+    /// Reads the checkpoints of VPAs that are new here. Those that cannot be read are read in the next run.
+    pub(super) async fn read(&self, knowledge: &Knowledge) {
+        let unread = knowledge.write(|state| state.checkpoints_to_read());
+        let read = match unread.len() {
+            0 => return,
+            1..=FEW => self.read_of(&unread, knowledge).await,
+            _ => self.read_all(knowledge).await,
+        };
+        match read {
+            Ok(()) => unread.iter().for_each(|key| knowledge.write(|state| state.checkpoints_read(key))),
+            Err(error) => tracing::warn!(%error, "cannot read checkpoints"),
+        }
+    }
+
+    async fn read_all(&self, knowledge: &Knowledge) -> kube::Result<()> {
+        let api = self.all();
+        let mut params = ListParams::default().limit(PAGE);
+        loop {
+            let page = api.list(&params).await?;
+            let restore = move |state: &mut State| page.items.iter().for_each(|found| state.restore(found));
+            let next = page.metadata.continue_.clone();
+            knowledge.write_slowly(restore).await;
+            match next.filter(|token| !token.is_empty()) {
+                Some(token) => params.continue_token = Some(token),
+                None => return Ok(()),
+            }
+        }
+    }
+
+    /// Reads those of a few VPAs: their names say which they may be.
+    async fn read_of(&self, vpas: &[Arc<VpaKey>], knowledge: &Knowledge) -> kube::Result<()> {
+        let mut by_namespace: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+        for key in vpas {
+            by_namespace.entry(&key.namespace).or_default().insert(&key.name);
+        }
+        for (namespace, vpas) in by_namespace {
+            let api = self.of(namespace);
+            for name in names(&api).await? {
+                let may_be_of =
+                    |vpa: &&str| name.strip_prefix(*vpa).is_some_and(|container| container.starts_with('-'));
+                if vpas.iter().any(may_be_of)
+                    && let Some(found) = api.get_opt(&name).await?
+                {
+                    knowledge.write(|state| state.restore(&found));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Writes those that are others than before, of the VPAs that have waited longest first, until the time is over.
+    pub(super) async fn write(&self, knowledge: &Knowledge) {
+        let due = knowledge.write_slowly(|state| state.checkpoints_due()).await;
+        let deadline = Instant::now() + self.options.checkpoints_timeout;
+        let due = due.into_iter().enumerate();
+        let in_time =
+            due.take_while(|(at, _)| *at < self.options.min_checkpoints || Instant::now() < deadline);
+        let workers = self.options.update_workers.max(1);
+        let write = |(_, key): (usize, Arc<VpaKey>)| async move { self.write_of(&key, knowledge).await };
+        stream::iter(in_time).for_each_concurrent(workers, write).await;
+    }
+
+    async fn write_of(&self, key: &VpaKey, knowledge: &Knowledge) {
+        for checkpoint in knowledge.write(|state| state.checkpoints(key)) {
+            match self.write_one(key, &checkpoint).await {
+                Ok(()) => knowledge.write(|state| state.checkpoint_written(key, &checkpoint)),
+                Err(error) => {
+                    let settled = is_settled(&error);
+                    if !settled {
+                        let container = &*checkpoint.container;
+                        tracing::warn!(vpa = %key, container, %error, "cannot write a checkpoint");
+                    }
+                    knowledge.write(|state| state.checkpoint_failed(key));
+                }
+            }
+        }
+    }
+
+    async fn write_one(&self, key: &VpaKey, checkpoint: &ContainerCheckpoint) -> kube::Result<()> {
+        let api = self.of(&key.namespace);
+        let name = name_of(key, &checkpoint.container);
+        let now = Time::try_from(self.clock.now()).unwrap_or_default();
+        let status = checkpoint.status.to_api(now);
+        // As a whole: a merge would leave buckets in place that are empty now.
+        let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
+        let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(kube::Error::SerdeError)?);
+        match api.patch_metadata(&name, &PatchParams::default(), &patch).await {
+            Err(kube::Error::Api(answer)) if answer.is_not_found() => {}
+            patched => return patched.map(drop),
+        }
+        let spec = VerticalPodAutoscalerCheckpointSpec {
+            vpa_object_name: key.name.clone(),
+            container_name: checkpoint.container.to_string(),
+        };
+        let mut object = VerticalPodAutoscalerCheckpoint::new(&name, spec);
+        object.status = Some(status);
+        api.create(&PostParams::default(), &object).await.map(drop)
+    }
+
+    /// Deletes the checkpoints of VPAs that are gone, every so often. A VPA that chose another recommender has its own.
+    pub(super) async fn collect(&mut self, knowledge: &Knowledge) {
+        let now = self.clock.monotonic();
+        let interval = self.options.checkpoints_gc_interval;
+        if self.options.storage != Storage::Checkpoint
+            || now.saturating_duration_since(self.collected) < interval
+        {
+            return;
+        }
+        self.collected = now;
+        if let Err(error) = self.delete_orphans(knowledge).await {
+            tracing::warn!(%error, "cannot delete the checkpoints of VPAs that are gone");
+        }
+    }
+
+    async fn delete_orphans(&mut self, knowledge: &Knowledge) -> kube::Result<()> {
+        let known: HashSet<(String, String)> = knowledge.write(|state| {
+            let name = |(key, container): (&VpaKey, &str)| (key.namespace.clone(), name_of(key, container));
+            state.known_checkpoints().map(name).collect()
+        });
+        let listed = list_metadata(&self.all()).await?;
+        let others =
+            listed.into_iter().filter(|of| !known.contains(&(of.namespace.clone(), of.name.clone())));
+        let others: Vec<_> = others.filter(|of| self.options.namespaces.contains(&of.namespace)).collect();
+        let mut foreign = HashMap::new();
+        for Listed { namespace, name, uid } in others {
+            let at = (namespace.clone(), name.clone());
+            let vpa = match self.foreign.remove(&at) {
+                Some(vpa) => vpa,
+                None => match self.of(&namespace).get_opt(&name).await? {
+                    Some(found) => found.spec.vpa_object_name,
+                    None => continue,
+                },
+            };
+            if self.exists(&namespace, &vpa) {
+                foreign.insert(at, vpa);
+                continue;
+            }
+            tracing::debug!(
+                namespace,
+                checkpoint = name,
+                vpa,
+                "deleting the checkpoint of a VPA that is gone"
+            );
+            let preconditions = Preconditions { uid, resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+            match self.of(&namespace).delete(&name, &params).await {
+                Err(error) if !is_settled(&error) => return Err(error),
+                _ => {}
+            }
+        }
+        self.foreign = foreign;
+        Ok(())
+    }
+
+    fn exists(&self, namespace: &str, vpa: &str) -> bool {
+        self.informers.vpas.get(&plumb_controller::ObjectRef::namespaced(namespace, vpa)).is_some()
+    }
+
+    fn of(&self, namespace: &str) -> Api<VerticalPodAutoscalerCheckpoint> {
+        Api::namespaced(self.client.clone(), namespace)
+    }
+
+    fn all(&self) -> Api<VerticalPodAutoscalerCheckpoint> {
+        match self.options.namespaces.only() {
+            Some(only) => self.of(only),
+            None => Api::all(self.client.clone()),
+        }
+    }
+}
+
+/// A checkpoint by its metadata.
+struct Listed {
+    namespace: String,
+    name: String,
+    uid: Option<String>,
+}
+
+async fn list_metadata(api: &Api<VerticalPodAutoscalerCheckpoint>) -> kube::Result<Vec<Listed>> {
+    let mut listed = Vec::new();
+    let mut params = ListParams::default().limit(PAGE);
+    loop {
+        let page = api.list_metadata(&params).await?;
+        listed.extend(page.items.into_iter().map(|object| Listed {
+            namespace: object.metadata.namespace.unwrap_or_default(),
+            name: object.metadata.name.unwrap_or_default(),
+            uid: object.metadata.uid,
+        }));
+        match page.metadata.continue_.filter(|token| !token.is_empty()) {
+            Some(token) => params.continue_token = Some(token),
+            None => return Ok(listed),
+        }
+    }
+}
+
+async fn names(api: &Api<VerticalPodAutoscalerCheckpoint>) -> kube::Result<Vec<String>> {
+    Ok(list_metadata(api).await?.into_iter().map(|listed| listed.name).collect())
+}
+
+/// The name of the object, as upstream gives it.
+fn name_of(key: &VpaKey, container: &str) -> String {
+    format!("{}-{container}", key.name)
+}

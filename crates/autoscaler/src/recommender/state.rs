@@ -1,0 +1,339 @@
+//! Everything a recommender knows: the VPAs that chose it, and the model of the cluster. Synchronous; watches feed it through the
+//! loop, which asks it what is to be written.
+
+mod target;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod};
+use plumb_controller::object_ref::resource_version;
+
+use super::cluster::{ClockStep, Cluster, Collected, ContainerCheckpoint, PodUpdate, Restored, VpaKey};
+use super::decide::{Decision, Knowledge, Written, decide};
+use super::estimate::ContainerExplanation;
+use super::histogram::HistogramOptionsError;
+use super::live_usage::{LiveUsageError, Measurements};
+use super::oom::OomKill;
+use super::options::{Options, Storage};
+use super::{CheckpointError, CheckpointStatus, Time};
+use crate::api::{
+    CrossVersionObjectReference, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
+    VerticalPodAutoscalerStatus,
+};
+use target::TargetState;
+
+/// What a recommender knows.
+#[derive(Debug)]
+pub struct State {
+    options: Options,
+    cluster: Cluster,
+    vpas: BTreeMap<Arc<VpaKey>, Tracked>,
+    /// VPAs whose status may have to be written.
+    due: BTreeSet<Arc<VpaKey>>,
+    /// Whether history is being read that is not in checkpoints.
+    fetching_history: bool,
+}
+
+/// A VPA that chose this recommender.
+#[derive(Debug)]
+struct Tracked {
+    object: Arc<VerticalPodAutoscaler>,
+    target: TargetState,
+    /// Whether its checkpoints were read. Until then none is written, or it would overwrite what it did not read.
+    checkpoints_read: bool,
+    written: Option<Written>,
+}
+
+/// A status to be written.
+#[derive(Clone, Debug, PartialEq)]
+pub struct StatusUpdate {
+    /// Of which VPA.
+    pub key: Arc<VpaKey>,
+    /// The resource version that it is made for.
+    pub resource_version: Option<String>,
+    /// The status.
+    pub status: VerticalPodAutoscalerStatus,
+    put_back: bool,
+}
+
+impl State {
+    /// Knows nothing yet.
+    pub fn new(options: Options) -> Result<Self, HistogramOptionsError> {
+        let cluster = Cluster::new(options.cluster.clone())?;
+        let (vpas, due) = Default::default();
+        let fetching_history = options.storage == Storage::Prometheus;
+        Ok(Self { options, cluster, vpas, due, fetching_history })
+    }
+
+    /// The model.
+    pub fn cluster(&self) -> &Cluster {
+        &self.cluster
+    }
+
+    /// How many VPAs there are.
+    pub fn vpa_count(&self) -> usize {
+        self.vpas.len()
+    }
+
+    /// The VPAs, as they were observed last.
+    pub fn vpas(&self) -> impl Iterator<Item = &Arc<VerticalPodAutoscaler>> {
+        self.vpas.values().map(|tracked| &tracked.object)
+    }
+
+    /// Why a VPA gets the recommendation that it gets; none if there is no such VPA.
+    pub fn explain(&self, key: &VpaKey) -> Option<Vec<ContainerExplanation>> {
+        self.cluster.explain(key)
+    }
+
+    /// Says what time it is, at the start of a run.
+    pub fn set_time(&mut self, now: Timestamp) -> ClockStep {
+        match Time::try_from(now) {
+            Ok(now) => self.cluster.set_time(now),
+            Err(error) => {
+                tracing::warn!(%error, "the clock is wrong");
+                ClockStep::Regular
+            }
+        }
+    }
+
+    /// Adds a VPA or updates it. One that another recommender is chosen by is not tracked.
+    pub fn apply_vpa(&mut self, object: Arc<VerticalPodAutoscaler>) {
+        let Some(key) = key_of(&object) else { return };
+        if !self.options.namespaces.contains(&key.namespace) || !self.options.is_chosen_by(&object.spec) {
+            return self.delete_vpa(&key);
+        }
+        let is_other = |tracked: &Tracked| tracked.object.metadata.uid != object.metadata.uid;
+        if self.vpas.get(&key).is_some_and(is_other) {
+            self.delete_vpa(&key);
+        }
+        let key = Arc::new(key);
+        self.due.insert(key.clone());
+        if let Some(tracked) = self.vpas.get_mut(&key) {
+            let before = std::mem::replace(&mut tracked.object, object);
+            let (before, after) = (&before.metadata, &tracked.object.metadata);
+            tracked.target.spec_changed |=
+                before.generation != after.generation || before.annotations != after.annotations;
+        } else {
+            let checkpoints_read = self.options.storage != Storage::Checkpoint;
+            let (target, written) = (TargetState::default(), None);
+            self.vpas.insert(key, Tracked { object, target, checkpoints_read, written });
+        }
+    }
+
+    /// Removes a VPA. Its history stays in the model for a while.
+    pub fn delete_vpa(&mut self, key: &VpaKey) {
+        self.cluster.delete_vpa(key);
+        self.vpas.remove(key);
+        self.due.remove(key);
+    }
+
+    /// The targets of all VPAs, to be resolved.
+    pub fn target_refs(&self) -> Vec<(Arc<VpaKey>, CrossVersionObjectReference)> {
+        let of =
+            |(key, tracked): (&Arc<VpaKey>, &Tracked)| (key.clone(), tracked.object.spec.target_ref.clone());
+        self.vpas.iter().map(of).collect()
+    }
+
+    /// Adds a pod or updates it.
+    ///
+    /// Pods that were never started have no usage and are left out, as are init containers, but for those that run as long
+    /// as the pod does.
+    pub fn apply_pod(&mut self, pod: &Pod) {
+        let (Some(namespace), Some(name)) = (&pod.metadata.namespace, &pod.metadata.name) else { return };
+        let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref()).unwrap_or("Pending");
+        if phase == "Pending" || !self.options.namespaces.contains(namespace) {
+            return;
+        }
+        let spec = pod.spec.as_ref();
+        let is_sidecar = |container: &&Container| container.restart_policy.as_deref() == Some("Always");
+        let sidecars = spec.and_then(|spec| spec.init_containers.as_ref());
+        let sidecars = sidecars.into_iter().flatten().filter(is_sidecar);
+        let containers = spec.into_iter().flat_map(|spec| &spec.containers).chain(sidecars);
+        let containers: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
+        let none = BTreeMap::new();
+        self.cluster.apply_pod(PodUpdate {
+            namespace,
+            name,
+            labels: pod.metadata.labels.as_ref().unwrap_or(&none),
+            containers: &containers,
+            active: phase != "Succeeded" && phase != "Failed",
+        });
+    }
+
+    /// Marks a pod as deleted. Its usage counts until [`settle`](Self::settle).
+    pub fn delete_pod(&mut self, namespace: &str, name: &str) {
+        self.cluster.delete_pod(namespace, name);
+    }
+
+    /// Counts OOM kills.
+    pub fn record_kills(&mut self, kills: &[OomKill]) {
+        for OomKill { namespace, pod, container, at, memory } in kills {
+            let counted = self.cluster.record_oom(namespace, pod, container, *at, *memory);
+            if let Err(reason) = counted {
+                tracing::debug!(namespace, pod, container, %reason, "an OOM kill is not counted");
+            }
+        }
+    }
+
+    /// Counts what containers used.
+    pub fn count(&mut self, measurements: &dyn Measurements) -> Result<(), LiveUsageError> {
+        let (namespaces, cluster) = (&self.options.namespaces, &mut self.cluster);
+        measurements.visit(&mut |measurement| {
+            if !namespaces.contains(measurement.namespace) {
+                return;
+            }
+            match measurement.sample {
+                // What is not counted is counted by its reason.
+                Ok(sample) => drop(cluster.add_sample(
+                    measurement.namespace,
+                    measurement.pod,
+                    measurement.container,
+                    sample,
+                )),
+                Err(reason) => cluster.count_discarded(reason),
+            }
+        })
+    }
+
+    /// Forgets deleted pods and works out the recommendations, once the usage of a run is counted.
+    pub fn settle(&mut self) {
+        self.cluster.remove_deleted_pods();
+        self.due.extend(self.cluster.recommend());
+    }
+
+    /// Says that history from elsewhere than checkpoints was read.
+    pub fn history_fetched(&mut self) {
+        if std::mem::replace(&mut self.fetching_history, false) {
+            self.due.extend(self.vpas.keys().cloned());
+        }
+    }
+
+    /// The statuses to be written. Each is due again if its write fails.
+    pub fn statuses(&mut self, now: Timestamp) -> Vec<StatusUpdate> {
+        let mut updates = Vec::new();
+        for key in std::mem::take(&mut self.due) {
+            let Some(tracked) = self.vpas.get(&key) else { continue };
+            match self.decide(&key, tracked, now) {
+                Decision::Unchanged => {}
+                Decision::Wait => drop(self.due.insert(key)),
+                Decision::Contested => {
+                    tracing::warn!(vpa = %key, "another recommender replaces the status of a VPA");
+                }
+                Decision::Write { status, put_back } => {
+                    let resource_version = tracked.object.metadata.resource_version.clone();
+                    updates.push(StatusUpdate { key, resource_version, status, put_back });
+                }
+            }
+        }
+        updates
+    }
+
+    fn decide(&self, key: &VpaKey, tracked: &Tracked, now: Timestamp) -> Decision {
+        let view = self.cluster.vpa(key);
+        let low_confidence: Vec<&str> = view.iter().flat_map(|view| view.low_confidence()).collect();
+        let fetching_history = !tracked.checkpoints_read || self.fetching_history;
+        let knowledge = Knowledge {
+            object: &tracked.object,
+            recommendation: view.map(|view| view.recommendation()).filter(|_| !fetching_history),
+            low_confidence: &low_confidence,
+            // Whether pods match is not known while the selector is not.
+            pods_matched: view.is_some_and(|view| view.pods() > 0) || tracked.target.is_unknown(),
+            fetching_history,
+            unsupported: tracked.target.unsupported(),
+        };
+        decide(&knowledge, tracked.written.as_ref(), now)
+    }
+
+    /// Notes that a status was written, by what the API answered.
+    pub fn status_written(&mut self, update: StatusUpdate, answer: &VerticalPodAutoscaler) {
+        let Some(tracked) = self.vpas.get_mut(&update.key) else { return };
+        let resource_version = resource_version(&answer.metadata);
+        let StatusUpdate { status, put_back, .. } = update;
+        tracked.written = Some(Written { status, resource_version, put_back });
+    }
+
+    /// Notes that a status could not be written.
+    pub fn status_failed(&mut self, key: &Arc<VpaKey>) {
+        if self.vpas.contains_key(key) {
+            self.due.insert(key.clone());
+        }
+    }
+
+    /// The VPAs whose checkpoints are to be read.
+    pub fn checkpoints_to_read(&self) -> Vec<Arc<VpaKey>> {
+        let unread = self.vpas.iter().filter(|(_, tracked)| !tracked.checkpoints_read);
+        unread.map(|(key, _)| key.clone()).collect()
+    }
+
+    /// Restores a checkpoint, if it is one of a VPA whose checkpoints are to be read.
+    pub fn restore(&mut self, checkpoint: &VerticalPodAutoscalerCheckpoint) {
+        let Some(namespace) = &checkpoint.metadata.namespace else { return };
+        let spec = &checkpoint.spec;
+        let key = VpaKey::new(namespace, &spec.vpa_object_name);
+        if self.vpas.get(&key).is_none_or(|tracked| tracked.checkpoints_read) {
+            return;
+        }
+        let status = checkpoint.status.clone().unwrap_or_default();
+        let restored = match CheckpointStatus::from_api(&status) {
+            Ok(status) => self.cluster.restore_checkpoint(&key, &spec.container_name, &status),
+            Err(error) => self.cluster.refuse_checkpoint(&key, &spec.container_name, error),
+        };
+        match restored {
+            Ok(Restored::Restored | Restored::Known | Restored::UnknownVpa) => {}
+            Err(error @ (CheckpointError::Version(_) | CheckpointError::Future(_))) => {
+                tracing::warn!(vpa = %key, container = spec.container_name, %error, "a checkpoint is left alone");
+            }
+            Err(error) => {
+                tracing::warn!(vpa = %key, container = spec.container_name, %error, "a checkpoint is corrupt");
+            }
+        }
+    }
+
+    /// Notes that all checkpoints of a VPA were read.
+    pub fn checkpoints_read(&mut self, key: &Arc<VpaKey>) {
+        if let Some(tracked) = self.vpas.get_mut(key) {
+            tracked.checkpoints_read = true;
+            self.due.insert(key.clone());
+        }
+    }
+
+    /// The VPAs whose checkpoints are to be written, the ones that have waited longest first.
+    pub fn checkpoints_due(&self) -> Vec<Arc<VpaKey>> {
+        if self.options.storage != Storage::Checkpoint {
+            return Vec::new();
+        }
+        let is_read = |key: &Arc<VpaKey>| self.vpas.get(key).is_some_and(|tracked| tracked.checkpoints_read);
+        self.cluster.checkpoints_due().into_iter().filter(is_read).collect()
+    }
+
+    /// The checkpoints of a VPA that are to be written.
+    pub fn checkpoints(&mut self, key: &VpaKey) -> Vec<ContainerCheckpoint> {
+        self.cluster.checkpoints(key)
+    }
+
+    /// Notes that a checkpoint was written.
+    pub fn checkpoint_written(&mut self, key: &VpaKey, checkpoint: &ContainerCheckpoint) {
+        self.cluster.checkpoint_written(key, &checkpoint.container, checkpoint.digest);
+    }
+
+    /// Notes that a checkpoint could not be written.
+    pub fn checkpoint_failed(&mut self, key: &VpaKey) {
+        self.cluster.checkpoint_failed(key);
+    }
+
+    /// The checkpoints that are known to exist and to belong to a VPA that does.
+    pub fn known_checkpoints(&self) -> impl Iterator<Item = (&VpaKey, &str)> {
+        self.cluster.known_checkpoints()
+    }
+
+    /// Forgets what is too old to matter.
+    pub fn collect_garbage(&mut self) -> Collected {
+        self.cluster.collect_garbage()
+    }
+}
+
+fn key_of(object: &VerticalPodAutoscaler) -> Option<VpaKey> {
+    Some(VpaKey::new(object.metadata.namespace.as_deref()?, object.metadata.name.as_deref()?))
+}

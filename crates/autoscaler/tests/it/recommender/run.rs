@@ -1,0 +1,7 @@
+//! The loop in a cluster: an API server in this process, pods that only exist in it, and usage that the test sets.
+
+mod bed;
+mod checkpoints;
+mod inputs;
+mod statuses;
+mod targets;

@@ -1,0 +1,145 @@
+//! Which pods, containers, samples and OOM kills count.
+
+use std::time::Duration;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Event;
+use kube::Api;
+use kube::api::PostParams;
+use plumb_autoscaler::recommender::Discarded;
+use plumb_harness::object;
+use serde_json::{Value, json};
+
+use super::bed::{Bed, Setup, conditions};
+
+fn containers(names: &[&str]) -> Value {
+    let container = |name: &&str| json!({ "name": name, "image": "plumb/load" });
+    names.iter().map(container).collect()
+}
+
+#[tokio::test]
+async fn sidecars_count_and_init_containers_that_end_do_not() {
+    let bed = Bed::with_web().await;
+    let sidecar = json!({ "name": "proxy", "image": "plumb/load", "restartPolicy": "Always" });
+    let init = json!({ "name": "setup", "image": "plumb/load" });
+    let spec = json!({ "initContainers": [init, sidecar], "containers": containers(&["app"]) });
+    bed.pod_with("default", "web-2", "web", spec, "Running").await;
+    for container in ["app", "proxy", "setup"] {
+        bed.uses("web-2", container, 200, 500_000_000);
+    }
+    let mut running = bed.recommender().await;
+    running.once().await;
+    let targets = bed.targets("web").await;
+    assert_eq!(targets.keys().collect::<Vec<_>>(), ["app", "proxy"]);
+    let discarded = running.knowledge.read(|state| *state.cluster().discarded()).unwrap();
+    assert_eq!(discarded.of(Discarded::UnknownContainer), 2);
+}
+
+#[tokio::test]
+async fn a_pod_that_is_pending_does_not_match() {
+    let bed = Bed::new().await;
+    bed.deployment("web").await;
+    bed.vpa("web", json!({})).await;
+    let spec = json!({ "containers": containers(&["app"]) });
+    bed.pod_with("default", "web-1", "web", spec, "Pending").await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    assert_eq!(conditions(&bed.get("web").await), ["NoPodsMatched=True", "RecommendationProvided=False"]);
+    bed.pod_status("default", "web-1", json!({ "phase": "Running" })).await;
+    running.minute(&bed).await;
+    assert!(!conditions(&bed.get("web").await).contains(&"NoPodsMatched=True".to_owned()));
+}
+
+fn killed(bed: &Bed, restarts: i32) -> Value {
+    let finished = bed.time.now() - SignedDuration::from_secs(30);
+    json!({ "phase": "Running", "containerStatuses": [{
+        "name": "app", "ready": true, "image": "plumb/load", "imageID": "", "restartCount": restarts,
+        "state": { "running": { "startedAt": bed.time.now() } },
+        "lastState": { "terminated": {
+            "exitCode": 137, "reason": "OOMKilled", "finishedAt": finished, "startedAt": finished,
+        } },
+    }] })
+}
+
+#[tokio::test]
+async fn an_oom_kill_from_before_the_start_raises_memory() {
+    let bed = Bed::with_web().await;
+    bed.pod_status("default", "web-1", killed(&bed, 1)).await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    // 400Mi requested and 100Mi more: the bucket of 524288000 ends at 546691261, and 15 % are added.
+    let expected = bed.targets("web").await["app"].clone();
+    assert_eq!(expected, "126m/628694953");
+    // The same kill counts once, whatever else happens to the pod.
+    bed.pod_status("default", "web-1", json!({ "conditions": [{ "type": "Ready", "status": "True" }] }))
+        .await;
+    running.minute(&bed).await;
+    assert_eq!(bed.targets("web").await["app"].split('/').next_back(), expected.split('/').next_back());
+}
+
+#[tokio::test]
+async fn an_oom_kill_of_a_pod_that_is_deleted_at_once_counts() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    assert!(bed.targets("web").await["app"].ends_with("/250Mi"));
+    bed.pod_status("default", "web-1", killed(&bed, 1)).await;
+    running.delete_pod(&bed, "web-1").await;
+    running.minute(&bed).await;
+    assert!(!bed.targets("web").await["app"].ends_with("/250Mi"));
+    let vpa = bed.get("web").await;
+    // The history stays though the pods are gone.
+    assert!(conditions(&vpa).contains(&"NoPodsMatched=True".to_owned()));
+    assert!(conditions(&vpa).contains(&"RecommendationProvided=True".to_owned()));
+}
+
+#[tokio::test]
+async fn an_eviction_for_memory_counts_like_a_kill() {
+    let bed = Bed::with_web().await;
+    let event: Event = object(json!({
+        "metadata": {
+            "name": "web-1.evicted", "namespace": "default",
+            "annotations": {
+                "offending_containers": "app", "offending_containers_usage": "600Mi",
+                "starved_resource": "memory",
+            },
+        },
+        "reason": "Evicted", "type": "Warning",
+        "involvedObject": { "kind": "Pod", "namespace": "default", "name": "web-1" },
+    }));
+    let created = Api::<Event>::default_namespaced(bed.client.clone())
+        .create(&PostParams::default(), &event)
+        .await
+        .unwrap();
+    // The API server's clock is another: the event must not be in the future.
+    let created = created.metadata.creation_timestamp.unwrap().0;
+    let ahead = created.as_second() - bed.time.now().as_second();
+    bed.time.advance(Duration::from_secs(u64::try_from(ahead.max(0)).unwrap()));
+    let mut running = bed.recommender().await;
+    let mut raised = false;
+    // The events are listed while the recommender runs already.
+    let deadline = tokio::time::Instant::now() + plumb_harness::TIMEOUT;
+    while !raised && tokio::time::Instant::now() < deadline {
+        running.once().await;
+        raised = !bed.targets("web").await["app"].ends_with("/250Mi");
+        tokio::task::yield_now().await;
+    }
+    assert!(raised);
+}
+
+#[tokio::test]
+async fn when_usage_cannot_be_read_the_recommendation_stays() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender_with(Setup::default()).await;
+    running.once().await;
+    let before = bed.targets("web").await;
+    let real = plumb_autoscaler::recommender::live_usage::MetricsApi::new(
+        bed.client.clone(),
+        &plumb_autoscaler::namespaces::Namespaces::All,
+    );
+    // The API server of this test measures nothing.
+    let answer = plumb_autoscaler::recommender::live_usage::LiveUsage::read(&real, bed.time.now()).await;
+    assert!(answer.is_err());
+    running.minute(&bed).await;
+    assert_eq!(bed.targets("web").await, before);
+}

@@ -1,0 +1,208 @@
+//! What is written to the status of VPAs, and when.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::ResourceExt as _;
+use kube::api::{Patch, PatchParams};
+use plumb_autoscaler::api::ConditionType;
+use plumb_autoscaler::namespaces::Namespaces;
+use plumb_autoscaler::recommender::Options;
+use serde_json::json;
+
+use super::bed::{Bed, Setup, conditions, message, recommendations, targets};
+
+#[tokio::test]
+async fn a_vpa_gets_the_recommendation_that_the_arithmetic_gives() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    let vpa = bed.get("web").await;
+    // One sample of 100m and 1e8 bytes: V1 of the golden vectors.
+    assert_eq!(
+        serde_json::to_value(recommendations(&vpa)).unwrap(),
+        json!([{
+            "containerName": "app",
+            "target": { "cpu": "126m", "memory": "250Mi" },
+            "lowerBound": { "cpu": "25m", "memory": "250Mi" },
+            "upperBound": { "cpu": "100G", "memory": "97656250000Ki" },
+            "uncappedTarget": { "cpu": "126m", "memory": "250Mi" },
+        }])
+    );
+    assert_eq!(conditions(&vpa), ["LowConfidence=True", "RecommendationProvided=True"]);
+    let status = vpa.status.as_ref().unwrap();
+    assert_eq!(status.observed_generation, vpa.metadata.generation);
+}
+
+#[tokio::test]
+async fn a_status_that_is_as_it_should_be_is_not_written() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    let before = bed.get("web").await;
+    // No time has passed, so no sample counts.
+    running.once().await;
+    running.once().await;
+    assert_eq!(bed.get("web").await.resource_version(), before.resource_version());
+}
+
+#[tokio::test]
+async fn confidence_comes_with_a_day_of_samples() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    for _ in 0..25 {
+        bed.time.advance(Duration::from_hours(1));
+        running.run.once().await;
+    }
+    assert_eq!(conditions(&bed.get("web").await), ["RecommendationProvided=True"]);
+}
+
+#[tokio::test]
+async fn the_observed_generation_follows_the_spec() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    let policy = json!({ "containerPolicies": [{ "containerName": "app", "maxAllowed": { "cpu": "50m" } }] });
+    let edited = bed.edit("web", json!({ "spec": { "resourcePolicy": policy } })).await;
+    running.once().await;
+    let vpa = bed.get("web").await;
+    assert_eq!(vpa.status.as_ref().unwrap().observed_generation, edited.metadata.generation);
+    assert_eq!(targets(&vpa)["app"], "50m/250Mi");
+}
+
+#[tokio::test]
+async fn all_conditions_are_really_set() {
+    let bed = Bed::new().await;
+    bed.vpa("web", json!({ "updatePolicy": { "updateMode": "Auto" } })).await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    let vpa = bed.get("web").await;
+    assert_eq!(
+        conditions(&vpa),
+        [
+            "ConfigDeprecated=True",
+            "ConfigUnsupported=True",
+            "NoPodsMatched=True",
+            "RecommendationProvided=False"
+        ]
+    );
+    assert_eq!(
+        message(&vpa, &ConditionType::ConfigUnsupported),
+        "Cannot read targetRef. Reason: Deployment default/web does not exist"
+    );
+    bed.deployment("web").await;
+    bed.pod("web-1", "web").await;
+    bed.edit("web", json!({ "spec": { "updatePolicy": { "updateMode": "Off" } } })).await;
+    running.minute(&bed).await;
+    assert_eq!(conditions(&bed.get("web").await), ["LowConfidence=True", "RecommendationProvided=True"]);
+}
+
+#[tokio::test]
+async fn a_vpa_of_another_recommender_or_namespace_is_not_touched() {
+    let bed = Bed::with_web().await;
+    bed.vpa("named", json!({ "recommenders": [{ "name": "other" }] })).await;
+    bed.vpa("ours", json!({ "recommenders": [{ "name": "default" }] })).await;
+    bed.namespace("team").await;
+    bed.vpa_in("team", "web", json!({})).await;
+    let ignored = Namespaces::Except(["team".to_owned()].into());
+    let options = Options { namespaces: ignored, ..Options::default() };
+    let mut running = bed.recommender_with(Setup { options, ..Setup::default() }).await;
+    running.once().await;
+    assert!(bed.get("web").await.status.is_some());
+    assert!(bed.get("ours").await.status.is_some());
+    assert_eq!(bed.get("named").await.status, None);
+    let team: kube::Api<plumb_autoscaler::api::VerticalPodAutoscaler> =
+        kube::Api::namespaced(bed.client.clone(), "team");
+    assert_eq!(team.get("web").await.unwrap().status, None);
+
+    let options = Options { name: "other".to_owned(), ..Options::default() };
+    let mut other = bed.recommender_with(Setup { options, ..Setup::default() }).await;
+    other.once().await;
+    assert!(bed.get("named").await.status.is_some());
+
+    let options = Options { namespaces: Namespaces::Only("team".to_owned()), ..Options::default() };
+    let mut other = bed.recommender_with(Setup { options, ..Setup::default() }).await;
+    other.once().await;
+    assert!(team.get("web").await.unwrap().status.is_some());
+    // A VPA that chooses another recommender is not written any more.
+    bed.edit("ours", json!({ "spec": { "recommenders": [{ "name": "third" }] } })).await;
+    let before = bed.get("ours").await;
+    running.minute(&bed).await;
+    assert_eq!(bed.get("ours").await.resource_version(), before.resource_version());
+}
+
+#[tokio::test]
+async fn a_status_that_another_recommender_replaces_is_put_back_once() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    let ours = bed.get("web").await;
+    let replace = async || {
+        // As upstream writes it: only the conditions that it knows.
+        let patch = json!([{ "op": "add", "path": "/status", "value": {
+            "conditions": [{ "type": "RecommendationProvided", "status": "True" },
+                { "type": "Custom", "status": "True" }],
+        } }]);
+        let patch = Patch::Json::<()>(serde_json::from_value(patch).unwrap());
+        bed.vpas().patch_status("web", &PatchParams::default(), &patch).await.unwrap();
+    };
+    replace().await;
+    running.once().await;
+    let vpa = bed.get("web").await;
+    assert_eq!(conditions(&vpa), ["Custom=True", "LowConfidence=True", "RecommendationProvided=True"]);
+    assert_eq!(recommendations(&vpa), recommendations(&ours));
+    let since = |vpa: &plumb_autoscaler::api::VerticalPodAutoscaler| {
+        let condition = vpa.status.as_ref().unwrap().condition(&ConditionType::LowConfidence).unwrap();
+        condition.last_transition_time.clone()
+    };
+    assert_eq!(since(&vpa), since(&ours));
+    // The second time there is another writer that does not give in.
+    replace().await;
+    running.once().await;
+    running.once().await;
+    assert_eq!(recommendations(&bed.get("web").await), []);
+    // What is new is written.
+    bed.uses("web-1", "app", 900, 900_000_000);
+    running.minute(&bed).await;
+    assert_ne!(recommendations(&bed.get("web").await), []);
+}
+
+#[tokio::test]
+async fn a_conflict_is_resolved_in_the_next_run() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    // The informer does not see the edit before the run: the write meets another version.
+    bed.uses("web-1", "app", 900, 900_000_000);
+    bed.time.advance(Duration::from_mins(1));
+    bed.edit("web", json!({ "metadata": { "labels": { "a": "b" } } })).await;
+    running.run.once().await;
+    running.minute(&bed).await;
+    assert_eq!(targets(&bed.get("web").await)["app"].split('/').count(), 2);
+    assert_eq!(bed.get("web").await.labels()["a"], "b");
+}
+
+#[tokio::test]
+async fn without_vpas_nothing_is_asked_of_the_api() {
+    let bed = Bed::new().await;
+    let requests: Arc<std::sync::Mutex<Vec<String>>> = Arc::default();
+    let seen = requests.clone();
+    let setup = Setup {
+        intercept: Arc::new(move |uri| seen.lock().unwrap().push(uri.path().to_owned())),
+        ..Setup::default()
+    };
+    let (recommender, informers, mut running) = bed.prepare(setup);
+    running.spawn(recommender.run());
+    informers.vpas.wait_for_sync().await;
+    let knowledge = recommender.knowledge();
+    assert!(knowledge.read(|_| ()).is_none());
+    let asked: Vec<String> = requests.lock().unwrap().clone();
+    assert!(asked.iter().all(|path| path.ends_with("/verticalpodautoscalers")), "{asked:?}");
+    // The first VPA starts it.
+    bed.deployment("web").await;
+    bed.pod("web-1", "web").await;
+    bed.vpa("web", json!({})).await;
+    let provided = |vpa: &plumb_autoscaler::api::VerticalPodAutoscaler| !recommendations(vpa).is_empty();
+    plumb_harness::until(&bed.vpas(), "web", provided).await;
+}
