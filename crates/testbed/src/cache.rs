@@ -39,6 +39,23 @@ impl Cache {
         self.root.join(release::VERSION).join("module")
     }
 
+    /// The folder of the Vertical Pod Autoscaler, for its release.
+    pub(crate) fn autoscaler(&self) -> PathBuf {
+        self.root.join(format!("vertical-pod-autoscaler-{}", release::AUTOSCALER_VERSION))
+    }
+
+    /// The recommender of the Vertical Pod Autoscaler, if it was obtained.
+    pub fn recommender(&self) -> Result<PathBuf, Error> {
+        let path = self.autoscaler().join("bin").join(release::RECOMMENDER);
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(Error::Missing {
+            program: format!("{}; `testbed obtain --autoscaler` builds it", release::RECOMMENDER),
+            places: path.display().to_string(),
+        })
+    }
+
     /// The unpacked Debian packages, one folder each.
     pub fn debian(&self) -> PathBuf {
         self.root.join("debian")

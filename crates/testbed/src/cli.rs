@@ -9,7 +9,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 use crate::cluster::{Cluster, Config, Parts};
 use crate::error::{Error, IoContext as _, full_text};
-use crate::{assets, cache::Cache, conductor, init, keeper, leftovers, obtain};
+use crate::{assets, cache::Cache, conductor, init, keeper, leftovers, obtain, release};
 
 /// A real Kubernetes in processes, for tests.
 #[derive(Debug, Parser)]
@@ -22,10 +22,14 @@ struct Arguments {
 #[derive(Debug, Subcommand)]
 enum Subject {
     /// Gets the programs into the cache folder; what is there already is not fetched again.
-    Obtain,
+    Obtain {
+        /// Get the recommender of the Vertical Pod Autoscaler, too.
+        #[arg(long)]
+        autoscaler: bool,
+    },
     /// Starts a cluster and keeps it until Ctrl-C.
     Up(Up),
-    /// Prints the path of one of Kubernetes' programs, such as kubectl.
+    /// Prints the path of one of Kubernetes' programs, such as kubectl, or of vpa-recommender.
     Which {
         /// The program.
         program: String,
@@ -78,9 +82,7 @@ enum Target {
 /// Runs the program.
 pub fn run() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Subject::Obtain => {
-            Cache::of_user().and_then(|cache| obtain::obtain(&cache, &mut |line| eprintln!("{line}")))
-        }
+        Subject::Obtain { autoscaler } => get(autoscaler),
         Subject::Up(up) => run_up(up),
         Subject::Which { program } => which(&program),
         Subject::Clean => leftovers::clean().map(|dirs| {
@@ -101,8 +103,20 @@ pub fn run() -> ExitCode {
     }
 }
 
+fn get(autoscaler: bool) -> Result<(), Error> {
+    let (cache, mut say) = (Cache::of_user()?, |line: &str| eprintln!("{line}"));
+    obtain::obtain(&cache, &mut say)?;
+    if autoscaler { obtain::obtain_autoscaler(&cache, &mut say) } else { Ok(()) }
+}
+
 fn which(program: &str) -> Result<(), Error> {
-    println!("{}", assets::kubernetes_program(&Cache::of_user()?, program)?.display());
+    let cache = Cache::of_user()?;
+    let path = if program == release::RECOMMENDER {
+        cache.recommender()?
+    } else {
+        assets::kubernetes_program(&cache, program)?
+    };
+    println!("{}", path.display());
     Ok(())
 }
 

@@ -10,15 +10,22 @@ mod tool;
 use crate::assets;
 use crate::cache::Cache;
 use crate::error::Error;
+use crate::release::GoModule;
 
-/// Obtains what is missing and reports each step through `say`.
+/// Obtains what a cluster is made of and is missing, and reports each step through `say`.
 pub fn obtain(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
     debian::obtain(cache, say)?;
     if let Some(folder) = assets::given_folder() {
         say(&format!("KUBEBUILDER_ASSETS is set: Kubernetes and etcd are taken from {}", folder.display()));
     } else {
-        golang::obtain(cache, say)?;
+        golang::obtain(&GoModule::kubernetes(cache), say)?;
     }
     Ok(())
+}
+
+/// Obtains the recommender of the Vertical Pod Autoscaler.
+pub fn obtain_autoscaler(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
+    golang::obtain(&GoModule::autoscaler(cache), say)
 }

@@ -1,4 +1,8 @@
-//! Which Kubernetes this crate obtains and starts.
+//! Which Kubernetes, and which Vertical Pod Autoscaler, this crate obtains and starts.
+
+use std::path::PathBuf;
+
+use crate::cache::Cache;
 
 /// The release that the Go module in `kubernetes/` pins.
 pub const VERSION: &str = "v1.36.4";
@@ -12,6 +16,57 @@ pub(crate) const GO_SUM: &str = include_str!("../kubernetes/go.sum");
 /// `--control-plane-only`, so they come first.
 pub(crate) const PROGRAMS: [&str; 5] =
     ["kube-apiserver", "kubectl", "kube-controller-manager", "kube-scheduler", "kubelet"];
+
+/// The release of the Vertical Pod Autoscaler that the Go module in `autoscaler/` pins.
+pub const AUTOSCALER_VERSION: &str = "1.8.1";
+
+/// The name that the recommender of the Vertical Pod Autoscaler has in the cache.
+pub(crate) const RECOMMENDER: &str = "vpa-recommender";
+
+/// A Go module, and what is built from it.
+pub(crate) struct GoModule {
+    /// What it is, for people.
+    pub(crate) title: String,
+    pub(crate) go_mod: &'static str,
+    pub(crate) go_sum: &'static str,
+    /// The folder that it is laid out in before it is built.
+    pub(crate) module: PathBuf,
+    /// The folder of the programs.
+    pub(crate) programs: PathBuf,
+    /// The programs, and the package of each.
+    pub(crate) packages: Vec<(&'static str, String)>,
+    pub(crate) linker_flags: String,
+}
+
+impl GoModule {
+    /// Kubernetes.
+    pub(crate) fn kubernetes(cache: &Cache) -> Self {
+        let package = |program: &'static str| (program, format!("k8s.io/kubernetes/cmd/{program}"));
+        Self {
+            title: format!("Kubernetes {VERSION}"),
+            go_mod: GO_MOD,
+            go_sum: GO_SUM,
+            module: cache.module(),
+            programs: cache.programs(),
+            packages: PROGRAMS.map(package).to_vec(),
+            linker_flags: linker_flags(),
+        }
+    }
+
+    /// The recommender of the Vertical Pod Autoscaler.
+    pub(crate) fn autoscaler(cache: &Cache) -> Self {
+        let package = "k8s.io/autoscaler/vertical-pod-autoscaler/pkg/recommender".to_owned();
+        Self {
+            title: format!("Vertical Pod Autoscaler {AUTOSCALER_VERSION}"),
+            go_mod: include_str!("../autoscaler/go.mod"),
+            go_sum: include_str!("../autoscaler/go.sum"),
+            module: cache.autoscaler().join("module"),
+            programs: cache.autoscaler().join("bin"),
+            packages: vec![(RECOMMENDER, package)],
+            linker_flags: "-s -w".to_owned(),
+        }
+    }
+}
 
 /// Linker flags that make the programs say [`VERSION`]: a plain build reports a development version, and
 /// clients then refuse or warn about skew.
@@ -49,6 +104,15 @@ mod tests {
             assert!(GO_MOD.contains(&format!("\tk8s.io/kubernetes/cmd/{program}\n")), "{program}");
         }
         assert!(GO_SUM.contains(&format!("k8s.io/kubernetes {VERSION} h1:")));
+    }
+
+    #[test]
+    fn the_module_of_the_autoscaler_pins_its_release() {
+        let module = GoModule::autoscaler(&Cache::at(PathBuf::new()));
+        let package = "k8s.io/autoscaler/vertical-pod-autoscaler";
+        assert!(module.go_mod.contains(&format!("{package} v{AUTOSCALER_VERSION}")));
+        assert!(module.go_sum.contains(&format!("{package} v{AUTOSCALER_VERSION} h1:")));
+        assert!(module.go_mod.contains(&format!("tool {}\n", module.packages[0].1)));
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Kubernetes itself: an ordinary Go module, built program by program.
+//! Kubernetes, and what is tested beside it: ordinary Go modules, built program by program.
 
 use std::fs;
 use std::path::Path;
@@ -6,88 +6,82 @@ use std::process::Command;
 use std::time::Instant;
 
 use super::tool;
-use crate::cache::{self, Cache};
+use crate::cache;
 use crate::error::{Error, IoContext as _};
-use crate::release;
+use crate::release::GoModule;
 
 /// A line of progress for so many fetched modules; there are about 200.
 const MODULES_PER_LINE: usize = 50;
 /// A line of progress for so many compiled packages; all five programs together have about 2,500.
 const PACKAGES_PER_LINE: usize = 200;
 
-pub(super) fn obtain(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
-    let folder = cache.programs();
-    let missing: Vec<&str> =
-        release::PROGRAMS.into_iter().filter(|program| !folder.join(program).is_file()).collect();
+pub(super) fn obtain(of: &GoModule, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    let missing: Vec<_> =
+        of.packages.iter().filter(|(program, _)| !of.programs.join(program).is_file()).collect();
     if missing.is_empty() {
-        say(&format!("Kubernetes {}: all {} programs cached", release::VERSION, release::PROGRAMS.len()));
+        say(&format!("{}: all {} programs cached", of.title, of.packages.len()));
         return Ok(());
     }
     if !tool::on_path("go") {
         return Err(Error::GoMissing);
     }
-    fs::create_dir_all(&folder).doing("create", &folder)?;
-    let module = cache.module();
-    lay_out(&module)?;
-    download(&module, say)?;
-    for (index, program) in missing.iter().enumerate() {
-        build(&module, &folder, program, &format!("[{}/{}] {program}", index + 1, missing.len()), say)?;
+    fs::create_dir_all(&of.programs).doing("create", &of.programs)?;
+    lay_out(of)?;
+    download(of, say)?;
+    for (index, (program, package)) in missing.iter().enumerate() {
+        build(of, program, package, &format!("[{}/{}] {program}", index + 1, missing.len()), say)?;
     }
     Ok(())
 }
 
-fn lay_out(module: &Path) -> Result<(), Error> {
-    fs::create_dir_all(module).doing("create", module)?;
-    for (name, text) in [("go.mod", release::GO_MOD), ("go.sum", release::GO_SUM)] {
-        let path = module.join(name);
+fn lay_out(of: &GoModule) -> Result<(), Error> {
+    fs::create_dir_all(&of.module).doing("create", &of.module)?;
+    for (name, text) in [("go.mod", of.go_mod), ("go.sum", of.go_sum)] {
+        let path = of.module.join(name);
         fs::write(&path, text).doing("write", &path)?;
     }
     Ok(())
 }
 
 /// A step of its own, so that a registry that can't be reached is told apart from a build that fails.
-fn download(module: &Path, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
-    say(&format!("Kubernetes {}: fetching Go modules", release::VERSION));
+fn download(of: &GoModule, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    say(&format!("{}: fetching Go modules", of.title));
     let started = Instant::now();
     let mut modules = 0;
-    let outcome = tool::run(go(module).args(["mod", "download", "-x"]), |_, line| {
+    let outcome = tool::run(go(&of.module).args(["mod", "download", "-x"]), |_, line| {
         if line.contains(".zip: 200 OK") {
             modules += 1;
             if modules % MODULES_PER_LINE == 0 {
-                say(&format!("Kubernetes {}: {modules} modules fetched", release::VERSION));
+                say(&format!("{}: {modules} modules fetched", of.title));
             }
         }
     })?;
     if !outcome.status.success() {
         return Err(Error::Registry {
             registry: "Go module registry",
-            what: format!("Kubernetes {}", release::VERSION),
+            what: of.title.clone(),
             detail: outcome.tail,
         });
     }
-    say(&format!(
-        "Kubernetes {}: Go modules there after {} s",
-        release::VERSION,
-        started.elapsed().as_secs()
-    ));
+    say(&format!("{}: Go modules there after {} s", of.title, started.elapsed().as_secs()));
     Ok(())
 }
 
 fn build(
-    module: &Path,
-    folder: &Path,
+    of: &GoModule,
     program: &str,
+    package: &str,
     label: &str,
     say: &mut dyn FnMut(&str),
 ) -> Result<(), Error> {
     say(&format!("{label}: building"));
     let started = Instant::now();
-    let target = folder.join(program);
+    let target = of.programs.join(program);
     let partial = cache::clear_partial(&target)?;
-    let mut command = go(module);
+    let mut command = go(&of.module);
     command.args(["build", "-v", "-mod=readonly", "-trimpath", "-buildvcs=false", "-ldflags"]);
-    command.arg(release::linker_flags()).arg("-o").arg(&partial);
-    command.arg(format!("k8s.io/kubernetes/cmd/{program}"));
+    command.arg(&of.linker_flags).arg("-o").arg(&partial);
+    command.arg(package);
     let outcome = tool::run(&mut command, |number, _| {
         if number % PACKAGES_PER_LINE == 0 {
             say(&format!("{label}: {number} packages compiled, {} s", started.elapsed().as_secs()));

@@ -53,6 +53,17 @@ fn what_is_there_is_not_obtained_again() {
 }
 
 #[test]
+fn the_autoscaler_is_obtained_on_request() {
+    let machine = machine("autoscaler");
+    let done = machine.testbed(&["obtain", "--autoscaler"]).output().expect("testbed runs");
+    assert!(done.status.success(), "{}", said(&done));
+    let calls = machine.calls();
+    assert_eq!(builds(&calls).last(), Some(&"recommender"), "{calls:?}");
+    let found = machine.testbed(&["which", "vpa-recommender"]).output().expect("testbed runs");
+    assert!(found.status.success(), "{}", said(&found));
+}
+
+#[test]
 fn a_build_that_broke_off_is_taken_up_where_it_stopped() {
     let machine = machine("broken");
     let broken = machine.path("cache/broken");
