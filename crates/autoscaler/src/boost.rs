@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::Container;
 use plumb_resize::Quantity;
 
 pub use due::{Due, due};
-pub use plan::{BoostContext, BoostPlan, BoostedContainer, Headroom, NoBoost, Refused};
+pub use plan::{BoostContext, BoostPlan, BoostedContainer, Headroom, NoBoost, Refused, is_allowed};
 pub use unboost::{Source, Unboost, UnboostedContainer, Unresolved};
 
 use crate::api::{ResourceList, StartupBoostType, VerticalPodAutoscalerSpec};

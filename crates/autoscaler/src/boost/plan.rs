@@ -209,8 +209,8 @@ impl BoostPlan {
     }
 }
 
-/// Whether limit ranges, quotas and the API server accept the CPU of a pod.
-fn is_allowed(spec: &PodSpec, context: &BoostContext) -> bool {
+/// Whether limit ranges, quotas and the API server accept the resources of a pod.
+pub fn is_allowed(spec: &PodSpec, context: &BoostContext) -> bool {
     let pod = k8s_openapi::api::core::v1::Pod { spec: Some(spec.clone()), ..Default::default() };
     let sum = |amount: fn(Cpu) -> Option<Quantity>| {
         let all = spec.containers.iter().filter_map(|container| amount(Cpu::of(container)));

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
+mod admission;
 mod boost;
 mod crds;
 mod csv;
@@ -13,5 +14,5 @@ mod prometheus;
 mod recommendation;
 mod recommender;
 mod target;
-mod vpas;
 mod updater;
+mod vpas;

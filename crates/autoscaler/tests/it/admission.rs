@@ -1,0 +1,4 @@
+//! The admission webhook.
+
+mod pod;
+mod vpa;
