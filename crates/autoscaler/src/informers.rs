@@ -46,8 +46,7 @@ impl Informers {
 
     /// Keeps the stores up to date for good.
     pub fn run(&self, client: &Client, supervisor: &Supervisor) -> BoxFuture<'static, ()> {
-        let vpas = self.vpas.supervised(self.api(client), supervisor);
-        let pods = self.pods.supervised(self.api(client), supervisor);
+        let vpas = keep(supervisor, "vpa-informer/verticalpodautoscalers", &self.vpas, self.api(client));
         let (exists, mut first) = watch::channel(false);
         self.vpas.add_handler(move |change| {
             exists.send_if_modified(|exists| {
@@ -56,13 +55,13 @@ impl Informers {
                 is_first
             });
         });
-        let any = self.vpas.clone();
+        let (all, api, supervisor) = (self.clone(), self.api(client), supervisor.clone());
         let pods = async move {
             // The handler, and with it the sender, lives as long as the informer.
-            if any.is_empty() && first.wait_for(|exists| *exists).await.is_err() {
+            if all.vpas.is_empty() && first.wait_for(|exists| *exists).await.is_err() {
                 return;
             }
-            pods.await;
+            keep(&supervisor, "vpa-informer/pods", &all.pods, api).await;
         };
         join(vpas, pods).map(drop).boxed()
     }
@@ -76,6 +75,20 @@ impl Informers {
             None => Api::all(client.clone()),
         }
     }
+}
+
+fn keep<K: Watchable>(
+    supervisor: &Supervisor,
+    task: &str,
+    informer: &Informer<K>,
+    api: Api<K>,
+) -> BoxFuture<'static, ()> {
+    let informer = informer.clone();
+    let running = supervisor.keep(task, move || {
+        let (informer, api) = (informer.clone(), api.clone());
+        async move { informer.run(api).await }
+    });
+    running.boxed()
 }
 
 /// A pod without its volumes, environments and probes, which are most of it.

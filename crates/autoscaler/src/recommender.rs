@@ -48,7 +48,7 @@ pub use estimate::{
 };
 pub use options::{DEFAULT_NAME, Options, Storage};
 pub use policy::{ContainerPolicy, MemorySettings, ResourcePolicy, ScalingMode, integer_cpu_containers};
-pub use run::{Config, Knowledge, Recommender, Run, TASK};
+pub use run::{Config, Recommender, Run, SharedState, TASK};
 pub use sample::{Discarded, Sample};
 pub use time::{Time, TimeOutOfRange};
 pub use workload::Workload;

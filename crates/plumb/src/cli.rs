@@ -1,5 +1,6 @@
 //! The command line.
 
+mod autoscaler;
 mod join;
 mod limits;
 mod node;
@@ -19,6 +20,7 @@ use plumb_resize::rules::Dialect;
 use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::ParseError;
 
+pub(crate) use autoscaler::AutoscalerFlags;
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
 pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
@@ -226,6 +228,8 @@ pub(crate) struct Up {
     /// Abort every long-lived task at each SIGUSR1: for tests of what outlives a restart of it.
     #[arg(long, hide = true)]
     pub(crate) abort_tasks_on_signal: bool,
+    #[command(flatten)]
+    pub(crate) autoscaler: AutoscalerFlags,
     #[command(flatten)]
     pub(crate) limits: ServerLimits,
     #[command(flatten)]

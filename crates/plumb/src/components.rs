@@ -17,8 +17,9 @@ use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::cli::AutoscalerFlags;
 use crate::invitation::Binding;
-use crate::{controllers, scheduler};
+use crate::{autoscaler, controllers, scheduler};
 
 /// Every component that runs.
 const ALL: &str = "all";
@@ -58,7 +59,7 @@ static TABLE: &[Component] = &[
         name: "autoscaler",
         about: "the Vertical Pod Autoscaler",
         features: plumb_autoscaler::features::FEATURES,
-        start: Start::Planned,
+        start: Start::Tasks(autoscaler::start),
     },
     Component {
         name: "rollout",
@@ -112,6 +113,8 @@ pub(crate) struct Context<'a> {
     pub(crate) advertised: SocketAddr,
     /// Where pods reach the API.
     pub(crate) reached_by_pods: SocketAddr,
+    /// How the autoscaler works.
+    pub(crate) autoscaler: &'a AutoscalerFlags,
 }
 
 impl Context<'_> {
@@ -230,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_component_that_does_not_run_is_refused_with_those_that_do() {
-        const KNOWN: &str = "known are all, apiserver, controllers, scheduler, node";
+        const KNOWN: &str = "known are all, apiserver, controllers, scheduler, node, autoscaler";
         for component in TABLE.iter().filter(|component| matches!(component.start, Start::Planned)) {
             let name = component.name;
             let expected = format!("{name} is planned, and not in this version yet; {KNOWN}");

@@ -1,5 +1,6 @@
 //! Plumb: in-place vertical scaling for Kubernetes, as one binary.
 
+mod autoscaler;
 mod backup;
 mod cli;
 mod client;

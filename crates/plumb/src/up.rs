@@ -153,6 +153,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
         authority: &authority,
         advertised,
         reached_by_pods: SocketAddr::new(bridged.unwrap_or(advertised.ip()), advertised.port()),
+        autoscaler: &args.autoscaler,
     });
     let gathering = usage::gather(&server, measurements.clone(), args.node.metric_resolution, supervisor);
     let nodes = if args.components.contains(NODE) {

@@ -5,6 +5,7 @@
 mod it {
     mod accounts;
     mod authorization;
+    mod autoscaler;
     mod backup;
     mod cluster;
     mod commands;

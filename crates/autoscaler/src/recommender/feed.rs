@@ -57,13 +57,6 @@ impl Feed {
         changes.kills = kills;
     }
 
-    /// Notes all VPAs, because which of them count may have changed.
-    pub(super) fn all_vpas(&self, informers: &Informers) {
-        let vpas = informers.vpas.all();
-        self.changes().vpas.extend(vpas.iter().map(|vpa| ObjectRef::of(&**vpa)));
-        self.vpa_changed.notify_one();
-    }
-
     /// Takes what has changed since it was taken last.
     pub(super) fn take(&self) -> Changes {
         mem::take(&mut self.changes())

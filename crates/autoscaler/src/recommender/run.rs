@@ -32,6 +32,7 @@ use super::cluster::{ClockStep, VpaKey};
 use super::feed::Feed;
 use super::histogram::HistogramOptionsError;
 use super::live_usage::LiveUsage;
+use super::metrics::{RecommenderMetrics, Step};
 use super::options::{AGGREGATES_GC_INTERVAL, Options};
 use super::state::State;
 use crate::informers::Informers;
@@ -61,21 +62,23 @@ pub struct Config {
     pub clock: Clock,
     /// Restarts the tasks.
     pub supervisor: Supervisor,
+    /// Counts and measures.
+    pub metrics: RecommenderMetrics,
 }
 
 /// What a recommender knows, for everything that explains or measures it. Clones share it.
 #[derive(Clone, Default)]
-pub struct Knowledge(Arc<Mutex<Option<State>>>);
+pub struct SharedState(Arc<Mutex<Option<State>>>);
 
-impl Knowledge {
-    /// What a function makes of the state; none while the recommender does not run.
+impl SharedState {
+    /// What a function makes of the state; none while the recommender does not run. The recommender waits meanwhile.
     pub fn read<T>(&self, read: impl FnOnce(&State) -> T) -> Option<T> {
-        self.state().as_ref().map(read)
+        self.lock().as_ref().map(read)
     }
 
     /// Does something with the state. Nothing is done while the recommender does not run.
     fn write<T: Default>(&self, write: impl FnOnce(&mut State) -> T) -> T {
-        self.state().as_mut().map(write).unwrap_or_default()
+        self.lock().as_mut().map(write).unwrap_or_default()
     }
 
     /// The same for what may take a while, on a thread for that.
@@ -94,15 +97,15 @@ impl Knowledge {
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, Option<State>> {
+    fn lock(&self) -> MutexGuard<'_, Option<State>> {
         // After a panic the recommender starts anew, with a new state.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl fmt::Debug for Knowledge {
+impl fmt::Debug for SharedState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Knowledge").finish_non_exhaustive()
+        f.debug_struct("SharedState").finish_non_exhaustive()
     }
 }
 
@@ -110,31 +113,31 @@ impl fmt::Debug for Knowledge {
 pub struct Recommender {
     config: Config,
     feed: Arc<Feed>,
-    knowledge: Knowledge,
+    state: SharedState,
 }
 
 impl Recommender {
     /// A recommender that does not run yet. It adds handlers to the informers.
     pub fn new(config: Config) -> Self {
         let feed = Feed::of(&config.informers);
-        Self { config, feed, knowledge: Knowledge::default() }
+        Self { config, feed, state: SharedState::default() }
     }
 
     /// What it knows.
-    pub fn knowledge(&self) -> Knowledge {
-        self.knowledge.clone()
+    pub fn state(&self) -> SharedState {
+        self.state.clone()
     }
 
     /// Runs for good.
     ///
     /// If the future is dropped and the recommender is run again, it starts anew, as another process would: from the checkpoints.
     pub fn run(&self) -> BoxFuture<'static, ()> {
-        let (config, feed, knowledge) = (self.config.clone(), self.feed.clone(), self.knowledge.clone());
+        let (config, feed, state) = (self.config.clone(), self.feed.clone(), self.state.clone());
         let supervisor = config.supervisor.clone();
         let running = supervisor.keep(TASK, move || {
-            let (config, feed, knowledge) = (config.clone(), feed.clone(), knowledge.clone());
+            let (config, feed, state) = (config.clone(), feed.clone(), state.clone());
             async move {
-                match Run::start(config, feed, knowledge).await {
+                match Run::start(config, feed, state).await {
                     Ok(mut run) => run.forever().await,
                     Err(error) => {
                         tracing::error!(%error, "the recommender cannot run with these settings");
@@ -148,7 +151,7 @@ impl Recommender {
 
     /// Starts it without its timer: each run is [`Run::once`].
     pub fn start(&self) -> BoxFuture<'static, Result<Run, HistogramOptionsError>> {
-        Run::start(self.config.clone(), self.feed.clone(), self.knowledge.clone()).boxed()
+        Run::start(self.config.clone(), self.feed.clone(), self.state.clone()).boxed()
     }
 }
 
@@ -156,7 +159,7 @@ impl Recommender {
 pub struct Run {
     config: Config,
     feed: Arc<Feed>,
-    knowledge: Knowledge,
+    state: SharedState,
     checkpoints: Checkpoints,
     /// When aggregates were collected last.
     collected: Instant,
@@ -170,13 +173,13 @@ impl Run {
     async fn start(
         config: Config,
         feed: Arc<Feed>,
-        knowledge: Knowledge,
+        state: SharedState,
     ) -> Result<Self, HistogramOptionsError> {
-        let state = State::new(config.options.clone())?;
+        let new = State::new(config.options.clone(), config.metrics.clone())?;
         config.informers.vpas.wait_for_sync().await;
         // Pods are watched once there is a VPA.
         config.informers.pods.wait_for_sync().await;
-        *knowledge.state() = Some(state);
+        *state.lock() = Some(new);
         feed.everything(&config.informers);
         let now = config.clock.monotonic();
         let mut events = JoinSet::new();
@@ -185,7 +188,7 @@ impl Run {
             checkpoints: Checkpoints::new(&config, now),
             config,
             feed,
-            knowledge,
+            state,
             collected: now,
             usage_failed: false,
             _events: events,
@@ -197,7 +200,7 @@ impl Run {
             let started = Instant::now();
             self.once().await;
             let (next, pause) = (started + self.config.options.interval, started + SHORTEST_PAUSE);
-            if self.knowledge.read(State::vpa_count).unwrap_or_default() == 0 {
+            if self.state.read(State::vpa_count).unwrap_or_default() == 0 {
                 self.feed.vpa_changed().await;
                 tokio::time::sleep_until(pause).await;
                 continue;
@@ -214,7 +217,8 @@ impl Run {
 
     /// One run: reads what has changed and what containers use, and writes what is another than before.
     pub async fn once(&mut self) {
-        let step = self.knowledge.write(|state| Some(state.set_time(self.config.clock.now())));
+        let mut timer = self.config.metrics.timer();
+        let step = self.state.write(|state| Some(state.set_time(self.config.clock.now())));
         match step {
             Some(ClockStep::Forward(by)) => tracing::warn!(?by, "the clock was set ahead"),
             Some(ClockStep::Backward(by)) => tracing::warn!(?by, "the clock was set back"),
@@ -223,25 +227,30 @@ impl Run {
         let changes = self.feed.take();
         self.load_vpas(changes.vpas.iter());
         self.resolve_targets().await;
-        self.checkpoints.read(&self.knowledge).await;
+        self.checkpoints.read(&self.state).await;
+        timer.step(Step::LoadVpas);
         self.load_pods(changes.pods.iter());
+        timer.step(Step::LoadPods);
         self.load_usage().await;
-        self.knowledge
-            .write_slowly(move |state| {
-                state.record_kills(&changes.kills);
-                state.settle();
-            })
-            .await;
-        statuses::write(&self.config, &self.knowledge).await;
-        self.checkpoints.write(&self.knowledge).await;
-        self.checkpoints.collect(&self.knowledge).await;
+        self.state.write_slowly(move |state| state.record_kills(&changes.kills)).await;
+        timer.step(Step::LoadMetrics);
+        self.state.write(State::remove_deleted_pods);
+        timer.step(Step::DeleteRemovedPods);
+        self.state.write_slowly(State::recommend).await;
+        statuses::write(&self.config, &self.state).await;
+        timer.step(Step::UpdateVpas);
+        self.checkpoints.write(&self.state).await;
+        self.checkpoints.collect(&self.state).await;
+        timer.step(Step::MaintainCheckpoints);
         self.collect_garbage().await;
+        timer.step(Step::GarbageCollect);
+        timer.finish();
     }
 
     fn load_vpas<'a>(&self, changed: impl Iterator<Item = &'a ObjectRef>) {
         for of in changed {
             let object = self.config.informers.vpas.get(of);
-            self.knowledge.write(|state| match object {
+            self.state.write(|state| match object {
                 Some(object) => state.apply_vpa(object),
                 None => state.delete_vpa(&VpaKey::new(&of.namespace, &of.name)),
             });
@@ -251,7 +260,7 @@ impl Run {
     fn load_pods<'a>(&self, changed: impl Iterator<Item = &'a ObjectRef>) {
         for of in changed {
             let pod = self.config.informers.pods.get(of);
-            self.knowledge.write(|state| match pod {
+            self.state.write(|state| match pod {
                 Some(pod) => state.apply_pod(&pod),
                 None => state.delete_pod(&of.namespace, &of.name),
             });
@@ -259,7 +268,7 @@ impl Run {
     }
 
     async fn resolve_targets(&self) {
-        let refs = self.knowledge.write(|state| state.target_refs());
+        let refs = self.state.write(|state| state.target_refs());
         let targets = &self.config.targets;
         let resolved = stream::iter(refs).map(|(key, target_ref)| async move {
             let resolved = targets.of_vpa(&key.namespace, &target_ref).await;
@@ -267,7 +276,7 @@ impl Run {
         });
         let mut resolved = resolved.buffer_unordered(self.config.options.update_workers.max(1));
         while let Some((key, target_ref, resolved)) = resolved.next().await {
-            self.knowledge.write(|state| state.set_target(&key, &target_ref, resolved));
+            self.state.write(|state| state.set_target(&key, &target_ref, resolved));
         }
     }
 
@@ -276,11 +285,12 @@ impl Run {
         let counted = match usage.read(self.config.clock.now()).await {
             Ok(measurements) => {
                 let count = move |state: &mut State| Some(state.count(&*measurements));
-                self.knowledge.write_slowly(count).await.unwrap_or(Ok(()))
+                self.state.write_slowly(count).await.unwrap_or(Ok(()))
             }
             Err(error) => Err(error),
         };
         let failed = counted.is_err();
+        self.config.metrics.metrics_server().answered(usage.name(), failed);
         if let Err(error) = counted {
             // Once: a cluster without metrics-server has none for good.
             if self.usage_failed {
@@ -298,8 +308,17 @@ impl Run {
             return;
         }
         self.collected = now;
-        let collected = self.knowledge.write_slowly(|state| state.collect_garbage()).await;
+        let collected = self.state.write_slowly(|state| state.collect_garbage()).await;
         tracing::debug!(?collected, "removed what has expired");
+    }
+}
+
+/// What it knew is not true any more, and its series are another's.
+impl Drop for Run {
+    fn drop(&mut self) {
+        if let Some(state) = self.state.lock().take() {
+            state.remove_metrics();
+        }
     }
 }
 

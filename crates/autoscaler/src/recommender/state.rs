@@ -11,10 +11,11 @@ use k8s_openapi::api::core::v1::{Container, Pod};
 use plumb_controller::object_ref::resource_version;
 
 use super::cluster::{ClockStep, Cluster, Collected, ContainerCheckpoint, PodUpdate, Restored, VpaKey};
-use super::decide::{Decision, Knowledge, Written, decide};
+use super::decide::{Decision, Knowledge, Written, decide, unsupported};
 use super::estimate::ContainerExplanation;
 use super::histogram::HistogramOptionsError;
 use super::live_usage::{LiveUsageError, Measurements};
+use super::metrics::{RecommenderMetrics, VpaObservation};
 use super::oom::OomKill;
 use super::options::{Options, Storage};
 use super::{CheckpointError, CheckpointStatus, Time};
@@ -34,6 +35,7 @@ pub struct State {
     due: BTreeSet<Arc<VpaKey>>,
     /// Whether history is being read that is not in checkpoints.
     fetching_history: bool,
+    metrics: RecommenderMetrics,
 }
 
 /// A VPA that chose this recommender.
@@ -60,11 +62,12 @@ pub struct StatusUpdate {
 
 impl State {
     /// Knows nothing yet.
-    pub fn new(options: Options) -> Result<Self, HistogramOptionsError> {
-        let cluster = Cluster::new(options.cluster.clone())?;
+    pub fn new(options: Options, metrics: RecommenderMetrics) -> Result<Self, HistogramOptionsError> {
+        let mut cluster = Cluster::new(options.cluster.clone())?;
+        cluster.observe_quality(metrics.quality());
         let (vpas, due) = Default::default();
         let fetching_history = options.storage == Storage::Prometheus;
-        Ok(Self { options, cluster, vpas, due, fetching_history })
+        Ok(Self { options, cluster, vpas, due, fetching_history, metrics })
     }
 
     /// The model.
@@ -127,6 +130,7 @@ impl State {
         self.cluster.delete_vpa(key);
         self.vpas.remove(key);
         self.due.remove(key);
+        self.metrics.remove_vpa(key);
     }
 
     /// The targets of all VPAs, to be resolved.
@@ -162,7 +166,7 @@ impl State {
         });
     }
 
-    /// Marks a pod as deleted. Its usage counts until [`settle`](Self::settle).
+    /// Marks a pod as deleted. Its usage counts until [`remove_deleted_pods`](Self::remove_deleted_pods).
     pub fn delete_pod(&mut self, namespace: &str, name: &str) {
         self.cluster.delete_pod(namespace, name);
     }
@@ -197,10 +201,15 @@ impl State {
         })
     }
 
-    /// Forgets deleted pods and works out the recommendations, once the usage of a run is counted.
-    pub fn settle(&mut self) {
+    /// Forgets the pods that were deleted, once the usage of a run is counted.
+    pub fn remove_deleted_pods(&mut self) {
         self.cluster.remove_deleted_pods();
+    }
+
+    /// Works out the recommendations that may be others than before.
+    pub fn recommend(&mut self) {
         self.due.extend(self.cluster.recommend());
+        self.metrics.set_cluster(&self.cluster);
     }
 
     /// Says that history from elsewhere than checkpoints was read.
@@ -215,6 +224,7 @@ impl State {
         let mut updates = Vec::new();
         for key in std::mem::take(&mut self.due) {
             let Some(tracked) = self.vpas.get(&key) else { continue };
+            self.observe(&key, tracked, now);
             match self.decide(&key, tracked, now) {
                 Decision::Unchanged => {}
                 Decision::Wait => drop(self.due.insert(key)),
@@ -228,6 +238,34 @@ impl State {
             }
         }
         updates
+    }
+
+    /// Removes the series of all VPAs.
+    pub fn remove_metrics(&self) {
+        self.vpas.keys().for_each(|key| self.metrics.remove_vpa(key));
+    }
+
+    /// Shows a VPA in metrics.
+    fn observe(&self, key: &Arc<VpaKey>, tracked: &Tracked, now: Timestamp) {
+        let view = self.cluster.vpa(key);
+        let recommendation = view.map_or(&[][..], |view| view.recommendation());
+        let spec = &tracked.object.spec;
+        let status = tracked.object.status.as_ref();
+        if !recommendation.is_empty()
+            && status.is_none_or(|status| status.recommendation.is_none())
+            && tracked.written.is_none()
+            && let Some(created) = &tracked.object.metadata.creation_timestamp
+        {
+            let took = now.duration_since(created.0);
+            self.metrics.first_recommendation(took.try_into().unwrap_or_default());
+        }
+        let observation = VpaObservation {
+            update_mode: spec.update_policy.as_ref().and_then(|policy| policy.update_mode.clone()),
+            matches_pods: view.is_some_and(|view| view.pods() > 0),
+            unsupported_config: tracked.target.unsupported().is_some() || unsupported(spec).is_some(),
+            recommendation: recommendation.to_vec(),
+        };
+        self.metrics.set_vpa(key, observation);
     }
 
     fn decide(&self, key: &VpaKey, tracked: &Tracked, now: Timestamp) -> Decision {

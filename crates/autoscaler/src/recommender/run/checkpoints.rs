@@ -12,7 +12,7 @@ use plumb_controller::api_error::is_settled;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{Config, Knowledge};
+use super::{Config, SharedState};
 use crate::api::{VerticalPodAutoscalerCheckpoint, VerticalPodAutoscalerCheckpointSpec};
 use crate::informers::Informers;
 use crate::recommender::Time;
@@ -50,27 +50,27 @@ impl Checkpoints {
     }
 
     /// Reads the checkpoints of VPAs that are new here. Those that cannot be read are read in the next run.
-    pub(super) async fn read(&self, knowledge: &Knowledge) {
-        let unread = knowledge.write(|state| state.checkpoints_to_read());
+    pub(super) async fn read(&self, shared: &SharedState) {
+        let unread = shared.write(|state| state.checkpoints_to_read());
         let read = match unread.len() {
             0 => return,
-            1..=FEW => self.read_of(&unread, knowledge).await,
-            _ => self.read_all(knowledge).await,
+            1..=FEW => self.read_of(&unread, shared).await,
+            _ => self.read_all(shared).await,
         };
         match read {
-            Ok(()) => unread.iter().for_each(|key| knowledge.write(|state| state.checkpoints_read(key))),
+            Ok(()) => unread.iter().for_each(|key| shared.write(|state| state.checkpoints_read(key))),
             Err(error) => tracing::warn!(%error, "cannot read checkpoints"),
         }
     }
 
-    async fn read_all(&self, knowledge: &Knowledge) -> kube::Result<()> {
+    async fn read_all(&self, shared: &SharedState) -> kube::Result<()> {
         let api = self.all();
         let mut params = ListParams::default().limit(PAGE);
         loop {
             let page = api.list(&params).await?;
             let restore = move |state: &mut State| page.items.iter().for_each(|found| state.restore(found));
             let next = page.metadata.continue_.clone();
-            knowledge.write_slowly(restore).await;
+            shared.write_slowly(restore).await;
             match next.filter(|token| !token.is_empty()) {
                 Some(token) => params.continue_token = Some(token),
                 None => return Ok(()),
@@ -79,7 +79,7 @@ impl Checkpoints {
     }
 
     /// Reads those of a few VPAs: their names say which they may be.
-    async fn read_of(&self, vpas: &[Arc<VpaKey>], knowledge: &Knowledge) -> kube::Result<()> {
+    async fn read_of(&self, vpas: &[Arc<VpaKey>], shared: &SharedState) -> kube::Result<()> {
         let mut by_namespace: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
         for key in vpas {
             by_namespace.entry(&key.namespace).or_default().insert(&key.name);
@@ -92,7 +92,7 @@ impl Checkpoints {
                 if vpas.iter().any(may_be_of)
                     && let Some(found) = api.get_opt(&name).await?
                 {
-                    knowledge.write(|state| state.restore(&found));
+                    shared.write(|state| state.restore(&found));
                 }
             }
         }
@@ -100,28 +100,28 @@ impl Checkpoints {
     }
 
     /// Writes those that are others than before, of the VPAs that have waited longest first, until the time is over.
-    pub(super) async fn write(&self, knowledge: &Knowledge) {
-        let due = knowledge.write_slowly(|state| state.checkpoints_due()).await;
+    pub(super) async fn write(&self, shared: &SharedState) {
+        let due = shared.write_slowly(|state| state.checkpoints_due()).await;
         let deadline = Instant::now() + self.options.checkpoints_timeout;
         let due = due.into_iter().enumerate();
         let in_time =
             due.take_while(|(at, _)| *at < self.options.min_checkpoints || Instant::now() < deadline);
         let workers = self.options.update_workers.max(1);
-        let write = |(_, key): (usize, Arc<VpaKey>)| async move { self.write_of(&key, knowledge).await };
+        let write = |(_, key): (usize, Arc<VpaKey>)| async move { self.write_of(&key, shared).await };
         stream::iter(in_time).for_each_concurrent(workers, write).await;
     }
 
-    async fn write_of(&self, key: &VpaKey, knowledge: &Knowledge) {
-        for checkpoint in knowledge.write(|state| state.checkpoints(key)) {
+    async fn write_of(&self, key: &VpaKey, shared: &SharedState) {
+        for checkpoint in shared.write(|state| state.checkpoints(key)) {
             match self.write_one(key, &checkpoint).await {
-                Ok(()) => knowledge.write(|state| state.checkpoint_written(key, &checkpoint)),
+                Ok(()) => shared.write(|state| state.checkpoint_written(key, &checkpoint)),
                 Err(error) => {
                     let settled = is_settled(&error);
                     if !settled {
                         let container = &*checkpoint.container;
                         tracing::warn!(vpa = %key, container, %error, "cannot write a checkpoint");
                     }
-                    knowledge.write(|state| state.checkpoint_failed(key));
+                    shared.write(|state| state.checkpoint_failed(key));
                 }
             }
         }
@@ -149,7 +149,7 @@ impl Checkpoints {
     }
 
     /// Deletes the checkpoints of VPAs that are gone, every so often. A VPA that chose another recommender has its own.
-    pub(super) async fn collect(&mut self, knowledge: &Knowledge) {
+    pub(super) async fn collect(&mut self, shared: &SharedState) {
         let now = self.clock.monotonic();
         let interval = self.options.checkpoints_gc_interval;
         if self.options.storage != Storage::Checkpoint
@@ -158,13 +158,13 @@ impl Checkpoints {
             return;
         }
         self.collected = now;
-        if let Err(error) = self.delete_orphans(knowledge).await {
+        if let Err(error) = self.delete_orphans(shared).await {
             tracing::warn!(%error, "cannot delete the checkpoints of VPAs that are gone");
         }
     }
 
-    async fn delete_orphans(&mut self, knowledge: &Knowledge) -> kube::Result<()> {
-        let known: HashSet<(String, String)> = knowledge.write(|state| {
+    async fn delete_orphans(&mut self, shared: &SharedState) -> kube::Result<()> {
+        let known: HashSet<(String, String)> = shared.write(|state| {
             let name = |(key, container): (&VpaKey, &str)| (key.namespace.clone(), name_of(key, container));
             state.known_checkpoints().map(name).collect()
         });

@@ -6,20 +6,20 @@ use plumb_client::Api;
 use plumb_controller::api_error::{is_conflict, is_settled};
 use serde_json::json;
 
-use super::{Config, Knowledge};
+use super::{Config, SharedState};
 use crate::api::VerticalPodAutoscaler;
 use crate::recommender::state::StatusUpdate;
 
 /// Writes the statuses that are due.
-pub(super) async fn write(config: &Config, knowledge: &Knowledge) {
+pub(super) async fn write(config: &Config, shared: &SharedState) {
     let now = config.clock.now();
-    let updates = knowledge.write_slowly(move |state| state.statuses(now)).await;
+    let updates = shared.write_slowly(move |state| state.statuses(now)).await;
     let workers = config.options.update_workers.max(1);
-    let write = |update| write_one(config, knowledge, update);
+    let write = |update| write_one(config, shared, update);
     stream::iter(updates).for_each_concurrent(workers, write).await;
 }
 
-async fn write_one(config: &Config, knowledge: &Knowledge, update: StatusUpdate) {
+async fn write_one(config: &Config, shared: &SharedState, update: StatusUpdate) {
     let key = update.key.clone();
     let vpas: Api<VerticalPodAutoscaler> = Api::namespaced(config.client.clone(), &key.namespace);
     // Made for this version: one that was written in between, even by another process that took over, is not overwritten.
@@ -33,14 +33,14 @@ async fn write_one(config: &Config, knowledge: &Knowledge, update: StatusUpdate)
     });
     let written = vpas.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
     match written {
-        Ok(answer) => knowledge.write(|state| state.status_written(update, &answer)),
+        Ok(answer) => shared.write(|state| state.status_written(update, &answer)),
         // The watch reports what is there now, or that nothing is.
         Err(error) if is_conflict(&error) || is_settled(&error) => {
-            knowledge.write(|state| state.status_failed(&key));
+            shared.write(|state| state.status_failed(&key));
         }
         Err(error) => {
             tracing::warn!(vpa = %key, %error, "cannot update the status of a VPA");
-            knowledge.write(|state| state.status_failed(&key));
+            shared.write(|state| state.status_failed(&key));
         }
     }
 }

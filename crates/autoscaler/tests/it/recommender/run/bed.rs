@@ -17,7 +17,8 @@ use plumb_autoscaler::api::{
 use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::install::install;
 use plumb_autoscaler::recommender::live_usage::{LiveUsage, LiveUsageError, Measurement, Measurements};
-use plumb_autoscaler::recommender::{Config, Options, Recommender, Run, Sample, Time};
+use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
+use plumb_autoscaler::recommender::{Config, Options, Recommender, Run, Sample, SharedState, Time};
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, ObjectRef, Write};
@@ -104,7 +105,7 @@ pub(super) struct Bed {
 /// A recommender that runs, until it is dropped.
 pub(super) struct Running {
     pub(super) run: Run,
-    pub(super) knowledge: plumb_autoscaler::recommender::Knowledge,
+    pub(super) state: SharedState,
     informers: Informers,
     client: Client,
     _running: JoinSet<()>,
@@ -135,9 +136,9 @@ impl Bed {
     /// Starts a recommender, once there is a VPA.
     pub(super) async fn recommender_with(&self, setup: Setup) -> Running {
         let (recommender, informers, running) = self.prepare(setup);
-        let knowledge = recommender.knowledge();
+        let state = recommender.state();
         let run = recommender.start().await.unwrap();
-        Running { run, knowledge, informers, client: self.client.clone(), _running: running }
+        Running { run, state, informers, client: self.client.clone(), _running: running }
     }
 
     /// A recommender that does not run yet, with informers that do.
@@ -155,6 +156,7 @@ impl Bed {
             usage: Arc::new(self.usage.clone()),
             clock: self.time.clock(),
             supervisor: supervisor.clone(),
+            metrics: RecommenderMetrics::default(),
         });
         let mut running = JoinSet::new();
         running.spawn(informers.run(&client, &supervisor));

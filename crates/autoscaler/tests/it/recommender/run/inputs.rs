@@ -31,7 +31,7 @@ async fn sidecars_count_and_init_containers_that_end_do_not() {
     running.once().await;
     let targets = bed.targets("web").await;
     assert_eq!(targets.keys().collect::<Vec<_>>(), ["app", "proxy"]);
-    let discarded = running.knowledge.read(|state| *state.cluster().discarded()).unwrap();
+    let discarded = running.state.read(|state| *state.cluster().discarded()).unwrap();
     assert_eq!(discarded.of(Discarded::UnknownContainer), 2);
 }
 

@@ -195,8 +195,8 @@ async fn without_vpas_nothing_is_asked_of_the_api() {
     let (recommender, informers, mut running) = bed.prepare(setup);
     running.spawn(recommender.run());
     informers.vpas.wait_for_sync().await;
-    let knowledge = recommender.knowledge();
-    assert!(knowledge.read(|_| ()).is_none());
+    let state = recommender.state();
+    assert!(state.read(|_| ()).is_none());
     let asked: Vec<String> = requests.lock().unwrap().clone();
     assert!(asked.iter().all(|path| path.ends_with("/verticalpodautoscalers")), "{asked:?}");
     // The first VPA starts it.

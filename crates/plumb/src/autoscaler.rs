@@ -1,0 +1,82 @@
+//! The autoscaler of a cluster on this machine: each part is a user of its own.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::Client;
+use plumb_apiserver::authn::User;
+use plumb_autoscaler::features::PER_VPA_CONFIG;
+use plumb_autoscaler::informers::Informers;
+use plumb_autoscaler::install::{Outcome, install};
+use plumb_autoscaler::namespaces::Namespaces;
+use plumb_autoscaler::recommender::live_usage::MetricsApi;
+use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
+use plumb_autoscaler::recommender::{Config, Options, Recommender};
+use plumb_autoscaler::target::{TargetConfig, Targets};
+use plumb_controller::{Backoff, Clock, Exponential};
+use plumb_controllers::{GROUPS, user_of};
+use tokio::task::JoinSet;
+
+use crate::components::Context;
+
+/// The user that installs the definitions of VPAs and checkpoints.
+const DEFINITIONS: &str = "vpa-definitions";
+/// The user that the recommender is.
+const RECOMMENDER: &str = "vpa-recommender";
+
+/// Starts the autoscaler; it ends when what is answered is dropped.
+pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
+    let (server, supervisor) = (context.server, context.supervisor.clone());
+    let client = |name: &str| {
+        let user = User::new(user_of(name), "", GROUPS);
+        Client::new(context.count(server.inside(user)), "default")
+    };
+    let informers = Informers::new(Namespaces::All, context.metrics);
+    let own = client(RECOMMENDER);
+    let metrics = RecommenderMetrics::default();
+    let recommender = Recommender::new(Config {
+        client: own.clone(),
+        options: Options {
+            interval: context.autoscaler.recommender_interval,
+            per_vpa_config: context.binding.gates.enabled(&PER_VPA_CONFIG),
+            ..Options::default()
+        },
+        informers: informers.clone(),
+        targets: Targets::new(own.clone(), TargetConfig::default()),
+        usage: Arc::new(MetricsApi::new(own.clone(), &Namespaces::All)),
+        clock: Clock::default(),
+        supervisor: supervisor.clone(),
+        metrics: metrics.clone(),
+    });
+    server.also_show(move |text| metrics.render(text));
+    let mut running = JoinSet::new();
+    running.spawn(recommender.run());
+    let installer = client(DEFINITIONS);
+    running.spawn(async move {
+        define(&installer).await;
+        informers.run(&own, &supervisor).await;
+    });
+    running
+}
+
+/// Installs the definitions, however often that has to be tried.
+async fn define(client: &Client) {
+    let mut backoff = Backoff::new(Exponential::new(Duration::from_millis(200), Duration::from_secs(30)));
+    loop {
+        match install(client).await {
+            Ok(outcomes) => {
+                for (name, outcome) in outcomes {
+                    if let Outcome::Kept(reason) = outcome {
+                        tracing::info!(name, %reason, "left a CustomResourceDefinition as it is");
+                    }
+                }
+                return;
+            }
+            Err(error) => {
+                let error = anyhow::Error::new(error);
+                tracing::warn!(error = format!("{error:#}"), "cannot install the definitions of VPAs");
+                backoff.wait().await;
+            }
+        }
+    }
+}

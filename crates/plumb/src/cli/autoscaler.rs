@@ -1,0 +1,16 @@
+//! The flags of the autoscaler that `plumb up` runs.
+
+use std::time::Duration;
+
+use clap::Args;
+
+use super::interval;
+
+/// How the autoscaler works.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Autoscaler")]
+pub(crate) struct AutoscalerFlags {
+    /// How often the recommender reads what containers use, and makes recommendations of it.
+    #[arg(long, default_value = "1m", value_name = "TIME", value_parser = interval)]
+    pub(crate) recommender_interval: Duration,
+}
