@@ -31,6 +31,7 @@ mod controller_ref;
 mod discovery;
 mod error;
 mod read;
+mod replicas;
 mod selector;
 
 use std::fmt;

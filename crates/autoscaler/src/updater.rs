@@ -21,16 +21,31 @@
 //! | may memory be lowered so far? | [`memory_guard`] |
 //!
 //! **Invariant: the update mode `InPlace` never evicts.** It is decided by [`in_place::decide_in_place`], whose answer has
-//! no variant for an eviction, and performed by an actuator that holds no evictor.
+//! no variant for an eviction, and performed by an [`actuate::InPlaceActuator`], which holds no evictor.
+//!
+//! The [`index`] is fed by watches and says which VPAs are to be reconciled because of a change; [`run`] reconciles them.
 
+pub mod actuate;
+mod admission_status;
 pub mod attempt;
 pub mod budget;
 pub mod decide;
 pub mod in_place;
+pub mod index;
 pub mod memory_guard;
+pub mod metrics;
 pub mod mode;
 pub mod obstacle;
+pub mod options;
+mod peaks;
 pub mod priority;
+pub mod rate_limit;
 pub mod refusal;
+pub mod report;
 pub mod requirements;
+pub mod run;
 pub mod state;
+
+pub use metrics::UpdaterMetrics;
+pub use options::Options;
+pub use run::{Config, Updater};

@@ -49,12 +49,7 @@ async fn read_well_known(
 
 async fn read_scale(shared: &Shared, controller: &ControllerRef) -> Result<Record, TargetError> {
     let ControllerRef { group, kind, name, .. } = controller;
-    let unhandled = |reason: String| TargetError::Unhandled {
-        api_version: group.clone(),
-        kind: kind.clone(),
-        name: name.clone(),
-        reason,
-    };
+    let unhandled = |reason: String| unhandled(controller, reason);
     // Many pods are owned by nodes, which cannot be scaled.
     if group.is_empty() && kind == "Node" {
         return Err(unhandled("node is not a valid owner".to_owned()));
@@ -100,7 +95,12 @@ fn record(
     Record { selector, owner: ControllerRef::controller_of(&metadata) }
 }
 
-fn objects(shared: &Shared, controller: &ControllerRef, version: &str, plural: &str) -> Api<DynamicObject> {
+pub(super) fn objects(
+    shared: &Shared,
+    controller: &ControllerRef,
+    version: &str,
+    plural: &str,
+) -> Api<DynamicObject> {
     let ControllerRef { namespace, group, kind, .. } = controller;
     let api_version = if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") };
     let resource = ApiResource {
@@ -113,7 +113,12 @@ fn objects(shared: &Shared, controller: &ControllerRef, version: &str, plural: &
     Api::namespaced_with(shared.client.clone(), namespace, &resource)
 }
 
-fn unavailable(controller: &ControllerRef, reason: impl ToString) -> TargetError {
+pub(super) fn unhandled(controller: &ControllerRef, reason: String) -> TargetError {
+    let ControllerRef { group, kind, name, .. } = controller.clone();
+    TargetError::Unhandled { api_version: group, kind, name, reason }
+}
+
+pub(super) fn unavailable(controller: &ControllerRef, reason: impl ToString) -> TargetError {
     let ControllerRef { namespace, kind, name, .. } = controller.clone();
     TargetError::Unavailable { kind, namespace, name, reason: reason.to_string() }
 }

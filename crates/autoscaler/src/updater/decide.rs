@@ -22,6 +22,9 @@ use super::priority::{self, Priority, Verdict, verdict};
 use super::state::{Owner, PodState, Recommendation};
 use crate::api::EvictionRequirement;
 
+/// After which time something is read again that no watch reports.
+const READ_AGAIN: SignedDuration = SignedDuration::from_secs(10);
+
 /// What decisions are made with.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
@@ -65,7 +68,7 @@ pub struct Subject {
     /// The pod.
     pub pod: Arc<PodState>,
     /// What its containers are to get; none if nothing is recommended.
-    pub recommendation: Option<Recommendation>,
+    pub recommendation: Option<Arc<Recommendation>>,
     /// What is allocatable on its node, as far as it is known.
     pub allocatable: Declared,
     /// When this updater first observed the pod's generation.
@@ -112,7 +115,7 @@ pub fn triage(
             triage.others.push((position, Standing::Boosted));
             continue;
         }
-        let recommendation = subject.recommendation.as_ref().filter(|one| !one.is_empty());
+        let recommendation = subject.recommendation.as_deref().filter(|one| !one.is_empty());
         let Some(recommendation) = recommendation else {
             triage.others.push((position, Standing::NoRecommendation));
             continue;
@@ -161,7 +164,7 @@ pub struct Surroundings<'a> {
     /// read, because nothing costs budget, is missing.
     pub configured: &'a BTreeMap<String, Option<i64>>,
     /// Why a pod cannot be resized, if that is known before it is tried. Asked only for pods that may be evicted.
-    pub obstacle: &'a dyn Fn(&PodState, &Recommendation) -> Option<Obstacle>,
+    pub obstacle: &'a (dyn Fn(&PodState, &Recommendation) -> Option<Obstacle> + Sync),
     /// Whether pods that are created get the recommendation.
     pub admission_is_alive: bool,
     /// The time.
@@ -306,7 +309,7 @@ fn ask<D>(
     let group = subject.pod.owner.as_ref().and_then(|owner| groups.get(&owner.uid));
     Some(decide(&Question {
         pod: &subject.pod,
-        recommendation: subject.recommendation.as_ref()?,
+        recommendation: subject.recommendation.as_deref()?,
         group,
         allocatable: subject.allocatable,
         observed: subject.observed,
@@ -328,6 +331,7 @@ fn again(question: &Question<'_>, decision: &InPlace) -> Option<Timestamp> {
     match decision {
         InPlace::Wait(Wait::Backoff(backoff)) => Some(backoff.until),
         InPlace::Wait(Wait::Budget) => question.group.and_then(|group| group.settled_at),
+        InPlace::Wait(Wait::Group | Wait::AdmissionController) => question.now.checked_add(READ_AGAIN).ok(),
         _ => None,
     }
 }

@@ -272,9 +272,9 @@ impl fmt::Display for Cause {
             Self::Mode => f.write_str("the update mode recreates pods"),
             Self::Infeasible(message) => write!(f, "the resize is infeasible: {message}"),
             Self::Error(message) => write!(f, "the resize failed: {message}"),
-            Self::DeferredTooLong(timeout) => write!(f, "the resize was deferred for more than {timeout:#}"),
+            Self::DeferredTooLong(timeout) => write!(f, "the resize was deferred for {timeout:#}"),
             Self::InProgressTooLong(timeout) => {
-                write!(f, "the resize was in progress for more than {timeout:#}")
+                write!(f, "the resize was in progress for {timeout:#}")
             }
             Self::Obstacle(obstacle) => obstacle.fmt(f),
         }
@@ -324,7 +324,7 @@ pub fn decide_in_place_or_recreate(question: &Question<'_>, eviction: &EvictionQ
         Err(wait) => return Recreating::InPlace(InPlace::Wait(wait)),
     };
     let since = attempt_since(question);
-    let too_long = |timeout: SignedDuration| question.now.duration_since(since) > timeout;
+    let too_long = |timeout: SignedDuration| question.now.duration_since(since) >= timeout;
     let cause = match &pod.stage {
         Stage::Applied => match eviction.obstacle {
             Some(obstacle) if !obstacle.allows_eviction() => {

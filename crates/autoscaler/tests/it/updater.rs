@@ -3,7 +3,10 @@
 mod budget;
 mod decisions;
 mod guard;
+mod in_place_mode;
 mod make;
 mod priority;
 mod records;
+mod recreating_modes;
 mod refusals;
+mod world;

@@ -73,9 +73,7 @@ fn decide(mode: &UpdateMode, subject: Subject, world: &World) -> Plan {
     let mut subjects = vec![subject];
     for number in 0..world.others {
         // These have the recommendation of the first one.
-        let mut other = super::make::subject(&pod(&format!("other-{number}"), "1/1Gi"), "1/1Gi");
-        other.recommendation = Some(recommend("1/1Gi"));
-        subjects.push(other);
+        subjects.push(super::make::subject(&pod(&format!("other-{number}"), "1/1Gi"), "1/1Gi"));
     }
     let triage = triage(&subjects, &policy, &world.settings.priority, now());
     let configured = BTreeMap::from([("set".to_owned(), world.configured)]);

@@ -135,7 +135,7 @@ pub(crate) fn recommend(target: &str) -> Recommendation {
 pub(crate) fn subject(pod: &Value, target: &str) -> Subject {
     Subject {
         pod: Arc::new(state(pod)),
-        recommendation: Some(recommend(target)),
+        recommendation: Some(Arc::new(recommend(target))),
         allocatable: amounts("8/16Gi"),
         observed: at("2026-01-01T23:59:00Z"),
         backoff: None,

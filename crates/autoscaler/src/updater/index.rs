@@ -1,0 +1,442 @@
+//! The pods of VPAs, fed by watches. Synchronous; it answers which objects are to be reconciled because of a change, and what
+//! there is to decide about a VPA.
+//!
+//! ```text
+//!   pod ──owner──▶ ReplicaSet ──topmost──▶ Deployment ◀──targetRef── VPA
+//!        (event)              (read, cached)              (event)
+//! ```
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{LimitRange, Node, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::core::{Selector, SelectorExt as _};
+use plumb_controller::ObjectRef;
+use plumb_resize::list::{amount_of, declared};
+use plumb_resize::resource::{Declared, PerResource, Resource};
+use tokio::time::Instant;
+
+use super::attempt::Record;
+use super::decide::Subject;
+use super::in_place::Backoff;
+use super::state::{ContainerRecommendation, PodState, Recommendation};
+use crate::api::{Resources, VerticalPodAutoscaler};
+use crate::recommendation::{LimitRanges, PodRecommendation};
+use crate::target::ControllerRef;
+use crate::vpas::VpaIndex;
+
+/// What is reconciled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Key {
+    /// The topmost controller of a controller of pods is to be found.
+    Owner(ControllerRef),
+    /// The pods of a VPA are to be updated.
+    Vpa(ObjectRef),
+}
+
+/// VPAs, pods, and what decides about them.
+#[derive(Debug, Default)]
+pub struct Index {
+    vpas: VpaIndex,
+    /// All VPAs.
+    names: BTreeSet<ObjectRef>,
+    selectors: HashMap<ObjectRef, Option<Arc<Selector>>>,
+    pods: HashMap<ObjectRef, Tracked>,
+    owners: HashMap<ControllerRef, Owned>,
+    by_topmost: HashMap<ControllerRef, BTreeSet<ControllerRef>>,
+    on_node: HashMap<String, BTreeSet<ObjectRef>>,
+    nodes: HashMap<String, Declared>,
+    /// The merged limit ranges of namespaces, and how often they have changed.
+    ranges: HashMap<String, (LimitRanges, u64)>,
+}
+
+#[derive(Debug, Default)]
+struct Owned {
+    pods: BTreeSet<ObjectRef>,
+    /// The topmost controller; unknown until it is read.
+    topmost: Option<Option<ControllerRef>>,
+}
+
+#[derive(Debug)]
+struct Tracked {
+    pod: Arc<Pod>,
+    /// Parsed when it is first asked for; none if it cannot be.
+    state: Option<Option<Arc<PodState>>>,
+    /// What its containers are to get, for a version of the VPA and of the limit ranges.
+    recommended: Option<(Option<String>, u64, Arc<Recommendation>)>,
+    /// When its generation was first observed.
+    observed: (i64, Timestamp),
+    memory: Memory,
+}
+
+/// What the updater remembers of a pod beyond its object.
+#[derive(Clone, Debug, Default)]
+pub struct Memory {
+    /// What is recorded, until the object has it.
+    pub record: Option<Record>,
+    /// When it may be attempted again.
+    pub backoff: Option<Backoff>,
+    /// How many attempts failed in a row.
+    pub failures: u32,
+    /// What the last event said.
+    pub told: Option<String>,
+    /// The generation that was sent, and when.
+    pub sent: Option<(i64, Instant)>,
+}
+
+/// What there is to decide about a VPA.
+#[derive(Clone, Debug)]
+pub struct Gathered {
+    /// The VPA.
+    pub vpa: Arc<VerticalPodAutoscaler>,
+    /// Its pods.
+    pub subjects: Vec<Subject>,
+    /// The objects of the pods, in the same order.
+    pub pods: Vec<Arc<Pod>>,
+}
+
+impl Index {
+    /// An empty index. With `startup_boost`, the gate `CPUStartupBoost`, a VPA of mode `Off` controls pods if it has a boost.
+    pub fn new(startup_boost: bool) -> Self {
+        Self { vpas: VpaIndex::new(startup_boost), ..Self::default() }
+    }
+
+    /// A VPA was created, changed or deleted.
+    pub fn apply_vpa(&mut self, key: &ObjectRef, vpa: Option<Arc<VerticalPodAutoscaler>>) -> Vec<Key> {
+        let known = self.vpas.get(&key.namespace, &key.name).cloned();
+        let mut keys = self.targeting_same(known.as_deref());
+        match vpa {
+            Some(vpa) => {
+                let is_first = !self.has_vpas(&key.namespace);
+                self.names.insert(key.clone());
+                if known.is_some_and(|known| known.spec.target_ref != vpa.spec.target_ref) {
+                    self.selectors.remove(key);
+                }
+                self.vpas.apply(vpa.clone());
+                keys.extend(self.targeting_same(Some(&vpa)));
+                if is_first {
+                    let unresolved = self
+                        .owners
+                        .iter()
+                        .filter(|(owner, owned)| owner.namespace == key.namespace && owned.topmost.is_none());
+                    keys.extend(unresolved.map(|(owner, _)| Key::Owner(owner.clone())));
+                }
+            }
+            None => {
+                self.vpas.delete(&key.namespace, &key.name);
+                self.selectors.remove(key);
+                self.names.remove(key);
+            }
+        }
+        keys.push(Key::Vpa(key.clone()));
+        keys.sort();
+        keys.dedup();
+        keys
+    }
+
+    fn targeting_same(&self, vpa: Option<&VerticalPodAutoscaler>) -> Vec<Key> {
+        let Some(vpa) = vpa else { return Vec::new() };
+        let namespace = vpa.metadata.namespace.as_deref().unwrap_or_default();
+        self.targeting(&ControllerRef::of_target(namespace, &vpa.spec.target_ref))
+    }
+
+    /// Sets which pods the target of a VPA selects.
+    pub fn set_selector(&mut self, key: &ObjectRef, selector: Option<Arc<Selector>>) {
+        self.selectors.insert(key.clone(), selector);
+    }
+
+    /// A pod was created, changed or deleted.
+    pub fn apply_pod(&mut self, key: &ObjectRef, pod: Option<Arc<Pod>>, now: Timestamp) -> Vec<Key> {
+        let before = self.pods.remove(key);
+        let owner_before =
+            before.as_ref().and_then(|before| ControllerRef::controller_of(&before.pod.metadata));
+        if let Some(before) = &before {
+            self.unlink(key, &before.pod, owner_before.as_ref());
+        }
+        let mut keys = owner_before.as_ref().map(|owner| self.because_of(owner)).unwrap_or_default();
+        let Some(pod) = pod else { return keys };
+        let Some(owner) = ControllerRef::controller_of(&pod.metadata) else { return keys };
+        if let Some(node) = node_of(&pod) {
+            self.on_node.entry(node.to_owned()).or_default().insert(key.clone());
+        }
+        self.owners.entry(owner.clone()).or_default().pods.insert(key.clone());
+        self.pods.insert(key.clone(), tracked(pod, before, now));
+        if owner_before.as_ref() != Some(&owner) {
+            keys.extend(self.because_of(&owner));
+        }
+        keys
+    }
+
+    fn unlink(&mut self, key: &ObjectRef, pod: &Pod, owner: Option<&ControllerRef>) {
+        if let Some(node) = node_of(pod)
+            && let Some(pods) = self.on_node.get_mut(node)
+        {
+            pods.remove(key);
+            if pods.is_empty() {
+                self.on_node.remove(node);
+            }
+        }
+        let Some(owner) = owner else { return };
+        let Some(owned) = self.owners.get_mut(owner) else { return };
+        owned.pods.remove(key);
+    }
+
+    /// Forgets controllers without pods. They are kept while the last pod is replaced.
+    pub fn collect_garbage(&mut self) {
+        let by_topmost = &mut self.by_topmost;
+        self.owners.retain(|owner, owned| {
+            let keep = !owned.pods.is_empty();
+            if !keep && let Some(topmost) = owned.topmost.take().flatten() {
+                if let Some(owners) = by_topmost.get_mut(&topmost) {
+                    owners.remove(owner);
+                }
+            }
+            keep
+        });
+        by_topmost.retain(|_, owners| !owners.is_empty());
+    }
+
+    /// What is to be reconciled because a pod of a controller has changed.
+    fn because_of(&self, owner: &ControllerRef) -> Vec<Key> {
+        match self.owners.get(owner).and_then(|owned| owned.topmost.as_ref()) {
+            Some(Some(topmost)) => self.targeting(topmost),
+            Some(None) => Vec::new(),
+            None if self.has_vpas(&owner.namespace) => vec![Key::Owner(owner.clone())],
+            None => Vec::new(),
+        }
+    }
+
+    fn has_vpas(&self, namespace: &str) -> bool {
+        self.vpas.has_any_in(namespace)
+    }
+
+    fn in_namespace<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a ObjectRef> {
+        let first = ObjectRef::namespaced(namespace, "");
+        self.names.range(first..).take_while(move |vpa| vpa.namespace == namespace)
+    }
+
+    fn targeting(&self, topmost: &ControllerRef) -> Vec<Key> {
+        let targeting = self.vpas.targeting(topmost).iter();
+        targeting.map(|vpa| Key::Vpa(ObjectRef::of(&**vpa))).collect()
+    }
+
+    /// Sets the topmost controller of a controller of pods.
+    pub fn set_topmost(&mut self, owner: &ControllerRef, topmost: Option<ControllerRef>) -> Vec<Key> {
+        let Some(owned) = self.owners.get_mut(owner) else { return Vec::new() };
+        if owned.topmost.as_ref() == Some(&topmost) {
+            return Vec::new();
+        }
+        let mut keys = Vec::new();
+        let before = owned.topmost.replace(topmost.clone());
+        if let Some(before) = before.flatten() {
+            if let Some(owners) = self.by_topmost.get_mut(&before) {
+                owners.remove(owner);
+            }
+            keys = self.targeting(&before);
+        }
+        if let Some(topmost) = topmost {
+            self.by_topmost.entry(topmost.clone()).or_default().insert(owner.clone());
+            keys.extend(self.targeting(&topmost));
+        }
+        keys
+    }
+
+    /// The controllers of pods in namespaces with VPAs, to be resolved again.
+    pub fn owners(&self) -> Vec<Key> {
+        let owners = self.owners.keys().filter(|owner| self.has_vpas(&owner.namespace));
+        owners.map(|owner| Key::Owner(owner.clone())).collect()
+    }
+
+    /// A node was created, changed or deleted.
+    pub fn apply_node(&mut self, name: &str, node: Option<&Node>) -> Vec<Key> {
+        let status = node.and_then(|node| node.status.as_ref());
+        let allocatable = status.and_then(|status| declared(status.allocatable.as_ref()).ok());
+        let before = match allocatable {
+            Some(allocatable) => self.nodes.insert(name.to_owned(), allocatable),
+            None => self.nodes.remove(name),
+        };
+        if before == allocatable {
+            return Vec::new();
+        }
+        let pods = self.on_node.get(name).into_iter().flatten();
+        let owners: BTreeSet<ControllerRef> =
+            pods.filter_map(|pod| ControllerRef::controller_of(&self.pods.get(pod)?.pod.metadata)).collect();
+        owners.iter().flat_map(|owner| self.because_of(owner)).collect()
+    }
+
+    /// The limit ranges of a namespace have changed.
+    pub fn set_limit_ranges<'a>(
+        &mut self,
+        namespace: &str,
+        ranges: impl IntoIterator<Item = &'a LimitRange>,
+    ) -> Vec<Key> {
+        let merged = LimitRanges::merge(ranges);
+        let entry = self.ranges.entry(namespace.to_owned()).or_default();
+        if entry.0 == merged {
+            return Vec::new();
+        }
+        *entry = (merged, entry.1 + 1);
+        self.end_backoffs(namespace, &["LimitRange", "Forbidden"])
+    }
+
+    /// A quota of a namespace has changed.
+    pub fn quota_changed(&mut self, namespace: &str) -> Vec<Key> {
+        self.end_backoffs(namespace, &["QuotaExceeded"])
+    }
+
+    /// Ends the backoffs of pods in a namespace that are for one of these reasons.
+    fn end_backoffs(&mut self, namespace: &str, reasons: &[&str]) -> Vec<Key> {
+        for (key, tracked) in self.pods.iter_mut().filter(|(key, _)| key.namespace == namespace) {
+            let memory = &mut tracked.memory;
+            if memory.backoff.as_ref().is_some_and(|backoff| reasons.contains(&backoff.reason)) {
+                tracing::debug!(pod = %key, "what a backoff waits for has changed");
+                memory.backoff = None;
+            }
+        }
+        self.in_namespace(namespace).map(|vpa| Key::Vpa(vpa.clone())).collect()
+    }
+
+    /// A VPA.
+    pub fn vpa(&self, key: &ObjectRef) -> Option<&Arc<VerticalPodAutoscaler>> {
+        self.vpas.get(&key.namespace, &key.name)
+    }
+
+    /// What is allocatable on a node, as far as it is known.
+    pub fn allocatable(&self, node: Option<&str>) -> Declared {
+        node.and_then(|node| self.nodes.get(node)).copied().unwrap_or_default()
+    }
+
+    /// What there is to decide about a VPA; none if it does not exist.
+    pub fn gather(&mut self, key: &ObjectRef) -> Option<Gathered> {
+        let vpa = self.vpa(key)?.clone();
+        let target = ControllerRef::of_target(&key.namespace, &vpa.spec.target_ref);
+        let mut gathered = Gathered { vpa: vpa.clone(), subjects: Vec::new(), pods: Vec::new() };
+        // A stronger VPA may control the pods, and the target may be one that selects none.
+        let controlling = self.vpas.controlling(&target);
+        let controls =
+            controlling.is_some_and(|controlling| controlling.vpa.metadata.name == vpa.metadata.name);
+        let selector = self.selectors.get(key).and_then(Clone::clone).filter(|_| controls);
+        let Some(selector) = selector else { return Some(gathered) };
+        let (ranges, epoch) = self.ranges.get(&key.namespace).copied().unwrap_or_default();
+        let owners = self.by_topmost.get(&target).into_iter().flatten();
+        let owned = owners.filter_map(|owner| self.owners.get(owner));
+        let no_labels = BTreeMap::new();
+        for pod in owned.flat_map(|owned| &owned.pods) {
+            let Some(tracked) = self.pods.get_mut(pod) else { continue };
+            if !selector.matches(tracked.pod.metadata.labels.as_ref().unwrap_or(&no_labels)) {
+                continue;
+            }
+            let Some(state) = tracked.state() else { continue };
+            let node = state.node.as_ref().and_then(|node| self.nodes.get(node));
+            gathered.subjects.push(Subject {
+                allocatable: node.copied().unwrap_or_default(),
+                pod: state,
+                recommendation: tracked.recommendation(&vpa, &ranges, epoch),
+                observed: tracked.observed.1,
+                backoff: tracked.memory.backoff.clone(),
+            });
+            gathered.pods.push(tracked.pod.clone());
+        }
+        Some(gathered)
+    }
+
+    /// What is remembered of a pod, to be changed. None if it is gone, or another one has its name.
+    pub fn memory(&mut self, key: &ObjectRef, uid: &str) -> Option<&mut Memory> {
+        let tracked = self.pods.get_mut(key)?;
+        (tracked.pod.metadata.uid.as_deref() == Some(uid)).then_some(&mut tracked.memory)
+    }
+
+    /// Records something about a pod. It counts from now on, though the object does not have it yet.
+    pub fn record(&mut self, key: &ObjectRef, uid: &str, record: Record) {
+        if let Some(memory) = self.memory(key, uid) {
+            memory.record = Some(record);
+        }
+        if let Some(tracked) = self.pods.get_mut(key) {
+            tracked.state = None;
+        }
+    }
+
+    /// How many VPAs and pods there are.
+    pub fn len(&self) -> (usize, usize) {
+        (self.vpas.len(), self.pods.len())
+    }
+
+    /// All VPAs.
+    pub fn vpas(&self) -> Vec<Key> {
+        self.names.iter().map(|vpa| Key::Vpa(vpa.clone())).collect()
+    }
+}
+
+fn tracked(pod: Arc<Pod>, before: Option<Tracked>, now: Timestamp) -> Tracked {
+    let generation = pod.metadata.generation.unwrap_or_default();
+    let before = before.filter(|before| before.pod.metadata.uid == pod.metadata.uid);
+    let (observed, mut memory) = match before {
+        Some(before) if before.observed.0 == generation => (before.observed, before.memory),
+        Some(before) => ((generation, now), before.memory),
+        None => ((generation, now), Memory::default()),
+    };
+    // What the object says is what counts, once it says it.
+    if memory.record.as_ref().is_some_and(|record| *record == Record::of(&pod.metadata)) {
+        memory.record = None;
+    }
+    Tracked { pod, state: None, recommended: None, observed, memory }
+}
+
+impl Tracked {
+    fn state(&mut self) -> Option<Arc<PodState>> {
+        let (pod, memory) = (&self.pod, &self.memory);
+        let parsed = self.state.get_or_insert_with(|| match PodState::of(pod) {
+            Ok(mut state) => {
+                if let Some(record) = &memory.record {
+                    state.record = record.clone();
+                }
+                Some(Arc::new(state))
+            }
+            Err(error) => {
+                tracing::warn!(pod = %ObjectRef::of(&**pod), %error, "a pod cannot be read");
+                None
+            }
+        });
+        parsed.clone()
+    }
+
+    fn recommendation(
+        &mut self,
+        vpa: &VerticalPodAutoscaler,
+        ranges: &LimitRanges,
+        epoch: u64,
+    ) -> Option<Arc<Recommendation>> {
+        let version = &vpa.metadata.resource_version;
+        if let Some((known, at, recommended)) = &self.recommended
+            && known == version
+            && *at == epoch
+        {
+            return Some(recommended.clone());
+        }
+        let recommended = PodRecommendation::new(vpa, self.pod.spec.as_ref()?, ranges);
+        let recommended = Arc::new(Recommendation::from(&recommended));
+        self.recommended = Some((version.clone(), epoch, recommended.clone()));
+        Some(recommended)
+    }
+}
+
+fn node_of(pod: &Pod) -> Option<&str> {
+    pod.spec.as_ref()?.node_name.as_deref().filter(|node| !node.is_empty())
+}
+
+impl From<&PodRecommendation> for Recommendation {
+    fn from(recommended: &PodRecommendation) -> Self {
+        let amounts = |resources: &Resources| {
+            PerResource::of(|r: Resource| resources[r].and_then(|quantity| amount_of(r, quantity).ok()))
+        };
+        let containers = recommended.containers.iter().map(|one| ContainerRecommendation {
+            name: one.name.clone(),
+            target: amounts(&one.target),
+            limits: amounts(&one.limits),
+            lower: amounts(&one.lower_bound),
+            upper: amounts(&one.upper_bound),
+        });
+        Self { containers: containers.collect() }
+    }
+}

@@ -1,0 +1,91 @@
+//! What an updater is set up with, under the names of upstream's flags.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::SignedDuration;
+use plumb_features::FeatureGates;
+
+use super::decide;
+use super::memory_guard::DEFAULT_MARGIN_PERCENT;
+use super::mode::{AutoMode, Modes};
+use super::rate_limit::RateLimit;
+use crate::features;
+
+/// What an updater is set up with.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Options {
+    /// How often all VPAs are looked at though nothing has changed (`--updater-interval`).
+    pub interval: Duration,
+    /// What decisions are made with: `--min-replicas`, `--eviction-tolerance`, `--pod-update-threshold`,
+    /// `--in-recommendation-bounds-eviction-lifetime-threshold`, `--evict-after-oom-threshold`,
+    /// `--in-place-skip-disruption-budget`.
+    pub decisions: decide::Settings,
+    /// How often pods are changed (`--eviction-rate-limit`, `--eviction-rate-burst`).
+    pub rate_limit: RateLimit,
+    /// How many pods of one VPA are changed at a time, and how many VPAs are reconciled at a time.
+    pub concurrent_updates: usize,
+    /// What update modes mean.
+    pub modes: Modes,
+    /// Whether a VPA may have an `evictAfterOOMSeconds` of its own (gate `PerVPAConfig`).
+    pub per_vpa_config: bool,
+    /// Whether a VPA of mode `Off` controls pods if it has a boost (gate `CPUStartupBoost`).
+    pub startup_boost: bool,
+    /// Evicts only while the admission controller renews this lease (`--use-admission-controller-status`).
+    pub admission_lease: Option<AdmissionLease>,
+    /// Whether memory is guarded where a VPA does not say (`--memory-decrease-guard`).
+    pub memory_decrease_guard: bool,
+    /// By how many percent guarded memory stays above the peak (`--memory-decrease-guard-margin-percent`).
+    pub memory_guard_margin_percent: u32,
+}
+
+/// The lease that the admission controller renews.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AdmissionLease {
+    /// Its namespace (`--admission-controller-status-lease-namespace`).
+    pub namespace: String,
+    /// Its name (`--admission-controller-status-lease-name`).
+    pub name: String,
+    /// For how long a renewal counts (`--admission-controller-status-lease-timeout`).
+    pub timeout: SignedDuration,
+}
+
+impl Default for AdmissionLease {
+    fn default() -> Self {
+        Self {
+            namespace: "kube-system".to_owned(),
+            name: "vpa-admission-controller".to_owned(),
+            timeout: SignedDuration::from_mins(1),
+        }
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new(&FeatureGates::default())
+    }
+}
+
+impl Options {
+    /// The defaults, with feature gates.
+    pub fn new(gates: &FeatureGates) -> Self {
+        Self {
+            interval: Duration::from_mins(1),
+            decisions: decide::Settings::default(),
+            rate_limit: RateLimit::default(),
+            concurrent_updates: 32,
+            modes: Modes::new(gates),
+            per_vpa_config: gates.enabled(&features::PER_VPA_CONFIG),
+            startup_boost: gates.enabled(&features::CPU_STARTUP_BOOST),
+            admission_lease: Some(AdmissionLease::default()),
+            memory_decrease_guard: false,
+            memory_guard_margin_percent: DEFAULT_MARGIN_PERCENT,
+        }
+    }
+
+    /// The same with another meaning of `Auto`.
+    #[must_use]
+    pub fn with_auto(mut self, auto: AutoMode) -> Self {
+        self.modes.auto = auto;
+        self
+    }
+}

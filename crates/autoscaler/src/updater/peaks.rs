@@ -1,0 +1,45 @@
+//! The highest memory usage of containers, for the memory decrease guard: from the checkpoints of the recommender.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::join_all;
+use kube::Client;
+use plumb_client::Api;
+use plumb_controller::ObjectRef;
+
+use crate::api::{BucketWeights, VerticalPodAutoscalerCheckpoint};
+use crate::recommender::{AggregationConfig, AggregationSettings};
+
+/// The highest memory usage of containers that the checkpoints of a VPA hold, in bytes: the end of the highest bucket that has
+/// weight, so that it is never too low. A container without a checkpoint is missing.
+pub(super) async fn peaks(
+    client: &Client,
+    vpa: &ObjectRef,
+    containers: impl IntoIterator<Item = &str>,
+) -> BTreeMap<String, i64> {
+    let checkpoints: Api<VerticalPodAutoscalerCheckpoint> = Api::namespaced(client.clone(), &vpa.namespace);
+    let read = containers.into_iter().map(|container| {
+        let (checkpoints, name) = (&checkpoints, format!("{}-{container}", vpa.name));
+        async move {
+            let checkpoint = checkpoints.get_opt(&name).await;
+            if let Err(error) = &checkpoint {
+                tracing::debug!(%name, %error, "cannot read a checkpoint");
+            }
+            let checkpoint = checkpoint.ok().flatten().filter(|found| found.spec.vpa_object_name == vpa.name);
+            Some((container.to_owned(), peak(&checkpoint?)?))
+        }
+    });
+    join_all(read).await.into_iter().flatten().collect()
+}
+
+/// The end of the highest bucket with weight of a checkpoint's memory histogram.
+fn peak(checkpoint: &VerticalPodAutoscalerCheckpoint) -> Option<i64> {
+    let BucketWeights::Weights(weights) = &checkpoint.status.as_ref()?.memory_histogram.bucket_weights else {
+        return None;
+    };
+    let highest = weights.iter().filter(|(_, weight)| *weight > 0).map(|(bucket, _)| *bucket).max()?;
+    let config = AggregationConfig::new(AggregationSettings::default()).ok()?;
+    let end = config.memory.buckets.end(u16::try_from(highest).ok()?);
+    #[expect(clippy::cast_possible_truncation, reason = "at most a terabyte")]
+    Some(end.ceil() as i64)
+}

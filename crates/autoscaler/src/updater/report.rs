@@ -1,0 +1,161 @@
+//! What users are told about a VPA: how many of its pods have the recommendation, wait for it, or cannot have it.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use k8s_openapi::jiff::Timestamp;
+
+use super::decide::{Plan, Standing, Triage};
+use super::in_place::{InPlace, Recreating};
+use super::mode::NoActuation;
+use crate::api::{ConditionStatus, ConditionType, VerticalPodAutoscalerCondition};
+
+/// The type of the condition that the updater writes: whether all pods have the recommendation.
+pub const CONDITION: &str = "PodsUpdated";
+/// The reason of the condition `ConfigUnsupported` that the updater writes.
+pub const RESIZE_NOT_SERVED: &str = "ResizeNotServed";
+
+/// How the pods of a VPA stand.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Summary {
+    /// Those that have the recommendation, or are within its bounds.
+    pub updated: usize,
+    /// Those that wait, by the reason.
+    pub waiting: BTreeMap<&'static str, usize>,
+    /// Those whose node cannot hold the recommendation.
+    pub infeasible: usize,
+    /// Those with a CPU start-up boost.
+    pub boosted: usize,
+    /// Those for which nothing is recommended.
+    pub without_recommendation: usize,
+}
+
+impl Summary {
+    /// Sums up what was decided.
+    pub fn new(triage: &Triage, plan: &Plan) -> Self {
+        let mut summary = Self::default();
+        for (_, standing) in &triage.others {
+            match standing {
+                Standing::Updated => summary.updated += 1,
+                Standing::Resizing => summary.waits("ResizeInProgress"),
+                Standing::Boosted => summary.boosted += 1,
+                Standing::NoRecommendation => summary.without_recommendation += 1,
+            }
+        }
+        match plan {
+            Plan::None(_) => {}
+            Plan::InPlace(decided) => decided.iter().for_each(|one| summary.add(&one.decision)),
+            Plan::Recreating(decided) => decided.iter().for_each(|one| match &one.decision {
+                Recreating::InPlace(decision) => summary.add(decision),
+                Recreating::Evict(_) => summary.waits("Evicted"),
+            }),
+        }
+        summary
+    }
+
+    fn add(&mut self, decision: &InPlace) {
+        match decision {
+            InPlace::Updated => self.updated += 1,
+            InPlace::Resize { .. } => self.waits("ResizeProposed"),
+            InPlace::Wait(wait) => self.waits(wait.reason()),
+            InPlace::Infeasible { .. } => self.infeasible += 1,
+        }
+    }
+
+    fn waits(&mut self, reason: &'static str) {
+        *self.waiting.entry(reason).or_default() += 1;
+    }
+
+    /// The condition that says so.
+    pub fn condition(&self, plan: &Plan) -> Option<Condition> {
+        let told = match plan {
+            Plan::None(NoActuation::Mode | NoActuation::Unknown(_)) => return None,
+            Plan::None(NoActuation::GateOff) => {
+                let message = "the feature gate InPlace is disabled: running pods are left as they are";
+                (false, "FeatureGateDisabled", message.to_owned())
+            }
+            Plan::None(NoActuation::ResizeNotServed) => (false, RESIZE_NOT_SERVED, NOT_SERVED.to_owned()),
+            Plan::InPlace(_) | Plan::Recreating(_) => {
+                let waiting: usize = self.waiting.values().sum();
+                let reason = match () {
+                    () if self.infeasible > 0 => "PodsInfeasible",
+                    () if waiting > 0 => "PodsWaiting",
+                    () if self.without_recommendation > 0 => "NoRecommendation",
+                    () if self.boosted > 0 => "PodsBoosted",
+                    () => "AllPodsUpdated",
+                };
+                (reason == "AllPodsUpdated", reason, self.message(waiting))
+            }
+        };
+        let (is_true, reason, message) = told;
+        Some(Condition { is_true, reason, message })
+    }
+
+    fn message(&self, waiting: usize) -> String {
+        let reasons: Vec<String> =
+            self.waiting.iter().map(|(reason, count)| format!("{reason}: {count}")).collect();
+        let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
+        let Self { updated, infeasible, boosted, without_recommendation, .. } = self;
+        let mut message = format!(
+            "updated: {updated}, waiting: {waiting}{reasons}, infeasible: {infeasible}, boosted: {boosted}"
+        );
+        if *without_recommendation > 0 {
+            message.push_str(&format!(", without recommendation: {without_recommendation}"));
+        }
+        message
+    }
+}
+
+const NOT_SERVED: &str = "The update mode InPlace needs the subresource pods/resize, which the API server does not serve \
+                          (Kubernetes 1.33 or newer does). Running pods are left as they are";
+
+/// A condition, without the times.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Condition {
+    /// Whether it is True.
+    pub is_true: bool,
+    /// The reason.
+    pub reason: &'static str,
+    /// The message.
+    pub message: String,
+}
+
+/// The conditions of a VPA with those of the updater; none if they are so already.
+///
+/// `lastTransitionTime` changes only with the status. Conditions of others stay as they are.
+pub fn conditions(
+    before: &[VerticalPodAutoscalerCondition],
+    own: Option<&Condition>,
+    now: Timestamp,
+) -> Option<Vec<VerticalPodAutoscalerCondition>> {
+    let unsupported = own.filter(|own| own.reason == RESIZE_NOT_SERVED);
+    let is_own = |condition: &VerticalPodAutoscalerCondition| {
+        condition.type_.as_str() == CONDITION
+            || (condition.type_ == ConditionType::ConfigUnsupported
+                && condition.reason.as_deref() == Some(RESIZE_NOT_SERVED))
+    };
+    // What the recommender finds unsupported is said instead.
+    let is_taken = before.iter().any(|one| one.type_ == ConditionType::ConfigUnsupported && !is_own(one));
+    let make = |type_: ConditionType, is_true: bool, own: &Condition| {
+        let status = if is_true { ConditionStatus::True } else { ConditionStatus::False };
+        let same = before.iter().find(|one| one.type_ == type_ && one.status == status);
+        let since = same.and_then(|one| one.last_transition_time.clone());
+        VerticalPodAutoscalerCondition {
+            type_,
+            status,
+            last_transition_time: Some(since.unwrap_or(Time(now))),
+            reason: Some(own.reason.to_owned()),
+            message: Some(own.message.clone()),
+            observed_generation: None,
+        }
+    };
+    let updated = own.map(|own| make(ConditionType::Other(CONDITION.to_owned()), own.is_true, own));
+    let unsupported =
+        unsupported.filter(|_| !is_taken).map(|own| make(ConditionType::ConfigUnsupported, true, own));
+    let foreign = before.iter().filter(|condition| !is_own(condition)).cloned();
+    let mut after: Vec<_> = foreign.chain(updated).chain(unsupported).collect();
+    after.sort_by(|a, b| a.type_.as_str().cmp(b.type_.as_str()));
+    let mut sorted = before.to_vec();
+    sorted.sort_by(|a, b| a.type_.as_str().cmp(b.type_.as_str()));
+    (after != sorted).then_some(after)
+}

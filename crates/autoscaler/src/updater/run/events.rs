@@ -1,0 +1,111 @@
+//! Events about pods and VPAs: every act, wait and refusal, once each time that it is another one.
+
+use k8s_openapi::api::core::v1::ObjectReference;
+use kube::{Resource, ResourceExt as _};
+use plumb_controller::events::NewEvent;
+
+use super::Inner;
+use crate::api::VerticalPodAutoscaler;
+use crate::updater::in_place::{Cause, Wait};
+use crate::updater::refusal::Refusal;
+use crate::updater::state::PodState;
+
+impl Inner {
+    /// Says that a pod was resized.
+    pub(super) fn tell_resized(&self, vpa: &VerticalPodAutoscaler, pod: &PodState) {
+        self.tell(vpa, pod, None);
+        self.emit(
+            of_pod(pod),
+            NewEvent::normal("InPlaceResizedByVPA", "Pod was resized in place by VPA Updater."),
+        );
+        let message =
+            format!("VPA Updater resized Pod {} in place to apply resource recommendation.", pod.object.name);
+        self.emit(of_vpa(vpa), NewEvent::normal("InPlaceResizedPod", message));
+    }
+
+    /// Says that a pod was evicted.
+    pub(super) fn tell_evicted(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, cause: &Cause) {
+        let why = if *cause == Cause::Mode { String::new() } else { format!(" In place: {cause}.") };
+        let message = format!("Pod was evicted by VPA Updater to apply resource recommendation.{why}");
+        self.emit(of_pod(pod), NewEvent::normal("EvictedByVPA", message));
+        let name = &pod.object.name;
+        let message = format!("VPA Updater evicted Pod {name} to apply resource recommendation.{why}");
+        self.emit(of_vpa(vpa), NewEvent::normal("EvictedPod", message));
+    }
+
+    /// Says what a pod waits for. What the node does about a resize of ours is said by the node; here only what waits for it.
+    pub(super) fn tell_wait(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, wait: &Wait) {
+        let is_routine = matches!(
+            wait,
+            Wait::InProgress { newer: false, .. } | Wait::Proposed { newer: false, .. } | Wait::Pending
+        );
+        // Said when it began.
+        let is_backoff = matches!(wait, Wait::Backoff(_));
+        if is_routine || is_backoff {
+            return;
+        }
+        self.tell(vpa, pod, Some(NewEvent::normal("VPAUpdateWaiting", format!("{}: {wait}", wait.reason()))));
+    }
+
+    /// Says that the node of a pod cannot hold the recommendation. Whether that was said before.
+    pub(super) fn tell_infeasible(&self, vpa: &VerticalPodAutoscaler, pod: &PodState) -> bool {
+        let message = "Previously recorded in-place update was infeasible, current recommendation is not lower than \
+                       previous, skipping resize";
+        self.tell(vpa, pod, Some(NewEvent::normal("InPlaceResizeSkipped", message)))
+    }
+
+    /// Says that a request was refused.
+    pub(super) fn tell_refused(
+        &self,
+        vpa: &VerticalPodAutoscaler,
+        pod: &PodState,
+        what: &str,
+        refusal: &Refusal,
+    ) {
+        let message = format!("{}: {what} was refused: {refusal}", refusal.reason());
+        self.tell(vpa, pod, Some(NewEvent::warning("VPAUpdateRefused", message)));
+    }
+
+    /// Emits an event about a pod, and about it to the VPA, unless it is what was said last. Whether it was emitted.
+    fn tell(&self, vpa: &VerticalPodAutoscaler, pod: &PodState, event: Option<NewEvent>) -> bool {
+        let mut index = self.index.lock();
+        let Some(memory) = index.memory(&pod.object, &pod.uid) else { return false };
+        let told = event.as_ref().map(|event| format!("{} {}", event.reason, event.message));
+        if memory.told == told {
+            return false;
+        }
+        memory.told = told;
+        drop(index);
+        let Some(event) = event else { return false };
+        let message = format!("Pod {}: {}", pod.object.name, event.message);
+        self.emit(of_vpa(vpa), NewEvent { message, ..event.clone() });
+        self.emit(of_pod(pod), event);
+        true
+    }
+
+    fn emit(&self, regarding: ObjectReference, event: NewEvent) {
+        self.recorder.record(regarding, event, self.config.clock.now());
+    }
+}
+
+fn of_pod(pod: &PodState) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("Pod".to_owned()),
+        namespace: Some(pod.object.namespace.clone()),
+        name: Some(pod.object.name.clone()),
+        uid: Some(pod.uid.clone()),
+        ..ObjectReference::default()
+    }
+}
+
+fn of_vpa(vpa: &VerticalPodAutoscaler) -> ObjectReference {
+    ObjectReference {
+        api_version: Some(VerticalPodAutoscaler::api_version(&()).into_owned()),
+        kind: Some(VerticalPodAutoscaler::kind(&()).into_owned()),
+        namespace: vpa.namespace(),
+        name: vpa.metadata.name.clone(),
+        uid: vpa.metadata.uid.clone(),
+        ..ObjectReference::default()
+    }
+}

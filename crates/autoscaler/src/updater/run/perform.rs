@@ -1,0 +1,243 @@
+//! Performs a plan: resizes, evicts, records, and says so.
+
+use std::collections::BTreeMap;
+
+use futures_util::StreamExt as _;
+use futures_util::future::BoxFuture;
+use futures_util::stream;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::jiff::SignedDuration;
+use plumb_controller::{ObjectRef, Write};
+
+use super::{Inner, OBSERVED_WITHIN};
+use crate::api::VerticalPodAutoscaler;
+use crate::updater::actuate::{InPlaceActuator, RecreatingActuator};
+use crate::updater::attempt::{ANNOTATION, Accepted, IN_PLACE_UPDATED, Infeasible, Record, Rejected};
+use crate::updater::decide::{Plan, Subject};
+use crate::updater::in_place::{Backoff, Cause, InPlace, Recreating};
+use crate::updater::index::Gathered;
+use crate::updater::refusal::{Next, Refusal};
+
+/// A pod that something is done about.
+struct Task<'a> {
+    key: &'a ObjectRef,
+    vpa: &'a VerticalPodAutoscaler,
+    subject: &'a Subject,
+    object: &'a Pod,
+    /// Whether each accepted resize is recorded, because its timeouts may lead to an eviction.
+    records_accepted: bool,
+}
+
+impl Inner {
+    /// Does what was decided, to several pods at a time, and waits until the store has observed it.
+    pub(super) async fn perform(&self, key: &ObjectRef, gathered: &Gathered, plan: &Plan) {
+        let concurrent = self.config.options.concurrent_updates.max(1);
+        let task = |position: usize, records_accepted: bool| Task {
+            key,
+            vpa: &gathered.vpa,
+            subject: &gathered.subjects[position],
+            object: &gathered.pods[position],
+            records_accepted,
+        };
+        let tasks: Vec<BoxFuture<'_, ()>> = match plan {
+            Plan::None(_) => return,
+            // No function that is called from here has an evictor.
+            Plan::InPlace(decided) => decided
+                .iter()
+                .filter(|one| self.is_work(&task(one.position, false), &one.decision))
+                .map(|one| {
+                    let future =
+                        self.perform_in_place(&self.in_place, task(one.position, false), &one.decision);
+                    Box::pin(future) as BoxFuture<'_, ()>
+                })
+                .collect(),
+            Plan::Recreating(decided) => decided
+                .iter()
+                .filter(|one| match &one.decision {
+                    Recreating::InPlace(decision) => self.is_work(&task(one.position, true), decision),
+                    Recreating::Evict(_) => true,
+                })
+                .map(|one| {
+                    let future =
+                        self.perform_recreating(&self.recreating, task(one.position, true), &one.decision);
+                    Box::pin(future) as BoxFuture<'_, ()>
+                })
+                .collect(),
+        };
+        stream::iter(tasks).for_each_concurrent(concurrent, |task| task).await;
+    }
+
+    /// Whether a decision needs anything but an event, which is emitted here.
+    fn is_work(&self, task: &Task<'_>, decision: &InPlace) -> bool {
+        let Task { key, vpa, subject, .. } = task;
+        match decision {
+            InPlace::Updated => false,
+            InPlace::Wait(wait) => {
+                self.tell_wait(vpa, &subject.pod, wait);
+                false
+            }
+            InPlace::Infeasible { record: None } => {
+                if self.tell_infeasible(vpa, &subject.pod) {
+                    self.config.updater_metrics.skipped(key);
+                }
+                false
+            }
+            InPlace::Resize { .. } | InPlace::Infeasible { record: Some(_) } => true,
+        }
+    }
+
+    async fn perform_in_place(&self, actuator: &InPlaceActuator, task: Task<'_>, decision: &InPlace) {
+        match decision {
+            InPlace::Resize { .. } => self.resize(actuator, &task).await,
+            InPlace::Infeasible { record: Some(record) } => {
+                self.config.updater_metrics.update_failed(task.key, "InPlaceUpdateInfeasible");
+                let record = Record { infeasible: Some(record.clone()), ..task.subject.pod.record.clone() };
+                self.record(actuator, &task, record).await;
+            }
+            InPlace::Updated | InPlace::Wait(_) | InPlace::Infeasible { record: None } => {}
+        }
+    }
+
+    async fn perform_recreating(&self, actuator: &RecreatingActuator, task: Task<'_>, decision: &Recreating) {
+        match decision {
+            Recreating::InPlace(decision) => self.perform_in_place(&actuator.in_place, task, decision).await,
+            Recreating::Evict(cause) => self.evict(actuator, &task, cause).await,
+        }
+    }
+
+    async fn resize(&self, actuator: &InPlaceActuator, task: &Task<'_>) {
+        let pod = &*task.subject.pod;
+        let Some(recommendation) = &task.subject.recommendation else { return };
+        let sent = self.config.clock.monotonic();
+        match actuator.resizer.resize(pod, recommendation).await {
+            Ok(resized) => {
+                let generation = resized.metadata.generation.unwrap_or_default();
+                tracing::debug!(pod = %pod.object, generation, "resized a pod");
+                if let Some(memory) = self.index.lock().memory(&pod.object, &pod.uid) {
+                    (memory.backoff, memory.failures) = (None, 0);
+                    memory.sent = Some((generation, sent));
+                }
+                self.config.updater_metrics.updated(task.key);
+                self.tell_resized(task.vpa, pod);
+                let accepted =
+                    task.records_accepted.then(|| Accepted { generation, at: self.config.clock.now() });
+                self.observed(&Write::updated(&resized.metadata)).await;
+                self.record(actuator, task, Record { accepted, ..Record::default() }).await;
+            }
+            Err(refusal) => {
+                let reason = match &refusal {
+                    Refusal::NodeCapacity(_) => "InPlaceUpdateInfeasible",
+                    _ => "InPlaceUpdateError",
+                };
+                self.refused(actuator, task, "an in-place update", &refusal, |metrics, key| {
+                    metrics.update_failed(key, reason);
+                })
+                .await;
+            }
+        }
+    }
+
+    async fn evict(&self, actuator: &RecreatingActuator, task: &Task<'_>, cause: &Cause) {
+        let pod = &*task.subject.pod;
+        match actuator.evictor.evict(pod).await {
+            Ok(()) => {
+                tracing::debug!(pod = %pod.object, %cause, "evicted a pod");
+                self.config.updater_metrics.evicted(task.key);
+                self.tell_evicted(task.vpa, pod, cause);
+                self.observed(&Write::deleted(pod.object.clone(), &*pod.uid)).await;
+            }
+            Err(refusal) => {
+                self.refused(&actuator.in_place, task, "an eviction", &refusal, |metrics, key| {
+                    metrics.eviction_failed(key, "EvictionError");
+                })
+                .await;
+            }
+        }
+    }
+
+    /// Takes note of a refusal.
+    async fn refused(
+        &self,
+        actuator: &InPlaceActuator,
+        task: &Task<'_>,
+        what: &str,
+        refusal: &Refusal,
+        count: impl FnOnce(&crate::updater::UpdaterMetrics, &ObjectRef),
+    ) {
+        let pod = &*task.subject.pod;
+        let failures = self.index.lock().memory(&pod.object, &pod.uid).map_or(0, |memory| memory.failures);
+        let next = refusal.next(failures);
+        tracing::debug!(pod = %pod.object, %refusal, ?next, "{what} was refused");
+        if matches!(next, Next::ReadAgain | Next::Forget) {
+            // The pod has changed or is gone, which the watch says; should it not, the VPA is looked at again.
+            self.queue.add_after(super::Key::Vpa(task.key.clone()), super::super::refusal::backoff(0));
+            return;
+        }
+        count(&self.config.updater_metrics, task.key);
+        self.tell_refused(task.vpa, pod, what, refusal);
+        let Some(recommendation) = &task.subject.recommendation else { return };
+        let mut record = pod.record.clone();
+        match next {
+            Next::RecordInfeasible => {
+                let (requests, allocatable) = (recommendation.targets(), task.subject.allocatable);
+                record.infeasible = Some(Infeasible { requests, allocatable });
+                self.record(actuator, task, record).await;
+            }
+            Next::RecordRejected => {
+                record.rejected = Some(Rejected {
+                    resources: pod.with(recommendation),
+                    generation: pod.generation,
+                    message: refusal.to_string(),
+                });
+                self.record(actuator, task, record).await;
+            }
+            Next::Retry(wait) => {
+                let until = SignedDuration::try_from(wait).ok();
+                let until = until.and_then(|wait| self.config.clock.now().checked_add(wait).ok());
+                let backoff = until.map(|until| Backoff {
+                    until,
+                    reason: refusal.reason(),
+                    message: refusal.to_string(),
+                });
+                if let Some(memory) = self.index.lock().memory(&pod.object, &pod.uid) {
+                    memory.failures = memory.failures.saturating_add(1);
+                    memory.backoff = backoff;
+                }
+                self.queue.add_after(super::Key::Vpa(task.key.clone()), wait);
+            }
+            Next::ReadAgain | Next::Forget => {}
+        }
+    }
+
+    /// Records something about a pod: at once in memory, and in its annotations.
+    async fn record(&self, actuator: &InPlaceActuator, task: &Task<'_>, record: Record) {
+        let pod = &*task.subject.pod;
+        let annotations = task.object.metadata.annotations.as_ref();
+        let annotation = |name: &str| annotations.and_then(|all| all.get(name));
+        let is_marked = annotation(IN_PLACE_UPDATED).is_some_and(|value| value == "true");
+        let resized = record.infeasible.is_none() && record.rejected.is_none();
+        let mut changes: BTreeMap<&str, Option<String>> = BTreeMap::new();
+        if resized && !is_marked {
+            changes.insert(IN_PLACE_UPDATED, Some("true".to_owned()));
+        }
+        if annotation(ANNOTATION) != record.annotation().as_ref() {
+            changes.insert(ANNOTATION, record.annotation());
+        }
+        self.index.lock().record(&pod.object, &pod.uid, record);
+        if changes.is_empty() {
+            return;
+        }
+        match actuator.resizer.annotate(pod, &changes).await {
+            Ok(annotated) => self.observed(&Write::updated(&annotated.metadata)).await,
+            // It counts in this process until the pod is gone.
+            Err(refusal) => tracing::debug!(pod = %pod.object, %refusal, "cannot annotate a pod"),
+        }
+    }
+
+    /// Waits until the store has observed a write, for a while: what is decided next must not be from before it.
+    async fn observed(&self, write: &Write) {
+        if tokio::time::timeout(OBSERVED_WITHIN, self.config.pods.wait_for_write(write)).await.is_err() {
+            tracing::warn!(?write, "a write is not observed");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The update mode `InPlace` in a cluster: the test plan of AEP-8818, with both detections of what is infeasible.
+
+use std::io;
+use std::time::Duration;
+
+use http::Uri;
+use kube::api::{Patch, PatchParams};
+use plumb_autoscaler::updater::Options;
+use plumb_autoscaler::updater::attempt::{ANNOTATION, IN_PLACE_UPDATED, Record};
+use plumb_autoscaler::updater::mode::Modes;
+use plumb_resize::status::Stage;
+use serde_json::json;
+
+use super::make::amounts;
+use super::world::{Answer, MOMENT, World, dialects, options};
+
+const DAY: Duration = Duration::from_hours(24);
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_is_resized_in_place_and_that_is_said() {
+    for rules in dialects() {
+        let world = World::start(rules, "InPlace").await;
+        world.pod("web-1", "1/1Gi").await;
+        world.recommend("2/2Gi").await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.requests("web-1").await, amounts("2/2Gi"));
+        assert_eq!((world.count("/resize"), world.count("/eviction")), (1, 0));
+        world.answer("web-1", Answer::Applied).await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.count("/resize"), 1, "once is enough");
+        let events = world.events("web-1").await;
+        assert_eq!(
+            events["InPlaceResizedByVPA"],
+            [("Pod was resized in place by VPA Updater.".to_owned(), 1)]
+        );
+        assert!(world.events("web").await.contains_key("InPlaceResizedPod"));
+        let condition = world.condition("PodsUpdated").await.unwrap();
+        assert_eq!(condition.message.as_deref(), Some("updated: 1, waiting: 0, infeasible: 0, boosted: 0"));
+        assert_eq!(condition.status.as_str(), "True");
+        let pod = world.pods().get("web-1").await.unwrap();
+        assert_eq!(pod.metadata.annotations.unwrap()[IN_PLACE_UPDATED], "true");
+    }
+}
+
+/// No eviction on failure, infeasible status, patch rejection, no retry for an unchanged recommendation, retry after a change,
+/// a successful update clears the attempt.
+#[tokio::test(start_paused = true)]
+async fn what_a_node_cannot_hold_is_not_attempted_again_until_the_recommendation_is_lower() {
+    for rules in dialects() {
+        let refuses = rules.refuse_over_capacity;
+        let world = World::start(rules, "InPlace").await;
+        world.pod("web-1", "1/1Gi").await;
+        world.recommend("6/2Gi").await;
+        world.pass(MOMENT).await;
+        // Accepted, and the node says so; or refused by the API server.
+        if refuses {
+            assert_eq!(world.requests("web-1").await, amounts("1/1Gi"));
+        } else {
+            assert_eq!(world.requests("web-1").await, amounts("6/2Gi"));
+            world.answer("web-1", Answer::Infeasible).await;
+            world.pass(MOMENT).await;
+        }
+        let record = world.state("web-1").await.record;
+        let infeasible = record.infeasible.expect("a record");
+        assert_eq!(infeasible.requests, [("app".to_owned(), amounts("6/2Gi"))].into());
+        assert_eq!(infeasible.allocatable, amounts("4/8Gi"));
+        assert_eq!(world.count("/resize"), 1);
+        let condition = world.condition("PodsUpdated").await.unwrap();
+        assert_eq!(condition.message.as_deref(), Some("updated: 0, waiting: 0, infeasible: 1, boosted: 0"));
+
+        // Neither the same nor a higher recommendation is attempted, however long that takes.
+        world.pass(DAY).await;
+        world.recommend("7/2Gi").await;
+        world.pass(Duration::from_hours(1)).await;
+        assert_eq!(world.count("/resize"), 1);
+        // It is said once, not in every pass.
+        let skipped = &world.events("web-1").await["InPlaceResizeSkipped"];
+        assert_eq!(skipped.iter().map(|(_, count)| count).sum::<i32>(), 1, "{skipped:?}");
+
+        // One that is lower is.
+        world.recommend("3/3Gi").await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.requests("web-1").await, amounts("3/3Gi"));
+        assert_eq!((world.count("/resize"), world.count("/eviction")), (2, 0));
+        world.answer("web-1", Answer::Applied).await;
+        world.pass(MOMENT).await;
+        let state = world.state("web-1").await;
+        assert_eq!((state.stage, state.record), (Stage::Applied, Record::default()));
+        // What was infeasible at first is attempted again, since nothing is recorded any more.
+        world.recommend("6/2Gi").await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.count("/resize"), 3);
+        assert_eq!(world.names().await, ["web-1"]);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_attempt_survives_a_restart_of_the_updater() {
+    for rules in dialects() {
+        let refuses = rules.refuse_over_capacity;
+        let mut world = World::start(rules, "InPlace").await;
+        world.pod("web-1", "1/1Gi").await;
+        world.recommend("6/2Gi").await;
+        world.pass(MOMENT).await;
+        if !refuses {
+            world.answer("web-1", Answer::Infeasible).await;
+            world.pass(MOMENT).await;
+        }
+        assert_eq!(world.count("/resize"), 1);
+        world.kill_updater().await;
+        world.start_updater(options());
+        world.recommend("7/2Gi").await;
+        world.pass(DAY).await;
+        assert_eq!(world.count("/resize"), 1, "the new updater knows what the old one has learned");
+        world.recommend("2/2Gi").await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.requests("web-1").await, amounts("2/2Gi"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_node_that_has_grown_is_worth_another_attempt() {
+    for rules in dialects() {
+        let refuses = rules.refuse_over_capacity;
+        let world = World::start(rules, "InPlace").await;
+        world.pod("web-1", "1/1Gi").await;
+        world.recommend("6/2Gi").await;
+        world.pass(MOMENT).await;
+        if !refuses {
+            world.answer("web-1", Answer::Infeasible).await;
+            world.pass(MOMENT).await;
+            // The node has the values already; only a recommendation that differs is sent.
+            world.recommend("7/2Gi").await;
+            world.pass(MOMENT).await;
+        }
+        assert_eq!(world.count("/resize"), 1);
+        world.set_allocatable("2", "8Gi").await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.count("/resize"), 1, "a smaller node is not");
+        world.set_allocatable("8", "8Gi").await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.count("/resize"), 2);
+        assert_eq!(world.requests("web-1").await.cpu, Some(if refuses { 6000 } else { 7000 }));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn it_waits_for_a_node_for_as_long_as_it_takes() {
+    for (answer, reason) in [
+        (Answer::InProgress, "ResizeInProgress"),
+        (Answer::Deferred, "ResizeDeferred"),
+        (Answer::Error, "ResizeError"),
+    ] {
+        for rules in dialects() {
+            let world = World::start(rules, "InPlace").await;
+            world.pod("web-1", "1/1Gi").await;
+            world.recommend("2/2Gi").await;
+            world.pass(MOMENT).await;
+            world.answer("web-1", answer).await;
+            world.pass(MOMENT).await;
+            let before = world.writes_to("web-1").len();
+            world.pass(DAY).await;
+            // A newer recommendation waits, too, even a lower one, and that is said.
+            world.recommend("3/3Gi").await;
+            world.pass(Duration::from_hours(1)).await;
+            world.recommend("1500m/2Gi").await;
+            world.pass(Duration::from_hours(1)).await;
+            assert_eq!(world.writes_to("web-1").len(), before, "no write to the pod");
+            assert_eq!((world.count("/resize"), world.count("/eviction")), (1, 0));
+            let condition = world.condition("PodsUpdated").await.unwrap();
+            let waiting = format!("updated: 0, waiting: 1 ({reason}: 1), infeasible: 0, boosted: 0");
+            assert_eq!(condition.message, Some(waiting));
+            let events = world.events("web-1").await;
+            let newer = events["VPAUpdateWaiting"].iter().filter(|(message, _)| message.contains("newer"));
+            assert_eq!(newer.count(), 1, "{events:?}");
+            // Once the node is done, the latest recommendation is applied.
+            world.answer("web-1", Answer::Applied).await;
+            world.pass(MOMENT).await;
+            assert_eq!(world.requests("web-1").await, amounts("1500m/2Gi"));
+        }
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_update_that_fails_at_first_succeeds_in_the_end() {
+    for rules in dialects() {
+        let world = World::start(rules, "InPlace").await;
+        world.pod("web-1", "1/1Gi").await;
+        // The API server does not answer three times.
+        let mut failures = 3;
+        world.intercept(move |uri: &mut Uri| {
+            if uri.path().ends_with("/resize") && failures > 0 {
+                failures -= 1;
+                return Err(io::Error::other("connection refused"));
+            }
+            Ok(())
+        });
+        world.recommend("2/2Gi").await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.requests("web-1").await, amounts("1/1Gi"));
+        let attempts = world.count("/resize");
+        assert!((2..=3).contains(&attempts), "a second, then two: {attempts}");
+        world.pass(Duration::from_mins(1)).await;
+        assert_eq!(world.requests("web-1").await, amounts("2/2Gi"));
+        assert_eq!(world.count("/resize"), 4);
+        world.answer("web-1", Answer::Deferred).await;
+        world.pass(Duration::from_hours(2)).await;
+        world.answer("web-1", Answer::Applied).await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.condition("PodsUpdated").await.unwrap().status.as_str(), "True");
+        assert_eq!((world.count("/resize"), world.count("/eviction")), (4, 0));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_the_feature_gate_running_pods_are_left_as_they_are() {
+    let [rules, _] = dialects();
+    let mut world = World::new(rules).await;
+    world.vpa("InPlace", json!({})).await;
+    let modes = Modes { in_place: false, ..Modes::default() };
+    world.start_updater(Options { modes, ..options() });
+    world.pod("web-1", "1/1Gi").await;
+    world.recommend("2/2Gi").await;
+    world.pass(DAY).await;
+    assert_eq!(world.writes_to("web-1"), [""; 0]);
+    let condition = world.condition("PodsUpdated").await.unwrap();
+    assert_eq!(condition.reason.as_deref(), Some("FeatureGateDisabled"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn without_pods_resize_nothing_is_done_and_the_vpa_says_why() {
+    let [rules, _] = dialects();
+    let mut world = World::new(rules).await;
+    world.vpa("InPlace", json!({})).await;
+    // An API server that has only what the group apps has.
+    world.intercept(|uri: &mut Uri| {
+        if uri.path() == "/api/v1" {
+            *uri = "/apis/apps/v1".parse().unwrap();
+        }
+        Ok(())
+    });
+    world.start_updater(options());
+    world.pod("web-1", "1/1Gi").await;
+    world.recommend("2/2Gi").await;
+    world.pass(DAY).await;
+    assert_eq!(world.writes_to("web-1"), [""; 0]);
+    let condition = world.condition("ConfigUnsupported").await.expect("a condition");
+    assert_eq!(condition.status.as_str(), "True");
+    assert!(condition.message.unwrap().contains("pods/resize"));
+    // The cluster is upgraded.
+    world.intercept(|_| Ok(()));
+    world.pass(Duration::from_mins(15)).await;
+    assert_eq!(world.requests("web-1").await, amounts("2/2Gi"));
+    assert_eq!(world.condition("ConfigUnsupported").await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_resize_that_the_api_server_rejects_is_said_once_and_sent_again_when_something_changes() {
+    for rules in dialects() {
+        let world = World::start(rules, "InPlace").await;
+        // Requests equal limits, which the policy changes: another QoS class.
+        world
+            .pod_with("web-1", "1/1Gi", |pod| {
+                pod["spec"]["containers"][0]["resources"]["limits"] = json!({ "cpu": "1", "memory": "1Gi" });
+            })
+            .await;
+        let policy = json!({ "spec": { "resourcePolicy": { "containerPolicies": [
+            { "containerName": "*", "controlledValues": "RequestsOnly" },
+        ] } } });
+        world.vpas().patch("web", &PatchParams::default(), &Patch::Merge(policy)).await.unwrap();
+        world.recommend("500m/1Gi").await;
+        world.pass(DAY).await;
+        assert_eq!(world.count("/resize"), 1);
+        let refused = world.events("web-1").await["VPAUpdateRefused"].clone();
+        assert_eq!(refused.len(), 1, "{refused:?}");
+        assert!(
+            world.pods().get("web-1").await.unwrap().metadata.annotations.unwrap().contains_key(ANNOTATION)
+        );
+        world.recommend("400m/1Gi").await;
+        world.pass(DAY).await;
+        assert_eq!((world.count("/resize"), world.count("/eviction")), (2, 0));
+        let condition = world.condition("PodsUpdated").await.unwrap();
+        let waiting = "updated: 0, waiting: 1 (ResizeRejected: 1), infeasible: 0, boosted: 0";
+        assert_eq!(condition.message.as_deref(), Some(waiting));
+    }
+}
+
+/// Upstream remembers the recommendation before the policy caps it, and compares that in one place and the capped one in
+/// another (reference/vpa.md 3.4 d).
+#[tokio::test(start_paused = true)]
+async fn what_was_infeasible_is_compared_after_the_policy() {
+    let [rules, _] = dialects();
+    let world = World::start(rules, "InPlace").await;
+    let policy = json!({ "spec": { "resourcePolicy": { "containerPolicies": [
+        { "containerName": "*", "maxAllowed": { "cpu": "5" } },
+    ] } } });
+    world.vpas().patch("web", &PatchParams::default(), &Patch::Merge(policy)).await.unwrap();
+    world.pod("web-1", "1/1Gi").await;
+    world.recommend("9/2Gi").await;
+    world.pass(MOMENT).await;
+    assert_eq!(world.requests("web-1").await, amounts("5/2Gi"));
+    world.answer("web-1", Answer::Infeasible).await;
+    world.pass(MOMENT).await;
+    // Lower, but not once it is capped.
+    world.recommend("7/2Gi").await;
+    world.pass(Duration::from_mins(10)).await;
+    assert_eq!(world.count("/resize"), 1);
+    world.recommend("3/2Gi").await;
+    world.pass(MOMENT).await;
+    assert_eq!(world.requests("web-1").await, amounts("3/2Gi"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_was_changed_meanwhile_is_read_again() {
+    let [rules, _] = dialects();
+    let world = World::start(rules, "InPlace").await;
+    world.pod("web-1", "1/1Gi").await;
+    world.pass(MOMENT).await;
+    // Somebody else writes the pod just before the updater does.
+    let (admin, mut once) = (world.pods(), true);
+    let (sender, mut receiver) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(async move {
+        while receiver.recv().await.is_some() {
+            let label = Patch::Merge(json!({ "metadata": { "labels": { "edited": "yes" } } }));
+            admin.patch("web-1", &PatchParams::default(), &label).await.unwrap();
+        }
+    });
+    world.intercept(move |uri: &mut Uri| {
+        if uri.path().ends_with("/resize") && std::mem::take(&mut once) {
+            sender.send(()).unwrap();
+        }
+        Ok(())
+    });
+    world.recommend("2/2Gi").await;
+    world.pass(MOMENT).await;
+    assert_eq!(world.requests("web-1").await, amounts("2/2Gi"));
+    assert!(world.events("web-1").await.get("VPAUpdateRefused").is_none());
+}
