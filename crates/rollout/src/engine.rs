@@ -4,8 +4,9 @@
 //!   templates of two revisions ──▶ can_update: is it a resize, and if not, why not
 //!   template + pod ──▶ compare ──▶ Change {None, Vertical, Other}
 //!   pod + its record ──▶ judge ──▶ PodState, and what is to be written next
-//!                                         │ when the pace allows it
 //!                                         ▼
+//!   Pods (index) + Settings + RolloutRecord ──▶ decide ──▶ actions, at the pace of the policy
+//!                                                            ▼
 //!                                  plan ──▶ update: intent ▸ /resize ▸ confirm
 //! ```
 //!
@@ -24,24 +25,30 @@
 //! | `VerticalUpdateState` | [`PodRecord`], in the annotation [`RECORD_ANNOTATION`] |
 
 mod change;
+mod decide;
 mod desired;
 mod failure;
 mod hooks;
 mod pod_state;
+mod pods;
 mod reason;
 mod record;
+mod rollout;
 mod selection;
 mod settings;
 mod template;
 mod update;
 
 pub use change::{Change, ContainerChange, ResourceChange, Vertical, compare, compare_desired};
+pub use decide::{Action, Decision, State, decide};
 pub use desired::Desired;
 pub use failure::{FIRST_RETRY, Failure, LAST_RETRY, Refusal, StuckReason};
-pub use hooks::{Hooks, NotDone, ResizeOnly};
+pub use hooks::{Hooks, NotDone, ResizeOnly, change_back};
 pub use pod_state::{Judgement, Next, PodPolicy, PodState, is_ready, judge};
+pub use pods::{Counts, PodView, Pods};
 pub use reason::Reason;
 pub use record::{Direction, PodRecord, RECORD_ANNOTATION};
+pub use rollout::{Heading, Outcome, Phase, PodFailure, RolloutRecord, RolloutStatus};
 pub use selection::{Selected, Selection, select, selects};
 pub use settings::{Settings, Step};
 pub use template::{TemplateChange, can_update, with_resources_of};

@@ -272,6 +272,15 @@ impl Vertical {
         }
     }
 
+    /// The resources after the change, as far as it changes them.
+    pub fn target(&self) -> Desired {
+        let containers = self.containers.iter();
+        Desired {
+            containers: containers.map(|c| (c.name.clone(), c.resources.set.clone())).collect(),
+            pod: self.pod.as_ref().map(|pod| pod.set.clone()),
+        }
+    }
+
     /// The fields that the change adds, such as `requests.cpu` of a container (none: the pod). No undo removes them.
     pub fn added(&self) -> Vec<(Option<&str>, String)> {
         let containers = self.containers.iter().map(|c| (Some(c.name.as_str()), &c.resources));

@@ -6,6 +6,7 @@ use serde_json::Value;
 
 use super::change::{Change, compare_desired};
 use super::desired::Desired;
+use super::reason::Reason;
 use super::record::PodRecord;
 
 /// Why a pod is not done, for people.
@@ -22,6 +23,11 @@ pub trait Hooks {
 
     /// The name of the revision that the workload had before the rollout. An undo goes back to it.
     fn base(&self) -> &str;
+
+    /// Whether pods go back to what they were before the rollout ([`change_back`]).
+    fn is_back(&self) -> bool {
+        false
+    }
 
     /// The resources that pods should have.
     fn desired(&self) -> &Desired;
@@ -63,6 +69,20 @@ pub trait Hooks {
     }
 }
 
+/// What has to be done for a pod to be what it was before the rollout: what is recorded on it, or else what the template
+/// was. Requests and limits that the rollout added cannot be removed, which is the reason of what is left then.
+pub fn change_back(pod: &Pod, base: &str, template: &Desired, rules: &Rules) -> Change {
+    let record = PodRecord::read(pod).filter(|record| record.base == base);
+    let desired = record.as_ref().map(|record| &record.previous).filter(|previous| !previous.is_empty());
+    match compare_desired(desired.unwrap_or(template), pod, rules) {
+        Change::None => match record.map(|record| record.added).filter(|added| !added.is_empty()) {
+            Some(added) => Change::Other(vec![Reason::Removed { container: None, field: added.join(", ") }]),
+            None => Change::None,
+        },
+        change => change,
+    }
+}
+
 /// The hooks of a workload whose pods differ in cpu and memory alone.
 #[derive(Clone, Debug)]
 pub struct ResizeOnly {
@@ -70,8 +90,10 @@ pub struct ResizeOnly {
     pub revision: String,
     /// The name of the revision before.
     pub base: String,
-    /// The resources of the revision.
+    /// The resources of the revision, or on the way back those of the template before the rollout.
     pub desired: Desired,
+    /// Whether pods go back to what they were before.
+    pub back: bool,
     /// The rules of the API server.
     pub rules: Rules,
 }
@@ -79,6 +101,10 @@ pub struct ResizeOnly {
 impl Hooks for ResizeOnly {
     fn revision(&self) -> &str {
         &self.revision
+    }
+
+    fn is_back(&self) -> bool {
+        self.back
     }
 
     fn base(&self) -> &str {
@@ -91,5 +117,13 @@ impl Hooks for ResizeOnly {
 
     fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    fn change(&self, pod: &Pod, desired: &Desired) -> Change {
+        if self.back {
+            change_back(pod, &self.base, desired, &self.rules)
+        } else {
+            compare_desired(desired, pod, &self.rules)
+        }
     }
 }

@@ -51,6 +51,9 @@ pub struct PodRecord {
     /// Whether the resize restarts a container.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restarting: bool,
+    /// Whether the pod requests more of its node than before.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub growing: bool,
     /// When the resize was found to be applied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub applied_at: Option<Timestamp>,
@@ -103,6 +106,7 @@ impl PodRecord {
             started_at: now,
             restarts: allowed_restarts(pod, change),
             restarting: change.is_some_and(|change| change.restarts),
+            growing: change.is_some_and(|change| change.grows),
             applied_at: None,
             finished_at: None,
             failure: None,
@@ -123,6 +127,7 @@ impl PodRecord {
             started_at: now,
             restarts: allowed_restarts(pod, change),
             restarting: change.is_some_and(|change| change.restarts),
+            growing: change.is_some_and(|change| change.grows),
             applied_at: None,
             finished_at: None,
             failure,

@@ -62,7 +62,15 @@ pub fn plan(pod: &Pod, next: &Next, hooks: &impl Hooks, now: Timestamp) -> Optio
         Next::Nothing => None,
         Next::Begin(change) => {
             let (revision, base) = (hooks.revision(), hooks.base());
-            let record = PodRecord::intent(pod, change.as_deref(), revision, base, recorded.as_ref(), now);
+            let mut record =
+                PodRecord::intent(pod, change.as_deref(), revision, base, recorded.as_ref(), now);
+            // A pod that came up during the rollout was nothing before: what it goes back to is recorded in its stead.
+            if let Some(change) = change
+                && hooks.is_back()
+                && recorded.is_none_or(|recorded| recorded.base != base)
+            {
+                (record.previous, record.added) = (change.target(), Vec::new());
+            }
             let intent = merged(record.patch(pod), hooks.on_begin(pod));
             let mut writes = vec![PodWrite::Patch(intent)];
             writes.extend(change.as_ref().map(|change| PodWrite::Resize(change.patch())));

@@ -1,6 +1,9 @@
 mod compare;
+mod decisions;
 mod judge;
 mod laws;
+mod random;
 mod refusals;
 mod selection;
 mod templates;
+mod world;

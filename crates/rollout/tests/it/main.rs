@@ -2,7 +2,7 @@
 
 #![expect(clippy::unwrap_used, clippy::expect_used, reason = "a test that cannot be set up has failed")]
 
+mod cloneset;
 mod crds;
 mod engine;
 mod objects;
-mod cloneset;

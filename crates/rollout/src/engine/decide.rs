@@ -1,0 +1,327 @@
+//! What is done next for a workload: at which pace, and about failures.
+//!
+//! ```text
+//!   writes that nothing waits for (confirm, resend)   ──▶ always
+//!   a pod is stuck ──▶ Hold: reported │ RollbackPod │ RollbackAll │ RecreatePod │ RecreateAll
+//!   paused ──▶ nothing else
+//!   reverts that neither grow nor restart             ──▶ always
+//!   resizes without a restart   ──▶ maxConcurrent ┐
+//!   resizes with a restart      ──▶ maxUnavailable┴─▶ within partition and canary step, shrinks first,
+//!                                                     one growing pod per node
+//! ```
+
+use std::collections::BTreeSet;
+
+use jiff::Timestamp;
+
+use super::failure::Failure;
+use super::pod_state::PodState;
+use super::pods::Pods;
+use super::rollout::{Heading, Outcome, Phase, PodFailure, RolloutRecord, RolloutStatus, STUCK_NAMED};
+use super::settings::Settings;
+use crate::api::{OnFailure, Share};
+
+/// Everything that a decision depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct State<'a> {
+    /// The pods that are neither terminating nor have ended.
+    pub pods: &'a Pods,
+    /// The settings that bind.
+    pub settings: &'a Settings,
+    /// What is recorded on the workload.
+    pub record: &'a RolloutRecord,
+    /// How many pods the workload should have.
+    pub replicas: usize,
+    /// How many of them may be unavailable by its own strategy.
+    pub max_unavailable: usize,
+    /// What time it is.
+    pub now: Timestamp,
+}
+
+/// What is to be done. Every action is idempotent, and each is decided upon again if it fails.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// Write what the judgement about a pod asks for.
+    Update(String),
+    /// Resize a pod back to what it was before.
+    RollBack(String, Failure),
+    /// Evict a pod, if its disruption budgets allow it.
+    Evict(String),
+    /// Record that all pods go back, and restore the resources of the template.
+    RollBackAll(PodFailure),
+    /// Leave all pods to the workload's own controller.
+    RecreateAll(PodFailure),
+    /// Record that the pods of the canary step are done.
+    StepDone,
+    /// Record that the next canary step begins.
+    NextStep,
+    /// Record the outcome, and release the workload.
+    Finish(Outcome),
+}
+
+/// What is to be done, what is reported, and when to decide again even if nothing changes.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// What is to be done, in order.
+    pub actions: Vec<Action>,
+    /// What is reported.
+    pub status: RolloutStatus,
+    /// When to decide again.
+    pub due: Option<Timestamp>,
+}
+
+/// Decides what is done next.
+pub fn decide(state: &State<'_>) -> Decision {
+    let mut due = state.pods.next_due();
+    let mut actions: Vec<Action> = state.pods.writes().cloned().map(Action::Update).collect();
+    let (phase, message) = match state.record.heading {
+        Heading::Recreate => (Phase::Recreating, String::new()),
+        Heading::Forward => forward(state, &mut actions, &mut due),
+        Heading::Back => back(state, &mut actions),
+    };
+    let stuck = state.pods.stuck().take(STUCK_NAMED).map(|(pod, reason, message)| PodFailure {
+        pod: pod.to_owned(),
+        reason,
+        message: message.to_owned(),
+    });
+    let status = RolloutStatus {
+        revision: state.record.revision.clone(),
+        phase,
+        message,
+        pods: state.pods.counts(),
+        stuck: stuck.collect(),
+    };
+    Decision { actions, status, due }
+}
+
+fn forward(state: &State<'_>, actions: &mut Vec<Action>, due: &mut Option<Timestamp>) -> (Phase, String) {
+    let counts = state.pods.counts();
+    if let Some(phase) = answer_failures(state, actions) {
+        return phase;
+    }
+    if let Some(by) = paused(state) {
+        return (Phase::Paused, by);
+    }
+    let moved = actions.len();
+    actions.extend(state.pods.reverts().cloned().map(Action::Update));
+    let (allowed, step) = allowed(state);
+    begin(state, allowed, actions);
+    if counts.pending == 0 && counts.in_flight() == 0 && counts.stuck == 0 {
+        let (outcome, phase) = match counts.rollback_failed {
+            0 => (Outcome::Complete, Phase::Complete),
+            _ => (Outcome::RollbackFailed, Phase::RollbackFailed),
+        };
+        if actions.is_empty() && state.record.outcome.is_none() {
+            actions.push(Action::Finish(outcome));
+        }
+        return (phase, rolled_back(counts.rolled_back));
+    }
+    if let Some((number, pods)) = step
+        && counts.done >= pods
+    {
+        return step_is_done(state, number, actions, due);
+    }
+    if actions.len() > moved || counts.in_flight() > 0 {
+        return (Phase::Progressing, String::new());
+    }
+    if counts.stuck > 0 {
+        return (Phase::Held, String::new());
+    }
+    let begun = state.pods.begun();
+    if begun >= partitioned(state) {
+        return (Phase::Partitioned, String::new());
+    }
+    if begun >= allowed {
+        return (Phase::Held, "pods of the canary were resized back".to_owned());
+    }
+    if max_unavailable(state) == 0 {
+        return (Phase::Held, NO_RESTARTS.to_owned());
+    }
+    (Phase::Held, "as many pods are unavailable as may be".to_owned())
+}
+
+const NO_RESTARTS: &str = "pods have to be restarted, and maxUnavailable is 0";
+
+fn rolled_back(count: usize) -> String {
+    if count == 0 { String::new() } else { format!("{count} pods were resized back") }
+}
+
+/// What the policy says about pods that are stuck.
+fn answer_failures(state: &State<'_>, actions: &mut Vec<Action>) -> Option<(Phase, String)> {
+    let on_failure = state.settings.on_failure;
+    if on_failure == OnFailure::Hold {
+        return None;
+    }
+    let mut budget = unavailable_budget(state);
+    for (pod, reason, message) in state.pods.stuck() {
+        let Some(view) = state.pods.get(pod) else { continue };
+        let failure = || PodFailure { pod: pod.to_owned(), reason, message: message.to_owned() };
+        match (on_failure, &view.judgement.state) {
+            (OnFailure::RollbackAll, PodState::Stuck { .. }) => {
+                actions.push(Action::RollBackAll(failure()));
+                return Some((Phase::RollingBack, format!("{pod} is stuck: {message}")));
+            }
+            (OnFailure::RecreateAll, PodState::Stuck { .. }) => {
+                actions.push(Action::RecreateAll(failure()));
+                return Some((Phase::Recreating, format!("{pod} is stuck: {message}")));
+            }
+            (OnFailure::RollbackPod, PodState::Stuck { .. }) => {
+                let Some(restarts) = view.back_restarts else { continue };
+                if take(&mut budget, restarts && view.available) {
+                    let failure = Failure::last(reason, message.to_owned(), state.now);
+                    actions.push(Action::RollBack(pod.to_owned(), failure));
+                }
+            }
+            (OnFailure::RecreatePod, _) => {
+                if take(&mut budget, view.available) {
+                    actions.push(Action::Evict(pod.to_owned()));
+                }
+            }
+            _ => {}
+        }
+    }
+    None
+}
+
+/// Takes one of a budget, where it is needed. Whether that was possible.
+fn take(budget: &mut usize, needed: bool) -> bool {
+    if !needed {
+        return true;
+    }
+    let left = budget.checked_sub(1);
+    *budget = left.unwrap_or(0);
+    left.is_some()
+}
+
+fn paused(state: &State<'_>) -> Option<String> {
+    if state.record.paused {
+        Some("paused by a user".to_owned())
+    } else if state.settings.paused {
+        Some("paused by the policy".to_owned())
+    } else {
+        None
+    }
+}
+
+/// How many pods the partition leaves to be resized.
+fn partitioned(state: &State<'_>) -> usize {
+    let total = state.pods.len();
+    total.saturating_sub(state.settings.partition.rounded_up(total))
+}
+
+/// How many pods may be begun in all, and the number and size of the canary step that limits it.
+fn allowed(state: &State<'_>) -> (usize, Option<(usize, usize)>) {
+    let (total, partitioned) = (state.pods.len(), partitioned(state));
+    match state.settings.steps.get(state.record.step) {
+        Some(step) => {
+            let pods = step.pods.rounded_up(total).clamp(1, partitioned.max(1));
+            (pods.min(partitioned), Some((state.record.step, pods)))
+        }
+        None => (partitioned, None),
+    }
+}
+
+fn step_is_done(
+    state: &State<'_>,
+    number: usize,
+    actions: &mut Vec<Action>,
+    due: &mut Option<Timestamp>,
+) -> (Phase, String) {
+    let shown = number + 1;
+    let Some(done_at) = state.record.step_done_at else {
+        actions.push(Action::StepDone);
+        return (Phase::Progressing, format!("step {shown} of the canary is done"));
+    };
+    let pause = state.settings.steps.get(number).and_then(|step| step.pause);
+    let Some(pause) = pause else {
+        return (Phase::Paused, format!("step {shown} of the canary is done; waits to be resumed"));
+    };
+    let until = done_at.checked_add(pause).unwrap_or(Timestamp::MAX);
+    if state.now < until {
+        *due = Some(due.map_or(until, |due| due.min(until)));
+        return (Phase::Paused, format!("step {shown} of the canary is done; goes on at {until}"));
+    }
+    actions.push(Action::NextStep);
+    (Phase::Progressing, String::new())
+}
+
+/// Begins as many resizes as the pace allows.
+fn begin(state: &State<'_>, allowed: usize, actions: &mut Vec<Action>) {
+    let total = state.pods.len();
+    let concurrent = state.settings.max_concurrent.rounded_up(total).max(1);
+    let mut plain = concurrent.saturating_sub(state.pods.plain_in_flight());
+    let mut restarting = unavailable_budget(state);
+    let mut left = allowed.saturating_sub(state.pods.begun());
+    // The nodes that a pod of this decision is resized on.
+    let mut taken: BTreeSet<&str> = BTreeSet::new();
+    for (restarts, budget) in [(false, &mut plain), (true, &mut restarting)] {
+        for name in state.pods.candidates(restarts) {
+            if *budget == 0 {
+                break;
+            }
+            let Some(view) = state.pods.get(name) else { continue };
+            // A resize that was refused was begun before, and is sent again where nothing else is done about it.
+            let first = !view.intended;
+            if !first
+                && (state.record.heading == Heading::Back || state.settings.on_failure != OnFailure::Hold)
+            {
+                continue;
+            }
+            if first && left == 0 || view.grows && taken.contains(view.node.as_str()) {
+                continue;
+            }
+            if !view.node.is_empty() {
+                taken.insert(&view.node);
+            }
+            *budget -= 1;
+            left -= usize::from(first);
+            actions.push(Action::Update(name.clone()));
+        }
+    }
+}
+
+/// How many pods may become unavailable now.
+fn unavailable_budget(state: &State<'_>) -> usize {
+    let missing = state.replicas.saturating_sub(state.pods.len());
+    max_unavailable(state).saturating_sub(state.pods.disturbed().saturating_add(missing))
+}
+
+/// How many pods may be unavailable at a time. A workload's own value is at least 1: no pod can surge in place. A policy may
+/// say 0, and then no pod is restarted.
+fn max_unavailable(state: &State<'_>) -> usize {
+    match state.settings.max_unavailable {
+        None => state.max_unavailable.max(1),
+        Some(share @ (Share::Count(0) | Share::Percent(0))) => share.rounded_down(0),
+        Some(share) => share.rounded_down(state.replicas).max(1),
+    }
+}
+
+/// The way back of all pods. What fails here is not tried again.
+fn back(state: &State<'_>, actions: &mut Vec<Action>) -> (Phase, String) {
+    let counts = state.pods.counts();
+    let failed = counts.stuck + counts.rollback_failed;
+    let why = || {
+        state.record.failure.as_ref().map(|failure| format!("{} was stuck: {}", failure.pod, failure.message))
+    };
+    let why = why().unwrap_or_default();
+    if counts.pending == 0 && counts.in_flight() == 0 {
+        let outcome = if failed == 0 { Outcome::RolledBack } else { Outcome::RollbackFailed };
+        if actions.is_empty() && state.record.outcome.is_none() {
+            actions.push(Action::Finish(outcome));
+        }
+        let phase = if failed == 0 { Phase::RolledBack } else { Phase::RollbackFailed };
+        return (phase, why);
+    }
+    if let Some(by) = paused(state) {
+        return (Phase::Paused, by);
+    }
+    let moved = actions.len();
+    actions.extend(state.pods.reverts().cloned().map(Action::Update));
+    begin(state, usize::MAX, actions);
+    if actions.len() == moved && counts.in_flight() == 0 {
+        let nothing =
+            if max_unavailable(state) == 0 { NO_RESTARTS } else { "as many pods are unavailable as may be" };
+        return (Phase::Held, nothing.to_owned());
+    }
+    (Phase::RollingBack, why)
+}

@@ -1,0 +1,396 @@
+//! The pods of one workload, indexed by what can be done about them.
+//!
+//! The index is updated for each pod that changes, and decisions read only its ends: no decision passes over all pods
+//! because one of them changed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use plumb_resize::status;
+
+use super::change::{Change, Vertical};
+use super::failure::StuckReason;
+use super::hooks::Hooks;
+use super::pod_state::{Judgement, Next, PodPolicy, PodState, judge};
+use super::record::PodRecord;
+
+/// What is known about one pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodView {
+    /// The node that it runs on; empty if none.
+    pub node: String,
+    /// Where it comes among the pods that can be resized: lower first, and by name among equals.
+    pub order: u64,
+    /// Where it stands, and what is to be written next.
+    pub judgement: Judgement,
+    /// Whether it is available.
+    pub available: bool,
+    /// Whether the resize that is next, or under way, makes the pod request more of its node.
+    pub grows: bool,
+    /// Whether that resize restarts a container.
+    pub restarts: bool,
+    /// Whether an intent for this revision is recorded on it.
+    pub intended: bool,
+    /// Whether a resize to another revision is under way or stuck: the pod was overtaken by a new template.
+    pub overtaken: bool,
+    /// Whether the way back restarts a container, if there is a way back.
+    pub back_restarts: Option<bool>,
+}
+
+impl PodView {
+    /// The view of a pod that is neither terminating nor has ended.
+    pub fn of(
+        pod: &Pod,
+        hooks: &impl Hooks,
+        policy: &PodPolicy,
+        min_ready: SignedDuration,
+        order: u64,
+        now: Timestamp,
+    ) -> Self {
+        let mut judgement = judge(pod, hooks, policy, now);
+        let recorded = PodRecord::read(pod);
+        let (record, other) = match recorded {
+            Some(record) if record.revision == hooks.revision() => (Some(record), None),
+            other => (None, other),
+        };
+        let (available, available_at) = availability(pod, min_ready, now);
+        judgement.due = judgement.due.into_iter().chain(available_at).min();
+        let next = match &judgement.next {
+            Next::Begin(Some(change)) | Next::Send(change) => Some(&**change),
+            _ => None,
+        };
+        let of = |of_change: fn(&Vertical) -> bool, of_record: fn(&PodRecord) -> bool| {
+            next.map(of_change).or(record.as_ref().map(of_record)).unwrap_or(false)
+        };
+        let back_restarts = match (&judgement.state, &record) {
+            (PodState::Stuck { .. }, Some(record)) => match hooks.change(pod, &record.previous) {
+                Change::Vertical(change) => Some(change.restarts),
+                Change::None | Change::Other(_) => Some(false),
+            },
+            _ => None,
+        };
+        Self {
+            node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()).unwrap_or_default(),
+            order,
+            available,
+            grows: of(|change| change.grows, |record| record.growing),
+            restarts: of(|change| change.restarts, |record| record.restarting),
+            intended: record.is_some(),
+            overtaken: other.is_some_and(|record| record.finished_at.is_none()),
+            back_restarts,
+            judgement,
+        }
+    }
+
+    /// Whether its resize is not applied yet and grows.
+    fn is_growing(&self) -> bool {
+        self.grows && matches!(self.judgement.state, PodState::Resizing { .. } | PodState::RollingBack)
+    }
+
+    fn class(&self) -> Class {
+        match (&self.judgement.next, &self.judgement.state) {
+            // Nothing is asked of the node that was not asked before.
+            (Next::MarkApplied | Next::Confirm | Next::Begin(None), _)
+            | (Next::Send(_), PodState::Resizing { .. } | PodState::RollingBack) => Class::Write,
+            (Next::Begin(Some(_)), _) if self.overtaken && !self.grows && !self.restarts => Class::Revert,
+            (Next::Begin(Some(_)) | Next::Send(_), _) => {
+                Class::Candidate { restarts: self.restarts && self.available }
+            }
+            (Next::Nothing, _) => Class::None,
+        }
+    }
+}
+
+/// Whether a pod has been ready for so long, and if not yet, when it will have been.
+fn availability(pod: &Pod, min_ready: SignedDuration, now: Timestamp) -> (bool, Option<Timestamp>) {
+    let status = pod.status.as_ref();
+    let ready = status.and_then(|status| status::condition(status, "Ready"));
+    let Some(ready) = ready.filter(|ready| ready.status == "True") else { return (false, None) };
+    let since = ready.last_transition_time.as_ref().map(|time| time.0);
+    let at = since.and_then(|since| since.checked_add(min_ready).ok());
+    match at.filter(|at| min_ready > SignedDuration::ZERO && *at > now) {
+        Some(at) => (false, Some(at)),
+        None => (true, None),
+    }
+}
+
+/// What can be done about a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    None,
+    /// A write that is not paced.
+    Write,
+    /// A resize that is not paced: back from, or out of, a resize to another revision.
+    Revert,
+    /// A resize when the pace allows it.
+    Candidate {
+        restarts: bool,
+    },
+}
+
+type Name = String;
+type Position = (u64, Name);
+
+/// Pods that wait for a resize.
+#[derive(Clone, Debug, Default)]
+struct Queue {
+    /// Those that do not grow.
+    shrinks: BTreeSet<Position>,
+    /// Those that grow, by node.
+    growths: BTreeMap<String, BTreeSet<Position>>,
+    /// The first growing pod of each node.
+    heads: BTreeMap<Position, String>,
+}
+
+impl Queue {
+    fn insert(&mut self, view: &PodView, at: Position) {
+        if !view.grows {
+            self.shrinks.insert(at);
+            return;
+        }
+        // Pods without a node do not compete for one.
+        let node = if view.node.is_empty() { format!("\u{0}{}", at.1) } else { view.node.clone() };
+        let waiting = self.growths.entry(node.clone()).or_default();
+        if let Some(head) = waiting.first() {
+            self.heads.remove(head);
+        }
+        waiting.insert(at);
+        if let Some(head) = waiting.first() {
+            self.heads.insert(head.clone(), node);
+        }
+    }
+
+    fn remove(&mut self, view: &PodView, at: &Position) {
+        if !view.grows {
+            self.shrinks.remove(at);
+            return;
+        }
+        let node = if view.node.is_empty() { format!("\u{0}{}", at.1) } else { view.node.clone() };
+        let Some(waiting) = self.growths.get_mut(&node) else { return };
+        if let Some(head) = waiting.first() {
+            self.heads.remove(head);
+        }
+        waiting.remove(at);
+        match waiting.first() {
+            Some(head) => _ = self.heads.insert(head.clone(), node),
+            None => _ = self.growths.remove(&node),
+        }
+    }
+}
+
+/// How many pods are in each state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Counts {
+    /// All.
+    pub total: usize,
+    /// Those that have other resources and wait.
+    pub pending: usize,
+    /// Those whose resize is under way.
+    pub resizing: usize,
+    /// Those that are watched after their resize.
+    pub soaking: usize,
+    /// Those that follow.
+    pub done: usize,
+    /// Those that do not follow.
+    pub stuck: usize,
+    /// Those that are resized back.
+    pub rolling_back: usize,
+    /// Those that were resized back.
+    pub rolled_back: usize,
+    /// Those that could not be resized back.
+    pub rollback_failed: usize,
+}
+
+impl Counts {
+    fn of(&mut self, state: &PodState) -> &mut usize {
+        match state {
+            PodState::Pending => &mut self.pending,
+            PodState::Resizing { .. } => &mut self.resizing,
+            PodState::Soaking { .. } => &mut self.soaking,
+            PodState::Done => &mut self.done,
+            PodState::Stuck { .. } => &mut self.stuck,
+            PodState::RollingBack => &mut self.rolling_back,
+            PodState::RolledBack { .. } => &mut self.rolled_back,
+            PodState::RollbackFailed { .. } => &mut self.rollback_failed,
+        }
+    }
+
+    /// Those whose resize is under way or watched.
+    pub const fn in_flight(&self) -> usize {
+        self.resizing + self.soaking + self.rolling_back
+    }
+}
+
+/// The pods of one workload.
+#[derive(Clone, Debug, Default)]
+pub struct Pods {
+    views: BTreeMap<Name, PodView>,
+    counts: Counts,
+    /// Those with a write that is not paced.
+    writes: BTreeSet<Name>,
+    reverts: BTreeSet<Position>,
+    plain: Queue,
+    restarting: Queue,
+    stuck: BTreeSet<Name>,
+    /// How many resizes without a restart are in flight.
+    plain_in_flight: usize,
+    /// How many pods are unavailable, or about to be because a container is restarted.
+    disturbed: usize,
+    /// How many have an intent for this revision, or follow it.
+    begun: usize,
+    /// How many pods grow on each node.
+    growing: BTreeMap<String, usize>,
+    /// How many pods shrink on each node.
+    shrinking: BTreeMap<String, usize>,
+    timers: BTreeSet<(Timestamp, Name)>,
+}
+
+impl Pods {
+    /// The view of a pod.
+    pub fn get(&self, name: &str) -> Option<&PodView> {
+        self.views.get(name)
+    }
+
+    /// How many there are.
+    pub fn len(&self) -> usize {
+        self.views.len()
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.views.is_empty()
+    }
+
+    /// All, by name.
+    pub fn iter(&self) -> impl Iterator<Item = (&str, &PodView)> {
+        self.views.iter().map(|(name, view)| (name.as_str(), view))
+    }
+
+    /// How many are in each state.
+    pub fn counts(&self) -> Counts {
+        Counts { total: self.views.len(), ..self.counts }
+    }
+
+    /// Those that do not follow, by name, and why.
+    pub fn stuck(&self) -> impl Iterator<Item = (&str, StuckReason, &str)> {
+        self.stuck.iter().filter_map(|name| match &self.views.get(name)?.judgement.state {
+            PodState::Stuck { reason, message } | PodState::RollbackFailed { reason, message } => {
+                Some((name.as_str(), *reason, message.as_str()))
+            }
+            _ => None,
+        })
+    }
+
+    /// Adds a pod, or replaces what is known about it.
+    pub fn set(&mut self, name: &str, view: PodView) {
+        self.remove(name);
+        self.count(name, &view, true);
+        self.views.insert(name.to_owned(), view);
+    }
+
+    /// Removes a pod: it is terminating or gone.
+    pub fn remove(&mut self, name: &str) {
+        if let Some(view) = self.views.remove(name) {
+            self.count(name, &view, false);
+        }
+    }
+
+    /// The next time at which the judgement about a pod may become another one.
+    pub fn next_due(&self) -> Option<Timestamp> {
+        self.timers.first().map(|(due, _)| *due)
+    }
+
+    /// The pods that are due to be judged again.
+    pub fn due(&self, now: Timestamp) -> Vec<Name> {
+        self.timers.iter().take_while(|(due, _)| *due <= now).map(|(_, name)| name.clone()).collect()
+    }
+
+    fn count(&mut self, name: &str, view: &PodView, added: bool) {
+        let adjust = |count: &mut usize| *count = if added { *count + 1 } else { count.saturating_sub(1) };
+        let state = &view.judgement.state;
+        adjust(self.counts.of(state));
+        let begun = view.intended || matches!(state, PodState::Done);
+        if begun {
+            adjust(&mut self.begun);
+        }
+        let restarting = view.restarts && state.is_in_flight();
+        if state.is_in_flight() && !view.restarts {
+            adjust(&mut self.plain_in_flight);
+        }
+        if restarting || !view.available {
+            adjust(&mut self.disturbed);
+        }
+        if matches!(state, PodState::Resizing { .. } | PodState::RollingBack) && !view.node.is_empty() {
+            let by_node = if view.is_growing() { &mut self.growing } else { &mut self.shrinking };
+            let count = by_node.entry(view.node.clone()).or_default();
+            adjust(count);
+            if *count == 0 {
+                by_node.remove(&view.node);
+            }
+        }
+        let position = || (view.order, name.to_owned());
+        toggle(&mut self.stuck, name.to_owned(), added && is_stuck(state));
+        match view.class() {
+            Class::None => {}
+            Class::Write => toggle(&mut self.writes, name.to_owned(), added),
+            Class::Revert => toggle(&mut self.reverts, position(), added),
+            Class::Candidate { restarts } => {
+                let queue = if restarts { &mut self.restarting } else { &mut self.plain };
+                if added {
+                    queue.insert(view, position());
+                } else {
+                    queue.remove(view, &position());
+                }
+            }
+        }
+        if let Some(due) = view.judgement.due {
+            toggle(&mut self.timers, (due, name.to_owned()), added);
+        }
+    }
+}
+
+fn is_stuck(state: &PodState) -> bool {
+    matches!(state, PodState::Stuck { .. } | PodState::RollbackFailed { .. })
+}
+
+fn toggle<T: Ord>(set: &mut BTreeSet<T>, item: T, present: bool) {
+    if present {
+        set.insert(item);
+    } else {
+        set.remove(&item);
+    }
+}
+
+/// What decisions read.
+impl Pods {
+    pub(super) fn writes(&self) -> impl Iterator<Item = &Name> {
+        self.writes.iter()
+    }
+
+    pub(super) fn reverts(&self) -> impl Iterator<Item = &Name> {
+        self.reverts.iter().map(|(_, name)| name)
+    }
+
+    pub(super) fn plain_in_flight(&self) -> usize {
+        self.plain_in_flight
+    }
+
+    pub(super) fn begun(&self) -> usize {
+        self.begun
+    }
+
+    pub(super) fn disturbed(&self) -> usize {
+        self.disturbed
+    }
+
+    /// The pods that can be resized next, with or without a restart: those that shrink, then on each node that no other
+    /// pod of the workload is being resized on the first one that grows.
+    pub(super) fn candidates(&self, restarts: bool) -> impl Iterator<Item = &Name> {
+        let queue = if restarts { &self.restarting } else { &self.plain };
+        let free = |node: &String| !self.growing.contains_key(node) && !self.shrinking.contains_key(node);
+        let growths = queue.heads.iter().filter(move |(_, node)| free(node)).map(|((_, name), _)| name);
+        queue.shrinks.iter().map(|(_, name)| name).chain(growths)
+    }
+}

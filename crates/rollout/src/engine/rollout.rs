@@ -1,0 +1,170 @@
+//! What is recorded on a workload, and what is reported about it.
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+use super::desired::Desired;
+use super::failure::StuckReason;
+use super::pods::Counts;
+
+/// Which way a rollout goes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Heading {
+    /// Pods follow the template.
+    #[default]
+    Forward,
+    /// Pods go back to what they were before, and the template has its previous resources.
+    Back,
+    /// The workload's own controller recreates pods.
+    Recreate,
+}
+
+/// A failure of one pod, which decides about all.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PodFailure {
+    /// The pod.
+    pub pod: String,
+    /// Why it is stuck.
+    pub reason: StuckReason,
+    /// Why, for people.
+    pub message: String,
+}
+
+/// How a rollout ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Outcome {
+    /// All pods follow, but for those that were resized back one by one.
+    Complete,
+    /// All pods are what they were before.
+    RolledBack,
+    /// Some pods could not be resized back. Nothing more is tried.
+    RollbackFailed,
+    /// The workload's own controller took over.
+    Recreated,
+}
+
+/// The intent to roll out a revision, and how far that is. It is recorded on the workload before the first write.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutRecord {
+    /// The revision that pods follow: another one for each rollout, even to a template that there was before.
+    pub revision: String,
+    /// The last revision that was rolled out completely.
+    pub base: String,
+    /// The resources of the template before the rollout: where an undo goes.
+    #[serde(default, skip_serializing_if = "Desired::is_empty")]
+    pub previous: Desired,
+    /// When the rollout began.
+    pub started_at: Timestamp,
+    /// Which way it goes.
+    #[serde(default)]
+    pub heading: Heading,
+    /// The step of the canary that it is in.
+    #[serde(default)]
+    pub step: usize,
+    /// When the pods of that step were done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_done_at: Option<Timestamp>,
+    /// Whether a user paused it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub paused: bool,
+    /// Why it does not go forward any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure: Option<PodFailure>,
+    /// How it ended, if it has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+}
+
+impl RolloutRecord {
+    /// The intent to roll out a revision.
+    pub fn new(revision: String, base: String, previous: Desired, now: Timestamp) -> Self {
+        Self {
+            revision,
+            base,
+            previous,
+            started_at: now,
+            heading: Heading::Forward,
+            step: 0,
+            step_done_at: None,
+            paused: false,
+            failure: None,
+            outcome: None,
+        }
+    }
+
+    /// The revision that is recorded on pods: the way back is a revision of its own.
+    pub fn pod_revision(&self) -> String {
+        match self.heading {
+            Heading::Forward | Heading::Recreate => self.revision.clone(),
+            Heading::Back => format!("{}-back", self.revision),
+        }
+    }
+}
+
+/// Where a rollout stands, in one word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Phase {
+    /// Pods are being resized.
+    Progressing,
+    /// The policy or a user paused it, or a step of its canary is done.
+    Paused,
+    /// All pods that the partition allows follow.
+    Partitioned,
+    /// Nothing more can be done: pods are stuck.
+    Held,
+    /// Pods are being resized back.
+    RollingBack,
+    /// All pods follow.
+    Complete,
+    /// All pods are what they were before.
+    RolledBack,
+    /// Some pods could not be resized back.
+    RollbackFailed,
+    /// The workload's own controller recreates pods.
+    Recreating,
+}
+
+impl Phase {
+    /// The phase as one word.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Progressing => "Progressing",
+            Self::Paused => "Paused",
+            Self::Partitioned => "Partitioned",
+            Self::Held => "Held",
+            Self::RollingBack => "RollingBack",
+            Self::Complete => "Complete",
+            Self::RolledBack => "RolledBack",
+            Self::RollbackFailed => "RollbackFailed",
+            Self::Recreating => "Recreating",
+        }
+    }
+
+    /// Whether nothing happens until a pod, the template, the policy or a user changes something.
+    pub const fn has_ended(self) -> bool {
+        !matches!(self, Self::Progressing | Self::RollingBack)
+    }
+}
+
+/// What is reported about a rollout.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RolloutStatus {
+    /// The revision.
+    pub revision: String,
+    /// Where it stands.
+    pub phase: Phase,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub message: String,
+    /// How many pods are in each state.
+    pub pods: Counts,
+    /// The first pods that are stuck, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub stuck: Vec<PodFailure>,
+}
+
+/// How many stuck pods are reported by name.
+pub(super) const STUCK_NAMED: usize = 10;

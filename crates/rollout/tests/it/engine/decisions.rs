@@ -1,0 +1,282 @@
+use jiff::SignedDuration;
+use plumb_rollout::api::{OnFailure, Share};
+use plumb_rollout::engine::{Action, Outcome, Phase, PodPolicy, Settings, Step};
+
+use super::world::{Fate, World};
+
+fn at_once(count: u32) -> Settings {
+    Settings { max_concurrent: Share::Count(count), ..Settings::default() }
+}
+
+fn updates(actions: &[Action]) -> Vec<&str> {
+    actions
+        .iter()
+        .filter_map(|action| match action {
+            Action::Update(name) => Some(name.as_str()),
+            _ => None,
+        })
+        .collect()
+}
+
+#[test]
+fn one_edit_resizes_all_pods_in_place() {
+    let mut world = World::new(20, 5, Settings::default(), false);
+    world.edit(200);
+    let last = world.settle();
+    assert_eq!(last.status.phase, Phase::Complete);
+    assert_eq!(world.record.outcome, Some(Outcome::Complete));
+    assert!(world.sizes().values().all(|size| size == "200m"), "{:?}", world.sizes());
+    assert!(world.recreated.is_empty());
+}
+
+#[test]
+fn no_more_pods_are_resized_at_a_time_than_max_concurrent() {
+    for (share, limit) in [(Share::Count(3), 3), (Share::Percent(10), 2), (Share::Percent(1), 1)] {
+        let settings = Settings { max_concurrent: share, ..Settings::default() };
+        let mut world = World::new(20, 20, settings, false);
+        world.edit(200);
+        assert_eq!(updates(&world.reconcile(usize::MAX).actions).len(), limit, "{share:?}");
+        assert!(world.reconcile(usize::MAX).actions.is_empty());
+        world.node_acts("web-000");
+        // One is confirmed, and the next one begins.
+        let decision = world.reconcile(usize::MAX);
+        assert_eq!((updates(&decision.actions)[0], decision.actions.len()), ("web-000", 2));
+    }
+}
+
+#[test]
+fn one_pod_grows_at_a_time_on_each_node_and_shrinks_are_not_held_up() {
+    let mut world = World::new(12, 3, at_once(12), false);
+    world.edit(200);
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-000", "web-001", "web-002"]);
+    assert!(world.reconcile(usize::MAX).actions.is_empty());
+    assert!(world.growing().values().all(|count| *count == 1));
+    world.settle();
+    world.edit(50);
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions).len(), 12);
+}
+
+#[test]
+fn pods_that_restart_are_limited_by_max_unavailable_and_others_are_not() {
+    let zero = Settings { max_unavailable: Some(Share::Count(0)), ..at_once(10) };
+    let mut world = World::new(10, 10, zero.clone(), false);
+    world.edit(200);
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions).len(), 10);
+
+    let mut world = World::new(10, 10, zero, true);
+    world.edit(200);
+    let decision = world.settle();
+    assert_eq!(decision.status.phase, Phase::Held);
+    assert_eq!(decision.status.message, "pods have to be restarted, and maxUnavailable is 0");
+
+    let mut world = World::new(10, 10, at_once(10), true);
+    world.max_unavailable = 2;
+    world.set_ready("web-009", false);
+    world.edit(200);
+    // One may become unavailable in addition, and the one that is may be restarted.
+    assert_eq!(updates(&world.reconcile(usize::MAX).actions), ["web-009", "web-000"]);
+}
+
+#[test]
+fn a_partition_leaves_pods_as_they_are() {
+    let settings = Settings { partition: Share::Count(7), ..at_once(10) };
+    let mut world = World::new(10, 10, settings, false);
+    world.edit(200);
+    assert_eq!(world.settle().status.phase, Phase::Partitioned);
+    assert_eq!(world.sizes().values().filter(|size| *size == "200m").count(), 3);
+    world.settings.partition = Share::Count(0);
+    assert_eq!(world.settle().status.phase, Phase::Complete);
+}
+
+#[test]
+fn a_canary_pauses_after_each_step() {
+    let step = |pods, seconds: Option<i64>| Step { pods, pause: seconds.map(SignedDuration::from_secs) };
+    let steps = vec![step(Share::Count(1), Some(60)), step(Share::Percent(50), None)];
+    let mut world = World::new(10, 10, Settings { steps, ..at_once(10) }, false);
+    world.edit(200);
+    let decision = world.settle();
+    assert_eq!(decision.status.phase, Phase::Paused);
+    assert_eq!(world.states()["Done"], 1);
+    assert_eq!(decision.due.map(|due| due.duration_since(world.time()).as_secs()), Some(60));
+    world.now += 60;
+    let decision = world.settle();
+    assert_eq!((decision.status.phase, decision.due), (Phase::Paused, None));
+    assert_eq!(decision.status.message, "step 2 of the canary is done; waits to be resumed");
+    assert_eq!(world.states()["Done"], 5);
+    world.record.step += 1;
+    world.record.step_done_at = None;
+    assert_eq!(world.settle().status.phase, Phase::Complete);
+}
+
+#[test]
+fn a_canary_does_not_go_on_while_one_of_its_pods_is_stuck() {
+    let steps = vec![Step { pods: Share::Count(2), pause: Some(SignedDuration::ZERO) }];
+    for on_failure in [OnFailure::Hold, OnFailure::RollbackPod] {
+        let mut world =
+            World::new(10, 10, Settings { steps: steps.clone(), on_failure, ..at_once(10) }, false);
+        world.fates.insert("web-001".into(), Fate::Infeasible);
+        world.edit(200);
+        assert_eq!(world.settle().status.phase, Phase::Held, "{on_failure:?}");
+        assert_eq!(world.states()["Done"], 1);
+    }
+}
+
+#[test]
+fn a_user_or_the_policy_pauses_and_resumes_a_rollout() {
+    let mut world = World::new(4, 4, at_once(1), false);
+    world.edit(200);
+    world.reconcile(usize::MAX);
+    world.record.paused = true;
+    let decision = world.settle();
+    assert_eq!(
+        (decision.status.phase, decision.status.message.as_str()),
+        (Phase::Paused, "paused by a user")
+    );
+    // What was begun is finished.
+    assert_eq!(world.states()["Done"], 1);
+    (world.record.paused, world.settings.paused) = (false, true);
+    assert_eq!(world.settle().status.message, "paused by the policy");
+    world.settings.paused = false;
+    assert_eq!(world.settle().status.phase, Phase::Complete);
+}
+
+#[test]
+fn a_stuck_pod_is_held_and_never_blocks_the_others() {
+    for fate in [Fate::Infeasible, Fate::Defers, Fate::Fails, Fate::Refused] {
+        let mut world = World::new(10, 10, at_once(1), false);
+        world.fates.insert("web-003".into(), fate);
+        world.edit(200);
+        let decision = world.settle();
+        assert_eq!(decision.status.phase, Phase::Held, "{fate:?}");
+        assert_eq!(decision.status.stuck[0].pod, "web-003");
+        assert_eq!((world.states()["Done"], world.states()["Stuck"]), (9, 1), "{fate:?}");
+        // A new template goes through, and so does a deferred resize that fits after all.
+        world.fates.clear();
+        world.edit(150);
+        assert_eq!(world.settle().status.phase, Phase::Complete, "{fate:?}");
+        assert!(world.sizes().values().all(|size| size == "150m"));
+    }
+}
+
+#[test]
+fn a_revert_goes_through_whatever_the_pace_is() {
+    // OpenKruise blocks here: the budget is used up by the pod that is stuck.
+    let settings = Settings { max_unavailable: Some(Share::Count(1)), ..at_once(1) };
+    let mut world = World::new(5, 5, settings, false);
+    world.fates.insert("web-001".into(), Fate::Infeasible);
+    world.edit(200);
+    assert_eq!(world.settle().status.phase, Phase::Held);
+    world.edit(100);
+    let reverted = world.reconcile(usize::MAX);
+    assert_eq!(updates(&reverted.actions)[0], "web-001");
+    assert_eq!(world.settle().status.phase, Phase::Complete);
+    assert!(world.sizes().values().all(|size| size == "100m"));
+}
+
+#[test]
+fn rollback_pod_takes_the_stuck_pod_back_and_goes_on_with_the_others() {
+    for fate in [Fate::Infeasible, Fate::Defers, Fate::Fails] {
+        let settings = Settings { on_failure: OnFailure::RollbackPod, ..at_once(2) };
+        let mut world = World::new(6, 6, settings, false);
+        world.fates.insert("web-002".into(), fate);
+        world.edit(200);
+        let decision = world.settle();
+        assert_eq!(decision.status.phase, Phase::Complete, "{fate:?} {decision:?}");
+        assert_eq!(decision.status.message, "1 pods were resized back");
+        assert_eq!(world.sizes()["web-002"], "100m");
+        assert_eq!((world.states()["Done"], world.states()["RolledBack"]), (5, 1));
+    }
+}
+
+#[test]
+fn rollback_all_takes_every_pod_and_the_template_back() {
+    let settings = Settings { on_failure: OnFailure::RollbackAll, ..at_once(2) };
+    let mut world = World::new(6, 6, settings, false);
+    world.fates.insert("web-005".into(), Fate::Infeasible);
+    world.edit(200);
+    // A pod that is created meanwhile has the new size.
+    world.reconcile(usize::MAX);
+    world.scale(7);
+    let decision = world.settle();
+    assert_eq!(decision.status.phase, Phase::RolledBack);
+    assert_eq!(world.record.outcome, Some(Outcome::RolledBack));
+    assert!(world.sizes().values().all(|size| size == "100m"), "{:?}", world.sizes());
+    assert_eq!(world.template, world.previous);
+    assert!(world.recreated.is_empty());
+}
+
+#[test]
+fn a_rollback_that_fails_too_names_the_pods_and_is_not_tried_again() {
+    let settings = Settings { on_failure: OnFailure::RollbackAll, ..at_once(6) };
+    let mut world = World::new(6, 6, settings, false);
+    world.fates.insert("web-005".into(), Fate::Infeasible);
+    world.edit(50);
+    world.reconcile(usize::MAX);
+    // All but one are smaller now, and one of them cannot become larger again.
+    for name in ["web-000", "web-001", "web-002", "web-003", "web-004"] {
+        world.node_acts(name);
+    }
+    world.fates.insert("web-001".into(), Fate::Infeasible);
+    let decision = world.settle();
+    assert_eq!(decision.status.phase, Phase::RollbackFailed);
+    assert_eq!(world.record.outcome, Some(Outcome::RollbackFailed));
+    let stuck: Vec<&str> = decision.status.stuck.iter().map(|failure| failure.pod.as_str()).collect();
+    assert_eq!(stuck, ["web-001"]);
+    world.now += 100_000;
+    assert!(world.reconcile(usize::MAX).actions.is_empty());
+}
+
+#[test]
+fn recreate_pod_evicts_the_stuck_pods_within_the_budget() {
+    let settings = Settings { on_failure: OnFailure::RecreatePod, ..at_once(6) };
+    let mut world = World::new(6, 6, settings, false);
+    for name in ["web-001", "web-002"] {
+        world.fates.insert(name.into(), Fate::Infeasible);
+    }
+    world.edit(200);
+    world.reconcile(usize::MAX);
+    for name in ["web-001", "web-002"] {
+        world.node_acts(name);
+    }
+    let decision = world.decide();
+    let evicted: Vec<&Action> = decision.actions.iter().filter(|a| matches!(a, Action::Evict(_))).collect();
+    assert_eq!(evicted, [&Action::Evict("web-001".into())]);
+    assert_eq!(world.settle().status.phase, Phase::Complete);
+    assert_eq!(world.recreated.len(), 2);
+    assert!(world.sizes().values().all(|size| size == "200m"));
+}
+
+#[test]
+fn recreate_all_leaves_the_workload_to_its_own_controller() {
+    let settings = Settings { on_failure: OnFailure::RecreateAll, ..at_once(6) };
+    let mut world = World::new(6, 6, settings, false);
+    world.fates.insert("web-001".into(), Fate::Infeasible);
+    world.edit(200);
+    assert_eq!(world.settle().status.phase, Phase::Recreating);
+    assert_eq!(world.record.outcome, Some(Outcome::Recreated));
+}
+
+#[test]
+fn a_pod_that_is_killed_while_it_soaks_is_a_failure() {
+    let pod = PodPolicy { soak: SignedDuration::from_secs(60), ..PodPolicy::default() };
+    let settings = Settings { pod, on_failure: OnFailure::RollbackAll, ..at_once(1) };
+    let mut world = World::new(3, 3, settings, false);
+    world.fates.insert("web-000".into(), Fate::Oom);
+    world.edit(50);
+    world.reconcile(usize::MAX);
+    world.node_acts("web-000");
+    world.reconcile(usize::MAX);
+    assert_eq!(world.states()["Stuck"], 1);
+    world.fates.clear();
+    assert_eq!(world.settle().status.phase, Phase::RolledBack);
+}
+
+#[test]
+fn pods_that_come_up_during_a_rollout_have_the_new_size() {
+    let mut world = World::new(4, 4, at_once(1), false);
+    world.edit(200);
+    world.reconcile(usize::MAX);
+    world.scale(8);
+    assert_eq!(world.states()["Done"], 4);
+    assert_eq!(world.settle().status.phase, Phase::Complete);
+}

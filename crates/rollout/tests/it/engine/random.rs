@@ -1,0 +1,200 @@
+use jiff::SignedDuration;
+use plumb_rollout::api::{OnFailure, Share};
+use plumb_rollout::engine::{Action, Outcome, Phase, PodPolicy, PodState, Settings, Step, decide};
+use proptest::prelude::*;
+
+use super::world::{Fate, World};
+
+#[derive(Clone, Debug)]
+enum Op {
+    /// The controller acts, and crashes after so many writes.
+    Reconcile {
+        writes: usize,
+    },
+    /// The node of a pod acts.
+    Node(usize),
+    /// All nodes act.
+    Nodes,
+    /// Seconds pass.
+    Pass(i64),
+    Edit(i64),
+    Scale(usize),
+    Fate(usize, Fate),
+    Ready(usize, bool),
+    Pause(bool),
+}
+
+fn op() -> impl Strategy<Value = Op> {
+    let fate = prop_oneof![
+        4 => Just(Fate::Applies),
+        1 => Just(Fate::Infeasible),
+        1 => Just(Fate::Defers),
+        1 => Just(Fate::Fails),
+        1 => Just(Fate::Refused),
+        1 => Just(Fate::Oom),
+    ];
+    prop_oneof![
+        6 => prop_oneof![Just(usize::MAX), 0_usize..4].prop_map(|writes| Op::Reconcile { writes }),
+        4 => (0_usize..12).prop_map(Op::Node),
+        2 => Just(Op::Nodes),
+        2 => (1_i64..400).prop_map(Op::Pass),
+        2 => (1_i64..6).prop_map(|size| Op::Edit(size * 50)),
+        1 => (0_usize..12).prop_map(Op::Scale),
+        2 => (0_usize..12, fate).prop_map(|(pod, fate)| Op::Fate(pod, fate)),
+        1 => (0_usize..12, any::<bool>()).prop_map(|(pod, ready)| Op::Ready(pod, ready)),
+        1 => any::<bool>().prop_map(Op::Pause),
+    ]
+}
+
+fn settings() -> impl Strategy<Value = Settings> {
+    let share = prop_oneof![(1_u32..5).prop_map(Share::Count), (1_u32..101).prop_map(Share::Percent)];
+    let step = (1_u32..6, proptest::option::of(0_i64..100)).prop_map(|(pods, pause)| Step {
+        pods: Share::Count(pods),
+        pause: Some(SignedDuration::from_secs(pause.unwrap_or(0))),
+    });
+    (
+        share.clone(),
+        proptest::option::of(prop_oneof![share, Just(Share::Count(0))]),
+        prop_oneof![3 => Just(0), 1 => 0_u32..6],
+        proptest::collection::vec(step, 0..3),
+        prop_oneof![Just(0_i64), Just(30)],
+        proptest::sample::select(OnFailure::ALL.to_vec()),
+    )
+        .prop_map(|(max_concurrent, max_unavailable, partition, steps, soak, on_failure)| Settings {
+            max_concurrent,
+            max_unavailable,
+            partition: Share::Count(partition),
+            steps,
+            pod: PodPolicy { soak: SignedDuration::from_secs(soak), ..PodPolicy::default() },
+            on_failure,
+            paused: false,
+        })
+}
+
+fn pod_of(action: &Action) -> Option<&str> {
+    match action {
+        Action::Update(name) | Action::RollBack(name, _) | Action::Evict(name) => Some(name),
+        _ => None,
+    }
+}
+
+/// Checks what a decision may begin.
+fn check_pace(world: &World) -> Result<(), TestCaseError> {
+    let decision = world.decide();
+    let counts = world.index.counts();
+    let total = world.index.len();
+    let (mut plain, mut restarting) = (0, 0);
+    let mut nodes = std::collections::BTreeMap::new();
+    for action in &decision.actions {
+        let Action::Update(name) = action else { continue };
+        let view = world.index.get(name).unwrap();
+        let begins = matches!(view.judgement.state, PodState::Pending | PodState::Stuck { .. })
+            && view.judgement.next != plumb_rollout::engine::Next::Begin(None);
+        let reverts = view.overtaken && !view.grows && !view.restarts;
+        if !begins || reverts {
+            continue;
+        }
+        if view.grows {
+            *nodes.entry(view.node.clone()).or_insert(0) += 1;
+        }
+        if view.restarts && view.available { restarting += 1 } else { plain += 1 }
+    }
+    let in_flight =
+        world.index.iter().filter(|(_, v)| v.judgement.state.is_in_flight() && !v.restarts).count();
+    let concurrent = world.settings.max_concurrent.rounded_up(total).max(1);
+    prop_assert!(plain == 0 || in_flight + plain <= concurrent, "{plain} + {in_flight} of {concurrent}");
+    let disturbed = world
+        .index
+        .iter()
+        .filter(|(_, v)| !v.available || v.restarts && v.judgement.state.is_in_flight())
+        .count();
+    let unavailable = match world.settings.max_unavailable {
+        Some(Share::Count(0)) => 0,
+        Some(share) => share.rounded_down(world.replicas).max(1),
+        None => world.max_unavailable,
+    };
+    prop_assert!(restarting == 0 || disturbed + restarting <= unavailable);
+    for (node, count) in nodes {
+        let growing = world.growing().get(node.as_str()).copied().unwrap_or(0);
+        prop_assert!(growing + count <= 1, "{node}: {growing} + {count}");
+    }
+    prop_assert!(counts.total == world.pods.len());
+    let mut pods: Vec<&str> = decision.actions.iter().filter_map(pod_of).collect();
+    pods.sort_unstable();
+    let all = pods.len();
+    pods.dedup();
+    prop_assert_eq!(pods.len(), all, "two actions for one pod");
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_rollout_always_ends_never_exceeds_its_pace_and_never_loses_a_pod(
+        replicas in 0_usize..12,
+        nodes in 1_usize..5,
+        restarts in any::<bool>(),
+        settings in settings(),
+        ops in proptest::collection::vec(op(), 0..60),
+    ) {
+        let recreates = matches!(settings.on_failure, OnFailure::RecreatePod | OnFailure::RecreateAll);
+        let mut world = World::new(replicas, nodes, settings, restarts);
+        for op in ops {
+            let name = |at: usize| world.pods.keys().nth(at % world.pods.len().max(1)).cloned().unwrap_or_default();
+            match op {
+                Op::Reconcile { writes } => {
+                    check_pace(&world)?;
+                    world.reconcile(writes);
+                    if writes != usize::MAX {
+                        // The controller starts anew.
+                        world.refresh();
+                    }
+                }
+                Op::Node(at) => { let name = name(at); world.node_acts(&name); }
+                Op::Nodes => {
+                    for name in world.pods.keys().cloned().collect::<Vec<_>>() {
+                        world.node_acts(&name);
+                    }
+                }
+                Op::Pass(seconds) => world.now += seconds,
+                Op::Edit(size) => world.edit(size),
+                Op::Scale(replicas) => world.scale(replicas),
+                Op::Fate(at, fate) => { let name = name(at); world.fates.insert(name, fate); }
+                Op::Ready(at, ready) => { let name = name(at); world.set_ready(&name, ready); }
+                Op::Pause(paused) => world.record.paused = paused,
+            }
+            prop_assert_eq!(world.pods.len(), world.replicas);
+            prop_assert!(recreates || world.recreated.is_empty());
+            // The index is what it would be if it were built anew, but for what time has changed.
+            let now = world.time();
+            let due = world.index.due(now);
+            if due.is_empty() {
+                let fresh = world.fresh();
+                prop_assert_eq!(decide(&world.state(&fresh)), world.decide());
+            }
+        }
+        world.record.paused = false;
+        let last = world.settle();
+        prop_assert!(last.status.phase.has_ended(), "{:?}", last);
+        let counts = world.index.counts();
+        match last.status.phase {
+            Phase::Complete => {
+                prop_assert_eq!(counts.done + counts.rolled_back, counts.total);
+                prop_assert!(world.record.outcome.is_some());
+            }
+            Phase::RolledBack => {
+                prop_assert_eq!(counts.done, counts.total);
+                prop_assert_eq!(world.record.outcome, Some(Outcome::RolledBack));
+                prop_assert_eq!(&world.template, &world.previous);
+            }
+            Phase::RollbackFailed => prop_assert!(!last.status.stuck.is_empty()),
+            Phase::Held => prop_assert!(counts.stuck > 0 || !last.status.message.is_empty()),
+            Phase::Partitioned => prop_assert!(counts.pending > 0),
+            Phase::Recreating => prop_assert_eq!(world.record.outcome, Some(Outcome::Recreated)),
+            Phase::Paused | Phase::Progressing | Phase::RollingBack => {
+                prop_assert!(last.due.is_some(), "{:?}", last);
+            }
+        }
+    }
+}
