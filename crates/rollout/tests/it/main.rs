@@ -4,5 +4,6 @@
 
 mod cloneset;
 mod crds;
+mod cloneset;
 mod engine;
 mod objects;

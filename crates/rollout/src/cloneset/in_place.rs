@@ -1,0 +1,364 @@
+//! In-place updates: what of a template change a running pod follows, and when it has.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{Container, Pod, PodTemplateSpec};
+use plumb_controller::pods;
+use plumb_resize::rules::Rules;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::keys;
+use super::lifecycle::seconds;
+use crate::engine::{Reason, can_update};
+
+/// The latest in-place update of a pod, as OpenKruise records it in the annotation
+/// [`UPDATE_STATE`](keys::UPDATE_STATE).
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct UpdateState {
+    /// The revision that the pod was updated to.
+    #[serde(default)]
+    pub revision: String,
+    /// When the update began.
+    #[serde(default)]
+    pub update_timestamp: String,
+    /// The containers whose images were changed, as they were before.
+    #[serde(default)]
+    pub last_container_statuses: BTreeMap<String, LastStatus>,
+    /// Whether images were changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub update_images: bool,
+    /// Whether resources were changed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub update_resources: bool,
+    /// Whether the resize restarts a container. OpenKruise has no such field, and ignores it.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub resize_restarts: bool,
+}
+
+/// A container before its image was changed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LastStatus {
+    /// The image that it ran.
+    #[serde(default, rename = "imageID")]
+    pub image_id: String,
+    /// How often it had been restarted. OpenKruise has no such field, and ignores it.
+    #[serde(default)]
+    pub restart_count: i32,
+}
+
+impl UpdateState {
+    /// The latest in-place update of a pod. An annotation that cannot be read counts as none.
+    pub fn read(pod: &Pod) -> Option<Self> {
+        let text = pod.metadata.annotations.as_ref()?.get(keys::UPDATE_STATE)?;
+        serde_json::from_str(text).ok()
+    }
+
+    /// Whether the update restarts a container, so that the pod may be unavailable meanwhile.
+    pub fn restarts(&self) -> bool {
+        self.update_images || self.resize_restarts
+    }
+
+    /// The containers that do not run their new image yet.
+    pub fn waiting<'a>(&'a self, pod: &'a Pod) -> impl Iterator<Item = &'a str> {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+        let statuses = statuses.unwrap_or_default();
+        let began: Option<Timestamp> = self.update_timestamp.parse().ok();
+        let waits = move |(name, before): &(&String, &LastStatus)| {
+            let Some(status) = statuses.iter().find(|status| status.name == **name) else { return true };
+            let running = status.state.as_ref().and_then(|state| state.running.as_ref());
+            let started = running.and_then(|running| running.started_at.as_ref()).map(|time| time.0);
+            // The new image may be the old one under another name: then only the restart shows.
+            status.image_id == before.image_id
+                && status.restart_count <= before.restart_count
+                && !started.zip(began).is_some_and(|(started, began)| started > began)
+        };
+        self.last_container_statuses.iter().filter(waits).map(|(name, _)| name.as_str())
+    }
+}
+
+/// How a running pod follows a template change.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Update {
+    /// In place.
+    InPlace(InPlace),
+    /// It has to be recreated, for these reasons.
+    Recreate(Vec<String>),
+}
+
+/// An in-place update.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct InPlace {
+    /// The new images, by container.
+    pub images: BTreeMap<String, String>,
+    /// Whether resources change.
+    pub resizes: bool,
+    /// The labels that change, and those that are removed.
+    pub labels: BTreeMap<String, Option<String>>,
+    /// The annotations that change, and those that are removed.
+    pub annotations: BTreeMap<String, Option<String>>,
+}
+
+impl Update {
+    /// How running pods follow from one template to another. With the gate `InPlaceWorkloadVerticalScaling` off, resources
+    /// are among what is not changed in place.
+    pub fn between(old: &PodTemplateSpec, new: &PodTemplateSpec, rules: &Rules, vertical: bool) -> Self {
+        let change = can_update(old, new, rules);
+        let mut refused: Vec<String> = change
+            .reasons
+            .iter()
+            .filter(|reason| !matches!(reason, Reason::Image { .. } | Reason::Metadata { .. }))
+            .map(ToString::to_string)
+            .collect();
+        let metadata = |template: &PodTemplateSpec| template.metadata.clone().unwrap_or_default();
+        let (before, after) = (metadata(old), metadata(new));
+        if before.finalizers != after.finalizers {
+            refused.push("metadata.finalizers changed".to_owned());
+        }
+        if change.resizes() && !vertical {
+            let gate = "the feature gate InPlaceWorkloadVerticalScaling is off";
+            refused.push(format!("resources changed, and {gate}"));
+        }
+        if !refused.is_empty() {
+            return Self::Recreate(refused);
+        }
+        Self::InPlace(InPlace {
+            images: images(old, new),
+            resizes: change.resizes(),
+            labels: differences(before.labels.as_ref(), after.labels.as_ref()),
+            annotations: differences(before.annotations.as_ref(), after.annotations.as_ref()),
+        })
+    }
+}
+
+fn containers(template: &PodTemplateSpec) -> impl Iterator<Item = &Container> {
+    template.spec.iter().flat_map(|spec| &spec.containers)
+}
+
+fn images(old: &PodTemplateSpec, new: &PodTemplateSpec) -> BTreeMap<String, String> {
+    let changed = containers(new)
+        .filter(|new| containers(old).any(|old| old.name == new.name && old.image != new.image));
+    changed.map(|new| (new.name.clone(), new.image.clone().unwrap_or_default())).collect()
+}
+
+type Labels = BTreeMap<String, String>;
+
+fn differences(old: Option<&Labels>, new: Option<&Labels>) -> BTreeMap<String, Option<String>> {
+    let none = Labels::new();
+    let (old, new) = (old.unwrap_or(&none), new.unwrap_or(&none));
+    let removed = old.keys().filter(|key| !new.contains_key(*key)).map(|key| (key.clone(), None));
+    let set = new.iter().filter(|(key, value)| old.get(*key) != Some(value));
+    removed.chain(set.map(|(key, value)| (key.clone(), Some(value.clone())))).collect()
+}
+
+impl InPlace {
+    /// The state that is recorded when the update begins.
+    pub fn state(&self, pod: &Pod, revision: &str, resize_restarts: bool, now: Timestamp) -> UpdateState {
+        let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref());
+        let last = self.images.keys().map(|name| {
+            let status = statuses.unwrap_or_default().iter().find(|status| status.name == *name);
+            let last = status.map_or_else(LastStatus::default, |status| LastStatus {
+                image_id: status.image_id.clone(),
+                restart_count: status.restart_count,
+            });
+            (name.clone(), last)
+        });
+        UpdateState {
+            revision: revision.to_owned(),
+            update_timestamp: seconds(now),
+            last_container_statuses: last.collect(),
+            update_images: !self.images.is_empty(),
+            update_resources: self.resizes,
+            resize_restarts,
+        }
+    }
+
+    /// The strategic merge patch by which the update begins, but for the resize: the revision, the state, labels,
+    /// annotations and images.
+    pub fn patch(&self, state: &UpdateState, lifecycle: Value) -> Value {
+        let map = |changes: &BTreeMap<String, Option<String>>| -> Map<String, Value> {
+            changes.iter().map(|(key, value)| (key.clone(), json!(value))).collect()
+        };
+        let (mut labels, mut annotations) = (map(&self.labels), map(&self.annotations));
+        let hash = super::revisions::hash(&state.revision);
+        labels.insert(keys::REVISION.to_owned(), json!(state.revision));
+        labels.insert(keys::TEMPLATE_HASH.to_owned(), json!(hash));
+        // The state is plain data: it can be written.
+        let text = serde_json::to_string(state).unwrap_or_default();
+        annotations.insert(keys::UPDATE_STATE.to_owned(), json!(text));
+        let patch = json!({ "metadata": { "labels": labels, "annotations": annotations } });
+        let mut patch = crate::engine::merged(patch, Some(json!({ "metadata": lifecycle })));
+        if !self.images.is_empty() {
+            let containers = self.images.iter().map(|(name, image)| json!({ "name": name, "image": image }));
+            patch["spec"] = json!({ "containers": containers.collect::<Vec<_>>() });
+        }
+        patch
+    }
+}
+
+/// Whether a pod has the readiness gate of in-place updates.
+pub fn has_gate(pod: &Pod, gate: &str) -> bool {
+    let gates = pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
+    gates.into_iter().any(|one| one.condition_type == gate)
+}
+
+/// Whether an in-place update has made a pod unready, and since when.
+pub fn unready_since(pod: &Pod) -> Option<Timestamp> {
+    let condition =
+        pods::condition(pod, keys::UPDATE_READY).filter(|condition| condition.status == "False")?;
+    Some(condition.last_transition_time.as_ref().map_or(Timestamp::MIN, |time| time.0))
+}
+
+/// The strategic merge patch of a pod's status by which a condition is set, of this very version of the pod.
+pub fn condition_patch(pod: &Pod, conditions: &[(&str, bool, &str)], now: Timestamp) -> Value {
+    let condition = |(type_, status, reason): &(&str, bool, &str)| {
+        let mut condition = json!({
+            "type": type_,
+            "status": if *status { "True" } else { "False" },
+            "lastTransitionTime": seconds(now),
+        });
+        condition["reason"] = if reason.is_empty() { Value::Null } else { json!(reason) };
+        condition
+    };
+    json!({
+        "metadata": { "uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version },
+        "status": { "conditions": conditions.iter().map(condition).collect::<Vec<_>>() },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::from_value;
+
+    use super::*;
+
+    fn template(image: &str, cpu: &str, more: Value) -> PodTemplateSpec {
+        let mut template = json!({
+            "metadata": { "labels": { "app": "web" } },
+            "spec": { "containers": [
+                { "name": "c", "image": image, "resources": { "requests": { "cpu": cpu } } },
+                { "name": "side", "image": "side" },
+            ] },
+        });
+        if let Some(more) = more.as_object() {
+            for (pointer, value) in more {
+                *template.pointer_mut(pointer).unwrap() = value.clone();
+            }
+        }
+        from_value(template).unwrap()
+    }
+
+    fn between(old: &PodTemplateSpec, new: &PodTemplateSpec, vertical: bool) -> Update {
+        Update::between(old, new, &Rules::v1_36(), vertical)
+    }
+
+    #[test]
+    fn images_resources_and_metadata_change_in_place() {
+        let old = template("one", "1", json!({}));
+        let labels = json!({ "/metadata": { "labels": { "tier": "front" }, "annotations": { "a": "1" } } });
+        let new = template("two", "2", labels);
+        let Update::InPlace(update) = between(&old, &new, true) else { panic!("in place") };
+        assert_eq!(update.images, [("c".to_owned(), "two".to_owned())].into());
+        assert!(update.resizes);
+        let some = |text: &str| Some(text.to_owned());
+        assert_eq!(update.labels, [("app".to_owned(), None), ("tier".to_owned(), some("front"))].into());
+        assert_eq!(update.annotations, [("a".to_owned(), some("1"))].into());
+    }
+
+    #[test]
+    fn other_changes_recreate_a_pod_and_say_why() {
+        let old = template("one", "1", json!({}));
+        let table = [
+            (template("one", "2", json!({})), false, "InPlaceWorkloadVerticalScaling is off"),
+            (template("one", "1", json!({ "/spec/containers/0/name": "d" })), true, "renamed"),
+            (
+                template(
+                    "one",
+                    "1",
+                    json!({ "/spec/containers/0": { "name": "c", "image": "one", "args": ["x"] } }),
+                ),
+                true,
+                "args",
+            ),
+            (
+                template(
+                    "one",
+                    "1",
+                    json!({ "/spec/containers/0": { "name": "c", "image": "one", "resources": {} } }),
+                ),
+                true,
+                "removed",
+            ),
+            (
+                template(
+                    "two",
+                    "1",
+                    json!({ "/metadata": { "labels": { "app": "web" }, "finalizers": ["example.com/x"] } }),
+                ),
+                true,
+                "metadata.finalizers changed",
+            ),
+        ];
+        for (new, vertical, expected) in table {
+            let Update::Recreate(reasons) = between(&old, &new, vertical) else { panic!("{expected}") };
+            assert!(reasons.join("; ").contains(expected), "{expected}: {reasons:?}");
+        }
+    }
+
+    #[test]
+    fn the_gate_does_not_concern_images() {
+        let (old, new) = (template("one", "1", json!({})), template("two", "1", json!({})));
+        assert!(matches!(between(&old, &new, false), Update::InPlace(update) if !update.resizes));
+    }
+
+    fn pod(statuses: Value) -> Pod {
+        from_value(json!({
+            "metadata": { "name": "p" }, "spec": { "containers": [] }, "status": { "containerStatuses": statuses },
+        }))
+        .unwrap()
+    }
+
+    fn status(image_id: &str, restarts: i32, started: &str) -> Value {
+        json!([{ "name": "c", "image": "i", "imageID": image_id, "ready": true, "restartCount": restarts,
+            "state": { "running": { "startedAt": started } } }])
+    }
+
+    #[test]
+    fn a_container_runs_its_new_image_once_it_was_restarted() {
+        let update = InPlace { images: [("c".to_owned(), "two".to_owned())].into(), ..InPlace::default() };
+        let before = pod(status("id-one", 3, "2026-01-01T00:00:00Z"));
+        let state = update.state(&before, "web-x", false, "2026-01-01T01:00:00Z".parse().unwrap());
+        let waits = |pod: &Pod| state.waiting(pod).count() == 1;
+        assert!(waits(&before));
+        assert!(waits(&pod(json!([]))), "no status yet");
+        assert!(!waits(&pod(status("id-two", 3, "2026-01-01T00:00:00Z"))), "another image");
+        assert!(
+            !waits(&pod(status("id-one", 4, "2026-01-01T00:00:00Z"))),
+            "the same image under another name"
+        );
+        assert!(!waits(&pod(status("id-one", 3, "2026-01-01T01:00:01Z"))), "started since");
+    }
+
+    #[test]
+    fn the_state_is_recorded_as_openkruise_does() {
+        let update = InPlace { resizes: true, ..InPlace::default() };
+        let state = update.state(&pod(json!([])), "web-x", false, Timestamp::UNIX_EPOCH);
+        assert_eq!(
+            serde_json::to_value(&state).unwrap(),
+            json!({
+                "revision": "web-x", "updateTimestamp": "1970-01-01T00:00:00Z", "lastContainerStatuses": {},
+                "updateResources": true,
+            })
+        );
+        let patch = update.patch(&state, json!({ "labels": { keys::STATE: "Updating" } }));
+        let labels = &patch["metadata"]["labels"];
+        assert_eq!(
+            *labels,
+            json!({ keys::REVISION: "web-x", keys::TEMPLATE_HASH: "x", keys::STATE: "Updating" })
+        );
+        assert_eq!(patch.get("spec"), None);
+    }
+}
