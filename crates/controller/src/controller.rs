@@ -6,14 +6,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
 use kube::Resource;
 use plumb_supervise::{Panic, Supervisor};
 use tokio::task::JoinSet;
 
 use crate::clock::Clock;
+use crate::events::EventRecorder;
 use crate::informer::Synced;
 use crate::metrics::{ControllerMetrics, Metrics, ReconcileResult};
 use crate::object_ref::{ObjectRef, controller_of_kind};
+use crate::panics::PanicEvents;
 use crate::reflector::Watchable;
 use crate::store::{Change, Store};
 use crate::work_queue::{Key, Outcome, WorkQueue};
@@ -57,10 +60,11 @@ pub trait Reconciler: Send + Sync + 'static {
     /// Reconciles an object, which may not exist any more.
     fn reconcile(&self, key: &Self::Key) -> impl Future<Output = Result<Requeue, Self::Error>> + Send;
 
-    /// Called after a reconcile panicked: to tell users, for example by an event about the object. The controller has
-    /// counted and logged the panic, and retries the object after a backoff.
-    fn on_panic(&self, key: &Self::Key, panic: &Panic) {
-        let _ = (key, panic);
+    /// The object of a key, for events that the controller itself emits about it
+    /// ([`Controller::with_panic_events`]). Objects of kinds that [`Controller::reconciles`] names are found without it.
+    fn regarding(&self, key: &Self::Key) -> Option<ObjectReference> {
+        let _ = key;
+        None
     }
 
     /// Called before anything is reconciled after a reconcile was interrupted by a panic or by a restart of the controller:
@@ -104,9 +108,15 @@ pub struct Controller<R: Reconciler> {
     supervisor: Supervisor,
     awaited: Vec<Arc<dyn Synced>>,
     metrics: Option<Metrics>,
+    /// Find the objects of keys.
+    regarding: Vec<Find<R::Key>>,
+    panic_events: Option<PanicEvents>,
     /// Whether it ran before.
     started: AtomicBool,
 }
+
+/// Finds the object of a key.
+type Find<K> = Box<dyn Fn(&K) -> Option<ObjectReference> + Send + Sync>;
 
 impl<R: Reconciler> Controller<R> {
     /// A controller with one worker. The name is that of its task in health checks and metrics.
@@ -119,6 +129,8 @@ impl<R: Reconciler> Controller<R> {
             supervisor: supervisor.clone(),
             awaited: Vec::new(),
             metrics: None,
+            regarding: Vec::new(),
+            panic_events: None,
             started: AtomicBool::new(false),
         }
     }
@@ -147,6 +159,14 @@ impl<R: Reconciler> Controller<R> {
     #[must_use]
     pub fn with_metrics(mut self, metrics: &Metrics) -> Self {
         self.metrics = Some(metrics.clone());
+        self
+    }
+
+    /// The same, which emits an event about each object whose reconcile panicked: a warning with the reason
+    /// `ReconcilePanicked`. The recorder is started with the first panic, since most controllers have none.
+    #[must_use]
+    pub fn with_panic_events(mut self, recorder: impl Fn() -> EventRecorder + Send + Sync + 'static) -> Self {
+        self.panic_events = Some(PanicEvents::new(recorder));
         self
     }
 
@@ -234,7 +254,7 @@ impl<R: Reconciler> Controller<R> {
                 Outcome::Failed
             }
             Err(panic) => {
-                self.reconciler.on_panic(&key, panic);
+                self.emit(&key, panic);
                 Outcome::Failed
             }
         };
@@ -251,6 +271,15 @@ impl<R: Reconciler> Controller<R> {
         reconciled.is_err()
     }
 
+    /// Emits an event about the object of a key over which a reconcile panicked.
+    fn emit(&self, key: &R::Key, panic: &Panic) {
+        let Some(events) = &self.panic_events else { return };
+        let found = self.regarding.iter().find_map(|find| find(key));
+        if let Some(object) = found.or_else(|| self.reconciler.regarding(key)) {
+            events.emit(object, panic, self.queue.clock().now());
+        }
+    }
+
     fn log(&self, key: &R::Key, error: &R::Error) {
         let (controller, failures) = (&self.name, self.queue.failures(key).saturating_add(1));
         if failures == WARN_AT || failures.is_multiple_of(WARN_EVERY) {
@@ -264,18 +293,26 @@ impl<R: Reconciler> Controller<R> {
 impl<R: Reconciler<Key = ObjectRef>> Controller<R> {
     /// Reconciles each object of a kind that is created or changed.
     #[must_use]
-    pub fn reconciles<K: Watchable>(self, store: &Arc<Store<K>>) -> Self {
+    pub fn reconciles<K>(self, store: &Arc<Store<K>>) -> Self
+    where
+        K: Watchable + Resource<DynamicType = ()>,
+    {
         self.reconciles_if(store, |_| true)
     }
 
     /// Reconciles each object of a kind that is created or changed, if a filter accepts it. The filter is asked about every
     /// change, so it has to be quick.
     #[must_use]
-    pub fn reconciles_if<K: Watchable>(
-        self,
+    pub fn reconciles_if<K>(
+        mut self,
         store: &Arc<Store<K>>,
         filter: impl Fn(&K) -> bool + Send + Sync + 'static,
-    ) -> Self {
+    ) -> Self
+    where
+        K: Watchable + Resource<DynamicType = ()>,
+    {
+        let objects = store.clone();
+        self.regarding.push(Box::new(move |key| objects.get(key).map(|object| object.object_ref(&()))));
         self.watches(store, move |change, queue| {
             if let Some(object) = change.after.filter(|object| filter(object)) {
                 queue.add(ObjectRef::of(&**object));

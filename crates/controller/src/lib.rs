@@ -39,6 +39,7 @@ pub mod leader;
 pub mod metrics;
 pub mod object_ref;
 pub mod own_writes;
+mod panics;
 pub mod pods;
 pub mod reflector;
 pub mod revision;

@@ -8,14 +8,9 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Client, Resource as _};
 use plumb_client::Api;
 use plumb_controller::api_error::settled;
-use plumb_controller::{
-    Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig,
-};
-use plumb_supervise::Panic;
+use plumb_controller::{Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "service-account-controller";
@@ -35,15 +30,12 @@ pub fn run(clients: Clients, informers: &InformerFactory) -> BoxFuture<'static, 
     let accounts =
         Informer::<ServiceAccount>::new(WatchConfig::default().fields(format!("metadata.name={DEFAULT}")));
     let reconciler = AccountCreator {
-        panics: PanicEvents::new(NAME, &clients),
-        client: clients.write,
+        client: clients.write.clone(),
         namespaces: namespaces.store().clone(),
         accounts: accounts.store().clone(),
     };
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
-        .reconciles(&namespaces)
-        .watches(&accounts, |change, queue| {
+    let controller =
+        clients.controller(NAME, reconciler).reconciles(&namespaces).watches(&accounts, |change, queue| {
             if let Some(account) = change.latest() {
                 queue.add(ObjectRef::cluster(ObjectRef::of(&**account).namespace));
             }
@@ -57,7 +49,6 @@ struct AccountCreator {
     client: Client,
     namespaces: Arc<Store<Namespace>>,
     accounts: Arc<Store<ServiceAccount>>,
-    panics: PanicEvents,
 }
 
 impl Reconciler for AccountCreator {
@@ -70,10 +61,6 @@ impl Reconciler for AccountCreator {
             settled(create(&self.client, &namespace.name).await)?;
         }
         Ok(Requeue::AwaitChange)
-    }
-
-    fn on_panic(&self, namespace: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.namespaces.get(namespace).map(|found| Subject::of(&*found)), panic);
     }
 }
 

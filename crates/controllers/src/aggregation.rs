@@ -4,17 +4,16 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::api::rbac::v1::{ClusterRole, PolicyRule};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use kube::Resource as _;
 use kube::api::PostParams;
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
-use plumb_supervise::Panic;
+use plumb_controller::{InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "clusterrole-aggregation-controller";
@@ -74,12 +73,8 @@ pub fn run(clients: Clients, informers: &InformerFactory) -> BoxFuture<'static, 
     let roles = informers.informer::<ClusterRole>();
     let aggregating =
         roles.add_index(|role: &ClusterRole| role.aggregation_rule.is_some().then(|| AGGREGATES.to_owned()));
-    let reconciler = Aggregation {
-        panics: PanicEvents::new(NAME, &clients),
-        api: Api::all(clients.write),
-        roles: roles.store().clone(),
-    };
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor).with_metrics(&clients.metrics);
+    let reconciler = Aggregation { api: Api::all(clients.write.clone()), roles: roles.store().clone() };
+    let controller = clients.controller(NAME, reconciler);
     // Many roles come at once at a start; each that aggregates is in the queue once.
     controller
         .watches(&roles, move |_, queue| {
@@ -94,7 +89,6 @@ pub fn run(clients: Clients, informers: &InformerFactory) -> BoxFuture<'static, 
 struct Aggregation {
     api: Api<ClusterRole>,
     roles: Arc<Store<ClusterRole>>,
-    panics: PanicEvents,
 }
 
 impl Reconciler for Aggregation {
@@ -110,7 +104,7 @@ impl Reconciler for Aggregation {
         Ok(Requeue::AwaitChange)
     }
 
-    fn on_panic(&self, role: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.roles.get(role).map(|found| Subject::of(&*found)), panic);
+    fn regarding(&self, role: &ObjectRef) -> Option<ObjectReference> {
+        self.roles.get(role).map(|found| found.object_ref(&()))
     }
 }

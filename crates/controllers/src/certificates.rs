@@ -36,12 +36,9 @@ use kube::api::{DeleteParams, ListParams, PostParams};
 use plumb_certificates::{CLIENT_ADDRESS, NODE_USER, NODES_GROUP, Request, Signer, Usage};
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
-use plumb_supervise::Panic;
+use plumb_controller::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "certificate-controller";
@@ -155,15 +152,9 @@ fn stale_at(object: &CertificateSigningRequest) -> Option<Timestamp> {
 /// Approves, signs and deletes until the future is dropped.
 pub fn run(clients: Clients, informers: &InformerFactory, config: Config) -> BoxFuture<'static, ()> {
     let requests = informers.informer::<CertificateSigningRequest>();
-    let (supervisor, metrics) = (clients.supervisor.clone(), clients.metrics.clone());
     let clock = config.clock.clone();
-    let panics = PanicEvents::new(NAME, &clients);
-    let reconciler = Certifier { clients, config, requests: requests.store().clone(), panics };
-    Controller::new(NAME, reconciler, &supervisor)
-        .with_metrics(&metrics)
-        .with_clock(clock)
-        .reconciles(&requests)
-        .run()
+    let reconciler = Certifier { clients: clients.clone(), config, requests: requests.store().clone() };
+    clients.controller(NAME, reconciler).with_clock(clock).reconciles(&requests).run()
 }
 
 /// Reconciles requests, one at a time: whether a name is taken depends on the other requests.
@@ -171,7 +162,6 @@ struct Certifier {
     clients: Clients,
     config: Config,
     requests: Arc<Store<CertificateSigningRequest>>,
-    panics: PanicEvents,
 }
 
 impl Reconciler for Certifier {
@@ -191,10 +181,6 @@ impl Reconciler for Certifier {
         // A moment later, so that its age is beyond the limit.
         let left = stale_at(&object).and_then(|when| Duration::try_from(when.duration_since(now)).ok());
         Ok(left.map_or(Requeue::AwaitChange, |left| Requeue::After(left + Duration::from_secs(1))))
-    }
-
-    fn on_panic(&self, request: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.requests.get(request).map(|found| Subject::of(&*found)), panic);
     }
 }
 

@@ -19,16 +19,14 @@ pub mod judge;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
-use plumb_controller::{Controller, ObjectRef, Reconciler, Requeue};
-use plumb_supervise::Panic;
+use plumb_controller::{ObjectRef, Reconciler, Requeue};
 use serde_json::{Value, json};
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 use census::Census;
 use graph::Thing;
 use judge::{Verdict, judge};
@@ -40,10 +38,9 @@ const WORKERS: usize = 32;
 
 /// Collects garbage until the future is dropped.
 pub fn run(census: &Arc<Census>, clients: Clients) -> BoxFuture<'static, ()> {
-    let collector =
-        Collector { panics: PanicEvents::new(NAME, &clients), census: census.clone(), client: clients.write };
-    Controller::new(NAME, collector, &clients.supervisor)
-        .with_metrics(&clients.metrics)
+    let collector = Collector { census: census.clone(), client: clients.write.clone() };
+    clients
+        .controller(NAME, collector)
         .with_queue(census.queue.clone())
         .with_workers(WORKERS)
         .awaits(census.clone())
@@ -54,7 +51,6 @@ pub fn run(census: &Arc<Census>, clients: Clients) -> BoxFuture<'static, ()> {
 struct Collector {
     census: Arc<Census>,
     client: Client,
-    panics: PanicEvents,
 }
 
 /// Why an object could not be collected.
@@ -102,25 +98,22 @@ impl Reconciler for Collector {
         }
     }
 
-    fn on_panic(&self, uid: &String, panic: &Panic) {
-        self.panics.emit(self.subject(uid), panic);
+    fn regarding(&self, uid: &String) -> Option<ObjectReference> {
+        let thing = self.census.graph().get(uid).cloned()?;
+        let resource = self.census.kind(thing.kind)?.resource;
+        let ObjectRef { namespace, name } = thing.at;
+        Some(ObjectReference {
+            api_version: Some(resource.api_version),
+            kind: Some(resource.kind),
+            namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
+            name: Some(name),
+            uid: Some(thing.uid),
+            ..ObjectReference::default()
+        })
     }
 }
 
 impl Collector {
-    fn subject(&self, uid: &str) -> Option<Subject> {
-        let thing = self.census.graph().get(uid).cloned()?;
-        let resource = self.census.kind(thing.kind)?.resource;
-        let ObjectRef { namespace, name } = thing.at;
-        Some(Subject {
-            api_version: resource.api_version,
-            kind: resource.kind,
-            namespace,
-            name,
-            uid: thing.uid,
-        })
-    }
-
     /// Asks the API for owners that were never observed.
     async fn ask(&self, thing: &Thing, owners: &[OwnerReference]) -> Result<Requeue, CollectError> {
         for owner in owners {

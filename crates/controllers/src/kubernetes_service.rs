@@ -8,7 +8,8 @@ use std::sync::Arc;
 use futures_util::future::BoxFuture;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{
-    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, Service, ServicePort, ServiceSpec,
+    EndpointAddress, EndpointPort, EndpointSubset, Endpoints, ObjectReference, Service, ServicePort,
+    ServiceSpec,
 };
 use k8s_openapi::api::discovery::v1::{
     Endpoint, EndpointConditions, EndpointPort as SlicePort, EndpointSlice,
@@ -18,12 +19,9 @@ use kube::api::{ObjectMeta, PostParams};
 use kube::{Client, Resource};
 use plumb_client::{Api, Codec};
 use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig, Watchable};
-use plumb_supervise::Panic;
+use plumb_controller::{Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig, Watchable};
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "kubernetes-service";
@@ -176,10 +174,9 @@ pub fn run(clients: Clients, config: Config) -> BoxFuture<'static, ()> {
         endpoints: endpoints.store().clone(),
         slices: slices.store().clone(),
         config,
-        panics: PanicEvents::new(NAME, &clients),
     };
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
+    let controller = clients
+        .controller(NAME, reconciler)
         .watches(&services, |_, queue| queue.add(Part::Service))
         .watches(&endpoints, |_, queue| queue.add(Part::Endpoints))
         .watches(&slices, |_, queue| queue.add(Part::EndpointSlice));
@@ -216,7 +213,6 @@ struct KubernetesService {
     endpoints: Arc<Store<Endpoints>>,
     slices: Arc<Store<EndpointSlice>>,
     config: Config,
-    panics: PanicEvents,
 }
 
 impl Reconciler for KubernetesService {
@@ -237,13 +233,12 @@ impl Reconciler for KubernetesService {
         Ok(Requeue::AwaitChange)
     }
 
-    fn on_panic(&self, part: &Part, panic: &Panic) {
-        let object = match part {
-            Part::Service => found(&self.services).map(|found| Subject::of(&*found)),
-            Part::Endpoints => found(&self.endpoints).map(|found| Subject::of(&*found)),
-            Part::EndpointSlice => found(&self.slices).map(|found| Subject::of(&*found)),
-        };
-        self.panics.emit(object, panic);
+    fn regarding(&self, part: &Part) -> Option<ObjectReference> {
+        match part {
+            Part::Service => found(&self.services).map(|found| found.object_ref(&())),
+            Part::Endpoints => found(&self.endpoints).map(|found| found.object_ref(&())),
+            Part::EndpointSlice => found(&self.slices).map(|found| found.object_ref(&())),
+        }
     }
 }
 

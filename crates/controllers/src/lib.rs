@@ -27,7 +27,6 @@ pub mod job;
 pub mod kubernetes_service;
 pub mod namespaces;
 pub mod nodes;
-mod panics;
 pub mod pod_gc;
 pub mod protection;
 pub mod quota;
@@ -49,8 +48,9 @@ use cronjob::zones::{USUAL_PLACE, Zones};
 use daemonset::DaemonSets;
 use deployment::Deployments;
 use job::{Expiry, Jobs, Strays};
-use plumb_controller::Clock;
+use plumb_controller::events::{EventRecorder, RecorderConfig};
 use plumb_controller::metrics::Metrics;
+use plumb_controller::{Clock, Controller, Reconciler};
 use protection::Claims;
 use replicas::{ReplicaSets, ReplicationControllers};
 use statefulset::StatefulSets;
@@ -100,4 +100,16 @@ pub struct Clients {
     pub supervisor: Supervisor,
     /// What controllers, their queues and their reflectors count.
     pub metrics: Metrics,
+}
+
+impl Clients {
+    /// A controller with one worker, which counts, and emits events about objects that it panics over.
+    fn controller<R: Reconciler>(&self, name: &'static str, reconciler: R) -> Controller<R> {
+        // As the user that all controllers watch as: not every controller may write events.
+        let config = RecorderConfig::new(self.watch.clone(), name, &self.supervisor);
+        let config = RecorderConfig { metrics: self.metrics.clone(), ..config };
+        Controller::new(name, reconciler, &self.supervisor)
+            .with_metrics(&self.metrics)
+            .with_panic_events(move || EventRecorder::start(config.clone()))
+    }
 }

@@ -14,19 +14,16 @@ use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::core::v1::{Namespace, NamespaceCondition};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::Timestamp;
 use kube::Client;
 use kube::api::{DeleteParams, DynamicObject, ListParams, PostParams, PropagationPolicy};
 use kube::core::PartialObjectMeta;
 use plumb_client::Api;
-use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue};
-use plumb_supervise::Panic;
+use plumb_controller::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue};
 
 use crate::Clients;
 use crate::garbage::census::{Census, Served};
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "namespace-controller";
@@ -139,14 +136,10 @@ pub fn run(
     clock: Clock,
 ) -> BoxFuture<'static, ()> {
     let namespaces = informers.informer::<Namespace>();
-    let reconciler = NamespaceDeleter {
-        panics: PanicEvents::new(NAME, &clients),
-        census: census.clone(),
-        client: clients.write,
-        clock: clock.clone(),
-    };
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
+    let reconciler =
+        NamespaceDeleter { census: census.clone(), client: clients.write.clone(), clock: clock.clone() };
+    let controller = clients
+        .controller(NAME, reconciler)
         .with_clock(clock)
         .awaits(census.clone())
         .reconciles_if(&namespaces, |namespace| namespace.metadata.deletion_timestamp.is_some());
@@ -160,7 +153,6 @@ struct NamespaceDeleter {
     census: Arc<Census>,
     client: Client,
     clock: Clock,
-    panics: PanicEvents,
 }
 
 impl Reconciler for NamespaceDeleter {
@@ -192,11 +184,6 @@ impl Reconciler for NamespaceDeleter {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Requeue::AwaitChange),
             other => other.map(|_| Requeue::AwaitChange),
         }
-    }
-
-    fn on_panic(&self, namespace: &ObjectRef, panic: &Panic) {
-        let metadata = ObjectMeta { name: Some(namespace.name.clone()), ..ObjectMeta::default() };
-        self.panics.emit(Some(Subject::of(&Namespace { metadata, ..Namespace::default() })), panic);
     }
 }
 

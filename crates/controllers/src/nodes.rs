@@ -20,19 +20,17 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::{Node, NodeCondition, Pod, Taint};
+use k8s_openapi::api::core::v1::{Node, NodeCondition, ObjectReference, Pod, Taint};
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Client, Resource as _};
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, WorkQueue};
-use plumb_supervise::Panic;
+use plumb_controller::{Clock, Informer, ObjectRef, Reconciler, Requeue, WorkQueue};
 use serde_json::{Value, json};
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::{Recorder, Subject};
+use crate::workload::recorder::Recorder;
 use crate::workload::{Informers, Note, Ref, pods};
 use health::{SILENT_FOR, pace, patience, readiness, silence, taints};
 use leave::{FirstSeen, Leaves, expelling, leaves};
@@ -60,8 +58,7 @@ pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFut
         }
     });
     let reconciler = NodeController {
-        panics: PanicEvents::new(NAME, &clients),
-        client: clients.write,
+        client: clients.write.clone(),
         informers: informers.clone(),
         heard: heard.clone(),
         clock: clock.clone(),
@@ -70,8 +67,8 @@ pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFut
         memory: tokio::sync::Mutex::default(),
     };
     let (hearing, time, nodes) = (heard.clone(), clock.clone(), informers.nodes.store().clone());
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
+    let controller = clients
+        .controller(NAME, reconciler)
         .with_clock(clock.clone())
         .awaits(informers.clone())
         .awaits(leases.store().clone())
@@ -148,7 +145,6 @@ struct NodeController {
     recorder: Recorder,
     eviction_recorder: Recorder,
     memory: tokio::sync::Mutex<Memory>,
-    panics: PanicEvents,
 }
 
 /// What is remembered from one reconcile to the next.
@@ -186,8 +182,8 @@ impl Reconciler for NodeController {
         Ok(wait.map_or(Requeue::AwaitChange, Requeue::After))
     }
 
-    fn on_panic(&self, node: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.informers.nodes.get(node).map(|found| Subject::of(&*found)), panic);
+    fn regarding(&self, node: &ObjectRef) -> Option<ObjectReference> {
+        self.informers.nodes.get(node).map(|found| found.object_ref(&()))
     }
 }
 

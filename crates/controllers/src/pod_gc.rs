@@ -6,22 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::{Node, Pod};
+use k8s_openapi::api::core::v1::{Node, ObjectReference, Pod};
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions};
+use kube::{Client, Resource as _};
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Change, Clock, Controller, ObjectRef, Reconciler, Requeue, Store, WorkQueue};
-use plumb_supervise::Panic;
+use plumb_controller::{Change, Clock, ObjectRef, Reconciler, Requeue, Store, WorkQueue};
 use serde_json::json;
 
 use crate::Clients;
 use crate::nodes::health::readiness;
-use crate::panics::PanicEvents;
 use crate::workload::Informers;
 use crate::workload::pods::{self, node_of};
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "pod-garbage-collector";
@@ -76,15 +73,14 @@ enum Key {
 pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let ended: Ended = Arc::default();
     let reconciler = Collector {
-        panics: PanicEvents::new(NAME, &clients),
-        client: clients.write,
+        client: clients.write.clone(),
         informers: informers.clone(),
         ended: ended.clone(),
         clock: clock.clone(),
     };
     let nodes = informers.nodes.store().clone();
-    Controller::new(NAME, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
+    clients
+        .controller(NAME, reconciler)
         .with_clock(clock)
         .awaits(informers.clone())
         .watches(&informers.pods, move |change, queue| enqueue_pod(change, queue, &nodes, &ended))
@@ -128,7 +124,6 @@ struct Collector {
     informers: Arc<Informers>,
     ended: Ended,
     clock: Clock,
-    panics: PanicEvents,
 }
 
 impl Reconciler for Collector {
@@ -143,14 +138,12 @@ impl Reconciler for Collector {
         Ok(Requeue::AwaitChange)
     }
 
-    fn on_panic(&self, key: &Key, panic: &Panic) {
-        let object = match key {
-            Key::Node(name) => {
-                self.informers.nodes.get(&ObjectRef::cluster(&**name)).map(|node| Subject::of(&*node))
-            }
-            Key::Pod(pod) => self.informers.pods.get(pod).map(|pod| Subject::of(&*pod)),
-        };
-        self.panics.emit(object, panic);
+    fn regarding(&self, key: &Key) -> Option<ObjectReference> {
+        let Informers { nodes, pods, .. } = &*self.informers;
+        match key {
+            Key::Node(name) => nodes.get(&ObjectRef::cluster(&**name)).map(|node| node.object_ref(&())),
+            Key::Pod(pod) => pods.get(pod).map(|pod| pod.object_ref(&())),
+        }
     }
 }
 

@@ -10,12 +10,9 @@ use k8s_openapi::api::core::v1::{PersistentVolume, PersistentVolumeClaim, Pod};
 use kube::api::PostParams;
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store, finalizer};
-use plumb_supervise::Panic;
+use plumb_controller::{InformerFactory, ObjectRef, Reconciler, Requeue, Store, finalizer};
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 use crate::workload::{Action, Context, Informers, Watches, Workload, pods};
 
 /// The name of the user that lets volumes go.
@@ -107,13 +104,9 @@ fn is_shut_down(pod: &Pod) -> bool {
 /// Removes the finalizer of volumes that are deleted and not bound, until the future is dropped.
 pub fn protect_volumes(clients: Clients, informers: &InformerFactory) -> BoxFuture<'static, ()> {
     let volumes = informers.informer::<PersistentVolume>();
-    let reconciler = VolumeProtection {
-        panics: PanicEvents::new(VOLUMES_NAME, &clients),
-        api: Api::all(clients.write),
-        volumes: volumes.store().clone(),
-    };
-    let controller =
-        Controller::new(VOLUMES_NAME, reconciler, &clients.supervisor).with_metrics(&clients.metrics);
+    let reconciler =
+        VolumeProtection { api: Api::all(clients.write.clone()), volumes: volumes.store().clone() };
+    let controller = clients.controller(VOLUMES_NAME, reconciler);
     controller.reconciles_if(&volumes, |volume| freed(volume).is_some()).run()
 }
 
@@ -121,7 +114,6 @@ pub fn protect_volumes(clients: Clients, informers: &InformerFactory) -> BoxFutu
 struct VolumeProtection {
     api: Api<PersistentVolume>,
     volumes: Arc<Store<PersistentVolume>>,
-    panics: PanicEvents,
 }
 
 impl Reconciler for VolumeProtection {
@@ -133,10 +125,6 @@ impl Reconciler for VolumeProtection {
             settled_or_conflict(self.api.replace(&volume.name, &PostParams::default(), &free).await)?;
         }
         Ok(Requeue::AwaitChange)
-    }
-
-    fn on_panic(&self, volume: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.volumes.get(volume).map(|found| Subject::of(&*found)), panic);
     }
 }
 

@@ -21,26 +21,24 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service};
+use k8s_openapi::api::core::v1::{
+    ObjectReference, PersistentVolumeClaim, Pod, ResourceQuota, ResourceQuotaStatus, Service,
+};
 use k8s_openapi::jiff::Timestamp;
-use kube::Client;
 use kube::api::{DynamicObject, ListParams, PostParams};
 use kube::discovery::ApiResource;
+use kube::{Client, Resource as _};
 use plumb_client::Api;
 use plumb_controller::api_error::is_conflict;
 use plumb_controller::{
-    Clock, Controller, InformerFactory, ObjectRef, Reconciler, Reflector, Requeue, Store, WatchConfig,
-    WorkQueue,
+    Clock, InformerFactory, ObjectRef, Reconciler, Reflector, Requeue, Store, WatchConfig, WorkQueue,
 };
 use plumb_resize::list::{ResourceList, WireList};
 use plumb_resize::quota::{Counted, Item, measure};
 use plumb_resize::rules::Rules;
-use plumb_supervise::Panic;
 use tokio::task::JoinSet;
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 use counting::Kind;
 use watching::{Countable, watch};
 
@@ -62,18 +60,16 @@ pub struct Config {
 pub fn run(clients: Clients, informers: &InformerFactory, config: Config) -> BoxFuture<'static, ()> {
     let quotas = informers.informer::<ResourceQuota>();
     let queue = Arc::new(WorkQueue::new(config.clock.clone()));
-    let (supervisor, metrics) = (clients.supervisor.clone(), clients.metrics.clone());
     let reconciler = Measurer {
-        panics: PanicEvents::new(NAME, &clients),
-        clients,
+        clients: clients.clone(),
         config,
         quotas: quotas.store().clone(),
         queue: queue.clone(),
         watched: Mutex::default(),
         watching: Mutex::default(),
     };
-    Controller::new(NAME, reconciler, &supervisor)
-        .with_metrics(&metrics)
+    clients
+        .controller(NAME, reconciler)
         .with_queue(queue)
         .watches(&quotas, |change, queue| {
             // A change of what was charged alone is no reason to measure.
@@ -93,7 +89,6 @@ struct Measurer {
     /// The kinds that are watched, and how they are served.
     watched: Mutex<BTreeMap<Kind, ApiResource>>,
     watching: Mutex<JoinSet<()>>,
-    panics: PanicEvents,
 }
 
 impl Reconciler for Measurer {
@@ -107,8 +102,8 @@ impl Reconciler for Measurer {
         self.measure(quota).await
     }
 
-    fn on_panic(&self, quota: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.quotas.get(quota).map(|found| Subject::of(&*found)), panic);
+    fn regarding(&self, quota: &ObjectRef) -> Option<ObjectReference> {
+        self.quotas.get(quota).map(|found| found.object_ref(&()))
     }
 }
 

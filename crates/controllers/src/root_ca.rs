@@ -9,16 +9,11 @@ use kube::Client;
 use kube::api::{ObjectMeta, PostParams};
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{
-    Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig,
-};
-use plumb_supervise::Panic;
+use plumb_controller::{Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 use tokio::sync::watch;
 
 use crate::Clients;
 use crate::accounts::is_active;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "root-ca-cert-publisher";
@@ -73,16 +68,13 @@ pub fn run(
     let namespaces = informers.informer::<Namespace>();
     let maps = Informer::<ConfigMap>::new(WatchConfig::default().fields(format!("metadata.name={MAP}")));
     let reconciler = Publisher {
-        panics: PanicEvents::new(NAME, &clients),
-        client: clients.write,
+        client: clients.write.clone(),
         namespaces: namespaces.store().clone(),
         maps: maps.store().clone(),
         authority: authority.clone(),
     };
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
-        .reconciles(&namespaces)
-        .watches(&maps, |change, queue| {
+    let controller =
+        clients.controller(NAME, reconciler).reconciles(&namespaces).watches(&maps, |change, queue| {
             if let Some(map) = change.latest() {
                 queue.add(ObjectRef::cluster(ObjectRef::of(&**map).namespace));
             }
@@ -108,7 +100,6 @@ struct Publisher {
     namespaces: Arc<Store<Namespace>>,
     maps: Arc<Store<ConfigMap>>,
     authority: watch::Receiver<String>,
-    panics: PanicEvents,
 }
 
 impl Reconciler for Publisher {
@@ -124,10 +115,6 @@ impl Reconciler for Publisher {
             }
         }
         Ok(Requeue::AwaitChange)
-    }
-
-    fn on_panic(&self, namespace: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.namespaces.get(namespace).map(|found| Subject::of(&*found)), panic);
     }
 }
 

@@ -13,14 +13,11 @@ use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::PostParams;
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
-use plumb_supervise::Panic;
+use plumb_controller::{Clock, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 use ring::hmac;
 
 use crate::Clients;
-use crate::panics::PanicEvents;
 use crate::tokens::{NAMESPACE, TYPE, end};
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "bootstrap-signer";
@@ -72,15 +69,14 @@ pub fn run(clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let tokens = Informer::<Secret>::new(WatchConfig::default().fields(format!("type={TYPE}")));
     let infos = Informer::<ConfigMap>::new(WatchConfig::default().fields(format!("metadata.name={INFO}")));
     let reconciler = BootstrapSigner {
-        panics: PanicEvents::new(NAME, &clients),
-        api: Api::namespaced(clients.write, PUBLIC),
+        api: Api::namespaced(clients.write.clone(), PUBLIC),
         tokens: tokens.store().clone(),
         infos: infos.store().clone(),
         clock: clock.clone(),
     };
     let info = || ObjectRef::namespaced(PUBLIC, INFO);
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
+    let controller = clients
+        .controller(NAME, reconciler)
         .with_clock(clock)
         .reconciles(&infos)
         .watches(&tokens, move |_, queue| queue.add(info()));
@@ -97,7 +93,6 @@ struct BootstrapSigner {
     tokens: Arc<Store<Secret>>,
     infos: Arc<Store<ConfigMap>>,
     clock: Clock,
-    panics: PanicEvents,
 }
 
 impl Reconciler for BootstrapSigner {
@@ -114,9 +109,5 @@ impl Reconciler for BootstrapSigner {
             settled_or_conflict(self.api.replace(INFO, &PostParams::default(), &signed).await)?;
         }
         Ok(Requeue::After(LOOK))
-    }
-
-    fn on_panic(&self, info: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.infos.get(info).map(|found| Subject::of(&*found)), panic);
     }
 }

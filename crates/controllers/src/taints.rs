@@ -12,13 +12,10 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
 use plumb_controller::api_error::settled_or_conflict;
-use plumb_controller::{Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
-use plumb_supervise::Panic;
+use plumb_controller::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue, Store};
 use serde_json::json;
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "node-controller";
@@ -84,17 +81,9 @@ pub const TASK: &str = "node-taint-controller";
 /// Keeps the taints of nodes as they should be, until the future is dropped.
 pub fn run(clients: Clients, informers: &InformerFactory, clock: Clock) -> BoxFuture<'static, ()> {
     let nodes = informers.informer::<Node>();
-    let reconciler = Taints {
-        panics: PanicEvents::new(TASK, &clients),
-        api: Api::all(clients.write),
-        nodes: nodes.store().clone(),
-        clock: clock.clone(),
-    };
-    Controller::new(TASK, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
-        .with_clock(clock)
-        .reconciles(&nodes)
-        .run()
+    let reconciler =
+        Taints { api: Api::all(clients.write.clone()), nodes: nodes.store().clone(), clock: clock.clone() };
+    clients.controller(TASK, reconciler).with_clock(clock).reconciles(&nodes).run()
 }
 
 /// Reconciles nodes.
@@ -102,7 +91,6 @@ struct Taints {
     api: Api<Node>,
     nodes: Arc<Store<Node>>,
     clock: Clock,
-    panics: PanicEvents,
 }
 
 impl Reconciler for Taints {
@@ -116,10 +104,6 @@ impl Reconciler for Taints {
             write(&self.api, &node, taints).await?;
         }
         Ok(Requeue::AwaitChange)
-    }
-
-    fn on_panic(&self, node: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.nodes.get(node).map(|found| Subject::of(&*found)), panic);
     }
 }
 

@@ -9,12 +9,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::DeleteParams;
 use plumb_client::Api;
 use plumb_controller::api_error::settled;
-use plumb_controller::{Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
-use plumb_supervise::Panic;
+use plumb_controller::{Clock, Informer, ObjectRef, Reconciler, Requeue, Store, WatchConfig};
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 
 /// The name of this controller's user.
 pub const NAME: &str = "token-cleaner";
@@ -60,15 +57,11 @@ pub fn decide(token: &Secret, now: Timestamp) -> Step {
 pub fn run(clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let tokens = Informer::<Secret>::new(WatchConfig::default().fields(format!("type={TYPE}")));
     let reconciler = Cleaner {
-        panics: PanicEvents::new(NAME, &clients),
-        api: Api::namespaced(clients.write, NAMESPACE),
+        api: Api::namespaced(clients.write.clone(), NAMESPACE),
         tokens: tokens.store().clone(),
         clock: clock.clone(),
     };
-    let controller = Controller::new(NAME, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
-        .with_clock(clock)
-        .reconciles(&tokens);
+    let controller = clients.controller(NAME, reconciler).with_clock(clock).reconciles(&tokens);
     let informing = tokens.supervised(Api::namespaced(clients.watch, NAMESPACE), &clients.supervisor);
     Box::pin(async move { _ = tokio::join!(informing, controller.run()) })
 }
@@ -78,7 +71,6 @@ struct Cleaner {
     api: Api<Secret>,
     tokens: Arc<Store<Secret>>,
     clock: Clock,
-    panics: PanicEvents,
 }
 
 impl Reconciler for Cleaner {
@@ -95,9 +87,5 @@ impl Reconciler for Cleaner {
                 Ok(Requeue::AwaitChange)
             }
         }
-    }
-
-    fn on_panic(&self, token: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.tokens.get(token).map(|found| Subject::of(&*found)), panic);
     }
 }

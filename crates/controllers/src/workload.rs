@@ -30,10 +30,8 @@ use plumb_controller::{
     Backoff, Clock, Controller, InformerFactory, ObjectRef, Reconciler, Requeue, WorkQueue, adoption,
     controller_of, controller_of_kind, controller_reference,
 };
-use plumb_supervise::{Panic, Supervisor};
+use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
-
-use crate::panics;
 
 pub use action::{Action, Failure, Note, Verb, WriteOutcome};
 pub use plumb_controller::pods;
@@ -217,8 +215,9 @@ impl Manager {
             queue: queue.clone(),
             kind: std::marker::PhantomData::<fn() -> W::Kind>,
         });
+        let recorder = Recorder::start(client.clone(), W::EVENT_SOURCE, &self.supervisor, &self.metrics);
         let reconciler = WorkloadReconciler {
-            recorder: Recorder::start(client.clone(), W::EVENT_SOURCE, &self.supervisor, &self.metrics),
+            recorder: recorder.clone(),
             workload,
             client,
             queue: queue.clone(),
@@ -230,6 +229,7 @@ impl Manager {
         };
         let controller = Controller::new(W::TASK, reconciler, &self.supervisor)
             .with_metrics(&self.metrics)
+            .with_panic_events(move || recorder.0.clone())
             .with_queue(queue)
             .with_workers(WORKERS)
             .reconciles_if(W::Kind::informer(&self.informers), W::filter)
@@ -340,12 +340,6 @@ impl<W: Workload> Reconciler for WorkloadReconciler<W> {
         // The status that says why the last reconcile failed has to be updated; what was adopted has to be counted.
         let repeat = context.failure.is_some() || claimed;
         Ok(if repeat { Requeue::Now } else { Requeue::AwaitChange })
-    }
-
-    fn on_panic(&self, key: &ObjectRef, panic: &Panic) {
-        if let Some(object) = W::Kind::informer(&self.informers).get(key) {
-            self.recorder.record(Ref::to(&*object), panics::note(panic), self.clock.now());
-        }
     }
 
     async fn recover(&self) {

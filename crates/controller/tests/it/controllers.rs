@@ -7,11 +7,12 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::{ConfigMap, Secret};
 use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
+use plumb_controller::events::{EventRecorder, RecorderConfig};
 use plumb_controller::{
     Controller, InformerFactory, ObjectRef, Reconciler, Requeue, Store, controller_reference,
 };
-use plumb_harness::{TestCluster, object, until};
-use plumb_supervise::{Panic, Supervisor};
+use plumb_harness::{TestCluster, event, object, until};
+use plumb_supervise::Supervisor;
 use serde_json::json;
 
 /// Keeps a secret with the name of each config map, which the config map controls.
@@ -21,7 +22,6 @@ struct Copies {
     secrets: Arc<Store<Secret>>,
     /// How often an object named `bad` was reconciled, which panics at first.
     bad: AtomicU32,
-    panics: Arc<AtomicU32>,
     recovered: Arc<AtomicU32>,
 }
 
@@ -42,11 +42,6 @@ impl Reconciler for Copies {
         Ok(Requeue::AwaitChange)
     }
 
-    fn on_panic(&self, key: &ObjectRef, _: &Panic) {
-        assert_eq!(key.name, "bad");
-        self.panics.fetch_add(1, SeqCst);
-    }
-
     async fn recover(&self) {
         self.recovered.fetch_add(1, SeqCst);
     }
@@ -58,16 +53,17 @@ async fn objects_and_what_they_own_are_reconciled_and_a_panic_is_that_of_one_obj
     let (client, supervisor) = (cluster.admin(), Supervisor::default());
     let informers = InformerFactory::default();
     let (maps, secrets) = (informers.informer::<ConfigMap>(), informers.informer::<Secret>());
-    let (panics, recovered): (Arc<AtomicU32>, Arc<AtomicU32>) = Default::default();
+    let recovered: Arc<AtomicU32> = Arc::default();
     let copies = Copies {
         client: client.clone(),
         maps: maps.store().clone(),
         secrets: secrets.store().clone(),
         bad: AtomicU32::new(0),
-        panics: panics.clone(),
         recovered: recovered.clone(),
     };
+    let config = RecorderConfig::new(client.clone(), "copies", &supervisor);
     let controller = Controller::new("copies", copies, &supervisor)
+        .with_panic_events(move || EventRecorder::start(config.clone()))
         .with_workers(4)
         .reconciles_if(&maps, |map| map.metadata.name.as_deref() != Some("ignored"))
         .owns::<ConfigMap, Secret>(&secrets);
@@ -85,8 +81,11 @@ async fn objects_and_what_they_own_are_reconciled_and_a_panic_is_that_of_one_obj
     create("late").await;
     until(&copies, "late", |_| true).await;
     until(&copies, "bad", |_| true).await;
-    assert_eq!((panics.load(SeqCst), recovered.load(SeqCst)), (2, 2));
+    assert_eq!(recovered.load(SeqCst), 2);
     assert_eq!((supervisor.panics("copies"), supervisor.restarts("copies")), (2, 0));
+    let emitted = event(&client, "bad", "ReconcilePanicked", 2).await;
+    assert_eq!(emitted.involved_object.kind.as_deref(), Some("ConfigMap"));
+    assert!(emitted.message.unwrap().ends_with("will retry: the first two times panic"));
     assert!(copies.get_opt("ignored").await.unwrap().is_none());
 
     // What is deleted is created again, since its controller is reconciled.

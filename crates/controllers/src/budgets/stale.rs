@@ -3,19 +3,16 @@
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{ObjectReference, Pod};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
-use kube::Client;
 use kube::api::{Patch, PatchParams};
+use kube::{Client, Resource as _};
 use plumb_client::Api;
 use plumb_controller::api_error::settled;
-use plumb_controller::{Clock, Controller, ObjectRef, Reconciler, Requeue, Store};
-use plumb_supervise::Panic;
+use plumb_controller::{Clock, ObjectRef, Reconciler, Requeue, Store};
 use serde_json::json;
 
 use crate::Clients;
-use crate::panics::PanicEvents;
-use crate::workload::recorder::Subject;
 use crate::workload::{Informers, pods};
 
 /// What a pod's status says that is about to be disrupted.
@@ -44,14 +41,11 @@ const TASK: &str = "disruption-controller/stale";
 /// Sets conditions of disruptions to false that did not happen, until the future is dropped.
 pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
     let reconciler = StaleConditions {
-        panics: PanicEvents::new(TASK, &clients),
         pods: informers.pods.store().clone(),
-        client: clients.write,
+        client: clients.write.clone(),
         clock: clock.clone(),
     };
-    let controller = Controller::new(TASK, reconciler, &clients.supervisor)
-        .with_metrics(&clients.metrics)
-        .with_clock(clock);
+    let controller = clients.controller(TASK, reconciler).with_clock(clock);
     let controller = controller.watches(&informers.pods, |change, queue| {
         if let Some(pod) = change.after
             && let Some(when) = stale_at(pod)
@@ -67,7 +61,6 @@ struct StaleConditions {
     pods: Arc<Store<Pod>>,
     client: Client,
     clock: Clock,
-    panics: PanicEvents,
 }
 
 impl Reconciler for StaleConditions {
@@ -87,8 +80,8 @@ impl Reconciler for StaleConditions {
         Ok(Requeue::AwaitChange)
     }
 
-    fn on_panic(&self, pod: &ObjectRef, panic: &Panic) {
-        self.panics.emit(self.pods.get(pod).map(|found| Subject::of(&*found)), panic);
+    fn regarding(&self, pod: &ObjectRef) -> Option<ObjectReference> {
+        self.pods.get(pod).map(|found| found.object_ref(&()))
     }
 }
 
