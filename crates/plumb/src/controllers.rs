@@ -9,7 +9,7 @@ use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_certificates::{Request, Usage};
 use plumb_controller::Clock;
 use plumb_controllers::budgets::{Budgets, stale};
-use plumb_controllers::garbage::census::Census;
+use plumb_controllers::garbage::census::{self, Census};
 use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
@@ -56,14 +56,10 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
 
     let census: Arc<Census> = Arc::default();
-    let (kept, watch, own) = (census.clone(), watcher(), supervisor.clone());
-    running.spawn(supervisor.keep("garbage-census", move || kept.clone().keep(watch.clone(), own.clone())));
+    running.spawn(census::run(&census, clients(garbage::NAME)));
     running.spawn(garbage::run(&census, clients(garbage::NAME)));
     running.spawn(namespaces::run(&census, clients(namespaces::NAME), factory, clock.clone()));
-    let (own, time) = (clients(garbage::NAME), clock.clone());
-    running.spawn(
-        supervisor.keep(garbage::events::TASK, move || garbage::events::run(own.clone(), time.clone())),
-    );
+    running.spawn(garbage::events::run(clients(garbage::NAME), clock.clone()));
 
     running.spawn(tokens::run(clients(tokens::NAME), clock.clone()));
     running.spawn(signing::run(clients(signing::NAME), clock.clone()));

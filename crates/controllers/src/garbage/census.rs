@@ -16,12 +16,13 @@ use kube::core::PartialObjectMeta;
 use kube::discovery::{ApiResource, Discovery, Scope, verbs};
 use plumb_client::Api;
 use plumb_controller::informer::Synced;
-use plumb_controller::{Backoff, Reflector, WatchConfig, WatchEvent, WorkQueue};
+use plumb_controller::{Reconciler, Reflector, Requeue, WatchConfig, WatchEvent, WorkQueue};
 use plumb_supervise::Supervisor;
-use tokio::sync::{Notify, watch};
-use tokio::task::JoinSet;
+use tokio::sync::watch;
+use tokio::task::{AbortHandle, JoinSet};
 
 use super::graph::{Graph, KindId, Thing};
+use crate::Clients;
 
 /// How often it is asked which kinds there are, whatever happened.
 const ASK_AGAIN: Duration = Duration::from_mins(5);
@@ -61,14 +62,82 @@ impl Served {
 /// Who wants to know which namespaces have become empty.
 type Listener = Box<dyn Fn(&str) + Send + Sync>;
 
+/// The name of the task, in health checks and metrics.
+pub const TASK: &str = "resource-discovery";
+
+/// Finds out which kinds are served, and follows their objects, until the future is dropped.
+pub fn run(census: &Arc<Census>, clients: Clients) -> BoxFuture<'static, ()> {
+    let reconciler = Discoverer {
+        census: census.clone(),
+        client: clients.watch.clone(),
+        supervisor: clients.supervisor.clone(),
+        informers: Mutex::default(),
+    };
+    census.discovery.add(());
+    clients.controller(TASK, reconciler).with_queue(census.discovery.clone()).run()
+}
+
+/// Reconciles the informers with the kinds that are served.
+struct Discoverer {
+    census: Arc<Census>,
+    client: Client,
+    supervisor: Supervisor,
+    informers: Mutex<Informers>,
+}
+
+/// The tasks that watch the metadata of objects.
+#[derive(Default)]
+struct Informers {
+    running: JoinSet<()>,
+    by_kind: HashMap<KindId, AbortHandle>,
+}
+
+impl Reconciler for Discoverer {
+    type Key = ();
+    type Error = kube::Error;
+
+    async fn reconcile(&self, (): &()) -> kube::Result<Requeue> {
+        let found = Discovery::new(self.client.clone()).run_aggregated().await?;
+        let (new, gone) = self.census.compare(served(&found));
+        let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
+        for number in gone {
+            if let Some(task) = informers.by_kind.remove(&number) {
+                task.abort();
+            }
+            self.census.apply(number, WatchEvent::Restarted(Vec::new()));
+        }
+        for (number, kind) in new {
+            let task = informers.running.spawn(self.follow(number, &kind));
+            informers.by_kind.insert(number, task);
+        }
+        // What was aborted leaves the set.
+        while informers.running.try_join_next().is_some() {}
+        self.census.note_ready();
+        Ok(Requeue::After(ASK_AGAIN))
+    }
+}
+
+impl Discoverer {
+    /// Watches the metadata of the objects of a kind for good.
+    fn follow(&self, number: KindId, kind: &Served) -> impl Future<Output = ()> + Send + use<> {
+        let (census, api) = (self.census.clone(), Api::all_with(self.client.clone(), &kind.resource));
+        let name = format!("metadata-informer/{}.{}", kind.resource.plural, kind.resource.group);
+        self.supervisor.keep(name.trim_end_matches('.'), move || {
+            let (census, api) = (census.clone(), api.clone());
+            async move { census.watch(number, api).await }
+        })
+    }
+}
+
 /// All objects.
 pub struct Census {
     graph: Mutex<Graph>,
     kinds: Mutex<Kinds>,
     /// The objects to be collected or not, by uid.
     pub(super) queue: Arc<WorkQueue<String>>,
+    /// Asks for the kinds again.
+    discovery: Arc<WorkQueue<()>>,
     listeners: Mutex<Vec<Listener>>,
-    asked: Notify,
     ready: watch::Sender<bool>,
 }
 
@@ -89,8 +158,8 @@ impl Default for Census {
             graph: Mutex::default(),
             kinds: Mutex::default(),
             queue: Arc::default(),
+            discovery: Arc::default(),
             listeners: Mutex::default(),
-            asked: Notify::new(),
             ready: watch::Sender::new(false),
         }
     }
@@ -138,62 +207,6 @@ impl Census {
     pub async fn ready(&self) {
         // The sender lives as long as this.
         let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
-    }
-
-    /// Keeps the census for good, as this client sees the API.
-    pub fn keep(self: Arc<Self>, client: Client, supervisor: Supervisor) -> BoxFuture<'static, ()> {
-        Box::pin(self.observe(client, supervisor))
-    }
-
-    async fn observe(self: Arc<Self>, client: Client, supervisor: Supervisor) {
-        let mut following: JoinSet<()> = JoinSet::new();
-        let mut tasks = HashMap::new();
-        let mut backoff = Backoff::default();
-        let mut follow = |number: KindId, kind: &Served| {
-            let (census, api) = (self.clone(), Api::all_with(client.clone(), &kind.resource));
-            let name = format!("metadata-informer/{}.{}", kind.resource.plural, kind.resource.group);
-            let kept = supervisor.keep(name.trim_end_matches('.'), move || {
-                let (census, api) = (census.clone(), api.clone());
-                async move { census.watch(number, api).await }
-            });
-            following.spawn(kept)
-        };
-        // Those that were followed before a restart: who followed them is gone.
-        for (number, kind) in self.followed() {
-            tasks.insert(number, follow(number, &kind));
-        }
-        loop {
-            let found = match Discovery::new(client.clone()).run_aggregated().await {
-                Ok(found) => found,
-                Err(error) => {
-                    tracing::debug!(%error, "cannot ask which kinds there are, will try again");
-                    backoff.wait().await;
-                    continue;
-                }
-            };
-            backoff.reset();
-            let (new, gone) = self.compare(served(&found));
-            for number in gone {
-                if let Some(task) = tasks.remove(&number) {
-                    tokio::task::AbortHandle::abort(&task);
-                }
-                self.apply(number, WatchEvent::Restarted(Vec::new()));
-            }
-            for (number, kind) in new {
-                tasks.insert(number, follow(number, &kind));
-            }
-            self.note_ready();
-            tokio::select! {
-                () = self.asked.notified() => {}
-                () = tokio::time::sleep(ASK_AGAIN) => {}
-            }
-        }
-    }
-
-    fn followed(&self) -> Vec<(KindId, Served)> {
-        let kinds = self.kinds();
-        let known = kinds.all.iter().enumerate().filter_map(|(number, kind)| Some((number, kind.clone()?)));
-        known.filter(|(_, kind)| kind.followed).collect()
     }
 
     /// Takes in which kinds are served, and answers which are to be followed from now on, and which no more.
@@ -244,7 +257,7 @@ impl Census {
                 self.note_ready();
             }
             if makes_kinds {
-                self.asked.notify_one();
+                self.discovery.add(());
             }
         }
     }

@@ -4,6 +4,7 @@
 
 mod certificates;
 mod collecting;
+mod events;
 mod jobs;
 mod panics;
 mod quotas;

@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent, Watchable};
-use plumb_controllers::garbage::census::Census;
+use plumb_controllers::garbage::census::{self, Census};
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of,
 };
@@ -67,7 +67,7 @@ impl Cluster {
         running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
         running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
         let census: Arc<Census> = Arc::default();
-        running.spawn(census.clone().keep(watcher.clone(), supervisor.clone()));
+        running.spawn(census::run(&census, clients(garbage::NAME)));
         running.spawn(garbage::run(&census, clients(garbage::NAME)));
         running.spawn(namespaces::run(&census, clients(namespaces::NAME), factory, clock.clone()));
         let config = quota::Config { rules: Rules::v1_36(), clock };

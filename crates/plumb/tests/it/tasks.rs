@@ -41,7 +41,6 @@ const SOME: [&str; 20] = [
     "disruption-controller/stale",
     "event-recorder/deployment-controller",
     "event-ttl-controller",
-    "garbage-census",
     "generic-garbage-collector",
     "informer/pods",
     "metadata-informer/deployments.apps",
@@ -51,6 +50,7 @@ const SOME: [&str; 20] = [
     "node-controller",
     "node-server",
     "node-usage",
+    "resource-discovery",
     "scheduler",
     "scheduler-informer/pods",
 ];

@@ -15,12 +15,11 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use kube::Client;
-use plumb_apiserver::ApiServer;
 use plumb_apiserver::authn::User;
 use plumb_controller::Clock;
 use plumb_controller::metrics::Metrics;
 use plumb_controllers::budgets::{Budgets, stale};
-use plumb_controllers::garbage::census::Census;
+use plumb_controllers::garbage::census::{self, Census};
 use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, taints, user_of,
@@ -188,7 +187,7 @@ impl World {
         let measuring = quota::Config { rules: self.rules.clone(), clock: clock.clone() };
         running.spawn(quota::run(clients(quota::NAME), factory, measuring));
         let census: Arc<Census> = Arc::default();
-        running.spawn(census.clone().keep(watcher(), supervisor.clone()));
+        running.spawn(census::run(&census, clients(garbage::NAME)));
         running.spawn(garbage::run(&census, clients(garbage::NAME)));
         running.spawn(namespaces::run(&census, clients(namespaces::NAME), factory, clock.clone()));
         running.spawn(garbage::events::run(clients(garbage::NAME), clock.clone()));
