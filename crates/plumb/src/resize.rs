@@ -9,8 +9,9 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use futures_util::StreamExt as _;
 use k8s_openapi::api::core::v1::{Container, Pod};
-use kube::api::{ListParams, Patch, PatchParams, WatchEvent, WatchParams};
+use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
+use plumb_controller::{Reflector, WatchConfig, WatchEvent};
 use plumb_resize::Quantity;
 use plumb_resize::list::ResourceList;
 use plumb_resize::resource::{PerResource, Resource};
@@ -194,11 +195,11 @@ fn resources(container: &Container, args: &Resize) -> anyhow::Result<Value> {
     Ok(resources)
 }
 
-/// Waits until nothing more comes of it, and tells on the way.
+/// Waits until the resize is at a final stage, and prints the stages before.
 async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
-    let name = asked.metadata.name.clone().unwrap_or_default();
-    let uid = asked.metadata.uid.clone();
-    let fields = format!("metadata.name={name}");
+    let (name, uid) = (asked.metadata.name.clone().unwrap_or_default(), asked.metadata.uid.clone());
+    let config = WatchConfig::default().fields(format!("metadata.name={name}"));
+    let mut events = std::pin::pin!(Reflector::new(pods.clone(), config).into_stream());
     let mut progress = Progress::default();
     let mut last = asked;
     loop {
@@ -207,35 +208,18 @@ async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
             return Ok(last);
         }
         progress.enter(standing(&last, &stage));
-        let from = last.metadata.resource_version.clone().unwrap_or_default();
-        let events = pods.watch(&WatchParams::default().fields(&fields), &from).await;
-        let mut events = events.context("watching the pod")?.boxed();
-        loop {
-            let event = tokio::select! {
-                event = events.next() => event,
-                () = progress.lasts() => continue,
-            };
-            let Some(event) = event else { break };
-            match event {
-                Ok(WatchEvent::Added(pod) | WatchEvent::Modified(pod)) => {
-                    let stage = reading::of(&pod)?.stage;
-                    last = pod;
-                    if stage.is_final() {
-                        return Ok(last);
-                    }
-                    progress.enter(standing(&last, &stage));
-                }
-                Ok(WatchEvent::Deleted(_)) => bail!("pod {name:?} was deleted"),
-                Ok(WatchEvent::Bookmark(_)) => {}
-                // Too long ago, or cut off: begin anew with what there is.
-                Ok(WatchEvent::Error(_)) | Err(_) => break,
-            }
-        }
-        let found = pods.list(&ListParams::default().fields(&fields)).await.context("looking at the pod")?;
-        let version = found.metadata.resource_version;
-        let found = found.items.into_iter().next().filter(|pod| pod.metadata.uid == uid);
-        last = found.with_context(|| format!("pod {name:?} was deleted"))?;
-        last.metadata.resource_version = version;
+        let event = tokio::select! {
+            event = events.next() => event,
+            () = progress.lasts() => continue,
+        };
+        let observed = match event {
+            Some(WatchEvent::Restarted(found)) => found.into_iter().next(),
+            Some(WatchEvent::Applied(pod)) => Some(*pod),
+            Some(WatchEvent::Deleted(_)) | None => None,
+        };
+        // Another pod of the same name is another pod.
+        let observed = observed.filter(|pod| pod.metadata.uid == uid);
+        last = observed.with_context(|| format!("pod {name:?} was deleted"))?;
     }
 }
 
