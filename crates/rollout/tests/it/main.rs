@@ -4,6 +4,5 @@
 
 mod cloneset;
 mod crds;
-mod cloneset;
 mod engine;
 mod objects;
