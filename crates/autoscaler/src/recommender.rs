@@ -33,6 +33,7 @@ mod policy;
 pub mod prometheus;
 mod run;
 mod sample;
+pub mod shards;
 pub mod state;
 mod time;
 mod workload;

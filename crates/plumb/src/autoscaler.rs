@@ -11,6 +11,7 @@ use plumb_autoscaler::install::{Outcome, install};
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::live_usage::MetricsApi;
 use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
+use plumb_autoscaler::recommender::shards::Ownership;
 use plumb_autoscaler::recommender::{Config, Options, Recommender};
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_controller::{Backoff, Clock, Exponential};
@@ -46,6 +47,7 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
         usage: Arc::new(MetricsApi::new(own.clone(), &Namespaces::All)),
         clock: Clock::default(),
         supervisor: supervisor.clone(),
+        ownership: Ownership::everything(),
         metrics: metrics.clone(),
     });
     server.also_show(move |text| metrics.render(text));

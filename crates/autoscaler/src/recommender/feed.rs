@@ -57,6 +57,13 @@ impl Feed {
         changes.kills = kills;
     }
 
+    /// Notes all VPAs, because which of them this process is responsible for has changed.
+    pub(super) fn all_vpas(&self, informers: &Informers) {
+        let vpas = informers.vpas.all();
+        self.changes().vpas.extend(vpas.iter().map(|vpa| ObjectRef::of(&**vpa)));
+        self.vpa_changed.notify_one();
+    }
+
     /// Takes what has changed since it was taken last.
     pub(super) fn take(&self) -> Changes {
         mem::take(&mut self.changes())

@@ -34,6 +34,7 @@ use super::histogram::HistogramOptionsError;
 use super::live_usage::LiveUsage;
 use super::metrics::{RecommenderMetrics, Step};
 use super::options::{AGGREGATES_GC_INTERVAL, Options};
+use super::shards::Ownership;
 use super::state::State;
 use crate::informers::Informers;
 use crate::target::Targets;
@@ -62,6 +63,8 @@ pub struct Config {
     pub clock: Clock,
     /// Restarts the tasks.
     pub supervisor: Supervisor,
+    /// Which VPAs it is responsible for. Whoever starts the recommender runs the [`Elections`](super::shards::Elections).
+    pub ownership: Ownership,
     /// Counts and measures.
     pub metrics: RecommenderMetrics,
 }
@@ -166,7 +169,7 @@ pub struct Run {
     /// Whether the last attempt to read usage failed.
     usage_failed: bool,
     /// Ends with this.
-    _events: JoinSet<()>,
+    _watching: JoinSet<()>,
 }
 
 impl Run {
@@ -175,15 +178,17 @@ impl Run {
         feed: Arc<Feed>,
         state: SharedState,
     ) -> Result<Self, HistogramOptionsError> {
-        let new = State::new(config.options.clone(), config.metrics.clone())?;
+        let new = State::new(config.options.clone(), config.ownership.clone(), config.metrics.clone())?;
         config.informers.vpas.wait_for_sync().await;
         // Pods are watched once there is a VPA.
         config.informers.pods.wait_for_sync().await;
         *state.lock() = Some(new);
         feed.everything(&config.informers);
         let now = config.clock.monotonic();
-        let mut events = JoinSet::new();
-        events.spawn(watch_evictions(&config, feed.clone()));
+        let mut watching = JoinSet::new();
+        watching.spawn(watch_evictions(&config, feed.clone()));
+        let (vpas, informers) = (feed.clone(), config.informers.clone());
+        watching.spawn(config.ownership.watch(move || vpas.all_vpas(&informers)));
         Ok(Self {
             checkpoints: Checkpoints::new(&config, now),
             config,
@@ -191,7 +196,7 @@ impl Run {
             state,
             collected: now,
             usage_failed: false,
-            _events: events,
+            _watching: watching,
         })
     }
 

@@ -18,6 +18,7 @@ use super::live_usage::{LiveUsageError, Measurements};
 use super::metrics::{RecommenderMetrics, VpaObservation};
 use super::oom::OomKill;
 use super::options::{Options, Storage};
+use super::shards::Ownership;
 use super::{CheckpointError, CheckpointStatus, Time};
 use crate::api::{
     CrossVersionObjectReference, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
@@ -35,6 +36,7 @@ pub struct State {
     due: BTreeSet<Arc<VpaKey>>,
     /// Whether history is being read that is not in checkpoints.
     fetching_history: bool,
+    ownership: Ownership,
     metrics: RecommenderMetrics,
 }
 
@@ -46,6 +48,8 @@ struct Tracked {
     /// Whether its checkpoints were read. Until then none is written, or it would overwrite what it did not read.
     checkpoints_read: bool,
     written: Option<Written>,
+    /// Since when this process is responsible for it, see [`Ownership::term`].
+    term: i32,
 }
 
 /// A status to be written.
@@ -62,12 +66,19 @@ pub struct StatusUpdate {
 
 impl State {
     /// Knows nothing yet.
-    pub fn new(options: Options, metrics: RecommenderMetrics) -> Result<Self, HistogramOptionsError> {
-        let mut cluster = Cluster::new(options.cluster.clone())?;
+    pub fn new(
+        options: Options,
+        ownership: Ownership,
+        metrics: RecommenderMetrics,
+    ) -> Result<Self, HistogramOptionsError> {
+        let mut settings = options.cluster.clone();
+        // What pods of another process's VPAs used is in that one's checkpoints, and would count twice after a take-over.
+        settings.memory_saver |= ownership.is_shared();
+        let mut cluster = Cluster::new(settings)?;
         cluster.observe_quality(metrics.quality());
         let (vpas, due) = Default::default();
         let fetching_history = options.storage == Storage::Prometheus;
-        Ok(Self { options, cluster, vpas, due, fetching_history, metrics })
+        Ok(Self { options, cluster, vpas, due, fetching_history, ownership, metrics })
     }
 
     /// The model.
@@ -101,15 +112,23 @@ impl State {
         }
     }
 
-    /// Adds a VPA or updates it. One that another recommender is chosen by is not tracked.
+    /// Adds a VPA or updates it. One that chose another recommender, or that another process is responsible for, is not
+    /// tracked.
     pub fn apply_vpa(&mut self, object: Arc<VerticalPodAutoscaler>) {
         let Some(key) = key_of(&object) else { return };
         if !self.options.namespaces.contains(&key.namespace) || !self.options.is_chosen_by(&object.spec) {
             return self.delete_vpa(&key);
         }
+        if !self.ownership.owns(&key) {
+            return self.forget_vpa(&key);
+        }
         let is_other = |tracked: &Tracked| tracked.object.metadata.uid != object.metadata.uid;
         if self.vpas.get(&key).is_some_and(is_other) {
             self.delete_vpa(&key);
+        }
+        let term = self.ownership.term(&key);
+        if self.vpas.get(&key).is_some_and(|tracked| tracked.term != term) {
+            self.forget_vpa(&key);
         }
         let key = Arc::new(key);
         self.due.insert(key.clone());
@@ -121,7 +140,7 @@ impl State {
         } else {
             let checkpoints_read = self.options.storage != Storage::Checkpoint;
             let (target, written) = (TargetState::default(), None);
-            self.vpas.insert(key, Tracked { object, target, checkpoints_read, written });
+            self.vpas.insert(key, Tracked { object, target, checkpoints_read, written, term });
         }
     }
 
@@ -131,6 +150,12 @@ impl State {
         self.vpas.remove(key);
         self.due.remove(key);
         self.metrics.remove_vpa(key);
+    }
+
+    /// Removes a VPA that another process is responsible for now, with its history.
+    fn forget_vpa(&mut self, key: &VpaKey) {
+        self.cluster.forget_vpa(key);
+        self.delete_vpa(key);
     }
 
     /// The targets of all VPAs, to be resolved.

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use kube::core::Selector;
 
 use super::super::aggregate::Aggregate;
+use super::super::container::ContainerState;
 use super::super::estimate::VpaSettings;
 use super::super::policy::ContainerPolicy;
 use super::super::time::Time;
@@ -112,6 +113,31 @@ impl Cluster {
             namespace.vpas.remove(key.name.as_str());
         }
         self.drop_namespace_if_empty(&key.namespace);
+    }
+
+    /// Removes a VPA with its history and with what its pods have used, unless another VPA selects them: another process
+    /// is responsible for it now, and knows more.
+    pub fn forget_vpa(&mut self, key: &VpaKey) {
+        let label_sets = self.vpa_of(key).map(|vpa| vpa.label_sets.clone()).unwrap_or_default();
+        self.delete_vpa(key);
+        self.parked.remove(key);
+        for id in label_sets {
+            let Some(set) = self.label_sets.get_mut(id) else { continue };
+            if !set.vpas.is_empty() {
+                continue;
+            }
+            for aggregate in std::mem::take(&mut set.aggregates) {
+                self.aggregates.remove(aggregate);
+            }
+            // Their memory windows are those of the aggregates.
+            for &pod in &set.pods {
+                let containers = self.pods.get_mut(pod).map(|pod| &mut pod.containers);
+                containers.into_iter().flatten().for_each(|(_, state)| *state = ContainerState::default());
+            }
+            let namespace = set.namespace.clone();
+            self.drop_label_set_if_unused(id);
+            self.drop_namespace_if_empty(&namespace);
+        }
     }
 
     /// Every VPA.

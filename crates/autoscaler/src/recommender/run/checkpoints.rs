@@ -18,6 +18,7 @@ use crate::informers::Informers;
 use crate::recommender::Time;
 use crate::recommender::cluster::{ContainerCheckpoint, VpaKey};
 use crate::recommender::options::{Options, Storage};
+use crate::recommender::shards::Ownership;
 use crate::recommender::state::State;
 
 /// How many checkpoints a page of a list has: each has a few kilobytes.
@@ -30,6 +31,7 @@ pub(super) struct Checkpoints {
     client: Client,
     options: Options,
     informers: Informers,
+    ownership: Ownership,
     clock: Clock,
     /// When those of VPAs that are gone were deleted last.
     collected: Instant,
@@ -43,6 +45,7 @@ impl Checkpoints {
             client: config.client.clone(),
             options: config.options.clone(),
             informers: config.informers.clone(),
+            ownership: config.ownership.clone(),
             clock: config.clock.clone(),
             collected: now,
             foreign: HashMap::new(),
@@ -113,9 +116,11 @@ impl Checkpoints {
 
     async fn write_of(&self, key: &VpaKey, shared: &SharedState) {
         for checkpoint in shared.write(|state| state.checkpoints(key)) {
-            match self.write_one(key, &checkpoint).await {
-                Ok(()) => shared.write(|state| state.checkpoint_written(key, &checkpoint)),
-                Err(error) => {
+            let writing = self.write_one(key, &checkpoint);
+            match self.ownership.during(key, writing).await {
+                Some(Ok(())) => shared.write(|state| state.checkpoint_written(key, &checkpoint)),
+                None => shared.write(|state| state.checkpoint_failed(key)),
+                Some(Err(error)) => {
                     let settled = is_settled(&error);
                     if !settled {
                         let container = &*checkpoint.container;
@@ -158,6 +163,9 @@ impl Checkpoints {
             return;
         }
         self.collected = now;
+        if !self.ownership.does_chores() {
+            return;
+        }
         if let Err(error) = self.delete_orphans(shared).await {
             tracing::warn!(%error, "cannot delete the checkpoints of VPAs that are gone");
         }

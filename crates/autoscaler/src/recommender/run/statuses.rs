@@ -31,7 +31,13 @@ async fn write_one(config: &Config, shared: &SharedState, update: StatusUpdate) 
             "observedGeneration": update.status.observed_generation,
         },
     });
-    let written = vpas.patch_status(&key.name, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let params = PatchParams::default();
+    let patch = Patch::Merge(patch);
+    let writing = vpas.patch_status(&key.name, &params, &patch);
+    // What is lost to another process is not written, and forgotten in the next run.
+    let Some(written) = config.ownership.during(&key, writing).await else {
+        return shared.write(|state| state.status_failed(&key));
+    };
     match written {
         Ok(answer) => shared.write(|state| state.status_written(update, &answer)),
         // The watch reports what is there now, or that nothing is.

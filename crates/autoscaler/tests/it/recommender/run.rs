@@ -3,5 +3,6 @@
 mod bed;
 mod checkpoints;
 mod inputs;
+mod shards;
 mod statuses;
 mod targets;

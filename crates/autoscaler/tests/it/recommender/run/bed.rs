@@ -18,6 +18,7 @@ use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::install::install;
 use plumb_autoscaler::recommender::live_usage::{LiveUsage, LiveUsageError, Measurement, Measurements};
 use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
+use plumb_autoscaler::recommender::shards::Ownership;
 use plumb_autoscaler::recommender::{Config, Options, Recommender, Run, Sample, SharedState, Time};
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_controller::metrics::Metrics;
@@ -87,11 +88,20 @@ pub(super) struct Setup {
     pub(super) options: Options,
     /// Is called with each request of the recommender.
     pub(super) intercept: Arc<dyn Fn(&mut Uri) + Send + Sync>,
+    /// Which VPAs it is responsible for.
+    pub(super) ownership: Ownership,
+    /// The time, if it is another than the bed's.
+    pub(super) clock: Option<Clock>,
 }
 
 impl Default for Setup {
     fn default() -> Self {
-        Self { options: Options::default(), intercept: Arc::new(|_| {}) }
+        Self {
+            options: Options::default(),
+            intercept: Arc::new(|_| {}),
+            ownership: Ownership::everything(),
+            clock: None,
+        }
     }
 }
 
@@ -143,19 +153,21 @@ impl Bed {
 
     /// A recommender that does not run yet, with informers that do.
     pub(super) fn prepare(&self, setup: Setup) -> (Recommender, Informers, JoinSet<()>) {
-        let Setup { options, intercept } = setup;
+        let Setup { options, intercept, ownership, clock } = setup;
+        let clock = clock.unwrap_or_else(|| self.time.clock());
         let client = self.cluster.intercepted("admin", ["system:masters"], move |uri| intercept(uri));
         let informers = Informers::new(options.namespaces.clone(), &Metrics::default());
         let supervisor = Supervisor::default();
-        let targets = TargetConfig { clock: self.time.clock(), ..TargetConfig::default() };
+        let targets = TargetConfig { clock: clock.clone(), ..TargetConfig::default() };
         let recommender = Recommender::new(Config {
             client: client.clone(),
             options,
             informers: informers.clone(),
             targets: Targets::new(client.clone(), targets),
             usage: Arc::new(self.usage.clone()),
-            clock: self.time.clock(),
+            clock,
             supervisor: supervisor.clone(),
+            ownership,
             metrics: RecommenderMetrics::default(),
         });
         let mut running = JoinSet::new();

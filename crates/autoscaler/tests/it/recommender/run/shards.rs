@@ -1,0 +1,217 @@
+//! Several processes that share VPAs, in virtual time.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use futures_util::FutureExt as _;
+use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_autoscaler::recommender::shards::{Elections, ShardConfig, shard_of};
+use plumb_autoscaler::recommender::{Options, VpaKey};
+use plumb_harness::{until_all, virtual_clock};
+use proptest::prelude::*;
+use serde_json::json;
+use tokio::sync::oneshot;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::bed::{Bed, Setup, targets};
+
+const SHARDS: u32 = 4;
+const VPAS: usize = 12;
+/// A lease and the longest time between two attempts, and then a run.
+const TAKE_OVER: Duration = Duration::from_secs(15);
+
+/// Which process wrote the status of which VPA, and when.
+type Log = Arc<Mutex<Vec<(&'static str, String, Instant)>>>;
+
+struct Process {
+    stop: oneshot::Sender<()>,
+    elections: tokio::task::JoinHandle<()>,
+    /// While it is set, it does not reach the leases.
+    cut_off: Arc<AtomicBool>,
+    running: JoinSet<()>,
+}
+
+impl Process {
+    fn start(bed: &Bed, identity: &'static str, shards: u32, log: &Log) -> Self {
+        let cut_off: Arc<AtomicBool> = Arc::default();
+        let (log, cut) = (log.clone(), cut_off.clone());
+        let intercept = move |uri: &mut http::Uri| {
+            if let Some(path) = uri.path().strip_suffix("/status")
+                && path.contains("/verticalpodautoscalers/")
+            {
+                let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+                log.lock().unwrap().push((identity, name, Instant::now()));
+            }
+            if cut.load(Ordering::SeqCst) && uri.path().contains("/leases") {
+                *uri = "/api/v1/namespaces/default/pods/x/binding".parse().unwrap();
+            }
+        };
+        let cut = cut_off.clone();
+        let client = bed.cluster.intercepted("admin", ["system:masters"], move |uri| {
+            if cut.load(Ordering::SeqCst) {
+                *uri = "/api/v1/namespaces/default/pods/x/binding".parse().unwrap();
+            }
+        });
+        let config = ShardConfig::sharded(shards, "default", identity);
+        let elections = Elections::new(&client, &config).unwrap();
+        let clock = virtual_clock("2026-01-01T00:00:00Z".parse().unwrap());
+        let setup = Setup {
+            options: Options { interval: Duration::from_secs(1), ..Options::default() },
+            intercept: Arc::new(intercept),
+            ownership: elections.ownership(),
+            clock: Some(clock),
+        };
+        let (recommender, _, mut running) = bed.prepare(setup);
+        running.spawn(recommender.run());
+        let (stop, stopped) = oneshot::channel();
+        let elections = tokio::spawn(elections.run(stopped.map(drop).boxed()));
+        Self { stop, elections, cut_off, running }
+    }
+
+    /// It ends without a word.
+    fn crash(self) {
+        self.elections.abort();
+    }
+
+    /// It ends as asked, and releases its leases.
+    async fn shut_down(self) {
+        let Self { stop, elections, running, .. } = self;
+        drop(running);
+        stop.send(()).unwrap();
+        elections.await.unwrap();
+    }
+}
+
+async fn bed() -> Bed {
+    let bed = Bed::new().await;
+    for index in 0..VPAS {
+        let name = format!("web-{index}");
+        bed.deployment(&name).await;
+        bed.pod(&format!("{name}-1"), &name).await;
+        bed.vpa(&name, json!({})).await;
+    }
+    bed
+}
+
+/// Has all pods use so much, and waits until all VPAs say so.
+async fn all_follow(bed: &Bed, milli: i64) {
+    for index in 0..VPAS {
+        bed.uses(&format!("web-{index}-1"), "app", milli, 100_000_000);
+    }
+    let target = |vpa: &VerticalPodAutoscaler| {
+        let cpu = targets(vpa).get("app").and_then(|target| target.split('/').next()?.parse().ok());
+        cpu.map_or(0, plumb_resize::Quantity::saturating_milli)
+    };
+    let follows =
+        |vpas: &BTreeMap<String, VerticalPodAutoscaler>| vpas.values().all(|vpa| target(vpa) > milli);
+    until_all(&bed.vpas(), follows).await;
+}
+
+/// The processes that wrote each VPA, in order, each once in a row.
+fn writers(log: &Log) -> BTreeMap<String, Vec<&'static str>> {
+    let mut writers: BTreeMap<String, Vec<&'static str>> = BTreeMap::new();
+    for (process, vpa, _) in &*log.lock().unwrap() {
+        writers.entry(vpa.clone()).or_default().push(process);
+    }
+    writers.values_mut().for_each(Vec::dedup);
+    writers
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_shards_of_a_process_that_crashes_are_taken_over_within_15_seconds() {
+    let (bed, log) = (bed().await, Log::default());
+    let a = Process::start(&bed, "a", SHARDS, &log);
+    let b = Process::start(&bed, "b", SHARDS, &log);
+    all_follow(&bed, 100).await;
+    let shared = writers(&log);
+    assert!(shared.values().all(|of| of.len() == 1), "{shared:?}");
+    assert!(["a", "b"].iter().all(|process| shared.values().any(|of| of == &[*process])), "{shared:?}");
+    a.crash();
+    let crashed = Instant::now();
+    all_follow(&bed, 5_000).await;
+    assert!(crashed.elapsed() <= TAKE_OVER, "{:?}", crashed.elapsed());
+    let moved = writers(&log);
+    for (vpa, before) in shared {
+        let expected: &[&str] = if before == ["a"] { &["a", "b"] } else { &["b"] };
+        assert_eq!(moved[&vpa], expected, "{vpa}");
+    }
+    // A process that ends as it is asked to does not keep the others waiting.
+    let c = Process::start(&bed, "c", SHARDS, &log);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    b.shut_down().await;
+    let stopped = Instant::now();
+    all_follow(&bed, 50_000).await;
+    assert!(stopped.elapsed() < Duration::from_secs(8), "{:?}", stopped.elapsed());
+    drop(c);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_process_that_cannot_renew_stops_writing_before_another_begins() {
+    let (bed, log) = (bed().await, Log::default());
+    let a = Process::start(&bed, "a", 1, &log);
+    all_follow(&bed, 100).await;
+    let b = Process::start(&bed, "b", 1, &log);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    // It reads and writes everything but leases.
+    a.cut_off.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    a.cut_off.store(false, Ordering::SeqCst);
+    b.cut_off.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    for (vpa, of) in writers(&log) {
+        assert_eq!(of, ["a", "b", "a"], "{vpa}");
+    }
+    let log = log.lock().unwrap();
+    let last = |process| log.iter().rev().find(|(by, ..)| *by == process).unwrap().2;
+    let first = |process| log.iter().find(|(by, ..)| *by == process).unwrap().2;
+    assert!(first("b") < last("a"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_vpa_that_comes_back_to_a_process_has_what_the_other_counted() {
+    let (bed, log) = (bed().await, Log::default());
+    let a = Process::start(&bed, "a", 1, &log);
+    all_follow(&bed, 100).await;
+    let b = Process::start(&bed, "b", 1, &log);
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    a.cut_off.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    let samples = async || {
+        let checkpoint = bed.checkpoints().get("web-0-app").await.unwrap();
+        checkpoint.status.unwrap().total_samples_count
+    };
+    let counted = samples().await;
+    a.cut_off.store(false, Ordering::SeqCst);
+    b.crash();
+    tokio::time::sleep(Duration::from_secs(30)).await;
+    let after = samples().await;
+    // Each counts one a second: the sum has neither gaps of a minute nor anything twice.
+    assert!(after > counted && after <= counted + 31, "{counted} then {after}");
+    drop(a);
+}
+
+proptest! {
+    #[test]
+    fn every_vpa_is_in_exactly_one_shard_whoever_asks(
+        namespace in "[a-z]{1,8}", name in "[a-z0-9-]{1,20}", shards in 1..64_u32,
+    ) {
+        let key = VpaKey::new(&namespace, &name);
+        let shard = shard_of(&key, shards);
+        prop_assert!(shard < shards);
+        prop_assert_eq!(shard, shard_of(&key.clone(), shards));
+    }
+}
+
+#[test]
+fn vpas_are_spread_over_the_shards() {
+    let mut counts = [0; 8];
+    for index in 0..8_000 {
+        counts[shard_of(&VpaKey::new("team", &format!("web-{index}")), 8) as usize] += 1;
+    }
+    assert!(counts.iter().all(|count| (800..1_200).contains(count)), "{counts:?}");
+    // Another version must not divide them otherwise.
+    assert_eq!(shard_of(&VpaKey::new("default", "web"), 8), 3);
+}
