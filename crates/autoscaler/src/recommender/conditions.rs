@@ -1,11 +1,13 @@
 //! The conditions of a VPA's status.
 //!
-//! The recommender writes all six types and no other; conditions of other types stay as they are.
+//! The recommender writes all six types and no other; conditions of other types stay as they are. So does the one that the
+//! updater writes of type `ConfigUnsupported`, while the recommender has nothing to say there.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as ApiTime;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::api::{ConditionStatus, ConditionType, VerticalPodAutoscalerCondition};
+use crate::updater::report::RESIZE_NOT_SERVED;
 
 const NO_PODS_MATCHED: &str = "NoPodsMatched";
 
@@ -62,8 +64,10 @@ pub fn conditions(
         holds(ConditionType::ConfigDeprecated, facts.deprecated.map(|message| ("Deprecated", message))),
         holds(ConditionType::ConfigUnsupported, facts.unsupported.map(|message| ("Unsupported", message))),
     ];
-    let foreign =
-        before.iter().filter(|condition| matches!(condition.type_, ConditionType::Other(_))).cloned();
+    let is_said = |condition: &VerticalPodAutoscalerCondition| {
+        condition.type_ == ConditionType::ConfigUnsupported && facts.unsupported.is_some()
+    };
+    let foreign = before.iter().filter(|condition| is_foreign(condition) && !is_said(condition)).cloned();
     let mut conditions: Vec<_> = ours
         .into_iter()
         .flatten()
@@ -77,6 +81,15 @@ pub fn conditions(
         .collect();
     conditions.sort_by(|a, b| a.type_.as_str().cmp(b.type_.as_str()));
     conditions
+}
+
+/// Whether another component writes a condition.
+pub(super) fn is_foreign(condition: &VerticalPodAutoscalerCondition) -> bool {
+    match &condition.type_ {
+        ConditionType::Other(_) => true,
+        ConditionType::ConfigUnsupported => condition.reason.as_deref() == Some(RESIZE_NOT_SERVED),
+        _ => false,
+    }
 }
 
 fn condition(

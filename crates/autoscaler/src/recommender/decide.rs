@@ -7,16 +7,16 @@
 use jiff::Timestamp;
 use plumb_controller::object_ref::resource_version;
 
-use super::conditions::{Facts, conditions};
+use super::conditions::{Facts, conditions, is_foreign};
 use super::estimate::ContainerRecommendation;
 use crate::api::{
-    ConditionType, RecommendedPodResources, UpdateMode, VerticalPodAutoscaler,
-    VerticalPodAutoscalerCondition, VerticalPodAutoscalerSpec, VerticalPodAutoscalerStatus,
+    RecommendedPodResources, UpdateMode, VerticalPodAutoscaler, VerticalPodAutoscalerCondition,
+    VerticalPodAutoscalerSpec, VerticalPodAutoscalerStatus,
 };
 
 /// What is deprecated about a VPA with the mode `Auto`.
-const AUTO_IS_DEPRECATED: &str = "The update mode Auto is deprecated and acts as Recreate. Use an explicit mode: Off, \
-    Initial, Recreate, InPlaceOrRecreate or InPlace. See https://github.com/kubernetes/autoscaler/issues/8424";
+const AUTO_IS_DEPRECATED: &str = "The update mode Auto is deprecated. Use an explicit mode: Off, Initial, Recreate, \
+    InPlaceOrRecreate or InPlace. See https://github.com/kubernetes/autoscaler/issues/8424";
 
 /// What is known of a VPA.
 #[derive(Clone, Copy, Debug)]
@@ -138,10 +138,6 @@ fn status(
         conditions: conditions(&before, facts, now),
         observed_generation: knowledge.object.metadata.generation,
     }
-}
-
-fn is_foreign(condition: &VerticalPodAutoscalerCondition) -> bool {
-    matches!(condition.type_, ConditionType::Other(_))
 }
 
 /// The conditions of the types that the recommender writes.

@@ -53,7 +53,7 @@ use super::rate_limit::RateLimiter;
 use super::report::Summary;
 use super::state::{Owner, PodState, Recommendation};
 use crate::api::VerticalPodAutoscaler;
-use crate::namespaces::Namespaces;
+use crate::informers::Informers;
 use crate::target::{ControllerRef, TargetError, Targets};
 
 /// The component that emits events, and the name of the task.
@@ -68,12 +68,8 @@ const OBSERVED_WITHIN: Duration = Duration::from_secs(10);
 pub struct Config {
     /// Who reads and writes.
     pub client: Client,
-    /// All VPAs. Whoever starts the updater runs the informers, after [`Updater::new`].
-    pub vpas: Informer<VerticalPodAutoscaler>,
-    /// All pods. They may sync only once there is a VPA.
-    pub pods: Informer<Pod>,
-    /// Which namespaces the updater is responsible for.
-    pub namespaces: Namespaces,
+    /// VPAs and pods. Whoever starts the updater runs the informers, after [`Updater::new`].
+    pub informers: Informers,
     /// What VPAs target.
     pub targets: Targets,
     /// How it works.
@@ -150,9 +146,9 @@ impl Updater {
     pub fn run(&self) -> BoxFuture<'static, ()> {
         let inner = self.inner.clone();
         async move {
-            inner.config.vpas.wait_for_sync().await;
+            inner.config.informers.vpas.wait_for_sync().await;
             // Pods are watched once there is a VPA.
-            inner.config.pods.wait_for_sync().await;
+            inner.config.informers.pods.wait_for_sync().await;
             let informers = inner.run_informers();
             let work = async {
                 inner.discover_until_known().await;
@@ -203,7 +199,7 @@ fn allocatable_only(mut node: Node) -> Node {
 impl Inner {
     /// Feeds the index and the queue.
     fn watch(self: &Arc<Self>) {
-        self.on_change(&self.config.vpas, |inner, key, change| {
+        self.on_change(&self.config.informers.vpas, |inner, key, change| {
             let acts = |vpa: &Arc<VerticalPodAutoscaler>| {
                 (vpa.spec.clone(), vpa.metadata.annotations.clone(), recommendation_of(vpa).cloned())
             };
@@ -217,7 +213,7 @@ impl Inner {
             // Another condition is no reason to act; it may be that ours is missing, which the next pass finds.
             if is_own { Vec::new() } else { keys }
         });
-        self.on_change(&self.config.pods, |inner, key, change| {
+        self.on_change(&self.config.informers.pods, |inner, key, change| {
             let now = inner.config.clock.now();
             inner.index.lock().apply_pod(key, change.after.cloned(), now)
         });
@@ -247,7 +243,7 @@ impl Inner {
         store.add_handler(move |change| {
             let (Some(inner), Some(object)) = (inner.upgrade(), change.latest()) else { return };
             let key = ObjectRef::of(&**object);
-            if !key.namespace.is_empty() && !inner.config.namespaces.contains(&key.namespace) {
+            if !key.namespace.is_empty() && !inner.config.informers.namespaces().contains(&key.namespace) {
                 return;
             }
             for key in keys(&inner, &key, change) {
@@ -268,7 +264,7 @@ impl Inner {
     where
         K: Resource<DynamicType = (), Scope = NamespaceResourceScope>,
     {
-        match self.config.namespaces.only() {
+        match self.config.informers.namespaces().only() {
             Some(only) => Api::namespaced(self.config.client.clone(), only),
             None => Api::all(self.config.client.clone()),
         }
@@ -344,7 +340,7 @@ impl Reconciler for VpaReconciler {
 
     async fn recover(&self) {
         // The writes of an interrupted reconcile may not be in the store yet.
-        if let Err(error) = self.0.config.pods.catch_up(self.0.api::<Pod>()).await {
+        if let Err(error) = self.0.config.informers.pods.catch_up(self.0.api::<Pod>()).await {
             tracing::warn!(%error, "cannot catch up with pods");
         }
     }

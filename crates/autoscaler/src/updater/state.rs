@@ -8,12 +8,12 @@ use plumb_resize::pod::{PodShape, RestartPolicy};
 use plumb_resize::resource::{Declared, PerResource, Requirements};
 use plumb_resize::status::{self, Stage, Values};
 
+use crate::boost;
+
 use super::attempt::{Record, Requests, Resources};
 
 /// The annotation in which the admission webhook lists the containers that the VPA observed when the pod was created.
 pub const OBSERVED_CONTAINERS: &str = "vpaObservedContainers";
-/// What the names of the annotations of a CPU start-up boost begin with; the name of the container follows.
-pub const BOOST_PREFIX: &str = "vpaCpuStartupBoost/";
 
 /// A pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -175,7 +175,7 @@ impl PodState {
             stage_since: reading.since.map(|time| time.0),
             containers,
             observed: annotation(OBSERVED_CONTAINERS).and_then(observed_containers),
-            boosted: annotations.is_some_and(|all| all.keys().any(|key| key.starts_with(BOOST_PREFIX))),
+            boosted: boost::annotation::is_boosted(pod),
             record: Record::of(&pod.metadata),
         })
     }

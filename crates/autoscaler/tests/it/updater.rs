@@ -9,4 +9,5 @@ mod priority;
 mod records;
 mod recreating_modes;
 mod refusals;
+mod soak;
 mod world;

@@ -236,7 +236,10 @@ impl Inner {
 
     /// Waits until the store has observed a write, for a while: what is decided next must not be from before it.
     async fn observed(&self, write: &Write) {
-        if tokio::time::timeout(OBSERVED_WITHIN, self.config.pods.wait_for_write(write)).await.is_err() {
+        if tokio::time::timeout(OBSERVED_WITHIN, self.config.informers.pods.wait_for_write(write))
+            .await
+            .is_err()
+        {
             tracing::warn!(?write, "a write is not observed");
         }
     }

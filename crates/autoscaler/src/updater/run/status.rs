@@ -18,7 +18,7 @@ const LEAST_PAUSE: Duration = Duration::from_secs(1);
 impl Inner {
     /// Writes the condition of a VPA, if it is another one. When it is to be written, if that is too early now.
     pub(super) async fn write_condition(&self, key: &ObjectRef, own: Option<&Condition>) -> Option<Duration> {
-        let vpa = self.config.vpas.get(key)?;
+        let vpa = self.config.informers.vpas.get(key)?;
         let before = vpa.status.as_ref().map_or(&[][..], |status| &status.conditions);
         let after = conditions(before, own, self.config.clock.now())?;
         let now = self.config.clock.monotonic();

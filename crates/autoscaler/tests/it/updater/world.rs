@@ -11,14 +11,15 @@ use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use parking_lot::Mutex;
 use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCondition};
+use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::install::install;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_autoscaler::updater::state::PodState;
 use plumb_autoscaler::updater::{Config, Options, Updater, UpdaterMetrics};
 use plumb_client::Api;
+use plumb_controller::Clock;
 use plumb_controller::metrics::Metrics;
-use plumb_controller::{Clock, Informer};
 use plumb_harness::{TestCluster, object, virtual_clock};
 use plumb_resize::resource::Declared;
 use plumb_resize::rules::Rules;
@@ -278,12 +279,10 @@ impl World {
             client.clone(),
             TargetConfig { clock: self.clock.clone(), jitter: 0.0, ..TargetConfig::default() },
         );
-        let (vpas, pods) = (Informer::default(), Informer::default());
+        let informers = Informers::new(Namespaces::All, &Metrics::default());
         let updater = Arc::new(Updater::new(Config {
             client: client.clone(),
-            vpas: vpas.clone(),
-            pods: pods.clone(),
-            namespaces: Namespaces::All,
+            informers: informers.clone(),
             targets,
             options,
             rules: self.rules.clone(),
@@ -292,8 +291,7 @@ impl World {
             metrics: Metrics::default(),
             updater_metrics: self.metrics.clone(),
         }));
-        self.running.spawn(vpas.supervised(Api::all(client.clone()), &supervisor));
-        self.running.spawn(pods.supervised(Api::all(client.clone()), &supervisor));
+        self.running.spawn(informers.run(&client, &supervisor));
         self.running.spawn(updater.run());
         updater
     }
