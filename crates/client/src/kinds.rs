@@ -1,5 +1,6 @@
 //! The kinds of Kubernetes that Plumb reads and writes.
 
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use k8s_openapi::api::authentication::v1::TokenRequest;
 use k8s_openapi::api::authorization::v1::SubjectAccessReview;
@@ -34,6 +35,7 @@ crate::codec!(
     Job,
     Lease,
     LimitRange,
+    MutatingWebhookConfiguration,
     Namespace,
     Node,
     PersistentVolume,

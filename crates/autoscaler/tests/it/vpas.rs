@@ -35,7 +35,9 @@ fn deployment(name: &str) -> ControllerRef {
 
 fn index(startup_boost: bool, vpas: &[Arc<VerticalPodAutoscaler>]) -> VpaIndex {
     let mut index = VpaIndex::new(startup_boost);
-    vpas.iter().for_each(|vpa| index.apply(vpa.clone()));
+    for vpa in vpas {
+        index.apply(vpa.clone());
+    }
     index
 }
 

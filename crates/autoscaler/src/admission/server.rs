@@ -1,0 +1,169 @@
+//! The HTTPS server: accepts connections, reads reviews up to a limit, writes answers.
+
+use std::convert::Infallible;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::header::CONTENT_TYPE;
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use parking_lot::RwLock;
+use plumb_supervise::{Backoff, Exponential};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use rustls::{ServerConfig, SupportedProtocolVersion};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_rustls::TlsAcceptor;
+
+use super::webhook::Webhook;
+
+/// The largest review that is read: upstream's.
+pub const MAX_BODY: usize = 5 << 20;
+/// How many connections are open at most. An API server opens one for each request that is under way.
+const CONNECTIONS: usize = 1024;
+/// How long a handshake may take.
+const HANDSHAKE: Duration = Duration::from_secs(5);
+/// How long the head of a request may take, and how long a connection may be idle.
+const HEAD: Duration = Duration::from_mins(2);
+/// How long a body may take.
+const BODY: Duration = Duration::from_secs(10);
+/// How long to wait after failures to accept, such as a process out of file descriptors.
+const DELAYS: Exponential = Exponential::new(Duration::from_millis(50), Duration::from_secs(1));
+
+/// The certificate that the server shows: a renewed one is shown to the next client.
+#[derive(Debug)]
+pub struct ServingCertificate(RwLock<Arc<CertifiedKey>>);
+
+impl ServingCertificate {
+    /// Shows this one.
+    pub fn new(certified: Arc<CertifiedKey>) -> Self {
+        Self(RwLock::new(certified))
+    }
+
+    /// Shows another one from now on.
+    pub fn replace(&self, certified: Arc<CertifiedKey>) {
+        *self.0.write() = certified;
+    }
+}
+
+impl ResolvesServerCert for ServingCertificate {
+    fn resolve(&self, _client: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        Some(self.0.read().clone())
+    }
+}
+
+/// The oldest version of TLS that is spoken (`--min-tls-version`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MinTls {
+    /// `tls1_2`.
+    #[default]
+    V1_2,
+    /// `tls1_3`.
+    V1_3,
+}
+
+/// TLS with a certificate that may change.
+pub fn tls(certificate: Arc<ServingCertificate>, oldest: MinTls) -> Result<Arc<ServerConfig>, rustls::Error> {
+    static BOTH: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
+    let versions = match oldest {
+        MinTls::V1_2 => &BOTH[..],
+        MinTls::V1_3 => &BOTH[..1],
+    };
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut config = ServerConfig::builder_with_provider(provider)
+        .with_protocol_versions(versions)?
+        .with_no_client_auth()
+        .with_cert_resolver(certificate);
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Accepts connections for good, and serves each. When it is dropped, so are they.
+pub async fn serve(listener: &TcpListener, tls: Arc<ServerConfig>, webhook: Arc<Webhook>) {
+    let places = Arc::new(Semaphore::new(CONNECTIONS));
+    let mut connections = JoinSet::new();
+    let mut backoff = Backoff::new(DELAYS);
+    loop {
+        // The semaphore is never closed.
+        let Ok(place) = places.clone().acquire_owned().await else { return };
+        while connections.try_join_next().is_some() {}
+        match listener.accept().await {
+            Ok((stream, remote)) => {
+                backoff.reset();
+                let (tls, webhook) = (tls.clone(), webhook.clone());
+                connections.spawn(async move {
+                    if let Err(error) = connection(stream, tls, webhook).await {
+                        tracing::debug!(%remote, %error, "connection ended");
+                    }
+                    drop(place);
+                });
+            }
+            Err(error) => {
+                if backoff.failures() == 0 {
+                    tracing::error!(%error, "cannot accept a connection; trying again with a backoff");
+                }
+                backoff.wait().await;
+            }
+        }
+    }
+}
+
+async fn connection(
+    stream: TcpStream,
+    tls: Arc<ServerConfig>,
+    webhook: Arc<Webhook>,
+) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
+    stream.set_nodelay(true)?;
+    let accepted = timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await;
+    let stream = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+    let respond = service_fn(move |request| {
+        let webhook = webhook.clone();
+        async move { Ok::<_, Infallible>(respond(request, &webhook).await) }
+    });
+    let mut http = auto::Builder::new(TokioExecutor::new());
+    http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
+    http.http2().timer(TokioTimer::new()).keep_alive_interval(HEAD);
+    http.serve_connection(TokioIo::new(stream), respond).await
+}
+
+async fn respond(request: Request<Incoming>, webhook: &Webhook) -> Response<Full<Bytes>> {
+    let is_json = request.headers().get(CONTENT_TYPE).is_some_and(|content_type| {
+        content_type.to_str().is_ok_and(|content_type| content_type.starts_with("application/json"))
+    });
+    if request.method() != Method::POST {
+        return refused(StatusCode::METHOD_NOT_ALLOWED, "an admission review is posted");
+    }
+    if !is_json {
+        return refused(StatusCode::UNSUPPORTED_MEDIA_TYPE, "expect application/json");
+    }
+    let body = match timeout(BODY, Limited::new(request.into_body(), MAX_BODY).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(error)) if error.is::<http_body_util::LengthLimitError>() => {
+            return refused(StatusCode::PAYLOAD_TOO_LARGE, "request payload too large");
+        }
+        Ok(Err(_)) | Err(_) => return refused(StatusCode::BAD_REQUEST, "the body did not arrive"),
+    };
+    match webhook.review(&body).await {
+        Some(answer) => {
+            let mut response = Response::new(Full::new(Bytes::from(answer)));
+            response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+            response
+        }
+        None => refused(StatusCode::BAD_REQUEST, "this is no admission review"),
+    }
+}
+
+fn refused(status: StatusCode, why: &'static str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::from_static(why.as_bytes())));
+    *response.status_mut() = status;
+    response
+}

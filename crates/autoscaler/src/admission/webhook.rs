@@ -1,0 +1,219 @@
+//! Answers to the API server. Whatever happens, a pod is admitted.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Resource as _, ResourceExt as _};
+use parking_lot::Mutex;
+use plumb_controller::Clock;
+use plumb_controller::events::{EventRecorder, NewEvent};
+use plumb_resize::Quantity;
+use plumb_supervise::Supervisor;
+use tokio::time::{Instant, timeout};
+
+use super::limits::NamespaceLimits;
+use super::metrics::{AdmissionMetrics, Object, Status};
+use super::pod::{PodContext, PodPatch};
+use super::review::{Refusal, Request, Response, Review, uid_of};
+use super::vpa::{Gates, Verdict};
+use crate::api::{GROUP, VerticalPodAutoscaler};
+use crate::vpas::{Controlling, Vpas};
+
+/// How long an answer may take. The API server waits for longer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long nothing is said again about a VPA that was said before.
+const REPEAT_AFTER: Duration = Duration::from_mins(10);
+/// About how many VPAs it is remembered what was said.
+const REMEMBERED: usize = 4096;
+
+/// What the webhook knows.
+pub struct Webhook {
+    /// VPAs, and what they target.
+    pub vpas: Vpas,
+    /// What namespaces allow.
+    pub limits: NamespaceLimits,
+    /// `--max-allowed-cpu-boost`.
+    pub max_allowed_cpu_boost: Option<Quantity>,
+    /// The feature gates.
+    pub gates: Gates,
+    /// Whether the API server serves `pods/resize`.
+    pub serves_resize: Arc<AtomicBool>,
+    /// Emits events.
+    pub recorder: Option<EventRecorder>,
+    /// Measures.
+    pub metrics: AdmissionMetrics,
+    /// Counts panics.
+    pub supervisor: Supervisor,
+    /// For the times of answers.
+    pub clock: Clock,
+    /// What was said about VPAs.
+    pub said: Said,
+}
+
+/// When something was said about an object last.
+#[derive(Debug, Default)]
+pub struct Said(Mutex<HashMap<String, Instant>>);
+
+impl Said {
+    /// Whether to say something, because it was not said for a while.
+    fn is_new(&self, what: String, now: Instant) -> bool {
+        let mut said = self.0.lock();
+        if said.len() >= REMEMBERED {
+            said.retain(|_, at| now.saturating_duration_since(*at) < REPEAT_AFTER);
+            if said.len() >= REMEMBERED {
+                said.clear();
+            }
+        }
+        let is_new = said.get(&what).is_none_or(|at| now.saturating_duration_since(*at) >= REPEAT_AFTER);
+        if is_new {
+            said.insert(what, now);
+        }
+        is_new
+    }
+}
+
+impl Webhook {
+    /// Answers a review. `None` if it is none.
+    pub async fn review(&self, body: &[u8]) -> Option<Vec<u8>> {
+        let started = self.clock.monotonic();
+        let uid = uid_of(body)?;
+        let answering = self.supervisor.guard("vpa-admission/review", timeout(TIMEOUT, self.answer(body)));
+        let (response, status, object) = match answering.await {
+            Ok(Ok(answered)) => answered,
+            Ok(Err(_)) => {
+                tracing::warn!("an admission review took too long; the object is admitted as it is");
+                (Response::default(), Status::Error, Object::Unknown)
+            }
+            // It is logged and counted.
+            Err(_panic) => (Response::default(), Status::Error, Object::Unknown),
+        };
+        self.metrics.answered(status, object, self.clock.monotonic().saturating_duration_since(started));
+        Some(response.to_body(&uid))
+    }
+
+    async fn answer(&self, body: &[u8]) -> (Response, Status, Object) {
+        let request = match serde_json::from_slice::<Review<'_>>(body) {
+            Ok(review) => review.request,
+            Err(error) => {
+                tracing::warn!(%error, "an admission review cannot be read; the object is admitted as it is");
+                return (Response::default(), Status::Error, Object::Unknown);
+            }
+        };
+        let is_object = request.sub_resource.as_deref().unwrap_or_default().is_empty();
+        match (request.resource.group.as_str(), request.resource.resource.as_str()) {
+            ("", "pods") if is_object => self.admit_pod(&request).await,
+            (GROUP, "verticalpodautoscalers") if is_object => self.admit_vpa(&request),
+            _ => (Response::default(), Status::Error, Object::Unknown),
+        }
+    }
+
+    async fn admit_pod(&self, request: &Request<'_>) -> (Response, Status, Object) {
+        let unchanged = |status| (Response::default(), status, Object::Pod);
+        let Some(object) = request.object.filter(|_| request.operation == "CREATE") else {
+            return unchanged(Status::Skipped);
+        };
+        let mut pod: Pod = match serde_json::from_str(object.get()) {
+            Ok(pod) => pod,
+            Err(error) => {
+                tracing::warn!(%error, "a pod cannot be read, and is admitted as it is");
+                return unchanged(Status::Error);
+            }
+        };
+        pod.metadata.namespace = Some(request.namespace.clone());
+        let controlling = match self.vpas.of_pod(&pod.metadata).await {
+            Ok(Some(controlling)) => controlling,
+            Ok(None) => return unchanged(Status::Skipped),
+            Err(error) => {
+                let namespace = &request.namespace;
+                tracing::warn!(%error, %namespace, "the controller of a pod is not known; it is admitted as it is");
+                return unchanged(Status::Error);
+            }
+        };
+        let context = PodContext {
+            boost: self.limits.of(&request.namespace, self.max_allowed_cpu_boost),
+            startup_boost: self.gates.startup_boost,
+            serves_resize: self.serves_resize.load(Relaxed),
+        };
+        let patch = PodPatch::new(&pod, &controlling.vpa, &context);
+        self.metrics.boosted(patch.boost.boosted.len(), patch.boost.refused.len());
+        let warnings = warnings(&controlling, &patch);
+        if !request.dry_run.unwrap_or_default() {
+            self.emit(&controlling, &patch);
+        }
+        (Response { refused: None, operations: patch.operations, warnings }, Status::Applied, Object::Pod)
+    }
+
+    /// Emits events on the VPA that controls a pod and on the others, each once in a while.
+    fn emit(&self, controlling: &Controlling, patch: &PodPatch) {
+        let Some(recorder) = &self.recorder else { return };
+        let now = self.clock.monotonic();
+        let say = |vpa: &VerticalPodAutoscaler, reason: &'static str, message: String| {
+            let uid = vpa.uid().unwrap_or_default();
+            if self.said.is_new(format!("{uid} {reason} {message}"), now) {
+                recorder.record(vpa.object_ref(&()), NewEvent::warning(reason, message), self.clock.now());
+            }
+        };
+        for refused in &patch.boost.refused {
+            let message =
+                format!("Container {} gets no CPU start-up boost: {}", refused.container, refused.reason);
+            say(&controlling.vpa, "StartupBoostRefused", message);
+        }
+        if patch.recommendation_refused {
+            say(&controlling.vpa, "RecommendationRefused", left_out(&controlling.vpa.name_any()));
+        }
+        for other in &controlling.others {
+            let target = &other.spec.target_ref;
+            let (vpa, kind, name) = (controlling.vpa.name_any(), &target.kind, &target.name);
+            let message =
+                format!("VPA {vpa} is older and controls the pods of {kind} {name}: this VPA has no effect");
+            say(other, "OverlappingVPA", message);
+        }
+    }
+
+    fn admit_vpa(&self, request: &Request<'_>) -> (Response, Status, Object) {
+        let read = |object: Option<&serde_json::value::RawValue>| {
+            object.and_then(|object| serde_json::from_str::<VerticalPodAutoscaler>(object.get()).ok())
+        };
+        // What cannot be read is refused by the schema, in words that say where; or it is of a newer one.
+        let Some(vpa) = read(request.object) else {
+            return (Response::default(), Status::Skipped, Object::Vpa);
+        };
+        let old = read(request.old_object).filter(|_| request.operation == "UPDATE");
+        let verdict = Verdict::new(&vpa.spec, old.as_ref().map(|old| &old.spec), self.gates);
+        let refused = (!verdict.errors.is_empty()).then(|| Refusal {
+            kind: request.request_kind.as_ref().map_or("VerticalPodAutoscaler", |kind| &kind.kind).to_owned(),
+            group: GROUP.to_owned(),
+            name: request.name.clone(),
+            errors: verdict.errors,
+        });
+        let status = if verdict.operations.is_empty() { Status::Skipped } else { Status::Applied };
+        (
+            Response { refused, operations: verdict.operations, warnings: verdict.warnings },
+            status,
+            Object::Vpa,
+        )
+    }
+}
+
+fn left_out(vpa: &str) -> String {
+    format!(
+        "Limit ranges or the resources of the pod as a whole do not allow what VPA {vpa} recommends; it was left out"
+    )
+}
+
+/// What a user who creates a pod should know.
+fn warnings(controlling: &Controlling, patch: &PodPatch) -> Vec<String> {
+    let vpa = controlling.vpa.name_any();
+    let refused = patch.boost.refused.iter().map(|refused| {
+        format!(
+            "container {:?} gets no CPU start-up boost from VPA {vpa:?}: {}",
+            refused.container, refused.reason
+        )
+    });
+    let left_out = patch.recommendation_refused.then(|| left_out(&vpa));
+    refused.chain(left_out).collect()
+}
