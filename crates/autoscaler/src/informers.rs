@@ -77,7 +77,8 @@ impl Informers {
     }
 }
 
-fn keep<K: Watchable>(
+/// Runs an informer for good, as a task with a name.
+pub(crate) fn keep<K: Watchable>(
     supervisor: &Supervisor,
     task: &str,
     informer: &Informer<K>,

@@ -21,6 +21,7 @@ mod config;
 mod container;
 mod convert;
 pub mod decide;
+pub mod environment;
 pub mod estimate;
 mod feed;
 mod float;

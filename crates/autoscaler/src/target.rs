@@ -9,7 +9,7 @@
 //! [`Targets`] answers both from objects that it reads on demand and caches: the well-known controllers of Kubernetes by
 //! themselves, every other kind through its `/scale` subresource, which discovery finds. It does not watch, so that a
 //! webhook that is called for a pod a moment after its `ReplicaSet` was created finds the `ReplicaSet`, and so that it costs
-//! nothing while no VPA exists. A component that watches a kind reports its changes with [`Targets::expire`].
+//! nothing while no VPA exists. A component that has many targets of a kind watches it with [`Targets::watch`].
 //!
 //! An object that does not exist, or that cannot be scaled, is a fact; a request that failed is none.
 //! [`TargetError::is_transient`] distinguishes the two, and an object that was read before is used for an hour while the
@@ -33,6 +33,7 @@ mod error;
 mod read;
 mod replicas;
 mod selector;
+mod watch;
 
 use std::fmt;
 use std::sync::Arc;
@@ -49,6 +50,9 @@ pub use controller_ref::{ControllerRef, WellKnown};
 use discovery::Discovery;
 pub use error::{TargetError, TargetRefError};
 pub use selector::{SelectorSyntaxError, parse_selector};
+
+/// The version of all well-known kinds.
+const VERSION: &str = "v1";
 
 /// How many controllers are above one another at most. An ownership chain that is longer is taken for a cycle.
 const LONGEST_CHAIN: usize = 32;

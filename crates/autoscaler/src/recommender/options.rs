@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::cluster::ClusterSettings;
+use super::environment::EnvironmentOptions;
 use crate::api::VerticalPodAutoscalerSpec;
 use crate::namespaces::Namespaces;
 
@@ -32,6 +33,8 @@ pub struct Options {
     pub update_workers: usize,
     /// The gate `PerVPAConfig`: whether OOM and memory settings of a VPA count.
     pub per_vpa_config: bool,
+    /// What else in the cluster counts. Upstream has no such options.
+    pub environment: EnvironmentOptions,
 }
 
 /// Where history is stored.
@@ -43,6 +46,11 @@ pub enum Storage {
     /// In Prometheus, which is read at start. No checkpoints are read or written.
     Prometheus,
 }
+
+/// After how long at the latest a checkpoint that is another is written.
+pub(super) const CHECKPOINTS_LATEST: Duration = Duration::from_mins(10);
+/// A checkpoint waits for no more than this part of its history to come on top of it.
+pub(super) const CHECKPOINTS_PART: u32 = 16;
 
 /// How often aggregates that have expired are collected. Upstream has no flag for it.
 pub(super) const AGGREGATES_GC_INTERVAL: Duration = Duration::from_hours(1);
@@ -60,6 +68,7 @@ impl Default for Options {
             checkpoints_gc_interval: Duration::from_mins(10),
             update_workers: 10,
             per_vpa_config: crate::features::PER_VPA_CONFIG.default,
+            environment: EnvironmentOptions::default(),
         }
     }
 }

@@ -13,6 +13,7 @@
 mod checkpoints;
 mod statuses;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -29,6 +30,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use super::cluster::{ClockStep, VpaKey};
+use super::environment::Environment;
 use super::feed::Feed;
 use super::histogram::HistogramOptionsError;
 use super::live_usage::LiveUsage;
@@ -37,7 +39,7 @@ use super::options::{AGGREGATES_GC_INTERVAL, Options};
 use super::shards::Ownership;
 use super::state::State;
 use crate::informers::Informers;
-use crate::target::Targets;
+use crate::target::{Targets, WellKnown};
 use checkpoints::Checkpoints;
 
 /// The name of the task that a recommender is.
@@ -168,8 +170,11 @@ pub struct Run {
     collected: Instant,
     /// Whether the last attempt to read usage failed.
     usage_failed: bool,
-    /// Ends with this.
-    _watching: JoinSet<()>,
+    environment: Environment,
+    /// The kinds of targets that are watched.
+    watched: BTreeSet<WellKnown>,
+    /// What watches; it ends with this.
+    watching: JoinSet<()>,
 }
 
 impl Run {
@@ -189,6 +194,9 @@ impl Run {
         watching.spawn(watch_evictions(&config, feed.clone()));
         let (vpas, informers) = (feed.clone(), config.informers.clone());
         watching.spawn(config.ownership.watch(move || vpas.all_vpas(&informers)));
+        let environment = Environment::new(config.options.environment);
+        watching.spawn(environment.run(&config.client, &config.options.namespaces, &config.supervisor));
+        environment.wait_for_sync().await;
         Ok(Self {
             checkpoints: Checkpoints::new(&config, now),
             config,
@@ -196,7 +204,9 @@ impl Run {
             state,
             collected: now,
             usage_failed: false,
-            _watching: watching,
+            environment,
+            watched: BTreeSet::new(),
+            watching,
         })
     }
 
@@ -231,6 +241,8 @@ impl Run {
         }
         let changes = self.feed.take();
         self.load_vpas(changes.vpas.iter());
+        self.watch_targets();
+        self.load_environment();
         self.resolve_targets().await;
         self.checkpoints.read(&self.state).await;
         timer.step(Step::LoadVpas);
@@ -269,6 +281,27 @@ impl Run {
                 Some(pod) => state.apply_pod(&pod),
                 None => state.delete_pod(&of.namespace, &of.name),
             });
+        }
+    }
+
+    /// Watches the kinds that VPAs target, so that targets are resolved again when they change.
+    fn watch_targets(&mut self) {
+        for kind in self.state.write(|state| state.target_kinds()) {
+            if self.watched.insert(kind) {
+                self.watching.spawn(self.config.targets.watch(kind, &self.config.options.namespaces));
+            }
+        }
+    }
+
+    /// Finds out what else in the cluster bears on VPAs.
+    fn load_environment(&self) {
+        if !self.environment.counts() {
+            return;
+        }
+        let snapshot = self.environment.snapshot();
+        for (key, target, selector) in self.state.write(|state| state.targets()) {
+            let bearing = snapshot.bearing_on(&target, selector.as_deref(), &self.config.informers.pods);
+            self.state.write(|state| state.set_bearing(&key, bearing));
         }
     }
 

@@ -12,12 +12,13 @@ use plumb_controller::object_ref::resource_version;
 
 use super::cluster::{ClockStep, Cluster, Collected, ContainerCheckpoint, PodUpdate, Restored, VpaKey};
 use super::decide::{Decision, Knowledge, Written, decide, unsupported};
+use super::environment::Bearing;
 use super::estimate::ContainerExplanation;
 use super::histogram::HistogramOptionsError;
 use super::live_usage::{LiveUsageError, Measurements};
 use super::metrics::{RecommenderMetrics, VpaObservation};
 use super::oom::OomKill;
-use super::options::{Options, Storage};
+use super::options::{CHECKPOINTS_LATEST, CHECKPOINTS_PART, Options, Storage};
 use super::shards::Ownership;
 use super::{CheckpointError, CheckpointStatus, Time};
 use crate::api::{
@@ -48,6 +49,8 @@ struct Tracked {
     /// Whether its checkpoints were read. Until then none is written, or it would overwrite what it did not read.
     checkpoints_read: bool,
     written: Option<Written>,
+    /// What else in the cluster bears on it.
+    bearing: Bearing,
     /// Since when this process is responsible for it, see [`Ownership::term`].
     term: i32,
 }
@@ -139,8 +142,8 @@ impl State {
                 before.generation != after.generation || before.annotations != after.annotations;
         } else {
             let checkpoints_read = self.options.storage != Storage::Checkpoint;
-            let (target, written) = (TargetState::default(), None);
-            self.vpas.insert(key, Tracked { object, target, checkpoints_read, written, term });
+            let (target, written, bearing) = (TargetState::default(), None, Bearing::default());
+            self.vpas.insert(key, Tracked { object, target, checkpoints_read, written, bearing, term });
         }
     }
 
@@ -163,6 +166,18 @@ impl State {
         let of =
             |(key, tracked): (&Arc<VpaKey>, &Tracked)| (key.clone(), tracked.object.spec.target_ref.clone());
         self.vpas.iter().map(of).collect()
+    }
+
+    /// Notes what else in the cluster bears on a VPA. It counts when its target is resolved next.
+    pub fn set_bearing(&mut self, key: &VpaKey, bearing: Bearing) {
+        let Some((key, _)) = self.vpas.get_key_value(key) else { return };
+        let key = key.clone();
+        let Some(tracked) = self.vpas.get_mut(&key).filter(|tracked| tracked.bearing != bearing) else {
+            return;
+        };
+        tracked.bearing = bearing;
+        tracked.target.spec_changed = true;
+        self.due.insert(key);
     }
 
     /// Adds a pod or updates it.
@@ -297,6 +312,9 @@ impl State {
         let view = self.cluster.vpa(key);
         let low_confidence: Vec<&str> = view.iter().flat_map(|view| view.low_confidence()).collect();
         let fetching_history = !tracked.checkpoints_read || self.fetching_history;
+        let unsupported: Vec<&str> =
+            tracked.target.unsupported().into_iter().chain(tracked.bearing.message.as_deref()).collect();
+        let unsupported = Some(unsupported.join("; ")).filter(|text| !text.is_empty());
         let knowledge = Knowledge {
             object: &tracked.object,
             recommendation: view.map(|view| view.recommendation()).filter(|_| !fetching_history),
@@ -304,7 +322,7 @@ impl State {
             // Whether pods match is not known while the selector is not.
             pods_matched: view.is_some_and(|view| view.pods() > 0) || tracked.target.is_unknown(),
             fetching_history,
-            unsupported: tracked.target.unsupported(),
+            unsupported: unsupported.as_deref(),
         };
         decide(&knowledge, tracked.written.as_ref(), now)
     }
@@ -368,7 +386,16 @@ impl State {
             return Vec::new();
         }
         let is_read = |key: &Arc<VpaKey>| self.vpas.get(key).is_some_and(|tracked| tracked.checkpoints_read);
-        self.cluster.checkpoints_due().into_iter().filter(is_read).collect()
+        let due = self.cluster.checkpoints_due().into_iter();
+        due.filter(is_read).filter(|key| self.has_waited(key)).collect()
+    }
+
+    /// Whether the checkpoints of a VPA have waited long enough for more to come: with a sample a minute each would be written
+    /// every minute, and what a crash loses of a long history does not matter.
+    fn has_waited(&self, key: &VpaKey) -> bool {
+        let Some((written, history)) = self.cluster.checkpoint_age(key) else { return false };
+        let wait = CHECKPOINTS_LATEST.min(history / CHECKPOINTS_PART);
+        self.cluster.time().duration_since(written) >= wait
     }
 
     /// The checkpoints of a VPA that are to be written.

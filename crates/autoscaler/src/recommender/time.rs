@@ -82,6 +82,11 @@ impl Time {
         }
     }
 
+    /// How long after `earlier` this time is; zero if it is before.
+    pub fn duration_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(u64::try_from(self.nanos_since(earlier)).unwrap_or_default())
+    }
+
     /// This time moved by so many nanoseconds, at most to the end of the range. `UNSET` stays as it is.
     #[must_use]
     pub(super) fn plus_nanos(self, nanos: i64) -> Self {

@@ -13,7 +13,7 @@ use super::controller_ref::{ControllerRef, WellKnown};
 use super::discovery::Discovered;
 use super::error::TargetError;
 use super::selector::{of_well_known, parse_selector};
-use super::{Record, Shared};
+use super::{Record, Shared, watch};
 
 /// Reads a controller. A request that does not end in time has failed.
 pub(super) async fn read(shared: &Shared, controller: &ControllerRef) -> Result<Record, TargetError> {
@@ -32,7 +32,8 @@ async fn read_well_known(
     controller: &ControllerRef,
     kind: WellKnown,
 ) -> Result<Record, TargetError> {
-    let objects = objects(shared, controller, "v1", kind.plural());
+    let objects: Api<DynamicObject> =
+        Api::namespaced_with(shared.client.clone(), &controller.namespace, &watch::resource(kind));
     let found = objects.get_opt(&controller.name).await;
     let found = found.map_err(|error| unavailable(controller, error))?;
     let ControllerRef { namespace, kind: kind_name, name, .. } = controller.clone();

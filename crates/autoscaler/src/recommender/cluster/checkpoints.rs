@@ -1,6 +1,7 @@
 //! Checkpoints of VPAs: which have to be written, and what they restore.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::super::aggregate::Aggregate;
 use super::super::checkpoint::{CheckpointError, CheckpointStatus};
@@ -112,6 +113,14 @@ impl Cluster {
             self.vpas.iter().map(|(_, vpa)| vpa).filter(|vpa| vpa.checkpoints_due).collect();
         due.sort_unstable_by_key(|vpa| (vpa.checkpoint_written, &vpa.key));
         due.into_iter().map(|vpa| vpa.key.clone()).collect()
+    }
+
+    /// When a checkpoint of a VPA was written last, and how long its longest history is.
+    pub fn checkpoint_age(&self, key: &VpaKey) -> Option<(Time, Duration)> {
+        let vpa = self.vpa_of(key)?;
+        let history = self.parts(vpa).map(|(_, of)| of.last_sample().nanos_since(of.first_sample())).max();
+        let nanos = u64::try_from(history.unwrap_or_default()).unwrap_or_default();
+        Some((vpa.checkpoint_written, Duration::from_nanos(nanos)))
     }
 
     /// The checkpoints of a VPA that are others than those written, in the order of the containers.

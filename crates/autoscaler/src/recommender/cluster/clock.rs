@@ -44,6 +44,11 @@ impl ClockSteps {
 }
 
 impl Cluster {
+    /// What time it is.
+    pub fn time(&self) -> Time {
+        self.now
+    }
+
     /// Says what time it is. To be called at the start of every tick.
     pub fn set_time(&mut self, now: Time) -> ClockStep {
         let before = std::mem::replace(&mut self.now, now);

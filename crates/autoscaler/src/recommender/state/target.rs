@@ -1,14 +1,15 @@
 //! What is known of the targets of VPAs.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kube::core::{Expression, Selector};
 
-use super::State;
+use super::{State, Tracked};
 use crate::api::CrossVersionObjectReference;
 use crate::recommender::cluster::{SelectorUpdate, VpaKey, VpaUpdate};
 use crate::recommender::{Time, VpaSettings};
-use crate::target::{Target, TargetRefError};
+use crate::target::{ControllerRef, Target, TargetRefError, WellKnown};
 
 /// What is known of the target of a VPA.
 #[derive(Debug)]
@@ -51,6 +52,22 @@ impl TargetState {
 }
 
 impl State {
+    /// The targets of all VPAs, with their selectors as far as they are known.
+    pub fn targets(&self) -> Vec<(Arc<VpaKey>, ControllerRef, Option<Arc<Selector>>)> {
+        let target = |(key, tracked): (&Arc<VpaKey>, &Tracked)| {
+            let target = ControllerRef::of_target(&key.namespace, &tracked.object.spec.target_ref);
+            let selector = tracked.target.selector.as_ref().map(|(_, selector)| selector.clone());
+            (key.clone(), target, selector)
+        };
+        self.vpas.iter().map(target).collect()
+    }
+
+    /// The well-known kinds that VPAs target.
+    pub fn target_kinds(&self) -> BTreeSet<WellKnown> {
+        let refs = self.vpas.values().map(|tracked| &tracked.object.spec.target_ref);
+        refs.filter_map(|target_ref| ControllerRef::of_target("", target_ref).well_known()).collect()
+    }
+
     /// Notes what a VPA's target is, or why that is not known.
     ///
     /// A VPA whose target cannot be resolved goes on with the pods that it had, and so with its history, unless its targetRef
@@ -106,12 +123,15 @@ impl State {
         let (metadata, spec) = (&tracked.object.metadata, &tracked.object.spec);
         let none = std::collections::BTreeMap::new();
         let annotations = metadata.annotations.as_ref().unwrap_or(&none);
+        let mut settings = VpaSettings::from_api(spec, annotations, self.options.per_vpa_config);
+        settings.ceilings.clone_from(&tracked.bearing.ceilings);
+        tracked.bearing.restrict(&mut settings.policy);
         let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
         self.cluster.apply_vpa(VpaUpdate {
             key: (**key).clone(),
             created: Time::from_api(created).unwrap_or_default(),
             selector: selector.unwrap_or(SelectorUpdate::Unknown),
-            settings: VpaSettings::from_api(spec, annotations, self.options.per_vpa_config),
+            settings,
             target_exists: state.exists,
         });
     }
@@ -119,5 +139,5 @@ impl State {
 
 /// A selector that no pod matches: a label cannot be one of no values.
 fn nothing() -> Selector {
-    Selector::from(Expression::In("kubernetes.io/hostname".to_owned(), std::collections::BTreeSet::new()))
+    Selector::from(Expression::In("kubernetes.io/hostname".to_owned(), BTreeSet::new()))
 }

@@ -2,6 +2,7 @@
 
 mod bed;
 mod checkpoints;
+mod environment;
 mod inputs;
 mod shards;
 mod statuses;

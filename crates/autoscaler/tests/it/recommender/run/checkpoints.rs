@@ -60,6 +60,29 @@ async fn a_checkpoint_is_written_only_when_it_is_another() {
 }
 
 #[tokio::test]
+async fn with_a_long_history_a_checkpoint_waits_for_more_to_come() {
+    let bed = Bed::with_web().await;
+    let mut running = bed.recommender().await;
+    running.once().await;
+    let samples =
+        async || bed.checkpoints().get("web-app").await.unwrap().status.unwrap().total_samples_count;
+    for _ in 0..10 {
+        running.minute(&bed).await;
+    }
+    assert_eq!(samples().await, 11);
+    for _ in 0..24 {
+        bed.time.advance(Duration::from_hours(1));
+        running.once().await;
+    }
+    let written = samples().await;
+    for minute in 1..=30 {
+        running.minute(&bed).await;
+        let expected = if minute < 10 { written } else { written + minute - minute % 10 };
+        assert_eq!(samples().await, expected, "minute {minute}");
+    }
+}
+
+#[tokio::test]
 async fn a_vpa_that_is_created_later_gets_its_checkpoint() {
     let bed = Bed::with_web().await;
     a_day(&bed).await;

@@ -1,0 +1,141 @@
+//! Whether a status is to be written, and what it says.
+
+use jiff::Timestamp;
+use plumb_autoscaler::api::{ConditionType, VerticalPodAutoscaler, VerticalPodAutoscalerStatus};
+use plumb_autoscaler::recommender::decide::{Decision, Knowledge, Written, decide};
+use plumb_autoscaler::recommender::{ContainerRecommendation, Resources};
+use plumb_harness::object;
+use plumb_resize::Quantity;
+use plumb_resize::resource::PerResource;
+use proptest::prelude::*;
+use serde_json::json;
+
+fn now() -> Timestamp {
+    "2026-01-01T00:00:00Z".parse().unwrap()
+}
+
+fn vpa(version: u64) -> VerticalPodAutoscaler {
+    object(json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler",
+        "metadata": { "name": "web", "generation": 3, "resourceVersion": version.to_string() },
+        "spec": { "targetRef": { "kind": "Deployment", "name": "web" } },
+    }))
+}
+
+fn recommendation(milli: i64) -> Vec<ContainerRecommendation> {
+    let amount: Resources =
+        PerResource::new(Some(Quantity::from_milli(milli)), Some(Quantity::from_bytes(1 << 28)));
+    vec![ContainerRecommendation {
+        container: "app".to_owned(),
+        target: amount,
+        lower_bound: amount,
+        upper_bound: amount,
+        uncapped_target: amount,
+    }]
+}
+
+fn knowledge<'a>(object: &'a VerticalPodAutoscaler, known: &'a [ContainerRecommendation]) -> Knowledge<'a> {
+    Knowledge {
+        object,
+        recommendation: Some(known),
+        low_confidence: &[],
+        pods_matched: true,
+        fetching_history: false,
+        unsupported: None,
+    }
+}
+
+fn written_status(decision: Decision) -> (VerticalPodAutoscalerStatus, bool) {
+    match decision {
+        Decision::Write { status, put_back } => (status, put_back),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_status_is_written_once_and_again_when_there_is_something_new() {
+    let (mut object, first) = (vpa(1), recommendation(100));
+    let (status, put_back) = written_status(decide(&knowledge(&object, &first), None, now()));
+    assert!(!put_back);
+    assert_eq!(status.observed_generation, Some(3));
+    let written = Written { status: status.clone(), resource_version: 2, put_back };
+    // The informer does not have it yet.
+    assert_eq!(decide(&knowledge(&object, &first), Some(&written), now()), Decision::Wait);
+    object = vpa(2);
+    object.status = Some(status);
+    assert_eq!(decide(&knowledge(&object, &first), Some(&written), now()), Decision::Unchanged);
+    let second = recommendation(200);
+    let (_, put_back) = written_status(decide(&knowledge(&object, &second), Some(&written), now()));
+    assert!(!put_back);
+}
+
+#[test]
+fn what_another_writer_replaces_is_put_back_once() {
+    let (mut object, known) = (vpa(1), recommendation(100));
+    let (status, _) = written_status(decide(&knowledge(&object, &known), None, now()));
+    let mut written = Written { status, resource_version: 2, put_back: false };
+    object = vpa(3);
+    object.status = Some(VerticalPodAutoscalerStatus::default());
+    let (status, put_back) = written_status(decide(&knowledge(&object, &known), Some(&written), now()));
+    assert!(put_back);
+    assert_eq!(status, written.status);
+    written = Written { status, resource_version: 4, put_back };
+    object = vpa(5);
+    object.status = Some(VerticalPodAutoscalerStatus::default());
+    assert_eq!(decide(&knowledge(&object, &known), Some(&written), now()), Decision::Contested);
+    // Something new is written all the same.
+    let other = recommendation(300);
+    assert!(!written_status(decide(&knowledge(&object, &other), Some(&written), now())).1);
+}
+
+#[test]
+fn while_history_is_not_read_the_recommendation_stays_as_it_is() {
+    let (mut object, known) = (vpa(1), recommendation(100));
+    let (status, _) = written_status(decide(&knowledge(&object, &known), None, now()));
+    object.status = Some(status.clone());
+    let fetching = Knowledge { recommendation: None, fetching_history: true, ..knowledge(&object, &[]) };
+    let (fetching, _) = written_status(decide(&fetching, None, now()));
+    assert_eq!(fetching.recommendation, status.recommendation);
+    assert!(fetching.condition(&ConditionType::FetchingHistory).is_some());
+}
+
+#[test]
+fn what_the_spec_asks_for_and_cannot_have_is_said_beside_what_is_wrong_with_the_target() {
+    let mut object = vpa(1);
+    object.spec = object_spec(json!({
+        "targetRef": { "kind": "Deployment", "name": "web" },
+        "updatePolicy": { "updateMode": "Sometimes" },
+    }));
+    let known = Knowledge { unsupported: Some("no such target"), ..knowledge(&object, &[]) };
+    let (status, _) = written_status(decide(&known, None, now()));
+    let condition = status.condition(&ConditionType::ConfigUnsupported).unwrap();
+    assert_eq!(condition.message.as_deref(), Some("no such target; Unknown update mode \"Sometimes\""));
+}
+
+fn object_spec(json: serde_json::Value) -> plumb_autoscaler::api::VerticalPodAutoscalerSpec {
+    serde_json::from_value(json).unwrap()
+}
+
+proptest! {
+    /// Whatever others write between our writes: as long as we have nothing new to say, we write at most twice.
+    #[test]
+    fn two_recommenders_do_not_write_in_a_loop(replaced in prop::collection::vec(any::<bool>(), 1..20)) {
+        let known = recommendation(100);
+        let (mut object, mut written, mut version, mut writes) = (vpa(1), None::<Written>, 1, 0);
+        for foreign in replaced {
+            if let Decision::Write { status, put_back } = decide(&knowledge(&object, &known), written.as_ref(), now()) {
+                version += 1;
+                writes += 1;
+                object = vpa(version);
+                object.status = Some(status.clone());
+                written = Some(Written { status, resource_version: version, put_back });
+            }
+            if foreign {
+                version += 1;
+                object = vpa(version);
+                object.status = Some(VerticalPodAutoscalerStatus::default());
+            }
+        }
+        prop_assert!(writes <= 2, "{} writes", writes);
+    }
+}
