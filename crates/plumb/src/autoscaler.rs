@@ -14,6 +14,7 @@ use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
 use plumb_autoscaler::recommender::shards::Ownership;
 use plumb_autoscaler::recommender::{Config, Options, Recommender};
 use plumb_autoscaler::target::{TargetConfig, Targets};
+use plumb_autoscaler::updater::{self, Updater, UpdaterMetrics};
 use plumb_controller::{Backoff, Clock, Exponential};
 use plumb_controllers::{GROUPS, user_of};
 use tokio::task::JoinSet;
@@ -24,6 +25,8 @@ use crate::components::Context;
 const DEFINITIONS: &str = "vpa-definitions";
 /// The user that the recommender is.
 const RECOMMENDER: &str = "vpa-recommender";
+/// The user that the updater is.
+const UPDATER: &str = "vpa-updater";
 
 /// Starts the autoscaler; it ends when what is answered is dropped.
 pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
@@ -51,14 +54,37 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
         metrics: metrics.clone(),
     });
     server.also_show(move |text| metrics.render(text));
+    let updater = updater(context, client(UPDATER), &informers);
     let mut running = JoinSet::new();
     running.spawn(recommender.run());
+    running.spawn(updater.run());
     let installer = client(DEFINITIONS);
     running.spawn(async move {
         define(&installer).await;
         informers.run(&own, &supervisor).await;
     });
     running
+}
+
+fn updater(context: &Context<'_>, client: Client, informers: &Informers) -> Updater {
+    let metrics = UpdaterMetrics::default();
+    let shown = metrics.clone();
+    context.server.also_show(move |text| shown.render(text));
+    Updater::new(updater::Config {
+        client: client.clone(),
+        informers: informers.clone(),
+        targets: Targets::new(client, TargetConfig::default()),
+        options: updater::Options {
+            interval: context.autoscaler.updater_interval,
+            memory_decrease_guard: context.autoscaler.memory_decrease_guard,
+            ..updater::Options::new(&context.binding.gates)
+        },
+        rules: context.rules.clone(),
+        clock: Clock::default(),
+        supervisor: context.supervisor.clone(),
+        metrics: context.metrics.clone(),
+        updater_metrics: metrics,
+    })
 }
 
 /// Installs the definitions, however often that has to be tried.

@@ -23,7 +23,7 @@ use futures_util::StreamExt as _;
 use futures_util::future::{BoxFuture, FutureExt as _, join_all};
 use futures_util::stream;
 use k8s_openapi::NamespaceResourceScope;
-use k8s_openapi::api::core::v1::{LimitRange, Node, Pod, ResourceQuota};
+use k8s_openapi::api::core::v1::{LimitRange, Node, NodeStatus, ObjectReference, Pod, ResourceQuota};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::{Client, Resource, ResourceExt as _};
 use parking_lot::Mutex;
@@ -154,7 +154,9 @@ impl Updater {
                 inner.discover_until_known().await;
                 inner.enqueue_all(true);
                 let reconciler = VpaReconciler(inner.clone());
+                let recorder = inner.recorder.clone();
                 let controller = Controller::new(NAME, reconciler, &inner.config.supervisor)
+                    .with_panic_events(move || recorder.clone())
                     .with_queue(inner.queue.clone())
                     .with_workers(inner.config.options.concurrent_updates)
                     .with_metrics(&inner.config.metrics)
@@ -191,7 +193,7 @@ fn allocatable_only(mut node: Node) -> Node {
     node.spec = None;
     if let Some(status) = node.status.take() {
         let allocatable = status.allocatable;
-        node.status = Some(k8s_openapi::api::core::v1::NodeStatus { allocatable, ..Default::default() });
+        node.status = Some(NodeStatus { allocatable, ..NodeStatus::default() });
     }
     node
 }
@@ -253,11 +255,19 @@ impl Inner {
     }
 
     fn run_informers(&self) -> impl Future<Output = ()> + Send + use<> {
-        let (client, supervisor) = (&self.config.client, &self.config.supervisor);
-        let nodes = self.nodes.supervised(Api::all(client.clone()), supervisor);
-        let ranges = self.limit_ranges.supervised(self.api(), supervisor);
-        let quotas = self.quotas.supervised(self.api(), supervisor);
+        let nodes = self.keep("nodes", &self.nodes, Api::all(self.config.client.clone()));
+        let ranges = self.keep("limitranges", &self.limit_ranges, self.api());
+        let quotas = self.keep("resourcequotas", &self.quotas, self.api());
         join_all([nodes, ranges, quotas]).map(drop)
+    }
+
+    fn keep<K: Watchable>(&self, name: &str, informer: &Informer<K>, api: Api<K>) -> BoxFuture<'static, ()> {
+        let informer = informer.clone();
+        let running = self.config.supervisor.keep(&format!("{NAME}-informer/{name}"), move || {
+            let (informer, api) = (informer.clone(), api.clone());
+            async move { informer.run(api).await }
+        });
+        running.boxed()
     }
 
     fn api<K>(&self) -> Api<K>
@@ -335,6 +345,13 @@ impl Reconciler for VpaReconciler {
         match key {
             Key::Owner(owner) => self.0.resolve(owner).await,
             Key::Vpa(vpa) => self.0.reconcile(vpa).await,
+        }
+    }
+
+    fn regarding(&self, key: &Key) -> Option<ObjectReference> {
+        match key {
+            Key::Owner(_) => None,
+            Key::Vpa(vpa) => self.0.index.lock().vpa(vpa).map(|vpa| events::of_vpa(vpa)),
         }
     }
 

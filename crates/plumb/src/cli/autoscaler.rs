@@ -13,4 +13,11 @@ pub(crate) struct AutoscalerFlags {
     /// How often the recommender reads what containers use, and makes recommendations of it.
     #[arg(long, default_value = "1m", value_name = "TIME", value_parser = interval)]
     pub(crate) recommender_interval: Duration,
+    /// How often the updater looks at all VPAs in case it missed a change. It acts on changes at once.
+    #[arg(long, default_value = "1m", value_name = "TIME", value_parser = interval)]
+    pub(crate) updater_interval: Duration,
+    /// Never lower memory below the highest usage of the recent past plus a margin; a VPA's annotation
+    /// `plumb.dev/memory-decrease-guard` overrides it.
+    #[arg(long)]
+    pub(crate) memory_decrease_guard: bool,
 }

@@ -1,13 +1,14 @@
 //! The autoscaler that `plumb up` runs: from what a load uses to the recommendation.
 
 use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::core::v1::Pod;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::{
     RecommendedContainerResources, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
 };
-use plumb_harness::{object, until};
+use plumb_harness::{object, until, until_all};
 use serde_json::json;
 
 use super::cluster::Cluster;
@@ -108,4 +109,79 @@ async fn a_load_gets_the_recommendation_that_the_arithmetic_gives_and_keeps_it_o
     })
     .await;
     assert!(upper_cpu(&after) <= upper_cpu(&before), "{} > {}", upper_cpu(&after), upper_cpu(&before));
+}
+
+/// A VPA that another recommender is chosen for, so that the test recommends.
+fn in_place_vpa() -> VerticalPodAutoscaler {
+    let mut vpa = vpa();
+    vpa.spec.update_policy = Some(object(json!({ "updateMode": "InPlace" })));
+    vpa.spec.recommenders = vec![object(json!({ "name": "the-test" }))];
+    vpa
+}
+
+fn requests(pod: &Pod) -> Option<(String, String)> {
+    let resources = pod.spec.as_ref()?.containers.first()?.resources.as_ref()?;
+    let requests = resources.requests.as_ref()?;
+    Some((requests.get("cpu")?.0.clone(), requests.get("memory")?.0.clone()))
+}
+
+fn actual_cpu(pod: &Pod) -> Option<String> {
+    let status = pod.status.as_ref()?.container_statuses.as_ref()?.first()?;
+    Some(status.resources.as_ref()?.requests.as_ref()?.get("cpu")?.0.clone())
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_recommendation_is_applied_in_place_as_the_user_of_the_updater() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
+    let client = cluster.client().await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let is_established = |crd: &CustomResourceDefinition| {
+        let conditions = crd.status.as_ref().and_then(|status| status.conditions.as_ref());
+        conditions.is_some_and(|all| all.iter().any(|of| of.type_ == "Established" && of.status == "True"))
+    };
+    until(&definitions, "verticalpodautoscalers.autoscaling.k8s.io", is_established).await;
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    deployments.create(&PostParams::default(), &deployment()).await.unwrap();
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
+    vpas.create(&PostParams::default(), &in_place_vpa()).await.unwrap();
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    until_all(&pods, |pods| pods.len() == 2 && pods.values().all(|pod| actual_cpu(pod).is_some())).await;
+    let before: Vec<_> = pods.list(&ListParams::default()).await.unwrap().into_iter().collect();
+
+    let recommend = async |cpu: &str| {
+        let recommended = json!([{
+            "containerName": "load", "target": { "cpu": cpu, "memory": "600Mi" },
+            "lowerBound": { "cpu": cpu, "memory": "600Mi" }, "upperBound": { "cpu": cpu, "memory": "600Mi" },
+        }]);
+        let patch = json!({ "status": { "recommendation": { "containerRecommendations": recommended } } });
+        vpas.patch_status("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    recommend("250m").await;
+    let wanted = Some(("250m".to_owned(), "600Mi".to_owned()));
+    let applied = |pod: &Pod| requests(pod) == wanted && actual_cpu(pod).as_deref() == Some("250m");
+    let after = until_all(&pods, |pods| pods.values().all(applied)).await;
+    for pod in &before {
+        let name = pod.metadata.name.as_deref().unwrap();
+        assert_eq!(after[name].metadata.uid, pod.metadata.uid, "the same pod");
+    }
+    let updated = until(&vpas, "web", |vpa| {
+        let conditions = vpa.status.iter().flat_map(|status| &status.conditions);
+        let mut own = conditions.filter(|condition| condition.type_.as_str() == "PodsUpdated");
+        own.any(|condition| condition.status.as_str() == "True")
+    });
+    updated.await;
+    plumb_harness::event(&client, "web", "InPlaceResizedPod", 1).await;
+
+    // More than any node has: nothing is evicted, and the VPA says so.
+    recommend("100").await;
+    let infeasible = until(&vpas, "web", |vpa| {
+        let conditions = vpa.status.iter().flat_map(|status| &status.conditions);
+        let mut own = conditions.filter(|condition| condition.type_.as_str() == "PodsUpdated");
+        own.any(|condition| condition.message.as_ref().is_some_and(|text| text.contains("infeasible: 2")))
+    });
+    infeasible.await;
+    let last = pods.list(&ListParams::default()).await.unwrap();
+    assert_eq!(last.items.len(), 2);
+    assert!(last.iter().all(|pod| pod.metadata.deletion_timestamp.is_none()));
 }

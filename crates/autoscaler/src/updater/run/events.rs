@@ -99,7 +99,7 @@ fn of_pod(pod: &PodState) -> ObjectReference {
     }
 }
 
-fn of_vpa(vpa: &VerticalPodAutoscaler) -> ObjectReference {
+pub(super) fn of_vpa(vpa: &VerticalPodAutoscaler) -> ObjectReference {
     ObjectReference {
         api_version: Some(VerticalPodAutoscaler::api_version(&()).into_owned()),
         kind: Some(VerticalPodAutoscaler::kind(&()).into_owned()),
