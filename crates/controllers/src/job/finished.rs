@@ -15,10 +15,8 @@ pub(super) fn next_try(failures: i32, last: Timestamp) -> Timestamp {
     last + wait
 }
 
-/// When a pod finished, as far as it tells.
-///
-/// All of its containers have ended, or it is no longer ready, or it was deleted; else nobody knows, and when it was
-/// created has to do.
+/// When a pod finished: when all of its containers had ended, or it was no longer ready, or was deleted. Without any of
+/// these times it is when it was created.
 pub(super) fn finished_at(pod: &Pod) -> Timestamp {
     let unready = || {
         let ready = pod::condition(pod, "Ready").filter(|ready| ready.status == "False")?;

@@ -115,7 +115,7 @@ mod tests {
             ("1,3-5,7", 9, "1,3-5,7"),
             ("1,3-5,7", 5, "1,3,4"),
             ("1,3-5,7", 3, "1"),
-            // Nobody writes these; they are passed over.
+            // Not valid, and skipped.
             ("x,2,5-,-1", 9, "2"),
         ] {
             assert_eq!(Indexes::parse(text, completions).to_string(), written, "{text} of {completions}");

@@ -1,4 +1,4 @@
-//! Each pod is counted once, however often whoever counts is killed in between.
+//! Each pod is counted once, however often the controller is killed in between.
 
 use std::collections::BTreeMap;
 
@@ -85,7 +85,7 @@ impl World {
     /// Looks at the Job, and does what is to be done until it is interrupted.
     fn look(&mut self, dice: &mut Dice) {
         let pods: Vec<Arc<Pod>> = self.pods.values().cloned().map(Arc::new).collect();
-        let actions = decide(Seen { job: &self.job, pods: &pods, now: self.now });
+        let actions = decide(JobState { job: &self.job, pods: &pods, now: self.now });
         let done = if dice.roll(2) == 0 { actions.len() } else { usize::try_from(dice.roll(4)).unwrap() };
         for action in actions.into_iter().take(done) {
             self.perform(action);
@@ -94,7 +94,7 @@ impl World {
 }
 
 #[test]
-fn each_pod_is_counted_once_however_often_whoever_counts_is_killed() {
+fn each_pod_is_counted_once_however_often_the_controller_is_killed() {
     for seed in 0..300 {
         let (mut dice, mut world) = (Dice(seed), World::new(seed % 2 == 0));
         let mut looks = 0;

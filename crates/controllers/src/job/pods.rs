@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::{EnvVar, EnvVarSource, ObjectFieldSelector, Pod}
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 
 use super::policy::Meaning;
-use super::view::{FINALIZER, INDEX, Seen, failure_annotations, failures_before, index_of, uid};
+use super::state::{FINALIZER, INDEX, JobState, failure_annotations, failures_before, index_of, uid};
 use crate::workload::pods as pod;
 
 /// The environment variable that says which index a pod is.
@@ -16,16 +16,20 @@ const INDEX_VARIABLE: &str = "JOB_COMPLETION_INDEX";
 const LONGEST_PREFIX: usize = 58;
 
 /// Those to remove of the active pods: all but one of an index, those of none, and as many as asked for altogether.
-pub(super) fn to_remove<'a>(seen: &Seen<'a>, active: &[&'a Arc<Pod>], at_least: usize) -> Vec<&'a Arc<Pod>> {
+pub(super) fn to_remove<'a>(
+    state: &JobState<'a>,
+    active: &[&'a Arc<Pod>],
+    at_least: usize,
+) -> Vec<&'a Arc<Pod>> {
     let mut ranked: Vec<Arc<Pod>> = active.iter().map(|pod| Arc::clone(pod)).collect();
-    pod::rank_for_deletion(&mut ranked, &[], seen.now);
+    pod::rank_for_deletion(&mut ranked, &[], state.now);
     let rank: HashMap<&str, usize> = ranked.iter().enumerate().map(|(at, pod)| (uid(pod), at)).collect();
     let (mut remove, mut left) = (Vec::new(), active.to_vec());
     left.sort_by_key(|pod| rank.get(uid(pod)));
-    if seen.is_indexed() {
+    if state.is_indexed() {
         let mut best: BTreeMap<i32, &Arc<Pod>> = BTreeMap::new();
         for pod in left.drain(..) {
-            let Some(index) = index_of(pod).filter(|index| *index < seen.completions()) else {
+            let Some(index) = index_of(pod).filter(|index| *index < state.completions()) else {
                 remove.push(pod);
                 continue;
             };
@@ -41,9 +45,9 @@ pub(super) fn to_remove<'a>(seen: &Seen<'a>, active: &[&'a Arc<Pod>], at_least: 
 }
 
 /// A new pod of a Job that has no indexes.
-pub(super) fn plain(seen: &Seen<'_>, owner: &OwnerReference) -> Pod {
-    let namespace = seen.job.metadata.namespace.as_deref().unwrap_or_default();
-    let mut pod = pod::from_template(&seen.spec().template, namespace, &owner.name, owner.clone());
+pub(super) fn plain(state: &JobState<'_>, owner: &OwnerReference) -> Pod {
+    let namespace = state.job.metadata.namespace.as_deref().unwrap_or_default();
+    let mut pod = pod::from_template(&state.spec().template, namespace, &owner.name, owner.clone());
     let finalizers = pod.metadata.finalizers.get_or_insert_default();
     if !finalizers.iter().any(|finalizer| finalizer == FINALIZER) {
         finalizers.push(FINALIZER.to_owned());
@@ -52,17 +56,22 @@ pub(super) fn plain(seen: &Seen<'_>, owner: &OwnerReference) -> Pod {
 }
 
 /// A new pod for an index, in place of one that failed.
-pub(super) fn indexed(seen: &Seen<'_>, owner: &OwnerReference, index: i32, replaced: Option<&Pod>) -> Pod {
-    let mut pod = plain(seen, owner);
+pub(super) fn indexed(
+    state: &JobState<'_>,
+    owner: &OwnerReference,
+    index: i32,
+    replaced: Option<&Pod>,
+) -> Pod {
+    let mut pod = plain(state, owner);
     let annotations = pod.metadata.annotations.get_or_insert_default();
     annotations.insert(INDEX.to_owned(), index.to_string());
-    if seen.fails_by_index() {
-        annotations.extend(failure_annotations(failures_after(seen, replaced)));
+    if state.fails_by_index() {
+        annotations.extend(failure_annotations(failures_after(state, replaced)));
     }
     pod.metadata.labels.get_or_insert_default().insert(INDEX.to_owned(), index.to_string());
     let suffix = format!("-{index}-");
-    let room = LONGEST_PREFIX - suffix.len();
-    let name = owner.name.char_indices().take_while(|(at, _)| *at < room).map(|(_, letter)| letter);
+    let longest = LONGEST_PREFIX - suffix.len();
+    let name = owner.name.char_indices().take_while(|(at, _)| *at < longest).map(|(_, letter)| letter);
     pod.metadata.generate_name = Some(name.collect::<String>() + &suffix);
     if let Some(spec) = &mut pod.spec {
         spec.hostname = Some(format!("{}-{index}", owner.name));
@@ -86,10 +95,10 @@ fn index_variable() -> EnvVar {
 }
 
 /// How often an index has failed with this pod of it, counted or not.
-fn failures_after(seen: &Seen<'_>, pod: Option<&Pod>) -> (i32, i32) {
+fn failures_after(state: &JobState<'_>, pod: Option<&Pod>) -> (i32, i32) {
     let Some(pod) = pod else { return (0, 0) };
     let (counted, ignored) = failures_before(pod);
-    match seen.meaning(pod) {
+    match state.meaning(pod) {
         Meaning::Ignored => (counted, ignored.saturating_add(1)),
         _ => (counted.saturating_add(1), ignored),
     }

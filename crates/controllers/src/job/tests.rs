@@ -79,13 +79,13 @@ fn containers(state: Value, restarts: i32) -> Value {
 /// What is decided, a line each.
 fn said(job: &Job, pods: &[(&str, &str)]) -> Vec<String> {
     let pods: Vec<Arc<Pod>> = pods.iter().map(|(name, said)| mk_pod(name, said)).collect();
-    let actions = decide(Seen { job, pods: &pods, now: at(NOW) });
+    let actions = decide(JobState { job, pods: &pods, now: at(NOW) });
     actions.iter().map(|action| line(job, action)).collect()
 }
 
 fn line(job: &Job, action: &Action) -> String {
     match action {
-        Action::Patch(of, _) => format!("let go {}", of.name),
+        Action::Patch(of, _) => format!("release {}", of.name),
         Action::Delete(of, None) => format!("delete {}", of.name),
         Action::Create(Object::Pod(pod)) => match index_of(pod) {
             Some(index) => format!("create #{index} x{}", failures_before(pod).0),
@@ -94,11 +94,11 @@ fn line(job: &Job, action: &Action) -> String {
         Action::Status(Object::Job(changed)) => {
             let fields = |job: &Job| serde_json::to_value(job.status.clone().unwrap_or_default()).unwrap();
             let (before, after) = (fields(job), fields(changed));
-            let mut told: Vec<String> = Vec::new();
+            let mut changed: Vec<String> = Vec::new();
             let empty = serde_json::Map::new();
             let (before, after) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
             for (field, value) in after.iter().filter(|(field, value)| before.get(*field) != Some(value)) {
-                told.push(match &**field {
+                changed.push(match &**field {
                     "conditions" => {
                         let short = |one: &Value| {
                             format!("{}={} {}", text(one, "type"), text(one, "status"), text(one, "reason"))
@@ -109,10 +109,10 @@ fn line(job: &Job, action: &Action) -> String {
                     _ => format!("{field}={value}").replace('"', ""),
                 });
             }
-            told.extend(
+            changed.extend(
                 before.keys().filter(|field| !after.contains_key(*field)).map(|field| format!("-{field}")),
             );
-            format!("status {}", told.join(" "))
+            format!("status {}", changed.join(" "))
         }
         Action::Event(note) => format!("say {}", note.reason),
         Action::RequeueAt(when) => format!("again in {}", when.as_second() - NOW),
@@ -147,15 +147,15 @@ fn a_new_job_starts_its_pods() {
         "again in 60",
     ];
     assert_eq!(said(&job, &[]), wanted);
-    let seen = Seen { job: &job, pods: &[], now: at(NOW) };
-    let Action::Create(Object::Pod(pod)) = &decide(seen)[1] else { panic!("no pod") };
+    let state = JobState { job: &job, pods: &[], now: at(NOW) };
+    let Action::Create(Object::Pod(pod)) = &decide(state)[1] else { panic!("no pod") };
     assert_eq!(pod.metadata.generate_name.as_deref(), Some("j-"));
     assert_eq!(pod.metadata.finalizers.as_ref().unwrap(), &[FINALIZER]);
     assert_eq!(pod.metadata.owner_references.as_ref().unwrap()[0].uid, "job");
 }
 
 #[test]
-fn a_success_is_named_then_let_go_then_counted() {
+fn a_success_is_named_then_released_then_counted() {
     let met = json!([{ "type": "SuccessCriteriaMet", "status": "True", "reason": "CompletionsReached", "message": "" }]);
     let named = json!({ "uncountedTerminatedPods": { "succeeded": ["a"] }, "conditions": met });
     table(
@@ -169,7 +169,7 @@ fn a_success_is_named_then_let_go_then_counted() {
                     "status SuccessCriteriaMet=True CompletionsReached uncountedTerminatedPods={succeeded:[a]} -active",
                 ],
             ),
-            (named.clone(), &[("a", "kept Succeeded")], &["let go a"]),
+            (named.clone(), &[("a", "kept Succeeded")], &["release a"]),
             (
                 named.clone(),
                 &[("a", "Succeeded")],
@@ -179,7 +179,7 @@ fn a_success_is_named_then_let_go_then_counted() {
                     "say Completed",
                 ],
             ),
-            // It is gone altogether: it was let go all the same.
+            // It is gone altogether: it was release all the same.
             (
                 named,
                 &[],
@@ -204,7 +204,7 @@ fn as_many_pods_run_as_are_wanted_and_no_more_than_are_missing() {
             (
                 json!({ "active": 3 }),
                 &three,
-                &["let go c", "delete c", "status active=2 ready=1 terminating=1"],
+                &["release c", "delete c", "status active=2 ready=1 terminating=1"],
             ),
             // What goes is replaced at once.
             (
@@ -236,7 +236,7 @@ fn failures_are_waited_after_and_counted_until_the_limit() {
                 &[("a", "kept Failed @999995")],
                 &["status uncountedTerminatedPods={failed:[a]} -active", "again in 5"],
             ),
-            (failed("a"), &[("a", "kept Failed @999995")], &["let go a", "again in 5"]),
+            (failed("a"), &[("a", "kept Failed @999995")], &["release a", "again in 5"]),
             (
                 failed("a"),
                 &[("a", "Failed @999995")],
@@ -256,16 +256,16 @@ fn failures_are_waited_after_and_counted_until_the_limit() {
     );
 }
 
-/// Deleted while it ran, it is in the books as a failure; what it says last does not change them, nor keep it.
+/// Deleted while it ran, it is counted as a failure; its last phase does not change that, nor keep its finalizer.
 #[test]
-fn a_pod_that_succeeds_after_it_was_deleted_is_let_go_as_a_failure() {
+fn a_pod_that_succeeds_after_it_was_deleted_is_released_as_a_failure() {
     let named = json!({ "uncountedTerminatedPods": { "failed": ["a"] } });
-    let wanted: &[&str] = &["let go a", "create"];
+    let wanted: &[&str] = &["release a", "create"];
     let row: Row<'_> = (named.clone(), &[("a", "kept Succeeded deleted")], wanted);
     table(json!({ "completions": 1 }), &[row]);
     let job = mk_job(json!({ "completions": 1, "completionMode": "Indexed" }), named);
     let lines = said(&job, &[("a", "kept Succeeded deleted #0")]);
-    assert!(lines.iter().any(|line| line == "let go a"), "{lines:?}");
+    assert!(lines.iter().any(|line| line == "release a"), "{lines:?}");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_job_has_failed_when_all_its_pods_are_gone_and_counted() {
                     "status FailureTarget=True DeadlineExceeded terminating=1 uncountedTerminatedPods={failed:[a]} -active",
                 ],
             ),
-            (named.clone(), &[("a", "kept Running deleted")], &["let go a"]),
+            (named.clone(), &[("a", "kept Running deleted")], &["release a"]),
             (named, &[("a", "Running deleted")], &["status failed=1 uncountedTerminatedPods={}"]),
             (
                 over,
@@ -332,7 +332,7 @@ fn a_suspended_job_has_no_pods_and_starts_anew_when_it_goes_on() {
                 json!({ "active": 1 }),
                 &[("a", "kept Running ready")],
                 &[
-                    "let go a",
+                    "release a",
                     "delete a",
                     "status Suspended=True JobSuspended terminating=1 -active -startTime",
                     "say Suspended",
@@ -370,9 +370,9 @@ fn indexes_are_filled_from_the_lowest_and_doubles_go() {
             (
                 json!({ "active": 3 }),
                 &[("a", "kept Running #1"), ("b", "kept Pending #1"), ("c", "kept Running #9")],
-                &["let go b", "let go c", "delete b", "delete c", "status active=1 terminating=2"],
+                &["release b", "release c", "delete b", "delete c", "status active=1 terminating=2"],
             ),
-            // An index is known to have succeeded before its pod is let go.
+            // An index is known to have succeeded before the finalizer of its pod is removed.
             (
                 json!({ "active": 1 }),
                 &[
@@ -391,7 +391,7 @@ fn indexes_are_filled_from_the_lowest_and_doubles_go() {
                     ("c", "kept Running #2"),
                     ("d", "kept Running #3"),
                 ],
-                &["let go a"],
+                &["release a"],
             ),
         ],
     );
@@ -400,7 +400,7 @@ fn indexes_are_filled_from_the_lowest_and_doubles_go() {
 #[test]
 fn the_pod_of_an_index_knows_it() {
     let job = mk_job(json!({ "completions": 2, "completionMode": "Indexed" }), json!({}));
-    let Action::Create(Object::Pod(pod)) = &decide(Seen { job: &job, pods: &[], now: at(NOW) })[0] else {
+    let Action::Create(Object::Pod(pod)) = &decide(JobState { job: &job, pods: &[], now: at(NOW) })[0] else {
         panic!("no pod")
     };
     assert_eq!(pod.metadata.generate_name.as_deref(), Some("j-0-"));
@@ -471,7 +471,7 @@ fn policies_say_what_failures_and_successes_mean() {
         )],
     );
     // It does not count, but is waited after.
-    table(rule("Ignore"), &[(json!({}), failed, &["let go a", "again in 10"])]);
+    table(rule("Ignore"), &[(json!({}), failed, &["release a", "again in 10"])]);
     // A pod that goes may still succeed: only what failed is replaced.
     table(rule("Ignore"), &[(json!({ "terminating": 1 }), &[("a", "kept Running deleted")], &[])]);
     let success = json!({
@@ -495,7 +495,7 @@ fn policies_say_what_failures_and_successes_mean() {
             (
                 json!({ "conditions": met, "completedIndexes": "0", "succeeded": 1, "terminating": 1 }),
                 &[("a", "kept Succeeded #0"), ("b", "kept Running #1 deleted")],
-                &["let go a", "let go b"],
+                &["release a", "release b"],
             ),
         ],
     );
@@ -504,11 +504,11 @@ fn policies_say_what_failures_and_successes_mean() {
 #[test]
 fn what_is_over_or_not_ours_is_left_alone() {
     let over = json!({ "conditions": [{ "type": "Complete", "status": "True" }] });
-    table(json!({ "completions": 2 }), &[(over, &[("a", "kept Running"), ("b", "Failed")], &["let go a"])]);
+    table(json!({ "completions": 2 }), &[(over, &[("a", "kept Running"), ("b", "Failed")], &["release a"])]);
     table(json!({ "managedBy": "example.com/mine" }), &[(json!({}), &[("a", "kept Failed")], &[])]);
     let mut job = mk_job(json!({ "completions": 2 }), json!({ "active": 1 }));
     job.metadata.deletion_timestamp = Some(Time(at(NOW)));
-    assert_eq!(said(&job, &[("a", "kept Running")]), ["let go a"]);
+    assert_eq!(said(&job, &[("a", "kept Running")]), ["release a"]);
 }
 
 #[test]

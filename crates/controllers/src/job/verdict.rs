@@ -2,9 +2,9 @@
 
 use k8s_openapi::jiff::SignedDuration;
 
-use super::books::Books;
 use super::policy::{Meaning, enough};
-use super::view::{Seen, condition};
+use super::state::{JobState, condition};
+use super::tracking::PodTracking;
 use crate::workload::pods as pod;
 
 /// Why Jobs end.
@@ -41,9 +41,9 @@ impl Why {
 
 /// Judges a Job by what is known of its pods. What was said before holds, whatever has happened since; then failures
 /// come before successes.
-pub(super) fn judge(seen: &Seen<'_>, books: &Books<'_>) -> Verdict {
+pub(super) fn judge(state: &JobState<'_>, tracking: &PodTracking<'_>) -> Verdict {
     let said = |wanted: &str| {
-        let said = condition(seen.job, wanted)?;
+        let said = condition(state.job, wanted)?;
         let reason = REASONS.into_iter().find(|reason| said.reason.as_deref() == Some(*reason));
         Some(Why { reason: reason.unwrap_or("Unknown"), message: said.message.clone().unwrap_or_default() })
     };
@@ -53,57 +53,57 @@ pub(super) fn judge(seen: &Seen<'_>, books: &Books<'_>) -> Verdict {
     if let Some(why) = said("FailureTarget") {
         return Verdict::Fails(why);
     }
-    let failed = seen.pods.iter().filter(|pod| seen.has_failed(pod));
-    let fatal = failed.map(|pod| seen.meaning(pod)).find_map(|meaning| match meaning {
+    let failed = state.pods.iter().filter(|pod| state.has_failed(pod));
+    let fatal = failed.map(|pod| state.meaning(pod)).find_map(|meaning| match meaning {
         Meaning::FailsJob(message) => Some(message),
         _ => None,
     });
     if let Some(message) = fatal {
         return Verdict::Fails(Why { reason: "PodFailurePolicy", message });
     }
-    let limit = seen.spec().backoff_limit.unwrap_or(6);
-    if books.total_failed() > limit || has_restarted_too_often(seen, limit) {
+    let limit = state.spec().backoff_limit.unwrap_or(6);
+    if tracking.total_failed() > limit || has_restarted_too_often(state, limit) {
         let message = "Job has reached the specified backoff limit";
         return Verdict::Fails(Why::new("BackoffLimitExceeded", message));
     }
-    if deadline(seen).is_some_and(|deadline| deadline <= seen.now) {
+    if deadline(state).is_some_and(|deadline| deadline <= state.now) {
         let message = "Job was active longer than specified deadline";
         return Verdict::Fails(Why::new("DeadlineExceeded", message));
     }
-    if !seen.is_indexed() {
+    if !state.is_indexed() {
         return Verdict::GoesOn;
     }
-    let successes = seen.successes();
-    if seen.fails_by_index() {
-        let failures = seen.failures().total();
-        if seen.spec().max_failed_indexes.is_some_and(|most| failures > most) {
+    let successes = state.successes();
+    if state.fails_by_index() {
+        let failures = state.failures().total();
+        if state.spec().max_failed_indexes.is_some_and(|most| failures > most) {
             let message = "Job has exceeded the specified maximal number of failed indexes";
             return Verdict::Fails(Why::new("MaxFailedIndexesExceeded", message));
         }
-        if failures > 0 && failures + successes.total() >= seen.completions() {
+        if failures > 0 && failures + successes.total() >= state.completions() {
             return Verdict::Fails(Why::new("FailedIndexes", "Job has failed indexes"));
         }
     }
-    match enough(seen.spec().success_policy.as_ref(), seen.completions(), &successes) {
+    match enough(state.spec().success_policy.as_ref(), state.completions(), &successes) {
         Some(message) => Verdict::Succeeds(Why { reason: "SuccessPolicy", message }),
         None => Verdict::GoesOn,
     }
 }
 
 /// Until when a Job may be active.
-pub(super) fn deadline(seen: &Seen<'_>) -> Option<k8s_openapi::jiff::Timestamp> {
-    let seconds = seen.spec().active_deadline_seconds.filter(|_| !seen.is_suspended())?;
-    let start = seen.job.status.as_ref()?.start_time.as_ref()?.0;
+pub(super) fn deadline(state: &JobState<'_>) -> Option<k8s_openapi::jiff::Timestamp> {
+    let seconds = state.spec().active_deadline_seconds.filter(|_| !state.is_suspended())?;
+    let start = state.job.status.as_ref()?.start_time.as_ref()?.0;
     start.checked_add(SignedDuration::from_secs(seconds)).ok()
 }
 
 /// Whether containers were started anew as often as pods may fail: where pods start theirs anew, that is how they fail.
-fn has_restarted_too_often(seen: &Seen<'_>, limit: i32) -> bool {
-    let policy = seen.spec().template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
+fn has_restarted_too_often(state: &JobState<'_>, limit: i32) -> bool {
+    let policy = state.spec().template.spec.as_ref().and_then(|spec| spec.restart_policy.as_deref());
     if policy != Some("OnFailure") {
         return false;
     }
-    let running = seen.pods.iter().filter(|pod| matches!(pod::phase(pod), "Running" | "Pending"));
+    let running = state.pods.iter().filter(|pod| matches!(pod::phase(pod), "Running" | "Pending"));
     let statuses = running.filter_map(|pod| pod.status.as_ref());
     let containers =
         statuses.flat_map(|status| status.container_statuses.iter().chain(&status.init_container_statuses));

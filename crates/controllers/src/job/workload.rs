@@ -8,7 +8,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::api::PropagationPolicy;
 use plumb_controller::{ObjectRef, controller_of, controller_of_kind};
 
-use super::{FINALIZER, NAME, Seen, decide, end, expires_at, is_managed_elsewhere, is_tracked, let_go};
+use super::{FINALIZER, JobState, NAME, decide, end, expires_at, is_managed_elsewhere, is_tracked, release};
 use crate::workload::claim::claims;
 use crate::workload::{Action, Context, Informers, Ref, Watches, Workload};
 
@@ -37,7 +37,7 @@ impl Workload for Jobs {
     }
 
     fn decide(&self, (job, pods): &Self::State, context: &Context) -> Vec<Action> {
-        decide(Seen { job, pods, now: context.now })
+        decide(JobState { job, pods, now: context.now })
     }
 }
 
@@ -45,7 +45,7 @@ fn selector(job: &Job) -> Option<LabelSelector> {
     job.spec.as_ref()?.selector.clone()
 }
 
-/// Lets pods go whose Job is gone or has come to its end: nobody counts them any more.
+/// Removes the tracking finalizer of orphan pods: those whose Job is gone or finished, so that they are not counted any more.
 pub struct Strays;
 
 impl Workload for Strays {
@@ -78,7 +78,7 @@ impl Workload for Strays {
     }
 
     fn decide(&self, (pod, job): &Self::State, _: &Context) -> Vec<Action> {
-        if is_tracked(pod) && is_stray(pod, job.as_deref()) { vec![let_go(pod)] } else { Vec::new() }
+        if is_tracked(pod) && is_stray(pod, job.as_deref()) { vec![release(pod)] } else { Vec::new() }
     }
 }
 
@@ -86,7 +86,7 @@ impl Workload for Strays {
 fn is_stray(pod: &Pod, job: Option<&Job>) -> bool {
     let Some(controller) = controller_of(&pod.metadata) else { return true };
     if controller_of_kind::<Job>(pod).is_none() {
-        // Somebody else controls it, and may have a use for the finalizer.
+        // Another controller controls it, and may need the finalizer.
         return false;
     }
     let job = job.filter(|job| job.metadata.uid.as_ref() == Some(&controller.uid));
@@ -120,7 +120,7 @@ impl Workload for Expiry {
             return Vec::new();
         }
         match expires_at(job) {
-            // Its pods first: nobody should find them without it.
+            // Its pods are deleted before it.
             Some(at) if at <= context.now => {
                 vec![Action::Delete(Ref::to(&**job), Some(PropagationPolicy::Foreground))]
             }
@@ -136,7 +136,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn pods_are_let_go_when_no_job_counts_them() {
+    fn finalizers_are_removed_from_pods_that_no_job_counts() {
         let job = |uid: &str, ended: bool| -> Job {
             let conditions = json!([{ "type": "Failed", "status": if ended { "True" } else { "False" } }]);
             serde_json::from_value(

@@ -1,4 +1,4 @@
-//! A Job and its pods, as the decision looks at them.
+//! A Job and its pods: what a decision is made from.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -11,16 +11,16 @@ use super::indexes::Indexes;
 use super::policy::{Meaning, meaning};
 use crate::workload::pods as pod;
 
-/// Keeps a pod until its end is counted.
+/// The finalizer of a pod until it is counted.
 pub const FINALIZER: &str = "batch.kubernetes.io/job-tracking";
 /// Which index of its Job a pod is.
 pub(super) const INDEX: &str = "batch.kubernetes.io/job-completion-index";
 const FAILURES: &str = "batch.kubernetes.io/job-index-failure-count";
 const IGNORED_FAILURES: &str = "batch.kubernetes.io/job-index-ignored-failure-count";
 
-/// What is there, and what time it is.
+/// A Job, its pods, and the time.
 #[derive(Clone, Copy)]
-pub struct Seen<'a> {
+pub struct JobState<'a> {
     /// The Job.
     pub job: &'a Job,
     /// The pods that it controls.
@@ -29,7 +29,7 @@ pub struct Seen<'a> {
     pub now: Timestamp,
 }
 
-/// Whether a pod is kept until its end is counted.
+/// Whether a pod has the tracking finalizer.
 pub fn is_tracked(pod: &Pod) -> bool {
     pod.metadata.finalizers.iter().flatten().any(|finalizer| finalizer == FINALIZER)
 }
@@ -45,7 +45,7 @@ pub fn end(job: &Job) -> Option<&JobCondition> {
     condition(job, "Complete").or_else(|| condition(job, "Failed"))
 }
 
-/// Whether somebody else looks after a Job.
+/// Whether another controller manages a Job.
 pub fn is_managed_elsewhere(job: &Job) -> bool {
     let manager = job.spec.as_ref().and_then(|spec| spec.managed_by.as_deref());
     manager.is_some_and(|manager| manager != "kubernetes.io/job-controller")
@@ -60,7 +60,7 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-/// Whether a pod runs but is to go.
+/// Whether a pod that has not ended is terminating.
 fn is_terminating(pod: &Pod) -> bool {
     !pod::has_ended(pod) && pod::is_going(pod)
 }
@@ -85,7 +85,7 @@ pub(super) fn failure_annotations(failures: (i32, i32)) -> impl Iterator<Item = 
     [(FAILURES.to_owned(), failures.0.to_string())].into_iter().chain(ignored)
 }
 
-impl<'a> Seen<'a> {
+impl<'a> JobState<'a> {
     /// What is wanted.
     pub(super) fn spec(&self) -> &'a JobSpec {
         static NONE: std::sync::LazyLock<JobSpec> = std::sync::LazyLock::new(JobSpec::default);

@@ -1,13 +1,13 @@
-//! The books of a Job: which of its pods ended how, each counted once.
+//! Job tracking with finalizers: which pods of a Job succeeded and failed, each counted once.
 //!
 //! ```text
-//!   a pod ends ──▶ its UID is uncounted ──▶ it is let go ──▶ it is counted, its UID is forgotten
-//!                  (status, seen)           (finalizer)      (status)
+//!   a pod ends ──▶ its UID is uncounted ──▶ finalizer removed ──▶ counted, its UID is removed
+//!                  (status, observed)       (pod, observed)       (status)
 //! ```
 //!
-//! A pod is kept by a finalizer until the status that names it was *seen*, and counted only after the finalizer was seen
-//! to be gone. Whoever is killed in between finds in the API how far it came, and the sum of what is counted, what is
-//! uncounted and what is kept is right at every moment. Indexes need no UIDs: they are a set.
+//! A pod has a finalizer until the status that names its UID was *observed*, and is counted only after the removal of the
+//! finalizer was observed. A controller that is killed in between finds in the API how far it came, and the sum of counted
+//! pods, uncounted UIDs and pods with the finalizer is right at every moment. Indexes need no UIDs: they are a set.
 
 use std::collections::HashSet;
 
@@ -15,20 +15,20 @@ use k8s_openapi::api::batch::v1::{JobStatus, UncountedTerminatedPods};
 use k8s_openapi::api::core::v1::Pod;
 
 use super::policy::Meaning;
-use super::view::{Seen, index_of, uid};
+use super::state::{JobState, index_of, uid};
 use crate::workload::pods as pod;
 
 /// How many UIDs a status holds at most, so that it stays small.
 const MOST_UNCOUNTED: usize = 500;
 
-/// What is known of the ends of pods.
-pub(super) struct Books<'a> {
-    seen: Seen<'a>,
+/// Which pods have ended, and which of them are counted.
+pub(super) struct PodTracking<'a> {
+    state: JobState<'a>,
     uncounted_succeeded: HashSet<&'a str>,
     uncounted_failed: HashSet<&'a str>,
-    /// Pods that succeeded and are in no book yet.
+    /// Pods that succeeded and whose UID is not in the status yet.
     pub(super) succeeded: Vec<&'a Pod>,
-    /// Pods that failed and are in no book yet.
+    /// Pods that failed and whose UID is not in the status yet.
     pub(super) failed: Vec<&'a Pod>,
 }
 
@@ -39,18 +39,18 @@ pub(super) enum Ending {
     No,
     /// It has failed, and whatever still runs with it.
     Failure,
-    /// It has succeeded; `known` if that was seen in its status. What still runs has done neither.
+    /// It has succeeded; `known` if its status was observed to say so. Pods that still run have done neither.
     Success {
-        /// Whether it was seen.
+        /// Whether its status says so.
         known: bool,
     },
-    /// It is deleted: pods are let go as they are.
+    /// It is deleted: finalizers are removed from pods in any phase.
     Deleted,
 }
 
-impl<'a> Books<'a> {
-    pub(super) fn open(seen: Seen<'a>) -> Self {
-        let status = seen.job.status.as_ref();
+impl<'a> PodTracking<'a> {
+    pub(super) fn of(state: JobState<'a>) -> Self {
+        let status = state.job.status.as_ref();
         let uncounted = status.and_then(|status| status.uncounted_terminated_pods.as_ref());
         let set = |uids: Option<&'a Vec<String>>| uids.into_iter().flatten().map(String::as_str).collect();
         let uncounted_succeeded: HashSet<&str> =
@@ -58,57 +58,63 @@ impl<'a> Books<'a> {
         let uncounted_failed: HashSet<&str> = set(uncounted.and_then(|uncounted| uncounted.failed.as_ref()));
         let is_new = |pod: &Pod| {
             let uid = uid(pod);
-            !uncounted_succeeded.contains(uid) && !uncounted_failed.contains(uid) && seen.is_in_range(pod)
+            !uncounted_succeeded.contains(uid) && !uncounted_failed.contains(uid) && state.is_in_range(pod)
         };
-        let new = || seen.tracked().map(|pod| &**pod).filter(|pod| is_new(pod));
+        let new = || state.tracked().map(|pod| &**pod).filter(|pod| is_new(pod));
         let succeeded = new().filter(|pod| pod::phase(pod) == "Succeeded").collect();
-        let failed = new().filter(|pod| seen.has_failed(pod)).collect();
-        Self { seen, uncounted_succeeded, uncounted_failed, succeeded, failed }
+        let failed = new().filter(|pod| state.has_failed(pod)).collect();
+        Self { state, uncounted_succeeded, uncounted_failed, succeeded, failed }
     }
 
     /// How many pods succeeded, or indexes where there are some.
     pub(super) fn total_succeeded(&self) -> i32 {
-        if self.seen.is_indexed() {
-            return self.seen.successes().total();
+        if self.state.is_indexed() {
+            return self.state.successes().total();
         }
-        let counted = self.seen.job.status.as_ref().and_then(|status| status.succeeded).unwrap_or(0);
+        let counted = self.state.job.status.as_ref().and_then(|status| status.succeeded).unwrap_or(0);
         counted + size(self.succeeded.len() + self.uncounted_succeeded.len())
     }
 
     /// How many pods failed so that it counts.
     pub(super) fn total_failed(&self) -> i32 {
-        let counted = self.seen.job.status.as_ref().and_then(|status| status.failed).unwrap_or(0);
-        let new = self.failed.iter().filter(|pod| self.seen.meaning(pod) != Meaning::Ignored).count();
+        let counted = self.state.job.status.as_ref().and_then(|status| status.failed).unwrap_or(0);
+        let new = self.failed.iter().filter(|pod| self.state.meaning(pod) != Meaning::Ignored).count();
         counted + size(new + self.uncounted_failed.len())
     }
 
-    /// Brings a status up to date, and says which pods may be let go. `keep` are not, though they failed.
-    pub(super) fn close(&self, status: &mut JobStatus, ending: Ending, keep: &HashSet<&str>) -> Vec<&'a Pod> {
-        let seen = &self.seen;
-        let mut tracked: Vec<&Pod> = seen.tracked().map(|pod| &**pod).collect();
+    /// Brings a status up to date, and returns the pods whose finalizer may be removed. `keep` are not among them, though they
+    /// failed.
+    pub(super) fn update(
+        &self,
+        status: &mut JobStatus,
+        ending: Ending,
+        keep: &HashSet<&str>,
+    ) -> Vec<&'a Pod> {
+        let state = &self.state;
+        let mut tracked: Vec<&Pod> = state.tracked().map(|pod| &**pod).collect();
         // Those of low indexes first, so that what is counted in part is easy to read.
         tracked.sort_by_key(|pod| index_of(pod));
         let kept: HashSet<&str> = tracked.iter().map(|pod| uid(pod)).collect();
         let mut uncounted = status.uncounted_terminated_pods.take().unwrap_or_default();
         count(&mut uncounted.succeeded, &mut status.succeeded, &kept);
         count(&mut uncounted.failed, &mut status.failed, &kept);
-        let known = seen.known_successes();
-        let mut let_go = Vec::new();
+        let known = state.known_successes();
+        let mut release = Vec::new();
         for pod in tracked {
             let uid = uid(pod);
-            // The rest is written down when these are counted.
+            // The other UIDs follow when these are counted.
             let is_full = listed(&uncounted) >= MOST_UNCOUNTED;
-            let has_failed = seen.has_failed(pod);
+            let has_failed = state.has_failed(pod);
             let succeeded = pod::phase(pod) == "Succeeded" && !self.uncounted_failed.contains(uid);
             if succeeded {
-                let index = index_of(pod).filter(|_| seen.is_indexed());
+                let index = index_of(pod).filter(|_| state.is_indexed());
                 let is_known = match index {
-                    Some(index) => known.has(index) || !seen.is_in_range(pod),
-                    None => seen.is_indexed() || self.uncounted_succeeded.contains(uid),
+                    Some(index) => known.has(index) || !state.is_in_range(pod),
+                    None => state.is_indexed() || self.uncounted_succeeded.contains(uid),
                 };
                 if is_known {
-                    let_go.push(pod);
-                } else if !seen.is_indexed() && !is_full {
+                    release.push(pod);
+                } else if !state.is_indexed() && !is_full {
                     uncounted.succeeded.get_or_insert_default().push(uid.to_owned());
                 }
                 continue;
@@ -117,40 +123,40 @@ impl<'a> Books<'a> {
                 continue;
             }
             if self.uncounted_failed.contains(uid) {
-                // Whatever it says by now: it may have come to a good end after it was deleted.
-                let_go.push(pod);
+                // In whatever phase it is now: it may have succeeded after it was deleted.
+                release.push(pod);
                 continue;
             }
             if has_failed || ending == Ending::Failure {
-                // Who has reached success only goes because of it.
+                // A pod that is terminated because the Job succeeded has not failed.
                 let counts = match ending {
                     Ending::Success { .. } => pod::phase(pod) == "Failed",
                     _ => true,
                 };
-                let counts = counts && seen.is_in_range(pod) && seen.meaning(pod) != Meaning::Ignored;
+                let counts = counts && state.is_in_range(pod) && state.meaning(pod) != Meaning::Ignored;
                 if !counts {
-                    let_go.push(pod);
+                    release.push(pod);
                 } else if !is_full {
                     uncounted.failed.get_or_insert_default().push(uid.to_owned());
                 }
                 continue;
             }
             if matches!(ending, Ending::Success { known: true } | Ending::Deleted) {
-                let_go.push(pod);
+                release.push(pod);
             }
         }
         status.uncounted_terminated_pods = Some(uncounted);
-        if seen.is_indexed() {
-            let successes = seen.successes();
+        if state.is_indexed() {
+            let successes = state.successes();
             status.succeeded = Some(successes.total()).filter(|total| *total > 0);
             status.completed_indexes = Some(successes.to_string()).filter(|text| !text.is_empty());
-            status.failed_indexes = seen.fails_by_index().then(|| seen.failures().to_string());
+            status.failed_indexes = state.fails_by_index().then(|| state.failures().to_string());
         }
-        let_go
+        release
     }
 }
 
-/// Counts those that are no longer kept.
+/// Counts those whose finalizer is removed.
 fn count(listed: &mut Option<Vec<String>>, counter: &mut Option<i32>, kept: &HashSet<&str>) {
     let uids = listed.take().unwrap_or_default();
     let before = uids.len();
@@ -168,7 +174,7 @@ fn listed(uncounted: &UncountedTerminatedPods) -> usize {
 }
 
 /// Whether every pod that ended is counted.
-pub(super) fn are_closed(status: &JobStatus) -> bool {
+pub(super) fn are_all_counted(status: &JobStatus) -> bool {
     status.uncounted_terminated_pods.as_ref().is_none_or(|uncounted| listed(uncounted) == 0)
 }
 
