@@ -1,18 +1,18 @@
-//! What becomes of nodes that are not heard of, and of the pods that are on them.
+//! Node lifecycle and taint eviction: nodes without heartbeats, and the pods on them.
 //!
 //! ```text
-//!   lease renewed, status written ──▶ heard
-//!   not heard for too long ──▶ what it says of itself is Unknown, its pods are not ready
-//!   not ready ──▶ taint NoExecute, one node after the other ──▶ its pods leave when they no longer tolerate it
-//!   ready again ──▶ the taint goes
+//!   lease renewed, status written ──▶ heartbeat
+//!   no heartbeat for the grace period ──▶ conditions Unknown, pods not ready
+//!   not ready ──▶ taint NoExecute, one node after the other ──▶ pods are evicted when they no longer tolerate it
+//!   ready again ──▶ the taint is removed
 //! ```
 //!
-//! It counts when something was *heard*, not what the clock of a node said; so nobody is silent when this starts. Nor is
-//! anybody who could not be heard because this did not run: time for which the machine slept does not count, and after
-//! a pause of the process everybody has to be silent anew.
+//! A heartbeat counts from when this controller *observed* it, not by the clock of the node, so no node is overdue when the
+//! controller starts. Time in which the controller could observe nothing does not count either: neither that for which the
+//! machine was suspended, nor a pause of the process, after which the grace period of every node begins again.
 
+pub mod eviction;
 pub mod health;
-pub mod leave;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,8 +32,8 @@ use serde_json::{Value, json};
 use crate::Clients;
 use crate::workload::recorder::Recorder;
 use crate::workload::{Informers, Note, Ref, pods};
-use health::{SILENT_FOR, pace, patience, readiness, silence, taints};
-use leave::{FirstSeen, Leaves, expelling, leaves};
+use eviction::{Evicted, FirstObserved, evicted, no_execute};
+use health::{MONITOR_GRACE_PERIOD, eviction_interval, grace_period, readiness, taints, unknown_conditions};
 
 /// The name of this controller's user.
 pub const NAME: &str = "node-controller";
@@ -44,29 +44,29 @@ const AWAKE: Duration = Duration::from_secs(5);
 /// Where nodes renew their leases.
 const LEASES: &str = "kube-node-lease";
 
-/// Watches over nodes until the future is dropped.
+/// Reconciles nodes until the future is dropped.
 pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFuture<'static, ()> {
-    let heard: Heard = Arc::default();
+    let heartbeats: Heartbeats = Arc::default();
     let [recorder, eviction_recorder] = [NAME, TAINT_EVICTION].map(|controller| {
         Recorder::start(clients.write.clone(), controller, &clients.supervisor, &clients.metrics)
     });
     let leases: Informer<Lease> = Informer::default();
-    let (hearing, time) = (heard.clone(), clock.clone());
+    let (noted, time) = (heartbeats.clone(), clock.clone());
     leases.add_handler(move |change| {
         if let Some(name) = change.after.and_then(|lease| lease.metadata.name.as_deref()) {
-            hear(&hearing, name, time.monotonic());
+            note_heartbeat(&noted, name, time.monotonic());
         }
     });
     let reconciler = NodeController {
         client: clients.write.clone(),
         informers: informers.clone(),
-        heard: heard.clone(),
+        heartbeats: heartbeats.clone(),
         clock: clock.clone(),
         recorder,
         eviction_recorder,
         memory: tokio::sync::Mutex::default(),
     };
-    let (hearing, time, nodes) = (heard.clone(), clock.clone(), informers.nodes.store().clone());
+    let (noted, time, nodes) = (heartbeats.clone(), clock.clone(), informers.nodes.store().clone());
     let controller = clients
         .controller(NAME, reconciler)
         .with_clock(clock.clone())
@@ -78,41 +78,41 @@ pub fn run(informers: &Arc<Informers>, clients: Clients, clock: Clock) -> BoxFut
                 node.and_then(|node| health::condition(node, "Ready")?.last_heartbeat_time.clone())
             };
             match change.after {
-                None => forget(&hearing, &name),
+                None => forget(&noted, &name),
                 Some(_) if heartbeat(change.before) != heartbeat(change.after) => {
-                    hear(&hearing, &name, time.monotonic());
+                    note_heartbeat(&noted, &name, time.monotonic());
                 }
                 Some(_) => {}
             }
             queue.add(ObjectRef::cluster(name));
         })
-        // A pod that comes to a node with NoExecute taints may have to be evicted, too.
+        // A pod that is bound to a node with NoExecute taints may have to be evicted, too.
         .watches(&informers.pods, move |change, queue| {
             let Some(name) = change.latest().and_then(|pod| pods::node_of(pod)) else { return };
             let node = nodes.get(&ObjectRef::cluster(name));
-            if node.is_some_and(|node| expelling(tainted(&node)).next().is_some()) {
+            if node.is_some_and(|node| no_execute(tainted(&node)).next().is_some()) {
                 queue.add(ObjectRef::cluster(name));
             }
         });
     let informing = leases.supervised(Api::namespaced(clients.watch.clone(), LEASES), &clients.supervisor);
     let queue = controller.queue().clone();
-    let pauses = clients
-        .supervisor
-        .keep("node-controller/pauses", move || notice_pauses(heard.clone(), clock.clone(), queue.clone()));
+    let pauses = clients.supervisor.keep("node-controller/pauses", move || {
+        notice_pauses(heartbeats.clone(), clock.clone(), queue.clone())
+    });
     Box::pin(async move { _ = tokio::join!(informing, controller.run(), pauses) })
 }
 
-/// After a pause of the process every node has to be silent anew, and is reconciled.
-async fn notice_pauses(heard: Heard, clock: Clock, queue: Arc<WorkQueue>) {
+/// After a pause of the process the grace period of every node begins again, and every node is reconciled.
+async fn notice_pauses(heartbeats: Heartbeats, clock: Clock, queue: Arc<WorkQueue>) {
     let mut tick = tokio::time::interval(AWAKE);
     let mut awake = Instant::now();
     loop {
         tick.tick().await;
         if awake.elapsed() > AWAKE * 3 {
-            tracing::warn!(for_ = ?awake.elapsed(), "nothing could be heard of any node for a while");
+            tracing::warn!(for_ = ?awake.elapsed(), "the process was paused, heartbeats of nodes are awaited anew");
             let now = clock.monotonic();
-            let mut heard = heard.lock().unwrap_or_else(PoisonError::into_inner);
-            for (name, when) in heard.iter_mut() {
+            let mut heartbeats = heartbeats.lock().unwrap_or_else(PoisonError::into_inner);
+            for (name, when) in heartbeats.iter_mut() {
                 *when = now;
                 queue.add(ObjectRef::cluster(&**name));
             }
@@ -121,15 +121,15 @@ async fn notice_pauses(heard: Heard, clock: Clock, queue: Arc<WorkQueue>) {
     }
 }
 
-/// When each node was last heard of, by the monotonic clock.
-type Heard = Arc<Mutex<HashMap<String, tokio::time::Instant>>>;
+/// When the last heartbeat of each node was observed, by the monotonic clock.
+type Heartbeats = Arc<Mutex<HashMap<String, tokio::time::Instant>>>;
 
-fn hear(heard: &Heard, name: &str, now: tokio::time::Instant) {
-    heard.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), now);
+fn note_heartbeat(heartbeats: &Heartbeats, name: &str, now: tokio::time::Instant) {
+    heartbeats.lock().unwrap_or_else(PoisonError::into_inner).insert(name.to_owned(), now);
 }
 
-fn forget(heard: &Heard, name: &str) {
-    heard.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
+fn forget(heartbeats: &Heartbeats, name: &str) {
+    heartbeats.lock().unwrap_or_else(PoisonError::into_inner).remove(name);
 }
 
 fn tainted(node: &Node) -> &[Taint] {
@@ -140,7 +140,7 @@ fn tainted(node: &Node) -> &[Taint] {
 struct NodeController {
     client: Client,
     informers: Arc<Informers>,
-    heard: Heard,
+    heartbeats: Heartbeats,
     clock: Clock,
     recorder: Recorder,
     eviction_recorder: Recorder,
@@ -150,22 +150,22 @@ struct NodeController {
 /// What is remembered from one reconcile to the next.
 struct Memory {
     /// When the next node may get a `NoExecute` taint.
-    next_leave: Timestamp,
+    next_taint: Timestamp,
     /// The nodes whose pods were set to not ready. It is done once: the node itself may know better.
     not_ready: HashSet<String>,
     /// The pods of each node that are to be evicted at some time, by uid.
-    leaving: HashMap<String, HashMap<String, Ref>>,
-    /// Since when each node has the taints that do not say so.
-    first_seen: HashMap<String, FirstSeen>,
+    evicting: HashMap<String, HashMap<String, Ref>>,
+    /// Since when each node has taints without `timeAdded`.
+    first_observed: HashMap<String, FirstObserved>,
 }
 
 impl Default for Memory {
     fn default() -> Self {
         Self {
-            next_leave: Timestamp::MIN,
+            next_taint: Timestamp::MIN,
             not_ready: HashSet::new(),
-            leaving: HashMap::new(),
-            first_seen: HashMap::new(),
+            evicting: HashMap::new(),
+            first_observed: HashMap::new(),
         }
     }
 }
@@ -177,7 +177,7 @@ impl Reconciler for NodeController {
     async fn reconcile(&self, node: &ObjectRef) -> kube::Result<Requeue> {
         let now = self.clock.now();
         let mut memory = self.memory.lock().await;
-        let again_at = self.look(&node.name, now, &mut memory).await?;
+        let again_at = self.reconcile_node(&node.name, now, &mut memory).await?;
         let wait = again_at.map(|when| when.duration_since(now).try_into().unwrap_or_default());
         Ok(wait.map_or(Requeue::AwaitChange, Requeue::After))
     }
@@ -188,38 +188,44 @@ impl Reconciler for NodeController {
 }
 
 impl NodeController {
-    /// Looks after one node, and says when to do so again.
-    async fn look(&self, name: &str, now: Timestamp, memory: &mut Memory) -> kube::Result<Option<Timestamp>> {
+    /// Reconciles one node, and returns when to do so again.
+    async fn reconcile_node(
+        &self,
+        name: &str,
+        now: Timestamp,
+        memory: &mut Memory,
+    ) -> kube::Result<Option<Timestamp>> {
         let Some(node) = self.informers.nodes.get(&ObjectRef::cluster(name)) else {
             memory.not_ready.remove(name);
-            memory.leaving.remove(name);
-            memory.first_seen.remove(name);
+            memory.evicting.remove(name);
+            memory.first_observed.remove(name);
             return Ok(None);
         };
-        let silent = {
+        let without_heartbeat = {
             let now = self.clock.monotonic();
-            let mut heard = self.heard.lock().unwrap_or_else(PoisonError::into_inner);
-            now.saturating_duration_since(*heard.entry(name.to_owned()).or_insert(now))
+            let mut heartbeats = self.heartbeats.lock().unwrap_or_else(PoisonError::into_inner);
+            now.saturating_duration_since(*heartbeats.entry(name.to_owned()).or_insert(now))
         };
-        let unknown = silence(&node, silent, now);
+        let unknown = unknown_conditions(&node, without_heartbeat, now);
         if !unknown.is_empty() {
-            tracing::info!(node = name, "a node is not heard of any more");
-            self.say(&node, &unknown).await?;
+            tracing::info!(node = name, "a node sends no heartbeats any more");
+            self.patch_conditions(&node, &unknown).await?;
             return Ok(None);
         }
-        // A node that says itself that it is not ready says so of its pods too.
-        let is_unheard = health::condition(&node, "Ready").is_some_and(|ready| ready.status == "Unknown");
-        if !is_unheard {
+        // A node that reports that it is not ready reports its pods as not ready, too.
+        let is_unreachable = health::condition(&node, "Ready").is_some_and(|ready| ready.status == "Unknown");
+        if !is_unreachable {
             memory.not_ready.remove(name);
         } else if !memory.not_ready.contains(name) {
-            self.not_ready(name, now).await?;
+            self.set_pods_not_ready(name, now).await?;
             memory.not_ready.insert(name.to_owned());
         }
-        // When it will have been silent for too long, if it is not heard of before.
-        let left = patience(&node).checked_sub(silent).and_then(|left| now.checked_add(left).ok());
+        // When the grace period is over, if there is no heartbeat before.
+        let left =
+            grace_period(&node).checked_sub(without_heartbeat).and_then(|left| now.checked_add(left).ok());
         let mut again_at = left.filter(|when| *when > now);
         if let Some(wanted) = taints(&node, now) {
-            match self.may_leave(wanted.len() > tainted(&node).len(), now, &mut memory.next_leave) {
+            match self.may_taint(wanted.len() > tainted(&node).len(), now, &mut memory.next_taint) {
                 Ok(()) => {
                     self.taint(&node, wanted).await?;
                     return Ok(again_at);
@@ -228,12 +234,12 @@ impl NodeController {
                 Err(None) => {}
             }
         }
-        let leave = self.expel(name, &node, now, memory).await?;
-        Ok([again_at, leave].into_iter().flatten().min())
+        let eviction = self.evict_pods(name, &node, now, memory).await?;
+        Ok([again_at, eviction].into_iter().flatten().min())
     }
 
-    /// Whether the pods of one more node may leave now, or when. A node that they come back to need not wait.
-    fn may_leave(
+    /// Whether one more node may get a `NoExecute` taint now, or when. The removal of a taint need not wait.
+    fn may_taint(
         &self,
         one_more: bool,
         now: Timestamp,
@@ -244,7 +250,8 @@ impl NodeController {
         }
         let nodes = self.informers.nodes.all();
         let not_ready = nodes.iter().filter(|node| readiness(node) != "True").count();
-        let pause = pace(not_ready, nodes.len()).ok_or_else(|| now.checked_add(SILENT_FOR).ok())?;
+        let pause = eviction_interval(not_ready, nodes.len())
+            .ok_or_else(|| now.checked_add(MONITOR_GRACE_PERIOD).ok())?;
         if now < *next {
             return Err(Some(*next));
         }
@@ -252,8 +259,8 @@ impl NodeController {
         Ok(())
     }
 
-    /// Says of a node that nothing is known of it.
-    async fn say(&self, node: &Node, conditions: &[NodeCondition]) -> kube::Result<()> {
+    /// Writes conditions of a node.
+    async fn patch_conditions(&self, node: &Node, conditions: &[NodeCondition]) -> kube::Result<()> {
         let patch =
             json!({ "metadata": { "uid": node.metadata.uid }, "status": { "conditions": conditions } });
         let name = node.metadata.name.as_deref().unwrap_or_default();
@@ -263,8 +270,8 @@ impl NodeController {
         )
     }
 
-    /// Says of the pods of a node that they are not ready: nobody can tell.
-    async fn not_ready(&self, name: &str, at: Timestamp) -> kube::Result<()> {
+    /// Sets the pods of an unreachable node to not ready.
+    async fn set_pods_not_ready(&self, name: &str, at: Timestamp) -> kube::Result<()> {
         for pod in self.informers.pods_by_node.get(name) {
             if pods::is_ready(&pod) && !pods::is_going(&pod) {
                 let now = self.clock.now().strftime("%Y-%m-%dT%H:%M:%SZ").to_string();
@@ -285,8 +292,8 @@ impl NodeController {
         settled_or_conflict(nodes.patch(name, &PatchParams::default(), &Patch::Merge(patch)).await.map(drop))
     }
 
-    /// Has those pods leave that no longer tolerate the taints of their node, and says when the next ones do.
-    async fn expel(
+    /// Evicts the pods that no longer tolerate the taints of their node, and returns when the next ones no longer do.
+    async fn evict_pods(
         &self,
         name: &str,
         node: &Node,
@@ -294,46 +301,46 @@ impl NodeController {
         memory: &mut Memory,
     ) -> kube::Result<Option<Timestamp>> {
         let taints = tainted(node);
-        let mut before = memory.leaving.remove(name).unwrap_or_default();
-        let mut leaving = HashMap::new();
+        let mut before = memory.evicting.remove(name).unwrap_or_default();
+        let mut evicting = HashMap::new();
         let mut next: Option<Timestamp> = None;
-        let first_seen = if expelling(taints).next().is_some() {
-            let first_seen = memory.first_seen.entry(name.to_owned()).or_default();
-            first_seen.note(taints, now);
-            Some(&*first_seen)
+        let first_observed = if no_execute(taints).next().is_some() {
+            let first_observed = memory.first_observed.entry(name.to_owned()).or_default();
+            first_observed.note(taints, now);
+            Some(&*first_observed)
         } else {
-            memory.first_seen.remove(name);
+            memory.first_observed.remove(name);
             None
         };
-        if let Some(first_seen) = first_seen {
+        if let Some(first_observed) = first_observed {
             for pod in self.informers.pods_by_node.get(name).into_iter().filter(|pod| pods::is_active(pod)) {
                 let of = Ref::to(&*pod);
-                match leaves(&pod, taints, first_seen, now) {
-                    Leaves::Never => {}
-                    Leaves::At(when) if when <= now => {
+                match evicted(&pod, taints, first_observed, now) {
+                    Evicted::Never => {}
+                    Evicted::At(when) if when <= now => {
                         before.remove(&of.uid);
-                        self.tell_of("Marking for deletion Pod", of, now);
+                        self.record_eviction("Marking for deletion Pod", of, now);
                         self.evict(&pod).await?;
                     }
-                    Leaves::At(when) => {
+                    Evicted::At(when) => {
                         next = Some(next.map_or(when, |first| first.min(when)));
-                        leaving.insert(of.uid.clone(), of);
+                        evicting.insert(of.uid.clone(), of);
                     }
                 }
             }
         }
-        before.retain(|uid, _| !leaving.contains_key(uid));
+        before.retain(|uid, _| !evicting.contains_key(uid));
         for stays in before.into_values() {
-            self.tell_of("Cancelling deletion of Pod", stays, now);
+            self.record_eviction("Cancelling deletion of Pod", stays, now);
         }
-        if !leaving.is_empty() {
-            memory.leaving.insert(name.to_owned(), leaving);
+        if !evicting.is_empty() {
+            memory.evicting.insert(name.to_owned(), evicting);
         }
         Ok(next)
     }
 
-    /// Says that a pod leaves, or does not.
-    fn tell_of(&self, what: &str, pod: Ref, now: Timestamp) {
+    /// Emits an event about a pod that is evicted, or is not any more.
+    fn record_eviction(&self, what: &str, pod: Ref, now: Timestamp) {
         let message = format!("{what} {}/{}", pod.namespace, pod.name);
         self.eviction_recorder.record(pod, Note::normal("TaintManagerEviction", message), now);
     }

@@ -1,4 +1,4 @@
-//! Whether a node is heard of, and what is said of one that is not.
+//! The health of a node: its conditions without heartbeats, its taints, and how fast nodes are tainted.
 
 use std::time::Duration;
 
@@ -6,19 +6,19 @@ use k8s_openapi::api::core::v1::{Node, NodeCondition, Taint};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
-/// For how long a node may be silent.
-pub const SILENT_FOR: Duration = Duration::from_secs(50);
-/// The same of a node that has not said anything yet.
-const NEW_FOR: Duration = Duration::from_mins(1);
-/// The taint of nodes that say that they are not ready.
+/// For how long a node may send no heartbeat (`--node-monitor-grace-period`).
+pub const MONITOR_GRACE_PERIOD: Duration = Duration::from_secs(50);
+/// The same of a node that has not reported any status yet (`nodeStartupGracePeriod`).
+const STARTUP_GRACE_PERIOD: Duration = Duration::from_mins(1);
+/// The taint of nodes that report that they are not ready.
 pub const NOT_READY: &str = "node.kubernetes.io/not-ready";
-/// The taint of nodes that are not heard of.
+/// The taint of nodes without heartbeats.
 pub const UNREACHABLE: &str = "node.kubernetes.io/unreachable";
 const EFFECT: &str = "NoExecute";
-/// What a node says of itself.
-const SAID: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
+/// The conditions that a node agent reports.
+const CONDITIONS: [&str; 4] = ["Ready", "MemoryPressure", "DiskPressure", "PIDPressure"];
 
-/// What a node says of itself in one respect.
+/// A condition of a node.
 pub fn condition<'a>(node: &'a Node, type_: &str) -> Option<&'a NodeCondition> {
     node.status.as_ref()?.conditions.as_ref()?.iter().find(|condition| condition.type_ == type_)
 }
@@ -28,18 +28,18 @@ pub fn readiness(node: &Node) -> &str {
     condition(node, "Ready").map_or("Unknown", |ready| ready.status.as_str())
 }
 
-/// For how long a node may be silent.
-pub fn patience(node: &Node) -> Duration {
-    if condition(node, "Ready").is_none() { NEW_FOR } else { SILENT_FOR }
+/// For how long a node may send no heartbeat.
+pub fn grace_period(node: &Node) -> Duration {
+    if condition(node, "Ready").is_none() { STARTUP_GRACE_PERIOD } else { MONITOR_GRACE_PERIOD }
 }
 
-/// What is to be said of a node that has been silent for so long.
-pub fn silence(node: &Node, silent: Duration, now: Timestamp) -> Vec<NodeCondition> {
-    if silent < patience(node) {
+/// The conditions that become unknown of a node that has sent no heartbeat for so long.
+pub fn unknown_conditions(node: &Node, without_heartbeat: Duration, now: Timestamp) -> Vec<NodeCondition> {
+    if without_heartbeat < grace_period(node) {
         return Vec::new();
     }
     let moment = Time(Timestamp::from_second(now.as_second()).unwrap_or(now));
-    let unknown = SAID.iter().filter_map(|type_| {
+    let unknown = CONDITIONS.iter().filter_map(|type_| {
         let (before, reason, message) = match condition(node, type_) {
             Some(before) if before.status == "Unknown" => return None,
             Some(before) => (Some(before), "NodeStatusUnknown", "Kubelet stopped posting node status."),
@@ -60,10 +60,10 @@ pub fn silence(node: &Node, silent: Duration, now: Timestamp) -> Vec<NodeConditi
     unknown.collect()
 }
 
-/// The taints that a node is to have so that pods leave it, or come back; none if it has them.
+/// The taints that a node is to have by its readiness; none if it has them.
 pub fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     let wanted = match condition(node, "Ready").map(|ready| ready.status.as_str()) {
-        // One that has not said anything yet has some time to do so.
+        // A node that has not reported yet has some time to do so.
         None | Some("True") => None,
         Some("False") => Some(NOT_READY),
         Some(_) => Some(UNREACHABLE),
@@ -85,12 +85,12 @@ pub fn taints(node: &Node, now: Timestamp) -> Option<Vec<Taint>> {
     Some(taints)
 }
 
-/// How long it takes from one node whose pods leave to the next, in view of how many nodes are not ready of how many;
-/// none if nobody leaves. When most are not, it is more likely that nobody can hear them.
-pub fn pace(not_ready: usize, all: usize) -> Option<SignedDuration> {
-    // Where more than this are silent the cluster is in trouble, and one of this size is a small one.
-    let is_in_trouble = not_ready > 2 && not_ready * 100 >= all * 55;
-    match (not_ready, is_in_trouble) {
+/// How long after one node the next gets a `NoExecute` taint, given how many nodes of how many are not ready; none if no
+/// node gets one. When most are not ready, it is more likely that this controller is cut off from them.
+pub fn eviction_interval(not_ready: usize, all: usize) -> Option<SignedDuration> {
+    // As upstream: `unhealthyZoneThreshold` of 55 %, and `largeClusterSizeThreshold` of 50 nodes.
+    let is_disrupted = not_ready > 2 && not_ready * 100 >= all * 55;
+    match (not_ready, is_disrupted) {
         (0, _) => Some(SignedDuration::ZERO),
         _ if not_ready == all => None,
         (_, true) if all <= 50 => None,
@@ -118,29 +118,31 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_is_silent_for_too_long_is_unknown() {
+    fn the_conditions_of_a_node_without_heartbeats_become_unknown() {
         let long = Duration::from_secs(50);
-        assert_eq!(silence(&node("True", &[]), Duration::from_secs(49), at(0)), []);
-        let said = silence(&node("True", &[]), long, at(0));
+        assert_eq!(unknown_conditions(&node("True", &[]), Duration::from_secs(49), at(0)), []);
+        let said = unknown_conditions(&node("True", &[]), long, at(0));
         let reasons: Vec<_> =
             said.iter().map(|one| (one.type_.as_str(), one.reason.as_deref().unwrap())).collect();
         assert_eq!(reasons[0], ("Ready", "NodeStatusUnknown"));
         assert_eq!(reasons[1], ("MemoryPressure", "NodeStatusNeverUpdated"));
         assert_eq!(reasons.len(), 4);
-        assert!(!silence(&node("Unknown", &[]), long, at(0)).iter().any(|one| one.type_ == "Ready"));
+        assert!(
+            !unknown_conditions(&node("Unknown", &[]), long, at(0)).iter().any(|one| one.type_ == "Ready")
+        );
     }
 
     #[test]
-    fn a_new_node_has_some_time_to_say_something() {
+    fn a_new_node_has_a_longer_grace_period() {
         let new: Node = serde_json::from_value(json!({ "metadata": { "name": "n" } })).unwrap();
         assert_eq!(taints(&new, at(0)), None);
-        assert_eq!(silence(&new, Duration::from_secs(59), at(0)), []);
-        let said = silence(&new, Duration::from_mins(1), at(0));
+        assert_eq!(unknown_conditions(&new, Duration::from_secs(59), at(0)), []);
+        let said = unknown_conditions(&new, Duration::from_mins(1), at(0));
         assert_eq!(said[0].reason.as_deref(), Some("NodeStatusNeverUpdated"));
     }
 
     #[test]
-    fn pods_are_to_leave_a_node_that_is_not_ready() {
+    fn a_node_that_is_not_ready_is_tainted() {
         let keys = |node: &Node| {
             taints(node, at(0)).map(|all| all.into_iter().map(|taint| taint.key).collect::<Vec<_>>())
         };
@@ -155,8 +157,8 @@ mod tests {
     }
 
     #[test]
-    fn the_more_are_silent_the_fewer_leave() {
-        let seconds = |not_ready, all| pace(not_ready, all).map(|pause| pause.as_secs());
+    fn the_more_nodes_are_not_ready_the_slower_they_are_tainted() {
+        let seconds = |not_ready, all| eviction_interval(not_ready, all).map(|pause| pause.as_secs());
         assert_eq!(seconds(1, 1), None);
         assert_eq!(seconds(1, 3), Some(10));
         assert_eq!(seconds(3, 5), None);

@@ -5,12 +5,12 @@
 mod certificates;
 mod collecting;
 mod events;
+mod heartbeats;
 mod jobs;
 mod panics;
 mod quotas;
 mod rollouts;
 mod sets;
-mod silence;
 mod workloads;
 
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ServiceAccount};

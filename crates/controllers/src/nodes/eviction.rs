@@ -1,13 +1,13 @@
-//! When a pod has to leave its node because of the node's taints.
+//! When a pod is evicted because of the taints of its node.
 
 use k8s_openapi::api::core::v1::{Pod, Taint, Toleration};
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use crate::workload::pods;
 
-/// When a pod has to leave.
+/// When a pod is evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Leaves {
+pub enum Evicted {
     /// Not at all.
     Never,
     /// At this time.
@@ -28,28 +28,28 @@ fn tolerates(toleration: &Toleration, taint: &Taint) -> bool {
     }
 }
 
-/// The taints that make pods leave.
-pub fn expelling(taints: &[Taint]) -> impl Iterator<Item = &Taint> {
+/// The taints that evict pods.
+pub fn no_execute(taints: &[Taint]) -> impl Iterator<Item = &Taint> {
     taints.iter().filter(|taint| taint.effect == "NoExecute")
 }
 
-/// When taints that do not say so themselves (`timeAdded`) were first seen on a node.
+/// When taints without `timeAdded` were first observed on a node.
 #[derive(Clone, Debug, Default)]
-pub struct FirstSeen(Vec<(Taint, Timestamp)>);
+pub struct FirstObserved(Vec<(Taint, Timestamp)>);
 
-impl FirstSeen {
-    /// Notes which taints a node has now, and forgets those that it has no more.
+impl FirstObserved {
+    /// Notes which taints a node has now, and drops those that it no longer has.
     pub fn note(&mut self, taints: &[Taint], now: Timestamp) {
-        let untimed = expelling(taints).filter(|taint| taint.time_added.is_none());
+        let untimed = no_execute(taints).filter(|taint| taint.time_added.is_none());
         self.0 = untimed.map(|taint| (taint.clone(), self.of(taint).unwrap_or(now))).collect();
     }
 
     fn of(&self, taint: &Taint) -> Option<Timestamp> {
-        self.0.iter().find(|(seen, _)| seen == taint).map(|(_, when)| *when)
+        self.0.iter().find(|(observed, _)| observed == taint).map(|(_, when)| *when)
     }
 }
 
-/// When a pod came to its node.
+/// When a pod was bound to its node.
 fn bound_at(pod: &Pod) -> Option<Timestamp> {
     let scheduled = pods::condition(pod, "PodScheduled").filter(|scheduled| scheduled.status == "True");
     let started = || pod.status.as_ref()?.start_time.as_ref();
@@ -59,27 +59,26 @@ fn bound_at(pod: &Pod) -> Option<Timestamp> {
         .map(|time| time.0)
 }
 
-/// When a pod has to leave a node with these taints: at once if it does not tolerate one of them, and otherwise when the
-/// first toleration ends that does so for a while only. That while begins with the taint, or with the pod if it came
-/// to a node that had the taint.
-pub fn leaves(pod: &Pod, taints: &[Taint], first_seen: &FirstSeen, now: Timestamp) -> Leaves {
+/// When a pod is evicted from a node with these taints: at once if it does not tolerate one of them, and otherwise when the
+/// first of its `tolerationSeconds` is over. They begin with the taint, or with the binding of the pod if that was later.
+pub fn evicted(pod: &Pod, taints: &[Taint], first_observed: &FirstObserved, now: Timestamp) -> Evicted {
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
-    let mut until = Leaves::Never;
-    for taint in expelling(taints) {
+    let mut until = Evicted::Never;
+    for taint in no_execute(taints) {
         let mut found = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).peekable();
         if found.peek().is_none() {
-            return Leaves::At(now);
+            return Evicted::At(now);
         }
         let Some(seconds) = found.filter_map(|toleration| toleration.toleration_seconds).min() else {
             continue;
         };
         let added = taint.time_added.as_ref().map(|time| time.0);
-        let since = added.or_else(|| first_seen.of(taint)).unwrap_or(now);
+        let since = added.or_else(|| first_observed.of(taint)).unwrap_or(now);
         let since = bound_at(pod).map_or(since, |bound| bound.max(since));
         let end = since.checked_add(SignedDuration::from_secs(seconds.max(0))).unwrap_or(Timestamp::MAX);
         until = match until {
-            Leaves::At(first) if first <= end => until,
-            _ => Leaves::At(end),
+            Evicted::At(first) if first <= end => until,
+            _ => Evicted::At(end),
         };
     }
     until
@@ -92,17 +91,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_stays_for_as_long_as_it_tolerates_all_taints() {
+    fn a_pod_is_evicted_when_it_no_longer_tolerates_all_taints() {
         let now = Timestamp::from_second(100).unwrap();
-        let at = |second| Leaves::At(Timestamp::from_second(second).unwrap());
+        let at = |second| Evicted::At(Timestamp::from_second(second).unwrap());
         let taint =
             |key: &str| json!({ "key": key, "effect": "NoExecute", "timeAdded": "1970-01-01T00:00:50Z" });
         let tolerate = |key: &str, seconds: Option<i64>| json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds });
-        let table: [(Vec<Value>, Vec<Value>, Leaves); 7] = [
-            (vec![], vec![], Leaves::Never),
-            (vec![json!({ "key": "a", "effect": "NoSchedule" })], vec![], Leaves::Never),
+        let table: [(Vec<Value>, Vec<Value>, Evicted); 7] = [
+            (vec![], vec![], Evicted::Never),
+            (vec![json!({ "key": "a", "effect": "NoSchedule" })], vec![], Evicted::Never),
             (vec![taint("a")], vec![], at(100)),
-            (vec![taint("a")], vec![tolerate("a", None)], Leaves::Never),
+            (vec![taint("a")], vec![tolerate("a", None)], Evicted::Never),
             (vec![taint("a")], vec![tolerate("a", Some(300))], at(350)),
             (vec![taint("a"), taint("b")], vec![tolerate("a", Some(300)), tolerate("b", Some(70))], at(120)),
             (vec![taint("a"), taint("b")], vec![tolerate("a", Some(300))], at(100)),
@@ -111,9 +110,9 @@ mod tests {
             let pod =
                 serde_json::from_value(json!({ "spec": { "containers": [], "tolerations": tolerations } }));
             let taints: Vec<Taint> = serde_json::from_value(json!(taints)).unwrap();
-            let first_seen = FirstSeen::default();
+            let first_observed = FirstObserved::default();
             assert_eq!(
-                leaves(&pod.unwrap(), &taints, &first_seen, now),
+                evicted(&pod.unwrap(), &taints, &first_observed, now),
                 wanted,
                 "{taints:?} {tolerations:?}"
             );
@@ -131,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn a_taint_without_a_time_is_tolerated_from_when_it_was_first_seen() {
+    fn a_taint_without_a_time_is_tolerated_from_when_it_was_first_observed() {
         let taint = |value: &str| Taint {
             key: "a".into(),
             value: Some(value.into()),
@@ -139,32 +138,32 @@ mod tests {
             time_added: None,
         };
         let pod = tolerant(json!({}));
-        let mut first_seen = FirstSeen::default();
+        let mut first_observed = FirstObserved::default();
         for now in [100, 110, 130] {
-            first_seen.note(&[taint("x")], second(now));
-            let left = leaves(&pod, &[taint("x")], &first_seen, second(now));
-            assert_eq!(left, Leaves::At(second(130)), "at {now}");
+            first_observed.note(&[taint("x")], second(now));
+            let left = evicted(&pod, &[taint("x")], &first_observed, second(now));
+            assert_eq!(left, Evicted::At(second(130)), "at {now}");
         }
-        // One that was taken off and put on again is a new one, and so is one of another value.
-        first_seen.note(&[], second(140));
-        first_seen.note(&[taint("x")], second(150));
-        assert_eq!(leaves(&pod, &[taint("x")], &first_seen, second(151)), Leaves::At(second(180)));
-        first_seen.note(&[taint("y")], second(160));
-        assert_eq!(leaves(&pod, &[taint("y")], &first_seen, second(161)), Leaves::At(second(190)));
+        // A taint that was removed and added again is a new one, and so is one of another value.
+        first_observed.note(&[], second(140));
+        first_observed.note(&[taint("x")], second(150));
+        assert_eq!(evicted(&pod, &[taint("x")], &first_observed, second(151)), Evicted::At(second(180)));
+        first_observed.note(&[taint("y")], second(160));
+        assert_eq!(evicted(&pod, &[taint("y")], &first_observed, second(161)), Evicted::At(second(190)));
     }
 
     #[test]
-    fn a_pod_that_comes_to_a_tainted_node_stays_for_as_long_as_it_tolerates_the_taint() {
+    fn a_pod_that_is_bound_to_a_tainted_node_stays_for_its_toleration_seconds() {
         let taint: Taint = serde_json::from_value(
             json!({ "key": "a", "effect": "NoExecute", "timeAdded": "1970-01-01T00:00:50Z" }),
         )
         .unwrap();
         let scheduled = json!({ "conditions": [{ "type": "PodScheduled", "status": "True", "lastTransitionTime": "1970-01-01T00:10:00Z" }] });
         let left = |status: Value| {
-            leaves(&tolerant(status), std::slice::from_ref(&taint), &FirstSeen::default(), second(610))
+            evicted(&tolerant(status), std::slice::from_ref(&taint), &FirstObserved::default(), second(610))
         };
-        assert_eq!(left(scheduled), Leaves::At(second(630)));
-        assert_eq!(left(json!({ "startTime": "1970-01-01T00:10:05Z" })), Leaves::At(second(635)));
-        assert_eq!(left(json!({ "startTime": "1970-01-01T00:00:05Z" })), Leaves::At(second(80)));
+        assert_eq!(left(scheduled), Evicted::At(second(630)));
+        assert_eq!(left(json!({ "startTime": "1970-01-01T00:10:05Z" })), Evicted::At(second(635)));
+        assert_eq!(left(json!({ "startTime": "1970-01-01T00:00:05Z" })), Evicted::At(second(80)));
     }
 }

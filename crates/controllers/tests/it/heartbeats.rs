@@ -1,4 +1,4 @@
-//! Nodes that are not heard of, and their pods. The clock is the test's.
+//! Nodes without heartbeats, and their pods. The test moves the clock.
 
 use std::time::Duration;
 
@@ -17,7 +17,7 @@ fn ready(node: &Node) -> String {
     conditions.into_iter().find(|one| one.type_ == "Ready").map(|one| one.status).unwrap_or_default()
 }
 
-fn expels(node: &Node) -> bool {
+fn is_tainted(node: &Node) -> bool {
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.clone()).unwrap_or_default();
     taints.iter().any(|taint| taint.effect == "NoExecute")
 }
@@ -32,7 +32,7 @@ async fn beat(nodes: &Api<Node>, name: &str, ahead: i64) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_is_gone_go() {
+async fn the_pods_of_a_node_without_heartbeats_are_evicted_and_those_of_a_deleted_node_are_deleted() {
     let clock = ManualClock::default();
     let cluster = Cluster::at(clock.clock());
     let nodes: Api<Node> = Api::all(cluster.client.clone());
@@ -44,7 +44,7 @@ async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_
         });
         nodes.create(&PostParams::default(), &serde_json::from_value(node).unwrap()).await.unwrap();
         // It is ready, and this was seen.
-        until(&nodes, name, |node| !expels(node)).await;
+        until(&nodes, name, |node| !is_tainted(node)).await;
     }
     for (name, node) in [("leaves", "silent"), ("stays", "other")] {
         let mut pod = template("web", "x");
@@ -52,7 +52,7 @@ async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_
         pod["spec"]["nodeName"] = json!(node);
         cluster.create::<Pod>(pod).await;
     }
-    // What is told is looked at; the time alone wakes nobody here.
+    // A change wakes the controller; this clock alone does not.
     let nudge = |name: &'static str, count: i32| {
         let (nodes, note) =
             (nodes.clone(), json!({ "metadata": { "annotations": { "nudge": count.to_string() } } }));
@@ -60,15 +60,15 @@ async fn the_pods_of_a_node_that_is_not_heard_of_leave_it_and_those_of_one_that_
     };
     cluster.until::<Pod>("leaves", |pod| pod.spec.as_ref().unwrap().tolerations.is_some()).await;
     clock.set_ahead(Duration::from_mins(1));
-    // Between the two it looks as if nobody were heard of, and then nobody is expelled: it is said again.
+    // Between the two it looks as if no node sent heartbeats, and then no node is tainted: both are repeated.
     for count in 3.. {
         beat(&nodes, "other", 60).await;
         nudge("silent", count).await;
-        let expelled = until(&nodes, "silent", |node| ready(node) == "Unknown" && expels(node));
-        if tokio::time::timeout(Duration::from_secs(5), expelled).await.is_ok() {
+        let tainted = until(&nodes, "silent", |node| ready(node) == "Unknown" && is_tainted(node));
+        if tokio::time::timeout(Duration::from_secs(5), tainted).await.is_ok() {
             break;
         }
-        assert!(count < 15, "it is never expelled");
+        assert!(count < 15, "it is never tainted");
     }
     assert_eq!(ready(&nodes.get("other").await.unwrap()), "True");
     assert!(cluster.api::<Pod>().get("leaves").await.unwrap().metadata.deletion_timestamp.is_none());
