@@ -1,19 +1,19 @@
-//! Collects what belongs to nobody any more.
+//! The garbage collector: deletes objects whose owners are gone.
 //!
 //! ```text
-//!   every kind, custom ones too ──▶ census: who owns whom ──▶ judge one object ──▶ delete it, or let it go
-//!        ▲                                                                            │
-//!        └────────────────────────────── the API ◀────────────────────────────────────┘
+//!   metadata of every resource ──▶ graph builder: dependents of owners ──▶ judge one object ──▶ delete, or patch
+//!        ▲                                                                                          │
+//!        └──────────────────────────────────── the API ◀────────────────────────────────────────────┘
 //! ```
 //!
-//! An object whose owners are all gone is deleted (*background*). An owner that is deleted in the *foreground* waits,
-//! held by a finalizer, until those are gone that block it; one that *orphans* waits until those it owns have let go of
-//! it. Nothing is deleted because an owner was not seen: the API is asked first. What is written is written to the
-//! version that was judged, and to no other.
+//! An object whose owners are all absent is deleted (*background*). An owner that is deleted in the *foreground* has a
+//! finalizer until the dependents that block it are gone; one that *orphans* has one until its dependents no longer refer
+//! to it. No object is deleted because an owner was not observed: the API is asked first. A write is for the resource
+//! version that was judged, and for no other.
 
-pub mod census;
 pub mod events;
 pub mod graph;
+pub mod graph_builder;
 pub mod judge;
 
 use std::sync::Arc;
@@ -27,8 +27,8 @@ use plumb_controller::{ObjectRef, Reconciler, Requeue};
 use serde_json::{Value, json};
 
 use crate::Clients;
-use census::Census;
-use graph::Thing;
+use graph::Node;
+use graph_builder::GraphBuilder;
 use judge::{Verdict, judge};
 
 /// The name of this controller's user.
@@ -37,19 +37,19 @@ pub const NAME: &str = "generic-garbage-collector";
 const WORKERS: usize = 32;
 
 /// Collects garbage until the future is dropped.
-pub fn run(census: &Arc<Census>, clients: Clients) -> BoxFuture<'static, ()> {
-    let collector = Collector { census: census.clone(), client: clients.write.clone() };
+pub fn run(graph_builder: &Arc<GraphBuilder>, clients: Clients) -> BoxFuture<'static, ()> {
+    let collector = Collector { graph_builder: graph_builder.clone(), client: clients.write.clone() };
     clients
         .controller(NAME, collector)
-        .with_queue(census.queue.clone())
+        .with_queue(graph_builder.queue.clone())
         .with_workers(WORKERS)
-        .awaits(census.clone())
+        .awaits(graph_builder.clone())
         .run()
 }
 
 /// Reconciles objects of any kind, by uid.
 struct Collector {
-    census: Arc<Census>,
+    graph_builder: Arc<GraphBuilder>,
     client: Client,
 }
 
@@ -69,27 +69,27 @@ impl Reconciler for Collector {
     type Error = CollectError;
 
     async fn reconcile(&self, uid: &String) -> Result<Requeue, CollectError> {
-        let (thing, verdict) = {
-            let graph = self.census.graph();
-            let Some(thing) = graph.get(uid).cloned() else { return Ok(Requeue::AwaitChange) };
-            (thing, judge(&graph, uid))
+        let (node, verdict) = {
+            let graph = self.graph_builder.graph();
+            let Some(node) = graph.get(uid).cloned() else { return Ok(Requeue::AwaitChange) };
+            (node, judge(&graph, uid))
         };
         let done = match verdict {
             Verdict::Leave => return Ok(Requeue::AwaitChange),
-            Verdict::Ask(owners) => return self.ask(&thing, &owners).await,
+            Verdict::Ask(owners) => return self.ask(&node, &owners).await,
             Verdict::After(uids) => {
                 for uid in uids {
-                    self.census.queue.add(uid);
+                    self.graph_builder.queue.add(uid);
                 }
                 return Ok(Requeue::AwaitChange);
             }
-            Verdict::Orphan(uids) => self.orphan(&thing, uids).await,
+            Verdict::Orphan(uids) => self.orphan(&node, uids).await,
             Verdict::Free(finalizer) => {
-                let left: Vec<&String> = thing.finalizers.iter().filter(|one| *one != finalizer).collect();
-                self.patch(&thing, json!({ "finalizers": left })).await
+                let left: Vec<&String> = node.finalizers.iter().filter(|one| *one != finalizer).collect();
+                self.patch(&node, json!({ "finalizers": left })).await
             }
-            Verdict::Keep(owners) => self.patch(&thing, json!({ "ownerReferences": owners })).await,
-            Verdict::Delete(policy) => self.delete(&thing, policy).await,
+            Verdict::Keep(owners) => self.patch(&node, json!({ "ownerReferences": owners })).await,
+            Verdict::Delete(policy) => self.delete(&node, policy).await,
         };
         match done {
             Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Requeue::AwaitChange),
@@ -99,15 +99,15 @@ impl Reconciler for Collector {
     }
 
     fn regarding(&self, uid: &String) -> Option<ObjectReference> {
-        let thing = self.census.graph().get(uid).cloned()?;
-        let resource = self.census.kind(thing.kind)?.resource;
-        let ObjectRef { namespace, name } = thing.at;
+        let node = self.graph_builder.graph().get(uid).cloned()?;
+        let resource = self.graph_builder.kind(node.kind)?.resource;
+        let ObjectRef { namespace, name } = node.at;
         Some(ObjectReference {
             api_version: Some(resource.api_version),
             kind: Some(resource.kind),
             namespace: Some(namespace).filter(|namespace| !namespace.is_empty()),
             name: Some(name),
-            uid: Some(thing.uid),
+            uid: Some(node.uid),
             ..ObjectReference::default()
         })
     }
@@ -115,36 +115,36 @@ impl Reconciler for Collector {
 
 impl Collector {
     /// Asks the API for owners that were never observed.
-    async fn ask(&self, thing: &Thing, owners: &[OwnerReference]) -> Result<Requeue, CollectError> {
+    async fn ask(&self, node: &Node, owners: &[OwnerReference]) -> Result<Requeue, CollectError> {
         for owner in owners {
-            let Some(kind) = self.census.kind_of(owner) else {
-                self.census.wait_for_kinds(&thing.uid);
+            let Some(kind) = self.graph_builder.kind_of(owner) else {
+                self.graph_builder.retry_after_discovery(&node.uid);
                 return Ok(Requeue::AwaitChange);
             };
-            if kind.namespaced && thing.at.namespace.is_empty() {
-                // It cannot be told where that owner is: it is left alone.
+            if kind.namespaced && node.at.namespace.is_empty() {
+                // A cluster-scoped object cannot have a namespaced owner: it is left alone.
                 return Ok(Requeue::AwaitChange);
             }
-            match kind.api(&self.client, &thing.at.namespace).get_metadata_opt(&owner.name).await {
+            match kind.api(&self.client, &node.at.namespace).get_metadata_opt(&owner.name).await {
                 Ok(Some(found)) if found.metadata.uid.as_deref() == Some(&*owner.uid) => {
-                    if kind.followed {
+                    if kind.monitored {
                         return Err(CollectError::NotObserved(owner.name.clone()));
                     }
                     return Ok(Requeue::AwaitChange);
                 }
-                Ok(_) => self.census.graph().note_absent(owner, &thing.at.namespace),
+                Ok(_) => self.graph_builder.graph().note_absent(owner, &node.at.namespace),
                 Err(source) => return Err(CollectError::Ask { owner: owner.name.clone(), source }),
             }
         }
         Ok(Requeue::Now)
     }
 
-    /// Has what an object owns let go of it. The object hears of each.
-    async fn orphan(&self, owner: &Thing, owned: Vec<String>) -> kube::Result<()> {
-        for uid in owned {
-            let Some(thing) = self.census.graph().get(&uid).cloned() else { continue };
-            let left: Vec<&OwnerReference> = thing.owners.iter().filter(|one| one.uid != owner.uid).collect();
-            match self.patch(&thing, json!({ "ownerReferences": left })).await {
+    /// Removes the references of dependents to an owner. The owner is reconciled after each.
+    async fn orphan(&self, owner: &Node, dependents: Vec<String>) -> kube::Result<()> {
+        for uid in dependents {
+            let Some(node) = self.graph_builder.graph().get(&uid).cloned() else { continue };
+            let left: Vec<&OwnerReference> = node.owners.iter().filter(|one| one.uid != owner.uid).collect();
+            match self.patch(&node, json!({ "ownerReferences": left })).await {
                 Err(kube::Error::Api(status)) if status.is_not_found() => {}
                 other => other?,
             }
@@ -152,25 +152,27 @@ impl Collector {
         Ok(())
     }
 
-    /// Writes what is said of an object, if it is still the version that was judged.
-    async fn patch(&self, thing: &Thing, mut metadata: Value) -> kube::Result<()> {
-        let Some(kind) = self.census.kind(thing.kind) else { return Ok(()) };
-        metadata["uid"] = json!(thing.uid);
-        metadata["resourceVersion"] = json!(thing.revision);
+    /// Patches the metadata of an object, if it is still the version that was judged.
+    async fn patch(&self, node: &Node, mut metadata: Value) -> kube::Result<()> {
+        let Some(kind) = self.graph_builder.kind(node.kind) else { return Ok(()) };
+        metadata["uid"] = json!(node.uid);
+        metadata["resourceVersion"] = json!(node.resource_version);
         let patch = Patch::Merge(json!({ "metadata": metadata }));
-        let api = kind.api(&self.client, &thing.at.namespace);
-        api.patch_metadata(&thing.at.name, &PatchParams::default(), &patch).await.map(drop)
+        let api = kind.api(&self.client, &node.at.namespace);
+        api.patch_metadata(&node.at.name, &PatchParams::default(), &patch).await.map(drop)
     }
 
-    async fn delete(&self, thing: &Thing, policy: PropagationPolicy) -> kube::Result<()> {
-        let Some(kind) = self.census.kind(thing.kind) else { return Ok(()) };
-        let this_version =
-            Preconditions { uid: Some(thing.uid.clone()), resource_version: Some(thing.revision.clone()) };
+    async fn delete(&self, node: &Node, policy: PropagationPolicy) -> kube::Result<()> {
+        let Some(kind) = self.graph_builder.kind(node.kind) else { return Ok(()) };
+        let this_version = Preconditions {
+            uid: Some(node.uid.clone()),
+            resource_version: Some(node.resource_version.clone()),
+        };
         let params = DeleteParams {
             preconditions: Some(this_version),
             propagation_policy: Some(policy),
             ..DeleteParams::default()
         };
-        kind.api(&self.client, &thing.at.namespace).delete(&thing.at.name, &params).await.map(drop)
+        kind.api(&self.client, &node.at.namespace).delete(&node.at.name, &params).await.map(drop)
     }
 }

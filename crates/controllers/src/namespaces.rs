@@ -1,12 +1,12 @@
-//! Empties namespaces that are to go, and then lets them.
+//! Deletes the content of terminating namespaces, and then finalizes them.
 //!
 //! ```text
-//!   a namespace is to go ──▶ delete its pods ──▶ delete the rest ──▶ nothing is left ──▶ let it go
-//!                               ▲   what is left, and what holds it, is said in its status
-//!                               └── again when the last object is gone, or after a while
+//!   terminating ──▶ delete the pods ──▶ delete the rest ──▶ no content remains ──▶ finalize
+//!                        ▲   remaining content and its finalizers are in the conditions
+//!                        └── again when the last object is deleted, or after a while
 //! ```
 //!
-//! Pods go first: nothing that runs is to find that what it relied on is gone.
+//! Pods are deleted first, so that no container that runs misses what it relied on.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,33 +23,33 @@ use plumb_client::Api;
 use plumb_controller::{Clock, InformerFactory, ObjectRef, Reconciler, Requeue};
 
 use crate::Clients;
-use crate::garbage::census::{Census, Served};
+use crate::garbage::graph_builder::{GraphBuilder, ServedResource};
 
 /// The name of this controller's user.
 pub const NAME: &str = "namespace-controller";
-/// What holds a namespace until it is empty.
+/// The finalizer of a namespace until it is empty.
 const FINALIZER: &str = "kubernetes";
 /// How long it takes until a namespace that is not empty is reconciled again, if nothing changes.
-const LOOK_AGAIN: Duration = Duration::from_secs(2);
+const RETRY: Duration = Duration::from_secs(2);
 
-/// What is left of a kind.
+/// The content that remains in a namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Left {
-    /// How many objects, by the plural and group of their kind.
+pub struct Remaining {
+    /// How many objects, by resource and group.
     pub objects: BTreeMap<String, usize>,
-    /// How many objects are held, by what holds them.
-    pub held: BTreeMap<String, usize>,
+    /// How many objects have each finalizer.
+    pub finalizers: BTreeMap<String, usize>,
     /// What could not be deleted, and why.
     pub failures: Vec<String>,
 }
 
-impl Left {
-    /// Whether nothing is left, and nothing went wrong.
-    pub fn is_nothing(&self) -> bool {
+impl Remaining {
+    /// Whether no content remains, and no deletion failed.
+    pub fn is_empty(&self) -> bool {
         self.objects.is_empty() && self.failures.is_empty()
     }
 
-    fn note(&mut self, kind: &Served, objects: &[PartialObjectMeta<DynamicObject>]) {
+    fn note(&mut self, kind: &ServedResource, objects: &[PartialObjectMeta<DynamicObject>]) {
         if objects.is_empty() {
             return;
         }
@@ -57,19 +57,23 @@ impl Left {
         // SPEC: a kind of the core group ends with a full stop too.
         self.objects.insert(format!("{}.{}", resource.plural, resource.group), objects.len());
         for finalizer in objects.iter().flat_map(|object| object.metadata.finalizers.iter().flatten()) {
-            *self.held.entry(finalizer.clone()).or_default() += 1;
+            *self.finalizers.entry(finalizer.clone()).or_default() += 1;
         }
     }
 }
 
-/// What is said of a namespace of which so much is left, if it is something else than was said before.
-pub fn decide(namespace: &Namespace, left: &Left, now: Timestamp) -> Option<Vec<NamespaceCondition>> {
+/// The conditions of a namespace with this remaining content, if they change.
+pub fn decide(
+    namespace: &Namespace,
+    remaining: &Remaining,
+    now: Timestamp,
+) -> Option<Vec<NamespaceCondition>> {
     let list = |counts: &BTreeMap<String, usize>, words: &str| {
         let each = counts.iter().map(|(name, count)| format!("{name} {words} {count} resource instances"));
         each.collect::<Vec<_>>().join(", ")
     };
-    let failure = left.failures.join(", ");
-    let says: [(&str, bool, &str, String); 5] = [
+    let failure = remaining.failures.join(", ");
+    let conditions: [(&str, bool, &str, String); 5] = [
         (
             "NamespaceDeletionDiscoveryFailure",
             false,
@@ -86,29 +90,31 @@ pub fn decide(namespace: &Namespace, left: &Left, now: Timestamp) -> Option<Vec<
             let message = "All content successfully deleted, may be waiting on finalization".to_owned();
             ("NamespaceDeletionContentFailure", false, "ContentDeleted", message)
         } else {
-            let message =
-                format!("Failed to delete all resource types, {} remaining: {failure}", left.failures.len());
+            let message = format!(
+                "Failed to delete all resource types, {} remaining: {failure}",
+                remaining.failures.len()
+            );
             ("NamespaceDeletionContentFailure", true, "ContentDeletionFailed", message)
         },
-        if left.objects.is_empty() {
+        if remaining.objects.is_empty() {
             let message = "All content successfully removed".to_owned();
             ("NamespaceContentRemaining", false, "ContentRemoved", message)
         } else {
-            let message = format!("Some resources are remaining: {}", list(&left.objects, "has"));
+            let message = format!("Some resources are remaining: {}", list(&remaining.objects, "has"));
             ("NamespaceContentRemaining", true, "SomeResourcesRemain", message)
         },
-        if left.held.is_empty() {
+        if remaining.finalizers.is_empty() {
             let message = "All content-preserving finalizers finished".to_owned();
             ("NamespaceFinalizersRemaining", false, "ContentHasNoFinalizers", message)
         } else {
-            let held = list(&left.held, "in");
+            let held = list(&remaining.finalizers, "in");
             let message = format!("Some content in the namespace has finalizers remaining: {held}");
             ("NamespaceFinalizersRemaining", true, "SomeFinalizersRemain", message)
         },
     ];
     let before = namespace.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
     let mut after = before.clone();
-    for (type_, is_so, reason, message) in says {
+    for (type_, is_so, reason, message) in conditions {
         let status = if is_so { "True" } else { "False" };
         let wanted = NamespaceCondition {
             type_: type_.to_owned(),
@@ -128,29 +134,32 @@ pub fn decide(namespace: &Namespace, left: &Left, now: Timestamp) -> Option<Vec<
     (after != before).then_some(after)
 }
 
-/// Empties namespaces until the future is dropped.
+/// Reconciles terminating namespaces until the future is dropped.
 pub fn run(
-    census: &Arc<Census>,
+    graph_builder: &Arc<GraphBuilder>,
     clients: Clients,
     informers: &InformerFactory,
     clock: Clock,
 ) -> BoxFuture<'static, ()> {
     let namespaces = informers.informer::<Namespace>();
-    let reconciler =
-        NamespaceDeleter { census: census.clone(), client: clients.write.clone(), clock: clock.clone() };
+    let reconciler = NamespaceDeleter {
+        graph_builder: graph_builder.clone(),
+        client: clients.write.clone(),
+        clock: clock.clone(),
+    };
     let controller = clients
         .controller(NAME, reconciler)
         .with_clock(clock)
-        .awaits(census.clone())
+        .awaits(graph_builder.clone())
         .reconciles_if(&namespaces, |namespace| namespace.metadata.deletion_timestamp.is_some());
     let queue = controller.queue().clone();
-    census.when_empty(move |namespace| queue.add(ObjectRef::cluster(namespace)));
+    graph_builder.on_empty_namespace(move |namespace| queue.add(ObjectRef::cluster(namespace)));
     controller.run()
 }
 
 /// Reconciles namespaces that are terminating.
 struct NamespaceDeleter {
-    census: Arc<Census>,
+    graph_builder: Arc<GraphBuilder>,
     client: Client,
     clock: Clock,
 }
@@ -159,7 +168,7 @@ impl Reconciler for NamespaceDeleter {
     type Key = ObjectRef;
     type Error = kube::Error;
 
-    /// Empties a namespace as far as that is possible.
+    /// Deletes the content of a namespace, as far as that is possible.
     async fn reconcile(&self, namespace: &ObjectRef) -> kube::Result<Requeue> {
         let name = &*namespace.name;
         let namespaces: Api<Namespace> = Api::all(self.client.clone());
@@ -168,13 +177,13 @@ impl Reconciler for NamespaceDeleter {
         if namespace.metadata.deletion_timestamp.is_none() || !held.iter().any(|one| one == FINALIZER) {
             return Ok(Requeue::AwaitChange);
         }
-        let left = self.sweep(name).await;
-        if let Some(conditions) = decide(&namespace, &left, self.clock.now()) {
+        let remaining = self.delete_content(name).await;
+        if let Some(conditions) = decide(&namespace, &remaining, self.clock.now()) {
             namespace.status.get_or_insert_default().conditions = Some(conditions);
             namespace = namespaces.replace_status(name, &PostParams::default(), &namespace).await?;
         }
-        if !left.is_nothing() {
-            return Ok(Requeue::After(LOOK_AGAIN));
+        if !remaining.is_empty() {
+            return Ok(Requeue::After(RETRY));
         }
         let others: Vec<String> = held.into_iter().filter(|one| one != FINALIZER).collect();
         namespace.spec.get_or_insert_default().finalizers = (!others.is_empty()).then_some(others);
@@ -188,26 +197,30 @@ impl Reconciler for NamespaceDeleter {
 }
 
 impl NamespaceDeleter {
-    async fn sweep(&self, namespace: &str) -> Left {
-        let mut left = Left::default();
-        let kinds = self.census.served().into_iter().filter(|kind| kind.namespaced && kind.sweepable);
-        let (pods, others): (Vec<Served>, Vec<Served>) = kinds
+    async fn delete_content(&self, namespace: &str) -> Remaining {
+        let mut remaining = Remaining::default();
+        let kinds = self
+            .graph_builder
+            .served()
+            .into_iter()
+            .filter(|kind| kind.namespaced && kind.deletes_collections);
+        let (pods, others): (Vec<ServedResource>, Vec<ServedResource>) = kinds
             .partition(|kind| (kind.resource.group.as_str(), kind.resource.plural.as_str()) == ("", "pods"));
         for kind in pods {
-            self.sweep_kind(namespace, &kind, &mut left).await;
+            self.delete_all(namespace, &kind, &mut remaining).await;
         }
-        if left.is_nothing() {
+        if remaining.is_empty() {
             for kind in others {
-                self.sweep_kind(namespace, &kind, &mut left).await;
+                self.delete_all(namespace, &kind, &mut remaining).await;
             }
         }
-        left
+        remaining
     }
 
-    async fn sweep_kind(&self, namespace: &str, kind: &Served, left: &mut Left) {
+    async fn delete_all(&self, namespace: &str, kind: &ServedResource, remaining: &mut Remaining) {
         let api = kind.api(&self.client, namespace);
         let all = ListParams::default();
-        let swept = async {
+        let deleted = async {
             let found = api.list_metadata(&all).await?;
             if found.items.is_empty() {
                 return Ok(found.items);
@@ -219,11 +232,11 @@ impl NamespaceDeleter {
             api.delete_collection(&params, &all).await?;
             Ok(api.list_metadata(&all).await?.items)
         };
-        match swept.await {
-            Ok(items) => left.note(kind, &items),
+        match deleted.await {
+            Ok(items) => remaining.note(kind, &items),
             // Not served any more.
             Err(kube::Error::Api(status)) if status.is_not_found() => {}
-            Err(error) => left.failures.push(format!("{}: {error}", kind.resource.plural)),
+            Err(error) => remaining.failures.push(format!("{}: {error}", kind.resource.plural)),
         }
     }
 }
@@ -233,27 +246,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_namespace_says_what_is_left_in_it_until_nothing_is() {
+    fn the_conditions_of_a_namespace_name_the_remaining_content() {
         let now: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
-        let left = Left {
+        let remaining = Remaining {
             objects: BTreeMap::from([("pods.".to_owned(), 2)]),
-            held: BTreeMap::from([("example.com/mine".to_owned(), 1)]),
+            finalizers: BTreeMap::from([("example.com/mine".to_owned(), 1)]),
             failures: Vec::new(),
         };
         let mut namespace = Namespace::default();
-        let said = decide(&namespace, &left, now).unwrap();
+        let said = decide(&namespace, &remaining, now).unwrap();
         let find = |said: &[NamespaceCondition], type_: &str| {
             let found = said.iter().find(|condition| condition.type_ == type_).cloned().unwrap();
             (found.status, found.message.unwrap())
         };
-        let remaining = "Some resources are remaining: pods. has 2 resource instances".to_owned();
-        assert_eq!(find(&said, "NamespaceContentRemaining"), ("True".to_owned(), remaining));
+        let message = "Some resources are remaining: pods. has 2 resource instances".to_owned();
+        assert_eq!(find(&said, "NamespaceContentRemaining"), ("True".to_owned(), message));
         let held = "Some content in the namespace has finalizers remaining: example.com/mine in 1 resource instances";
         assert_eq!(find(&said, "NamespaceFinalizersRemaining"), ("True".to_owned(), held.to_owned()));
         assert_eq!(find(&said, "NamespaceDeletionContentFailure").0, "False");
         namespace.status.get_or_insert_default().conditions = Some(said);
-        assert_eq!(decide(&namespace, &left, now), None);
-        let said = decide(&namespace, &Left::default(), now).unwrap();
+        assert_eq!(decide(&namespace, &remaining, now), None);
+        let said = decide(&namespace, &Remaining::default(), now).unwrap();
         assert!(said.iter().all(|condition| condition.status == "False"));
     }
 }

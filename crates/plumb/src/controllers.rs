@@ -9,7 +9,7 @@ use plumb_apiserver::pki::KUBERNETES_SERVICE;
 use plumb_certificates::{Request, Usage};
 use plumb_controller::Clock;
 use plumb_controllers::budgets::{Budgets, stale};
-use plumb_controllers::garbage::census::{self, Census};
+use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};
 use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{Clients, GROUPS, WATCHER, user_of};
 use plumb_controllers::{
@@ -55,10 +55,10 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
     running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
 
-    let census: Arc<Census> = Arc::default();
-    running.spawn(census::run(&census, clients(garbage::NAME)));
-    running.spawn(garbage::run(&census, clients(garbage::NAME)));
-    running.spawn(namespaces::run(&census, clients(namespaces::NAME), factory, clock.clone()));
+    let graph_builder: Arc<GraphBuilder> = Arc::default();
+    running.spawn(graph_builder::run(&graph_builder, clients(garbage::NAME)));
+    running.spawn(garbage::run(&graph_builder, clients(garbage::NAME)));
+    running.spawn(namespaces::run(&graph_builder, clients(namespaces::NAME), factory, clock.clone()));
     running.spawn(garbage::events::run(clients(garbage::NAME), clock.clone()));
 
     running.spawn(tokens::run(clients(tokens::NAME), clock.clone()));

@@ -1,79 +1,79 @@
-//! Who owns whom: an index of all objects by uid, without I/O.
+//! The graph of owners and dependents: an index of all objects by uid, without I/O.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use plumb_controller::ObjectRef;
 
-/// Holds an owner until those are gone that block it.
+/// The finalizer of an owner until the dependents that block it are gone.
 pub const FOREGROUND: &str = "foregroundDeletion";
-/// Holds an owner until those have let go that it owns.
+/// The finalizer of an owner until its dependents no longer refer to it.
 pub const ORPHAN: &str = "orphan";
-/// How many of those that are gone are remembered.
+/// How many absent objects are remembered.
 const REMEMBERED: usize = 8192;
 
-/// A kind, by its place in a list.
+/// A resource, by its place in a list.
 pub type KindId = usize;
 
-/// What matters of an object.
+/// What the graph holds of an object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Thing {
-    /// Of which kind.
+pub struct Node {
+    /// Its resource.
     pub kind: KindId,
-    /// Where; without a namespace if its kind has none.
+    /// Its namespace and name.
     pub at: ObjectRef,
-    /// Another one of the same name is another object.
+    /// Its uid: another object of the same name has another.
     pub uid: String,
-    /// Its version.
-    pub revision: String,
-    /// To whom it belongs.
+    /// Its resource version.
+    pub resource_version: String,
+    /// Its owner references.
     pub owners: Vec<OwnerReference>,
-    /// What holds it.
+    /// Its finalizers.
     pub finalizers: Vec<String>,
-    /// Whether it is to go.
-    pub going: bool,
+    /// Whether it is being deleted.
+    pub terminating: bool,
 }
 
-impl Thing {
-    /// What matters of an object.
+impl Node {
+    /// The node of an object.
     pub fn new(kind: KindId, metadata: &ObjectMeta) -> Self {
         let text = |field: &Option<String>| field.clone().unwrap_or_default();
         Self {
             kind,
             at: ObjectRef::namespaced(text(&metadata.namespace), text(&metadata.name)),
             uid: text(&metadata.uid),
-            revision: text(&metadata.resource_version),
+            resource_version: text(&metadata.resource_version),
             owners: metadata.owner_references.clone().unwrap_or_default(),
             finalizers: metadata.finalizers.clone().unwrap_or_default(),
-            going: metadata.deletion_timestamp.is_some(),
+            terminating: metadata.deletion_timestamp.is_some(),
         }
     }
 
-    /// Whether something holds it.
-    pub fn is_held_by(&self, finalizer: &str) -> bool {
+    /// Whether it has a finalizer.
+    pub fn has_finalizer(&self, finalizer: &str) -> bool {
         self.finalizers.iter().any(|one| one == finalizer)
     }
 
-    /// Whether it goes as soon as those are gone that it owns.
+    /// Whether it is being deleted in the foreground.
     pub fn waits_for_dependents(&self) -> bool {
-        self.going && self.is_held_by(FOREGROUND)
+        self.terminating && self.has_finalizer(FOREGROUND)
     }
 
-    /// Whether it keeps an owner from going.
+    /// Whether it blocks the deletion of an owner.
     pub fn blocks(&self, owner: &str) -> bool {
         self.owners.iter().any(|one| one.uid == owner && one.block_owner_deletion == Some(true))
     }
 }
 
-/// What is remembered of an owner that was looked for. No uid has spaces.
+/// The key of an absent owner. No uid has spaces.
 fn absent(owner: &OwnerReference, from: &str) -> String {
     format!("{} {} {from} {} {}", owner.api_version, owner.kind, owner.name, owner.uid)
 }
 
-/// All objects, by whom they belong to.
+/// All objects, and the dependents of each.
 #[derive(Debug, Default)]
 pub struct Graph {
-    things: HashMap<String, Thing>,
+    nodes: HashMap<String, Node>,
     places: HashMap<KindId, BTreeMap<ObjectRef, String>>,
     owned: HashMap<String, BTreeSet<String>>,
     gone: HashSet<String>,
@@ -83,16 +83,16 @@ pub struct Graph {
 
 impl Graph {
     /// An object.
-    pub fn get(&self, uid: &str) -> Option<&Thing> {
-        self.things.get(uid)
+    pub fn get(&self, uid: &str) -> Option<&Node> {
+        self.nodes.get(uid)
     }
 
-    /// Whether an object was there and is gone.
+    /// Whether an object was deleted.
     pub fn is_gone(&self, uid: &str) -> bool {
         self.gone.contains(uid)
     }
 
-    /// Remembers that an object is gone for good.
+    /// Remembers that an object was deleted.
     pub fn note_gone(&mut self, uid: &str) {
         if self.gone.insert(uid.to_owned()) {
             self.gone_in_order.push_back(uid.to_owned());
@@ -104,62 +104,62 @@ impl Graph {
         }
     }
 
-    /// Whether an owner was looked for from a namespace, and there is none of this kind and name. Who says so may have
-    /// the uid of somebody else.
+    /// Whether the API has no owner of this kind, name and uid for objects in a namespace. A reference may have the uid of
+    /// another object.
     pub fn is_absent(&self, owner: &OwnerReference, from: &str) -> bool {
         self.gone.contains(&absent(owner, from))
     }
 
-    /// Remembers that an owner is not there for those in a namespace.
+    /// Remembers that an owner is absent for objects in a namespace.
     pub fn note_absent(&mut self, owner: &OwnerReference, from: &str) {
         self.note_gone(&absent(owner, from));
     }
 
-    /// What an object owns.
-    pub fn owned_by(&self, uid: &str) -> impl Iterator<Item = &Thing> {
-        self.owned.get(uid).into_iter().flatten().filter_map(|uid| self.things.get(uid))
+    /// The dependents of an object.
+    pub fn dependents(&self, uid: &str) -> impl Iterator<Item = &Node> {
+        self.owned.get(uid).into_iter().flatten().filter_map(|uid| self.nodes.get(uid))
     }
 
-    /// How many objects there are in a namespace.
-    pub fn count_within(&self, namespace: &str) -> usize {
+    /// How many objects a namespace has.
+    pub fn count_in_namespace(&self, namespace: &str) -> usize {
         self.within.get(namespace).copied().unwrap_or(0)
     }
 
-    /// Takes in an object, and answers who is to be looked at.
-    pub fn put(&mut self, thing: Thing) -> BTreeSet<String> {
+    /// Applies an object, and returns the uids of those to reconcile.
+    pub fn put(&mut self, node: Node) -> BTreeSet<String> {
         let mut touched = BTreeSet::new();
-        let places = self.places.entry(thing.kind).or_default();
-        let before = places.insert(thing.at.clone(), thing.uid.clone());
-        if let Some(other) = before.filter(|uid| *uid != thing.uid) {
-            // It went and another came in its place, and nobody told.
+        let places = self.places.entry(node.kind).or_default();
+        let before = places.insert(node.at.clone(), node.uid.clone());
+        if let Some(other) = before.filter(|uid| *uid != node.uid) {
+            // Another object of the same name took its place, and its deletion was not observed.
             touched.append(&mut self.forget(&other));
-            self.places.entry(thing.kind).or_default().insert(thing.at.clone(), thing.uid.clone());
+            self.places.entry(node.kind).or_default().insert(node.at.clone(), node.uid.clone());
         }
-        let before = self.things.insert(thing.uid.clone(), thing.clone());
+        let before = self.nodes.insert(node.uid.clone(), node.clone());
         if before.is_none() {
-            *self.within.entry(thing.at.namespace.clone()).or_default() += 1;
+            *self.within.entry(node.at.namespace.clone()).or_default() += 1;
         }
         let owners_before = before.as_ref().map_or(&[][..], |before| &before.owners);
-        if owners_before != thing.owners {
+        if owners_before != node.owners {
             for owner in owners_before {
-                self.disown(&owner.uid, &thing.uid);
+                self.disown(&owner.uid, &node.uid);
                 touched.extend(self.waiting(&owner.uid));
             }
-            for owner in &thing.owners {
-                self.owned.entry(owner.uid.clone()).or_default().insert(thing.uid.clone());
+            for owner in &node.owners {
+                self.owned.entry(owner.uid.clone()).or_default().insert(node.uid.clone());
             }
-            touched.insert(thing.uid.clone());
+            touched.insert(node.uid.clone());
         }
-        if before.is_none() && !thing.owners.is_empty() {
-            touched.insert(thing.uid.clone());
+        if before.is_none() && !node.owners.is_empty() {
+            touched.insert(node.uid.clone());
         }
-        if thing.going && (thing.is_held_by(FOREGROUND) || thing.is_held_by(ORPHAN)) {
-            touched.insert(thing.uid.clone());
+        if node.terminating && (node.has_finalizer(FOREGROUND) || node.has_finalizer(ORPHAN)) {
+            touched.insert(node.uid.clone());
         }
         touched
     }
 
-    /// Takes in that an object is gone, and answers who is to be looked at.
+    /// Applies the deletion of an object, and returns the uids of those to reconcile.
     pub fn remove(&mut self, kind: KindId, at: &ObjectRef) -> BTreeSet<String> {
         match self.places.get_mut(&kind).and_then(|places| places.remove(at)) {
             Some(uid) => self.forget(&uid),
@@ -167,14 +167,14 @@ impl Graph {
         }
     }
 
-    /// Takes in that these are all objects of a kind, and answers who is to be looked at.
-    pub fn replace(&mut self, kind: KindId, things: Vec<Thing>) -> BTreeSet<String> {
-        let there: HashSet<ObjectRef> = things.iter().map(|thing| thing.at.clone()).collect();
+    /// Applies a list of all objects of a resource, and returns the uids of those to reconcile.
+    pub fn replace(&mut self, kind: KindId, nodes: Vec<Node>) -> BTreeSet<String> {
+        let there: HashSet<ObjectRef> = nodes.iter().map(|node| node.at.clone()).collect();
         let places = self.places.entry(kind).or_default();
         let lost: Vec<ObjectRef> = places.keys().filter(|at| !there.contains(*at)).cloned().collect();
         let mut touched = BTreeSet::new();
-        for thing in things {
-            touched.append(&mut self.put(thing));
+        for node in nodes {
+            touched.append(&mut self.put(node));
         }
         for at in lost {
             touched.append(&mut self.remove(kind, &at));
@@ -183,16 +183,16 @@ impl Graph {
     }
 
     fn forget(&mut self, uid: &str) -> BTreeSet<String> {
-        let Some(thing) = self.things.remove(uid) else { return BTreeSet::new() };
+        let Some(node) = self.nodes.remove(uid) else { return BTreeSet::new() };
         self.note_gone(uid);
-        if let Some(count) = self.within.get_mut(&thing.at.namespace) {
+        if let Some(count) = self.within.get_mut(&node.at.namespace) {
             *count -= 1;
             if *count == 0 {
-                self.within.remove(&thing.at.namespace);
+                self.within.remove(&node.at.namespace);
             }
         }
         let mut touched: BTreeSet<String> = self.owned.get(uid).cloned().unwrap_or_default();
-        for owner in &thing.owners {
+        for owner in &node.owners {
             self.disown(&owner.uid, uid);
             touched.extend(self.waiting(&owner.uid));
         }
@@ -208,9 +208,9 @@ impl Graph {
         }
     }
 
-    /// An owner, if it waits for what it owns.
+    /// An owner, if it waits for its dependents.
     fn waiting(&self, owner: &str) -> Option<String> {
-        let thing = self.things.get(owner).filter(|thing| thing.going)?;
-        (thing.is_held_by(FOREGROUND) || thing.is_held_by(ORPHAN)).then(|| thing.uid.clone())
+        let node = self.nodes.get(owner).filter(|node| node.terminating)?;
+        (node.has_finalizer(FOREGROUND) || node.has_finalizer(ORPHAN)).then(|| node.uid.clone())
     }
 }

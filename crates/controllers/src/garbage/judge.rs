@@ -1,71 +1,71 @@
-//! What becomes of an object in view of those that own it, and that it owns.
+//! What to do about an object, by its owners and its dependents.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::api::PropagationPolicy;
 
-use super::graph::{FOREGROUND, Graph, ORPHAN, Thing};
+use super::graph::{FOREGROUND, Graph, Node, ORPHAN};
 
-/// How an owner stands.
+/// The state of an owner.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// It is there.
+enum OwnerState {
+    /// It exists.
     Solid,
-    /// It goes as soon as those are gone that it owns.
+    /// It is being deleted in the foreground.
     Waiting,
-    /// It is gone.
+    /// It is absent.
     Gone,
 }
 
-/// What becomes of an object.
+/// What to do about an object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Verdict {
     /// Nothing.
     Leave,
-    /// Nobody knows yet: these owners have never been seen.
+    /// Ask the API for these owners, which were never observed.
     Ask(Vec<OwnerReference>),
-    /// It waits for these, who are to be looked at.
+    /// It waits for these dependents, which are to be reconciled.
     After(Vec<String>),
-    /// These are to let go of it first.
+    /// Remove the references of these dependents to it first.
     Orphan(Vec<String>),
-    /// Nothing holds it any more in this way.
+    /// Remove this finalizer.
     Free(&'static str),
-    /// It belongs to these only.
+    /// Keep only these owner references.
     Keep(Vec<OwnerReference>),
-    /// It goes.
+    /// Delete it.
     Delete(PropagationPolicy),
 }
 
-/// What becomes of an object. Pure.
+/// Decides what to do about an object. Pure.
 pub fn judge(graph: &Graph, uid: &str) -> Verdict {
-    let Some(thing) = graph.get(uid) else { return Verdict::Leave };
-    if thing.going { going(graph, thing) } else { staying(graph, thing) }
+    let Some(node) = graph.get(uid) else { return Verdict::Leave };
+    if node.terminating { terminating(graph, node) } else { staying(graph, node) }
 }
 
-fn going(graph: &Graph, thing: &Thing) -> Verdict {
-    let uid = &thing.uid;
-    if thing.is_held_by(ORPHAN) {
-        let owned: Vec<String> = graph.owned_by(uid).map(|one| one.uid.clone()).collect();
+fn terminating(graph: &Graph, node: &Node) -> Verdict {
+    let uid = &node.uid;
+    if node.has_finalizer(ORPHAN) {
+        let owned: Vec<String> = graph.dependents(uid).map(|one| one.uid.clone()).collect();
         return if owned.is_empty() { Verdict::Free(ORPHAN) } else { Verdict::Orphan(owned) };
     }
-    if !thing.is_held_by(FOREGROUND) {
+    if !node.has_finalizer(FOREGROUND) {
         return Verdict::Leave;
     }
-    if !graph.owned_by(uid).any(|one| one.blocks(uid)) {
+    if !graph.dependents(uid).any(|one| one.blocks(uid)) {
         return Verdict::Free(FOREGROUND);
     }
-    // Who goes already is heard of. Who does not block goes at the same time, and is not waited for.
-    Verdict::After(graph.owned_by(uid).filter(|one| !one.going).map(|one| one.uid.clone()).collect())
+    // The deletion of those that are terminating is observed. Those that do not block are deleted, too, and not awaited.
+    Verdict::After(graph.dependents(uid).filter(|one| !one.terminating).map(|one| one.uid.clone()).collect())
 }
 
-fn staying(graph: &Graph, thing: &Thing) -> Verdict {
+fn staying(graph: &Graph, node: &Node) -> Verdict {
     let mut unknown = Vec::new();
     let (mut solid, mut waiting, mut gone) = (Vec::new(), 0, 0);
-    for owner in &thing.owners {
-        match standing(graph, thing, owner) {
+    for owner in &node.owners {
+        match owner_state(graph, node, owner) {
             None => unknown.push(owner.clone()),
-            Some(Standing::Solid) => solid.push(owner.clone()),
-            Some(Standing::Waiting) => waiting += 1,
-            Some(Standing::Gone) => gone += 1,
+            Some(OwnerState::Solid) => solid.push(owner.clone()),
+            Some(OwnerState::Waiting) => waiting += 1,
+            Some(OwnerState::Gone) => gone += 1,
         }
     }
     if !unknown.is_empty() {
@@ -77,20 +77,20 @@ fn staying(graph: &Graph, thing: &Thing) -> Verdict {
     if !solid.is_empty() {
         return Verdict::Keep(solid);
     }
-    let owns = graph.owned_by(&thing.uid).next().is_some();
+    let owns = graph.dependents(&node.uid).next().is_some();
     if waiting > 0 && owns {
-        // Two that wait for each other would do so for ever.
-        let circle = graph.owned_by(&thing.uid).any(Thing::waits_for_dependents);
-        if circle && thing.owners.iter().any(|owner| owner.block_owner_deletion == Some(true)) {
-            let free = thing.owners.iter().cloned();
+        // Two that wait for each other would do so forever.
+        let is_cycle = graph.dependents(&node.uid).any(Node::waits_for_dependents);
+        if is_cycle && node.owners.iter().any(|owner| owner.block_owner_deletion == Some(true)) {
+            let free = node.owners.iter().cloned();
             let free = free.map(|owner| OwnerReference { block_owner_deletion: Some(false), ..owner });
             return Verdict::Keep(free.collect());
         }
         return Verdict::Delete(PropagationPolicy::Foreground);
     }
-    let policy = if thing.is_held_by(ORPHAN) {
+    let policy = if node.has_finalizer(ORPHAN) {
         PropagationPolicy::Orphan
-    } else if thing.is_held_by(FOREGROUND) {
+    } else if node.has_finalizer(FOREGROUND) {
         PropagationPolicy::Foreground
     } else {
         PropagationPolicy::Background
@@ -98,18 +98,18 @@ fn staying(graph: &Graph, thing: &Thing) -> Verdict {
     Verdict::Delete(policy)
 }
 
-/// How an owner stands; none if it has never been seen.
-fn standing(graph: &Graph, thing: &Thing, owner: &OwnerReference) -> Option<Standing> {
+/// The state of an owner; none if it was never observed.
+fn owner_state(graph: &Graph, node: &Node, owner: &OwnerReference) -> Option<OwnerState> {
     let Some(found) = graph.get(&owner.uid) else {
-        let is_gone = graph.is_gone(&owner.uid) || graph.is_absent(owner, &thing.at.namespace);
-        return is_gone.then_some(Standing::Gone);
+        let is_gone = graph.is_gone(&owner.uid) || graph.is_absent(owner, &node.at.namespace);
+        return is_gone.then_some(OwnerState::Gone);
     };
-    let (there, here) = (&found.at.namespace, &thing.at.namespace);
+    let (there, here) = (&found.at.namespace, &node.at.namespace);
     if !there.is_empty() && there != here {
-        // Nothing belongs to somebody in another namespace; what is in none cannot say in which it looks.
-        return Some(if here.is_empty() { Standing::Solid } else { Standing::Gone });
+        // An owner in another namespace is absent; a cluster-scoped object cannot say in which namespace its owner is.
+        return Some(if here.is_empty() { OwnerState::Solid } else { OwnerState::Gone });
     }
-    Some(if found.waits_for_dependents() { Standing::Waiting } else { Standing::Solid })
+    Some(if found.waits_for_dependents() { OwnerState::Waiting } else { OwnerState::Solid })
 }
 
 #[cfg(test)]
@@ -120,30 +120,31 @@ mod tests {
 
     use super::*;
 
-    /// A thing, of a name that is its uid: `owners` are names, with a `!` if it blocks them; `state` is empty, or `going`,
+    /// A node, of a name that is its uid: `owners` are names, with a `!` if it blocks them; `state` is empty, or `terminating`,
     /// or what holds it while it goes.
-    fn thing(name: &str, owners: &[&str], state: &str) -> Thing {
+    fn node(name: &str, owners: &[&str], state: &str) -> Node {
         let reference = |name: &&str| {
             let (uid, block) = name.strip_suffix('!').map_or((*name, false), |uid| (uid, true));
             let reference = json!({ "apiVersion": "v1", "kind": "X", "name": uid, "uid": uid, "blockOwnerDeletion": block });
             serde_json::from_value(reference).unwrap()
         };
-        let finalizers = if state.is_empty() || state == "going" { vec![] } else { vec![state.to_owned()] };
-        Thing {
+        let finalizers =
+            if state.is_empty() || state == "terminating" { vec![] } else { vec![state.to_owned()] };
+        Node {
             kind: 0,
             at: ObjectRef::namespaced("n", name),
             uid: name.to_owned(),
-            revision: "1".to_owned(),
+            resource_version: "1".to_owned(),
             owners: owners.iter().map(reference).collect(),
             finalizers,
-            going: !state.is_empty(),
+            terminating: !state.is_empty(),
         }
     }
 
-    fn graph(things: &[(&str, &[&str], &str)], gone: &[&str]) -> Graph {
+    fn graph(nodes: &[(&str, &[&str], &str)], gone: &[&str]) -> Graph {
         let mut graph = Graph::default();
-        for (name, owners, state) in things {
-            graph.put(thing(name, owners, state));
+        for (name, owners, state) in nodes {
+            graph.put(node(name, owners, state));
         }
         for name in gone {
             graph.note_gone(name);
@@ -170,13 +171,18 @@ mod tests {
     #[test]
     fn an_object_goes_with_its_last_owner() {
         let table: [Row<'_>; 16] = [
-            ("belongs to nobody", &[("x", &[], "")], &[], "leave"),
+            ("has no owner", &[("x", &[], "")], &[], "leave"),
             ("its owner is there", &[("o", &[], ""), ("x", &["o"], "")], &[], "leave"),
             ("its owner is gone", &[("x", &["o"], "")], &["o"], "delete Background"),
             ("its owner was never seen", &[("x", &["o"], "")], &[], "ask o"),
             ("one owner of two is gone", &[("p", &[], ""), ("x", &["o", "p"], "")], &["o"], "keep p"),
-            ("goes already", &[("x", &["o"], "going")], &["o"], "leave"),
-            ("its owner goes in the background", &[("o", &[], "going"), ("x", &["o"], "")], &[], "leave"),
+            ("goes already", &[("x", &["o"], "terminating")], &["o"], "leave"),
+            (
+                "its owner goes in the background",
+                &[("o", &[], "terminating"), ("x", &["o"], "")],
+                &[],
+                "leave",
+            ),
             (
                 "its owner waits for it",
                 &[("o", &[], FOREGROUND), ("x", &["o!"], "")],
@@ -197,7 +203,12 @@ mod tests {
                 &[],
                 "after y z",
             ),
-            ("waits for one that goes", &[("x", &[], FOREGROUND), ("y", &["x!"], "going")], &[], "after "),
+            (
+                "waits for one that goes",
+                &[("x", &[], FOREGROUND), ("y", &["x!"], "terminating")],
+                &[],
+                "after ",
+            ),
             (
                 "waits for none that blocks it",
                 &[("x", &[], FOREGROUND), ("y", &["x"], "")],
@@ -207,18 +218,18 @@ mod tests {
             ("lets its own go", &[("x", &[], ORPHAN), ("y", &["x"], "")], &[], "orphan y"),
             ("has let its own go", &[("x", &[], ORPHAN)], &[], "free orphan"),
         ];
-        for (what, things, gone, wanted) in table {
-            assert_eq!(said(judge(&graph(things, gone), "x")), wanted, "{what}");
+        for (what, nodes, gone, wanted) in table {
+            assert_eq!(said(judge(&graph(nodes, gone), "x")), wanted, "{what}");
         }
     }
 
     #[test]
     fn who_is_not_there_under_one_name_may_be_there_under_another() {
         let mut graph = graph(&[("x", &["o"], ""), ("y", &["o"], "")], &[]);
-        let mut other = thing("y", &["o"], "");
+        let mut other = node("y", &["o"], "");
         other.owners[0].kind = "Y".to_owned();
         graph.put(other);
-        graph.note_absent(&thing("x", &["o"], "").owners[0], "n");
+        graph.note_absent(&node("x", &["o"], "").owners[0], "n");
         assert_eq!(said(judge(&graph, "x")), "delete Background");
         assert_eq!(said(judge(&graph, "y")), "ask o");
     }
@@ -226,7 +237,7 @@ mod tests {
     #[test]
     fn an_owner_in_another_namespace_is_none() {
         let mut graph = graph(&[("o", &[], "")], &[]);
-        let mut other = thing("x", &["o"], "");
+        let mut other = node("x", &["o"], "");
         other.at.namespace = "m".to_owned();
         graph.put(other.clone());
         assert_eq!(said(judge(&graph, "x")), "delete Background");
@@ -239,12 +250,12 @@ mod tests {
     fn a_change_touches_only_those_that_it_concerns() {
         let mut graph = graph(&[("o", &[], ""), ("x", &["o!"], ""), ("y", &["o"], ""), ("z", &[], "")], &[]);
         let names = |touched: std::collections::BTreeSet<String>| touched.into_iter().collect::<Vec<_>>();
-        assert_eq!(names(graph.put(thing("z", &[], ""))), [""; 0]);
-        assert_eq!(names(graph.put(thing("x", &["o!"], ""))), [""; 0]);
-        assert_eq!(names(graph.put(thing("o", &[], FOREGROUND))), ["o"]);
-        // The owner that waits hears of each that is gone.
+        assert_eq!(names(graph.put(node("z", &[], ""))), [""; 0]);
+        assert_eq!(names(graph.put(node("x", &["o!"], ""))), [""; 0]);
+        assert_eq!(names(graph.put(node("o", &[], FOREGROUND))), ["o"]);
+        // The owner that waits is reconciled after each deletion.
         assert_eq!(names(graph.remove(0, &ObjectRef::namespaced("n", "x"))), ["o"]);
         assert_eq!(names(graph.remove(0, &ObjectRef::namespaced("n", "o"))), ["y"]);
-        assert_eq!(graph.count_within("n"), 2);
+        assert_eq!(graph.count_in_namespace("n"), 2);
     }
 }

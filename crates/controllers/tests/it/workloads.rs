@@ -1,4 +1,4 @@
-//! The workload controllers, as clients see them. A pod here is ready as soon as somebody hears of it.
+//! The workload controllers, as clients see them. A pod here is ready as soon as it is observed.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -13,7 +13,7 @@ use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client, Resource};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Reflector, WatchConfig, WatchEvent, Watchable};
-use plumb_controllers::garbage::census::{self, Census};
+use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, protection, quota, user_of,
 };
@@ -66,10 +66,10 @@ impl Cluster {
         running.spawn(protection::protect_volumes(clients(protection::VOLUMES_NAME), factory));
         running.spawn(nodes::run(informers, clients(nodes::NAME), clock.clone()));
         running.spawn(pod_gc::run(informers, clients(pod_gc::NAME), clock.clone()));
-        let census: Arc<Census> = Arc::default();
-        running.spawn(census::run(&census, clients(garbage::NAME)));
-        running.spawn(garbage::run(&census, clients(garbage::NAME)));
-        running.spawn(namespaces::run(&census, clients(namespaces::NAME), factory, clock.clone()));
+        let graph_builder: Arc<GraphBuilder> = Arc::default();
+        running.spawn(graph_builder::run(&graph_builder, clients(garbage::NAME)));
+        running.spawn(garbage::run(&graph_builder, clients(garbage::NAME)));
+        running.spawn(namespaces::run(&graph_builder, clients(namespaces::NAME), factory, clock.clone()));
         let config = quota::Config { rules: Rules::v1_36(), clock };
         running.spawn(quota::run(clients(quota::NAME), factory, config));
         let reconciles = manager.reconciles();
@@ -239,7 +239,7 @@ async fn what_a_set_selects_it_adopts_and_what_it_no_longer_selects_it_lets_go()
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_set_that_meets_a_quota_says_so_and_goes_on_when_there_is_room() {
+async fn a_set_that_exceeds_a_quota_reports_it_and_continues_when_the_quota_allows_it() {
     let cluster = Cluster::start();
     let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "pods": "2" } } });
     cluster.create::<ResourceQuota>(quota).await;

@@ -19,7 +19,7 @@ use plumb_apiserver::authn::User;
 use plumb_controller::Clock;
 use plumb_controller::metrics::Metrics;
 use plumb_controllers::budgets::{Budgets, stale};
-use plumb_controllers::garbage::census::{self, Census};
+use plumb_controllers::garbage::graph_builder::{self, GraphBuilder};
 use plumb_controllers::workload::Workload as _;
 use plumb_controllers::{
     Clients, GROUPS, WATCHER, garbage, namespaces, nodes, pod_gc, quota, taints, user_of,
@@ -186,10 +186,10 @@ impl World {
         running.spawn(taints::run(clients(taints::NAME), factory, clock.clone()));
         let measuring = quota::Config { rules: self.rules.clone(), clock: clock.clone() };
         running.spawn(quota::run(clients(quota::NAME), factory, measuring));
-        let census: Arc<Census> = Arc::default();
-        running.spawn(census::run(&census, clients(garbage::NAME)));
-        running.spawn(garbage::run(&census, clients(garbage::NAME)));
-        running.spawn(namespaces::run(&census, clients(namespaces::NAME), factory, clock.clone()));
+        let graph_builder: Arc<GraphBuilder> = Arc::default();
+        running.spawn(graph_builder::run(&graph_builder, clients(garbage::NAME)));
+        running.spawn(garbage::run(&graph_builder, clients(garbage::NAME)));
+        running.spawn(namespaces::run(&graph_builder, clients(namespaces::NAME), factory, clock.clone()));
         running.spawn(garbage::events::run(clients(garbage::NAME), clock.clone()));
         // Last: the informers start with it.
         running.spawn(manager.run(watcher()));

@@ -1,7 +1,7 @@
-//! All objects of all kinds, custom ones too: which kinds there are, and what is said of every object.
+//! Builds the graph of all objects, custom resources included: discovers which resources are served, and watches the metadata
+//! of their objects.
 //!
-//! Kinds come and go with the definitions of custom resources; each is followed for as long as it is served. Only what
-//! is said of every object is read, not the objects.
+//! Resources come and go with CustomResourceDefinitions; each is monitored for as long as it is served.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -21,30 +21,30 @@ use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 use tokio::task::{AbortHandle, JoinSet};
 
-use super::graph::{Graph, KindId, Thing};
+use super::graph::{Graph, KindId, Node};
 use crate::Clients;
 
-/// How often it is asked which kinds there are, whatever happened.
-const ASK_AGAIN: Duration = Duration::from_mins(5);
-/// Where kinds come from.
+/// How often resources are discovered if no definition changes.
+const RESYNC: Duration = Duration::from_mins(5);
+/// The resource whose objects define others.
 const DEFINITIONS: &str = "customresourcedefinitions";
-/// What nobody owns, and what passes by itself.
-const NOT_FOLLOWED: &str = "events";
+/// The resource whose objects have no owners, and expire.
+const IGNORED: &str = "events";
 
-/// A kind that is served.
+/// A resource that is served.
 #[derive(Clone, Debug)]
-pub struct Served {
+pub struct ServedResource {
     /// How it is reached.
     pub resource: ApiResource,
     /// Whether its objects are in namespaces.
     pub namespaced: bool,
-    /// Whether they can be deleted all at once.
-    pub sweepable: bool,
-    /// Whether its objects are in the graph.
-    pub followed: bool,
+    /// Whether they can be deleted as a collection.
+    pub deletes_collections: bool,
+    /// Whether its objects are watched and in the graph.
+    pub monitored: bool,
 }
 
-impl Served {
+impl ServedResource {
     /// Its objects, in a namespace if they are in one.
     pub fn api(&self, client: &Client, namespace: &str) -> Api<DynamicObject> {
         if self.namespaced {
@@ -59,27 +59,27 @@ impl Served {
     }
 }
 
-/// Who wants to know which namespaces have become empty.
+/// Is called with the name of a namespace that has become empty.
 type Listener = Box<dyn Fn(&str) + Send + Sync>;
 
 /// The name of the task, in health checks and metrics.
 pub const TASK: &str = "resource-discovery";
 
-/// Finds out which kinds are served, and follows their objects, until the future is dropped.
-pub fn run(census: &Arc<Census>, clients: Clients) -> BoxFuture<'static, ()> {
+/// Discovers resources, and monitors their objects, until the future is dropped.
+pub fn run(graph_builder: &Arc<GraphBuilder>, clients: Clients) -> BoxFuture<'static, ()> {
     let reconciler = Discoverer {
-        census: census.clone(),
+        graph_builder: graph_builder.clone(),
         client: clients.watch.clone(),
         supervisor: clients.supervisor.clone(),
         informers: Mutex::default(),
     };
-    census.discovery.add(());
-    clients.controller(TASK, reconciler).with_queue(census.discovery.clone()).run()
+    graph_builder.discovery.add(());
+    clients.controller(TASK, reconciler).with_queue(graph_builder.discovery.clone()).run()
 }
 
-/// Reconciles the informers with the kinds that are served.
+/// Reconciles the informers with the resources that are served.
 struct Discoverer {
-    census: Arc<Census>,
+    graph_builder: Arc<GraphBuilder>,
     client: Client,
     supervisor: Supervisor,
     informers: Mutex<Informers>,
@@ -98,61 +98,62 @@ impl Reconciler for Discoverer {
 
     async fn reconcile(&self, (): &()) -> kube::Result<Requeue> {
         let found = Discovery::new(self.client.clone()).run_aggregated().await?;
-        let (new, gone) = self.census.compare(served(&found));
+        let (new, gone) = self.graph_builder.compare(served(&found));
         let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
         for number in gone {
             if let Some(task) = informers.by_kind.remove(&number) {
                 task.abort();
             }
-            self.census.apply(number, WatchEvent::Restarted(Vec::new()));
+            self.graph_builder.apply(number, WatchEvent::Restarted(Vec::new()));
         }
         for (number, kind) in new {
-            let task = informers.running.spawn(self.follow(number, &kind));
+            let task = informers.running.spawn(self.monitor(number, &kind));
             informers.by_kind.insert(number, task);
         }
-        // What was aborted leaves the set.
+        // Those that were aborted.
         while informers.running.try_join_next().is_some() {}
-        self.census.note_ready();
-        Ok(Requeue::After(ASK_AGAIN))
+        self.graph_builder.note_synced();
+        Ok(Requeue::After(RESYNC))
     }
 }
 
 impl Discoverer {
-    /// Watches the metadata of the objects of a kind for good.
-    fn follow(&self, number: KindId, kind: &Served) -> impl Future<Output = ()> + Send + use<> {
-        let (census, api) = (self.census.clone(), Api::all_with(self.client.clone(), &kind.resource));
+    /// Watches the metadata of the objects of a resource for good.
+    fn monitor(&self, number: KindId, kind: &ServedResource) -> impl Future<Output = ()> + Send + use<> {
+        let (graph_builder, api) =
+            (self.graph_builder.clone(), Api::all_with(self.client.clone(), &kind.resource));
         let name = format!("metadata-informer/{}.{}", kind.resource.plural, kind.resource.group);
         self.supervisor.keep(name.trim_end_matches('.'), move || {
-            let (census, api) = (census.clone(), api.clone());
-            async move { census.watch(number, api).await }
+            let (graph_builder, api) = (graph_builder.clone(), api.clone());
+            async move { graph_builder.watch(number, api).await }
         })
     }
 }
 
-/// All objects.
-pub struct Census {
+/// The graph, and what keeps it up to date.
+pub struct GraphBuilder {
     graph: Mutex<Graph>,
     kinds: Mutex<Kinds>,
-    /// The objects to be collected or not, by uid.
+    /// The objects to reconcile, by uid.
     pub(super) queue: Arc<WorkQueue<String>>,
-    /// Asks for the kinds again.
+    /// Discovers the resources.
     discovery: Arc<WorkQueue<()>>,
     listeners: Mutex<Vec<Listener>>,
-    ready: watch::Sender<bool>,
+    synced: watch::Sender<bool>,
 }
 
 #[derive(Default)]
 struct Kinds {
-    /// A kind keeps its number when it is gone; one that comes back gets another.
-    all: Vec<Option<Served>>,
+    /// A resource keeps its number when it is no longer served; one that comes back gets another.
+    all: Vec<Option<ServedResource>>,
     numbers: HashMap<(String, String), KindId>,
-    /// The kinds that have not told what is there.
-    unread: BTreeSet<KindId>,
-    /// Whose owners are of kinds that are not served.
+    /// The resources whose objects were not listed yet.
+    unlisted: BTreeSet<KindId>,
+    /// The objects whose owners are of kinds that are not served, by uid.
     unresolved: BTreeSet<String>,
 }
 
-impl Default for Census {
+impl Default for GraphBuilder {
     fn default() -> Self {
         Self {
             graph: Mutex::default(),
@@ -160,13 +161,13 @@ impl Default for Census {
             queue: Arc::default(),
             discovery: Arc::default(),
             listeners: Mutex::default(),
-            ready: watch::Sender::new(false),
+            synced: watch::Sender::new(false),
         }
     }
 }
 
-impl Census {
-    /// Who owns whom.
+impl GraphBuilder {
+    /// The graph.
     pub fn graph(&self) -> MutexGuard<'_, Graph> {
         self.graph.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -175,44 +176,44 @@ impl Census {
         self.kinds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The kinds that are served.
-    pub fn served(&self) -> Vec<Served> {
+    /// The resources that are served.
+    pub fn served(&self) -> Vec<ServedResource> {
         self.kinds().all.iter().flatten().cloned().collect()
     }
 
-    /// A kind by its number.
-    pub(super) fn kind(&self, number: KindId) -> Option<Served> {
+    /// A resource by its number.
+    pub(super) fn kind(&self, number: KindId) -> Option<ServedResource> {
         self.kinds().all.get(number)?.clone()
     }
 
-    /// The kind that a reference is about.
-    pub(super) fn kind_of(&self, owner: &OwnerReference) -> Option<Served> {
+    /// The resource of an owner.
+    pub(super) fn kind_of(&self, owner: &OwnerReference) -> Option<ServedResource> {
         let group = owner.api_version.split_once('/').map_or("", |(group, _)| group);
         let kinds = self.kinds();
         let mut served = kinds.all.iter().flatten();
         served.find(|kind| kind.resource.group == group && kind.resource.kind == owner.kind).cloned()
     }
 
-    /// Judges an object again when there are other kinds.
-    pub(super) fn wait_for_kinds(&self, uid: &str) {
+    /// Reconciles an object again when other resources are served.
+    pub(super) fn retry_after_discovery(&self, uid: &str) {
         self.kinds().unresolved.insert(uid.to_owned());
     }
 
-    /// Has a function called with the name of each namespace of which nothing is left.
-    pub fn when_empty(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
+    /// Has a function called with the name of each namespace that has become empty.
+    pub fn on_empty_namespace(&self, listener: impl Fn(&str) + Send + Sync + 'static) {
         self.listeners.lock().unwrap_or_else(PoisonError::into_inner).push(Box::new(listener));
     }
 
-    /// Waits until everything is known once.
-    pub async fn ready(&self) {
+    /// Waits until the objects of all resources were listed.
+    pub async fn wait_for_sync(&self) {
         // The sender lives as long as this.
-        let _ = self.ready.subscribe().wait_for(|ready| *ready).await;
+        let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Takes in which kinds are served, and answers which are to be followed from now on, and which no more.
-    fn compare(&self, served: Vec<Served>) -> (Vec<(KindId, Served)>, Vec<KindId>) {
+    /// Notes which resources are served, and returns those to monitor from now on, and those to monitor no more.
+    fn compare(&self, served: Vec<ServedResource>) -> (Vec<(KindId, ServedResource)>, Vec<KindId>) {
         let mut kinds = self.kinds();
-        let names: BTreeSet<_> = served.iter().map(Served::name).collect();
+        let names: BTreeSet<_> = served.iter().map(ServedResource::name).collect();
         let gone: Vec<_> = kinds
             .numbers
             .iter()
@@ -222,7 +223,7 @@ impl Census {
         kinds.numbers.retain(|name, _| names.contains(name));
         for number in &gone {
             kinds.all[*number] = None;
-            kinds.unread.remove(number);
+            kinds.unlisted.remove(number);
         }
         let mut new = Vec::new();
         for kind in served {
@@ -232,8 +233,8 @@ impl Census {
             let number = kinds.all.len();
             kinds.numbers.insert(kind.name(), number);
             kinds.all.push(Some(kind.clone()));
-            if kind.followed {
-                kinds.unread.insert(number);
+            if kind.monitored {
+                kinds.unlisted.insert(number);
                 new.push((number, kind));
             }
         }
@@ -245,30 +246,30 @@ impl Census {
         (new, gone)
     }
 
-    /// Watches the metadata of the objects of a kind for good.
+    /// Applies what a watch of the metadata of the objects of a resource observes, for good.
     async fn watch(&self, number: KindId, api: Api<DynamicObject>) {
-        let makes_kinds = self.kind(number).is_some_and(|kind| kind.resource.plural == DEFINITIONS);
+        let defines_resources = self.kind(number).is_some_and(|kind| kind.resource.plural == DEFINITIONS);
         let mut events = std::pin::pin!(Reflector::metadata_only(api, WatchConfig::default()).into_stream());
         while let Some(event) = events.next().await {
             let restarted = matches!(event, WatchEvent::Restarted(_));
             self.apply(number, event);
             if restarted {
-                self.kinds().unread.remove(&number);
-                self.note_ready();
+                self.kinds().unlisted.remove(&number);
+                self.note_synced();
             }
-            if makes_kinds {
+            if defines_resources {
                 self.discovery.add(());
             }
         }
     }
 
-    fn note_ready(&self) {
+    fn note_synced(&self) {
         let ready = {
             let kinds = self.kinds();
-            !kinds.all.is_empty() && kinds.unread.is_empty()
+            !kinds.all.is_empty() && kinds.unlisted.is_empty()
         };
         if ready {
-            self.ready.send_replace(true);
+            self.synced.send_replace(true);
         }
     }
 
@@ -278,13 +279,13 @@ impl Census {
             let mut graph = self.graph();
             match event {
                 WatchEvent::Restarted(objects) => {
-                    let things = objects.iter().map(|object| Thing::new(kind, &object.metadata)).collect();
-                    graph.replace(kind, things)
+                    let nodes = objects.iter().map(|object| Node::new(kind, &object.metadata)).collect();
+                    graph.replace(kind, nodes)
                 }
-                WatchEvent::Applied(object) => graph.put(Thing::new(kind, &object.metadata)),
+                WatchEvent::Applied(object) => graph.put(Node::new(kind, &object.metadata)),
                 WatchEvent::Deleted(at) => {
                     let touched = graph.remove(kind, &at);
-                    if !at.namespace.is_empty() && graph.count_within(&at.namespace) == 0 {
+                    if !at.namespace.is_empty() && graph.count_in_namespace(&at.namespace) == 0 {
                         empty.push(at.namespace);
                     }
                     touched
@@ -303,23 +304,23 @@ impl Census {
     }
 }
 
-impl Synced for Census {
+impl Synced for GraphBuilder {
     fn synced(&self) -> BoxFuture<'_, ()> {
-        self.ready().boxed()
+        self.wait_for_sync().boxed()
     }
 }
 
-/// The kinds that an API serves, each once.
-fn served(found: &Discovery) -> Vec<Served> {
+/// The resources that an API server serves, each once.
+fn served(found: &Discovery) -> Vec<ServedResource> {
     let kinds = found.groups().flat_map(kube::discovery::ApiGroup::resources_by_stability);
     let kinds = kinds.map(|(resource, can)| {
         let deletable = can.supports_operation(verbs::DELETE);
         let seen = can.supports_operation(verbs::LIST) && can.supports_operation(verbs::WATCH);
-        Served {
+        ServedResource {
             namespaced: can.scope == Scope::Namespaced,
-            sweepable: can.supports_operation(verbs::DELETE_COLLECTION)
+            deletes_collections: can.supports_operation(verbs::DELETE_COLLECTION)
                 && can.supports_operation(verbs::LIST),
-            followed: deletable && seen && resource.plural != NOT_FOLLOWED,
+            monitored: deletable && seen && resource.plural != IGNORED,
             resource,
         }
     });
