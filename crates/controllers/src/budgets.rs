@@ -1,8 +1,7 @@
-//! Keeps the books of disruption budgets: how many pods may be missing, and how many more.
+//! The status of disruption budgets: how many pods are healthy, and how many more may be disrupted.
 //!
-//! Whoever evicts a pod takes one from `disruptionsAllowed` and writes the pod down as disrupted, in one go. Here it is
-//! counted anew from the pods that are there; one that is written down counts as missing until it is gone, or until it
-//! is clear that nobody will delete it.
+//! An eviction decrements `disruptionsAllowed` and adds the pod to `disruptedPods` in one write. Here the status is computed
+//! from the pods; one in `disruptedPods` counts as disrupted until it is gone, or until it was not deleted in time.
 
 pub mod stale;
 
@@ -36,7 +35,7 @@ pub struct State {
     pub budget: Arc<PodDisruptionBudget>,
     /// The pods that it is about.
     pub pods: Vec<Arc<Pod>>,
-    /// How many pods those ask for together who control these, or of which pod nobody knows who does.
+    /// The sum of the scales of the controllers of these pods, or which pod has no known controller.
     pub scale: Result<i32, String>,
 }
 
@@ -91,7 +90,7 @@ fn about(budget: &PodDisruptionBudget) -> Option<&LabelSelector> {
 const WITHOUT_SCALE: [(&str, &str, &str); 3] =
     [("batch", "Job", "jobs.batch"), ("apps", "DaemonSet", "daemonsets.apps"), ("", "Node", "nodes")];
 
-/// How many pods those ask for together who control some pods. Those that nobody controls do not count.
+/// The sum of the scales of the controllers of some pods. Pods without a controller do not count.
 fn scale(
     pods: &[Arc<Pod>],
     scale_of: impl Fn(&OwnerReference) -> Option<(String, i32)>,
@@ -163,7 +162,7 @@ fn expected(state: &State) -> Result<(i32, i32), String> {
     }
 }
 
-/// What is said of pods that nobody controls, where it matters who does.
+/// The warning about pods without a controller, where the budget needs one.
 fn unmanaged(state: &State) -> Option<Note> {
     let spec = state.budget.spec.as_ref()?;
     let counts = spec.max_unavailable.is_some() || matches!(spec.min_available, Some(IntOrString::String(_)));
@@ -231,7 +230,7 @@ pub fn decide(state: &State, context: &Context) -> Vec<Action> {
                 )),
             }
         }
-        // Nobody is evicted while nobody can tell whether that is right.
+        // No pod may be evicted while the expected count is unknown.
         Err(error) => {
             let failed = "CalculateExpectedPodCountFailed";
             let message = format!("Failed to calculate the number of expected pods: {error}");
@@ -390,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_of_pods_that_nobody_controls_is_warned_of_where_it_cannot_be_kept() {
+    fn a_budget_of_pods_without_a_controller_causes_a_warning_where_it_needs_one() {
         let selector = json!({
             "matchLabels": { "app": "web" },
             "matchExpressions": [{ "key": "k", "operator": "In", "values": ["a", "b"] }],
@@ -414,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_of_a_job_have_nobody_who_says_how_many_there_should_be() {
+    fn pods_of_a_job_have_no_controller_with_a_scale() {
         let pod = json!({ "metadata": { "name": "p", "ownerReferences": [{
             "apiVersion": "batch/v1", "kind": "Job", "name": "j", "uid": "u", "controller": true,
         }] } });
@@ -424,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_may_be_missing_while_it_is_unknown_how_many_there_should_be() {
+    fn no_disruption_is_allowed_while_the_expected_count_is_unknown() {
         let said = status(&state(json!({ "maxUnavailable": 1 }), "rr", Err("who".into()), json!({})));
         assert_eq!(said.disruptions_allowed, Some(0));
         assert_eq!(said.conditions.unwrap()[0].reason, "SyncFailed");

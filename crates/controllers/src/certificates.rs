@@ -42,7 +42,7 @@ use crate::Clients;
 
 /// The name of this controller's user.
 pub const NAME: &str = "certificate-controller";
-/// The name of the user that approves requests for serving certificates, which upstream has nobody for.
+/// The name of the user that approves requests for serving certificates, which upstream does not approve.
 pub const SERVING_APPROVER: &str = "kubelet-serving-approver";
 
 /// How long a certificate is good for, unless less is asked for, and the least that it is.
@@ -73,7 +73,7 @@ pub struct Config {
 pub enum Step {
     /// Nothing.
     Leave,
-    /// Approve it if whoever asked may create one of these below requests.
+    /// Approve it if the requester may create this subresource of requests.
     Review(Vec<&'static str>),
     /// Approve it if the name of this node is free, or was this machine's before, and the requester may create one.
     Admit(String, Box<Request>),
@@ -270,7 +270,7 @@ fn client_address(object: &CertificateSigningRequest) -> Option<IpAddr> {
     object.spec.extra.as_ref()?.get(CLIENT_ADDRESS)?.first()?.parse().ok()
 }
 
-/// Whether whoever asked may have such a certificate.
+/// Whether the requester may have such a certificate.
 async fn may(client: &Client, object: &CertificateSigningRequest, below: &str) -> Result<bool, kube::Error> {
     let review = SubjectAccessReview {
         spec: SubjectAccessReviewSpec {

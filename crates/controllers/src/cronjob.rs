@@ -5,8 +5,8 @@
 //!   what has ended     ──▶ off the list of those that run, and the oldest forgotten
 //! ```
 //!
-//! [`decide`] says what is to be done for one of them. A Job is made first and listed when it is seen: it says itself for
-//! which time it is, so whoever is killed in between knows that this time is done.
+//! [`decide`] decides about one of them. A Job is created first and listed as active when it is observed: its name has the
+//! scheduled time, so that a controller that is killed in between knows that this time is done.
 
 mod workload;
 pub mod zones;
@@ -45,7 +45,7 @@ pub struct State {
     pub jobs: Vec<Arc<Job>>,
     /// The names of Jobs in its namespace that it does not control.
     pub taken: BTreeSet<String>,
-    /// The zone that its schedule is in; none if nobody knows it.
+    /// The time zone of its schedule; none if it is unknown.
     pub zone: Option<TimeZone>,
 }
 
@@ -72,7 +72,7 @@ pub fn decide(state: &State, now: Timestamp) -> Vec<Action> {
         create: None,
         again: None,
     };
-    // First: of what is forgotten at once nobody says that it has ended.
+    // First, so that no event is emitted about a Job that is deleted at once.
     turn.forget();
     turn.list();
     if cron.metadata.deletion_timestamp.is_none() {

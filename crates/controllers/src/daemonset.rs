@@ -33,7 +33,7 @@ pub use workload::DaemonSets;
 pub const NAME: &str = "daemon-set-controller";
 /// The label by which a revision says its hash, and a pod which one it is of.
 const HASH: &str = "controller-revision-hash";
-/// How pods were told apart before there were revisions.
+/// The label that distinguished pods before there were revisions.
 const GENERATION_LABEL: &str = "pod-template-generation";
 const GENERATION: &str = "deprecated.daemonset.template.generation";
 /// How many pods one step creates or deletes at most.
@@ -238,7 +238,7 @@ impl<'a> Daemons<'a> {
                 (place, Some(on_node)) => self.manage_node(node, *place, on_node, &mut plan),
             }
         }
-        // Nobody will bind those that are for a node that is gone.
+        // The scheduler cannot bind pods for a node that is gone.
         let lost =
             self.pods.iter().filter(|(node, _)| !self.nodes.contains_key(*node)).flat_map(|(_, all)| all);
         plan.delete.extend(lost.copied().filter(|pod| !is_bound(pod) && !pods::is_going(pod)));
@@ -275,7 +275,7 @@ impl<'a> Daemons<'a> {
             return;
         }
         if running.is_empty() {
-            // With room for one more, it comes while the one before it still goes.
+            // With `maxSurge` it is created while the one before it terminates.
             if place == Place::Wanted {
                 plan.create.push(node);
             }

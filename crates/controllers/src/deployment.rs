@@ -53,7 +53,7 @@ impl Workload for Deployments {
 
     fn watch(&self, watches: &Watches<Deployment>) {
         watches.owned::<ReplicaSet>(selector);
-        // Who waits for old pods to be gone hears of each that goes.
+        // A deployment that recreates waits for the deletion of each old pod.
         let (queue, informers) = (watches.queue.clone(), watches.informers.clone());
         watches.informers.pods.add_handler(move |change| {
             if change.after.is_some_and(|pod| !pods::has_ended(pod)) {
@@ -70,7 +70,7 @@ impl Workload for Deployments {
 
     fn claims(&self, deployment: &Deployment, informers: &Informers) -> Vec<Action> {
         match selector(deployment) {
-            // Whoever selects everything gets nothing.
+            // A selector that matches everything adopts nothing.
             Some(selector) if selector == LabelSelector::default() => Vec::new(),
             selector => claims(deployment, selector.as_ref(), &informers.replica_sets),
         }
@@ -123,18 +123,18 @@ pub fn decide(state: &State, context: &Context) -> Vec<Action> {
     if spec.selector == LabelSelector::default() {
         return selects_everything(&state.deployment);
     }
-    let mut desk = Desk::new(state, spec, context);
+    let mut sync = Sync::new(state, spec, context);
     if state.deployment.metadata.deletion_timestamp.is_some() {
-        return desk.report(false);
+        return sync.report(false);
     }
-    desk.note_pause();
-    if let Some(brought_up_to_date) = desk.catch_up() {
+    sync.note_pause();
+    if let Some(brought_up_to_date) = sync.catch_up() {
         return vec![brought_up_to_date];
     }
-    if desk.is_paused() || desk.is_scaled() {
-        return desk.scale();
+    if sync.is_paused() || sync.is_scaled() {
+        return sync.scale();
     }
-    if recreates(&state.deployment) { desk.recreate() } else { desk.roll() }
+    if recreates(&state.deployment) { sync.recreate() } else { sync.roll() }
 }
 
 fn selects_everything(deployment: &Deployment) -> Vec<Action> {
@@ -149,8 +149,8 @@ fn selects_everything(deployment: &Deployment) -> Vec<Action> {
     actions
 }
 
-/// Where it is worked out what is to be done.
-struct Desk<'a> {
+/// One reconcile of a deployment: what exists, and what is to be written.
+struct Sync<'a> {
     state: &'a State,
     spec: DeploymentSpec,
     pace: Pace,
@@ -162,7 +162,7 @@ struct Desk<'a> {
     old: Vec<Arc<ReplicaSet>>,
 }
 
-impl<'a> Desk<'a> {
+impl<'a> Sync<'a> {
     fn new(state: &'a State, spec: DeploymentSpec, context: &'a Context) -> Self {
         let (new, old) = sets::new_and_old(&spec, &state.sets);
         let pace = Pace::of(&spec);
@@ -307,7 +307,7 @@ impl<'a> Desk<'a> {
             if ours == self.state.deployment.metadata.uid.as_ref() && self.new.is_none() {
                 tracing::debug!(set = sets::name(other), "a name stands for two templates");
             }
-            // Another name is tried; nobody else's set is touched.
+            // Another name is tried; the set of another owner is not touched.
             let status = self.working.status.get_or_insert_default();
             status.collision_count = Some(status.collision_count.unwrap_or(0).saturating_add(1));
             return vec![Action::Status(self.working.clone().into())];
@@ -323,18 +323,18 @@ impl<'a> Desk<'a> {
                 actions.push(Action::Status(self.working.clone().into()));
             }
         }
-        let is_told = !actions.is_empty();
+        let has_status = !actions.is_empty();
         actions.push(Action::Create(set.into()));
         if size > 0 {
             let message = format!("Scaled up replica set {name} from 0 to {size}");
             actions.push(Action::Event(Note::normal("ScalingReplicaSet", message)));
         }
         // Its status can be written once only in one go.
-        if !is_told {
+        if !has_status {
             self.annotate(revision.to_string());
             status::note_created(&self.spec, &mut self.working, &name, self.context);
             // None of the pods that are there are of the new template: whatever comes now is progress.
-            actions.push(Action::Status(self.told(false).0.into()));
+            actions.push(Action::Status(self.with_status(false).0.into()));
         }
         actions
     }
@@ -419,19 +419,19 @@ impl<'a> Desk<'a> {
         unused.map(|set| Action::Delete(Ref::to(&***set), None)).collect()
     }
 
-    /// Says how it stands.
+    /// Writes the status.
     fn report(&self, rolling: bool) -> Vec<Action> {
-        let (after, again_at) = self.told(rolling);
+        let (after, again_at) = self.with_status(rolling);
         if after != *self.state.deployment {
             return vec![Action::Status(after.into())];
         }
         again_at.map(Action::RequeueAt).into_iter().collect()
     }
 
-    /// The deployment as it stands, and when it is to be looked whether it still gets on.
-    fn told(&self, rolling: bool) -> (Deployment, Option<Timestamp>) {
+    /// The deployment with its status, and when its progress is to be checked.
+    fn with_status(&self, rolling: bool) -> (Deployment, Option<Timestamp>) {
         let all: Vec<Arc<ReplicaSet>> = self.all().cloned().collect();
-        let told = status::Told {
+        let observed = status::Observed {
             before: &self.state.deployment,
             working: &self.working,
             spec: &self.spec,
@@ -439,7 +439,7 @@ impl<'a> Desk<'a> {
             all: &all,
             new: self.new.as_ref(),
         };
-        let (status, again_at) = status::report(&told, rolling, self.context);
+        let (status, again_at) = status::report(&observed, rolling, self.context);
         let mut after = self.working.clone();
         after.status = Some(status);
         (after, again_at)

@@ -1,5 +1,5 @@
-//! Deletes pods that nobody else will: those of nodes that are gone, those that are to go and never had a node, those on
-//! nodes that are declared lost, and those that have ended, if there are too many.
+//! The pod garbage collector: deletes pods of nodes that are gone, terminating pods that were never bound, terminating pods on
+//! nodes that are out of service, and pods that have ended, if there are too many.
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -34,19 +34,19 @@ const OUT_OF_SERVICE: &str = "node.kubernetes.io/out-of-service";
 pub enum Why {
     /// Its node is gone.
     NodeIsGone,
-    /// It is to go, and no node will say that it has.
-    NobodyEndsIt,
+    /// It is terminating, and no node agent will delete it.
+    NotTerminated,
 }
 
 /// Whether a pod is to be deleted, whose node is as it is: unknown, or there.
 pub fn decide(pod: &Pod, node: Option<&Node>) -> Option<Why> {
     let Some(_) = node_of(pod) else {
-        return pods::is_going(pod).then_some(Why::NobodyEndsIt);
+        return pods::is_going(pod).then_some(Why::NotTerminated);
     };
     let Some(node) = node else { return Some(Why::NodeIsGone) };
     let taints = node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
     let is_lost = readiness(node) != "True" && taints.iter().any(|taint| taint.key == OUT_OF_SERVICE);
-    (pods::is_going(pod) && is_lost).then_some(Why::NobodyEndsIt)
+    (pods::is_going(pod) && is_lost).then_some(Why::NotTerminated)
 }
 
 /// Pods that have ended, in the order in which they are deleted.
@@ -169,7 +169,7 @@ impl Collector {
     async fn reconcile_pod(&self, reference: &ObjectRef) -> kube::Result<()> {
         let Some(pod) = self.informers.pods.get(reference) else { return Ok(()) };
         if self.is_one_too_many(&pod) {
-            return self.delete(&pod, Why::NobodyEndsIt).await;
+            return self.delete(&pod, Why::NotTerminated).await;
         }
         let node = node_of(&pod).map(|node| self.informers.nodes.get(&ObjectRef::cluster(node)));
         match node {
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_pod_is_deleted_that_nobody_else_would() {
+    fn a_pod_that_no_node_agent_would_delete_is_deleted() {
         let pod = |node: &str, going: bool| -> Pod {
             let mut pod =
                 json!({ "metadata": { "name": "p" }, "spec": { "nodeName": node, "containers": [] } });
@@ -238,10 +238,10 @@ mod tests {
         };
         let table = vec![
             (pod("", false), None, None),
-            (pod("", true), None, Some(Why::NobodyEndsIt)),
+            (pod("", true), None, Some(Why::NotTerminated)),
             (pod("n", false), None, Some(Why::NodeIsGone)),
             (pod("n", true), Some(node("False", "x")), None),
-            (pod("n", true), Some(node("False", OUT_OF_SERVICE)), Some(Why::NobodyEndsIt)),
+            (pod("n", true), Some(node("False", OUT_OF_SERVICE)), Some(Why::NotTerminated)),
             (pod("n", false), Some(node("False", OUT_OF_SERVICE)), None),
             (pod("n", true), Some(node("True", OUT_OF_SERVICE)), None),
         ];

@@ -1,7 +1,7 @@
-//! Claims and volumes that somebody uses stay: what is deleted goes once nobody does.
+//! Protection of claims and volumes that are in use: their finalizer is removed when they are deleted and no longer used.
 //!
-//! They are made with a finalizer each, and here it is taken off: of claims when no pod on a node names them any more
-//! ([`Claims`]), of volumes when they are not bound ([`protect_volumes`]).
+//! A claim is in use while a pod that is bound to a node names it ([`Claims`]), a volume while it is bound
+//! ([`protect_volumes`]).
 
 use std::sync::Arc;
 
@@ -21,7 +21,7 @@ pub const VOLUMES_NAME: &str = "pv-protection-controller";
 const CLAIM_IN_USE: &str = "kubernetes.io/pvc-protection";
 const VOLUME_IN_USE: &str = "kubernetes.io/pv-protection";
 
-/// Lets claims go that are deleted and that nobody uses.
+/// Removes the finalizer of claims that are deleted and not in use.
 pub struct Claims;
 
 impl Workload for Claims {

@@ -8,10 +8,10 @@
 //!                                                                └── again ◀────── the quota that was read
 //! ```
 //!
-//! What is added is charged when it is admitted, in one transaction with the write itself, so only what goes or
-//! shrinks is looked for here. A quota is read *before* what it counts is listed, and its status is written only if
-//! nobody charged it since: the list then holds everything that was charged, and no admission is ever forgotten,
-//! however many are under way. While a quota is being measured, any number of further reasons to do so come to one.
+//! What is added is charged at admission, in one transaction with the write itself, so only what is deleted or shrinks is
+//! watched for here. A quota is read *before* what it counts is listed, and its status is written only if it was not
+//! charged since: the list then holds everything that was charged, and no admission is ever lost, however many are in
+//! progress. While a quota is being measured, any number of further reasons to do so are one.
 
 mod counting;
 mod watching;
@@ -216,7 +216,7 @@ fn kinds(quota: &ResourceQuota) -> BTreeSet<Kind> {
     hard(quota).into_iter().flatten().filter_map(|(name, _)| Kind::of(name)).collect()
 }
 
-/// Whether a quota says something else than is in force, or nobody has counted for it.
+/// Whether the status of a quota is not for its spec, or has no usage.
 fn is_stale(quota: &ResourceQuota) -> bool {
     let status = quota.status.clone().unwrap_or_default();
     let (wanted, known) = (ResourceList::read(hard(quota)), ResourceList::read(status.hard.as_ref()));

@@ -48,7 +48,7 @@ impl Workload for ReplicaSets {
 
     fn claims(&self, set: &ReplicaSet, informers: &Informers) -> Vec<Action> {
         let claims = claims(set, selector(set).as_ref(), &informers.pods);
-        // Who has ended helps nobody.
+        // A pod that has ended does not count as a replica.
         let ended = |of: &Ref| informers.pods.get(&of.object_ref()).is_some_and(|pod| pods::has_ended(&pod));
         claims.into_iter().filter(|action| !matches!(action, Action::Adopt(of) if ended(of))).collect()
     }

@@ -1,5 +1,5 @@
-//! What everybody may know of a cluster, signed with each of the tokens of those who want to join it: whoever has a token
-//! can tell that whoever answers knows it too. `kubeadm join` asks for that; `plumb node` goes by the hash of the authority.
+//! The bootstrap signer: signs `cluster-info` with each bootstrap token, so that a machine with a token can verify that the
+//! server knows the token, too. `kubeadm join` asks for that; `plumb node` verifies the hash of the authority.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::tokens::{NAMESPACE, TYPE, end};
 
 /// The name of this controller's user.
 pub const NAME: &str = "bootstrap-signer";
-/// Where it is told, and what of it is signed.
+/// The config map, and which of its keys is signed.
 const PUBLIC: &str = "kube-public";
 const INFO: &str = "cluster-info";
 const SIGNED: &str = "kubeconfig";
@@ -30,14 +30,14 @@ const PREFIX: &str = "jws-kubeconfig-";
 /// The longest time between two looks: a signature ends with its token.
 const LOOK: Duration = Duration::from_mins(10);
 
-/// What is to be told in the place of what is, if that is something else.
+/// The data that the config map is to have, if it changes.
 pub fn decide<'a>(
-    told: &BTreeMap<String, String>,
+    data: &BTreeMap<String, String>,
     tokens: impl Iterator<Item = &'a Secret>,
     now: Timestamp,
 ) -> Option<BTreeMap<String, String>> {
-    let text = told.get(SIGNED)?;
-    let mut wanted: BTreeMap<String, String> = told.clone();
+    let text = data.get(SIGNED)?;
+    let mut wanted: BTreeMap<String, String> = data.clone();
     wanted.retain(|name, _| !name.starts_with(PREFIX));
     for token in tokens.filter(|token| token.type_.as_deref() == Some(TYPE)) {
         let data = |name: &str| {
@@ -51,7 +51,7 @@ pub fn decide<'a>(
             wanted.insert(format!("{PREFIX}{id}"), sign(text, id, secret));
         }
     }
-    (wanted != *told).then_some(wanted)
+    (wanted != *data).then_some(wanted)
 }
 
 /// A signature (JWS, HS256) of a text that goes beside it.

@@ -1,4 +1,4 @@
-//! `StatefulSets`: pods that are told apart, each with a number, a name and claims of its own.
+//! `StatefulSets`: pods with an identity, each with an ordinal, a name and claims of its own.
 //!
 //! ```text
 //!   revision of the template ──▶ numbers from the lowest: made, mended, replaced when they have ended

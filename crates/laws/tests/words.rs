@@ -12,6 +12,7 @@ const CLEAN: &[&str] = &[
     "ARCHITECTURE.md",
     "CONTRIBUTING.md",
     "SPECIFICATION.md",
+    "crates/controllers",
     "crates/cron",
     "crates/features",
     "crates/go",
@@ -56,7 +57,6 @@ const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("crates/runtime/src/shim/spec.rs", "doors", "a field of spec.json, which running shims read"),
     ("crates/node/src/events.rs", "*", "replaced by the toolkit's event recorder"),
     ("crates/node/tests/it/cri_config.rs", "nobody", "the user of that name"),
-    ("crates/plumb/src/controllers.rs", "census", "a module of the garbage collector"),
     ("docs/cli.md", "room", "the name of a conformance case"),
 ];
 

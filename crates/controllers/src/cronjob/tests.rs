@@ -203,14 +203,14 @@ fn those_that_ended_leave_the_list_and_the_oldest_are_forgotten() {
     let none = json!({ "successfulJobsHistoryLimit": 0 });
     let at_once = mk_state(none, last(active(&["a"])), &[("a", "for=12:00 Complete")]);
     assert_eq!(said(&at_once), ["active [] last Some(12:00)", "delete a", "again at 13:00"]);
-    // One that somebody made is nobody's of ours.
+    // A Job that a user created is not one of the CronJob's.
     let manual =
         mk_state(json!({}), json!({ "lastScheduleTime": "2026-01-01T12:00:00Z" }), &[("m", "manual")]);
     assert_eq!(said(&manual), ["say UnexpectedJob", "again at 13:00"]);
 }
 
 #[test]
-fn a_zone_that_nobody_knows_starts_nothing_and_one_that_is_known_says_when() {
+fn an_unknown_time_zone_starts_no_job_and_a_known_one_decides_when() {
     let mut state = mk_state(json!({ "timeZone": "Mars/Olympus" }), json!({}), &[]);
     state.zone = None;
     assert_eq!(said(&state), ["say UnknownTimeZone"]);

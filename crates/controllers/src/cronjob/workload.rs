@@ -26,7 +26,7 @@ impl Workload for CronJobs {
     type State = State;
 
     fn watch(&self, watches: &Watches<CronJob>) {
-        // Nobody selects Jobs: they are made, and not found.
+        // There is no selector of Jobs: they are created, and never adopted.
         watches.owned::<Job>(|_| None);
     }
 

@@ -92,7 +92,7 @@ fn bear(spec: &mut PodSpec) {
     }
 }
 
-/// The pod for a node, of the revision with this hash. The scheduler binds it: it has the last word about room.
+/// The pod for a node, of the revision with this hash. The scheduler binds it, and decides whether it fits.
 pub(super) fn new_pod(set: &DaemonSet, node: &str, hash: &str) -> Pod {
     let metadata = &set.metadata;
     let namespace = metadata.namespace.as_deref().unwrap_or_default();

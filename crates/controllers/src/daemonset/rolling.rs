@@ -28,7 +28,7 @@ pub(super) fn replace<'a>(daemons: &Daemons<'a>) -> Plan<'a> {
     one_for_one(daemons, unavailable)
 }
 
-/// What is on each node that has pods, or should; nothing where there are more than can be told apart.
+/// What is on each node that has pods, or should; none where there are more than one pod of a revision.
 fn per_node<'a>(daemons: &Daemons<'a>) -> Vec<(&'a str, Option<OnNode<'a>>)> {
     let wanted = daemons.nodes.iter().filter(|(_, place)| **place == Place::Wanted).map(|(node, _)| *node);
     let nodes: BTreeSet<&str> = wanted.chain(daemons.pods.keys().copied()).collect();

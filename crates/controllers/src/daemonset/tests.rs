@@ -53,7 +53,7 @@ fn mk_pod(said: &str) -> Arc<Pod> {
     Arc::new(serde_json::from_value(pod).unwrap())
 }
 
-/// Nodes by their names; `!` is one where no more may be scheduled, `-` one that nobody may be on.
+/// Nodes by their names; `!` is one where no new pod may be scheduled, `-` one where no pod may run.
 fn mk_state(spec: Value, nodes: &[&str], pods: &[&str]) -> State {
     let mut whole = json!({
         "selector": { "matchLabels": { "app": "d" } }, "template": template("new"),
@@ -112,7 +112,7 @@ fn each_node_that_will_do_has_one_pod() {
         &[
             (&["a", "b"], &[], &["create >a new", "create >b new"]),
             (&["a", "b"], &["x @a new", "y >b new Pending"], &[]),
-            // One where no more may be scheduled keeps what it has, one that nobody may be on does not.
+            // A node where no new pod may be scheduled keeps its pod, one where none may run does not.
             (&["a!", "b-"], &[], &[]),
             (&["a!", "b-"], &["x @a new", "y @b new", "z @b new going"], &["delete y"]),
             // The older stays.
@@ -152,7 +152,7 @@ fn pods_are_replaced_so_many_at_a_time() {
 }
 
 #[test]
-fn with_room_for_one_more_the_new_pod_comes_first() {
+fn with_max_surge_the_new_pod_is_created_first() {
     let nodes: &[&str] = &["a", "b"];
     table(
         json!({ "updateStrategy": { "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 0, "maxSurge": 1 } } }),

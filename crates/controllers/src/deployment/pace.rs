@@ -57,7 +57,7 @@ impl Pace {
         new + (self.most() - total).min(self.replicas - new)
     }
 
-    /// How small old sets become, that go from old to young. Pods that are not available go first: nobody misses them.
+    /// How small old sets become, from old to young. Pods that are not available are removed first.
     pub fn old_sizes<'a>(
         &self,
         new: &ReplicaSet,
@@ -66,16 +66,16 @@ impl Pace {
         let active: Vec<&Arc<ReplicaSet>> = old.iter().filter(|set| replicas(set) > 0).collect();
         let total = active.iter().map(|set| replicas(set)).sum::<i32>() + replicas(new);
         let new_is_missing = replicas(new) - available(new);
-        let mut room = total - self.least_available() - new_is_missing;
-        if active.is_empty() || room <= 0 {
+        let mut removable = total - self.least_available() - new_is_missing;
+        if active.is_empty() || removable <= 0 {
             return Vec::new();
         }
         let mut sizes: Vec<(&Arc<ReplicaSet>, i32)> =
             active.into_iter().map(|set| (set, replicas(set))).collect();
         for (set, size) in &mut sizes {
-            let broken = (*size - available(set)).clamp(0, room);
+            let broken = (*size - available(set)).clamp(0, removable);
             *size -= broken;
-            room -= broken;
+            removable -= broken;
         }
         let served = sizes.iter().map(|(set, _)| available(set)).sum::<i32>() + available(new);
         let mut spare = (served - self.least_available()).max(0);
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn the_new_set_grows_as_far_as_there_is_room() {
+    fn the_new_set_grows_up_to_the_surge() {
         let pace = pace(10, json!(3), json!(2));
         // Size of the new set, of all sets, wanted.
         let table = [(0, 10, 3), (3, 13, 3), (3, 11, 5), (10, 10, 10), (12, 12, 10), (0, 0, 10), (0, 20, 0)];
@@ -219,7 +219,7 @@ mod tests {
 
     #[test]
     fn pods_that_an_old_set_is_about_to_delete_are_not_taken_for_available() {
-        // The old set was just made smaller and has not heard of it: two of its seven pods are as good as gone.
+        // The old set was just scaled down and has not observed it: two of its seven pods count as deleted.
         let pace = pace(7, json!("50%"), json!(0));
         let (new, old) = (set("new", 6, 4, 11), [set("old", 5, 7, 11)]);
         let sizes: Vec<i32> = pace.old_sizes(&new, &old).into_iter().map(|(_, size)| size).collect();

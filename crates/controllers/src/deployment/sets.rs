@@ -48,12 +48,12 @@ pub fn available(set: &ReplicaSet) -> i32 {
     available.unwrap_or(0).min(replicas(set))
 }
 
-/// How many pods a set has or is about to have; none if it has yet to hear what it asks for, since it may be making pods
-/// that it asked for before.
+/// How many pods a set has or is about to have; none if its controller has not observed its
+/// generation, since it may be creating pods of an earlier one.
 pub fn held(set: &ReplicaSet) -> Option<i32> {
     let status = set.status.as_ref();
-    let heard = status.and_then(|status| status.observed_generation) >= set.metadata.generation;
-    heard.then(|| status.map_or(0, |status| status.replicas).max(replicas(set)))
+    let is_observed = status.and_then(|status| status.observed_generation) >= set.metadata.generation;
+    is_observed.then(|| status.map_or(0, |status| status.replicas).max(replicas(set)))
 }
 
 /// What is noted on a set.
@@ -119,8 +119,8 @@ fn plain(template: &PodTemplateSpec) -> PodTemplateSpec {
     plain
 }
 
-/// What the template of a deployment is called. Sets are told apart by their templates, so that another version that
-/// calls them otherwise rolls nothing out.
+/// The hash of the template of a deployment. Sets are compared by their templates, so that another version with other
+/// hashes rolls nothing out.
 pub fn hash(deployment: &Deployment) -> String {
     let spec = deployment.spec.as_ref();
     // A template is plain data: it can be written.

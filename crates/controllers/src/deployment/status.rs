@@ -148,11 +148,11 @@ pub(super) fn is_complete(replicas: i32, generation: Option<i64>, status: &Deplo
         && status.observed_generation >= generation
 }
 
-/// What a report is about.
-pub(super) struct Told<'a> {
-    /// As it was last said.
+/// What a status is computed from.
+pub(super) struct Observed<'a> {
+    /// The deployment as it was last written.
     pub(super) before: &'a Deployment,
-    /// With what was noted since.
+    /// The same with the revision and conditions that are to be written.
     pub(super) working: &'a Deployment,
     pub(super) spec: &'a DeploymentSpec,
     pub(super) pace: &'a Pace,
@@ -160,43 +160,43 @@ pub(super) struct Told<'a> {
     pub(super) new: Option<&'a Arc<ReplicaSet>>,
 }
 
-/// What is to be said of a deployment, and when it is to be looked whether it still gets on.
+/// The status of a deployment, and when its progress is to be checked.
 pub(super) fn report(
-    told: &Told<'_>,
+    observed: &Observed<'_>,
     rolling: bool,
     context: &Context,
 ) -> (DeploymentStatus, Option<Timestamp>) {
-    let mut status = counts(told, context);
+    let mut status = counts(observed, context);
     if !rolling {
         return (status, None);
     }
-    note_progress(told, &mut status, context);
-    note_failure(told, &mut status);
-    let again_at = deadline(told.spec, &status)
-        .filter(|_| !is_complete(told.pace.replicas, told.before.metadata.generation, &status))
+    note_progress(observed, &mut status, context);
+    note_failure(observed, &mut status);
+    let again_at = deadline(observed.spec, &status)
+        .filter(|_| !is_complete(observed.pace.replicas, observed.before.metadata.generation, &status))
         .and_then(|at| at.checked_add(SignedDuration::from_secs(1)).ok());
     (status, again_at)
 }
 
-fn counts(told: &Told<'_>, context: &Context) -> DeploymentStatus {
-    let sum = |of: &dyn Fn(&ReplicaSet) -> i32| -> i32 { told.all.iter().map(|set| of(set)).sum() };
+fn counts(observed: &Observed<'_>, context: &Context) -> DeploymentStatus {
+    let sum = |of: &dyn Fn(&ReplicaSet) -> i32| -> i32 { observed.all.iter().map(|set| of(set)).sum() };
     let there = |set: &ReplicaSet| set.status.as_ref().map_or(0, |status| status.replicas);
     let ready = |set: &ReplicaSet| set.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or(0);
     let available = sum(&sets::available);
     let some = |count: i32| Some(count).filter(|count| *count != 0);
-    let said = told.working.status.clone().unwrap_or_default();
+    let said = observed.working.status.clone().unwrap_or_default();
     let mut status = DeploymentStatus {
-        observed_generation: told.before.metadata.generation,
+        observed_generation: observed.before.metadata.generation,
         replicas: some(sum(&there)),
-        updated_replicas: some(told.new.map_or(0, |set| there(set))),
+        updated_replicas: some(observed.new.map_or(0, |set| there(set))),
         ready_replicas: some(sum(&ready)),
         available_replicas: some(available),
         unavailable_replicas: some((sum(&sets::replicas) - available).max(0)),
-        terminating_replicas: terminating(told.all),
+        terminating_replicas: terminating(observed.all),
         collision_count: said.collision_count,
         conditions: said.conditions,
     };
-    let enough = available >= told.pace.least_available();
+    let enough = available >= observed.pace.least_available();
     let (word, reason, message) = if enough {
         ("True", "MinimumReplicasAvailable", "Deployment has minimum availability.")
     } else {
@@ -212,7 +212,7 @@ fn terminating(all: &[Arc<ReplicaSet>]) -> Option<i32> {
     for status in all.iter().filter_map(|set| set.status.as_ref()) {
         match status.terminating_replicas {
             Some(count) => total += count,
-            // Nobody has looked at it yet.
+            // Its controller has not observed it yet.
             None if status.observed_generation.unwrap_or(0) == 0 => {}
             None => return None,
         }
@@ -220,23 +220,23 @@ fn terminating(all: &[Arc<ReplicaSet>]) -> Option<i32> {
     Some(total)
 }
 
-fn note_progress(told: &Told<'_>, status: &mut DeploymentStatus, context: &Context) {
-    if !has_deadline(told.spec) {
+fn note_progress(observed: &Observed<'_>, status: &mut DeploymentStatus, context: &Context) {
+    if !has_deadline(observed.spec) {
         return remove(status, PROGRESSING);
     }
-    let said = told.working.status.clone().unwrap_or_default();
+    let said = observed.working.status.clone().unwrap_or_default();
     let current = condition(&said, PROGRESSING);
     let reason = current.and_then(|condition| condition.reason.as_deref());
     if status.replicas == status.updated_replicas && reason == Some(DONE) {
         return;
     }
-    let what = match told.new {
+    let what = match observed.new {
         Some(new) => format!("ReplicaSet \"{}\"", sets::name(new)),
-        None => format!("Deployment \"{}\"", told.before.metadata.name.as_deref().unwrap_or_default()),
+        None => format!("Deployment \"{}\"", observed.before.metadata.name.as_deref().unwrap_or_default()),
     };
-    if is_complete(told.pace.replicas, told.before.metadata.generation, status) {
+    if is_complete(observed.pace.replicas, observed.before.metadata.generation, status) {
         set(status, progressing("True", DONE, format!("{what} has successfully progressed."), context));
-    } else if gets_on(&told.before.status.clone().unwrap_or_default(), status) {
+    } else if gets_on(&observed.before.status.clone().unwrap_or_default(), status) {
         let mut wanted = progressing("True", UPDATED, format!("{what} is progressing."), context);
         if let Some(current) = current.filter(|current| current.status == "True") {
             wanted.last_transition_time.clone_from(&current.last_transition_time);
@@ -244,7 +244,7 @@ fn note_progress(told: &Told<'_>, status: &mut DeploymentStatus, context: &Conte
         // Even if it says so already: the time of the last progress is what counts.
         remove(status, PROGRESSING);
         set(status, wanted);
-    } else if deadline(told.spec, status).is_some_and(|deadline| deadline < context.now) {
+    } else if deadline(observed.spec, status).is_some_and(|deadline| deadline < context.now) {
         set(status, progressing("False", TIMED_OUT, format!("{what} has timed out progressing."), context));
     }
 }
@@ -271,12 +271,12 @@ fn deadline(spec: &DeploymentSpec, status: &DeploymentStatus) -> Option<Timestam
 }
 
 /// What a set says of its failures is said of its deployment, of the new set before that of others.
-fn note_failure(told: &Told<'_>, status: &mut DeploymentStatus) {
+fn note_failure(observed: &Observed<'_>, status: &mut DeploymentStatus) {
     let failure = |all: &Arc<ReplicaSet>| {
         let conditions = all.status.as_ref().and_then(|status| status.conditions.clone()).unwrap_or_default();
         conditions.into_iter().find(|condition| condition.type_ == FAILURE)
     };
-    let found = told.new.and_then(failure).or_else(|| told.all.iter().find_map(failure));
+    let found = observed.new.and_then(failure).or_else(|| observed.all.iter().find_map(failure));
     match found {
         None => remove(status, FAILURE),
         Some(found) => set(

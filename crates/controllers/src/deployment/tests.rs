@@ -239,7 +239,7 @@ fn a_paused_deployment_scales_but_does_not_roll() {
     assert_eq!(world.progress(), ("True".into(), "NewReplicaSetAvailable".into()));
 }
 
-/// What sets say, before they have heard what is asked of them.
+/// The status of a set whose controller has not observed its generation.
 fn lagging(set: &mut ReplicaSet, has: i32) {
     let status = set.status.as_mut().unwrap();
     status.replicas = has;
@@ -258,11 +258,11 @@ fn no_set_grows_before_those_that_shrink_have_done_so() {
         assert!(world.step());
     }
     assert_eq!(world.sizes(), [(1, 3), (2, 0)]);
-    // It has not heard of it.
+    // Its generation is not observed.
     lagging(world.sets.get_mut(&old).unwrap(), 4);
     while world.step() {}
     assert_eq!(world.sizes(), [(1, 3), (2, 0)]);
-    // It has heard of it, and its pod is still there.
+    // Its generation is observed, and its pod still exists.
     let set = world.sets.get_mut(&old).unwrap();
     set.status.as_mut().unwrap().observed_generation = set.metadata.generation;
     while world.step() {}
@@ -278,7 +278,7 @@ fn no_set_grows_before_those_that_shrink_have_done_so() {
 }
 
 #[test]
-fn who_recreates_waits_until_old_sets_have_heard_that_they_are_to_have_no_pods() {
+fn recreate_waits_until_old_sets_have_observed_that_they_have_no_replicas() {
     let mut world = World::new(json!({ "strategy": { "type": "Recreate" } }));
     world.settle();
     let old = world.sets.keys().next().cloned().unwrap();

@@ -132,8 +132,8 @@ impl Performer<'_> {
         performed
     }
 
-    /// Makes objects in batches, each twice as large as the one before, until one fails: what fails for one fails for
-    /// all, and nobody should be asked a thousand times.
+    /// Creates objects in batches, each twice as large as the one before, until one fails: what fails for one probably fails
+    /// for all, and the API server is spared a thousand such requests.
     async fn create(&self, objects: Vec<Object>, performed: &mut Performed) {
         let (mut rest, mut size) = (objects, 1);
         while !rest.is_empty() && performed.failure.is_none() && !performed.conflict {
@@ -238,13 +238,13 @@ fn is_gone(error: &kube::Error) -> bool {
 
 /// Sends requests together, but not too many at a time.
 async fn together<T: Send + 'static>(requests: Vec<impl Future<Output = T> + Send + 'static>) -> Vec<T> {
-    let room = Arc::new(Semaphore::new(AT_ONCE));
+    let limit = Arc::new(Semaphore::new(AT_ONCE));
     let mut sent = JoinSet::new();
     for request in requests {
         // It is never closed.
-        let place = room.clone().acquire_owned().await;
+        let permit = limit.clone().acquire_owned().await;
         sent.spawn(async move {
-            let _place = place;
+            let _permit = permit;
             request.await
         });
     }

@@ -150,7 +150,7 @@ fn a_bootstrap_token_takes_no_name_of_a_node_without_its_key() {
 }
 
 #[test]
-fn nobody_is_a_server_but_the_node_itself_and_what_is_decided_stays_so() {
+fn only_the_node_itself_gets_a_serving_certificate_and_a_decision_stays() {
     for left in [
         request("system:node:n2", SERVING, names(), &[]),
         request("system:bootstrap:abcdef", SERVING, names(), &[]),
@@ -203,7 +203,7 @@ fn tokens_are_deleted_when_they_expire_and_looked_at_again_until_then() {
 }
 
 #[test]
-fn what_is_told_is_signed_with_every_token_that_is_for_it() {
+fn cluster_info_is_signed_with_every_token_for_signing() {
     let token = |id: &str, signs: &str| -> Secret {
         let mut secret: Secret =
             serde_json::from_value(json!({ "metadata": { "name": id }, "type": tokens::TYPE })).unwrap();
@@ -213,12 +213,12 @@ fn what_is_told_is_signed_with_every_token_that_is_for_it() {
         secret.data = Some(data.into());
         secret
     };
-    let told = |pairs: &[(&str, &str)]| -> std::collections::BTreeMap<String, String> {
+    let data = |pairs: &[(&str, &str)]| -> std::collections::BTreeMap<String, String> {
         pairs.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect()
     };
     let now = "2026-01-01T00:00:00Z".parse().unwrap();
     let all = [token("abcdef", "true"), token("fedcba", "false")];
-    let before = told(&[("kubeconfig", "payload"), ("jws-kubeconfig-gone00", "x..y")]);
+    let before = data(&[("kubeconfig", "payload"), ("jws-kubeconfig-gone00", "x..y")]);
     let signed = signing::decide(&before, all.iter(), now).unwrap();
     // {"alg":"HS256","kid":"abcdef"}, and what `openssl dgst -sha256 -hmac` makes of it and of the payload.
     assert_eq!(
@@ -227,5 +227,5 @@ fn what_is_told_is_signed_with_every_token_that_is_for_it() {
     );
     assert_eq!(signed.keys().collect::<Vec<_>>(), ["jws-kubeconfig-abcdef", "kubeconfig"]);
     assert_eq!(signing::decide(&signed, all.iter(), now), None);
-    assert_eq!(signing::decide(&told(&[]), all.iter(), now), None);
+    assert_eq!(signing::decide(&data(&[]), all.iter(), now), None);
 }

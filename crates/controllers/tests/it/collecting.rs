@@ -1,4 +1,4 @@
-//! What belongs to nobody goes, and namespaces with all that is in them.
+//! Objects without owners are deleted, and namespaces with all their content.
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, PersistentVolume, PersistentVolumeClaim, Pod};
@@ -177,18 +177,19 @@ async fn a_namespace_goes_when_all_that_is_in_it_is_gone() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn claims_and_volumes_that_are_deleted_go_when_nobody_uses_them() {
+async fn claims_and_volumes_that_are_deleted_are_finalized_when_they_are_not_in_use() {
     let cluster = Cluster::start();
-    let room = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
+    let claim =
+        json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
     for name in ["used", "unused"] {
-        cluster.create::<PersistentVolumeClaim>(json!({ "metadata": { "name": name }, "spec": room })).await;
+        cluster.create::<PersistentVolumeClaim>(json!({ "metadata": { "name": name }, "spec": claim })).await;
     }
     let mut pod = template("other", "x");
     pod["metadata"]["name"] = json!("user");
     pod["spec"]["nodeName"] = json!("somewhere");
     pod["spec"]["volumes"] = json!([{ "name": "data", "persistentVolumeClaim": { "claimName": "used" } }]);
     cluster.create::<Pod>(pod).await;
-    // Once its budget counts it, all controllers have heard of the pod.
+    // Once its budget counts it, all controllers have observed the pod.
     let selector = json!({ "matchLabels": { "app": "other" } });
     let budget =
         json!({ "metadata": { "name": "calm" }, "spec": { "minAvailable": 1, "selector": selector } });

@@ -1,4 +1,4 @@
-//! Jobs and `CronJob`s, as clients see them. A pod here ends as soon as somebody hears of it, as its image says.
+//! Jobs and `CronJob`s, as clients see them. A pod here ends as soon as it is observed, as its image says.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -24,12 +24,12 @@ fn play(cluster: &Cluster) -> JoinSet<()> {
     playing.spawn(async move {
         let mut events = std::pin::pin!(Reflector::new(pods.clone(), WatchConfig::default()).into_stream());
         while let Some(event) = events.next().await {
-            let heard: Vec<Pod> = match event {
+            let observed: Vec<Pod> = match event {
                 WatchEvent::Restarted(all) => all,
                 WatchEvent::Applied(pod) => vec![*pod],
                 WatchEvent::Deleted(_) => vec![],
             };
-            for pod in heard {
+            for pod in observed {
                 let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
                 let image = pod.spec.as_ref().unwrap().containers[0].image.as_deref();
                 let end = match (phase, image) {

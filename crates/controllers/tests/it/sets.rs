@@ -1,4 +1,4 @@
-//! `StatefulSet`s and `DaemonSet`s, as clients see them. A pod here is ready as soon as somebody hears of it.
+//! `StatefulSet`s and `DaemonSet`s, as clients see them. A pod here is ready as soon as it is observed.
 
 use std::collections::BTreeMap;
 
@@ -105,7 +105,7 @@ async fn an_update_stops_at_the_partition_and_can_be_undone() {
     assert_eq!(revisions[&first].revision, 3);
 }
 
-/// A node that is ready; nobody taints it here, and nobody takes the taint away that new nodes have.
+/// A node that is ready, without the taint that new nodes have: no controller here would remove it.
 async fn node(cluster: &Cluster, name: &str) {
     let nodes: Api<Node> = Api::all(cluster.client.clone());
     let node: Node =
