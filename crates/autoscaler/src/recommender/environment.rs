@@ -189,7 +189,9 @@ impl Snapshot {
         let mut messages = Vec::new();
         for (hpa, resources) in self.hpas.get(target).into_iter().flatten() {
             let names: Vec<&str> = resources.iter().map(|resource| resource.name()).collect();
-            resources.iter().for_each(|&resource| bearing.withheld[resource] = true);
+            for &resource in resources {
+                bearing.withheld[resource] = true;
+            }
             let names = names.join(" and ");
             messages.push(format!(
                 "HorizontalPodAutoscaler {hpa} scales the same target on {names}, which is not recommended therefore"

@@ -146,7 +146,7 @@ impl Recommender {
                     Ok(mut run) => run.forever().await,
                     Err(error) => {
                         tracing::error!(%error, "the recommender cannot run with these settings");
-                        std::future::pending().await
+                        std::future::pending::<()>().await;
                     }
                 }
             }
@@ -346,7 +346,7 @@ impl Run {
             return;
         }
         self.collected = now;
-        let collected = self.state.write_slowly(|state| state.collect_garbage()).await;
+        let collected = self.state.write_slowly(State::collect_garbage).await;
         tracing::debug!(?collected, "removed what has expired");
     }
 }

@@ -10,7 +10,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use plumb_controller::object_ref::resource_version;
 
-use super::cluster::{ClockStep, Cluster, Collected, ContainerCheckpoint, PodUpdate, Restored, VpaKey};
+use super::cluster::{
+    ClockStep, Cluster, Collected, ContainerCheckpoint, PodUpdate, Restored, VpaKey, VpaView,
+};
 use super::decide::{Decision, Knowledge, Written, decide, unsupported};
 use super::environment::Bearing;
 use super::estimate::ContainerExplanation;
@@ -310,7 +312,7 @@ impl State {
 
     fn decide(&self, key: &VpaKey, tracked: &Tracked, now: Timestamp) -> Decision {
         let view = self.cluster.vpa(key);
-        let low_confidence: Vec<&str> = view.iter().flat_map(|view| view.low_confidence()).collect();
+        let low_confidence: Vec<&str> = view.iter().flat_map(VpaView::low_confidence).collect();
         let fetching_history = !tracked.checkpoints_read || self.fetching_history;
         let unsupported: Vec<&str> =
             tracked.target.unsupported().into_iter().chain(tracked.bearing.message.as_deref()).collect();

@@ -10,7 +10,7 @@ use plumb_resize::resource::{PerResource, Resource};
 /// The most that a node which pods can be scheduled to has allocatable, resource by resource.
 pub fn largest(nodes: &[Arc<Node>]) -> Option<PerResource<Option<Quantity>>> {
     let is_schedulable =
-        |node: &&Arc<Node>| !node.spec.as_ref().is_some_and(|spec| spec.unschedulable == Some(true));
+        |node: &&Arc<Node>| node.spec.as_ref().is_none_or(|spec| spec.unschedulable != Some(true));
     let allocatable = nodes.iter().filter(is_schedulable).filter_map(|node| {
         let status = node.status.as_ref()?;
         ResourceList::read(status.allocatable.as_ref()).ok()

@@ -9,8 +9,8 @@ use http::Uri;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Namespace, Pod};
-use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
-use kube::{Api, Client, ResourceExt as _};
+use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
+use kube::{Api, Client};
 use plumb_autoscaler::api::{
     ConditionType, RecommendedContainerResources, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
 };
@@ -32,9 +32,11 @@ use tokio::time::Instant;
 
 /// What containers use, as the test sets it: namespace, pod, container, millicores, bytes.
 #[derive(Clone, Default)]
-pub(super) struct Usage(Arc<Mutex<Vec<(String, String, String, i64, i64)>>>);
+pub(super) struct Usage(Arc<Mutex<Vec<Used>>>);
 
-struct Now(Vec<(String, String, String, i64, i64)>, Time);
+type Used = (String, String, String, i64, i64);
+
+struct Now(Vec<Used>, Time);
 
 impl LiveUsage for Usage {
     fn name(&self) -> &'static str {
@@ -118,7 +120,7 @@ pub(super) struct Running {
     pub(super) state: SharedState,
     informers: Informers,
     client: Client,
-    _running: JoinSet<()>,
+    _tasks: JoinSet<()>,
 }
 
 impl Bed {
@@ -148,7 +150,7 @@ impl Bed {
         let (recommender, informers, running) = self.prepare(setup);
         let state = recommender.state();
         let run = recommender.start().await.unwrap();
-        Running { run, state, informers, client: self.client.clone(), _running: running }
+        Running { run, state, informers, client: self.client.clone(), _tasks: running }
     }
 
     /// A recommender that does not run yet, with informers that do.
@@ -290,8 +292,8 @@ impl Bed {
 
     /// The names of all checkpoints of the namespace.
     pub(super) async fn checkpoint_names(&self) -> Vec<String> {
-        let list = self.checkpoints().list(&Default::default()).await.unwrap();
-        list.items.iter().map(|checkpoint| checkpoint.name_any()).collect()
+        let list = self.checkpoints().list(&ListParams::default()).await.unwrap();
+        list.items.iter().map(kube::ResourceExt::name_any).collect()
     }
 }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kube::ResourceExt as _;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_autoscaler::api::VerticalPodAutoscalerCheckpoint;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::Options;
@@ -89,7 +89,7 @@ async fn a_vpa_that_is_created_later_gets_its_checkpoint() {
     let target = bed.targets("web").await["app"].clone();
     bed.vpa("other", json!({})).await;
     let gone = bed.get("web").await;
-    kube::Api::delete(&bed.vpas(), "web", &Default::default()).await.unwrap();
+    bed.vpas().delete("web", &DeleteParams::default()).await.unwrap();
     // A recommender that starts without the VPA, and has not counted its pods.
     let mut running = bed.recommender().await;
     bed.uses("web-1", "app", 1, 1);

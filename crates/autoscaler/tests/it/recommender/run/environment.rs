@@ -49,7 +49,7 @@ fn a_quota_is_divided_among_the_pods_of_a_vpa_after_the_others_have_theirs() {
     let hard = json!({ "requests.cpu": "10", "memory": "8Gi" });
     let whole = quota(json!({ "hard": hard }), json!({ "requests.cpu": "4", "memory": "4Gi" }));
     // Others use 2 cores and 2Gi, so 8 cores and 6Gi are left for two pods.
-    assert_eq!(texts(left_by_quotas(&[whole.clone()], &own)), "4/3Gi");
+    assert_eq!(texts(left_by_quotas(std::slice::from_ref(&whole), &own)), "4/3Gi");
     let tighter = quota(json!({ "hard": { "cpu": "4" } }), json!({ "cpu": "4" }));
     assert_eq!(texts(left_by_quotas(&[whole, tighter], &own)), "1/3Gi");
     let scoped = quota(json!({ "hard": { "cpu": "1" }, "scopes": ["Terminating"] }), json!({}));

@@ -178,7 +178,7 @@ async fn a_vpa_that_comes_back_to_a_process_has_what_the_other_counted() {
     let b = Process::start(&bed, "b", 1, &log);
     tokio::time::sleep(Duration::from_secs(5)).await;
     a.cut_off.store(true, Ordering::SeqCst);
-    tokio::time::sleep(Duration::from_secs(60)).await;
+    tokio::time::sleep(Duration::from_mins(1)).await;
     let samples = async || {
         let checkpoint = bed.checkpoints().get("web-0-app").await.unwrap();
         checkpoint.status.unwrap().total_samples_count
