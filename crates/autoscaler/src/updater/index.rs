@@ -54,21 +54,44 @@ pub struct Index {
 #[derive(Debug, Default)]
 struct Owned {
     pods: BTreeSet<ObjectRef>,
-    /// The topmost controller; unknown until it is read.
-    topmost: Option<Option<ControllerRef>>,
+    topmost: Topmost,
+}
+
+/// The topmost controller of a controller of pods.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Topmost {
+    /// It was not read yet.
+    #[default]
+    Unknown,
+    /// There is none that is well-known or scalable.
+    None,
+    /// This one.
+    Known(ControllerRef),
+}
+
+impl Topmost {
+    fn known(&self) -> Option<&ControllerRef> {
+        match self {
+            Self::Known(topmost) => Some(topmost),
+            Self::Unknown | Self::None => None,
+        }
+    }
 }
 
 #[derive(Debug)]
 struct Tracked {
     pod: Arc<Pod>,
-    /// Parsed when it is first asked for; none if it cannot be.
-    state: Option<Option<Arc<PodState>>>,
+    /// Parsed when it is first asked for.
+    state: Option<Parsed>,
     /// What its containers are to get, for a version of the VPA and of the limit ranges.
     recommended: Option<(Option<String>, u64, Arc<Recommendation>)>,
     /// When its generation was first observed.
     observed: (i64, Timestamp),
     memory: Memory,
 }
+
+/// A parsed pod; none if it cannot be parsed.
+type Parsed = Result<Arc<PodState>, ()>;
 
 /// What the updater remembers of a pod beyond its object.
 #[derive(Clone, Debug, Default)]
@@ -106,28 +129,24 @@ impl Index {
     pub fn apply_vpa(&mut self, key: &ObjectRef, vpa: Option<Arc<VerticalPodAutoscaler>>) -> Vec<Key> {
         let known = self.vpas.get(&key.namespace, &key.name).cloned();
         let mut keys = self.targeting_same(known.as_deref());
-        match vpa {
-            Some(vpa) => {
-                let is_first = !self.has_vpas(&key.namespace);
-                self.names.insert(key.clone());
-                if known.is_some_and(|known| known.spec.target_ref != vpa.spec.target_ref) {
-                    self.selectors.remove(key);
-                }
-                self.vpas.apply(vpa.clone());
-                keys.extend(self.targeting_same(Some(&vpa)));
-                if is_first {
-                    let unresolved = self
-                        .owners
-                        .iter()
-                        .filter(|(owner, owned)| owner.namespace == key.namespace && owned.topmost.is_none());
-                    keys.extend(unresolved.map(|(owner, _)| Key::Owner(owner.clone())));
-                }
-            }
-            None => {
-                self.vpas.delete(&key.namespace, &key.name);
+        if let Some(vpa) = vpa {
+            let is_first = !self.has_vpas(&key.namespace);
+            self.names.insert(key.clone());
+            if known.is_some_and(|known| known.spec.target_ref != vpa.spec.target_ref) {
                 self.selectors.remove(key);
-                self.names.remove(key);
             }
+            self.vpas.apply(vpa.clone());
+            keys.extend(self.targeting_same(Some(&vpa)));
+            if is_first {
+                let unresolved = self.owners.iter().filter(|(owner, owned)| {
+                    owner.namespace == key.namespace && owned.topmost == Topmost::Unknown
+                });
+                keys.extend(unresolved.map(|(owner, _)| Key::Owner(owner.clone())));
+            }
+        } else {
+            self.vpas.delete(&key.namespace, &key.name);
+            self.selectors.remove(key);
+            self.names.remove(key);
         }
         keys.push(Key::Vpa(key.clone()));
         keys.sort();
@@ -187,10 +206,8 @@ impl Index {
         let by_topmost = &mut self.by_topmost;
         self.owners.retain(|owner, owned| {
             let keep = !owned.pods.is_empty();
-            if !keep && let Some(topmost) = owned.topmost.take().flatten() {
-                if let Some(owners) = by_topmost.get_mut(&topmost) {
-                    owners.remove(owner);
-                }
+            if !keep && let Some(owners) = owned.topmost.known().and_then(|known| by_topmost.get_mut(known)) {
+                owners.remove(owner);
             }
             keep
         });
@@ -199,11 +216,10 @@ impl Index {
 
     /// What is to be reconciled because a pod of a controller has changed.
     fn because_of(&self, owner: &ControllerRef) -> Vec<Key> {
-        match self.owners.get(owner).and_then(|owned| owned.topmost.as_ref()) {
-            Some(Some(topmost)) => self.targeting(topmost),
-            Some(None) => Vec::new(),
-            None if self.has_vpas(&owner.namespace) => vec![Key::Owner(owner.clone())],
-            None => Vec::new(),
+        match self.owners.get(owner).map(|owned| &owned.topmost) {
+            Some(Topmost::Known(topmost)) => self.targeting(topmost),
+            Some(Topmost::Unknown) if self.has_vpas(&owner.namespace) => vec![Key::Owner(owner.clone())],
+            Some(Topmost::Unknown | Topmost::None) | None => Vec::new(),
         }
     }
 
@@ -223,21 +239,22 @@ impl Index {
 
     /// Sets the topmost controller of a controller of pods.
     pub fn set_topmost(&mut self, owner: &ControllerRef, topmost: Option<ControllerRef>) -> Vec<Key> {
+        let topmost = topmost.map_or(Topmost::None, Topmost::Known);
         let Some(owned) = self.owners.get_mut(owner) else { return Vec::new() };
-        if owned.topmost.as_ref() == Some(&topmost) {
+        if owned.topmost == topmost {
             return Vec::new();
         }
         let mut keys = Vec::new();
-        let before = owned.topmost.replace(topmost.clone());
-        if let Some(before) = before.flatten() {
-            if let Some(owners) = self.by_topmost.get_mut(&before) {
+        let before = std::mem::replace(&mut owned.topmost, topmost.clone());
+        if let Some(before) = before.known() {
+            if let Some(owners) = self.by_topmost.get_mut(before) {
                 owners.remove(owner);
             }
-            keys = self.targeting(&before);
+            keys = self.targeting(before);
         }
-        if let Some(topmost) = topmost {
-            self.by_topmost.entry(topmost.clone()).or_default().insert(owner.clone());
+        if let Topmost::Known(topmost) = topmost {
             keys.extend(self.targeting(&topmost));
+            self.by_topmost.entry(topmost).or_default().insert(owner.clone());
         }
         keys
     }
@@ -358,7 +375,7 @@ impl Index {
     }
 
     /// How many VPAs and pods there are.
-    pub fn len(&self) -> (usize, usize) {
+    pub fn size(&self) -> (usize, usize) {
         (self.vpas.len(), self.pods.len())
     }
 
@@ -391,14 +408,14 @@ impl Tracked {
                 if let Some(record) = &memory.record {
                     state.record = record.clone();
                 }
-                Some(Arc::new(state))
+                Ok(Arc::new(state))
             }
             Err(error) => {
                 tracing::warn!(pod = %ObjectRef::of(&**pod), %error, "a pod cannot be read");
-                None
+                Err(())
             }
         });
-        parsed.clone()
+        parsed.clone().ok()
     }
 
     fn recommendation(

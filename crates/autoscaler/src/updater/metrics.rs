@@ -242,7 +242,7 @@ impl UpdaterMetrics {
 
     fn render_counters(&self, text: &mut Text) {
         let vpas = self.0.vpas.lock();
-        let families: [(&str, &str, fn(&Series) -> u64, bool); 3] = [
+        let families: [Counter; 3] = [
             ("vpa_updater_evicted_pods_total", "pods that were evicted", |series| series.evicted, true),
             (
                 "vpa_updater_in_place_updated_pods_total",
@@ -269,8 +269,7 @@ impl UpdaterMetrics {
                 text.sample(name, &labels, count(series));
             }
         }
-        type Failures = fn(&Series) -> &BTreeMap<&'static str, u64>;
-        let families: [(&str, &str, Failures); 2] = [
+        let families: [Failures; 2] = [
             (
                 "vpa_updater_failed_eviction_attempts_total",
                 "evictions that were refused, by reason",
@@ -299,6 +298,11 @@ impl UpdaterMetrics {
         }
     }
 }
+
+/// The name of a family of counters, what it means, where a VPA counts it, and whether it is by update mode.
+type Counter = (&'static str, &'static str, fn(&Series) -> u64, bool);
+/// The name of a family of failures, what it means, and where a VPA counts them by reason.
+type Failures = (&'static str, &'static str, fn(&Series) -> &BTreeMap<&'static str, u64>);
 
 /// The logarithm of a number of pods to the base two, rounded down.
 fn size_log2(pods: usize) -> u32 {

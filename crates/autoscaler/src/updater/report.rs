@@ -96,13 +96,13 @@ impl Summary {
             self.waiting.iter().map(|(reason, count)| format!("{reason}: {count}")).collect();
         let reasons = if reasons.is_empty() { String::new() } else { format!(" ({})", reasons.join(", ")) };
         let Self { updated, infeasible, boosted, without_recommendation, .. } = self;
-        let mut message = format!(
-            "updated: {updated}, waiting: {waiting}{reasons}, infeasible: {infeasible}, boosted: {boosted}"
-        );
-        if *without_recommendation > 0 {
-            message.push_str(&format!(", without recommendation: {without_recommendation}"));
-        }
-        message
+        let without = match without_recommendation {
+            0 => String::new(),
+            count => format!(", without recommendation: {count}"),
+        };
+        format!(
+            "updated: {updated}, waiting: {waiting}{reasons}, infeasible: {infeasible}, boosted: {boosted}{without}"
+        )
     }
 }
 

@@ -170,14 +170,14 @@ impl Updater {
         .boxed()
     }
 
-    /// What reconciles are queued in, for tests and benchmarks that look at all VPAs at once.
+    /// Has all VPAs reconciled, as every interval does.
     pub fn enqueue_all(&self) {
         self.inner.enqueue_all(false);
     }
 
     /// How many VPAs and pods the updater knows.
-    pub fn len(&self) -> (usize, usize) {
-        self.inner.index.lock().len()
+    pub fn size(&self) -> (usize, usize) {
+        self.inner.index.lock().size()
     }
 
     /// Whether nothing is queued.
