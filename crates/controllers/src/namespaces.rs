@@ -234,8 +234,11 @@ impl NamespaceDeleter {
         };
         match deleted.await {
             Ok(items) => remaining.note(kind, &items),
-            // Not served any more.
-            Err(kube::Error::Api(status)) if status.is_not_found() => {}
+            // It is not served any more, or in another version: the next attempt knows.
+            Err(kube::Error::Api(status)) if status.is_not_found() => {
+                self.graph_builder.rediscover();
+                remaining.failures.push(format!("{}: not served", kind.resource.plural));
+            }
             Err(error) => remaining.failures.push(format!("{}: {error}", kind.resource.plural)),
         }
     }

@@ -36,7 +36,7 @@ use plumb_controller::{
 use plumb_resize::list::{ResourceList, WireList};
 use plumb_resize::quota::{Counted, Item, measure};
 use plumb_resize::rules::Rules;
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 
 use crate::Clients;
 use counting::Kind;
@@ -65,15 +65,15 @@ pub fn run(clients: Clients, informers: &InformerFactory, config: Config) -> Box
         config,
         quotas: quotas.store().clone(),
         queue: queue.clone(),
-        watched: Mutex::default(),
-        watching: Mutex::default(),
+        watches: Mutex::default(),
     };
     clients
         .controller(NAME, reconciler)
         .with_queue(queue)
         .watches(&quotas, |change, queue| {
             // A change of what was charged alone is no reason to measure.
-            if let Some(quota) = change.after.filter(|quota| change.before.is_none() || is_stale(quota)) {
+            let is_charge = change.before.is_some() && change.after.is_some_and(|quota| !is_stale(quota));
+            if let Some(quota) = change.latest().filter(|_| !is_charge) {
                 queue.add(ObjectRef::of(&**quota));
             }
         })
@@ -86,9 +86,30 @@ struct Measurer {
     config: Config,
     quotas: Arc<Store<ResourceQuota>>,
     queue: Arc<WorkQueue>,
-    /// The kinds that are watched, and how they are served.
-    watched: Mutex<BTreeMap<Kind, ApiResource>>,
-    watching: Mutex<JoinSet<()>>,
+    watches: Mutex<Watches>,
+}
+
+/// The watches of the kinds that quotas count.
+#[derive(Default)]
+struct Watches {
+    running: JoinSet<()>,
+    by_kind: BTreeMap<Kind, Watch>,
+}
+
+/// The watch of a kind.
+struct Watch {
+    resource: ApiResource,
+    task: AbortHandle,
+}
+
+impl Watches {
+    /// Ends the watch of a kind.
+    fn stop(&mut self, kind: &Kind) {
+        if let Some(watch) = self.by_kind.remove(kind) {
+            watch.task.abort();
+        }
+        while self.running.try_join_next().is_some() {}
+    }
 }
 
 impl Reconciler for Measurer {
@@ -96,8 +117,14 @@ impl Reconciler for Measurer {
     type Error = kube::Error;
 
     async fn reconcile(&self, quota: &ObjectRef) -> kube::Result<Requeue> {
-        if let Some(known) = self.quotas.get(quota) {
-            self.watch_kinds(&known).await;
+        match self.quotas.get(quota) {
+            Some(known) => {
+                self.watch_kinds(&known).await;
+                if is_stale(&known) {
+                    self.stop_unused_watches();
+                }
+            }
+            None => self.stop_unused_watches(),
         }
         self.measure(quota).await
     }
@@ -112,36 +139,47 @@ impl Measurer {
     /// the quota is measured next.
     async fn watch_kinds(&self, quota: &ResourceQuota) {
         for kind in kinds(quota) {
-            if self.watched().contains_key(&kind) {
+            if self.watches().by_kind.contains_key(&kind) {
                 continue;
             }
             if let Some(resource) = kind.resolve(&self.clients.watch).await {
-                self.start(&kind, &resource);
-                self.watched().insert(kind, resource);
+                let task = self.start(&kind, &resource);
+                self.watches().by_kind.insert(kind, Watch { resource, task });
             }
         }
     }
 
-    fn start(&self, kind: &Kind, resource: &ApiResource) {
+    /// Ends the watches of kinds that no quota counts any more.
+    fn stop_unused_watches(&self) {
+        let counted: BTreeSet<Kind> = self.quotas.all().iter().flat_map(|quota| kinds(quota)).collect();
+        let mut watches = self.watches();
+        let unused: Vec<Kind> =
+            watches.by_kind.keys().filter(|kind| !counted.contains(*kind)).cloned().collect();
+        for kind in unused {
+            watches.stop(&kind);
+        }
+    }
+
+    fn start(&self, kind: &Kind, resource: &ApiResource) -> AbortHandle {
         let (client, all) = (self.clients.watch.clone(), WatchConfig::default);
         match kind.name() {
             ("", "pods") => {
                 let api = Api::<Pod>::all(client);
-                self.spawn("pods", kind, move || Reflector::new(api.clone(), all()));
+                self.spawn("pods", kind, move || Reflector::new(api.clone(), all()))
             }
             ("", "services") => {
                 let api = Api::<Service>::all(client);
-                self.spawn("services", kind, move || Reflector::new(api.clone(), all()));
+                self.spawn("services", kind, move || Reflector::new(api.clone(), all()))
             }
             ("", "persistentvolumeclaims") => {
                 let api = Api::<PersistentVolumeClaim>::all(client);
-                self.spawn("persistentvolumeclaims", kind, move || Reflector::new(api.clone(), all()));
+                self.spawn("persistentvolumeclaims", kind, move || Reflector::new(api.clone(), all()))
             }
             (group, plural) => {
                 let name = format!("{plural}.{group}");
                 let api = Api::<DynamicObject>::all_with(client, resource);
                 let reflector = move || Reflector::metadata_only(api.clone(), all());
-                self.spawn(name.trim_end_matches('.'), kind, reflector);
+                self.spawn(name.trim_end_matches('.'), kind, reflector)
             }
         }
     }
@@ -151,7 +189,7 @@ impl Measurer {
         name: &str,
         kind: &Kind,
         reflector: impl Fn() -> Reflector<K> + Send + 'static,
-    ) {
+    ) -> AbortHandle {
         let (config, kind) = (self.config.clone(), kind.clone());
         let (quotas, queue) = (self.quotas.clone(), self.queue.clone());
         // A restarted watch does not know which objects existed before; it sees deletions from then on.
@@ -166,11 +204,17 @@ impl Measurer {
             };
             watch(reflector(), config.clone(), kind.clone(), released)
         });
-        self.watching.lock().unwrap_or_else(PoisonError::into_inner).spawn(watching);
+        self.watches().running.spawn(watching)
     }
 
-    fn watched(&self) -> MutexGuard<'_, BTreeMap<Kind, ApiResource>> {
-        self.watched.lock().unwrap_or_else(PoisonError::into_inner)
+    fn watches(&self) -> MutexGuard<'_, Watches> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How the kinds that are watched are served.
+    fn served(&self) -> BTreeMap<Kind, ApiResource> {
+        let watches = self.watches();
+        watches.by_kind.iter().map(|(kind, watch)| (kind.clone(), watch.resource.clone())).collect()
     }
 
     /// Measures a quota, and writes its status.
@@ -181,8 +225,17 @@ impl Measurer {
         let Some(mut quota) = quotas.list(&named).await?.items.pop() else {
             return Ok(Requeue::AwaitChange);
         };
-        let watched = self.watched().clone();
-        let held = list(&self.clients.watch, &reference.namespace, &quota, &watched).await?;
+        let watched = self.served();
+        let held = match list(&self.clients.watch, &reference.namespace, &quota, &watched).await {
+            Ok(held) => held,
+            Err((kind, error)) => {
+                // It may be served in another version now: the next attempt finds out.
+                if matches!(&error, kube::Error::Api(status) if status.is_not_found()) {
+                    self.watches().stop(&kind);
+                }
+                return Err(error);
+            }
+        };
         let now = self.config.clock.now();
         let items = held.iter().flat_map(|(kind, list)| list.counted(kind, now, &self.config.rules));
         let decided = decide(&quota, |kind| watched.contains_key(kind), items);
@@ -269,26 +322,36 @@ async fn list(
     namespace: &str,
     quota: &ResourceQuota,
     watched: &BTreeMap<Kind, ApiResource>,
-) -> kube::Result<Vec<(Kind, Held)>> {
-    let all = ListParams::default();
+) -> Result<Vec<(Kind, Held)>, (Kind, kube::Error)> {
     let mut held = Vec::new();
     for kind in kinds(quota) {
         let Some(resource) = watched.get(&kind) else { continue };
-        let client = client.clone();
-        let found = match kind.name() {
-            ("", "pods") => Held::Pods(Api::namespaced(client, namespace).list(&all).await?.items),
-            ("", "services") => Held::Services(Api::namespaced(client, namespace).list(&all).await?.items),
-            ("", "persistentvolumeclaims") => {
-                Held::Claims(Api::namespaced(client, namespace).list(&all).await?.items)
-            }
-            _ => {
-                let api = Api::<DynamicObject>::namespaced_with(client, namespace, resource);
-                Held::Others(api.list_metadata(&all).await?.items.len())
-            }
-        };
-        held.push((kind, found));
+        match list_kind(client.clone(), namespace, &kind, resource).await {
+            Ok(found) => held.push((kind, found)),
+            Err(error) => return Err((kind, error)),
+        }
     }
     Ok(held)
+}
+
+async fn list_kind(
+    client: Client,
+    namespace: &str,
+    kind: &Kind,
+    resource: &ApiResource,
+) -> kube::Result<Held> {
+    let all = ListParams::default();
+    Ok(match kind.name() {
+        ("", "pods") => Held::Pods(Api::namespaced(client, namespace).list(&all).await?.items),
+        ("", "services") => Held::Services(Api::namespaced(client, namespace).list(&all).await?.items),
+        ("", "persistentvolumeclaims") => {
+            Held::Claims(Api::namespaced(client, namespace).list(&all).await?.items)
+        }
+        _ => {
+            let api = Api::<DynamicObject>::namespaced_with(client, namespace, resource);
+            Held::Others(api.list_metadata(&all).await?.items.len())
+        }
+    })
 }
 
 #[cfg(test)]

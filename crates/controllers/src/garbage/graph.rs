@@ -120,6 +120,11 @@ impl Graph {
         self.owned.get(uid).into_iter().flatten().filter_map(|uid| self.nodes.get(uid))
     }
 
+    /// The names of the objects of a resource.
+    pub fn names(&self, kind: KindId) -> Vec<String> {
+        self.places.get(&kind).into_iter().flat_map(BTreeMap::keys).map(|at| at.name.clone()).collect()
+    }
+
     /// How many objects a namespace has.
     pub fn count_in_namespace(&self, namespace: &str) -> usize {
         self.within.get(namespace).copied().unwrap_or(0)

@@ -3,7 +3,7 @@
 //!
 //! Resources come and go with CustomResourceDefinitions; each is monitored for as long as it is served.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -27,12 +27,12 @@ use crate::Clients;
 /// How often resources are discovered if no definition changes.
 const RESYNC: Duration = Duration::from_mins(5);
 /// The resource whose objects define others.
-const DEFINITIONS: &str = "customresourcedefinitions";
+const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 /// The resource whose objects have no owners, and expire.
 const IGNORED: &str = "events";
 
 /// A resource that is served.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ServedResource {
     /// How it is reached.
     pub resource: ApiResource,
@@ -98,15 +98,17 @@ impl Reconciler for Discoverer {
 
     async fn reconcile(&self, (): &()) -> kube::Result<Requeue> {
         let found = Discovery::new(self.client.clone()).run_aggregated().await?;
-        let (new, gone) = self.graph_builder.compare(served(&found));
+        let Changes { stop, remove, start } = self.graph_builder.compare(served(&found));
         let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
-        for number in gone {
+        for number in stop {
             if let Some(task) = informers.by_kind.remove(&number) {
                 task.abort();
             }
+        }
+        for number in remove {
             self.graph_builder.apply(number, WatchEvent::Restarted(Vec::new()));
         }
-        for (number, kind) in new {
+        for (number, kind) in start {
             let task = informers.running.spawn(self.monitor(number, &kind));
             informers.by_kind.insert(number, task);
         }
@@ -144,13 +146,32 @@ pub struct GraphBuilder {
 
 #[derive(Default)]
 struct Kinds {
-    /// A resource keeps its number when it is no longer served; one that comes back gets another.
+    /// By number; none for one that is not served.
     all: Vec<Option<ServedResource>>,
+    /// By group and plural. A resource keeps its number while it is not served, until its definition is deleted.
     numbers: HashMap<(String, String), KindId>,
+    /// Those that are defined by a CustomResourceDefinition.
+    custom: HashSet<KindId>,
     /// The resources whose objects were not listed yet.
     unlisted: BTreeSet<KindId>,
     /// The objects whose owners are of kinds that are not served, by uid.
     unresolved: BTreeSet<String>,
+}
+
+/// What changes with the resources that are served.
+#[derive(Debug, Default)]
+struct Changes {
+    /// The resources that are not monitored any more as they were.
+    stop: Vec<KindId>,
+    /// Those whose objects are gone.
+    remove: Vec<KindId>,
+    /// Those that are monitored from now on, or otherwise than before.
+    start: Vec<(KindId, ServedResource)>,
+}
+
+/// The name of the CustomResourceDefinition of a resource.
+fn definition((group, plural): &(String, String)) -> String {
+    format!("{plural}.{group}")
 }
 
 impl Default for GraphBuilder {
@@ -210,45 +231,71 @@ impl GraphBuilder {
         let _ = self.synced.subscribe().wait_for(|synced| *synced).await;
     }
 
-    /// Notes which resources are served, and returns those to monitor from now on, and those to monitor no more.
-    fn compare(&self, served: Vec<ServedResource>) -> (Vec<(KindId, ServedResource)>, Vec<KindId>) {
+    /// Notes which resources are served, and returns what changes with them.
+    fn compare(&self, served: Vec<ServedResource>) -> Changes {
+        let defined = self.defined();
         let mut kinds = self.kinds();
+        let mut changes = Changes::default();
         let names: BTreeSet<_> = served.iter().map(ServedResource::name).collect();
-        let gone: Vec<_> = kinds
-            .numbers
-            .iter()
-            .filter(|(name, _)| !names.contains(*name))
-            .map(|(_, number)| *number)
-            .collect();
-        kinds.numbers.retain(|name, _| names.contains(name));
-        for number in &gone {
-            kinds.all[*number] = None;
-            kinds.unlisted.remove(number);
+        let absent = kinds.numbers.iter().filter(|(name, _)| !names.contains(*name));
+        let absent: Vec<_> = absent.map(|(name, number)| (name.clone(), *number)).collect();
+        for (name, number) in absent {
+            if kinds.all[number].take().is_some() {
+                changes.stop.push(number);
+            }
+            kinds.unlisted.remove(&number);
+            // Its objects are gone only with its definition: it may be served again.
+            if kinds.custom.contains(&number) && !defined.contains(&definition(&name)) {
+                kinds.numbers.remove(&name);
+                kinds.custom.remove(&number);
+                changes.remove.push(number);
+            }
         }
-        let mut new = Vec::new();
-        for kind in served {
-            if kinds.numbers.contains_key(&kind.name()) {
+        for resource in served {
+            let name = resource.name();
+            let number = kinds.numbers.get(&name).copied().unwrap_or_else(|| {
+                kinds.all.push(None);
+                let number = kinds.all.len() - 1;
+                kinds.numbers.insert(name.clone(), number);
+                number
+            });
+            if defined.contains(&definition(&name)) {
+                kinds.custom.insert(number);
+            }
+            if kinds.all[number].as_ref() == Some(&resource) {
                 continue;
             }
-            let number = kinds.all.len();
-            kinds.numbers.insert(kind.name(), number);
-            kinds.all.push(Some(kind.clone()));
-            if kind.monitored {
+            if kinds.all[number].replace(resource.clone()).is_some() {
+                changes.stop.push(number);
+            }
+            if resource.monitored {
                 kinds.unlisted.insert(number);
-                new.push((number, kind));
+                changes.start.push((number, resource));
             }
         }
-        if !new.is_empty() {
+        if !changes.start.is_empty() {
             for uid in std::mem::take(&mut kinds.unresolved) {
                 self.queue.add(uid);
             }
         }
-        (new, gone)
+        changes
+    }
+
+    /// The names of the CustomResourceDefinitions.
+    fn defined(&self) -> HashSet<String> {
+        let name = (DEFINITIONS.0.to_owned(), DEFINITIONS.1.to_owned());
+        let number = self.kinds().numbers.get(&name).copied();
+        number.into_iter().flat_map(|number| self.graph().names(number)).collect()
+    }
+
+    /// Discovers the resources again, soon.
+    pub fn rediscover(&self) {
+        self.discovery.add(());
     }
 
     /// Applies what a watch of the metadata of the objects of a resource observes, for good.
     async fn watch(&self, number: KindId, api: Api<DynamicObject>) {
-        let defines_resources = self.kind(number).is_some_and(|kind| kind.resource.plural == DEFINITIONS);
+        let defines_resources = self.kind(number).is_some_and(|kind| kind.resource.plural == DEFINITIONS.1);
         let mut events = std::pin::pin!(Reflector::metadata_only(api, WatchConfig::default()).into_stream());
         while let Some(event) = events.next().await {
             let restarted = matches!(event, WatchEvent::Restarted(_));
@@ -258,7 +305,7 @@ impl GraphBuilder {
                 self.note_synced();
             }
             if defines_resources {
-                self.discovery.add(());
+                self.rediscover();
             }
         }
     }

@@ -65,13 +65,11 @@ pub fn evicted(pod: &Pod, taints: &[Taint], first_observed: &FirstObserved, now:
     let tolerations = pod.spec.as_ref().and_then(|spec| spec.tolerations.as_deref()).unwrap_or_default();
     let mut until = Evicted::Never;
     for taint in no_execute(taints) {
-        let mut found = tolerations.iter().filter(|toleration| tolerates(toleration, taint)).peekable();
-        if found.peek().is_none() {
+        // Of several the first counts, as upstream.
+        let Some(toleration) = tolerations.iter().find(|toleration| tolerates(toleration, taint)) else {
             return Evicted::At(now);
-        }
-        let Some(seconds) = found.filter_map(|toleration| toleration.toleration_seconds).min() else {
-            continue;
         };
+        let Some(seconds) = toleration.toleration_seconds else { continue };
         let added = taint.time_added.as_ref().map(|time| time.0);
         let since = added.or_else(|| first_observed.of(taint)).unwrap_or(now);
         let since = bound_at(pod).map_or(since, |bound| bound.max(since));
@@ -97,7 +95,7 @@ mod tests {
         let taint =
             |key: &str| json!({ "key": key, "effect": "NoExecute", "timeAdded": "1970-01-01T00:00:50Z" });
         let tolerate = |key: &str, seconds: Option<i64>| json!({ "key": key, "operator": "Exists", "effect": "NoExecute", "tolerationSeconds": seconds });
-        let table: [(Vec<Value>, Vec<Value>, Evicted); 7] = [
+        let table: [(Vec<Value>, Vec<Value>, Evicted); 9] = [
             (vec![], vec![], Evicted::Never),
             (vec![json!({ "key": "a", "effect": "NoSchedule" })], vec![], Evicted::Never),
             (vec![taint("a")], vec![], at(100)),
@@ -105,6 +103,9 @@ mod tests {
             (vec![taint("a")], vec![tolerate("a", Some(300))], at(350)),
             (vec![taint("a"), taint("b")], vec![tolerate("a", Some(300)), tolerate("b", Some(70))], at(120)),
             (vec![taint("a"), taint("b")], vec![tolerate("a", Some(300))], at(100)),
+            // As upstream: of several tolerations of one taint the first counts.
+            (vec![taint("a")], vec![tolerate("a", Some(300)), tolerate("a", Some(30))], at(350)),
+            (vec![taint("a")], vec![tolerate("a", None), tolerate("a", Some(30))], Evicted::Never),
         ];
         for (taints, tolerations, wanted) in table {
             let pod =

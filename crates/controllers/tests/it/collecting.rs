@@ -10,6 +10,7 @@ use kube::api::{
 use kube::core::GroupVersionKind;
 use kube::{Api, Resource};
 use plumb_controller::Watchable;
+use plumb_harness::eventually;
 use serde_json::{Value, json};
 
 use crate::workloads::{Cluster, spec, template};
@@ -103,33 +104,104 @@ async fn orphans_stay() {
         .await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn what_says_it_belongs_to_somebody_who_never_was_goes_and_custom_owners_count() {
-    let cluster = Cluster::start();
+/// A version of widgets. The last one is stored.
+fn version(name: &str, served: bool, storage: bool) -> Value {
+    let schema = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
+    json!({ "name": name, "served": served, "storage": storage, "schema": { "openAPIV3Schema": schema } })
+}
+
+/// Defines widgets in version `v1`.
+async fn define_widgets(cluster: &Cluster) -> Api<CustomResourceDefinition> {
     let definition: CustomResourceDefinition = serde_json::from_value(json!({
         "metadata": { "name": "widgets.example.com" },
         "spec": {
             "group": "example.com", "scope": "Namespaced",
             "names": { "plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList" },
-            "versions": [{
-                "name": "v1", "served": true, "storage": true,
-                "schema": { "openAPIV3Schema": { "type": "object", "x-kubernetes-preserve-unknown-fields": true } },
-            }],
+            "versions": [version("v1", true, true)],
         },
     }))
     .unwrap();
     let definitions: Api<CustomResourceDefinition> = Api::all(cluster.client.clone());
     definitions.create(&PostParams::default(), &definition).await.unwrap();
-    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
-    let widgets: Api<DynamicObject> = Api::default_namespaced_with(cluster.client.clone(), &resource);
-    let widget = DynamicObject::new("w", &resource);
-    let widget = loop {
-        // It is served a moment after it was defined.
+    definitions
+}
+
+/// Creates a widget in a version, which is served a moment after it was defined.
+async fn create_widget(cluster: &Cluster, namespace: &str, version: &str, widget: Value) -> DynamicObject {
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", version, "Widget"));
+    let widgets: Api<DynamicObject> = Api::namespaced_with(cluster.client.clone(), namespace, &resource);
+    let mut widget = widget;
+    widget["apiVersion"] = json!(resource.api_version);
+    widget["kind"] = json!("Widget");
+    let widget: DynamicObject = serde_json::from_value(widget).unwrap();
+    loop {
         match widgets.create(&PostParams::default(), &widget).await {
-            Ok(widget) => break widget,
+            Ok(widget) => return widget,
             Err(_) => tokio::task::yield_now().await,
         }
+    }
+}
+
+fn owned_by(name: &str, api_version: &str, kind: &str, owner: (&str, &str)) -> Value {
+    let owner = json!({ "apiVersion": api_version, "kind": kind, "name": owner.0, "uid": owner.1 });
+    json!({ "metadata": { "name": name, "ownerReferences": [owner] } })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_custom_resource_is_collected_in_whatever_version_it_is_served() {
+    let cluster = Cluster::start();
+    let namespaces: Api<Namespace> = Api::all(cluster.client.clone());
+    let team: Namespace = serde_json::from_value(json!({ "metadata": { "name": "team" } })).unwrap();
+    namespaces.create(&PostParams::default(), &team).await.unwrap();
+    let definitions = define_widgets(&cluster).await;
+    let serve = async |versions: Value| {
+        let patch = Patch::Merge(json!({ "spec": { "versions": versions } }));
+        definitions.patch("widgets.example.com", &PatchParams::default(), &patch).await.unwrap();
     };
+    // A widget that is deleted with its owner shows that widgets are watched in this version.
+    let is_watched = async |version: &str| {
+        let owner: ConfigMap = cluster.create(json!({ "metadata": { "name": version } })).await;
+        let owner = (version, owner.metadata.uid.as_deref().unwrap().to_owned());
+        let widget = owned_by(version, "v1", "ConfigMap", (owner.0, &owner.1));
+        create_widget(&cluster, "default", version, widget).await;
+        cluster.api::<ConfigMap>().delete(version, &DeleteParams::default()).await.unwrap();
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", version, "Widget"));
+        let widgets: Api<DynamicObject> = Api::default_namespaced_with(cluster.client.clone(), &resource);
+        eventually(async || widgets.get_opt(version).await.unwrap().is_none()).await;
+    };
+    is_watched("v1").await;
+    let widget = create_widget(&cluster, "team", "v1", json!({ "metadata": { "name": "w" } })).await;
+    let maps: Api<ConfigMap> = Api::namespaced(cluster.client.clone(), "team");
+    let dependent =
+        owned_by("dependent", "example.com/v1", "Widget", ("w", widget.metadata.uid.as_deref().unwrap()));
+    maps.create(&PostParams::default(), &serde_json::from_value(dependent).unwrap()).await.unwrap();
+
+    serve(json!([version("v1", false, false), version("v2", true, true)])).await;
+    is_watched("v2").await;
+    assert!(maps.get_opt("dependent").await.unwrap().is_some(), "its owner exists in another version");
+
+    serve(json!([version("v1", false, false), version("v2", false, true)])).await;
+    let informer = "metadata-informer/widgets.example.com";
+    let runs = |name: &str| cluster.supervisor.tasks().iter().any(|task| task.name == name);
+    eventually(async || !runs(informer)).await;
+    assert!(maps.get_opt("dependent").await.unwrap().is_some(), "its owner exists, though it is not served");
+
+    serve(json!([version("v1", false, false), version("v2", true, true)])).await;
+    eventually(async || runs(informer)).await;
+    namespaces.delete("team", &DeleteParams::default()).await.unwrap();
+    super::until_gone(&namespaces, "team").await;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v2", "Widget"));
+    let widgets: Api<DynamicObject> = Api::all_with(cluster.client.clone(), &resource);
+    assert!(widgets.list(&ListParams::default()).await.unwrap().items.is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_object_whose_owner_never_existed_is_deleted_and_custom_owners_count() {
+    let cluster = Cluster::start();
+    define_widgets(&cluster).await;
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk("example.com", "v1", "Widget"));
+    let widgets: Api<DynamicObject> = Api::default_namespaced_with(cluster.client.clone(), &resource);
+    let widget = create_widget(&cluster, "default", "v1", json!({ "metadata": { "name": "w" } })).await;
     let map = |name: &str, uid: &str| {
         let owner = json!({ "apiVersion": "example.com/v1", "kind": "Widget", "name": "w", "uid": uid });
         json!({ "metadata": { "name": name, "ownerReferences": [owner] } })

@@ -8,7 +8,7 @@ use kube::{Api, Client};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, InformerFactory};
 use plumb_controllers::{Clients, quota};
-use plumb_harness::{TestCluster, until};
+use plumb_harness::{TestCluster, eventually, until};
 use plumb_resize::rules::Rules;
 use plumb_supervise::Supervisor;
 use serde_json::{Value, json};
@@ -16,6 +16,7 @@ use tokio::task::JoinSet;
 
 struct Cluster {
     client: Client,
+    supervisor: Supervisor,
     _running: JoinSet<()>,
     _informing: JoinSet<()>,
 }
@@ -41,7 +42,7 @@ impl Cluster {
         };
         running.spawn(quota::run(clients, &informers, config));
         let informing = informers.start(&client, &supervisor);
-        Self { client, _running: running, _informing: informing }
+        Self { client, supervisor, _running: running, _informing: informing }
     }
 
     async fn quota(&self, hard: Value) {
@@ -135,6 +136,37 @@ async fn the_books_never_forget_an_admission_that_is_under_way() {
         }
         cluster.used(json!({ "pods": "0" })).await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_kind_is_watched_for_as_long_as_a_quota_counts_it() {
+    let cluster = Cluster::start();
+    let watched = |name: &str| cluster.supervisor.tasks().iter().any(|task| task.name == name);
+    cluster.quota(json!({ "pods": "2", "count/configmaps": "9" })).await;
+    cluster.used(json!({ "pods": "0", "count/configmaps": "0" })).await;
+    assert!(watched("quota-informer/pods") && watched("quota-informer/configmaps"));
+    // A quota of another namespace counts config maps, too.
+    let namespace: Namespace = read(json!({ "metadata": { "name": "a" } }));
+    Api::all(cluster.client.clone()).create(&PostParams::default(), &namespace).await.unwrap();
+    let other: ResourceQuota =
+        read(json!({ "metadata": { "name": "q" }, "spec": { "hard": { "count/configmaps": "1" } } }));
+    let others: Api<ResourceQuota> = Api::namespaced(cluster.client.clone(), "a");
+    others.create(&PostParams::default(), &other).await.unwrap();
+    let hard = json!({ "spec": { "hard": { "pods": null, "count/configmaps": "8", "services": "1" } } });
+    cluster.quotas().patch("q", &PatchParams::default(), &Patch::Merge(hard)).await.unwrap();
+    cluster.used(json!({ "count/configmaps": "0", "services": "0" })).await;
+    eventually(async || !watched("quota-informer/pods")).await;
+    cluster.quotas().delete("q", &DeleteParams::default()).await.unwrap();
+    eventually(async || !watched("quota-informer/services")).await;
+    assert!(watched("quota-informer/configmaps"), "the other quota counts them");
+    others.delete("q", &DeleteParams::default()).await.unwrap();
+    eventually(async || !watched("quota-informer/configmaps")).await;
+    // It is watched again when it is counted again.
+    cluster.quota(json!({ "pods": "2" })).await;
+    cluster.used(json!({ "pods": "0" })).await;
+    cluster.pods().create(&PostParams::default(), &pod("p", "1")).await.unwrap();
+    cluster.pods().delete("p", &DeleteParams::default()).await.unwrap();
+    cluster.used(json!({ "pods": "0" })).await;
 }
 
 /// A quota whose status cannot be written is tried again later; those after it are measured meanwhile.

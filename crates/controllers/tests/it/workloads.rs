@@ -30,6 +30,7 @@ pub(crate) struct Cluster {
     pub(crate) client: Client,
     /// How often a workload was reconciled.
     pub(crate) reconciles: Arc<AtomicU64>,
+    pub(crate) supervisor: Supervisor,
     running: JoinSet<()>,
 }
 
@@ -74,7 +75,7 @@ impl Cluster {
         running.spawn(quota::run(clients(quota::NAME), factory, config));
         let reconciles = manager.reconciles();
         running.spawn(manager.run(watcher));
-        Self { client: cluster.admin(), reconciles, running }
+        Self { client: cluster.admin(), reconciles, supervisor, running }
     }
 
     pub(crate) fn api<K>(&self) -> Api<K>
