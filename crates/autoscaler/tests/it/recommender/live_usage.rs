@@ -72,7 +72,7 @@ async fn a_value_that_makes_no_sense_does_not_hide_the_others() {
             "/a/number Ok((true, 2000))",
             "/a/null Err(\"not_a_number\")",
             "/a/object Err(\"not_a_number\")",
-            "/a/huge Ok((true, 9223372036854775807))",
+            "/a/huge Err(\"not_a_number\")",
             "/b/app Ok((false, 1000))",
         ]
     );
@@ -80,7 +80,7 @@ async fn a_value_that_makes_no_sense_does_not_hide_the_others() {
 
 #[tokio::test]
 async fn an_answer_that_is_none_is_an_error() {
-    for text in ["", "{", "[]", "{\"items\": 5}", "{\"items\": [{}]}"] {
+    for text in ["", "{", "{\"items\": 5}", "{\"items\": [{}]}"] {
         let error = read(text.to_owned()).await.unwrap_err();
         assert!(matches!(error, LiveUsageError::Decode(_)), "{text:?}: {error}");
     }
