@@ -1,10 +1,14 @@
 //! The autoscaler of a cluster on this machine: each part is a user of its own.
 
+mod admission;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use kube::Client;
 use plumb_apiserver::authn::User;
+use plumb_autoscaler::admission::metrics::AdmissionMetrics;
+use plumb_autoscaler::admission::{Admission, Environment};
 use plumb_autoscaler::features::PER_VPA_CONFIG;
 use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::install::{Outcome, install};
@@ -27,6 +31,8 @@ const DEFINITIONS: &str = "vpa-definitions";
 const RECOMMENDER: &str = "vpa-recommender";
 /// The user that the updater is.
 const UPDATER: &str = "vpa-updater";
+/// The user that the admission webhook is.
+const ADMISSION: &str = "vpa-admission-controller";
 
 /// Starts the autoscaler; it ends when what is answered is dropped.
 pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
@@ -55,7 +61,21 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     });
     server.also_show(move |text| metrics.render(text));
     let updater = updater(context, client(UPDATER), &informers);
+    let admission_metrics = AdmissionMetrics::default();
+    let admission = Admission::new(
+        admission::options(context.autoscaler, &context.binding.gates),
+        Environment {
+            client: client(ADMISSION),
+            vpas: informers.vpas.clone(),
+            supervisor: supervisor.clone(),
+            metrics: context.metrics.clone(),
+            admission_metrics: admission_metrics.clone(),
+            clock: Clock::default(),
+        },
+    );
+    server.also_show(move |text| admission_metrics.render(text));
     let mut running = JoinSet::new();
+    running.spawn(admission.run());
     running.spawn(recommender.run());
     running.spawn(updater.run());
     let installer = client(DEFINITIONS);

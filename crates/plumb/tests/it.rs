@@ -32,6 +32,7 @@ mod it {
     mod secrets;
     mod sets;
     mod soak;
+    mod startup_boost;
     mod status_vpa;
     mod storms;
     mod tasks;

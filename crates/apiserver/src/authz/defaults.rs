@@ -19,7 +19,7 @@ use crate::object::{decode, encode, metadata};
 use crate::server::ApiServer;
 use crate::{strategy, write};
 
-const ROLE_TABLES: [(&str, &str); 7] = [
+const ROLE_TABLES: [(&str, &str); 8] = [
     ("clusterroles", include_str!("defaults/cluster_roles.json")),
     ("clusterroles", include_str!("defaults/controller_roles.json")),
     // What metrics-server brings with it where this group is somebody else's.
@@ -30,13 +30,15 @@ const ROLE_TABLES: [(&str, &str); 7] = [
     ("roles", include_str!("defaults/join_local_roles.json")),
     // What the manifests of the Vertical Pod Autoscaler bring with them elsewhere.
     ("clusterroles", include_str!("defaults/autoscaler_roles.json")),
+    ("roles", include_str!("defaults/autoscaler_local_roles.json")),
 ];
-const BINDING_TABLES: [(&str, &str); 5] = [
+const BINDING_TABLES: [(&str, &str); 6] = [
     ("clusterrolebindings", include_str!("defaults/cluster_role_bindings.json")),
     ("rolebindings", include_str!("defaults/role_bindings.json")),
     ("clusterrolebindings", include_str!("defaults/join_bindings.json")),
     ("rolebindings", include_str!("defaults/join_local_bindings.json")),
     ("clusterrolebindings", include_str!("defaults/autoscaler_bindings.json")),
+    ("rolebindings", include_str!("defaults/autoscaler_local_bindings.json")),
 ];
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";

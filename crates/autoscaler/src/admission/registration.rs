@@ -3,13 +3,15 @@
 //! All replicas apply the same object, from the same options and the same Secret, by server-side apply under one field
 //! manager: they do not fight, and there is no moment without a configuration. Upstream deletes and creates it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::{
     MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference, WebhookClientConfig,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, LabelSelectorRequirement, ObjectMeta};
+
+use crate::namespaces::Namespaces;
 
 /// The name of the configuration: upstream's.
 pub const NAME: &str = "vpa-webhook-config";
@@ -65,10 +67,8 @@ pub struct Registration {
     pub timeout_seconds: i32,
     /// Labels of the configuration (`--webhook-labels`).
     pub labels: BTreeMap<String, String>,
-    /// The namespace that it is called for alone (`--vpa-object-namespace`).
-    pub only_namespace: Option<String>,
-    /// The namespaces that it is not called for (`--ignored-vpa-object-namespaces`).
-    pub ignored_namespaces: BTreeSet<String>,
+    /// The namespaces that it is called for.
+    pub namespaces: Namespaces,
 }
 
 impl Registration {
@@ -80,8 +80,7 @@ impl Registration {
             fail: false,
             timeout_seconds: 5,
             labels: BTreeMap::new(),
-            only_namespace: None,
-            ignored_namespaces: BTreeSet::new(),
+            namespaces: Namespaces::All,
         }
     }
 
@@ -147,10 +146,10 @@ impl Registration {
             operator: operator.to_owned(),
             values: Some(values),
         };
-        let requirement = match &self.only_namespace {
-            Some(only) => Some(requirement("In", vec![only.clone()])),
-            None if self.ignored_namespaces.is_empty() => None,
-            None => Some(requirement("NotIn", self.ignored_namespaces.iter().cloned().collect())),
+        let requirement = match &self.namespaces {
+            Namespaces::All => None,
+            Namespaces::Only(only) => Some(requirement("In", vec![only.clone()])),
+            Namespaces::Except(ignored) => Some(requirement("NotIn", ignored.iter().cloned().collect())),
         };
         LabelSelector {
             match_expressions: requirement.map(|requirement| vec![requirement]),

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
+use plumb_resize::Quantity;
 
 use super::interval;
 
@@ -20,4 +21,7 @@ pub(crate) struct AutoscalerFlags {
     /// `plumb.dev/memory-decrease-guard` overrides it.
     #[arg(long)]
     pub(crate) memory_decrease_guard: bool,
+    /// The most CPU that a container gets by a start-up boost; any amount if absent.
+    #[arg(long, value_name = "QUANTITY")]
+    pub(crate) max_allowed_cpu_boost: Option<Quantity>,
 }

@@ -4,6 +4,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::api::{DeleteParams, Patch, PatchParams};
 use plumb_autoscaler::admission::registration::{Endpoint, NAME, Registration};
+use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
 use plumb_harness::until;
 use serde_json::json;
@@ -69,11 +70,11 @@ fn namespaces_and_flags_are_in_the_configuration() {
         serde_json::to_value(hook.namespace_selector).unwrap()
     };
     assert_eq!(selector(&registration), json!({}));
-    registration.ignored_namespaces = ["b".to_owned(), "a".to_owned()].into();
+    registration.namespaces = Namespaces::Except(["b".to_owned(), "a".to_owned()].into());
     let name = "kubernetes.io/metadata.name";
     let expected = |operator: &str, values: &[&str]| json!({ "matchExpressions": [{ "key": name, "operator": operator, "values": values }] });
     assert_eq!(selector(&registration), expected("NotIn", &["a", "b"]));
-    registration.only_namespace = Some("c".to_owned());
+    registration.namespaces = Namespaces::Only("c".to_owned());
     registration.fail = true;
     assert_eq!(selector(&registration), expected("In", &["c"]), "upstream never comes to this");
     let hook = registration.configuration(1, "PEM").webhooks.unwrap().remove(0);
