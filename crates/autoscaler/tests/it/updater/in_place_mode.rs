@@ -4,10 +4,13 @@ use std::io;
 use std::time::Duration;
 
 use http::Uri;
-use kube::api::{Patch, PatchParams};
+use kube::api::{Patch, PatchParams, PostParams};
+use plumb_autoscaler::api::VerticalPodAutoscalerCheckpoint;
 use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::attempt::{ANNOTATION, IN_PLACE_UPDATED, Record};
 use plumb_autoscaler::updater::mode::Modes;
+use plumb_client::Api;
+use plumb_harness::object;
 use plumb_resize::status::Stage;
 use serde_json::json;
 
@@ -334,5 +337,26 @@ async fn a_pod_that_was_changed_meanwhile_is_read_again() {
     world.recommend("2/2Gi").await;
     world.pass(MOMENT).await;
     assert_eq!(world.requests("web-1").await, amounts("2/2Gi"));
-    assert!(world.events("web-1").await.get("VPAUpdateRefused").is_none());
+    assert!(!world.events("web-1").await.contains_key("VPAUpdateRefused"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn with_the_guard_memory_is_not_lowered_below_what_the_checkpoints_say_was_in_use() {
+    let [rules, _] = dialects();
+    let world = World::start(rules, "InPlace").await;
+    let checkpoint = json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscalerCheckpoint", "metadata": { "name": "web-app" },
+        "spec": { "vpaObjectName": "web", "containerName": "app" },
+        "status": { "version": "v3", "memoryHistogram": { "bucketWeights": { "8": 10000, "36": 1 }, "totalWeight": 2.0 } },
+    });
+    let checkpoints: Api<VerticalPodAutoscalerCheckpoint> = Api::default_namespaced(world.admin.clone());
+    checkpoints.create(&PostParams::default(), &object(checkpoint)).await.unwrap();
+    let guarded = json!({ "metadata": { "annotations": { "plumb.dev/memory-decrease-guard": "true" } } });
+    world.vpas().patch("web", &PatchParams::default(), &Patch::Merge(guarded)).await.unwrap();
+    world.pod("web-1", "1/4Gi").await;
+    world.recommend("2/256Mi").await;
+    world.pass(MOMENT).await;
+    // The end of bucket 36 is where bucket 37 starts, a little over a gigabyte; and 15 percent.
+    let memory = world.requests("web-1").await.memory.unwrap();
+    assert_eq!(memory, 1_168_723_597);
 }
