@@ -7,7 +7,6 @@
 
 use divan::Bencher;
 use divan::counter::ItemsCount;
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Pod};
 use plumb_controller::WatchEvent;
 use plumb_resize::rules::Rules;
@@ -45,7 +44,7 @@ fn pod(i: usize, spec: &Value) -> Pod {
 
 /// Gives every pod a node, and sees it there.
 fn place(planner: &mut Planner, pods: Vec<Pod>) {
-    let now = Timestamp::UNIX_EPOCH;
+    let now = tokio::time::Instant::now();
     for mut pod in pods {
         planner.pods(WatchEvent::Applied(Box::new(pod.clone())), now);
         if let Some(Decision::Bind { node, .. }) = planner.next(now) {

@@ -8,13 +8,13 @@ mod wake;
 use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::Arc;
 
-use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Namespace, Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use kube::ResourceExt as _;
 use plumb_controller::{ObjectRef, Store, WatchEvent};
 use plumb_features::FeatureGates;
 use plumb_resize::rules::Rules;
+use tokio::time::Instant;
 
 use crate::choose::{Choice, Chooser};
 use crate::cluster::{Cluster, Guest, NodeInfo, Uid};
@@ -100,7 +100,7 @@ pub enum Decision {
         /// How many times it was tried, this one included.
         attempts: u32,
         /// Since when it could be tried.
-        since: Timestamp,
+        since: Instant,
     },
     /// No node will do for a pod now.
     Refuse {
@@ -197,7 +197,7 @@ impl Planner {
     }
 
     /// Takes in what happened to pods.
-    pub fn pods(&mut self, event: WatchEvent<Pod>, now: Timestamp) {
+    pub fn pods(&mut self, event: WatchEvent<Pod>, now: Instant) {
         match event {
             WatchEvent::Restarted(pods) => {
                 let listed: HashSet<ObjectRef> = pods.iter().map(ObjectRef::of).collect();
@@ -215,7 +215,7 @@ impl Planner {
         }
     }
 
-    fn pod(&mut self, pod: &Pod, now: Timestamp) {
+    fn pod(&mut self, pod: &Pod, now: Instant) {
         let at = ObjectRef::of(pod);
         let Settings { name, rules, .. } = &self.settings;
         let facts = read(pod, name, rules, &mut self.shapes).unwrap_or_else(|error| {
@@ -249,7 +249,7 @@ impl Planner {
     }
 
     /// A pod waits for a node.
-    fn waits(&mut self, pending: Pending, now: Timestamp) {
+    fn waits(&mut self, pending: Pending, now: Instant) {
         let nominated = pending.nominated.clone().or_else(|| self.nominations.get(&pending.uid).cloned());
         self.nominate(&pending, nominated);
         self.wake(now);
@@ -314,7 +314,7 @@ impl Planner {
     }
 
     /// What to do next, if there is anything to do now.
-    pub fn next(&mut self, now: Timestamp) -> Option<Decision> {
+    pub fn next(&mut self, now: Instant) -> Option<Decision> {
         self.wake(now);
         if let Some(ready) = self.ready.pop_front() {
             return Some(ready);
@@ -325,7 +325,10 @@ impl Planner {
             }
         }
         let waiting = self.queue.pop(now)?;
-        if let Some((why, minds_others)) = self.queue.verdict(waiting.pod.class.id) {
+        // What is known of a class does not hold for a pod with a nomination: for others its node does not count as free.
+        let is_nominated = self.nominations.contains_key(&waiting.pod.uid);
+        let verdict = self.queue.verdict(waiting.pod.class.id).filter(|_| !is_nominated);
+        if let Some((why, minds_others)) = verdict {
             let refusal = refusal(&waiting.pod.clone(), &why, None, None);
             self.queue.park(waiting, &why, minds_others, false, now);
             return Some(refusal);
@@ -334,7 +337,7 @@ impl Planner {
     }
 
     /// Finds a node for a pod.
-    fn place_pod(&mut self, waiting: Waiting, now: Timestamp) -> Decision {
+    fn place_pod(&mut self, waiting: Waiting, now: Instant) -> Decision {
         let pod = waiting.pod.clone();
         let nominated = self.nominations.get(&pod.uid).cloned();
         let choice = self.chooser.choose(&pod.class, &pod.uid, nominated.as_deref(), &mut self.cluster);
@@ -412,7 +415,7 @@ impl Planner {
     }
 
     /// A pod could not be bound: it no longer counts on its node, and is tried again.
-    pub fn not_bound(&mut self, uid: &str, now: Timestamp) {
+    pub fn not_bound(&mut self, uid: &str, now: Instant) {
         // If it is not there any more, it was seen on a node, or gone.
         if let Some(waiting) = self.binding.remove(uid) {
             self.cluster.remove(uid);
@@ -421,14 +424,14 @@ impl Planner {
     }
 
     /// Pods could not be evicted: the pod for whom they should is tried again.
-    pub fn not_evicted(&mut self, preemptor: &str, now: Timestamp) {
+    pub fn not_evicted(&mut self, preemptor: &str, now: Instant) {
         if let Some(class) = self.queue.get(preemptor).map(|waiting| waiting.pod.class.id) {
             self.queue.rouse(class, Some(preemptor), now);
         }
     }
 
     /// When there may be something to do although nothing happens.
-    pub fn due(&self) -> Option<Timestamp> {
+    pub fn due(&self) -> Option<Instant> {
         self.queue.due()
     }
 

@@ -11,14 +11,16 @@
 //! Pods of one class ask for the same, so what is found for one of them holds for all: while a class is *settled*
 //! nothing has changed since no node would do for it, and its pods are parked without a look. News that may help
 //! opens it, and then one of its pods at a time is tried, for as long as that goes well.
+//!
+//! Times are monotonic, so that a wall clock that is set does not move a wait.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use plumb_supervise::Exponential;
+use tokio::time::Instant;
 
 use crate::cluster::Uid;
 use crate::facts::Pending;
@@ -26,8 +28,8 @@ use crate::facts::Pending;
 /// How long a pod waits after failed attempts.
 const BACKOFF: Exponential = Exponential::new(Duration::from_secs(1), Duration::from_secs(10));
 /// After this long a parked pod is tried whatever happened, and how often it is looked whether there is one.
-const PARKED_AT_MOST: SignedDuration = SignedDuration::from_mins(5);
-const LOOK_FOR_OLD: SignedDuration = SignedDuration::from_secs(1);
+const PARKED_AT_MOST: Duration = Duration::from_mins(5);
+const LOOK_FOR_OLD: Duration = Duration::from_secs(1);
 
 /// Who comes first: higher priority, then who came first.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -42,7 +44,7 @@ struct Order {
 enum State {
     Active,
     /// Until then; whatever happens if it is because of an error, else only while others are active.
-    BackingOff(Timestamp, bool),
+    BackingOff(Instant, bool),
     Parked,
     Gated,
 }
@@ -54,10 +56,10 @@ pub(crate) struct Waiting {
     /// How many times it was tried.
     pub(crate) attempts: u32,
     /// Since when it could be tried.
-    pub(crate) since: Timestamp,
+    pub(crate) since: Instant,
     arrival: u64,
     state: State,
-    not_before: Timestamp,
+    not_before: Instant,
     /// In which round of its class it was tried.
     round: u64,
 }
@@ -78,7 +80,7 @@ struct Line {
     round: u64,
     /// Why no node will do, if that is known in this round.
     settled: Option<Arc<str>>,
-    settled_at: Timestamp,
+    settled_at: Option<Instant>,
     /// Where other pods are has a say.
     minds_others: bool,
 }
@@ -101,11 +103,11 @@ pub struct Depths {
 pub(crate) struct Queue {
     pods: HashMap<Uid, Waiting>,
     active: BTreeSet<Order>,
-    backing_off: BTreeSet<(Timestamp, Order)>,
+    backing_off: BTreeSet<(Instant, Order)>,
     lines: HashMap<u64, Line>,
     gated: usize,
     arrivals: u64,
-    look_for_old_at: Timestamp,
+    look_for_old_at: Option<Instant>,
 }
 
 /// What became of a pod that was put.
@@ -119,7 +121,7 @@ pub(crate) enum Put {
 
 impl Queue {
     /// A pod waits, or says something new.
-    pub(crate) fn put(&mut self, pod: Pending, now: Timestamp) -> Put {
+    pub(crate) fn put(&mut self, pod: Pending, now: Instant) -> Put {
         let before = self.pods.get(&pod.uid);
         if let Some(before) = before
             && Arc::ptr_eq(&before.pod.class, &pod.class)
@@ -173,7 +175,7 @@ impl Queue {
     }
 
     /// The next pod to be tried. It is out of the queue until it is told what became of it.
-    pub(crate) fn pop(&mut self, now: Timestamp) -> Option<Waiting> {
+    pub(crate) fn pop(&mut self, now: Instant) -> Option<Waiting> {
         while let Some((until, order)) = self.backing_off.first().filter(|(until, _)| *until <= now).cloned()
         {
             self.backing_off.remove(&(until, order.clone()));
@@ -193,7 +195,7 @@ impl Queue {
     }
 
     /// When the next pod is due that backs off now.
-    pub(crate) fn due(&self) -> Option<Timestamp> {
+    pub(crate) fn due(&self) -> Option<Instant> {
         self.backing_off.first().map(|(until, _)| *until)
     }
 
@@ -205,12 +207,12 @@ impl Queue {
         why: &Arc<str>,
         minds_others: bool,
         others_leave: bool,
-        now: Timestamp,
+        now: Instant,
     ) {
         let class = waiting.pod.class.id;
         let line = self.lines.entry(class).or_default();
         line.settled = (!others_leave).then(|| why.clone());
-        line.settled_at = now;
+        line.settled_at = Some(now);
         line.minds_others = minds_others;
         waiting.attempts += 1;
         waiting.round = line.round;
@@ -221,12 +223,12 @@ impl Queue {
     }
 
     /// A pod that was popped has found a node; the next of its class may find one too.
-    pub(crate) fn placed(&mut self, waiting: &Waiting, now: Timestamp) {
+    pub(crate) fn placed(&mut self, waiting: &Waiting, now: Instant) {
         self.settle(waiting.pod.class.id, None, now);
     }
 
     /// Something went wrong with a pod that was popped: it is tried again after a while.
-    pub(crate) fn retry(&mut self, mut waiting: Waiting, now: Timestamp) {
+    pub(crate) fn retry(&mut self, mut waiting: Waiting, now: Instant) {
         waiting.attempts += 1;
         waiting.not_before = now + BACKOFF.after(waiting.attempts);
         waiting.state = State::BackingOff(waiting.not_before, true);
@@ -246,23 +248,35 @@ impl Queue {
     }
 
     /// There are news that may help a class: one of its pods is tried, this one if one is named.
-    pub(crate) fn rouse(&mut self, class: u64, first: Option<&str>, now: Timestamp) {
+    pub(crate) fn rouse(&mut self, class: u64, first: Option<&str>, now: Instant) {
         let Some(line) = self.lines.get_mut(&class) else { return };
         line.settled = None;
         line.round += 1;
         self.settle(class, first, now);
     }
 
+    /// There are news about the node that a parked pod is nominated to: it is tried, whatever is known of its class and
+    /// although others of it are awake, for which the node does not count as free.
+    pub(crate) fn rouse_nominated(&mut self, uid: &str, now: Instant) {
+        let Some(waiting) = self.pods.get(uid).filter(|waiting| waiting.state == State::Parked) else {
+            return;
+        };
+        let class = waiting.pod.class.id;
+        if let Some(line) = self.lines.get_mut(&class) {
+            line.settled = None;
+            line.round += 1;
+        }
+        self.awaken(uid, now);
+    }
+
     /// Rouses whoever was parked for too long.
-    pub(crate) fn rouse_old(&mut self, now: Timestamp) {
-        if now < self.look_for_old_at {
+    pub(crate) fn rouse_old(&mut self, now: Instant) {
+        if self.look_for_old_at.is_some_and(|at| now < at) {
             return;
         }
-        self.look_for_old_at = now + LOOK_FOR_OLD;
-        let old = self
-            .lines
-            .iter()
-            .filter(|(_, line)| !line.parked.is_empty() && line.settled_at + PARKED_AT_MOST <= now);
+        self.look_for_old_at = Some(now + LOOK_FOR_OLD);
+        let is_old = |line: &Line| line.settled_at.is_none_or(|at| at + PARKED_AT_MOST <= now);
+        let old = self.lines.iter().filter(|(_, line)| !line.parked.is_empty() && is_old(line));
         let old: Vec<u64> = old.map(|(class, _)| *class).collect();
         for class in old {
             self.rouse(class, None, now);
@@ -281,7 +295,7 @@ impl Queue {
     }
 
     /// While a class is not settled, one of its pods that was not tried in this round is awake.
-    fn settle(&mut self, class: u64, first: Option<&str>, now: Timestamp) {
+    fn settle(&mut self, class: u64, first: Option<&str>, now: Instant) {
         let Some(line) = self.lines.get(&class) else { return };
         if line.parked.is_empty() {
             if line.awake == 0 {
@@ -298,7 +312,14 @@ impl Queue {
         let next = named.map(Uid::from);
         let next =
             next.or_else(|| line.parked.iter().map(|order| &order.uid).find(|uid| untried(uid)).cloned());
-        let Some(mut waiting) = next.and_then(|uid| self.take_out(&uid)) else { return };
+        if let Some(uid) = next {
+            self.awaken(&uid, now);
+        }
+    }
+
+    /// A parked pod is tried next, or when it has backed off.
+    fn awaken(&mut self, uid: &str, now: Instant) {
+        let Some(mut waiting) = self.take_out(uid) else { return };
         waiting.state = if waiting.not_before > now {
             State::BackingOff(waiting.not_before, false)
         } else {

@@ -1,7 +1,7 @@
 //! The loop around the planner: it follows the API, and has done what was decided.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -13,6 +13,7 @@ use plumb_controller::{Reflector, WatchConfig, WatchEvent, Watchable};
 use plumb_supervise::{Panic, Supervisor};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use tokio::time::Instant;
 
 use crate::events::{Happened, Recorder};
 use crate::metrics::{Attempt, Metrics};
@@ -39,7 +40,7 @@ pub struct Config {
     pub client: Client,
     /// How it decides.
     pub settings: Settings,
-    /// What time it is.
+    /// The wall clock, for what objects say. Waits are by a monotonic clock.
     pub clock: Arc<dyn Fn() -> Timestamp + Send + Sync>,
     /// What it counts.
     pub metrics: Arc<Metrics>,
@@ -84,7 +85,7 @@ async fn schedule(config: Config) {
     desk.planner.nodes(a);
     desk.planner.namespaces(b);
     desk.planner.budgets(c);
-    desk.planner.pods(d, (desk.config.clock)());
+    desk.planner.pods(d, Instant::now());
     loop {
         let busy = desk.decide();
         let due = desk.wait();
@@ -94,13 +95,13 @@ async fn schedule(config: Config) {
             Some(event) = nodes.recv() => desk.planner.nodes(event),
             Some(event) = namespaces.recv() => desk.planner.namespaces(event),
             Some(event) = budgets.recv() => desk.planner.budgets(event),
-            Some(event) = pods.recv() => desk.planner.pods(event, (desk.config.clock)()),
+            Some(event) = pods.recv() => desk.planner.pods(event, Instant::now()),
             () = tokio::task::yield_now(), if busy => {}
             () = tokio::time::sleep(due.unwrap_or_default()), if due.is_some() => {}
             _ = tick.tick() => {}
         }
         // What else is there already costs no turn.
-        let now = (desk.config.clock)();
+        let now = Instant::now();
         drain(&mut nodes, |event| desk.planner.nodes(event));
         drain(&mut budgets, |event| desk.planner.budgets(event));
         drain(&mut namespaces, |event| desk.planner.namespaces(event));
@@ -164,7 +165,7 @@ impl Desk {
                 return false;
             }
             let began = Instant::now();
-            let Some(decision) = self.planner.next((self.config.clock)()) else { return false };
+            let Some(decision) = self.planner.next(began) else { return false };
             self.perform(decision, began);
         }
         true
@@ -173,7 +174,7 @@ impl Desk {
     /// How long until a pod is due that backs off, if there is one and something can be done for it.
     fn wait(&self) -> Option<Duration> {
         let due = self.planner.due().filter(|_| self.under_way.len() < UNDER_WAY)?;
-        Some(due.duration_since((self.config.clock)()).try_into().unwrap_or_default())
+        Some(due.saturating_duration_since(Instant::now()))
     }
 
     fn perform(&mut self, decision: Decision, began: Instant) {
@@ -197,8 +198,7 @@ impl Desk {
                     let at = clock();
                     let note = format!("Successfully assigned {}/{} to {node}", pod.namespace, pod.name);
                     recorder.record(happened(pod, "Scheduled", "Binding", note, at));
-                    let waited = at.duration_since(since).try_into().unwrap_or_default();
-                    Outcome::Bound { waited, attempts, took: began.elapsed() }
+                    Outcome::Bound { waited: since.elapsed(), attempts, took: began.elapsed() }
                 });
             }
             Decision::Refuse { pod, generation, message, is_new, is_first, nominated, evict } => {
@@ -261,7 +261,7 @@ impl Desk {
     }
 
     fn done(&mut self, outcome: Result<Outcome, tokio::task::JoinError>) {
-        let (metrics, now) = (&self.config.metrics, (self.config.clock)());
+        let (metrics, now) = (&self.config.metrics, Instant::now());
         match outcome {
             Ok(Outcome::Bound { waited, attempts, took }) => {
                 metrics.tried(Attempt::Scheduled, took);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use jiff::Timestamp;
+use tokio::time::Instant;
 
 use super::Planner;
 use crate::cluster::{Cluster, Uid};
@@ -11,7 +11,7 @@ use crate::filter::{Questions, Situation, needed};
 
 impl Planner {
     /// Rouses whom the news may help.
-    pub(super) fn wake(&mut self, now: Timestamp) {
+    pub(super) fn wake(&mut self, now: Instant) {
         self.queue.rouse_old(now);
         let news = std::mem::take(&mut self.cluster.news);
         if news.nodes.is_empty() && !news.neighbours {
@@ -21,6 +21,15 @@ impl Planner {
             let hosts = news.nodes.iter().map(|slot| self.cluster.host(*slot));
             let deferred = hosts.flat_map(|host| host.pods.values()).filter(|pod| pod.deferred);
             self.deferred.extend(deferred.map(|pod| pod.uid.clone()));
+        }
+        for slot in &news.nodes {
+            let nominated = self.cluster.host(*slot).nominated.keys();
+            for uid in nominated.cloned().collect::<Vec<Uid>>() {
+                let pod = self.queue.get(&uid).map(|waiting| waiting.pod.clone());
+                if pod.is_some_and(|pod| fits(&mut self.cluster, *slot, &pod, &uid)) {
+                    self.queue.rouse_nominated(&uid, now);
+                }
+            }
         }
         let stuck = self.queue.stuck().map(|(waiting, minds)| (waiting.pod.clone(), minds));
         let stuck: Vec<(Arc<Pending>, bool)> = stuck.collect();
@@ -43,10 +52,14 @@ fn helps(cluster: &mut Cluster, slot: usize, pod: &Pending) -> Option<Uid> {
     let promised = cluster.host(slot).nominated.iter();
     let mut promised = promised.filter(|(_, class)| class.id == pod.class.id);
     let uid = promised.next().map_or_else(|| pod.uid.clone(), |(uid, _)| uid.clone());
+    fits(cluster, slot, pod, &uid).then_some(uid)
+}
+
+/// Whether a node will do for a pod of a class with this uid.
+fn fits(cluster: &mut Cluster, slot: usize, pod: &Pending, uid: &Uid) -> bool {
     if !cluster.has_room(slot, &needed(&pod.class)) {
-        return None;
+        return false;
     }
     let questions = Questions::ask_hard(&pod.class, cluster);
-    let refusal = Situation::of(&pod.class, &questions, cluster).refusal(slot, &uid);
-    refusal.is_none().then_some(uid)
+    Situation::of(&pod.class, &questions, cluster).refusal(slot, uid).is_none()
 }

@@ -293,7 +293,7 @@ async fn judged(client: &Client, count: usize) -> BTreeMap<String, String> {
 
 /// What the planner says of each pod that waits, of the objects as the API has them.
 fn planned(nodes: Vec<Node>, namespaces: Vec<Namespace>, pods: &[Pod]) -> BTreeMap<String, String> {
-    let now = jiff::Timestamp::UNIX_EPOCH;
+    let now = tokio::time::Instant::now();
     let mut planner = Planner::new(Settings::new(Rules::v1_36()));
     planner.nodes(WatchEvent::Restarted(nodes));
     planner.namespaces(WatchEvent::Restarted(namespaces));

@@ -9,7 +9,7 @@ use k8s_openapi::api::core::v1::{Event, Node, Pod};
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_apiserver::admission::Plugins;
-use plumb_harness::{Options, TestCluster, event, until};
+use plumb_harness::{Options, TestCluster, event, eventually, until};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Config, Metrics, Settings, USER};
 use plumb_supervise::Supervisor;
@@ -29,11 +29,14 @@ struct Live {
 
 impl Live {
     fn start() -> Self {
-        Self::start_with(|_| {})
+        Self::start_with(|_| {}, Timestamp::now)
     }
 
-    /// One whose scheduler has each address looked at before it is asked for; what looks may panic.
-    fn start_with(fault: impl Fn(&str) + Clone + Send + Sync + 'static) -> Self {
+    /// One whose scheduler has a wall clock of its own, and each URL looked at before it is requested; what looks may panic.
+    fn start_with(
+        fault: impl Fn(&str) + Clone + Send + Sync + 'static,
+        clock: impl Fn() -> Timestamp + Send + Sync + 'static,
+    ) -> Self {
         let plugins = Plugins::new("", "ServiceAccount,TaintNodesByCondition").unwrap();
         let cluster = TestCluster::with(Options { rules: Rules::kep(), plugins, ..Options::default() });
         let metrics: Arc<Metrics> = Arc::default();
@@ -44,7 +47,7 @@ impl Live {
             supervisor: supervisor.clone(),
             client: cluster.intercepted(USER, none, move |uri| fault(uri.path())),
             settings: Settings::new(Rules::kep()),
-            clock: Arc::new(Timestamp::now),
+            clock: Arc::new(clock),
             metrics: metrics.clone(),
         }));
         let client = cluster.admin();
@@ -180,13 +183,39 @@ async fn many_pods_are_bound_and_no_node_gets_more_than_it_has() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_pod_whose_binding_panics_is_bound_in_the_end() {
     let first = Arc::new(AtomicBool::new(true));
-    let live = Live::start_with(move |path| {
+    let panics = move |path: &str| {
         assert!(!path.ends_with("/binding") || !first.swap(false, SeqCst), "the first binding panics");
-    });
+    };
+    let live = Live::start_with(panics, Timestamp::now);
     live.add_node("n1", 2).await;
     live.create(pod("p", 1500, json!({}))).await;
     live.until("p", |pod| node_of(pod).is_some()).await;
     assert_eq!((live.supervisor.panics("scheduler"), live.supervisor.restarts("scheduler")), (1, 0));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_backs_off_is_retried_although_the_wall_clock_is_set_back() {
+    let (first, is_back) = (Arc::new(AtomicBool::new(true)), Arc::new(AtomicBool::new(false)));
+    let panics = move |path: &str| {
+        assert!(!path.ends_with("/binding") || !first.swap(false, SeqCst), "the first binding panics");
+    };
+    let set_back = is_back.clone();
+    let clock = move || {
+        let hours = i64::from(set_back.load(SeqCst));
+        Timestamp::now() - jiff::SignedDuration::from_hours(hours)
+    };
+    let live = Live::start_with(panics, clock);
+    live.add_node("n1", 2).await;
+    live.create(pod("p", 1500, json!({}))).await;
+    let failed = "scheduler_schedule_attempts_total{profile=\"default-scheduler\",result=\"error\"} 1";
+    eventually(async || {
+        let mut text = plumb_metrics::Text::default();
+        live.metrics.render(&mut text);
+        text.finish().contains(failed)
+    })
+    .await;
+    is_back.store(true, SeqCst);
+    live.until("p", |pod| node_of(pod).is_some()).await;
 }
 
 /// Each task of the scheduler is killed in turn; pods are scheduled afterwards, and those that fit nowhere meanwhile are

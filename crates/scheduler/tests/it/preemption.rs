@@ -155,6 +155,21 @@ fn who_waits_for_others_to_leave_keeps_the_node_until_they_have() {
 }
 
 #[test]
+fn a_preemptor_gets_its_node_although_a_pod_like_it_comes_before_the_victim_is_gone() {
+    let mut world = World::new([node("n", 4, "a")]);
+    world.graceful = true;
+    world.put(running("low", 4000, "n", 0, EARLY));
+    world.put(pod("p", 4000, priority(10)));
+    world.settle();
+    assert_eq!(victims(&world).len(), 1);
+    // Both are observed before anything is decided.
+    world.put(pod("q", 4000, priority(10)));
+    world.delete("low");
+    world.settle();
+    assert_eq!((world.node_of("p"), world.node_of("q")), (Some("n"), None));
+}
+
+#[test]
 fn several_of_one_kind_each_find_their_own_victims() {
     let mut world = World::new([node("n1", 2, "a"), node("n2", 2, "a"), node("n3", 2, "a")]);
     for i in 1..=3 {

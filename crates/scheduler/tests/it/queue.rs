@@ -1,6 +1,7 @@
 //! Who comes first, and whom what happens wakes.
 
-use jiff::SignedDuration;
+use std::time::Duration;
+
 use plumb_controller::WatchEvent;
 use plumb_scheduler::Decision;
 use serde_json::json;
@@ -90,7 +91,7 @@ fn a_pod_that_cannot_be_bound_frees_its_room_and_is_tried_again_later() {
     // The other one is helped at once, the first has to wait.
     world.settle();
     assert_eq!((world.node_of("q"), world.node_of("p")), (Some("n"), None));
-    assert_eq!(world.planner.due(), Some(world.now + SignedDuration::from_secs(1)));
+    assert_eq!(world.planner.due(), Some(world.now + Duration::from_secs(1)));
     world.pass(2);
     world.settle();
     assert!(world.said["p"].contains("Insufficient cpu"));

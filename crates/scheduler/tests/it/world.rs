@@ -1,14 +1,15 @@
 //! A cluster made of values: whatever the planner decides is done at once, as the API would do it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Pod};
 use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use plumb_controller::{ObjectRef, WatchEvent};
 use plumb_resize::rules::Rules;
 use plumb_scheduler::{Decision, Eviction, Planner, Settings};
 use serde_json::{Value, json};
+use tokio::time::Instant;
 
 /// A node with so many cores and as many gibibytes, in zone `z`.
 pub(crate) fn node(name: &str, cores: i64, zone: &str) -> Node {
@@ -55,7 +56,7 @@ fn merge(into: &mut Value, from: Value) {
 /// The cluster.
 pub(crate) struct World {
     pub(crate) planner: Planner,
-    pub(crate) now: Timestamp,
+    pub(crate) now: Instant,
     pub(crate) nodes: BTreeMap<String, Node>,
     pub(crate) pods: BTreeMap<String, Pod>,
     /// What was last said of a pod that has no node.
@@ -73,7 +74,7 @@ impl World {
     pub(crate) fn with(settings: Settings, nodes: impl IntoIterator<Item = Node>) -> Self {
         let mut world = Self {
             planner: Planner::new(settings),
-            now: Timestamp::UNIX_EPOCH,
+            now: Instant::now(),
             nodes: BTreeMap::new(),
             pods: BTreeMap::new(),
             said: BTreeMap::new(),
@@ -123,8 +124,8 @@ impl World {
         self.put(pod);
     }
 
-    pub(crate) fn pass(&mut self, seconds: i64) {
-        self.now += SignedDuration::from_secs(seconds);
+    pub(crate) fn pass(&mut self, seconds: u64) {
+        self.now += Duration::from_secs(seconds);
     }
 
     /// Where a pod is.
@@ -169,10 +170,10 @@ impl World {
     fn evict(&mut self, eviction: &Eviction) {
         for victim in &eviction.victims {
             if self.graceful {
-                let now = self.now;
                 self.change(&victim.name, |pod| {
-                    pod.metadata.deletion_timestamp =
-                        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+                    pod.metadata.deletion_timestamp = Some(
+                        k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(jiff::Timestamp::UNIX_EPOCH),
+                    );
                     let condition = json!({
                         "type": "DisruptionTarget", "status": "True", "reason": "PreemptionByScheduler",
                     });
