@@ -10,6 +10,7 @@ use crate::api::{ConditionStatus, ConditionType, VerticalPodAutoscalerCondition}
 use crate::updater::report::RESIZE_NOT_SERVED;
 
 const NO_PODS_MATCHED: &str = "NoPodsMatched";
+const NO_SAMPLES: &str = "NoSamples";
 
 /// What the conditions of a VPA are made of.
 #[derive(Clone, Copy, Debug, Default)]
@@ -47,7 +48,10 @@ pub fn conditions(
     let provided = if facts.has_recommendation {
         condition(ConditionType::RecommendationProvided, ConditionStatus::True, None, None)
     } else {
-        let (reason, message) = no_pods.unzip();
+        let unmeasured = (!facts.low_confidence.is_empty() && !facts.fetching_history)
+            .then(|| format!("No usage has been measured yet for: {}", facts.low_confidence.join(", ")));
+        let no_samples = unmeasured.as_deref().map(|message| (NO_SAMPLES, message));
+        let (reason, message) = no_pods.or(no_samples).unzip();
         condition(ConditionType::RecommendationProvided, ConditionStatus::False, reason, message)
     };
     let ours = [

@@ -290,7 +290,7 @@ impl State {
     /// Shows a VPA in metrics.
     fn observe(&self, key: &Arc<VpaKey>, tracked: &Tracked, now: Timestamp) {
         let view = self.cluster.vpa(key);
-        let recommendation = view.map_or(&[][..], |view| view.recommendation());
+        let recommendation = view.map(|view| view.measured_recommendation()).unwrap_or_default();
         let spec = &tracked.object.spec;
         let status = tracked.object.status.as_ref();
         if !recommendation.is_empty()
@@ -305,7 +305,7 @@ impl State {
             update_mode: spec.update_policy.as_ref().and_then(|policy| policy.update_mode.clone()),
             matches_pods: view.is_some_and(|view| view.pods() > 0),
             unsupported_config: tracked.target.unsupported().is_some() || unsupported(spec).is_some(),
-            recommendation: recommendation.to_vec(),
+            recommendation,
         };
         self.metrics.set_vpa(key, observation);
     }
@@ -317,9 +317,12 @@ impl State {
         let unsupported: Vec<&str> =
             tracked.target.unsupported().into_iter().chain(tracked.bearing.message.as_deref()).collect();
         let unsupported = Some(unsupported.join("; ")).filter(|text| !text.is_empty());
+        // Unlike upstream: the minimum, which a container without a sample gets, would be applied to a workload that was created
+        // together with its VPA.
+        let recommendation = view.filter(|_| !fetching_history).map(|view| view.measured_recommendation());
         let knowledge = Knowledge {
             object: &tracked.object,
-            recommendation: view.map(|view| view.recommendation()).filter(|_| !fetching_history),
+            recommendation: recommendation.as_deref(),
             low_confidence: &low_confidence,
             // Whether pods match is not known while the selector is not.
             pods_matched: view.is_some_and(|view| view.pods() > 0) || tracked.target.is_unknown(),

@@ -23,6 +23,7 @@ pub struct VpaView<'a> {
 pub(super) struct Outcome {
     containers: Vec<ContainerRecommendation>,
     low_confidence: Vec<Arc<str>>,
+    unmeasured: Vec<Arc<str>>,
     pods_matched: bool,
 }
 
@@ -94,6 +95,11 @@ impl Cluster {
         };
         Outcome {
             containers: estimate::recommend(&self.config, estimation, &vpa.settings, aggregates),
+            unmeasured: containers
+                .iter()
+                .filter(|(_, of)| of.samples() == 0)
+                .map(|&(name, _)| name.clone())
+                .collect(),
             low_confidence: containers.iter().filter(low_confidence).map(|&(name, _)| name.clone()).collect(),
             pods_matched: vpa.pods > 0,
         }
@@ -135,6 +141,15 @@ impl<'a> VpaView<'a> {
     /// The recommendation, container by container in the order of their names. Empty if there is none yet.
     pub fn recommendation(&self) -> &'a [ContainerRecommendation] {
         &self.vpa.outcome.containers
+    }
+
+    /// The recommendation without the containers that have no sample: those are recommended the minimum, which says nothing
+    /// about them.
+    pub fn measured_recommendation(&self) -> Vec<ContainerRecommendation> {
+        let is_measured = |of: &&ContainerRecommendation| {
+            !self.vpa.outcome.unmeasured.iter().any(|name| **name == *of.container)
+        };
+        self.recommendation().iter().filter(is_measured).cloned().collect()
     }
 
     /// The containers with less history than the confidence interval.

@@ -35,6 +35,30 @@ async fn a_vpa_gets_the_recommendation_that_the_arithmetic_gives() {
 }
 
 #[tokio::test]
+async fn a_container_without_a_sample_gets_no_recommendation() {
+    let bed = Bed::with_web().await;
+    bed.uses_nothing();
+    let mut running = bed.recommender().await;
+    running.once().await;
+    let vpa = bed.get("web").await;
+    assert_eq!(recommendations(&vpa), []);
+    assert_eq!(conditions(&vpa), ["LowConfidence=True", "RecommendationProvided=False"]);
+    assert_eq!(
+        message(&vpa, &ConditionType::RecommendationProvided),
+        "No usage has been measured yet for: app"
+    );
+    let container = |name: &str| json!({ "name": name, "image": "plumb/load" });
+    let spec = json!({ "containers": [container("app"), container("log")] });
+    bed.pod_with("default", "web-2", "web", spec, "Running").await;
+    bed.uses("web-2", "app", 100, 400_000_000);
+    running.minute(&bed).await;
+    assert_eq!(bed.targets("web").await.keys().collect::<Vec<_>>(), ["app"]);
+    bed.uses("web-2", "log", 100, 400_000_000);
+    running.minute(&bed).await;
+    assert_eq!(bed.targets("web").await.keys().collect::<Vec<_>>(), ["app", "log"]);
+}
+
+#[tokio::test]
 async fn a_status_that_is_as_it_should_be_is_not_written() {
     let bed = Bed::with_web().await;
     let mut running = bed.recommender().await;
