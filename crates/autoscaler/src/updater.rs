@@ -45,6 +45,7 @@ pub mod report;
 pub mod requirements;
 pub mod run;
 pub mod state;
+mod unboost;
 
 pub use metrics::UpdaterMetrics;
 pub use options::Options;

@@ -30,6 +30,8 @@ pub struct Options {
     pub per_vpa_config: bool,
     /// Whether a VPA of mode `Off` controls pods if it has a boost (gate `CPUStartupBoost`).
     pub startup_boost: bool,
+    /// For how long a pod that is not ready stays boosted (`--startup-boost-deadline`).
+    pub startup_boost_deadline: Option<Duration>,
     /// Evicts only while the admission controller renews this lease (`--use-admission-controller-status`).
     pub admission_lease: Option<AdmissionLease>,
     /// Whether memory is guarded where a VPA does not say (`--memory-decrease-guard`).
@@ -76,6 +78,7 @@ impl Options {
             modes: Modes::new(gates),
             per_vpa_config: gates.enabled(&features::PER_VPA_CONFIG),
             startup_boost: gates.enabled(&features::CPU_STARTUP_BOOST),
+            startup_boost_deadline: Some(Duration::from_mins(30)),
             admission_lease: Some(AdmissionLease::default()),
             memory_decrease_guard: false,
             memory_guard_margin_percent: DEFAULT_MARGIN_PERCENT,

@@ -20,7 +20,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use futures_util::StreamExt as _;
-use futures_util::future::{BoxFuture, FutureExt as _, join_all};
+use futures_util::future::{BoxFuture, FutureExt as _, join, join_all};
 use futures_util::stream;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{LimitRange, Node, NodeStatus, ObjectReference, Pod, ResourceQuota};
@@ -52,6 +52,7 @@ use super::peaks::peaks;
 use super::rate_limit::RateLimiter;
 use super::report::Summary;
 use super::state::{Owner, PodState, Recommendation};
+use super::unboost::{self, Unbooster};
 use crate::api::VerticalPodAutoscaler;
 use crate::informers::Informers;
 use crate::target::{ControllerRef, TargetError, Targets};
@@ -105,6 +106,7 @@ struct Inner {
     recreating: RecreatingActuator,
     admission: AdmissionStatus,
     recorder: EventRecorder,
+    unbooster: Unbooster,
     /// Whether the API server has `pods/resize`.
     resize_served: AtomicBool,
     /// When the status of VPAs was written.
@@ -124,16 +126,29 @@ impl Updater {
         });
         let (lease, clock) = (config.options.admission_lease.clone(), config.clock.clone());
         let counted = config.updater_metrics.clone();
+        let limit_ranges = Informer::default().with_metrics(&config.metrics);
+        let unbooster = Unbooster::new(unboost::Config {
+            client: config.client.clone(),
+            informers: config.informers.clone(),
+            targets: config.targets.clone(),
+            limit_ranges: limit_ranges.clone(),
+            recorder: recorder.clone(),
+            clock: config.clock.clone(),
+            supervisor: config.supervisor.clone(),
+            metrics: config.metrics.clone(),
+            deadline: config.options.startup_boost_deadline,
+        });
         let inner = Arc::new(Inner {
             index: Mutex::new(Index::new(config.options.startup_boost)),
             queue: Arc::new(WorkQueue::new(config.clock.clone())),
             nodes: Informer::default().with_transform(allocatable_only).with_metrics(&config.metrics),
-            limit_ranges: Informer::default().with_metrics(&config.metrics),
+            limit_ranges,
             quotas: Informer::default().with_metrics(&config.metrics),
             recreating: RecreatingActuator { in_place: in_place.clone(), evictor },
             in_place,
             admission: AdmissionStatus::new(config.client.clone(), lease, clock, counted),
             recorder,
+            unbooster,
             resize_served: AtomicBool::new(true),
             written: Mutex::default(),
             config,
@@ -145,7 +160,8 @@ impl Updater {
     /// Runs for good, or until the future is dropped; then it may be run again.
     pub fn run(&self) -> BoxFuture<'static, ()> {
         let inner = self.inner.clone();
-        async move {
+        let unboost = inner.unbooster.run();
+        let update = async move {
             inner.config.informers.vpas.wait_for_sync().await;
             // Pods are watched once there is a VPA.
             inner.config.informers.pods.wait_for_sync().await;
@@ -166,8 +182,8 @@ impl Updater {
                 tokio::join!(controller.run(), inner.clone().passes());
             };
             tokio::join!(informers, work);
-        }
-        .boxed()
+        };
+        join(unboost, update).map(drop).boxed()
     }
 
     /// Has all VPAs reconciled, as every interval does.

@@ -10,4 +10,5 @@ mod records;
 mod recreating_modes;
 mod refusals;
 mod soak;
+mod unboost;
 mod world;
