@@ -1,10 +1,34 @@
 //! The CloneSet controller.
+//!
+//! ```text
+//!   watches ──▶ state: the set, its pods, revisions, claims ──▶ decide (pure) ──▶ run: writes, events, own-write tracking
+//! ```
+//!
+//! It does what OpenKruise's does, under the same labels, annotations and conditions, and where the resources of the
+//! template change it resizes pods through the [engine](crate::engine).
 
+pub mod action;
 pub mod counts;
+pub mod decide;
+mod hooks;
 pub mod in_place;
 pub mod instances;
 pub mod keys;
 pub mod lifecycle;
+pub mod openkruise;
 pub mod order;
+mod perform;
+mod record;
+mod refresh;
 pub mod revisions;
+mod run;
+mod scale;
+mod scope;
+pub mod status;
+mod update;
 pub mod view;
+
+pub use action::{Action, Decision, Note, Purpose};
+pub use decide::{Context, Failures, PodFailure, State, decide};
+pub use record::ROLLOUT_ANNOTATION;
+pub use run::{Config, NAME, run};

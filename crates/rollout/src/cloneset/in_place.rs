@@ -212,20 +212,46 @@ pub fn unready_since(pod: &Pod) -> Option<Timestamp> {
     Some(condition.last_transition_time.as_ref().map_or(Timestamp::MIN, |time| time.0))
 }
 
-/// The strategic merge patch of a pod's status by which a condition is set, of this very version of the pod.
-pub fn condition_patch(pod: &Pod, conditions: &[(&str, bool, &str)], now: Timestamp) -> Value {
-    let condition = |(type_, status, reason): &(&str, bool, &str)| {
-        let mut condition = json!({
-            "type": type_,
-            "status": if *status { "True" } else { "False" },
+/// A condition of a pod that is to be set.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NewCondition<'a> {
+    /// Its type.
+    pub type_: &'a str,
+    /// Whether it is True or False.
+    pub status: bool,
+    /// Why, in one word; empty if there is nothing to say.
+    pub reason: &'a str,
+    /// Why, in detail; empty if there is nothing to say.
+    pub message: String,
+}
+
+impl<'a> NewCondition<'a> {
+    /// A condition without a message.
+    pub fn new(type_: &'a str, status: bool, reason: &'a str) -> Self {
+        Self { type_, status, reason, message: String::new() }
+    }
+}
+
+/// The strategic merge patch of a pod's status by which conditions are set, of this very version of the pod. A condition
+/// that makes a ready pod unready does so at once, not when its node observes it.
+pub fn condition_patch(pod: &Pod, conditions: &[NewCondition<'_>], now: Timestamp) -> Value {
+    let text = |text: &str| if text.is_empty() { Value::Null } else { json!(text) };
+    let condition = |condition: &NewCondition<'_>| {
+        json!({
+            "type": condition.type_,
+            "status": if condition.status { "True" } else { "False" },
             "lastTransitionTime": seconds(now),
-        });
-        condition["reason"] = if reason.is_empty() { Value::Null } else { json!(reason) };
-        condition
+            "reason": text(condition.reason),
+            "message": text(&condition.message),
+        })
     };
+    let mut patched: Vec<Value> = conditions.iter().map(condition).collect();
+    if conditions.iter().any(|condition| !condition.status) && pods::is_ready(pod) {
+        patched.push(condition(&NewCondition::new("Ready", false, "ReadinessGatesNotReady")));
+    }
     json!({
         "metadata": { "uid": pod.metadata.uid, "resourceVersion": pod.metadata.resource_version },
-        "status": { "conditions": conditions.iter().map(condition).collect::<Vec<_>>() },
+        "status": { "conditions": patched },
     })
 }
 

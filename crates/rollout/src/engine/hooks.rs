@@ -41,14 +41,14 @@ pub trait Hooks {
         compare_desired(desired, pod, self.rules())
     }
 
-    /// A merge patch that is written with the intent, before the resize (`PatchSpecToPod`, `AdditionalFuncs`): a lifecycle
+    /// A strategic merge patch that is written with the intent, before the resize (`PatchSpecToPod`, `AdditionalFuncs`): a lifecycle
     /// state, a new image. Resources are not in it: they go through `/resize`.
     fn on_begin(&self, pod: &Pod) -> Option<Value> {
         let _ = pod;
         None
     }
 
-    /// A merge patch that is written once a pod is done: the label with the revision, for example.
+    /// A strategic merge patch that is written once a pod is done: the label with the revision, for example.
     fn on_done(&self, pod: &Pod) -> Option<Value> {
         let _ = pod;
         None

@@ -135,7 +135,7 @@ impl PodRecord {
         }
     }
 
-    /// The merge patch that writes the record, for this very pod and no later one of its name.
+    /// The strategic merge patch that writes the record, for this very pod and no later one of its name.
     pub fn patch(&self, pod: &Pod) -> Value {
         // A record is plain data: it can be written.
         let text = serde_json::to_string(self).unwrap_or_default();

@@ -19,7 +19,7 @@ pub const FIELD_MANAGER: &str = "plumb-rollout";
 /// One write for a pod. None replaces a pod: a client that does not know a field would remove it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PodWrite {
-    /// A merge patch of the pod.
+    /// A strategic merge patch of the pod: containers are merged by name, finalizers are added.
     Patch(Value),
     /// A strategic merge patch of its `/resize`.
     Resize(Value),
@@ -160,12 +160,12 @@ async fn record_refusal(
 async fn send(api: &Api<Pod>, name: &str, write: &PodWrite) -> kube::Result<Pod> {
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match write {
-        PodWrite::Patch(patch) => api.patch(name, &params, &Patch::Merge(patch)).await,
+        PodWrite::Patch(patch) => api.patch(name, &params, &Patch::Strategic(patch)).await,
         PodWrite::Resize(patch) => api.patch_resize(name, &params, &Patch::Strategic(patch)).await,
     }
 }
 
-/// One merge patch that does what both do; the second wins.
+/// One patch that does what both do; the second wins.
 pub fn merged(mut patch: Value, more: Option<Value>) -> Value {
     if let Some(more) = more {
         merge(&mut patch, more);

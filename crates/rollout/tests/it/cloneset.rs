@@ -1,3 +1,7 @@
 //! `CloneSet`s.
 
+mod cluster;
 mod crd;
+mod regressions;
+mod scaling;
+mod updates;

@@ -1,0 +1,61 @@
+//! What the engine asks about the pods of a `CloneSet`.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Pod;
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::in_place::UpdateState;
+use super::lifecycle::after_update;
+use crate::api::cloneset::Lifecycle;
+use crate::engine::{Desired, Hooks, NotDone, PodRecord};
+
+/// The hooks of one pod and the revision that it follows.
+pub(super) struct PodHooks<'a> {
+    pub(super) revision: String,
+    /// The revision that all pods had last.
+    pub(super) base: String,
+    /// The resources of the revision; none if the update does not change resources.
+    pub(super) desired: Desired,
+    pub(super) rules: &'a Rules,
+    pub(super) lifecycle: &'a Lifecycle,
+    /// What is written with the intent.
+    pub(super) begin: Option<Value>,
+    pub(super) now: Timestamp,
+}
+
+impl Hooks for PodHooks<'_> {
+    fn revision(&self) -> &str {
+        &self.revision
+    }
+
+    fn base(&self) -> &str {
+        &self.base
+    }
+
+    fn desired(&self) -> &Desired {
+        &self.desired
+    }
+
+    fn rules(&self) -> &Rules {
+        self.rules
+    }
+
+    fn on_begin(&self, _: &Pod) -> Option<Value> {
+        self.begin.clone()
+    }
+
+    fn on_done(&self, pod: &Pod) -> Option<Value> {
+        Some(json!({ "metadata": after_update(self.lifecycle, pod).patch(self.now) }))
+    }
+
+    fn containers_done(&self, pod: &Pod, _: &PodRecord) -> Result<(), NotDone> {
+        let state = UpdateState::read(pod).unwrap_or_default();
+        let waiting: Vec<&str> = state.waiting(pod).collect();
+        if waiting.is_empty() {
+            Ok(())
+        } else {
+            Err(NotDone(format!("new images of containers {}", waiting.join(", "))))
+        }
+    }
+}

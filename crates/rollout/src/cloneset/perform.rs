@@ -1,0 +1,412 @@
+//! Performs what was decided, and waits until the informers have observed it.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::stream::{self, StreamExt as _};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource, ResourceExt as _};
+use plumb_client::{Api, Codec};
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::{ObjectRef, Write};
+use plumb_supervise::Exponential;
+use serde_json::{Value, json};
+
+use super::action::{Action, Note, Purpose};
+use super::decide::{Failures, PodFailure};
+use super::run::Informers;
+use crate::api::cloneset::{CloneSet, CloneSetStatus};
+use crate::engine::{FIELD_MANAGER, Plan, PodWrite, Refusal, update};
+
+/// How many requests for one set are under way at a time.
+const AT_ONCE: usize = 64;
+/// How long own writes are awaited.
+const OBSERVED_WITHIN: Duration = Duration::from_secs(30);
+/// When a pod is tried again that a write failed for.
+const BACKOFF: Exponential = Exponential::new(Duration::from_secs(10), Duration::from_mins(5));
+
+/// Performs the actions of one set.
+pub(super) struct Performer<'a> {
+    pub(super) client: &'a Client,
+    pub(super) informers: &'a Informers,
+    pub(super) set: &'a CloneSet,
+    pub(super) now: Timestamp,
+    pub(super) emit: &'a (dyn Fn(Note) + Send + Sync),
+}
+
+/// What came of the actions.
+#[derive(Debug, Default)]
+pub(super) struct Performed {
+    /// Errors that have nothing to do with the requests, such as an API server that does not answer.
+    pub(super) errors: Vec<String>,
+    /// Another writer was faster: what was decided upon is not what is there.
+    pub(super) conflict: bool,
+    /// Whether creating and deleting pods was tried and succeeded.
+    scaled: bool,
+}
+
+/// A write that the informers have to observe.
+enum Observed {
+    Pod(Write),
+    Revision(Write),
+    Claim(Write),
+    Set(Write),
+}
+
+/// What came of one action.
+#[derive(Default)]
+struct Attempt {
+    writes: Vec<Observed>,
+    conflict: bool,
+    error: Option<String>,
+    /// Why pods or claims could not be created or deleted.
+    scale_failure: Option<String>,
+    /// Why a pod could not be updated; an empty text if it was.
+    pod: Option<(String, String)>,
+    note: Option<Note>,
+}
+
+impl Performer<'_> {
+    /// Performs all actions. One that fails does not stop the others, except for creations, which fail alike.
+    pub(super) async fn perform(
+        &self,
+        actions: Vec<Action>,
+        status: Option<CloneSetStatus>,
+        failures: &mut Failures,
+    ) -> Performed {
+        let mut performed = Performed::default();
+        let mut writes = Vec::new();
+        let (creations, others): (Vec<Action>, Vec<Action>) =
+            actions.into_iter().partition(|action| matches!(action, Action::CreatePod { .. }));
+        let mut take = |attempt: Attempt, failures: &mut Failures| {
+            let failed = attempt.scale_failure.is_some() || attempt.error.is_some() || attempt.conflict;
+            writes.extend(attempt.writes);
+            performed.conflict |= attempt.conflict;
+            performed.errors.extend(attempt.error);
+            if let Some(message) = attempt.scale_failure {
+                failures.scale = Some(message);
+            }
+            if let Some((uid, message)) = attempt.pod {
+                note_failure(failures, uid, message, self.now);
+            }
+            if let Some(note) = attempt.note {
+                (self.emit)(note);
+            }
+            !failed
+        };
+        let scales =
+            !creations.is_empty() || others.iter().any(|action| matches!(action, Action::DeletePod { .. }));
+        let mut succeeded = true;
+        // In batches of 1, 2, 4, …: what fails for one fails for all.
+        let (mut rest, mut size) = (creations, 1);
+        while !rest.is_empty() && succeeded {
+            let later = rest.split_off(size.min(rest.len()));
+            let mut batch = stream::iter(rest).map(|action| self.one(action)).buffer_unordered(AT_ONCE);
+            while let Some(attempt) = batch.next().await {
+                succeeded &= take(attempt, failures);
+            }
+            (rest, size) = (later, size * 2);
+        }
+        let mut attempts = stream::iter(others).map(|action| self.one(action)).buffer_unordered(AT_ONCE);
+        while let Some(attempt) = attempts.next().await {
+            let is_scale = attempt.scale_failure.is_some();
+            succeeded &= take(attempt, failures) || !is_scale;
+        }
+        if let Some(status) = status {
+            let attempt = self.status(status).await;
+            take(attempt, failures);
+        }
+        performed.scaled = scales && succeeded;
+        if performed.scaled {
+            failures.scale = None;
+        }
+        self.observe(writes).await;
+        performed
+    }
+
+    async fn observe(&self, writes: Vec<Observed>) {
+        let observed = async {
+            for write in &writes {
+                match write {
+                    Observed::Pod(write) => self.informers.pods.wait_for_write(write).await,
+                    Observed::Revision(write) => self.informers.revisions.wait_for_write(write).await,
+                    Observed::Claim(write) => self.informers.claims.wait_for_write(write).await,
+                    Observed::Set(write) => self.informers.sets.wait_for_write(write).await,
+                }
+            }
+        };
+        if tokio::time::timeout(OBSERVED_WITHIN, observed).await.is_err() {
+            let set = self.set.name_any();
+            tracing::warn!(set, "own writes were not observed in time, going on without");
+        }
+    }
+
+    fn api<K: Resource<DynamicType = (), Scope = NamespaceResourceScope>>(&self) -> Api<K> {
+        Api::namespaced(self.client.clone(), self.set.metadata.namespace.as_deref().unwrap_or_default())
+    }
+
+    async fn one(&self, action: Action) -> Attempt {
+        match action {
+            Action::CreateRevision(revision) => {
+                let created = self.api().create(&PostParams::default(), &*revision).await;
+                written(created, |metadata| Observed::Revision(Write::created(metadata)))
+            }
+            Action::UpdateRevision(revision) => {
+                let name = revision.name_any();
+                let replaced = self.api().replace(&name, &PostParams::default(), &*revision).await;
+                written(replaced, |metadata| Observed::Revision(Write::updated(metadata)))
+            }
+            Action::DeleteRevision(revision) => {
+                let deleted = self.delete(&*revision).await;
+                deleted_or(deleted, Observed::Revision)
+            }
+            Action::DeleteClaim(claim) => {
+                let deleted = self.delete(&*claim).await;
+                deleted_or(deleted, Observed::Claim)
+            }
+            Action::CreatePod { pod, claims } => self.create(*pod, claims).await,
+            Action::DeletePod { pod, claims } => self.delete_pod(&pod, &claims).await,
+            Action::PatchPod { pod, patch, purpose } => self.patch_pod(&pod, patch, purpose).await,
+            Action::PatchPodStatus { pod, patch } => {
+                let patched = self.patch_status(&pod, &patch).await;
+                self.pod_attempt(&pod, patched, "failed to set conditions")
+            }
+            Action::UpdatePod { pod, unready, plan, begins } => {
+                self.update_pod(&pod, unready, &plan, begins).await
+            }
+            Action::PatchSet(patch) => {
+                let api: Api<CloneSet> = self.api();
+                let patched = api.patch(&self.set.name_any(), &params(), &Patch::Merge(&patch)).await;
+                written(patched, |metadata| Observed::Set(Write::updated(metadata)))
+            }
+        }
+    }
+
+    async fn status(&self, status: CloneSetStatus) -> Attempt {
+        let mut set = self.set.clone();
+        set.status = Some(status);
+        let api: Api<CloneSet> = self.api();
+        let replaced = api.replace_status(&set.name_any(), &PostParams::default(), &set).await;
+        written(replaced, |metadata| Observed::Set(Write::updated(metadata)))
+    }
+
+    async fn delete<K>(&self, object: &K) -> kube::Result<Option<Write>>
+    where
+        K: Resource<DynamicType = (), Scope = NamespaceResourceScope> + Codec,
+    {
+        let uid = object.meta().uid.clone();
+        let params = DeleteParams {
+            preconditions: Some(Preconditions { uid: uid.clone(), resource_version: None }),
+            ..DeleteParams::default()
+        };
+        match self.api::<K>().delete(&object.name_any(), &params).await {
+            Ok(()) => Ok(Some(Write::deleted(ObjectRef::of(object), uid.unwrap_or_default()))),
+            Err(error) if is_settled(&error) || is_conflict(&error) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn create(&self, pod: Pod, claims: Vec<PersistentVolumeClaim>) -> Attempt {
+        let mut attempt = Attempt::default();
+        for claim in claims {
+            match self.api::<PersistentVolumeClaim>().create(&PostParams::default(), &claim).await {
+                Ok(made) => attempt.writes.push(Observed::Claim(Write::created(&made.metadata))),
+                Err(error) if is_settled(&error) => {}
+                Err(error) => {
+                    let message = format!("failed to create claim {}: {}", claim.name_any(), text(&error));
+                    attempt.fail_scale("FailedCreate", message);
+                    return attempt;
+                }
+            }
+        }
+        match self.api::<Pod>().create(&PostParams::default(), &pod).await {
+            Ok(made) => {
+                attempt.writes.push(Observed::Pod(Write::created(&made.metadata)));
+                attempt.note = Some(normal("SuccessfulCreate", format!("created pod {}", made.name_any())));
+            }
+            // Another pod has the name: the next decision makes another one.
+            Err(kube::Error::Api(status)) if status.is_already_exists() => attempt.conflict = true,
+            Err(error) if is_settled(&error) => {}
+            Err(error) => {
+                let message = format!("failed to create pod {}: {}", pod.name_any(), text(&error));
+                attempt.fail_scale("FailedCreate", message);
+            }
+        }
+        attempt
+    }
+
+    async fn delete_pod(&self, pod: &Arc<Pod>, claims: &[Arc<PersistentVolumeClaim>]) -> Attempt {
+        let mut attempt = Attempt::default();
+        match self.delete(&**pod).await {
+            Ok(write) => {
+                attempt.writes.extend(write.map(Observed::Pod));
+                attempt.note = Some(normal("SuccessfulDelete", format!("deleted pod {}", pod.name_any())));
+            }
+            Err(error) => {
+                let message = format!("failed to delete pod {}: {}", pod.name_any(), text(&error));
+                attempt.fail_scale("FailedDelete", message);
+                return attempt;
+            }
+        }
+        for claim in claims {
+            match self.delete(&**claim).await {
+                Ok(write) => attempt.writes.extend(write.map(Observed::Claim)),
+                Err(error) => {
+                    let message = format!("failed to delete claim {}: {}", claim.name_any(), text(&error));
+                    attempt.fail_scale("FailedDelete", message);
+                }
+            }
+        }
+        attempt
+    }
+
+    async fn patch_pod(&self, pod: &Arc<Pod>, mut patch: Value, purpose: Purpose) -> Attempt {
+        patch["metadata"]["uid"] = json!(pod.metadata.uid);
+        let patched = self.api::<Pod>().patch(&pod.name_any(), &params(), &Patch::Strategic(&patch)).await;
+        let failed = patched.is_err();
+        let what = match purpose {
+            Purpose::Lifecycle => "failed to set the lifecycle state",
+            Purpose::Recreate => "failed to mark for deletion",
+        };
+        let mut attempt = self.pod_attempt(pod, patched, what);
+        if purpose == Purpose::Recreate {
+            attempt.note = match &attempt.pod {
+                Some((_, message)) if failed && !message.is_empty() => {
+                    Some(warning("FailedUpdatePodReCreate", message.clone()))
+                }
+                _ if failed => None,
+                _ => {
+                    let message = format!("pod {} is deleted for an update", pod.name_any());
+                    Some(normal("SuccessfulUpdatePodReCreate", message))
+                }
+            };
+        }
+        attempt
+    }
+
+    async fn patch_status(&self, pod: &Pod, patch: &Value) -> kube::Result<Pod> {
+        self.api::<Pod>().patch_status(&pod.name_any(), &params(), &Patch::Strategic(patch)).await
+    }
+
+    async fn update_pod(&self, pod: &Arc<Pod>, unready: Option<Value>, plan: &Plan, begins: bool) -> Attempt {
+        if let Some(patch) = unready {
+            let patched = self.patch_status(pod, &patch).await;
+            if patched.is_err() {
+                return self.pod_attempt(pod, patched, "failed to make it unready");
+            }
+        }
+        let result = update(&self.api(), pod, plan, self.now).await;
+        let mut attempt = Attempt::default();
+        if let Some(written) = &result.pod {
+            attempt.writes.push(Observed::Pod(Write::updated(&written.metadata)));
+        }
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let name = pod.name_any();
+        let resizes = plan.writes.iter().any(|write| matches!(write, PodWrite::Resize(_)));
+        match result.error {
+            None => {
+                attempt.pod = Some((uid, String::new()));
+                if begins {
+                    let revision = &plan.record.revision;
+                    let message = format!("updating pod {name} in place to revision {revision}");
+                    attempt.note = Some(normal("SuccessfulUpdatePodInPlace", message));
+                }
+            }
+            Some(Refusal::Gone) => {}
+            Some(Refusal::Transient(message)) => {
+                attempt.error = Some(format!("{name}: {message}"));
+            }
+            Some(Refusal::Refused(reason, message)) => {
+                let text = format!("{name}: {reason}: {message}");
+                // A resize that was refused is recorded on the pod, with the time of the next attempt.
+                let recorded = resizes && result.pod.is_some();
+                attempt.pod = Some((uid, if recorded { String::new() } else { text.clone() }));
+                let message = format!("failed to update pod in place: {text}");
+                attempt.note = Some(warning("FailedUpdatePodInPlace", message));
+            }
+        }
+        attempt
+    }
+
+    fn pod_attempt(&self, pod: &Pod, patched: kube::Result<Pod>, what: &str) -> Attempt {
+        let uid = pod.metadata.uid.clone().unwrap_or_default();
+        let mut attempt = Attempt::default();
+        match patched {
+            Ok(patched) => {
+                attempt.writes.push(Observed::Pod(Write::updated(&patched.metadata)));
+                attempt.pod = Some((uid, String::new()));
+            }
+            Err(error) if is_conflict(&error) => attempt.conflict = true,
+            Err(error) if is_settled(&error) => {}
+            Err(error) => match Refusal::of(&error) {
+                Refusal::Refused(_, message) => {
+                    attempt.pod = Some((uid, format!("{}: {what}: {message}", pod.name_any())));
+                }
+                _ => attempt.error = Some(format!("{}: {what}: {}", pod.name_any(), text(&error))),
+            },
+        }
+        attempt
+    }
+}
+
+impl Attempt {
+    fn fail_scale(&mut self, reason: &'static str, message: String) {
+        self.note = Some(warning(reason, message.clone()));
+        self.scale_failure = Some(message);
+    }
+}
+
+/// Notes what came of the writes for a pod.
+fn note_failure(failures: &mut Failures, uid: String, message: String, now: Timestamp) {
+    if message.is_empty() {
+        failures.pods.remove(&uid);
+        return;
+    }
+    let count = failures.pods.get(&uid).map_or(0, |before| before.count).saturating_add(1);
+    let wait = SignedDuration::try_from(BACKOFF.after(count)).unwrap_or(SignedDuration::ZERO);
+    let retry_at = now.checked_add(wait).unwrap_or(now);
+    failures.pods.insert(uid, PodFailure { message, count, retry_at });
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+fn normal(reason: &'static str, message: String) -> Note {
+    Note { warning: false, reason, message }
+}
+
+fn warning(reason: &'static str, message: String) -> Note {
+    Note { warning: true, reason, message }
+}
+
+fn text(error: &kube::Error) -> String {
+    match error {
+        kube::Error::Api(status) => status.message.clone(),
+        other => other.to_string(),
+    }
+}
+
+fn written<K: Resource>(result: kube::Result<K>, observed: impl Fn(&ObjectMeta) -> Observed) -> Attempt {
+    match result {
+        Ok(object) => Attempt { writes: vec![observed(object.meta())], ..Attempt::default() },
+        Err(error) if is_conflict(&error) => Attempt { conflict: true, ..Attempt::default() },
+        // A revision of the name exists: it is among those that are known next time.
+        Err(kube::Error::Api(status)) if status.is_already_exists() => {
+            Attempt { conflict: true, ..Attempt::default() }
+        }
+        Err(error) if is_settled(&error) => Attempt::default(),
+        Err(error) => Attempt { error: Some(text(&error)), ..Attempt::default() },
+    }
+}
+
+fn deleted_or(deleted: kube::Result<Option<Write>>, observed: impl Fn(Write) -> Observed) -> Attempt {
+    match deleted {
+        Ok(write) => Attempt { writes: write.map(observed).into_iter().collect(), ..Attempt::default() },
+        Err(error) => Attempt { error: Some(text(&error)), ..Attempt::default() },
+    }
+}

@@ -1,0 +1,355 @@
+//! The controller: informers, work queue, and the reconciler that decides and performs.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use jiff::Timestamp;
+use k8s_openapi::api::apps::v1::ControllerRevision;
+use k8s_openapi::api::core::v1::{ObjectReference, PersistentVolumeClaim, Pod};
+use kube::api::{Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource, ResourceExt as _};
+use plumb_client::Api;
+use plumb_controller::adoption::{self, Claim, adoption_patch, release_patch};
+use plumb_controller::api_error::{is_conflict, is_settled};
+use plumb_controller::events::{EventRecorder, EventType, NewEvent, RecorderConfig};
+use plumb_controller::metrics::Metrics;
+use plumb_controller::{
+    Backoff, Change, Clock, Controller, Informer, InformerFactory, ObjectRef, Random, Reconciler, Requeue,
+    Store, Watchable, WorkQueue, Write, controller_of, controller_of_kind, controller_reference, revision,
+};
+use plumb_resize::rules::Rules;
+use plumb_supervise::Supervisor;
+
+use super::action::Note;
+use super::decide::{Context, Failures, State, decide};
+use super::openkruise::{OpenKruise, Sign};
+use super::perform::{Performed, Performer};
+use crate::api::RolloutPolicy;
+use crate::api::cloneset::{CloneSet, GROUP};
+use crate::engine::{self, Selected};
+
+/// The name of the controller, in events and metrics.
+pub const NAME: &str = "cloneset-controller";
+/// How many sets are reconciled at a time.
+const WORKERS: usize = 16;
+/// How long adopted objects are awaited.
+const OBSERVED_WITHIN: Duration = Duration::from_secs(30);
+
+/// What the controller needs.
+#[derive(Clone)]
+pub struct Config {
+    /// To list and watch with.
+    pub watch: Client,
+    /// To write with.
+    pub write: Client,
+    /// Restarts what fails, and counts it.
+    pub supervisor: Supervisor,
+    /// What the controller, its queue and its reflectors count.
+    pub metrics: Metrics,
+    /// What time it is.
+    pub clock: Clock,
+    /// What names of pods are made from.
+    pub random: Random,
+    /// The rules of the API server.
+    pub rules: Rules,
+    /// Whether the feature gate `InPlaceWorkloadVerticalScaling` is on.
+    pub vertical: bool,
+}
+
+/// The informers that the controller reads.
+pub(super) struct Informers {
+    pub(super) sets: Informer<CloneSet>,
+    pub(super) pods: Informer<Pod>,
+    pub(super) revisions: Informer<ControllerRevision>,
+    pub(super) claims: Informer<PersistentVolumeClaim>,
+    pub(super) policies: Informer<RolloutPolicy>,
+}
+
+/// Runs the controller on informers of a factory, which is started afterwards, until the future is dropped.
+pub fn run(config: Config, factory: &InformerFactory) -> BoxFuture<'static, ()> {
+    let informers = Arc::new(Informers {
+        sets: factory.informer(),
+        pods: factory.informer(),
+        revisions: factory.informer(),
+        claims: factory.informer(),
+        policies: factory.informer(),
+    });
+    let openkruise = OpenKruise::default();
+    let queue = Arc::new(WorkQueue::new(config.clock.clone()));
+    let recorder = EventRecorder::start(RecorderConfig {
+        metrics: config.metrics.clone(),
+        ..RecorderConfig::new(config.write.clone(), NAME, &config.supervisor)
+    });
+    let reconciler = CloneSets {
+        informers: informers.clone(),
+        openkruise: openkruise.clone(),
+        queue: queue.clone(),
+        recorder: recorder.clone(),
+        failures: Mutex::default(),
+        stopped_by: Mutex::default(),
+        config: config.clone(),
+    };
+    let (by_orphans, by_policies) = (informers.clone(), informers.clone());
+    let (by_definition, by_webhooks) = (informers.clone(), informers.clone());
+    let panics = recorder;
+    let controller = Controller::new(NAME, reconciler, &config.supervisor)
+        .with_metrics(&config.metrics)
+        .with_panic_events(move || panics.clone())
+        .with_queue(queue)
+        .with_workers(WORKERS)
+        .reconciles(&informers.sets)
+        .watches(&informers.pods, move |change, queue| pod_changed(&by_orphans.sets, change, queue))
+        .owns::<CloneSet, _>(&informers.revisions)
+        .owns::<CloneSet, _>(&informers.claims)
+        .watches(&informers.policies, move |change, queue| {
+            let namespace = change.latest().and_then(|policy| policy.metadata.namespace.clone());
+            let sets = by_policies.sets.in_namespace(&namespace.unwrap_or_default());
+            sets.iter().for_each(|set| queue.add(ObjectRef::of(&**set)));
+        })
+        .watches(openkruise.definitions(), move |_, queue| all(&by_definition.sets, queue))
+        .watches(openkruise.webhooks(), move |_, queue| all(&by_webhooks.sets, queue));
+    let watching = openkruise.run(&config.watch, &config.supervisor);
+    let running = controller.run();
+    async move { _ = tokio::join!(watching, running) }.boxed()
+}
+
+fn all(sets: &Store<CloneSet>, queue: &WorkQueue) {
+    sets.all().iter().for_each(|set| queue.add(ObjectRef::of(&**set)));
+}
+
+/// A change of a pod enqueues the set that controls it, and the one that did before; a change of a pod without a
+/// controller the sets that select it.
+fn pod_changed(sets: &Store<CloneSet>, change: &Change<'_, Pod>, queue: &WorkQueue) {
+    let before = change.before.and_then(|pod| controller_of_kind::<CloneSet>(&**pod));
+    let after = change.after.and_then(|pod| controller_of_kind::<CloneSet>(&**pod));
+    if let Some(before) = before.filter(|before| Some(before) != after.as_ref()) {
+        queue.add(before);
+    }
+    if let Some(after) = after {
+        queue.add(after);
+    } else if let Some(orphan) = change.after.filter(|pod| controller_of(&pod.metadata).is_none()) {
+        for set in sets.in_namespace(orphan.metadata.namespace.as_deref().unwrap_or_default()) {
+            let selector = adoption::selector(Some(&set.spec.selector));
+            if selector.is_some_and(|selector| adoption::matches(&selector, &**orphan)) {
+                queue.add(ObjectRef::of(&*set));
+            }
+        }
+    }
+}
+
+/// Why a set could not be reconciled.
+#[derive(Debug, thiserror::Error)]
+enum ReconcileError {
+    #[error("{0}")]
+    Write(String),
+    #[error("another writer was faster")]
+    Conflict,
+    #[error("cannot adopt or release a pod")]
+    Claim(#[source] kube::Error),
+}
+
+struct CloneSets {
+    config: Config,
+    informers: Arc<Informers>,
+    openkruise: OpenKruise,
+    queue: Arc<WorkQueue>,
+    recorder: EventRecorder,
+    /// The writes that failed, by set.
+    failures: Mutex<HashMap<ObjectRef, Failures>>,
+    /// Why the controller does nothing, as it was logged last.
+    stopped_by: Mutex<Option<Sign>>,
+}
+
+impl CloneSets {
+    /// Whether OpenKruise runs. It is logged when that changes.
+    fn is_stopped(&self) -> bool {
+        let sign = self.openkruise.sign();
+        let mut before = self.stopped_by.lock().unwrap_or_else(PoisonError::into_inner);
+        if *before != sign {
+            match sign {
+                Some(sign) => {
+                    tracing::info!(%sign, "OpenKruise runs: its controller takes care of CloneSets")
+                }
+                None => tracing::info!("OpenKruise does not run any more: taking care of CloneSets"),
+            }
+            *before = sign;
+        }
+        sign.is_some()
+    }
+
+    fn failures(&self, key: &ObjectRef) -> Failures {
+        let failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        failures.get(key).cloned().unwrap_or_default()
+    }
+
+    fn set_failures(&self, key: &ObjectRef, new: Failures) {
+        let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
+        if new == Failures::default() {
+            failures.remove(key);
+        } else {
+            failures.insert(key.clone(), new);
+        }
+    }
+
+    /// The settings of resizes: those of the policy that binds the set, or the defaults.
+    fn policy(&self, set: &CloneSet) -> engine::Settings {
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let policies = self.informers.policies.in_namespace(namespace);
+        let selected = Selected { group: GROUP, kind: "CloneSet", metadata: &set.metadata };
+        let bound = engine::select(&policies, &selected).bound;
+        bound.map_or_else(engine::Settings::default, |policy| (&policy.spec).into())
+    }
+
+    fn gather(&self, set: &Arc<CloneSet>) -> State {
+        let uid = set.metadata.uid.as_deref().unwrap_or_default();
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let named = self.informers.revisions.in_namespace(namespace);
+        State {
+            set: set.clone(),
+            pods: self.informers.pods.controlled_by(uid),
+            revisions: self.informers.revisions.controlled_by(uid),
+            taken: named.iter().map(|one| revision::name(one).to_owned()).collect(),
+            claims: self.informers.claims.controlled_by(uid),
+            policy: self.policy(set),
+        }
+    }
+
+    fn emit(&self, set: &CloneSet, note: Note, at: Timestamp) {
+        let Note { warning, reason, message } = note;
+        let type_ = if warning { EventType::Warning } else { EventType::Normal };
+        let regarding = ObjectReference {
+            api_version: Some(CloneSet::api_version(&()).into_owned()),
+            kind: Some(CloneSet::kind(&()).into_owned()),
+            namespace: set.metadata.namespace.clone(),
+            name: set.metadata.name.clone(),
+            uid: set.metadata.uid.clone(),
+            ..ObjectReference::default()
+        };
+        self.recorder.record(regarding, NewEvent::new(type_, reason, message), at);
+    }
+
+    /// Adopts and releases objects of a kind. Whether there was something to do.
+    async fn claim<K>(&self, set: &CloneSet, store: &Store<K>) -> Result<bool, ReconcileError>
+    where
+        K: Watchable + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+    {
+        let claims = adoption::claims(set, Some(&set.spec.selector), store);
+        if claims.is_empty() {
+            return Ok(false);
+        }
+        let namespace = set.metadata.namespace.as_deref().unwrap_or_default();
+        let adopts = claims.iter().any(|claim| matches!(claim, Claim::Adopt(_)));
+        // By the API itself: the store may be behind.
+        let sets: Api<CloneSet> = Api::namespaced(self.config.write.clone(), namespace);
+        let exists = !adopts || {
+            let now = sets.get_metadata_opt(&set.name_any()).await.map_err(ReconcileError::Claim)?;
+            now.is_some_and(|now| {
+                now.metadata.uid == set.metadata.uid && now.metadata.deletion_timestamp.is_none()
+            })
+        };
+        let api: Api<K> = Api::namespaced(self.config.write.clone(), namespace);
+        let owner = controller_reference(set);
+        for claim in claims {
+            let (object, patch) = match &claim {
+                Claim::Adopt(_) if !exists => continue,
+                Claim::Adopt(object) => {
+                    (object, adoption_patch(&owner, object.meta().uid.as_deref().unwrap_or_default(), None))
+                }
+                Claim::Release(object) => {
+                    (object, release_patch(&owner, object.meta().uid.as_deref().unwrap_or_default(), None))
+                }
+            };
+            match api.patch(&object.name_any(), &PatchParams::default(), &Patch::Strategic(&patch)).await {
+                Ok(patched) => {
+                    let write = Write::updated(patched.meta());
+                    // An elapsed timeout costs another attempt, which the API refuses or repeats.
+                    let _ = tokio::time::timeout(OBSERVED_WITHIN, store.wait_for_write(&write)).await;
+                }
+                Err(error) if is_settled(&error) || is_conflict(&error) => {}
+                Err(error) => return Err(ReconcileError::Claim(error)),
+            }
+        }
+        Ok(true)
+    }
+}
+
+impl Reconciler for CloneSets {
+    type Key = ObjectRef;
+    type Error = ReconcileError;
+
+    async fn reconcile(&self, key: &ObjectRef) -> Result<Requeue, ReconcileError> {
+        if self.is_stopped() {
+            return Ok(Requeue::AwaitChange);
+        }
+        let Some(set) = self.informers.sets.get(key) else {
+            self.set_failures(key, Failures::default());
+            return Ok(Requeue::AwaitChange);
+        };
+        let claimed = self.claim(&set, &self.informers.pods).await?;
+        if claimed | self.claim(&set, &self.informers.revisions).await? {
+            return Ok(Requeue::Now);
+        }
+        let now = self.config.clock.now();
+        let state = self.gather(&set);
+        let before = self.failures(key);
+        let context = Context {
+            now,
+            seed: (self.config.random)().to_bits(),
+            rules: &self.config.rules,
+            vertical: self.config.vertical,
+            failures: &before,
+        };
+        let decision = decide(&state, &context);
+        for note in decision.notes {
+            self.emit(&set, note, now);
+        }
+        let mut failures = before.clone();
+        // Pods that are gone cannot fail.
+        failures.pods.retain(|uid, _| state.pods.iter().any(|pod| pod.metadata.uid.as_ref() == Some(uid)));
+        let emit = |note: Note| self.emit(&set, note, now);
+        let performer =
+            Performer { client: &self.config.write, informers: &self.informers, set: &set, now, emit: &emit };
+        let Performed { errors, conflict, .. } =
+            performer.perform(decision.actions, decision.status, &mut failures).await;
+        if let Some(due) = decision.due {
+            // Even if a write failed, whose backoff may be longer.
+            self.queue.add_at(key.clone(), due);
+        }
+        let changed = failures != before;
+        let scale = failures.scale.clone();
+        self.set_failures(key, failures);
+        if let Some(error) = errors.into_iter().next() {
+            return Err(ReconcileError::Write(error));
+        }
+        if conflict {
+            return Err(ReconcileError::Conflict);
+        }
+        if changed {
+            // The status says which writes failed.
+            self.queue.add(key.clone());
+        }
+        match scale {
+            Some(message) => Err(ReconcileError::Write(message)),
+            None => Ok(Requeue::AwaitChange),
+        }
+    }
+
+    async fn recover(&self) {
+        let client = || self.config.watch.clone();
+        let Informers { sets, pods, revisions, claims, .. } = &*self.informers;
+        let catch_up = || async {
+            sets.catch_up(Api::all(client())).await?;
+            pods.catch_up(Api::all(client())).await?;
+            revisions.catch_up(Api::all(client())).await?;
+            claims.catch_up(Api::all(client())).await
+        };
+        let mut backoff = Backoff::default();
+        while let Err(error) = catch_up().await {
+            tracing::debug!(%error, controller = NAME, "cannot list what was written, will retry");
+            backoff.wait().await;
+        }
+    }
+}

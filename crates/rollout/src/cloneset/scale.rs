@@ -1,0 +1,156 @@
+//! Which pods are created and deleted.
+
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+
+use super::action::{Action, Decision, Note};
+use super::counts::Counts;
+use super::instances::{self, Ids};
+use super::lifecycle::{self, State as Stage};
+use super::order;
+use super::scope::Scope;
+use super::view::PodView;
+
+/// What a scale decision depends on.
+pub(super) struct Scale<'a> {
+    pub(super) scope: &'a Scope<'a>,
+    pub(super) counts: &'a Counts,
+}
+
+impl Scale<'_> {
+    /// Decides which pods are created and deleted.
+    pub(super) fn decide(&self, decision: &mut Decision) {
+        let released = self.released();
+        if !released.is_empty() {
+            decision.actions.extend(released);
+            return;
+        }
+        if self.counts.create > 0 {
+            self.create(decision);
+            return;
+        }
+        let preparing = self.scope.views.iter().filter(|view| view.state == Stage::PreparingDelete);
+        let mut deleted: Vec<&PodView> = preparing.filter(|view| !self.is_held(view)).collect();
+        let mut ready_limit = self.counts.delete_ready_limit;
+        let mut may_delete = |view: &PodView| {
+            if !view.is_ready {
+                return true;
+            }
+            ready_limit -= 1;
+            ready_limit >= 0
+        };
+        let specified: Vec<&PodView> = self
+            .scope
+            .views
+            .iter()
+            .filter(|view| view.is_specified_delete && view.state != Stage::PreparingDelete)
+            .collect();
+        deleted.extend(specified.iter().filter(|view| may_delete(view)));
+        // Pods that are to be deleted anyway come first: which are too many is known once they are gone.
+        if self.counts.delete > 0 && self.planned() == 0 {
+            deleted.extend(self.surplus().into_iter().filter(|view| may_delete(view)));
+        }
+        decision.actions.extend(deleted.into_iter().filter_map(|view| self.delete(view)));
+    }
+
+    /// How many pods are to be deleted, or held before that.
+    fn planned(&self) -> i32 {
+        let planned = self
+            .scope
+            .views
+            .iter()
+            .filter(|view| view.is_specified_delete || view.state == Stage::PreparingDelete)
+            .count();
+        i32::try_from(planned).unwrap_or(i32::MAX)
+    }
+
+    fn is_held(&self, view: &PodView) -> bool {
+        lifecycle::is_held(self.scope.settings.lifecycle.pre_delete.as_ref(), &view.pod)
+    }
+
+    /// The pods that are held before their deletion and are needed again, because there are to be more replicas. Once a
+    /// hook has made pods unready there is no way back.
+    fn released(&self) -> Vec<Action> {
+        if instances::marks_unready(&self.scope.settings.lifecycle) {
+            return Vec::new();
+        }
+        let count = i32::try_from(self.scope.views.len()).unwrap_or(i32::MAX);
+        let needed = self.scope.settings.replicas - count + self.planned();
+        let held = self.scope.views.iter().filter(|view| view.state == Stage::PreparingDelete);
+        let held = held.filter(|view| !view.is_specified_delete);
+        let released = held.take(usize::try_from(needed).unwrap_or(0));
+        released.map(|view| self.scope.enter(view, Stage::PreparingNormal)).collect()
+    }
+
+    fn create(&self, decision: &mut Decision) {
+        let Counts { create, create_limit, create_current, .. } = *self.counts;
+        if create > create_limit {
+            decision.notes.push(Note {
+                warning: true,
+                reason: "ScaleUpLimited",
+                message: format!(
+                    "scaleStrategy.maxUnavailable limits the creation of {create} pods to {create_limit}"
+                ),
+            });
+        }
+        let set = &self.scope.state.set;
+        let reuse = self.scope.settings.reuse_claims;
+        let mut ids =
+            Ids::new(&self.scope.state.pods, &self.scope.state.claims, reuse, self.scope.context.seed);
+        let update = &self.scope.template;
+        let current = plumb_controller::revision::template(&self.scope.revisions.current);
+        for number in 0..create_limit {
+            let (template, revision) = match &current {
+                Some(current) if number < create_current => (current, self.scope.revisions.current_name()),
+                _ => (update, self.scope.revisions.update_name()),
+            };
+            let id = ids.next();
+            let (pod, claims) = instances::instance(
+                set,
+                template,
+                &self.scope.claim_templates,
+                revision,
+                &id,
+                self.scope.context.now,
+            );
+            let exists = |claim: &PersistentVolumeClaim| {
+                self.scope.state.claims.iter().any(|one| one.metadata.name == claim.metadata.name)
+            };
+            let claims = claims.into_iter().filter(|claim| !exists(claim)).collect();
+            decision.actions.push(Action::CreatePod { pod: Box::new(pod), claims });
+        }
+    }
+
+    /// The pods that are too many: of an old revision as far as there are too many of those, then of the update revision.
+    fn surplus(&self) -> Vec<&PodView> {
+        let Counts { delete, delete_old, .. } = *self.counts;
+        let old = delete_old.min(delete);
+        let (updated, others): (Vec<&PodView>, Vec<&PodView>) =
+            self.scope.views.iter().partition(|view| view.is_updated);
+        let mut surplus = self.first(others, old);
+        surplus.extend(self.first(updated, delete - old));
+        surplus
+    }
+
+    fn first<'b>(&self, views: Vec<&'b PodView>, count: i32) -> Vec<&'b PodView> {
+        let mut pods: Vec<Arc<Pod>> = views.iter().map(|view| view.pod.clone()).collect();
+        let is_available = |pod: &Pod| {
+            super::view::is_available(pod, self.scope.settings.min_ready_seconds, self.scope.context.now)
+        };
+        let related: Vec<Arc<Pod>> = self.scope.views.iter().map(|view| view.pod.clone()).collect();
+        order::for_deletion(&mut pods, &related, is_available, self.scope.context.now);
+        let find = |pod: &Arc<Pod>| views.iter().copied().find(|view| Arc::ptr_eq(&view.pod, pod));
+        pods.iter().take(usize::try_from(count).unwrap_or(0)).filter_map(find).collect()
+    }
+
+    /// Deletes a pod, unless the hook holds it.
+    fn delete(&self, view: &PodView) -> Option<Action> {
+        if self.is_held(view) {
+            return (view.state != Stage::PreparingDelete)
+                .then(|| self.scope.enter(view, Stage::PreparingDelete));
+        }
+        let claims = instances::claims_of(&view.pod, &self.scope.state.claims);
+        Some(Action::DeletePod { pod: view.pod.clone(), claims })
+    }
+}

@@ -1,0 +1,178 @@
+//! All that the decisions about one set share.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, PodTemplateSpec};
+use plumb_controller::revision;
+use plumb_resize::status::{self, Stage};
+use serde_json::Value;
+
+use super::decide::{Context, State};
+use super::hooks::PodHooks;
+use super::in_place::{InPlace, Update, UpdateState};
+use super::revisions::{self, Revisions};
+use super::view::PodView;
+use crate::api::cloneset::{PodUpdatePolicy, Settings};
+use crate::engine::{Change, Desired, PodRecord, Vertical, compare_desired};
+
+/// All that the decisions about one set share.
+pub(super) struct Scope<'a> {
+    pub(super) state: &'a State,
+    pub(super) context: &'a Context<'a>,
+    pub(super) settings: Settings,
+    pub(super) template: PodTemplateSpec,
+    pub(super) claim_templates: Vec<PersistentVolumeClaim>,
+    pub(super) revisions: Revisions,
+    /// The pods that neither have ended nor are terminating.
+    pub(super) views: Vec<PodView>,
+    /// How pods of each old revision follow, by its hash.
+    pub(super) updates: BTreeMap<String, Update>,
+    /// The resources of the template; none if they cannot be read.
+    pub(super) desired: Desired,
+    /// Whether all pods that are to be updated are recreated, because the policy says so after a failure.
+    pub(super) recreates_all: bool,
+}
+
+/// How a pod that has an old revision is updated.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Kind {
+    /// It is recreated, for these reasons.
+    Recreate(Vec<String>),
+    /// In place, and containers are restarted for new images. Resources may change with them.
+    Restart(InPlace, Option<Box<Vertical>>),
+    /// In place, by a resize: at the pace of the engine.
+    Resize(InPlace, Box<Vertical>),
+    /// In place, and nothing but metadata changes.
+    Metadata(InPlace),
+    /// It would have to be recreated, for these reasons, but must not be.
+    Impossible(Vec<String>),
+}
+
+impl Kind {
+    /// Whether the pod is unavailable for a while.
+    pub(super) fn is_disruptive(&self) -> bool {
+        match self {
+            Self::Recreate(_) | Self::Restart(..) => true,
+            Self::Resize(_, change) => change.restarts,
+            Self::Metadata(_) | Self::Impossible(_) => false,
+        }
+    }
+}
+
+impl Scope<'_> {
+    /// How a pod that has an old revision is updated.
+    pub(super) fn kind(&self, view: &PodView) -> Kind {
+        if self.settings.policy == PodUpdatePolicy::ReCreate || self.recreates_all {
+            return Kind::Recreate(Vec::new());
+        }
+        let update = revisions::of_pod(&view.pod).and_then(|name| self.updates.get(revisions::hash(name)));
+        let reasons = match update {
+            Some(Update::InPlace(in_place)) => match self.in_place(view, in_place) {
+                Ok(kind) => return kind,
+                Err(reasons) => reasons,
+            },
+            Some(Update::Recreate(reasons)) => reasons.clone(),
+            None => vec!["the history does not have its revision".to_owned()],
+        };
+        if self.settings.policy == PodUpdatePolicy::InPlaceOnly {
+            Kind::Impossible(reasons)
+        } else {
+            Kind::Recreate(reasons)
+        }
+    }
+
+    fn in_place(&self, view: &PodView, in_place: &InPlace) -> Result<Kind, Vec<String>> {
+        let mut in_place = in_place.clone();
+        // A resize that was begun and not finished is part of what comes next.
+        in_place.resizes |= self.context.vertical && has_unfinished_resize(&view.pod);
+        let change = if in_place.resizes {
+            match compare_desired(&self.desired, &view.pod, self.context.rules) {
+                Change::None => None,
+                Change::Vertical(change) => Some(change),
+                Change::Other(reasons) => return Err(reasons.iter().map(ToString::to_string).collect()),
+            }
+        } else {
+            None
+        };
+        Ok(match change {
+            change if !in_place.images.is_empty() => Kind::Restart(in_place, change),
+            Some(change) => Kind::Resize(in_place, change),
+            None => Kind::Metadata(in_place),
+        })
+    }
+
+    /// The hooks of a pod whose update to the update revision begins.
+    pub(super) fn hooks_to_begin(&self, begin: Option<Value>, resizes: bool) -> PodHooks<'_> {
+        PodHooks {
+            revision: self.revisions.update_name().to_owned(),
+            base: self.revisions.current_name().to_owned(),
+            desired: if resizes { self.desired.clone() } else { Desired::default() },
+            rules: self.context.rules,
+            lifecycle: &self.settings.lifecycle,
+            begin,
+            now: self.context.now,
+        }
+    }
+
+    /// The hooks of a pod whose update is under way: to the revision that it has, which may not be the latest.
+    pub(super) fn hooks_under_way(&self, pod: &Pod) -> PodHooks<'_> {
+        let name = revisions::of_pod(pod).unwrap_or_default();
+        let recorded = PodRecord::read(pod).map(|record| record.revision);
+        let revision = recorded.filter(|recorded| revisions::is_same(recorded, name));
+        let resizes =
+            self.context.vertical && UpdateState::read(pod).is_some_and(|state| state.update_resources);
+        let desired = if !resizes {
+            Desired::default()
+        } else if revisions::has(pod, self.revisions.update_name()) {
+            self.desired.clone()
+        } else {
+            let template = self.revisions.template_of(pod).unwrap_or_default();
+            Desired::of(&template, self.context.rules).unwrap_or_default()
+        };
+        PodHooks {
+            revision: revision.unwrap_or_else(|| name.to_owned()),
+            base: self.revisions.current_name().to_owned(),
+            desired,
+            rules: self.context.rules,
+            lifecycle: &self.settings.lifecycle,
+            begin: None,
+            now: self.context.now,
+        }
+    }
+
+    /// The template of the current revision.
+    pub(super) fn current_template(&self) -> Option<PodTemplateSpec> {
+        revision::template(&self.revisions.current)
+    }
+
+    /// Until when nothing is tried with a pod, because a write failed.
+    pub(super) fn backoff(&self, view: &PodView) -> Option<Timestamp> {
+        let uid = view.pod.metadata.uid.as_deref().unwrap_or_default();
+        let failure = self.context.failures.pods.get(uid)?;
+        (failure.retry_at > self.context.now).then_some(failure.retry_at)
+    }
+}
+
+/// Whether an in-place update of a pod was begun and is not finished.
+pub(super) fn is_under_way(view: &PodView) -> bool {
+    view.state == super::lifecycle::State::Updating
+        || PodRecord::read(&view.pod)
+            .is_some_and(|record| record.finished_at.is_none() && revisions::has(&view.pod, &record.revision))
+}
+
+fn has_unfinished_resize(pod: &Pod) -> bool {
+    PodRecord::read(pod).is_some_and(|record| record.finished_at.is_none())
+        && UpdateState::read(pod).is_some_and(|state| state.update_resources)
+}
+
+/// Whether the node has said that it cannot apply a resize now, or ever.
+pub(super) fn is_postponed(pod: &Pod) -> bool {
+    let stage = status::read(pod).map(|reading| reading.stage);
+    matches!(stage, Ok(Stage::Deferred { .. } | Stage::Infeasible { .. }))
+}
+
+/// Whether the resources in the spec of a pod are applied.
+pub(super) fn is_applied(pod: &Pod) -> bool {
+    status::read(pod).is_ok_and(|reading| reading.stage == Stage::Applied)
+}

@@ -1,0 +1,182 @@
+//! What is reported of a set.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use plumb_controller::adoption;
+
+use super::scope::{Scope, is_under_way};
+use super::update::Updated;
+use super::view::PodView;
+use crate::api::cloneset::{CloneSet, CloneSetCondition, CloneSetStatus};
+
+/// The condition that pods or claims could not be created or deleted.
+pub const FAILED_SCALE: &str = "FailedScale";
+/// The condition that pods could not be updated.
+pub const FAILED_UPDATE: &str = "FailedUpdate";
+/// The condition that says how far an update is, if it has a deadline.
+pub const PROGRESSING: &str = "Progressing";
+
+/// How many pods are named in a condition.
+const NAMED: usize = 10;
+
+impl Scope<'_> {
+    /// The status, and when it may become another one without a change of the pods.
+    pub(super) fn status(&self, updated: &Updated) -> (CloneSetStatus, Option<Timestamp>) {
+        let set = &self.state.set;
+        let before = set.status.clone().unwrap_or_default();
+        let count = |is: &dyn Fn(&PodView) -> bool| {
+            i32::try_from(self.views.iter().filter(|view| is(view)).count()).unwrap_or(i32::MAX)
+        };
+        let replicas = count(&|_| true);
+        let updated_replicas = count(&|view| view.is_updated);
+        let is_complete = updated_replicas == replicas
+            && replicas == self.settings.replicas
+            && !self.views.iter().any(is_under_way);
+        let update = self.revisions.update_name().to_owned();
+        let mut status = CloneSetStatus {
+            observed_generation: set.metadata.generation,
+            replicas,
+            ready_replicas: count(&|view| view.is_ready),
+            available_replicas: count(&|view| view.is_available),
+            updated_replicas,
+            updated_ready_replicas: count(&|view| view.is_updated && view.is_ready),
+            updated_available_replicas: count(&|view| {
+                view.is_updated && view.is_available && !is_under_way(view)
+            }),
+            expected_updated_replicas: self.settings.replicas - self.settings.partition,
+            current_revision: Some(if is_complete {
+                update.clone()
+            } else {
+                self.revisions.current_name().to_owned()
+            }),
+            update_revision: Some(update),
+            collision_count: Some(before.collision_count.unwrap_or(0)),
+            conditions: before.conditions.clone(),
+            label_selector: adoption::selector(Some(&set.spec.selector)).map(|selector| selector.to_string()),
+        };
+        let failures = &self.context.failures;
+        let scale = failures.scale.clone().map(|message| ("FailedScale", message));
+        set_failure(&mut status, FAILED_SCALE, scale, self.context.now);
+        set_failure(&mut status, FAILED_UPDATE, self.failed_update(updated), self.context.now);
+        let due = self.set_progress(&mut status, &before);
+        (status, due)
+    }
+
+    /// Why pods do not follow, in one word and in a sentence.
+    fn failed_update(&self, updated: &Updated) -> Option<(&'static str, String)> {
+        let failures = self.context.failures.pods.values().map(|failure| failure.message.clone());
+        let all: Vec<String> = updated.stuck.iter().cloned().chain(failures).collect();
+        let resizes = updated.resizes.as_ref();
+        let phase = resizes.map(|status| status.phase);
+        let reason = match phase {
+            Some(crate::engine::Phase::RollbackFailed) => "RollbackFailed",
+            Some(crate::engine::Phase::RolledBack) => "RolledBack",
+            _ if !all.is_empty() => "PodsStuck",
+            _ => return None,
+        };
+        let why = resizes.map(|status| status.message.clone()).filter(|message| !message.is_empty());
+        let mut parts: Vec<String> = why.into_iter().chain(all.iter().take(NAMED).cloned()).collect();
+        if all.len() > NAMED {
+            parts.push(format!("and {} more", all.len() - NAMED));
+        }
+        Some((reason, parts.join("; ")))
+    }
+
+    /// The condition of an update that has a deadline. The deadline counts from the last progress.
+    fn set_progress(&self, status: &mut CloneSetStatus, before: &CloneSetStatus) -> Option<Timestamp> {
+        let Some(seconds) = self.settings.progress_deadline_seconds else {
+            status.conditions.retain(|condition| condition.type_ != PROGRESSING);
+            return None;
+        };
+        let now = self.context.now;
+        let replicas = self.settings.replicas;
+        let is_available = status.current_revision == status.update_revision
+            && status.replicas == replicas
+            && status.updated_available_replicas == replicas;
+        let expected = status.expected_updated_replicas;
+        let is_partitioned = expected < replicas && expected <= status.updated_available_replicas;
+        if is_available {
+            set_condition(status, "True", "CloneSetAvailable", "CloneSet is available".to_owned(), now);
+            return None;
+        }
+        if self.settings.paused {
+            set_condition(status, "True", "CloneSetPaused", "CloneSet is paused".to_owned(), now);
+            return None;
+        }
+        if is_partitioned {
+            let message = "CloneSet has been paused due to partition ready".to_owned();
+            set_condition(status, "True", "ProgressPartitionAvailable", message, now);
+            return None;
+        }
+        let old = before.condition(PROGRESSING);
+        let progressed = status.update_revision != before.update_revision
+            || status.updated_replicas != before.updated_replicas
+            || status.updated_available_replicas > before.updated_available_replicas
+            || status.ready_replicas > before.ready_replicas
+            || status.available_replicas > before.available_replicas
+            || !old.is_some_and(|old| {
+                matches!(old.reason.as_deref(), Some("CloneSetUpdated" | "ProgressDeadlineExceeded"))
+            });
+        let since =
+            old.and_then(|old| old.last_update_time.as_ref()).map(|time| time.0).filter(|_| !progressed);
+        let deadline = since.unwrap_or(now).checked_add(SignedDuration::from_secs(seconds.into()));
+        let deadline = deadline.unwrap_or(Timestamp::MAX);
+        if since.is_some() && deadline <= now {
+            let revision = status.update_revision.clone().unwrap_or_default();
+            let message = format!("CloneSet revision {revision} has timed out progressing");
+            set_condition(status, "False", "ProgressDeadlineExceeded", message, now);
+            return None;
+        }
+        set_condition(status, "True", "CloneSetUpdated", "CloneSet is progressing".to_owned(), now);
+        if progressed
+            && let Some(condition) = status.conditions.iter_mut().find(|one| one.type_ == PROGRESSING)
+        {
+            condition.last_update_time = Some(whole_seconds(now));
+        }
+        Some(deadline)
+    }
+}
+
+/// The status of a set that is not valid: what is wrong with it.
+pub(super) fn invalid(set: &CloneSet, message: String, now: Timestamp) -> CloneSetStatus {
+    let mut status = set.status.clone().unwrap_or_default();
+    status.observed_generation = set.metadata.generation;
+    set_failure(&mut status, FAILED_UPDATE, Some(("InvalidSpec", message)), now);
+    status
+}
+
+fn whole_seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+fn set_condition(status: &mut CloneSetStatus, is: &str, reason: &str, message: String, now: Timestamp) {
+    set(status, PROGRESSING, is, reason, message, now);
+}
+
+fn set_failure(status: &mut CloneSetStatus, type_: &str, failure: Option<(&str, String)>, now: Timestamp) {
+    match failure {
+        Some((reason, message)) => set(status, type_, "True", reason, message, now),
+        None => status.conditions.retain(|condition| condition.type_ != type_),
+    }
+}
+
+/// Sets a condition. Its times stay while nothing of it changes, and that of its transition while its status stays.
+fn set(status: &mut CloneSetStatus, type_: &str, is: &str, reason: &str, message: String, now: Timestamp) {
+    let now = Some(whole_seconds(now));
+    let position = status.conditions.iter().position(|condition| condition.type_ == type_);
+    let old = position.map(|position| status.conditions[position].clone()).unwrap_or_default();
+    let same =
+        old.status == is && old.reason.as_deref() == Some(reason) && old.message.as_ref() == Some(&message);
+    let new = CloneSetCondition {
+        type_: type_.to_owned(),
+        last_update_time: if same { old.last_update_time } else { now.clone() },
+        last_transition_time: if old.status == is { old.last_transition_time } else { now },
+        status: is.to_owned(),
+        reason: Some(reason.to_owned()),
+        message: Some(message),
+    };
+    match position {
+        Some(position) => status.conditions[position] = new,
+        None => status.conditions.push(new),
+    }
+}

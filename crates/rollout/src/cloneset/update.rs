@@ -1,0 +1,362 @@
+//! Which pods are updated.
+//!
+//! ```text
+//!   pods of old revisions ──▶ how each follows ┬─ recreate, new images ──▶ maxUnavailable ┐
+//!                                              ├─ metadata alone       ──▶ at once        ├─▶ within the partition
+//!                                              └─ a resize             ──▶ the engine     ┘
+//! ```
+//!
+//! A pod that a write failed for is left out until its backoff is over, so that it does not take the place of others.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use serde_json::{Value, json};
+
+use super::action::{Action, Decision, Purpose};
+use super::counts::Counts;
+use super::hooks::PodHooks;
+use super::in_place::{InPlace, NewCondition, condition_patch, has_gate, unready_since};
+use super::lifecycle::{self, State as Stage};
+use super::record;
+use super::scope::{Kind, Scope, is_under_way};
+use super::view::PodView;
+use super::{keys, order};
+use crate::api::Share;
+use crate::engine::{
+    self, Heading, Judgement, Next, Outcome, PodRecord, PodState, Pods, RolloutRecord, Vertical, plan,
+};
+
+/// What comes of deciding about updates.
+#[derive(Default)]
+pub(super) struct Updated {
+    /// The pods that are unready before their update, by uid.
+    pub(super) preparing: BTreeSet<String>,
+    /// Why pods do not follow.
+    pub(super) stuck: Vec<String>,
+    /// What is reported about the resizes.
+    pub(super) resizes: Option<engine::RolloutStatus>,
+}
+
+/// A pod that is to be updated.
+struct Candidate<'a> {
+    view: &'a PodView,
+    kind: Kind,
+}
+
+impl Scope<'_> {
+    /// Decides which pods are updated.
+    pub(super) fn update(&self, counts: &Counts, decision: &mut Decision) -> Updated {
+        let mut updated = Updated::default();
+        let mut candidates = Vec::new();
+        for view in self.views.iter().filter(|view| is_candidate(view)) {
+            let retry = self.backoff(view);
+            match self.kind(view) {
+                Kind::Impossible(reasons) => {
+                    updated.stuck.push(format!(
+                        "{}: InPlaceOnly, but it cannot be updated in place: {}",
+                        view.name(),
+                        reasons.join("; ")
+                    ));
+                }
+                _ if retry.is_some() => decision.wake_at(retry),
+                kind => candidates.push(Candidate { view, kind }),
+            }
+        }
+        let candidates = self.in_order(candidates);
+        let (resizes, others): (Vec<Candidate<'_>>, Vec<Candidate<'_>>) =
+            candidates.into_iter().partition(|candidate| matches!(candidate.kind, Kind::Resize(..)));
+        let begins = !self.settings.on_delete && !self.settings.paused;
+        let mut left = counts.update;
+        if begins {
+            self.others(&others, counts, &mut left, decision, &mut updated);
+        }
+        let waiting = i32::try_from(others.len()).unwrap_or(i32::MAX);
+        self.resizes(&resizes, waiting, begins, decision, &mut updated);
+        updated
+    }
+
+    fn in_order<'a>(&self, candidates: Vec<Candidate<'a>>) -> Vec<Candidate<'a>> {
+        let mut sorted: Vec<Arc<Pod>> =
+            candidates.iter().map(|candidate| candidate.view.pod.clone()).collect();
+        let all: Vec<Arc<Pod>> = self.views.iter().map(|view| view.pod.clone()).collect();
+        order::for_update(&mut sorted, &all, &self.settings.priority, &self.settings.scatter);
+        let position = |pod: &Arc<Pod>| Arc::as_ptr(pod) as usize;
+        let positions: BTreeMap<usize, usize> =
+            sorted.iter().enumerate().map(|(i, pod)| (position(pod), i)).collect();
+        let mut candidates = candidates;
+        candidates.sort_by_key(|candidate| positions.get(&position(&candidate.view.pod)).copied());
+        candidates
+    }
+
+    /// Updates pods that are recreated or restarted as far as pods may be unavailable, and those whose metadata changes.
+    fn others(
+        &self,
+        candidates: &[Candidate<'_>],
+        counts: &Counts,
+        left: &mut i32,
+        decision: &mut Decision,
+        updated: &mut Updated,
+    ) {
+        let budget = counts.update_max_unavailable;
+        let count = |is: &dyn Fn(&PodView) -> bool| {
+            i32::try_from(self.views.iter().filter(|view| is(view)).count()).unwrap_or(i32::MAX)
+        };
+        let mut unavailable = count(&|view| !view.is_available);
+        let mut unavailable_new = count(&|view| !view.is_available && view.is_updated);
+        for Candidate { view, kind } in candidates {
+            if *left <= 0 {
+                break;
+            }
+            if kind.is_disruptive() {
+                // A lack of pods must not stop the update of a pod that does not serve anyway (OpenKruise's issue 2385).
+                let limit = if view.is_available { budget } else { budget.max(1) };
+                if unavailable_new >= limit || view.is_available && unavailable >= budget {
+                    continue;
+                }
+                unavailable += i32::from(view.is_available);
+                unavailable_new += 1;
+            }
+            *left -= 1;
+            let action = match kind {
+                Kind::Recreate(_) => Some(recreate(view)),
+                Kind::Restart(in_place, change) => {
+                    self.begin(view, in_place, change.clone(), true, decision, updated)
+                }
+                Kind::Metadata(in_place) => self.begin(view, in_place, None, false, decision, updated),
+                Kind::Resize(..) | Kind::Impossible(_) => None,
+            };
+            decision.actions.extend(action);
+        }
+    }
+
+    /// Begins an in-place update, as soon as no hook holds the pod and its grace period is over.
+    fn begin(
+        &self,
+        view: &PodView,
+        in_place: &InPlace,
+        change: Option<Box<Vertical>>,
+        restarts: bool,
+        decision: &mut Decision,
+        updated: &mut Updated,
+    ) -> Option<Action> {
+        let (pod, now) = (&view.pod, self.context.now);
+        let hook = self.settings.lifecycle.in_place_update.as_ref();
+        match (view.state, hook) {
+            (Stage::Normal | Stage::PreparingNormal, Some(hook)) if hook.holds(pod) => {
+                return Some(self.enter(view, Stage::PreparingUpdate));
+            }
+            (Stage::Updated, Some(hook)) => {
+                let patch = json!({ "metadata": lifecycle::hold_again(hook, pod, now) });
+                return Some(Action::PatchPod { pod: pod.clone(), patch, purpose: Purpose::Lifecycle });
+            }
+            (Stage::PreparingUpdate, Some(hook)) if hook.holds(pod) => return None,
+            _ => {}
+        }
+        let mut unready = None;
+        if restarts && has_gate(pod, keys::UPDATE_READY) {
+            updated.preparing.insert(pod.metadata.uid.clone().unwrap_or_default());
+            let grace = SignedDuration::from_secs(self.settings.grace_period_seconds.into());
+            let since = unready_since(pod);
+            let until = since.unwrap_or(now).checked_add(grace).unwrap_or(Timestamp::MAX);
+            if since.is_none() {
+                let condition = NewCondition::new(keys::UPDATE_READY, false, keys::START_UPDATE);
+                let patch = condition_patch(pod, &[condition], now);
+                if !grace.is_zero() {
+                    decision.wake_at(Some(until));
+                    return Some(Action::PatchPodStatus { pod: pod.clone(), patch });
+                }
+                unready = Some(patch);
+            } else if until > now {
+                decision.wake_at(Some(until));
+                return None;
+            }
+        }
+        let hooks = self.begin_hooks(view, in_place, change.as_deref());
+        let plan = plan(pod, &Next::Begin(change), &hooks, now)?;
+        Some(Action::UpdatePod { pod: pod.clone(), unready, plan: Box::new(plan), begins: true })
+    }
+
+    fn begin_hooks(&self, view: &PodView, in_place: &InPlace, change: Option<&Vertical>) -> PodHooks<'_> {
+        let restarts = change.is_some_and(|change| change.restarts);
+        let state = in_place.state(&view.pod, self.revisions.update_name(), restarts, self.context.now);
+        let begin = in_place.patch(&state, Stage::Updating.patch(self.context.now));
+        self.hooks_to_begin(Some(begin), in_place.resizes)
+    }
+
+    /// Resizes pods at the pace of the engine, and answers failures as the policy says.
+    fn resizes(
+        &self,
+        candidates: &[Candidate<'_>],
+        others_waiting: i32,
+        begins: bool,
+        decision: &mut Decision,
+        updated: &mut Updated,
+    ) {
+        let under_way = |view: &&PodView| view.is_updated && is_under_way(view);
+        let stored = record::read(&self.state.set);
+        if candidates.is_empty() && stored.is_none() && !self.views.iter().any(|view| under_way(&view)) {
+            return;
+        }
+        let record = self.rollout_record(stored.as_ref());
+        let policy = &self.state.policy;
+        let min_ready = SignedDuration::from_secs(self.settings.min_ready_seconds.into());
+        let mut pods = Pods::default();
+        for (position, Candidate { view, kind }) in candidates.iter().enumerate() {
+            let Kind::Resize(in_place, change) = kind else { continue };
+            let hooks = self.begin_hooks(view, in_place, Some(change));
+            let order = u64::try_from(position).unwrap_or(u64::MAX);
+            let mut of_engine =
+                engine::PodView::of(&view.pod, &hooks, &policy.pod, min_ready, order, self.context.now);
+            of_engine.available = view.is_available;
+            pods.set(view.name(), of_engine);
+        }
+        for view in self.views.iter().filter(|view| view.is_updated && !view.is_specified_delete) {
+            let of_engine = if is_under_way(view) {
+                let hooks = self.hooks_under_way(&view.pod);
+                engine::PodView::of(&view.pod, &hooks, &policy.pod, min_ready, 0, self.context.now)
+            } else {
+                settled(view)
+            };
+            pods.set(view.name(), engine::PodView { available: view.is_available, ..of_engine });
+        }
+        let outside = self.views.iter().filter(|view| !view.is_available && pods.get(view.name()).is_none());
+        let max_unavailable = usize::try_from(self.settings.max_unavailable).unwrap_or(0);
+        let stay = u32::try_from(self.settings.partition.saturating_sub(others_waiting)).unwrap_or(0);
+        let mut settings = policy.clone();
+        // The larger of both partitions.
+        let of_policy = settings.partition.rounded_up(pods.len());
+        settings.partition = Share::Count(stay.max(u32::try_from(of_policy).unwrap_or(u32::MAX)));
+        settings.paused |= !begins;
+        let decided = engine::decide(&engine::State {
+            pods: &pods,
+            settings: &settings,
+            record: &record,
+            replicas: usize::try_from(self.settings.replicas).unwrap_or(0),
+            max_unavailable: max_unavailable.saturating_sub(outside.count()),
+            now: self.context.now,
+        });
+        decision.wake_at(decided.due);
+        for action in decided.actions {
+            self.perform(action, candidates, &record, stored.is_some(), decision, updated);
+        }
+        updated.resizes = Some(decided.status);
+    }
+
+    /// What is recorded about the rollout, or a new record.
+    fn rollout_record(&self, stored: Option<&RolloutRecord>) -> RolloutRecord {
+        let update = self.revisions.update_name();
+        let is_of = |record: &&RolloutRecord| match record.heading {
+            Heading::Forward | Heading::Recreate => record.revision == update,
+            // The template has its previous resources.
+            Heading::Back => record.base == update,
+        };
+        stored.filter(is_of).cloned().unwrap_or_else(|| {
+            let base = self.revisions.current_name().to_owned();
+            RolloutRecord::new(update.to_owned(), base, engine::Desired::default(), self.context.now)
+        })
+    }
+
+    fn perform(
+        &self,
+        action: engine::Action,
+        candidates: &[Candidate<'_>],
+        record: &RolloutRecord,
+        is_stored: bool,
+        decision: &mut Decision,
+        updated: &mut Updated,
+    ) {
+        let find = |name: &str| self.views.iter().find(|view| view.name() == name);
+        let now = self.context.now;
+        let write = match action {
+            // Steps of updates that are under way are taken with all the others.
+            engine::Action::Update(name) => {
+                let candidate = candidates.iter().find(|candidate| candidate.view.name() == name);
+                if let Some(Candidate { view, kind: Kind::Resize(in_place, change) }) = candidate {
+                    let (change, restarts) = (Some(change.clone()), change.restarts);
+                    let action = self.begin(view, in_place, change, restarts, decision, updated);
+                    decision.actions.extend(action);
+                }
+                return;
+            }
+            engine::Action::RollBack(name, failure) => {
+                let Some(view) = find(&name) else { return };
+                let hooks = self.hooks_under_way(&view.pod);
+                let plan = engine::plan_back(&view.pod, Some(failure), &hooks, now);
+                let update = plan.map(|plan| Action::UpdatePod {
+                    pod: view.pod.clone(),
+                    unready: None,
+                    plan: Box::new(plan),
+                    begins: false,
+                });
+                decision.actions.extend(update);
+                return;
+            }
+            engine::Action::Evict(name) => {
+                decision.actions.extend(find(&name).map(recreate));
+                return;
+            }
+            engine::Action::RollBackAll(failure) => {
+                // Without an old template there is no way back.
+                let Some(previous) = self.current_template() else { return };
+                let template = engine::with_resources_of(&self.template, &previous);
+                let record =
+                    RolloutRecord { heading: Heading::Back, failure: Some(failure), ..record.clone() };
+                let record = RolloutRecord { base: self.revisions.current_name().to_owned(), ..record };
+                let mut patch = record::patch(&self.state.set, &record);
+                // A template is plain data: it can be written.
+                patch["spec"]["template"] = serde_json::to_value(template).unwrap_or_default();
+                decision.actions.push(Action::PatchSet(patch));
+                return;
+            }
+            engine::Action::RecreateAll(failure) => {
+                Some(RolloutRecord { heading: Heading::Recreate, failure: Some(failure), ..record.clone() })
+            }
+            engine::Action::StepDone => Some(RolloutRecord { step_done_at: Some(now), ..record.clone() }),
+            engine::Action::NextStep => {
+                Some(RolloutRecord { step: record.step + 1, step_done_at: None, ..record.clone() })
+            }
+            engine::Action::Finish(outcome) => {
+                // What nothing was recorded about needs no end.
+                (is_stored && record.outcome != Some(outcome) || outcome == Outcome::RollbackFailed)
+                    .then(|| RolloutRecord { outcome: Some(outcome), ..record.clone() })
+            }
+        };
+        decision
+            .actions
+            .extend(write.map(|record| Action::PatchSet(record::patch(&self.state.set, &record))));
+    }
+}
+
+/// Whether a pod is to be updated, as far as it is concerned.
+fn is_candidate(view: &PodView) -> bool {
+    !view.is_updated && !view.is_specified_delete && view.state != Stage::PreparingDelete
+}
+
+/// Has a pod deleted, so that another is created.
+fn recreate(view: &PodView) -> Action {
+    let patch: Value = json!({ "metadata": { "labels": { keys::SPECIFIED_DELETE: "true" } } });
+    Action::PatchPod { pod: view.pod.clone(), patch, purpose: Purpose::Recreate }
+}
+
+/// The engine's view of a pod that follows, or was resized back.
+fn settled(view: &PodView) -> engine::PodView {
+    let record = PodRecord::read(&view.pod).filter(|record| record.direction == engine::Direction::Back);
+    let state = match record {
+        Some(record) => PodState::RolledBack { failure: record.failure },
+        None => PodState::Done,
+    };
+    engine::PodView {
+        node: String::new(),
+        order: 0,
+        judgement: Judgement { state, next: Next::Nothing, due: None },
+        available: view.is_available,
+        grows: false,
+        restarts: false,
+        intended: true,
+        overtaken: false,
+        back_restarts: None,
+    }
+}
