@@ -54,6 +54,7 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
         informers: informers.clone(),
         targets: Targets::new(own.clone(), TargetConfig::default()),
         usage: Arc::new(MetricsApi::new(own.clone(), &Namespaces::All)),
+        history: None,
         clock: Clock::default(),
         supervisor: supervisor.clone(),
         ownership: Ownership::everything(),

@@ -7,6 +7,7 @@ mod node;
 mod recommender;
 #[cfg(test)]
 mod reference;
+mod run;
 
 use std::ffi::OsString;
 use std::net::{IpAddr, SocketAddr};
@@ -25,6 +26,7 @@ pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
 pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
 pub(crate) use recommender::{PrometheusFlags, Tuning};
+pub(crate) use run::{CommonFlags, RecommenderFlags, Run, RunCommand, StorageFlag};
 
 use crate::components::{self, Components, ComponentsParser};
 use crate::features;
@@ -51,7 +53,7 @@ const USUAL_LOG: &str = "warn";
 impl Cli {
     /// What to log.
     pub(crate) fn log_filter(&self) -> EnvFilter {
-        let runs_on = matches!(self.command, Command::Up(_) | Command::Node(_));
+        let runs_on = matches!(self.command, Command::Up(_) | Command::Node(_) | Command::Run(_));
         // A command that asks a server once reports a failure itself.
         let quiet = !runs_on && self.log == USUAL_LOG;
         let filter = if quiet { "warn,kube_client=off" } else { &self.log };
@@ -73,6 +75,7 @@ impl Command {
             Self::Up(_) => "up",
             Self::Node(_) => "node",
             Self::Status(_) => "status",
+            Self::Run(_) => "run",
             _ => return whole,
         };
         whole.find_subcommand(name).cloned().unwrap_or(whole)
@@ -105,6 +108,8 @@ pub(crate) enum Command {
     Resize(Box<Resize>),
     Status(Box<Status>),
     Recommend(Box<Recommend>),
+    /// Run components against a cluster that runs elsewhere, until Ctrl-C or SIGTERM.
+    Run(Box<Run>),
     /// Write a consistent backup of a cluster's objects to a file, whether it runs or not.
     ///
     /// The certificates and keys in DIR/pki are not in it; copy that directory too. See docs/operations.md.

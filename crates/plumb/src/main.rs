@@ -18,6 +18,7 @@ mod nodes;
 mod reading;
 mod recommend;
 mod resize;
+mod run;
 mod scheduler;
 mod status;
 mod token;
@@ -53,6 +54,7 @@ fn main() -> ExitCode {
         Command::Node(node) => node.like.conflict(),
         Command::Recommend(recommend) => recommend.conflict(),
         Command::Status(status) => status.conflict(),
+        Command::Run(run) => run.command.conflict(),
         _ => None,
     };
     if let Some(why) = conflict {
@@ -74,6 +76,7 @@ fn main() -> ExitCode {
         Command::Resize(resize) => resize::run(*resize),
         Command::Status(status) => status::run(*status),
         Command::Recommend(recommend) => recommend::run(*recommend).map(success),
+        Command::Run(components) => run::run(*components).map(success),
         Command::Backup(backup) => backup::backup(&backup).map(success),
         Command::Restore(restore) => backup::restore(&restore).map(success),
         Command::Image(image) => image::run(image).map(success),

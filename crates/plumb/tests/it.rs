@@ -28,6 +28,7 @@ mod it {
     mod recommend;
     mod reflectors;
     mod rollouts;
+    mod run;
     mod scheduler;
     mod secrets;
     mod sets;

@@ -124,6 +124,18 @@ impl VpaExplanation {
         Self { containers: containers.collect(), source: HistorySource::Checkpoints, key, notes }
     }
 
+    /// Explains a VPA from what the running recommender knows.
+    pub fn of_recommender(key: VpaKey, containers: Vec<ContainerExplanation>) -> Self {
+        let containers = containers.into_iter().map(|explanation| ExplainedContainer {
+            name: explanation.container.clone(),
+            status: None,
+            checkpoint_written: None,
+            explanation: Ok(explanation),
+        });
+        let containers = containers.collect();
+        Self { key, source: HistorySource::Recommender, containers, notes: Vec::new() }
+    }
+
     /// The explanation as text.
     pub fn text(&self) -> String {
         let from = match self.source {

@@ -18,7 +18,7 @@ use crate::api::VerticalPodAutoscaler;
 use crate::informers::Informers;
 
 /// How many OOM kills are held between two runs; more are dropped. They are a few hundred bytes each.
-const MAX_KILLS: usize = 100_000;
+pub(super) const MAX_KILLS: usize = 100_000;
 
 /// Notes what changes.
 #[derive(Debug, Default)]

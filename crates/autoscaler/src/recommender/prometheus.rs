@@ -140,6 +140,11 @@ impl Prometheus {
         Ok(Self { server: Arc::new(server) })
     }
 
+    /// How long to wait between two attempts.
+    pub(crate) fn delays(&self) -> Exponential {
+        self.server.delays
+    }
+
     /// The series of an instant query, each with its value.
     pub fn instant(&self, query: String, at: Timestamp) -> Answers<(Labels, f64)> {
         let server = self.server.clone();

@@ -4,13 +4,15 @@
 //!   watches ──▶ feed ─┐                       ┌──▶ status of VPAs, where it is another
 //!   targets ──────────┼──▶ state ──▶ decide ──┤
 //!   metrics.k8s.io ───┘      ▲                └──▶ checkpoints, where they are others
-//!                            └── checkpoints of VPAs that are new
+//!                            └── checkpoints of VPAs that are new, or the history in Prometheus
 //! ```
 //!
 //! A run takes place every interval, and at once when a VPA was created or edited. Without VPAs there are none: the loop
 //! waits for the first. Everything that is decided is decided by [`State`], which this module only feeds and obeys.
 
+mod activity;
 mod checkpoints;
+mod history;
 mod statuses;
 
 use std::collections::BTreeSet;
@@ -31,15 +33,18 @@ use tokio::time::Instant;
 
 use super::cluster::{ClockStep, VpaKey};
 use super::environment::Environment;
-use super::feed::Feed;
+use super::feed::{Feed, MAX_KILLS};
 use super::histogram::HistogramOptionsError;
 use super::live_usage::LiveUsage;
 use super::metrics::{RecommenderMetrics, Step};
-use super::options::{AGGREGATES_GC_INTERVAL, Options};
+use super::oom::OomKill;
+use super::options::{AGGREGATES_GC_INTERVAL, Options, Storage};
+use super::prometheus::Prometheus;
 use super::shards::Ownership;
 use super::state::State;
 use crate::informers::Informers;
 use crate::target::{Targets, WellKnown};
+use activity::Activity;
 use checkpoints::Checkpoints;
 
 /// The name of the task that a recommender is.
@@ -61,6 +66,8 @@ pub struct Config {
     pub targets: Targets,
     /// What containers use.
     pub usage: Arc<dyn LiveUsage>,
+    /// Where their history is, with [`Storage::Prometheus`].
+    pub history: Option<Prometheus>,
     /// The time.
     pub clock: Clock,
     /// Restarts the tasks.
@@ -114,18 +121,20 @@ impl fmt::Debug for SharedState {
     }
 }
 
-/// A recommender.
+/// A recommender. Clones share everything.
+#[derive(Clone)]
 pub struct Recommender {
     config: Config,
     feed: Arc<Feed>,
     state: SharedState,
+    activity: Arc<Activity>,
 }
 
 impl Recommender {
     /// A recommender that does not run yet. It adds handlers to the informers.
     pub fn new(config: Config) -> Self {
         let feed = Feed::of(&config.informers);
-        Self { config, feed, state: SharedState::default() }
+        Self { config, feed, state: SharedState::default(), activity: Arc::default() }
     }
 
     /// What it knows.
@@ -133,16 +142,20 @@ impl Recommender {
         self.state.clone()
     }
 
+    /// For how long a run has been overdue, if one is: when it is, something is wrong with the recommender.
+    pub fn overdue(&self) -> Option<Duration> {
+        self.activity.overdue(Instant::now())
+    }
+
     /// Runs for good.
     ///
     /// If the future is dropped and the recommender is run again, it starts anew, as another process would: from the checkpoints.
     pub fn run(&self) -> BoxFuture<'static, ()> {
-        let (config, feed, state) = (self.config.clone(), self.feed.clone(), self.state.clone());
-        let supervisor = config.supervisor.clone();
-        let running = supervisor.keep(TASK, move || {
-            let (config, feed, state) = (config.clone(), feed.clone(), state.clone());
+        let this = self.clone();
+        let running = self.config.supervisor.keep(TASK, move || {
+            let this = this.clone();
             async move {
-                match Run::start(config, feed, state).await {
+                match Run::start(this).await {
                     Ok(mut run) => run.forever().await,
                     Err(error) => {
                         tracing::error!(%error, "the recommender cannot run with these settings");
@@ -156,7 +169,7 @@ impl Recommender {
 
     /// Starts it without its timer: each run is [`Run::once`].
     pub fn start(&self) -> BoxFuture<'static, Result<Run, HistogramOptionsError>> {
-        Run::start(self.config.clone(), self.feed.clone(), self.state.clone()).boxed()
+        Run::start(self.clone()).boxed()
     }
 }
 
@@ -165,7 +178,14 @@ pub struct Run {
     config: Config,
     feed: Arc<Feed>,
     state: SharedState,
+    activity: Arc<Activity>,
     checkpoints: Checkpoints,
+    /// The history that is still to be read.
+    unread: Option<Prometheus>,
+    /// What reads it; ends with this.
+    history: JoinSet<()>,
+    /// OOM kills that are not counted yet, because the history is not.
+    kills: Vec<OomKill>,
     /// When aggregates were collected last.
     collected: Instant,
     /// Whether the last attempt to read usage failed.
@@ -178,11 +198,8 @@ pub struct Run {
 }
 
 impl Run {
-    async fn start(
-        config: Config,
-        feed: Arc<Feed>,
-        state: SharedState,
-    ) -> Result<Self, HistogramOptionsError> {
+    async fn start(of: Recommender) -> Result<Self, HistogramOptionsError> {
+        let Recommender { config, feed, state, activity } = of;
         let new = State::new(config.options.clone(), config.ownership.clone(), config.metrics.clone())?;
         config.informers.vpas.wait_for_sync().await;
         // Pods are watched once there is a VPA.
@@ -199,9 +216,13 @@ impl Run {
         environment.wait_for_sync().await;
         Ok(Self {
             checkpoints: Checkpoints::new(&config, now),
+            unread: config.history.clone().filter(|_| config.options.storage == Storage::Prometheus),
+            history: JoinSet::new(),
+            kills: Vec::new(),
             config,
             feed,
             state,
+            activity,
             collected: now,
             usage_failed: false,
             environment,
@@ -212,16 +233,20 @@ impl Run {
 
     async fn forever(&mut self) {
         loop {
-            let started = Instant::now();
+            let (started, interval) = (Instant::now(), self.config.options.interval);
+            self.activity.expect(started, interval);
             self.once().await;
-            let (next, pause) = (started + self.config.options.interval, started + SHORTEST_PAUSE);
+            let (next, pause) = (started + interval, started + SHORTEST_PAUSE);
             if self.state.read(State::vpa_count).unwrap_or_default() == 0 {
+                self.activity.rest();
                 self.feed.vpa_changed().await;
                 tokio::time::sleep_until(pause).await;
                 continue;
             }
+            self.activity.expect(next.max(Instant::now()), interval);
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}
+                () = history::read(&mut self.history), if !self.history.is_empty() => {}
                 () = async {
                     self.feed.vpa_changed().await;
                     tokio::time::sleep_until(pause.min(next)).await;
@@ -248,8 +273,9 @@ impl Run {
         timer.step(Step::LoadVpas);
         self.load_pods(changes.pods.iter());
         timer.step(Step::LoadPods);
+        self.start_history();
         self.load_usage().await;
-        self.state.write_slowly(move |state| state.record_kills(&changes.kills)).await;
+        self.load_kills(changes.kills).await;
         timer.step(Step::LoadMetrics);
         self.state.write(State::remove_deleted_pods);
         timer.step(Step::DeleteRemovedPods);
@@ -262,6 +288,20 @@ impl Run {
         self.collect_garbage().await;
         timer.step(Step::GarbageCollect);
         timer.finish();
+    }
+
+    /// Waits until the history is read that the first run has begun to read.
+    pub fn history_read(&mut self) -> BoxFuture<'_, ()> {
+        history::read(&mut self.history).boxed()
+    }
+
+    /// Begins to read history, now that the pods are known whose history it is.
+    fn start_history(&mut self) {
+        if let Some(prometheus) = self.unread.take() {
+            self.history.spawn(history::load(prometheus, self.config.clock.clone(), self.state.clone()));
+        } else if self.config.history.is_none() {
+            self.state.write(State::history_fetched);
+        }
     }
 
     fn load_vpas<'a>(&self, changed: impl Iterator<Item = &'a ObjectRef>) {
@@ -319,6 +359,9 @@ impl Run {
     }
 
     async fn load_usage(&mut self) {
+        if self.state.read(State::is_fetching_history).unwrap_or_default() {
+            return;
+        }
         let usage = &self.config.usage;
         let counted = match usage.read(self.config.clock.now()).await {
             Ok(measurements) => {
@@ -340,6 +383,16 @@ impl Run {
         self.usage_failed = failed;
     }
 
+    /// Counts OOM kills, but not before the history: memory is counted in the order of time.
+    async fn load_kills(&mut self, kills: Vec<OomKill>) {
+        self.kills.extend(kills);
+        self.kills.truncate(MAX_KILLS);
+        if !self.state.read(State::is_fetching_history).unwrap_or_default() {
+            let kills = std::mem::take(&mut self.kills);
+            self.state.write_slowly(move |state| state.record_kills(&kills)).await;
+        }
+    }
+
     async fn collect_garbage(&mut self) {
         let now = self.config.clock.monotonic();
         if now.saturating_duration_since(self.collected) < AGGREGATES_GC_INTERVAL {
@@ -354,6 +407,7 @@ impl Run {
 /// What it knew is not true any more, and its series are another's.
 impl Drop for Run {
     fn drop(&mut self) {
+        self.activity.rest();
         if let Some(state) = self.state.lock().take() {
             state.remove_metrics();
         }

@@ -21,6 +21,7 @@ use super::live_usage::{LiveUsageError, Measurements};
 use super::metrics::{RecommenderMetrics, VpaObservation};
 use super::oom::OomKill;
 use super::options::{CHECKPOINTS_LATEST, CHECKPOINTS_PART, Options, Storage};
+use super::prometheus::ContainerUsage;
 use super::shards::Ownership;
 use super::{CheckpointError, CheckpointStatus, Time};
 use crate::api::{
@@ -252,6 +253,39 @@ impl State {
     pub fn recommend(&mut self) {
         self.due.extend(self.cluster.recommend());
         self.metrics.set_cluster(&self.cluster);
+    }
+
+    /// Whether history is being read that is not in checkpoints. Until it is, present usage does not count.
+    pub fn is_fetching_history(&self) -> bool {
+        self.fetching_history
+    }
+
+    /// Adds a pod that is gone, for its history. It is to be deleted when that is counted.
+    pub fn apply_past_pod(
+        &mut self,
+        namespace: &str,
+        name: &str,
+        labels: &BTreeMap<String, String>,
+        containers: &[&str],
+    ) {
+        if self.options.namespaces.contains(namespace) {
+            self.cluster.apply_pod(PodUpdate { namespace, name, labels, containers, active: false });
+        }
+    }
+
+    /// Counts what a container used in the past.
+    pub fn count_history(&mut self, usage: &ContainerUsage) {
+        let ContainerUsage { namespace, pod, container, samples, discarded } = usage;
+        if !self.options.namespaces.contains(namespace) {
+            return;
+        }
+        for sample in samples {
+            // What is not counted is counted by its reason.
+            let _ = self.cluster.add_sample(namespace, pod, container, *sample);
+        }
+        for reason in discarded {
+            self.cluster.count_discarded(*reason);
+        }
     }
 
     /// Says that history from elsewhere than checkpoints was read.

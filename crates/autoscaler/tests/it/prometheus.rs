@@ -1,6 +1,6 @@
 //! Usage from Prometheus: from a server that answers as scripted, and from a real one.
 
-mod fake;
+pub(crate) mod fake;
 mod real;
 
 use std::time::Duration;
@@ -23,36 +23,36 @@ fn now() -> Timestamp {
     NOW.parse().unwrap()
 }
 
-fn settings(address: &str) -> PrometheusSettings {
+pub(crate) fn settings(address: &str) -> PrometheusSettings {
     PrometheusSettings { address: address.to_owned(), ..PrometheusSettings::default() }
 }
 
 /// A client that waits for no more than a millisecond between attempts.
-fn prometheus(settings: PrometheusSettings) -> Prometheus {
+pub(crate) fn prometheus(settings: PrometheusSettings) -> Prometheus {
     // Another test may have been faster.
     let _ = rustls::crypto::ring::default_provider().install_default();
     Prometheus::with_delays(settings, Exponential::new(Duration::from_millis(1), Duration::from_millis(1)))
         .unwrap()
 }
 
-fn matrix(series: Value) -> Reply {
+pub(crate) fn matrix(series: Value) -> Reply {
     Reply::ok(&json!({ "status": "success", "data": { "resultType": "matrix", "result": series } }))
 }
 
-fn vector(series: Value) -> Reply {
+pub(crate) fn vector(series: Value) -> Reply {
     Reply::ok(&json!({ "status": "success", "data": { "resultType": "vector", "result": series } }))
 }
 
-fn error(code: u16, kind: &str, message: &str) -> Reply {
+pub(crate) fn error(code: u16, kind: &str, message: &str) -> Reply {
     Reply::with(code, &json!({ "status": "error", "errorType": kind, "error": message }).to_string())
 }
 
-fn labels(pod: &str, container: &str) -> Value {
+pub(crate) fn labels(pod: &str, container: &str) -> Value {
     json!({ "namespace": "default", "pod": pod, "container": container })
 }
 
 /// Answers a range query with a point at each of its steps.
-fn points(asked: &Asked, value: &str) -> Value {
+pub(crate) fn points(asked: &Asked, value: &str) -> Value {
     let number = |name: &str| asked.field(name).parse::<f64>().unwrap();
     let (start, end, step) = (number("start"), number("end"), number("step"));
     let steps = (0..).map(|index| start + f64::from(index) * step).take_while(|at| *at <= end + 1e-6);

@@ -244,7 +244,7 @@ fn percentile(text: &str) -> Result<f64, String> {
 }
 
 /// A time as Go writes it, such as `24h` or `1h30m`; days and weeks (`8d`), as Prometheus writes them, too.
-fn positive_time(text: &str) -> Result<Duration, String> {
+pub(super) fn positive_time(text: &str) -> Result<Duration, String> {
     const DAY: u64 = 24 * 60 * 60;
     let whole = |suffix, seconds: u64| {
         let count: u64 = text.strip_suffix(suffix)?.parse().ok()?;

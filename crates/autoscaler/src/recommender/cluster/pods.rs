@@ -43,6 +43,11 @@ impl Cluster {
         self.create_aggregates(label_set, &names);
     }
 
+    /// Whether a pod is known, one that was deleted in this run included.
+    pub fn has_pod(&self, namespace: &str, name: &str) -> bool {
+        self.namespaces.get(namespace).is_some_and(|namespace| namespace.pods.contains_key(name))
+    }
+
     /// Marks a pod as deleted. Its samples and OOM kills count until
     /// [`remove_deleted_pods`](Self::remove_deleted_pods).
     pub fn delete_pod(&mut self, namespace: &str, name: &str) {

@@ -10,27 +10,27 @@ use tokio::task::JoinSet;
 
 /// A request.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Asked {
-    pub(super) method: String,
-    pub(super) path: String,
+pub(crate) struct Asked {
+    pub(crate) method: String,
+    pub(crate) path: String,
     headers: BTreeMap<String, String>,
     fields: BTreeMap<String, String>,
 }
 
 impl Asked {
     /// A field of the form, or of the URL.
-    pub(super) fn field(&self, name: &str) -> String {
+    pub(crate) fn field(&self, name: &str) -> String {
         self.fields.get(name).cloned().unwrap_or_default()
     }
 
-    pub(super) fn header(&self, name: &str) -> Option<String> {
+    pub(crate) fn header(&self, name: &str) -> Option<String> {
         self.headers.get(name).cloned()
     }
 }
 
 /// What is answered.
 #[derive(Clone, Debug)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     status: u16,
     body: String,
     /// How much of the body is sent before the connection is closed.
@@ -39,25 +39,25 @@ pub(super) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn ok(body: &Value) -> Self {
+    pub(crate) fn ok(body: &Value) -> Self {
         Self::with(200, &body.to_string())
     }
 
-    pub(super) fn with(status: u16, body: &str) -> Self {
+    pub(crate) fn with(status: u16, body: &str) -> Self {
         Self { status, body: body.to_owned(), sent: None, never: false }
     }
 
     /// The connection is closed without an answer.
-    pub(super) fn broken() -> Self {
+    pub(crate) fn broken() -> Self {
         Self { status: 0, ..Self::with(0, "") }
     }
 
-    pub(super) fn never() -> Self {
+    pub(crate) fn never() -> Self {
         Self { never: true, ..Self::with(200, "") }
     }
 
     /// The connection is closed in the middle of the answer.
-    pub(super) fn cut_short(self) -> Self {
+    pub(crate) fn cut_short(self) -> Self {
         Self { sent: Some(self.body.len() / 2), ..self }
     }
 }
@@ -65,14 +65,14 @@ impl Reply {
 type Script = Arc<dyn Fn(&Asked) -> Reply + Send + Sync>;
 
 /// The server.
-pub(super) struct Fake {
-    pub(super) address: String,
+pub(crate) struct Fake {
+    pub(crate) address: String,
     asked: Arc<Mutex<Vec<Asked>>>,
     _serving: JoinSet<()>,
 }
 
 impl Fake {
-    pub(super) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
+    pub(crate) async fn start(script: impl Fn(&Asked) -> Reply + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = format!("http://{}", listener.local_addr().unwrap());
         let asked = Arc::new(Mutex::new(Vec::new()));
@@ -88,7 +88,7 @@ impl Fake {
         Self { address, asked, _serving: serving }
     }
 
-    pub(super) fn asked(&self) -> Vec<Asked> {
+    pub(crate) fn asked(&self) -> Vec<Asked> {
         self.asked.lock().unwrap().clone()
     }
 }

@@ -3,6 +3,7 @@
 mod bed;
 mod checkpoints;
 mod environment;
+mod history;
 mod inputs;
 mod shards;
 mod statuses;

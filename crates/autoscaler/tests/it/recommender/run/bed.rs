@@ -18,6 +18,7 @@ use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::install::install;
 use plumb_autoscaler::recommender::live_usage::{LiveUsage, LiveUsageError, Measurement, Measurements};
 use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
+use plumb_autoscaler::recommender::prometheus::Prometheus;
 use plumb_autoscaler::recommender::shards::Ownership;
 use plumb_autoscaler::recommender::{Config, Options, Recommender, Run, Sample, SharedState, Time};
 use plumb_autoscaler::target::{TargetConfig, Targets};
@@ -94,6 +95,7 @@ pub(super) struct Setup {
     pub(super) ownership: Ownership,
     /// The time, if it is another than the bed's.
     pub(super) clock: Option<Clock>,
+    pub(super) history: Option<Prometheus>,
 }
 
 impl Default for Setup {
@@ -103,6 +105,7 @@ impl Default for Setup {
             intercept: Arc::new(|_| {}),
             ownership: Ownership::everything(),
             clock: None,
+            history: None,
         }
     }
 }
@@ -155,7 +158,7 @@ impl Bed {
 
     /// A recommender that does not run yet, with informers that do.
     pub(super) fn prepare(&self, setup: Setup) -> (Recommender, Informers, JoinSet<()>) {
-        let Setup { options, intercept, ownership, clock } = setup;
+        let Setup { options, intercept, ownership, clock, history } = setup;
         let clock = clock.unwrap_or_else(|| self.time.clock());
         let client = self.cluster.intercepted("admin", ["system:masters"], move |uri| intercept(uri));
         let informers = Informers::new(options.namespaces.clone(), &Metrics::default());
@@ -167,6 +170,7 @@ impl Bed {
             informers: informers.clone(),
             targets: Targets::new(client.clone(), targets),
             usage: Arc::new(self.usage.clone()),
+            history,
             clock,
             supervisor: supervisor.clone(),
             ownership,

@@ -63,6 +63,7 @@ impl Process {
             intercept: Arc::new(intercept),
             ownership: elections.ownership(),
             clock: Some(clock),
+            history: None,
         };
         let (recommender, _, mut running) = bed.prepare(setup);
         running.spawn(recommender.run());

@@ -1,0 +1,135 @@
+//! What containers used before the recommender started, from Prometheus.
+//!
+//! ```text
+//!   labels of pods that are gone ──┐
+//!   usage, a day of it at a time ──┴──▶ state, container by container ──▶ history_fetched
+//! ```
+//!
+//! The history goes into the model as it arrives, so that it is never in memory as a whole. Until all of it is there no
+//! present usage is counted, which would make the past out of order, and VPAs have the condition `FetchingHistory`. An attempt
+//! that fails is repeated from the start: what was counted before does not count again.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt as _};
+use plumb_controller::{Backoff, Clock};
+use tokio::task::JoinSet;
+
+use super::SharedState;
+use crate::recommender::prometheus::{ContainerUsage, Prometheus, PrometheusError, UsageSource as _};
+use crate::recommender::state::State;
+
+/// Loads the history, however often that has to be tried.
+pub(super) fn load(prometheus: Prometheus, clock: Clock, state: SharedState) -> BoxFuture<'static, ()> {
+    async move {
+        let mut backoff = Backoff::new(prometheus.delays());
+        loop {
+            match Loading::default().run(&prometheus, &clock, &state).await {
+                Ok(samples) => {
+                    tracing::info!(samples, "read the history of usage from Prometheus");
+                    state.write(State::history_fetched);
+                    return;
+                }
+                Err(error) => {
+                    let source = std::error::Error::source(&error).map(ToString::to_string);
+                    tracing::warn!(
+                        %error,
+                        source = source.unwrap_or_default(),
+                        "cannot read the history of usage from Prometheus; there are no recommendations before"
+                    );
+                    backoff.wait().await;
+                }
+            }
+        }
+    }
+    .boxed()
+}
+
+/// Waits for what loads the history; not at all if nothing does.
+pub(super) async fn read(loading: &mut JoinSet<()>) {
+    match loading.join_next().await {
+        None | Some(Ok(())) => {}
+        // The recommender starts anew.
+        Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
+        Some(Err(_)) => {}
+    }
+}
+
+/// A pod that is gone.
+#[derive(Debug, Default)]
+struct PastPod {
+    labels: BTreeMap<String, String>,
+    /// The containers of which there is usage.
+    containers: Vec<Arc<str>>,
+}
+
+/// One attempt.
+#[derive(Debug, Default)]
+struct Loading {
+    /// By namespace and name.
+    past: HashMap<(Arc<str>, Arc<str>), PastPod>,
+    samples: u64,
+}
+
+impl Loading {
+    async fn run(
+        mut self,
+        prometheus: &Prometheus,
+        clock: &Clock,
+        state: &SharedState,
+    ) -> Result<u64, PrometheusError> {
+        let until = clock.now();
+        self.read_labels(prometheus, until, state).await?;
+        let mut usage = prometheus.history(until);
+        while let Some(usage) = usage.next().await {
+            self.count(&usage?, state);
+        }
+        // They stay until the next run, which works out what their usage means.
+        for (namespace, pod) in self.past.keys() {
+            state.write(|state| state.delete_pod(namespace, pod));
+        }
+        Ok(self.samples)
+    }
+
+    /// Reads the labels of pods, and remembers those of pods that are gone. Without them the usage of such pods does not
+    /// count; that is no reason to do without that of the others.
+    async fn read_labels(
+        &mut self,
+        prometheus: &Prometheus,
+        until: jiff::Timestamp,
+        state: &SharedState,
+    ) -> Result<(), PrometheusError> {
+        let mut pods = prometheus.pod_labels(until);
+        while let Some(pod) = pods.next().await {
+            let pod = match pod {
+                Ok(pod) => pod,
+                Err(error) if error.is_transient() => return Err(error),
+                Err(error) => {
+                    tracing::warn!(%error, "cannot read the labels of past pods (--metric-for-pod-labels)");
+                    return Ok(());
+                }
+            };
+            let exists = |state: &State| state.cluster().has_pod(&pod.namespace, &pod.pod);
+            if state.read(exists) == Some(false) {
+                let key = (pod.namespace.into(), pod.pod.into());
+                let labels = pod.labels.into_iter().collect();
+                self.past.insert(key, PastPod { labels, containers: Vec::new() });
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, usage: &ContainerUsage, state: &SharedState) {
+        self.samples += usage.samples.len() as u64;
+        if let Some(past) = self.past.get_mut(&(usage.namespace.clone(), usage.pod.clone()))
+            && !past.containers.contains(&usage.container)
+        {
+            past.containers.push(usage.container.clone());
+            let containers: Vec<&str> = past.containers.iter().map(|name| &**name).collect();
+            let labels = &past.labels;
+            state.write(|state| state.apply_past_pod(&usage.namespace, &usage.pod, labels, &containers));
+        }
+        state.write(|state| state.count_history(usage));
+    }
+}

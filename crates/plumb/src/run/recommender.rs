@@ -1,0 +1,156 @@
+//! The recommender as a part of `plumb run`.
+
+use std::sync::Arc;
+
+use ::http::StatusCode;
+use anyhow::Context as _;
+use futures_util::future::{FutureExt as _, join};
+use parking_lot::Mutex;
+use plumb_autoscaler::explain::{VpaExplanation, printable};
+use plumb_autoscaler::features::PER_VPA_CONFIG;
+use plumb_autoscaler::informers::Informers;
+use plumb_autoscaler::namespaces::Namespaces;
+use plumb_autoscaler::recommender::live_usage::MetricsApi;
+use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
+use plumb_autoscaler::recommender::prometheus::Prometheus;
+use plumb_autoscaler::recommender::shards::Ownership;
+use plumb_autoscaler::recommender::{
+    ClusterSettings, Config, Options, Recommender, SharedState, Storage, VpaKey,
+};
+use plumb_autoscaler::target::{TargetConfig, Targets};
+use plumb_controller::Clock;
+
+use super::http::{Asked, Page};
+use super::{Ground, Part};
+use crate::cli::{CommonFlags, RecommenderFlags, StorageFlag};
+
+/// Where explanations are served.
+const DEBUG: &str = "/debug/vpa";
+
+/// The recommender that works at the moment, if this process leads.
+type Current = Arc<Mutex<Option<Recommender>>>;
+
+/// The recommender of these flags.
+pub(super) fn part(flags: &RecommenderFlags, ground: &Ground) -> anyhow::Result<Part> {
+    let metrics = RecommenderMetrics::default();
+    let options = options(flags);
+    let history = match options.storage {
+        Storage::Checkpoint => None,
+        Storage::Prometheus => Some(
+            Prometheus::with_metrics(flags.prometheus_settings(), metrics.prometheus_client())
+                .context("the flags of Prometheus")?,
+        ),
+    };
+    let current = Current::default();
+    let (shown, healthy, explained) = (metrics.clone(), current.clone(), current.clone());
+    let (client, of_toolkit, supervisor) =
+        (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
+    // What was watched in an earlier term is out of date: each term has its own informers.
+    let work = move || {
+        let informers = Informers::new(options.namespaces.clone(), &of_toolkit);
+        let recommender = Recommender::new(Config {
+            client: client.clone(),
+            targets: Targets::new(client.clone(), TargetConfig::default()),
+            usage: Arc::new(MetricsApi::new(client.clone(), &options.namespaces)),
+            history: history.clone(),
+            options: options.clone(),
+            informers: informers.clone(),
+            clock: Clock::default(),
+            supervisor: supervisor.clone(),
+            ownership: Ownership::everything(),
+            metrics: metrics.clone(),
+        });
+        *current.lock() = Some(recommender.clone());
+        join(recommender.run(), informers.run(&client, &supervisor)).map(drop).boxed()
+    };
+    Ok(Part {
+        name: "recommender",
+        work: Box::new(work),
+        metrics: Box::new(move |text| shown.render(text)),
+        health: Box::new(move || {
+            let late = healthy.lock().as_ref()?.overdue()?;
+            Some(format!("a run has been overdue for {} s", late.as_secs()))
+        }),
+        page: Box::new(move |asked| page(&explained, asked)),
+    })
+}
+
+/// The options of these flags.
+fn options(flags: &RecommenderFlags) -> Options {
+    let common = &flags.common;
+    Options {
+        name: flags.recommender_name.clone(),
+        interval: flags.recommender_interval,
+        namespaces: namespaces(common),
+        cluster: ClusterSettings {
+            aggregation: flags.tuning.aggregation(),
+            estimation: flags.tuning.estimation(),
+            memory_saver: flags.memory_saver,
+            ..ClusterSettings::default()
+        },
+        storage: match flags.storage {
+            StorageFlag::Checkpoint => Storage::Checkpoint,
+            StorageFlag::Prometheus => Storage::Prometheus,
+        },
+        checkpoints_timeout: flags.checkpoints_timeout,
+        min_checkpoints: flags.min_checkpoints,
+        checkpoints_gc_interval: flags.checkpoints_gc_interval,
+        update_workers: flags.update_worker_count.into(),
+        per_vpa_config: common.feature_gates.enabled(&PER_VPA_CONFIG),
+    }
+}
+
+fn namespaces(flags: &CommonFlags) -> Namespaces {
+    let ignored =
+        flags.ignored_vpa_object_namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
+    let ignored: std::collections::BTreeSet<String> = ignored.map(str::to_owned).collect();
+    match (flags.vpa_object_namespace.as_str(), ignored.is_empty()) {
+        ("", true) => Namespaces::All,
+        ("", false) => Namespaces::Except(ignored),
+        (only, _) => Namespaces::Only(only.to_owned()),
+    }
+}
+
+/// `/debug/vpa`: the VPAs; `/debug/vpa/NAMESPACE/NAME`: why one has the recommendation that it has.
+fn page(current: &Current, asked: &Asked) -> Option<Page> {
+    let state = current.lock().as_ref().map(Recommender::state).unwrap_or_default();
+    let rest = asked.path.strip_prefix(DEBUG)?;
+    let segments: Vec<&str> = rest.split('/').filter(|segment| !segment.is_empty()).collect();
+    let standby = || {
+        Page::refusal(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "the recommender does not work at the moment: another process leads, or it starts\n",
+        )
+    };
+    match segments.as_slice() {
+        [] => Some(list(&state, asked.json).unwrap_or_else(standby)),
+        [namespace, name] => {
+            let key = VpaKey::new(namespace, name);
+            let explained = state.read(|state| state.explain(&key));
+            Some(explained.map_or_else(standby, |explained| match explained {
+                None => Page::refusal(StatusCode::NOT_FOUND, {
+                    format!("this recommender has no VPA {}\n", printable(&key.to_string()))
+                }),
+                Some(containers) => {
+                    let explanation = VpaExplanation::of_recommender(key, containers);
+                    if asked.json { Page::json(&explanation.json()) } else { Page::text(explanation.text()) }
+                }
+            }))
+        }
+        _ => None,
+    }
+}
+
+/// The VPAs that have an explanation.
+fn list(state: &SharedState, json: bool) -> Option<Page> {
+    let keys: Vec<String> = state.read(|state| {
+        let mut keys: Vec<String> = state.cluster().vpa_keys().map(ToString::to_string).collect();
+        keys.sort_unstable();
+        keys
+    })?;
+    Some(if json {
+        Page::json(&serde_json::json!(keys))
+    } else {
+        Page::text(keys.iter().map(|key| format!("{DEBUG}/{key}\n")).collect::<String>())
+    })
+}

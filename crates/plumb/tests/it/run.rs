@@ -1,0 +1,187 @@
+//! `plumb run recommender` against a cluster that runs elsewhere.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::Api;
+use kube::api::PostParams;
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plumb_autoscaler::api::{VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint};
+use plumb_harness::{object, until};
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+
+/// Everything but the autoscaler, with virtual containers that are measured every second.
+const FLAGS: [&str; 8] = [
+    "--components",
+    "apiserver,controllers,scheduler,node",
+    "--runtime",
+    "virtual",
+    "--node-cpu",
+    "8",
+    "--metric-resolution",
+    "1s",
+];
+
+/// A recommender, until it is dropped.
+struct Running {
+    process: Child,
+    address: String,
+}
+
+fn recommender(cluster: &Cluster, flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    command.args(["run", "recommender", "--address=127.0.0.1:0", "--recommender-interval=1s"]);
+    command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(flags);
+    command
+}
+
+impl Running {
+    fn start(cluster: &Cluster, flags: &[&str]) -> Self {
+        let mut command = recommender(cluster, flags);
+        let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let address = line.trim().rsplit_once("http://").map(|(_, address)| address.to_owned());
+        let address = address.unwrap_or_else(|| panic!("not ready: {line}"));
+        Self { process, address }
+    }
+
+    /// The code and the body of a page.
+    fn get(&self, path: &str) -> (u16, String) {
+        let mut stream = TcpStream::connect(&self.address).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+    }
+
+    /// Asks it to stop, and answers with how it ended and what it said.
+    fn stop(mut self) -> (ExitStatus, String) {
+        kill(Pid::from_raw(self.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
+        let status = self.process.wait().unwrap();
+        let mut said = String::new();
+        self.process.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        (status, said)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+    }
+}
+
+async fn create_web(client: &kube::Client) {
+    let deployment: Deployment = object(json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{
+                    "name": "load", "image": "plumb/load", "args": ["--cpu", "200m", "--memory", "400Mi"],
+                }] },
+            },
+        },
+    }));
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    deployments.create(&PostParams::default(), &deployment).await.unwrap();
+    let vpa: VerticalPodAutoscaler = object(json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "web" },
+        "spec": {
+            "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+            "updatePolicy": { "updateMode": "Off" },
+            "resourcePolicy": { "containerPolicies": [{ "containerName": "*", "maxAllowed": { "cpu": "200m" } }] },
+        },
+    }));
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
+    vpas.create(&PostParams::default(), &vpa).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_two_recommenders_one_leads_explains_itself_and_hands_over_when_it_is_asked_to_stop() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
+    let client = cluster.client().await;
+    let election =
+        ["--leader-elect", "--leader-elect-resource-namespace=default", "--leader-elect-retry-period=1s"];
+    let drop_in = ["--install-crds=true", "--v=4", "--stderrthreshold=info", "--memory-saver=true"];
+    let first = Running::start(&cluster, &[&election[..], &drop_in[..]].concat());
+    let leases: Api<Lease> = Api::default_namespaced(client.clone());
+    until(&leases, "vpa-recommender-lease", |lease: &Lease| lease.spec.is_some()).await;
+    let second = Running::start(&cluster, &election);
+    assert_eq!(second.get("/health-check"), (200, "OK".to_owned()));
+    assert_eq!(second.get("/debug/vpa").0, 503, "another process leads");
+
+    create_web(&client).await;
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
+    let recommended = |vpa: &VerticalPodAutoscaler| {
+        let recommendation = vpa.status.as_ref().and_then(|status| status.recommendation.as_ref());
+        let first =
+            recommendation.and_then(|recommendation| recommendation.container_recommendations.first());
+        first.is_some_and(|of| of.uncapped_target["cpu"].0 == "247m" && of.target["cpu"].0 == "200m")
+    };
+    until(&vpas, "web", recommended).await;
+    let checkpoints: Api<VerticalPodAutoscalerCheckpoint> = Api::default_namespaced(client.clone());
+    until(&checkpoints, "web-load", |_: &VerticalPodAutoscalerCheckpoint| true).await;
+
+    assert_eq!(first.get("/health-check"), (200, "OK".to_owned()));
+    let (code, metrics) = first.get("/metrics");
+    assert_eq!(code, 200);
+    for series in [
+        "vpa_recommender_vpa_objects_count{update_mode=\"Off\",has_recommendation=\"true\",api=\"v1\",matches_pods=\"true\",unsupported_config=\"false\"} 1",
+        "vpa_recommender_recommendation{vpa_namespace=\"default\",vpa_name=\"web\",container=\"load\",resource=\"cpu\",bound=\"target\"} 0.2",
+        "vpa_recommender_metric_server_responses{is_error=\"false\",client_name=\"default-metrics-client\"}",
+        "leader_election_master_status{name=\"vpa-recommender-lease\"} 1",
+        "kubernetes_feature_enabled{name=\"PerVPAConfig\"",
+    ] {
+        assert!(metrics.contains(series), "{series} is not in\n{metrics}");
+    }
+    assert_eq!(first.get("/debug/vpa").1, "/debug/vpa/default/web\n");
+    let (_, text) = first.get("/debug/vpa/default/web");
+    assert!(text.starts_with("vpa default/web, from the memory of the recommender\n"), "{text}");
+    assert!(text.contains("with margin 247m, capped to maxAllowed 200m: 200m"), "{text}");
+    let value: Value = serde_json::from_str(&first.get("/debug/vpa/default/web?format=json").1).unwrap();
+    assert_eq!(value["containers"][0]["cpu"]["bounds"]["target"]["uncapped"], "247m");
+    assert_eq!(first.get("/debug/vpa/default/none").0, 404);
+    assert_eq!(first.get("/elsewhere").0, 404);
+
+    let (status, said) = first.stop();
+    assert!(status.success(), "{said}");
+    assert!(said.contains("--v, --stderrthreshold") && said.contains("plumb: stopping"), "{said}");
+    let holder = format!("_{}", second.process.id());
+    until(&leases, "vpa-recommender-lease", |lease: &Lease| {
+        let spec = lease.spec.as_ref();
+        spec.and_then(|spec| spec.holder_identity.as_ref())
+            .is_some_and(|identity| identity.ends_with(&holder))
+    })
+    .await;
+    plumb_harness::eventually(async || second.get("/debug/vpa/default/web").0 == 200).await;
+    assert!(second.stop().0.success());
+}
+
+#[test]
+fn flags_that_contradict_each_other_or_are_not_known_are_refused() {
+    for (flags, why) in [
+        (&["--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"][..], "cannot be used together"),
+        (&["--leader-elect-resource-lock=endpoints"][..], "leases"),
+        (&["--storage=etcd"][..], "checkpoint"),
+        (&["--feature-gates=Nonsense=true"][..], "PerVPAConfig"),
+        (&["--no-such-flag"][..], "--no-such-flag"),
+    ] {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+        let refused = command.args(["run", "recommender"]).args(flags).output().unwrap();
+        let said = String::from_utf8(refused.stderr).unwrap();
+        assert_eq!(refused.status.code(), Some(2), "{said}");
+        assert!(said.contains(why), "{said}");
+    }
+}
