@@ -69,6 +69,15 @@ pub(crate) struct RecommenderFlags {
     /// Count nothing for pods that no VPA selects.
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) memory_saver: bool,
+    /// Recommend no more than the largest node that pods can be scheduled to has allocatable.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) cap_by_largest_node: bool,
+    /// Recommend no more than the quotas of the namespace leave for each pod of the VPA.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) cap_by_quota: bool,
+    /// Recommend no resource that a HorizontalPodAutoscaler scales the same target on, and report it on the VPA.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) yield_to_hpa: bool,
     /// How many requests that update VPAs and checkpoints are under way at once.
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) update_worker_count: u16,

@@ -10,6 +10,7 @@ use plumb_autoscaler::explain::{VpaExplanation, printable};
 use plumb_autoscaler::features::PER_VPA_CONFIG;
 use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::namespaces::Namespaces;
+use plumb_autoscaler::recommender::environment::EnvironmentOptions;
 use plumb_autoscaler::recommender::live_usage::MetricsApi;
 use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
 use plumb_autoscaler::recommender::prometheus::Prometheus;
@@ -97,6 +98,11 @@ fn options(flags: &RecommenderFlags) -> Options {
         checkpoints_gc_interval: flags.checkpoints_gc_interval,
         update_workers: flags.update_worker_count.into(),
         per_vpa_config: common.feature_gates.enabled(&PER_VPA_CONFIG),
+        environment: EnvironmentOptions {
+            cap_by_largest_node: flags.cap_by_largest_node,
+            cap_by_quota: flags.cap_by_quota,
+            yield_to_hpa: flags.yield_to_hpa,
+        },
     }
 }
 
