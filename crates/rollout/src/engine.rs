@@ -43,7 +43,7 @@ pub use change::{Change, ContainerChange, ResourceChange, Vertical, compare, com
 pub use decide::{Action, Decision, State, decide};
 pub use desired::Desired;
 pub use failure::{FIRST_RETRY, Failure, LAST_RETRY, Refusal, StuckReason};
-pub use hooks::{Hooks, NotDone, ResizeOnly, change_back};
+pub use hooks::{Hooks, NotDone, REVISION_LABEL, ResizeOnly, change_back};
 pub use pod_state::{Judgement, Next, PodPolicy, PodState, is_ready, judge};
 pub use pods::{Counts, PodView, Pods};
 pub use reason::Reason;

@@ -10,5 +10,6 @@
 pub mod api;
 pub mod cloneset;
 pub mod engine;
+pub mod features;
 pub mod install;
 pub mod workloads;

@@ -172,10 +172,8 @@ fn answer_failures(state: &State<'_>, actions: &mut Vec<Action>) -> Option<(Phas
                     actions.push(Action::RollBack(pod.to_owned(), failure));
                 }
             }
-            (OnFailure::RecreatePod, _) => {
-                if take(&mut budget, view.available) {
-                    actions.push(Action::Evict(pod.to_owned()));
-                }
+            (OnFailure::RecreatePod, _) if take(&mut budget, view.available) => {
+                actions.push(Action::Evict(pod.to_owned()));
             }
             _ => {}
         }

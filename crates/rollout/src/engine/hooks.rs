@@ -2,7 +2,7 @@
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_resize::rules::Rules;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::change::{Change, compare_desired};
 use super::desired::Desired;
@@ -39,6 +39,13 @@ pub trait Hooks {
     /// rollout.
     fn change(&self, pod: &Pod, desired: &Desired) -> Change {
         compare_desired(desired, pod, self.rules())
+    }
+
+    /// Whether a pod that has the resources of the revision is marked as being of it. One that is not is confirmed, so that
+    /// [`Hooks::on_done`] marks it.
+    fn follows(&self, pod: &Pod) -> bool {
+        let _ = pod;
+        true
     }
 
     /// A strategic merge patch that is written with the intent, before the resize (`PatchSpecToPod`, `AdditionalFuncs`): a lifecycle
@@ -83,8 +90,11 @@ pub fn change_back(pod: &Pod, base: &str, template: &Desired, rules: &Rules) -> 
     }
 }
 
+/// The label of a pod with its revision, where the workload's own controller goes by it.
+pub const REVISION_LABEL: &str = "controller-revision-hash";
+
 /// The hooks of a workload whose pods differ in cpu and memory alone.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct ResizeOnly {
     /// The name of the revision that pods follow.
     pub revision: String,
@@ -94,6 +104,8 @@ pub struct ResizeOnly {
     pub desired: Desired,
     /// Whether pods go back to what they were before.
     pub back: bool,
+    /// The value that the label `controller-revision-hash` of a pod has once it follows; none if the kind has no such label.
+    pub revision_label: Option<String>,
     /// The rules of the API server.
     pub rules: Rules,
 }
@@ -117,6 +129,16 @@ impl Hooks for ResizeOnly {
 
     fn rules(&self) -> &Rules {
         &self.rules
+    }
+
+    fn follows(&self, pod: &Pod) -> bool {
+        let Some(revision) = &self.revision_label else { return true };
+        pod.metadata.labels.as_ref().and_then(|labels| labels.get(REVISION_LABEL)) == Some(revision)
+    }
+
+    fn on_done(&self, _pod: &Pod) -> Option<Value> {
+        let revision = self.revision_label.as_ref()?;
+        Some(json!({ "metadata": { "labels": { REVISION_LABEL: revision } } }))
     }
 
     fn change(&self, pod: &Pod, desired: &Desired) -> Change {

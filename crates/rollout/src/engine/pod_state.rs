@@ -167,7 +167,9 @@ fn unrecorded(pod: &Pod, hooks: &impl Hooks) -> Judgement {
         Change::Other(reasons) => Judgement::new(not_resizable(&reasons), Next::Nothing),
         // It came up with these resources, or something else has resized it.
         Change::None => match status::read(pod) {
-            Ok(reading) if reading.stage == Stage::Applied => Judgement::new(PodState::Done, Next::Nothing),
+            Ok(reading) if reading.stage == Stage::Applied && hooks.follows(pod) => {
+                Judgement::new(PodState::Done, Next::Nothing)
+            }
             _ => Judgement::new(PodState::Pending, Next::Begin(None)),
         },
     }

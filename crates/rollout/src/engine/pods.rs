@@ -17,6 +17,7 @@ use super::record::PodRecord;
 
 /// What is known about one pod.
 #[derive(Clone, Debug, PartialEq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a fact of its own")]
 pub struct PodView {
     /// The node that it runs on; empty if none.
     pub node: String,

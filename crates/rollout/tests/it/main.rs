@@ -6,3 +6,4 @@ mod cloneset;
 mod crds;
 mod engine;
 mod objects;
+mod workloads;

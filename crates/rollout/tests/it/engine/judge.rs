@@ -13,7 +13,14 @@ use crate::objects::{apply_resources, at, patched, pod, resized, set_condition, 
 fn hooks(template: &PodTemplateSpec, revision: &str) -> ResizeOnly {
     let rules = Rules::v1_36();
     let desired = Desired::of(template, &rules).unwrap();
-    ResizeOnly { revision: revision.to_owned(), base: "base".to_owned(), desired, rules, back: false }
+    ResizeOnly {
+        revision: revision.to_owned(),
+        base: "base".to_owned(),
+        desired,
+        rules,
+        back: false,
+        revision_label: None,
+    }
 }
 
 /// Performs the writes that a judgement asks for, up to so many.

@@ -99,6 +99,7 @@ impl World {
             base: self.record.base.clone(),
             desired: Desired::of(&self.template, &rules).unwrap(),
             back,
+            revision_label: None,
             rules,
         }
     }

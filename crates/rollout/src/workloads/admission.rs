@@ -1,0 +1,198 @@
+//! The hold, added to the write of a user who changes a template. Pure.
+
+use jiff::Timestamp;
+use plumb_resize::rules::Rules;
+use serde_json::{Value, json};
+
+use super::kind::{WorkloadKind, template};
+use super::record::{Hold, TemplateResources, WorkloadRecord, intent, revision_of};
+use super::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION, STATUS_ANNOTATION};
+use crate::engine::{Outcome, TemplateChange, can_update, merged};
+
+/// What an admission depends on besides the objects.
+#[derive(Clone, Copy, Debug)]
+pub struct AdmissionContext<'a> {
+    /// Whether the feature gate is on.
+    pub enabled: bool,
+    /// Whether a policy selects the workload.
+    pub selected: bool,
+    /// The rules of the API server.
+    pub rules: &'a Rules,
+    /// What time it is.
+    pub now: Timestamp,
+}
+
+/// What becomes of a write.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Admitted {
+    /// The object as it is to be stored; none if it is to be stored as it came.
+    pub object: Option<Value>,
+    /// What the user is shown.
+    pub warnings: Vec<String>,
+}
+
+/// Decides about the update of a workload.
+///
+/// - A change of nothing but cpu and memory is held, if the workload opted in.
+/// - Any other change of the template releases a workload that is held: its controller recreates the pods.
+/// - While it is held, the fields that hold it stay; what a user sets them to is restored at the end.
+/// - What is recorded stays, whatever a user leaves out of an update. A write that changes the record itself is one of the
+///   controller or of `plumb`, and passes as it is.
+pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionContext<'_>) -> Admitted {
+    let recorded = annotation(old, RECORD_ANNOTATION);
+    match (annotation(new, RECORD_ANNOTATION), recorded) {
+        (Some(after), before) if Some(after) != before => return Admitted::default(),
+        _ => {}
+    }
+    let record: Option<WorkloadRecord> = recorded.and_then(|text| serde_json::from_str(text).ok());
+    let (Some(before), Some(after)) = (template(old), template(new)) else { return Admitted::default() };
+    let change = can_update(&before, &after, context.rules);
+    let touched = kind.held_fields(&old["spec"]) != kind.held_fields(&new["spec"]);
+    let mut admission = Admission { kind, new: new.clone(), touched, record, warnings: Vec::new() };
+    admission.preserve(old);
+    if change.is_none() {
+        admission.keep_hold();
+    } else if change.is_vertical() && context.enabled && opted_in(new, context.selected) {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        admission.hold(&before, generation, context);
+    } else {
+        admission.release();
+        admission.explain(&change, opted_in(new, context.selected) && context.enabled);
+    }
+    let object = (admission.new != *new).then_some(admission.new);
+    Admitted { object, warnings: admission.warnings }
+}
+
+/// Whether a workload opts in: by its annotation, else because a policy selects it.
+fn opted_in(workload: &Value, selected: bool) -> bool {
+    match annotation(workload, IN_PLACE_ANNOTATION) {
+        Some(value) => value == "true",
+        None => selected,
+    }
+}
+
+fn annotation<'a>(object: &'a Value, key: &str) -> Option<&'a str> {
+    object["metadata"]["annotations"].get(key)?.as_str()
+}
+
+struct Admission {
+    kind: WorkloadKind,
+    new: Value,
+    /// Whether the write changes the fields that hold the workload.
+    touched: bool,
+    record: Option<WorkloadRecord>,
+    warnings: Vec<String>,
+}
+
+impl Admission {
+    fn annotate(&mut self, key: &str, value: &str) {
+        let annotations = &mut self.new["metadata"]["annotations"];
+        if annotations.is_null() {
+            *annotations = json!({});
+        }
+        annotations[key] = json!(value);
+    }
+
+    fn record(&mut self, record: WorkloadRecord) {
+        self.annotate(RECORD_ANNOTATION, &record.to_text());
+        self.record = Some(record);
+    }
+
+    /// Restores what is recorded, where an update leaves it out: `kubectl replace` does, and `kubectl rollout undo`.
+    fn preserve(&mut self, old: &Value) {
+        for key in [RECORD_ANNOTATION, STATUS_ANNOTATION] {
+            if let (Some(before), None) = (annotation(old, key), annotation(&self.new, key)) {
+                self.annotate(key, before);
+            }
+        }
+    }
+
+    /// A write that does not change the template of a held workload.
+    fn keep_hold(&mut self) {
+        let Some(mut record) = self.record.clone() else { return };
+        let Some(hold) = &mut record.hold else { return };
+        if !self.touched {
+            return;
+        }
+        // A user has resumed it, or chosen another strategy: that is for afterwards.
+        hold.restored = self.kind.held_fields(&self.new["spec"]);
+        record.rollout.paused = self.kind.is_paused(&hold.restored);
+        self.apply_hold();
+        self.record(record);
+    }
+
+    fn apply_hold(&mut self) {
+        let fields = self.kind.holding(&self.new["spec"]);
+        // The strategy is replaced, not merged: a type does not allow the settings of another.
+        for (field, value) in fields.as_object().into_iter().flatten() {
+            self.new["spec"][field] = value.clone();
+        }
+    }
+
+    fn hold(
+        &mut self,
+        before: &k8s_openapi::api::core::v1::PodTemplateSpec,
+        generation: i64,
+        context: &AdmissionContext<'_>,
+    ) {
+        let fields = self.kind.held_fields(&self.new["spec"]);
+        let earlier = self.record.clone();
+        let held = earlier.as_ref().and_then(|record| record.hold.clone());
+        // While it is held the fields are ours, unless a user changes them in the same write.
+        let hold = match held {
+            Some(held) if !self.touched => held,
+            _ => Hold { restored: fields },
+        };
+        let paused = self.kind.is_paused(&hold.restored);
+        let revision = revision_of(&self.new["spec"]["template"], generation);
+        let (base, previous) = match earlier.filter(WorkloadRecord::is_open) {
+            // An undo goes all the way back to what was rolled out last.
+            Some(record) => (record.rollout.base, record.previous_template),
+            None => {
+                let base = match &self.record {
+                    Some(record) => record.rollout.pod_revision(),
+                    None => format!("{revision}-before"),
+                };
+                (base, TemplateResources::of(before))
+            }
+        };
+        let mut record = intent(revision, base, previous, before, hold, context.rules, context.now);
+        record.rollout.paused = paused;
+        self.apply_hold();
+        self.record(record);
+    }
+
+    /// Gives a workload back to its controller, because of a change that is more than a resize.
+    fn release(&mut self) {
+        let Some(mut record) = self.record.clone() else { return };
+        let Some(hold) = record.hold.take() else { return };
+        if !self.touched {
+            let restored = self.kind.restoring(&hold.restored);
+            let spec = merged(self.new["spec"].take(), Some(restored));
+            self.new["spec"] = without_nulls(spec);
+        }
+        record.rollout.outcome = Some(Outcome::Recreated);
+        self.record(record);
+    }
+
+    fn explain(&mut self, change: &TemplateChange, wanted: bool) {
+        if wanted && change.resizes() {
+            let reasons: Vec<String> = change.reasons.iter().map(ToString::to_string).collect();
+            self.warnings
+                .push(format!("pods are recreated and not resized in place: {}", reasons.join("; ")));
+        }
+    }
+}
+
+/// The fields of an object that are not null.
+fn without_nulls(mut value: Value) -> Value {
+    if let Value::Object(fields) = &mut value {
+        fields.retain(|_, value| !value.is_null());
+        for value in fields.values_mut() {
+            if value.is_object() {
+                *value = without_nulls(value.take());
+            }
+        }
+    }
+    value
+}

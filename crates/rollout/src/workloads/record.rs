@@ -1,0 +1,160 @@
+//! What is recorded on a workload before its first pod is written.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use plumb_resize::list::BadQuantity;
+use plumb_resize::rules::Rules;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value, json};
+
+use super::RECORD_ANNOTATION;
+use crate::engine::{Desired, RolloutRecord};
+
+/// The resources of a template, exactly as they are written there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TemplateResources {
+    /// By the name of the container, init containers among them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub containers: BTreeMap<String, Option<ResourceRequirements>>,
+    /// At pod level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<ResourceRequirements>,
+}
+
+impl TemplateResources {
+    /// The resources of a template.
+    pub fn of(template: &PodTemplateSpec) -> Self {
+        let Some(spec) = &template.spec else { return Self::default() };
+        let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+        Self {
+            containers: containers.map(|c| (c.name.clone(), c.resources.clone())).collect(),
+            pod: spec.resources.clone(),
+        }
+    }
+
+    /// A template with these resources. Containers that they do not name stay as they are.
+    #[must_use]
+    pub fn applied_to(&self, template: &PodTemplateSpec) -> PodTemplateSpec {
+        let mut template = template.clone();
+        let Some(spec) = &mut template.spec else { return template };
+        for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+            if let Some(resources) = self.containers.get(&container.name) {
+                container.resources.clone_from(resources);
+            }
+        }
+        spec.resources.clone_from(&self.pod);
+        template
+    }
+
+    /// The resources that pods of a template have with these.
+    pub fn desired(&self, template: &PodTemplateSpec, rules: &Rules) -> Result<Desired, BadQuantity> {
+        Desired::of(&self.applied_to(template), rules)
+    }
+
+    /// The strategic merge patch of a template's spec that sets exactly these. Every other field stays as the API server
+    /// has it, those that this program does not know among them.
+    pub fn patch(&self, template: &PodTemplateSpec) -> Value {
+        let Some(spec) = &template.spec else { return json!({}) };
+        let list = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<Value> {
+            containers
+                .iter()
+                .filter_map(|container| {
+                    let resources = self.containers.get(&container.name)?;
+                    Some(json!({ "name": container.name, "resources": replaced(resources.as_ref()) }))
+                })
+                .collect()
+        };
+        let mut patch = Map::new();
+        patch.insert("containers".to_owned(), Value::Array(list(&spec.containers)));
+        if let Some(init) = &spec.init_containers {
+            patch.insert("initContainers".to_owned(), Value::Array(list(init)));
+        }
+        if self.pod.is_some() || spec.resources.is_some() {
+            patch.insert("resources".to_owned(), replaced(self.pod.as_ref()));
+        }
+        Value::Object(patch)
+    }
+}
+
+/// Resources in a strategic merge patch that replaces them instead of merging them.
+fn replaced(resources: Option<&ResourceRequirements>) -> Value {
+    let Some(resources) = resources else { return json!({ "$patch": "replace" }) };
+    let mut replaced = json!(resources);
+    replaced["$patch"] = json!("replace");
+    replaced
+}
+
+/// What holds the native controller of a workload, and what it was before.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Hold {
+    /// The fields of the spec as they are restored.
+    pub restored: Value,
+}
+
+/// What is recorded on a workload: the rollout, and the hold.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct WorkloadRecord {
+    /// The rollout.
+    #[serde(flatten)]
+    pub rollout: RolloutRecord,
+    /// The resources of the template before the rollout, as they were written.
+    #[serde(default)]
+    pub previous_template: TemplateResources,
+    /// The hold; none once the workload is released.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hold: Option<Hold>,
+}
+
+impl WorkloadRecord {
+    /// The record of a workload. One that cannot be read counts as none.
+    pub fn read(metadata: &ObjectMeta) -> Option<Self> {
+        let text = metadata.annotations.as_ref()?.get(RECORD_ANNOTATION)?;
+        serde_json::from_str(text).ok()
+    }
+
+    /// The record as the value of its annotation.
+    pub fn to_text(&self) -> String {
+        // A record is plain data: it can be written.
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// Whether pods of the rollout may still have to be resized.
+    pub const fn is_open(&self) -> bool {
+        self.rollout.outcome.is_none()
+    }
+}
+
+/// The name of a revision: another one for each template and each time that it is rolled out.
+pub fn revision_of(template: &Value, generation: i64) -> String {
+    // FNV-1a: short, and the same on every machine. The keys of a JSON object are sorted.
+    let hash = template
+        .to_string()
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{hash:08x}-{generation}")
+}
+
+/// The intent to roll out a template.
+pub(super) fn intent(
+    revision: String,
+    base: String,
+    previous: TemplateResources,
+    old: &PodTemplateSpec,
+    hold: Hold,
+    rules: &Rules,
+    now: Timestamp,
+) -> WorkloadRecord {
+    // What cannot be read now could not be read when the template was admitted.
+    let desired = previous.desired(old, rules).unwrap_or_default();
+    WorkloadRecord {
+        rollout: RolloutRecord::new(revision, base, desired, now),
+        previous_template: previous,
+        hold: Some(hold),
+    }
+}

@@ -1,0 +1,226 @@
+use plumb_resize::rules::Rules;
+use plumb_rollout::engine::Outcome;
+use plumb_rollout::workloads::{
+    AdmissionContext, Admitted, RECORD_ANNOTATION, WorkloadKind, WorkloadRecord, admit,
+};
+use serde_json::{Value, json};
+
+use crate::objects::at;
+
+const IN_PLACE: &str = "rollout.plumb.dev/in-place";
+
+fn workload(kind: WorkloadKind, cpu: &str) -> Value {
+    let mut spec = json!({
+        "replicas": 3,
+        "selector": { "matchLabels": { "app": "web" } },
+        "template": {
+            "metadata": { "labels": { "app": "web" } },
+            "spec": { "containers": [{ "name": "app", "image": "app:1", "resources": { "requests": { "cpu": cpu } } }] },
+        },
+    });
+    match kind {
+        WorkloadKind::Deployment => spec["strategy"] = json!({ "type": "RollingUpdate" }),
+        WorkloadKind::StatefulSet => {
+            spec["updateStrategy"] = json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 1 } });
+        }
+        WorkloadKind::DaemonSet => {
+            spec["updateStrategy"] =
+                json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } });
+        }
+    }
+    json!({
+        "metadata": { "name": "web", "generation": 4, "annotations": { IN_PLACE: "true" } }, "spec": spec,
+    })
+}
+
+fn with_cpu(object: &Value, cpu: &str) -> Value {
+    let mut object = object.clone();
+    object["spec"]["template"]["spec"]["containers"][0]["resources"]["requests"]["cpu"] = json!(cpu);
+    object
+}
+
+fn admitted(kind: WorkloadKind, old: &Value, new: &Value) -> Admitted {
+    let rules = Rules::v1_36();
+    admit(kind, old, new, &AdmissionContext { enabled: true, selected: false, rules: &rules, now: at(0) })
+}
+
+/// The object that is stored.
+fn stored(kind: WorkloadKind, old: &Value, new: &Value) -> Value {
+    admitted(kind, old, new).object.unwrap_or_else(|| new.clone())
+}
+
+fn record(object: &Value) -> WorkloadRecord {
+    serde_json::from_str(object["metadata"]["annotations"][RECORD_ANNOTATION].as_str().unwrap()).unwrap()
+}
+
+fn held_field(kind: WorkloadKind) -> &'static str {
+    if kind == WorkloadKind::Deployment { "paused" } else { "updateStrategy" }
+}
+
+#[test]
+fn a_resize_is_held_in_the_same_write_and_what_was_is_recorded() {
+    let table = [
+        (WorkloadKind::Deployment, json!(true), Value::Null),
+        (
+            WorkloadKind::StatefulSet,
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 3 } }),
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "partition": 1 } }),
+        ),
+        (
+            WorkloadKind::DaemonSet,
+            json!({ "type": "OnDelete" }),
+            json!({ "type": "RollingUpdate", "rollingUpdate": { "maxUnavailable": 2 } }),
+        ),
+    ];
+    for (kind, holding, before) in table {
+        let old = workload(kind, "100m");
+        let held = stored(kind, &old, &with_cpu(&old, "200m"));
+        assert_eq!(held["spec"][held_field(kind)], holding, "{kind:?}");
+        let record = record(&held);
+        assert_eq!(record.hold.unwrap().restored[held_field(kind)], before, "{kind:?}");
+        assert!(record.rollout.revision.ends_with("-5"), "{:?}", record.rollout);
+        let previous = &record.previous_template.containers["app"];
+        assert_eq!(json!(previous), json!({ "requests": { "cpu": "100m" } }));
+    }
+}
+
+#[test]
+fn nothing_is_held_without_opting_in_or_without_the_gate() {
+    let kind = WorkloadKind::Deployment;
+    let rules = Rules::v1_36();
+    let old = workload(kind, "100m");
+    let mut unmarked = old.clone();
+    unmarked["metadata"]["annotations"] = json!({});
+    let mut out = old.clone();
+    out["metadata"]["annotations"][IN_PLACE] = json!("false");
+    // The object, whether a policy selects it, the gate, and whether it is held.
+    let table = [
+        (&old, false, true, true),
+        (&old, false, false, false),
+        (&unmarked, false, true, false),
+        (&unmarked, true, true, true),
+        (&out, true, true, false),
+    ];
+    for (old, selected, enabled, held) in table {
+        let context = AdmissionContext { enabled, selected, rules: &rules, now: at(0) };
+        let admitted = admit(kind, old, &with_cpu(old, "200m"), &context);
+        assert_eq!(admitted.object.is_some(), held, "{selected} {enabled}");
+    }
+}
+
+#[test]
+fn other_changes_are_left_to_the_controller_and_a_lost_resize_is_explained() {
+    let kind = WorkloadKind::Deployment;
+    let old = workload(kind, "100m");
+    let mut image = old.clone();
+    image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+    assert_eq!(admitted(kind, &old, &image), Admitted::default());
+    let mut scaled = old.clone();
+    scaled["spec"]["replicas"] = json!(9);
+    assert_eq!(admitted(kind, &old, &scaled), Admitted::default());
+    let both = admitted(kind, &old, &with_cpu(&image, "200m"));
+    assert_eq!(
+        (both.object, both.warnings),
+        (
+            None,
+            vec!["pods are recreated and not resized in place: the image of container app changed".into()]
+        )
+    );
+}
+
+#[test]
+fn an_edit_during_a_hold_keeps_what_was_before_the_first() {
+    for kind in WorkloadKind::ALL {
+        let old = workload(kind, "100m");
+        let first = stored(kind, &old, &with_cpu(&old, "200m"));
+        let second = stored(kind, &first, &with_cpu(&first, "300m"));
+        let (first, second) = (record(&first), record(&second));
+        assert_ne!(first.rollout.revision, second.rollout.revision);
+        assert_eq!(first.rollout.base, second.rollout.base);
+        assert_eq!(first.previous_template, second.previous_template);
+        assert_eq!(first.hold, second.hold);
+    }
+}
+
+#[test]
+fn after_a_rollout_the_next_one_starts_from_it() {
+    let kind = WorkloadKind::Deployment;
+    let old = workload(kind, "100m");
+    let mut done = stored(kind, &old, &with_cpu(&old, "200m"));
+    let mut finished = record(&done);
+    finished.hold = None;
+    finished.rollout.outcome = Some(Outcome::Complete);
+    done["metadata"]["annotations"][RECORD_ANNOTATION] = json!(finished.to_text());
+    done["spec"]["paused"] = Value::Null;
+    let next = record(&stored(kind, &done, &with_cpu(&done, "300m")));
+    assert_eq!(next.rollout.base, finished.rollout.revision);
+    let previous = &next.previous_template.containers["app"];
+    assert_eq!(json!(previous), json!({ "requests": { "cpu": "200m" } }));
+}
+
+#[test]
+fn a_change_of_more_than_resources_releases_a_held_workload() {
+    for kind in WorkloadKind::ALL {
+        let old = workload(kind, "100m");
+        let held = stored(kind, &old, &with_cpu(&old, "200m"));
+        let mut image = held.clone();
+        image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+        let released = stored(kind, &held, &image);
+        assert_eq!(released["spec"][held_field(kind)], old["spec"][held_field(kind)], "{kind:?}");
+        let record = record(&released);
+        assert_eq!((record.hold, record.rollout.outcome), (None, Some(Outcome::Recreated)));
+    }
+}
+
+#[test]
+fn a_hold_survives_whatever_else_is_written() {
+    for kind in WorkloadKind::ALL {
+        let old = workload(kind, "100m");
+        let held = stored(kind, &old, &with_cpu(&old, "200m"));
+        // An HPA scales it.
+        let mut scaled = held.clone();
+        scaled["spec"]["replicas"] = json!(9);
+        assert_eq!(admitted(kind, &held, &scaled), Admitted::default(), "{kind:?}");
+        // A pipeline replaces it with what it knows: no annotations of ours, its own strategy, not paused.
+        let mut reapplied = with_cpu(&old, "200m");
+        reapplied["metadata"]["generation"] = json!(5);
+        let kept = stored(kind, &held, &reapplied);
+        assert_eq!(kept["spec"][held_field(kind)], held["spec"][held_field(kind)], "{kind:?}");
+        assert_eq!(record(&kept).rollout.revision, record(&held).rollout.revision);
+        assert_eq!(
+            record(&kept).hold.unwrap().restored[held_field(kind)],
+            old["spec"][held_field(kind)],
+            "{kind:?}"
+        );
+    }
+}
+
+#[test]
+fn a_user_who_resumes_a_held_deployment_does_not_release_it() {
+    let kind = WorkloadKind::Deployment;
+    let mut old = workload(kind, "100m");
+    old["spec"]["paused"] = json!(true);
+    // Paused by its user: the rollout waits.
+    let held = stored(kind, &old, &with_cpu(&old, "200m"));
+    assert!(record(&held).rollout.paused);
+    let mut resumed = held.clone();
+    resumed["spec"]["paused"] = json!(false);
+    let resumed = stored(kind, &held, &resumed);
+    assert_eq!(resumed["spec"]["paused"], true);
+    let record = record(&resumed);
+    assert!(!record.rollout.paused);
+    assert_eq!(record.hold.unwrap().restored, json!({ "paused": false }));
+}
+
+#[test]
+fn the_controller_and_the_commands_write_the_record_themselves() {
+    let kind = WorkloadKind::Deployment;
+    let old = workload(kind, "100m");
+    let held = stored(kind, &old, &with_cpu(&old, "200m"));
+    let mut released = with_cpu(&held, "100m");
+    let mut done = record(&held);
+    done.hold = None;
+    released["metadata"]["annotations"][RECORD_ANNOTATION] = json!(done.to_text());
+    released["spec"]["paused"] = json!(false);
+    assert_eq!(admitted(kind, &held, &released), Admitted::default());
+}
