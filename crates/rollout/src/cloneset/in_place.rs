@@ -74,7 +74,7 @@ impl UpdateState {
             // The new image may be the old one under another name: then only the restart shows.
             status.image_id == before.image_id
                 && status.restart_count <= before.restart_count
-                && !started.zip(began).is_some_and(|(started, began)| started > began)
+                && started.zip(began).is_none_or(|(started, began)| started <= began)
         };
         self.last_container_statuses.iter().filter(waits).map(|(name, _)| name.as_str())
     }

@@ -48,7 +48,7 @@ impl Ids {
     }
 
     /// The next id.
-    pub fn next(&mut self) -> String {
+    pub fn take(&mut self) -> String {
         if let Some(id) = self.free.pop_first() {
             return id;
         }
@@ -263,16 +263,16 @@ mod tests {
         let pods = [with_id::<Pod>("one")];
         let claims = [with_id::<PersistentVolumeClaim>("one"), with_id("two")];
         let mut reusing = Ids::new(&pods, &claims, true, 7);
-        assert_eq!(reusing.next(), "two");
-        let mut ids: BTreeSet<String> = (0..1000).map(|_| reusing.next()).collect();
+        assert_eq!(reusing.take(), "two");
+        let mut ids: BTreeSet<String> = (0..1000).map(|_| reusing.take()).collect();
         assert_eq!(ids.len(), 1000);
         assert!(ids.iter().all(|id| id.len() == ID_LENGTH && id.bytes().all(|byte| LETTERS.contains(&byte))));
         // The same seed does not give an id that is used.
         let first = ids.pop_first().unwrap();
         let pods = [with_id::<Pod>(&first)];
         let mut others = Ids::new(&pods, &[], false, 7);
-        assert!((0..1000).all(|_| others.next() != first));
-        assert_ne!(Ids::new(&[], &claims, false, 7).next(), "one");
+        assert!((0..1000).all(|_| others.take() != first));
+        assert_ne!(Ids::new(&[], &claims, false, 7).take(), "one");
     }
 
     #[test]

@@ -173,7 +173,7 @@ impl Performer<'_> {
             Action::PatchPod { pod, patch, purpose } => self.patch_pod(&pod, patch, purpose).await,
             Action::PatchPodStatus { pod, patch } => {
                 let patched = self.patch_status(&pod, &patch).await;
-                self.pod_attempt(&pod, patched, "failed to set conditions")
+                pod_attempt(&pod, patched, "failed to set conditions")
             }
             Action::UpdatePod { pod, unready, plan, begins } => {
                 self.update_pod(&pod, unready, &plan, begins).await
@@ -272,7 +272,7 @@ impl Performer<'_> {
             Purpose::Lifecycle => "failed to set the lifecycle state",
             Purpose::Recreate => "failed to mark for deletion",
         };
-        let mut attempt = self.pod_attempt(pod, patched, what);
+        let mut attempt = pod_attempt(pod, patched, what);
         if purpose == Purpose::Recreate {
             attempt.note = match &attempt.pod {
                 Some((_, message)) if failed && !message.is_empty() => {
@@ -296,7 +296,7 @@ impl Performer<'_> {
         if let Some(patch) = unready {
             let patched = self.patch_status(pod, &patch).await;
             if patched.is_err() {
-                return self.pod_attempt(pod, patched, "failed to make it unready");
+                return pod_attempt(pod, patched, "failed to make it unready");
             }
         }
         let result = update(&self.api(), pod, plan, self.now).await;
@@ -331,26 +331,27 @@ impl Performer<'_> {
         }
         attempt
     }
+}
 
-    fn pod_attempt(&self, pod: &Pod, patched: kube::Result<Pod>, what: &str) -> Attempt {
-        let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let mut attempt = Attempt::default();
-        match patched {
-            Ok(patched) => {
-                attempt.writes.push(Observed::Pod(Write::updated(&patched.metadata)));
-                attempt.pod = Some((uid, String::new()));
-            }
-            Err(error) if is_conflict(&error) => attempt.conflict = true,
-            Err(error) if is_settled(&error) => {}
-            Err(error) => match Refusal::of(&error) {
-                Refusal::Refused(_, message) => {
-                    attempt.pod = Some((uid, format!("{}: {what}: {message}", pod.name_any())));
-                }
-                _ => attempt.error = Some(format!("{}: {what}: {}", pod.name_any(), text(&error))),
-            },
+/// What came of a patch of a pod.
+fn pod_attempt(pod: &Pod, patched: kube::Result<Pod>, what: &str) -> Attempt {
+    let uid = pod.metadata.uid.clone().unwrap_or_default();
+    let mut attempt = Attempt::default();
+    match patched {
+        Ok(patched) => {
+            attempt.writes.push(Observed::Pod(Write::updated(&patched.metadata)));
+            attempt.pod = Some((uid, String::new()));
         }
-        attempt
+        Err(error) if is_conflict(&error) => attempt.conflict = true,
+        Err(error) if is_settled(&error) => {}
+        Err(error) => match Refusal::of(&error) {
+            Refusal::Refused(_, message) => {
+                attempt.pod = Some((uid, format!("{}: {what}: {message}", pod.name_any())));
+            }
+            _ => attempt.error = Some(format!("{}: {what}: {}", pod.name_any(), text(&error))),
+        },
     }
+    attempt
 }
 
 impl Attempt {

@@ -107,7 +107,9 @@ pub fn run(config: Config, factory: &InformerFactory) -> BoxFuture<'static, ()> 
         .watches(&informers.policies, move |change, queue| {
             let namespace = change.latest().and_then(|policy| policy.metadata.namespace.clone());
             let sets = by_policies.sets.in_namespace(&namespace.unwrap_or_default());
-            sets.iter().for_each(|set| queue.add(ObjectRef::of(&**set)));
+            for set in sets {
+                queue.add(ObjectRef::of(&*set));
+            }
         })
         .watches(openkruise.definitions(), move |_, queue| all(&by_definition.sets, queue))
         .watches(openkruise.webhooks(), move |_, queue| all(&by_webhooks.sets, queue));
@@ -117,7 +119,9 @@ pub fn run(config: Config, factory: &InformerFactory) -> BoxFuture<'static, ()> 
 }
 
 fn all(sets: &Store<CloneSet>, queue: &WorkQueue) {
-    sets.all().iter().for_each(|set| queue.add(ObjectRef::of(&**set)));
+    for set in sets.all() {
+        queue.add(ObjectRef::of(&*set));
+    }
 }
 
 /// A change of a pod enqueues the set that controls it, and the one that did before; a change of a pod without a
@@ -169,11 +173,10 @@ impl CloneSets {
         let sign = self.openkruise.sign();
         let mut before = self.stopped_by.lock().unwrap_or_else(PoisonError::into_inner);
         if *before != sign {
-            match sign {
-                Some(sign) => {
-                    tracing::info!(%sign, "OpenKruise runs: its controller takes care of CloneSets")
-                }
-                None => tracing::info!("OpenKruise does not run any more: taking care of CloneSets"),
+            if let Some(sign) = sign {
+                tracing::info!(%sign, "OpenKruise runs: its controller takes care of CloneSets");
+            } else {
+                tracing::info!("OpenKruise does not run any more: taking care of CloneSets");
             }
             *before = sign;
         }

@@ -105,7 +105,7 @@ impl Scale<'_> {
                 Some(current) if number < create_current => (current, self.scope.revisions.current_name()),
                 _ => (update, self.scope.revisions.update_name()),
             };
-            let id = ids.next();
+            let id = ids.take();
             let (pod, claims) = instances::instance(
                 set,
                 template,

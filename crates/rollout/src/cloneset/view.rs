@@ -13,6 +13,7 @@ use crate::api::cloneset::Settings;
 
 /// What decisions ask about one pod of a set. The pod neither has ended nor is terminating.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a question of its own")]
 pub struct PodView {
     /// The pod.
     pub pod: Arc<Pod>,

@@ -27,8 +27,6 @@ pub(super) enum Answer {
     Apply,
     Defer,
     Infeasible,
-    /// Nothing: it has not observed them.
-    None,
 }
 
 type Answers = Arc<Mutex<BTreeMap<String, Answer>>>;
@@ -352,7 +350,7 @@ fn status(pod: &Pod, answer: Answer, now: Timestamp) -> Value {
     let reason = match answer {
         Answer::Defer => Some("Deferred"),
         Answer::Infeasible => Some("Infeasible"),
-        Answer::Apply | Answer::None => None,
+        Answer::Apply => None,
     };
     if let Some(reason) = reason.filter(|_| !applied) {
         conditions.push(json!({ "type": "PodResizePending", "status": "True", "reason": reason,
