@@ -98,6 +98,7 @@ fn updater(context: &Context<'_>, client: Client, informers: &Informers) -> Upda
         options: updater::Options {
             interval: context.autoscaler.updater_interval,
             memory_decrease_guard: context.autoscaler.memory_decrease_guard,
+            startup_boost_deadline: Some(context.autoscaler.startup_boost_deadline),
             ..updater::Options::new(&context.binding.gates)
         },
         rules: context.rules.clone(),

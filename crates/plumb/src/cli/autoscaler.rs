@@ -24,4 +24,7 @@ pub(crate) struct AutoscalerFlags {
     /// The most CPU that a container gets by a start-up boost; any amount if absent.
     #[arg(long, value_name = "QUANTITY")]
     pub(crate) max_allowed_cpu_boost: Option<Quantity>,
+    /// For how long a pod that is not ready keeps its start-up boost.
+    #[arg(long, default_value = "30m", value_name = "TIME", value_parser = interval)]
+    pub(crate) startup_boost_deadline: Duration,
 }

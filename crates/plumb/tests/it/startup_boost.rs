@@ -3,7 +3,7 @@
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_harness::{object, until, until_all};
@@ -37,7 +37,7 @@ fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a String> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_of_a_deployment_start_with_more_cpu() {
+async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_ready() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
     let client = cluster.client().await;
@@ -56,13 +56,25 @@ async fn pods_of_a_deployment_start_with_more_cpu() {
         let original = r#"{"requests":{"cpu":"100m"},"limits":{"cpu":"200m"}}"#;
         assert_eq!(annotation(pod, "vpaCpuStartupBoost/load").map(String::as_str), Some(original));
     }
+    let edited = json!({ "spec": { "startupBoost": { "cpu": { "type": "Factor", "factor": 20, "durationSeconds": 0 } } } });
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
+    vpas.patch("web", &PatchParams::default(), &Patch::Merge(&edited)).await.unwrap();
+    let all: Api<Pod> = Api::default_namespaced(client.clone());
+    let after =
+        until_all(&all, |all| all.values().all(|pod| annotation(pod, "vpaCpuStartupBoost/load").is_none()))
+            .await;
+    for (name, pod) in &after {
+        let resources = pod.spec.as_ref().unwrap().containers[0].resources.clone().unwrap();
+        assert_eq!(resources.requests.unwrap()["cpu"].0, "100m");
+        assert_eq!(resources.limits.unwrap()["cpu"].0, "200m");
+        assert!(pods.contains_key(name), "the same pods");
+    }
     let refused = json!({ "startupBoost": { "cpu": { "type": "Quantity", "quantity": "100u" } } });
     let mut vpa = object::<VerticalPodAutoscaler>(json!({
         "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "bad" },
         "spec": { "targetRef": { "kind": "Deployment", "name": "web" } },
     }));
     vpa.spec.startup_boost = serde_json::from_value(refused["startupBoost"].clone()).unwrap();
-    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client);
     let error = vpas.create(&PostParams::default(), &vpa).await.unwrap_err().to_string();
     assert!(error.contains("must be a whole number of milli CPUs"), "{error}");
 }
