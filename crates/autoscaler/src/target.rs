@@ -45,7 +45,7 @@ use kube::core::Selector;
 use plumb_controller::{Clock, Random, system_random};
 
 use crate::api::CrossVersionObjectReference;
-use cache::Cache;
+use cache::{Absence, Cache};
 pub use controller_ref::{ControllerRef, WellKnown};
 use discovery::Discovery;
 pub use error::{TargetError, TargetRefError};
@@ -152,7 +152,7 @@ impl Targets {
         let selector = self.selector(&controller).await;
         let selector = selector.map_err(|error| TargetRefError::Unreadable(error.of_target(target_ref)))?;
         let target = || error::describe(target_ref);
-        match self.topmost(&controller).await {
+        match self.climb(&controller, Absence::Cached).await {
             Ok(Some(topmost)) if topmost == controller => Ok(Target { controller, selector }),
             Ok(Some(_)) => Err(TargetRefError::NotTopmost { target: target() }),
             Ok(None) => Err(TargetRefError::Unknown { target: target() }),
@@ -162,7 +162,7 @@ impl Targets {
 
     /// Which pods a controller controls.
     pub async fn selector(&self, controller: &ControllerRef) -> Result<Arc<Selector>, TargetError> {
-        self.record(controller).await?.selector.clone()
+        self.record(controller, Absence::Cached).await?.selector.clone()
     }
 
     /// The topmost well-known or scalable controller that a pod belongs to; none if it belongs to none, as the pods that
@@ -174,8 +174,17 @@ impl Targets {
         }
     }
 
-    /// The topmost well-known or scalable one among a controller, its own controller, and so on upwards.
+    /// The topmost well-known or scalable one among the controller of a pod, its own controller, and so on upwards.
     pub async fn topmost(&self, controller: &ControllerRef) -> Result<Option<ControllerRef>, TargetError> {
+        // A VPA is often created before its target, which did not exist when the VPA asked for it.
+        self.climb(controller, Absence::ReadAgain).await
+    }
+
+    async fn climb(
+        &self,
+        controller: &ControllerRef,
+        absence: Absence,
+    ) -> Result<Option<ControllerRef>, TargetError> {
         let mut topmost = None;
         let mut chain: Vec<ControllerRef> = Vec::new();
         let mut next = Some(controller.clone());
@@ -187,7 +196,7 @@ impl Targets {
             if is_well_known {
                 topmost = Some(current.clone());
             }
-            next = match self.record(&current).await {
+            next = match self.record(&current, absence).await {
                 Ok(record) => {
                     topmost = Some(current.clone());
                     record.owner.clone()
@@ -206,9 +215,9 @@ impl Targets {
         self.shared.cache.expire(controller);
     }
 
-    async fn record(&self, controller: &ControllerRef) -> Result<Arc<Record>, TargetError> {
+    async fn record(&self, controller: &ControllerRef, absence: Absence) -> Result<Arc<Record>, TargetError> {
         let shared = &*self.shared;
-        shared.cache.get(controller, &shared.config, || read::read(shared, controller)).await
+        shared.cache.get(controller, &shared.config, absence, || read::read(shared, controller)).await
     }
 }
 

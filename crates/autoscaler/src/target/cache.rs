@@ -26,6 +26,15 @@ struct Entry {
     last_read: Option<(Arc<Record>, Instant)>,
 }
 
+/// Whether it counts that an object did not exist a moment ago.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Absence {
+    /// It does.
+    Cached,
+    /// It does not: something that the object owns exists, so it has probably been created since.
+    ReadAgain,
+}
+
 /// A cache that forgets what was not asked for recently. Two generations approximate that at no cost per entry: when the
 /// recent one has grown to half of the capacity, it becomes the older one, and what was in the older one is forgotten.
 pub(super) struct Cache {
@@ -49,6 +58,7 @@ impl Cache {
         &self,
         controller: &ControllerRef,
         config: &TargetConfig,
+        absence: Absence,
         read: impl FnOnce() -> F,
     ) -> Result<Arc<Record>, TargetError> {
         let slot = self.slot(controller);
@@ -59,6 +69,7 @@ impl Cache {
         if let Some((answer, until)) = &entry.answer
             && now < *until
             && !changed
+            && !(absence == Absence::ReadAgain && answer.as_ref().is_err_and(TargetError::is_absence))
         {
             return answer.clone();
         }

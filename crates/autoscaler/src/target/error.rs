@@ -80,6 +80,11 @@ impl TargetError {
         matches!(self, Self::Unavailable { .. })
     }
 
+    /// Whether the object does not exist, or cannot be scaled.
+    pub(super) fn is_absence(&self) -> bool {
+        matches!(self, Self::NotFound { .. } | Self::Unhandled { .. })
+    }
+
     /// The same with the `apiVersion` as the targetRef has it.
     pub(super) fn of_target(mut self, target_ref: &CrossVersionObjectReference) -> Self {
         if let Self::Unhandled { api_version, .. } = &mut self {

@@ -332,6 +332,21 @@ async fn callers_at_the_same_time_and_within_the_expiry_share_one_request() {
 }
 
 #[tokio::test]
+async fn a_pod_finds_its_controller_that_did_not_exist_a_moment_ago() {
+    let cluster = TestCluster::start();
+    let client = cluster.admin();
+    let targets = targets(client.clone());
+    let target = target_ref("apps/v1", "Deployment", "web");
+    targets.of_vpa("default", &target).await.unwrap_err();
+    let (_, _, _, spec) = well_known("web").swap_remove(0);
+    let deployment = create(&client, "apps/v1", "Deployment", "deployments", "web", &spec, None).await;
+    let owner = owner("apps/v1", "Deployment", "web", &deployment.uid().unwrap());
+    create(&client, "apps/v1", "ReplicaSet", "replicasets", "web-1", &spec, Some(owner)).await;
+    let topmost = targets.topmost_of_pod(&pod_of("apps/v1", "ReplicaSet", "web-1")).await.unwrap();
+    assert_eq!(topmost, Some(ControllerRef::of_target("default", &target)));
+}
+
+#[tokio::test]
 async fn a_target_that_is_created_later_or_deleted_is_noticed() {
     let cluster = TestCluster::start();
     let client = cluster.admin();
