@@ -38,6 +38,7 @@ mod it {
     mod storms;
     mod tasks;
     mod top;
+    mod upstream;
     mod walk_through;
     mod wire;
 }

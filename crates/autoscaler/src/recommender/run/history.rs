@@ -48,11 +48,11 @@ pub(super) fn load(prometheus: Prometheus, clock: Clock, state: SharedState) -> 
 
 /// Waits for what loads the history; not at all if nothing does.
 pub(super) async fn read(loading: &mut JoinSet<()>) {
-    match loading.join_next().await {
-        None | Some(Ok(())) => {}
+    if let Some(Err(error)) = loading.join_next().await
+        && error.is_panic()
+    {
         // The recommender starts anew.
-        Some(Err(error)) if error.is_panic() => std::panic::resume_unwind(error.into_panic()),
-        Some(Err(_)) => {}
+        std::panic::resume_unwind(error.into_panic());
     }
 }
 
