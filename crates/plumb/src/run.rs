@@ -31,18 +31,24 @@ use crate::features;
 use crate::up::stop_requested;
 use http::{Asked, Handler, Page};
 
+/// The work of a component, for as long as this process leads.
+type Work = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
+
+/// What answers requests for the pages of a component.
+type Pages = Box<dyn Fn(&Asked) -> Option<Page> + Send + Sync>;
+
 /// A component that runs.
 pub(crate) struct Part {
     /// What it is called.
     pub(crate) name: &'static str,
     /// What it does while this process leads. It is dropped when leadership is lost, and called again when it is back.
-    pub(crate) work: Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>,
+    pub(crate) work: Work,
     /// Its metrics.
     pub(crate) metrics: Box<dyn Fn(&mut Text) + Send + Sync>,
     /// What is wrong with it, if anything is.
     pub(crate) health: Box<dyn Fn() -> Option<String> + Send + Sync>,
     /// Its own pages.
-    pub(crate) page: Box<dyn Fn(&Asked) -> Option<Page> + Send + Sync>,
+    pub(crate) page: Pages,
 }
 
 /// What parts are made with.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::core::v1::Event;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use plumb_controller::metrics::Metrics;
 use plumb_controllers::{Clients, GROUPS, WATCHER, garbage, user_of};
 use plumb_harness::{Options, TestCluster, object, until_gone, virtual_clock};
@@ -40,7 +40,7 @@ async fn an_event_is_deleted_an_hour_after_it_was_last_observed() {
     let again = json!({ "count": 2, "lastTimestamp": clock.now().to_string() });
     events.patch("repeated", &PatchParams::default(), &Patch::Merge(again)).await.unwrap();
     tokio::time::sleep(Duration::from_mins(29)).await;
-    assert_eq!(events.list(&Default::default()).await.unwrap().items.len(), 3, "none has expired yet");
+    assert_eq!(events.list(&ListParams::default()).await.unwrap().items.len(), 3, "none has expired yet");
     tokio::time::sleep(Duration::from_mins(2)).await;
     until_gone(&events, "before").await;
     until_gone(&events, "after").await;

@@ -31,7 +31,7 @@ pub(crate) enum RunCommand {
     /// Run the recommender of the Vertical Pod Autoscaler.
     ///
     /// It reads what containers use, recommends cpu and memory for them in the status of VerticalPodAutoscaler objects, and
-    /// stores their history in VerticalPodAutoscalerCheckpoint objects. Flags, objects, checkpoints and metrics are those of
+    /// stores their history in checkpoints, which are objects, too. Flags, objects, checkpoints and metrics are those of
     /// upstream's recommender, so that each can take over from the other: stop the one, start the other.
     ///
     /// Without --kubeconfig it uses the service account of its pod, and outside of a pod what KUBECONFIG names.
@@ -46,6 +46,7 @@ pub(crate) enum RunCommand {
 /// What the recommender does, and where.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Recommender loop")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct RecommenderFlags {
     /// The name that VPAs choose the recommender by in `spec.recommenders`. The one called `default` is also that of VPAs that
     /// choose none.

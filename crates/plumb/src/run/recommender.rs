@@ -157,6 +157,6 @@ fn list(state: &SharedState, json: bool) -> Option<Page> {
     Some(if json {
         Page::json(&serde_json::json!(keys))
     } else {
-        Page::text(keys.iter().map(|key| format!("{DEBUG}/{key}\n")).collect::<String>())
+        Page::text(keys.iter().flat_map(|key| [DEBUG, "/", key, "\n"]).collect::<String>())
     })
 }

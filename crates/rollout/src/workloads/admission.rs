@@ -145,16 +145,13 @@ impl Admission {
         };
         let paused = self.kind.is_paused(&hold.restored);
         let revision = revision_of(&self.new["spec"]["template"], generation);
-        let (base, previous) = match earlier.filter(WorkloadRecord::is_open) {
-            // An undo goes all the way back to what was rolled out last.
-            Some(record) => (record.rollout.base, record.previous_template),
-            None => {
-                let base = match &self.record {
-                    Some(record) => record.rollout.pod_revision(),
-                    None => format!("{revision}-before"),
-                };
-                (base, TemplateResources::of(before))
-            }
+        let open = earlier.filter(WorkloadRecord::is_open);
+        // An undo goes all the way back to what was rolled out last.
+        let (base, previous) = if let Some(open) = open {
+            (open.rollout.base, open.previous_template)
+        } else {
+            let last = self.record.as_ref().map(|record| record.rollout.pod_revision());
+            (last.unwrap_or_else(|| format!("{revision}-before")), TemplateResources::of(before))
         };
         let mut record = intent(revision, base, previous, before, hold, context.rules, context.now);
         record.rollout.paused = paused;

@@ -48,7 +48,7 @@ impl Default for Setup {
 pub(super) struct Cluster {
     pub(super) admin: Client,
     pub(super) clock: ManualClock,
-    cluster: TestCluster,
+    api_server: TestCluster,
     answers: Answers,
     setup: Setup,
     running: JoinSet<()>,
@@ -90,13 +90,13 @@ impl Cluster {
             (name.to_owned(), cluster.client_as(&format!("system:node:{name}"), ["system:nodes"]))
         });
         nodes.spawn(run_nodes(admin.clone(), agents.into(), answers.clone(), clock.clone()));
-        Self { admin, clock, cluster, answers, setup, running: JoinSet::new(), _nodes: nodes }
+        Self { admin, clock, api_server: cluster, answers, setup, running: JoinSet::new(), _nodes: nodes }
     }
 
     pub(super) fn start_controller(&mut self) {
         let (informers, supervisor) = (InformerFactory::default(), Supervisor::default());
         let intercept = self.setup.intercept.clone();
-        let write = self.cluster.intercepted("admin", ["system:masters"], move |uri| intercept(uri));
+        let write = self.api_server.intercepted("admin", ["system:masters"], move |uri| intercept(uri));
         let config = Config {
             watch: self.admin.clone(),
             write,
