@@ -23,6 +23,7 @@ use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::OwnerReference;
 use kube::Client;
 use kube::api::{DeleteParams, Patch, PatchParams, Preconditions, PropagationPolicy};
+use kube::core::Status;
 use plumb_controller::{ObjectRef, Reconciler, Requeue};
 use serde_json::{Value, json};
 
@@ -125,14 +126,17 @@ impl Collector {
                 // A cluster-scoped object cannot have a namespaced owner: it is left alone.
                 return Ok(Requeue::AwaitChange);
             }
-            match kind.api(&self.client, &node.at.namespace).get_metadata_opt(&owner.name).await {
-                Ok(Some(found)) if found.metadata.uid.as_deref() == Some(&*owner.uid) => {
+            match kind.api(&self.client, &node.at.namespace).get_metadata(&owner.name).await {
+                Ok(found) if found.metadata.uid.as_deref() == Some(&*owner.uid) => {
                     if kind.monitored {
                         return Err(CollectError::NotObserved(owner.name.clone()));
                     }
                     return Ok(Requeue::AwaitChange);
                 }
                 Ok(_) => self.graph_builder.graph().note_absent(owner, &node.at.namespace),
+                Err(kube::Error::Api(status)) if is_absent(&status, &owner.name) => {
+                    self.graph_builder.graph().note_absent(owner, &node.at.namespace);
+                }
                 Err(source) => return Err(CollectError::Ask { owner: owner.name.clone(), source }),
             }
         }
@@ -175,4 +179,10 @@ impl Collector {
         };
         kind.api(&self.client, &node.at.namespace).delete(&node.at.name, &params).await.map(drop)
     }
+}
+
+/// Whether an object does not exist. A resource that is not served, or not in this version any more, is answered with 404 as
+/// well, but without the name of the object; its objects may exist.
+fn is_absent(status: &Status, name: &str) -> bool {
+    status.is_not_found() && status.details.as_ref().is_some_and(|details| details.name == name)
 }

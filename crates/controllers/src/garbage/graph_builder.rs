@@ -71,7 +71,7 @@ pub fn run(graph_builder: &Arc<GraphBuilder>, clients: Clients) -> BoxFuture<'st
         graph_builder: graph_builder.clone(),
         client: clients.watch.clone(),
         supervisor: clients.supervisor.clone(),
-        informers: Mutex::default(),
+        informers: tokio::sync::Mutex::default(),
     };
     graph_builder.discovery.add(());
     clients.controller(TASK, reconciler).with_queue(graph_builder.discovery.clone()).run()
@@ -82,7 +82,7 @@ struct Discoverer {
     graph_builder: Arc<GraphBuilder>,
     client: Client,
     supervisor: Supervisor,
-    informers: Mutex<Informers>,
+    informers: tokio::sync::Mutex<Informers>,
 }
 
 /// The tasks that watch the metadata of objects.
@@ -99,11 +99,14 @@ impl Reconciler for Discoverer {
     async fn reconcile(&self, (): &()) -> kube::Result<Requeue> {
         let found = Discovery::new(self.client.clone()).run_aggregated().await?;
         let Changes { stop, remove, start } = self.graph_builder.compare(served(&found));
-        let mut informers = self.informers.lock().unwrap_or_else(PoisonError::into_inner);
-        for number in stop {
-            if let Some(task) = informers.by_kind.remove(&number) {
-                task.abort();
-            }
+        let mut informers = self.informers.lock().await;
+        let stopped: Vec<_> = stop.iter().filter_map(|number| informers.by_kind.remove(number)).collect();
+        for task in &stopped {
+            task.abort();
+        }
+        // Only a task that was aborted ends. It gives its name back to the supervisor before another is started under it.
+        for _ in &stopped {
+            informers.running.join_next().await;
         }
         for number in remove {
             self.graph_builder.apply(number, WatchEvent::Restarted(Vec::new()));
@@ -112,8 +115,6 @@ impl Reconciler for Discoverer {
             let task = informers.running.spawn(self.monitor(number, &kind));
             informers.by_kind.insert(number, task);
         }
-        // Those that were aborted.
-        while informers.running.try_join_next().is_some() {}
         self.graph_builder.note_synced();
         Ok(Requeue::After(RESYNC))
     }

@@ -109,11 +109,11 @@ fn what_is_in_the_way_is_said() {
     for (flag, expected) in [
         (
             "--feature-gates=Nope=true",
-            "unrecognized feature gate: Nope; known are AllAlpha, AllBeta, InPlacePodLevelResourcesVerticalScaling,",
+            "unrecognized feature gate: Nope; known are AllAlpha, AllBeta, CPUStartupBoost, InPlace,",
         ),
         (
-            "--components=apiserver,autoscaler",
-            "autoscaler is planned, and not in this version yet; known are all, apiserver,",
+            "--components=apiserver,rollout",
+            "rollout is planned, and not in this version yet; known are all, apiserver,",
         ),
         ("--disable-admission-plugins=Nope", "no admission plugin is called \"Nope\": there are"),
         ("--nope", "unexpected argument '--nope' found"),
