@@ -93,7 +93,7 @@ impl Reconciler for Collector {
             Verdict::Delete(policy) => self.delete(&node, policy).await,
         };
         match done {
-            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(Requeue::AwaitChange),
+            Err(kube::Error::Api(status)) if is_absent(&status, &node.at.name) => Ok(Requeue::AwaitChange),
             Err(error) => Err(CollectError::Write(error)),
             Ok(()) => Ok(Requeue::AwaitChange),
         }
@@ -149,7 +149,7 @@ impl Collector {
             let Some(node) = self.graph_builder.graph().get(&uid).cloned() else { continue };
             let left: Vec<&OwnerReference> = node.owners.iter().filter(|one| one.uid != owner.uid).collect();
             match self.patch(&node, json!({ "ownerReferences": left })).await {
-                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(kube::Error::Api(status)) if is_absent(&status, &node.at.name) => {}
                 other => other?,
             }
         }
