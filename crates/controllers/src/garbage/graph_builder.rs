@@ -24,8 +24,9 @@ use tokio::task::{AbortHandle, JoinSet};
 use super::graph::{Graph, KindId, Node};
 use crate::Clients;
 
-/// How often resources are discovered if no definition changes.
-const RESYNC: Duration = Duration::from_mins(5);
+/// How often resources are discovered if no definition changes, as by upstream's garbage collector: what an API server serves
+/// may change a moment after the event of the definition that says so.
+const RESYNC: Duration = Duration::from_secs(30);
 /// The resource whose objects define others.
 const DEFINITIONS: (&str, &str) = ("apiextensions.k8s.io", "customresourcedefinitions");
 /// The resource whose objects have no owners, and expire.
