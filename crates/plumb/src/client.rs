@@ -1,9 +1,10 @@
 //! What the commands that talk to a cluster have in common.
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
-use std::io::ErrorKind;
+use std::fmt::{self, Write as _};
+use std::io::{ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
 
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
@@ -48,9 +49,14 @@ impl Cluster {
             self.kubeconfig.is_some() || std::env::var_os("KUBECONFIG").is_some_and(|it| !it.is_empty());
         let config = config.map_err(|error| unreadable(error, is_named, Path::new(OF_UP)))?;
         let client = Client::try_from(config.clone()).context("making a client")?;
+        // Only the first counts: a command talks to one server.
+        let _ = SERVER.set(config.cluster_url.to_string().trim_end_matches('/').to_owned());
         Ok((config, client))
     }
 }
+
+/// The URL of the server that the command talks to, for its error messages.
+static SERVER: OnceLock<String> = OnceLock::new();
 
 /// Where `plumb up` writes a kubeconfig, as its default.
 const OF_UP: &str = "./plumb-data/kubeconfig";
@@ -83,17 +89,42 @@ pub(crate) fn refusal(error: kube::Error) -> anyhow::Error {
     match error {
         kube::Error::Api(status) => anyhow::anyhow!("{}", status.message),
         other => match connection_failure(&other) {
-            Some(failure) => anyhow::anyhow!("cannot reach the API server: {failure}; does the cluster run?"),
+            Some(failure) => {
+                let place = SERVER.get().map(|url| format!(" at {url}")).unwrap_or_default();
+                let is_refused = failure.kind() == ErrorKind::ConnectionRefused;
+                let hint = if is_refused { "; does the cluster run?" } else { "" };
+                anyhow::anyhow!("cannot reach the API server{place}: {failure}{hint}")
+            }
             None => anyhow::Error::new(other).context("asking the server"),
         },
     }
 }
 
-/// What the system said when no connection could be made.
+/// The error of the system, or of TLS, with which a request failed that got no response.
 fn connection_failure(error: &kube::Error) -> Option<&std::io::Error> {
     let chain = std::iter::successors(Some(error as &dyn std::error::Error), |error| error.source());
-    let mut failures = chain.filter_map(|error| error.downcast_ref::<std::io::Error>());
-    failures.find(|failure| failure.kind() == ErrorKind::ConnectionRefused)
+    chain.filter_map(|error| error.downcast_ref::<std::io::Error>()).last()
+}
+
+/// The reader of standard output closed it, as `head` does when it has enough.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct OutputClosed;
+
+impl fmt::Display for OutputClosed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("standard output is closed")
+    }
+}
+
+/// Writes to standard output. The error is [`OutputClosed`] if its reader has closed it.
+pub(crate) fn write_out(text: &str) -> anyhow::Result<()> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => {
+            Err(anyhow::Error::new(error).context(OutputClosed))
+        }
+        written => written.context("writing to standard output"),
+    }
 }
 
 /// How something is printed.
@@ -148,8 +179,7 @@ pub(crate) fn print(value: &impl serde::Serialize, output: Output) -> anyhow::Re
         Output::Yaml => yaml(value)?,
         _ => json(value)?,
     };
-    print!("{text}");
-    Ok(())
+    write_out(&text)
 }
 
 /// A value as JSON that people can read.

@@ -1,18 +1,21 @@
 //! `plumb image`.
 
+use std::fmt::Write as _;
+
 use anyhow::{Context as _, bail};
-use plumb_runtime::builtin::{images_of, remove_image};
+use plumb_runtime::builtin::{has_images, images_of, remove_image};
 use plumb_runtime::image::Limits;
 
 use crate::cli::{Image, ImageCommand};
+use crate::client::write_out;
 
 /// Long enough to tell images apart, short enough to read.
 const SHORT_ID: usize = 12;
 
 pub(crate) fn run(image: Image) -> anyhow::Result<()> {
-    let images = images_of(&image.data_dir)?;
     match image.command {
         ImageCommand::Import { file, names, max_unpacked_bytes } => {
+            let images = images_of(&image.data_dir)?;
             let limits = Limits { unpacked_bytes: max_unpacked_bytes, ..Limits::default() };
             let imported = images
                 .import_within(&file, &names, limits)
@@ -23,19 +26,23 @@ pub(crate) fn run(image: Image) -> anyhow::Result<()> {
             }
         }
         ImageCommand::Ls => {
-            println!("{:<48} {:<SHORT_ID$} {:>10}", "NAME", "ID", "SIZE");
-            for record in images.list()? {
+            let mut text = format!("{:<48} {:<SHORT_ID$} {:>10}\n", "NAME", "ID", "SIZE");
+            // Without any nothing is made.
+            let images = has_images(&image.data_dir).then(|| images_of(&image.data_dir)).transpose()?;
+            for record in images.map(|images| images.list()).transpose()?.into_iter().flatten() {
                 let id = record.id.trim_start_matches("sha256:");
                 let id = id.get(..SHORT_ID).unwrap_or(id);
                 let size = format!("{:.1} MiB", mebibytes(record.size));
                 let names: Vec<&str> = record.tags.iter().map(String::as_str).collect();
                 for name in if names.is_empty() { vec!["<none>"] } else { names } {
-                    println!("{name:<48} {id} {size:>10}");
+                    // Writing to a string does not fail.
+                    let _ = writeln!(text, "{name:<48} {id} {size:>10}");
                 }
             }
+            write_out(&text)?;
         }
         ImageCommand::Rm { name } => {
-            if !remove_image(&image.data_dir, &name)? {
+            if !has_images(&image.data_dir) || !remove_image(&image.data_dir, &name)? {
                 bail!("there is no image {name:?}");
             }
         }

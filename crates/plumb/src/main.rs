@@ -87,9 +87,38 @@ fn main() -> ExitCode {
     };
     match done {
         Ok(code) => code,
+        // As with other programs in a pipeline, it is no failure that the next one has enough.
+        Err(error) if error.is::<client::OutputClosed>() => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("plumb: {error:#}");
+            eprintln!("plumb: {}", message(&error));
             ExitCode::FAILURE
         }
+    }
+}
+
+/// An error and its causes. Some errors end with their cause already, which is not repeated.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text.push_str(": ");
+            text.push_str(&cause);
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cause_that_is_part_of_an_error_is_not_repeated() {
+        let cause = || std::io::Error::from_raw_os_error(2);
+        let repeated =
+            anyhow::Error::new(cause()).context(format!("reading a: {}", cause())).context("starting");
+        assert_eq!(message(&repeated), "starting: reading a: No such file or directory (os error 2)");
+        let once = anyhow::Error::new(cause()).context("reading a");
+        assert_eq!(message(&once), "reading a: No such file or directory (os error 2)");
     }
 }

@@ -18,6 +18,15 @@ pub(crate) fn of(pod: &Pod) -> anyhow::Result<Reading> {
     Ok(read(pod)?)
 }
 
+/// What the row of the values of a pod as a whole is called. No container can have this name.
+const POD_LEVEL: &str = "(pod)";
+
+/// The values of a pod as a whole, if it has some, and of its containers, with their names.
+pub(crate) fn values(reading: &Reading) -> impl Iterator<Item = (&str, &Values)> {
+    let whole = reading.pod.iter().map(|values| (POD_LEVEL, values));
+    whole.chain(reading.containers.iter().map(|container| (container.name.as_str(), &container.values)))
+}
+
 /// The exit code of a command that leaves a resize at this stage.
 pub(crate) fn exit_code(stage: &Stage) -> ExitCode {
     match stage {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use futures_util::StreamExt as _;
-use k8s_openapi::api::core::v1::{Container, Pod};
+use k8s_openapi::api::core::v1::{Container, ContainerStatus, Pod, ResourceRequirements};
 use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
 use plumb_controller::{Reflector, WatchConfig, WatchEvent};
@@ -19,7 +19,7 @@ use plumb_resize::status::Stage;
 use serde_json::{Value, json};
 
 use crate::cli::interval;
-use crate::client::{self, Cluster, Output, block_on, print};
+use crate::client::{self, Cluster, Output, block_on, print, write_out};
 use crate::{reading, status};
 
 /// Change the CPU and memory of a running pod, wait until the resize is applied, and print the outcome.
@@ -30,6 +30,7 @@ use crate::{reading, status};
 #[command(after_help = "Examples:\n  \
     plumb resize web --cpu 650m\n  \
     plumb resize web -c app --requests cpu=500m --limits cpu=1,memory=512Mi\n  \
+    plumb resize web --pod-level --memory 2Gi\n  \
     plumb resize web --memory 1Gi --no-wait && plumb status web")]
 pub(crate) struct Resize {
     /// The pod.
@@ -38,6 +39,9 @@ pub(crate) struct Resize {
     /// The container. Not needed where there is only one.
     #[arg(short, long, value_name = "NAME")]
     container: Option<String>,
+    /// The resources of the pod as a whole instead of those of a container.
+    #[arg(long, conflicts_with = "container")]
+    pod_level: bool,
     /// The CPU request, and the limit too if both are the same now: 650m or 1.5.
     #[arg(long, value_name = "CPU")]
     cpu: Option<Quantity>,
@@ -93,6 +97,11 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     let (client, namespace) = args.cluster.connect().await?;
     let pods: Api<Pod> = Api::namespaced(client, &namespace);
     let before = pods.get(name).await.map_err(client::refusal)?;
+    if let Some(phase @ ("Succeeded" | "Failed")) =
+        before.status.as_ref().and_then(|status| status.phase.as_deref())
+    {
+        bail!("pod {name:?} has completed ({phase}): only a pod that runs can be resized");
+    }
     let patch = patch(&before, &args)?;
     let begun = Instant::now();
     let asked = pods.patch_resize(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
@@ -100,7 +109,7 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
     let last = if args.no_wait {
         asked
     } else {
-        let waited = tokio::time::timeout(args.timeout, follow(&pods, asked.clone())).await;
+        let waited = tokio::time::timeout(args.timeout, follow(&pods, &before, asked.clone())).await;
         // What there is to say after the time is over is what the server has then.
         if let Ok(waited) = waited {
             waited?
@@ -108,21 +117,25 @@ async fn resize(args: Resize) -> anyhow::Result<ExitCode> {
             pods.get(name).await.context("looking how it stands")?
         }
     };
-    let reading = reading::of(&last)?;
+    let mut stage = reading::of(&last)?.stage;
+    if stage == Stage::Applied && awaits_restart(&before, &last) {
+        stage = Stage::InProgress;
+    }
+    let took = short(begun.elapsed());
     match args.output {
-        Some(Output::Name) => println!("pod/{name}"),
-        Some(Output::Wide) => print!("{}", status::table(&[last], false, true)?),
+        Some(Output::Name) => write_out(&format!("pod/{name}\n"))?,
+        Some(Output::Wide) => write_out(&status::table(&[last], false, true)?)?,
         Some(output) => print(&last, output)?,
-        None if args.no_wait => println!("pod/{name} asked for: {}", reading.stage),
-        None if reading.stage == Stage::Applied => {
-            println!("pod/{name} resized in {}{}", short(begun.elapsed()), what_changed(&before, &last));
+        None if args.no_wait => write_out(&format!("pod/{name} asked for: {stage}\n"))?,
+        None if stage == Stage::Applied => {
+            write_out(&format!("pod/{name} resized in {took}{}\n", what_changed(&before, &last)))?;
         }
         None => {
-            let standing = standing(&last, &reading.stage);
-            println!("pod/{name} is not resized after {}: {standing}", short(begun.elapsed()));
+            let standing = standing(&last, &stage);
+            write_out(&format!("pod/{name} is not resized after {took}: {standing}\n"))?;
         }
     }
-    Ok(if args.no_wait { ExitCode::SUCCESS } else { reading::exit_code(&reading.stage) })
+    Ok(if args.no_wait { ExitCode::SUCCESS } else { reading::exit_code(&stage) })
 }
 
 /// What a server's refusal means.
@@ -138,6 +151,10 @@ fn refusal(error: kube::Error) -> anyhow::Error {
 /// The change that is asked for.
 fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
     let spec = pod.spec.as_ref().context("the pod has no spec")?;
+    if args.pod_level {
+        let resources = resources("the pod", spec.resources.as_ref(), args)?;
+        return Ok(json!({ "spec": { "resources": resources } }));
+    }
     let init = spec.init_containers.as_deref().unwrap_or_default();
     let (list, container) = match &args.container {
         None if spec.containers.len() == 1 && init.is_empty() => ("containers", &spec.containers[0]),
@@ -156,13 +173,14 @@ fn patch(pod: &Pod, args: &Resize) -> anyhow::Result<Value> {
             }
         }
     };
-    let resources = resources(container, args)?;
+    let named = format!("container {:?}", container.name);
+    let resources = resources(&named, container.resources.as_ref(), args)?;
     Ok(json!({ "spec": { list: [{ "name": container.name, "resources": resources }] } }))
 }
 
-/// What the container is to have.
-fn resources(container: &Container, args: &Resize) -> anyhow::Result<Value> {
-    let now = container.resources.clone().unwrap_or_default();
+/// What a container, or the pod, is to have.
+fn resources(named: &str, now: Option<&ResourceRequirements>, args: &Resize) -> anyhow::Result<Value> {
+    let now = now.cloned().unwrap_or_default();
     let (requested, limited) =
         (ResourceList::read(now.requests.as_ref())?, ResourceList::read(now.limits.as_ref())?);
     let (mut requests, mut limits) = (args.requests.0, args.limits.0);
@@ -174,9 +192,8 @@ fn resources(container: &Container, args: &Resize) -> anyhow::Result<Value> {
         requests[resource] = Some(wish);
         match (requested.get(resource.name()), limited.get(resource.name())) {
             (Some(request), Some(limit)) if request != limit => bail!(
-                "container {:?} has a {resource} request of {request} and a limit of {limit}; \
-                 say which with --requests {resource}=… or --limits {resource}=…",
-                container.name
+                "{named} has a {resource} request of {request} and a limit of {limit}; \
+                 say which with --requests {resource}=… or --limits {resource}=…"
             ),
             (_, Some(_)) => limits[resource] = Some(wish),
             (_, None) => {}
@@ -196,7 +213,7 @@ fn resources(container: &Container, args: &Resize) -> anyhow::Result<Value> {
 }
 
 /// Waits until the resize is at a final stage, and prints the stages before.
-async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
+async fn follow(pods: &Api<Pod>, before: &Pod, asked: Pod) -> anyhow::Result<Pod> {
     let (name, uid) = (asked.metadata.name.clone().unwrap_or_default(), asked.metadata.uid.clone());
     let config = WatchConfig::default().fields(format!("metadata.name={name}"));
     let mut events = std::pin::pin!(Reflector::new(pods.clone(), config).into_stream());
@@ -204,7 +221,7 @@ async fn follow(pods: &Api<Pod>, asked: Pod) -> anyhow::Result<Pod> {
     let mut last = asked;
     loop {
         let stage = reading::of(&last)?.stage;
-        if stage.is_final() {
+        if stage.is_final() && !(stage == Stage::Applied && awaits_restart(before, &last)) {
             return Ok(last);
         }
         progress.enter(standing(&last, &stage));
@@ -260,17 +277,59 @@ fn standing(pod: &Pod, stage: &Stage) -> String {
     "pending: the pod has no node yet; `kubectl describe pod` shows why".to_owned()
 }
 
+/// Whether a container has yet to restart, because its resize policy asks for that and it ran before. A container that
+/// restarts has no actual resources for a moment, and its resize looks applied.
+fn awaits_restart(before: &Pod, after: &Pod) -> bool {
+    let containers = |pod: &Pod| -> Vec<Container> {
+        let spec = pod.spec.iter();
+        spec.flat_map(|spec| spec.containers.iter().chain(spec.init_containers.iter().flatten()).cloned())
+            .collect()
+    };
+    let old = containers(before);
+    containers(after).iter().any(|new| {
+        let Some(old) = old.iter().find(|old| old.name == new.name) else { return false };
+        let policies = new.resize_policy.iter().flatten();
+        let mut restarting = policies.filter(|policy| policy.restart_policy == "RestartContainer");
+        let changes = restarting
+            .any(|policy| amounts(old, &policy.resource_name) != amounts(new, &policy.resource_name));
+        let ran = container_status(before, &new.name).filter(|status| runs(status));
+        changes
+            && ran.is_some_and(|ran| {
+                let now = container_status(after, &new.name);
+                now.is_none_or(|now| now.restart_count <= ran.restart_count || !runs(now))
+            })
+    })
+}
+
+/// Request and limit of a resource.
+fn amounts<'a>(container: &'a Container, resource: &str) -> [Option<&'a str>; 2] {
+    let resources = container.resources.as_ref();
+    let requests = resources.and_then(|resources| resources.requests.as_ref());
+    let limits = resources.and_then(|resources| resources.limits.as_ref());
+    [requests, limits].map(|list| list.and_then(|list| list.get(resource)).map(|amount| amount.0.as_str()))
+}
+
+fn container_status<'a>(pod: &'a Pod, name: &str) -> Option<&'a ContainerStatus> {
+    let status = pod.status.as_ref()?;
+    let init = status.init_container_statuses.iter().flatten();
+    status.container_statuses.iter().flatten().chain(init).find(|status| status.name == name)
+}
+
+fn runs(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|state| state.running.is_some())
+}
+
 /// What is other than before, for people.
 fn what_changed(before: &Pod, after: &Pod) -> String {
     let (Ok(old), Ok(new)) = (reading::of(before), reading::of(after)) else { return String::new() };
     let mut text = String::new();
-    for (old, new) in old.containers.iter().zip(&new.containers) {
+    for (old, (name, new)) in reading::values(&old).zip(reading::values(&new)) {
         for resource in Resource::ALL {
-            let was = reading::pair(&old.values.actual.unwrap_or(old.values.desired), resource);
-            let is = reading::pair(&new.values.actual.unwrap_or(new.values.desired), resource);
+            let was = reading::pair(&old.1.actual.unwrap_or(old.1.desired), resource);
+            let is = reading::pair(&new.actual.unwrap_or(new.desired), resource);
             if was != is {
                 // Writing to a string does not fail.
-                let _ = write!(text, ", {} {resource} {was} → {is}", new.name);
+                let _ = write!(text, ", {name} {resource} {was} → {is}");
             }
         }
     }

@@ -1,6 +1,7 @@
 //! `plumb status`: what pods have, what they want, and what stands between; and what VPAs recommend.
 
 mod vpa;
+mod watch;
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -17,7 +18,7 @@ use plumb_resize::status::Values;
 use serde_json::Value;
 
 use crate::cli::Tuning;
-use crate::client::{self, Cluster, Output, block_on, print};
+use crate::client::{self, Cluster, Output, block_on, print, write_out};
 use crate::reading;
 
 /// The columns that tell all four values apart.
@@ -32,6 +33,7 @@ const WIDE: [&str; 8] =
 #[command(after_help = "Examples:\n  \
     plumb status\n  \
     plumb status pod/web -o wide\n  \
+    plumb status --watch\n  \
     plumb status vpa -A\n  \
     plumb status vpa/web --explain")]
 pub(crate) struct Status {
@@ -55,6 +57,9 @@ pub(crate) struct Status {
     /// How it is printed.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
+    /// Print pods again when their resources or their resize change, until Ctrl-C.
+    #[arg(short, long)]
+    watch: bool,
     #[command(flatten)]
     cluster: Cluster,
 }
@@ -106,6 +111,9 @@ impl Status {
         if one && (self.all_namespaces || self.selector.is_some()) {
             return Some("--all-namespaces and --selector are for several objects, not for one by its name");
         }
+        if self.watch && (of_vpas || !matches!(self.output, None | Some(Output::Wide))) {
+            return Some("--watch is for the table of pods: plumb status [POD] [-o wide] --watch");
+        }
         (self.explain && !of_vpas).then_some("--explain is for VPAs: plumb status vpa/NAME --explain")
     }
 }
@@ -121,6 +129,9 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
     }
     let api: Api<Pod> =
         if args.all_namespaces { Api::all(client) } else { Api::namespaced(client, &namespace) };
+    if args.watch {
+        return watch::run(api, &args).await;
+    }
     if let Some(Object::Pod(name)) = &args.object {
         let pod = api.get(name).await.map_err(client::refusal)?;
         let code = reading::exit_code(&reading::of(&pod)?.stage);
@@ -148,7 +159,7 @@ fn show(pods: &[Pod], args: &Status) -> anyhow::Result<()> {
     match args.output {
         Some(Output::Name) => {
             for pod in pods {
-                println!("pod/{}", pod.metadata.name.as_deref().unwrap_or_default());
+                write_out(&format!("pod/{}\n", pod.metadata.name.as_deref().unwrap_or_default()))?;
             }
         }
         Some(output @ (Output::Json | Output::Yaml)) => {
@@ -162,13 +173,13 @@ fn show(pods: &[Pod], args: &Status) -> anyhow::Result<()> {
                 }
             }
         }
-        Some(Output::Wide) => print!("{}", table(pods, args.all_namespaces, true)?),
-        None => print!("{}", table(pods, args.all_namespaces, false)?),
+        Some(Output::Wide) => write_out(&table(pods, args.all_namespaces, true)?)?,
+        None => write_out(&table(pods, args.all_namespaces, false)?)?,
     }
     Ok(())
 }
 
-/// Pods as a table, a line for each container, and below it why a resize is not applied.
+/// Pods as a table, a line for each container and for what the pod has as a whole, and below it why a resize is not applied.
 pub(crate) fn table(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::Result<String> {
     let mut head = vec!["POD", "CONTAINER"];
     let columns: &[&str] = if wide { &WIDE } else { &["CPU", "MEMORY", "RESIZE"] };
@@ -181,13 +192,13 @@ pub(crate) fn table(pods: &[Pod], with_namespace: bool, wide: bool) -> anyhow::R
     for pod in pods {
         let reading = reading::of(pod)?;
         let name = pod.metadata.name.clone().unwrap_or_default();
-        for container in &reading.containers {
-            let mut row = vec![name.clone(), container.name.clone()];
+        for (label, values) in reading::values(&reading) {
+            let mut row = vec![name.clone(), label.to_owned()];
             if with_namespace {
                 row.insert(0, pod.metadata.namespace.clone().unwrap_or_default());
             }
             for resource in Resource::ALL {
-                row.extend(cells(&container.values, resource, wide));
+                row.extend(cells(values, resource, wide));
             }
             row.push(reading::word(&reading.stage).to_owned());
             if wide {

@@ -11,7 +11,7 @@ use plumb_client::Api;
 use plumb_node::join::CaPin;
 
 use crate::cli::{Token, TokenCommand};
-use crate::client::{block_on, refusal, table};
+use crate::client::{block_on, refusal, table, write_out};
 use crate::invitation::{Invitation, read_invitation};
 
 const NAMESPACE: &str = "kube-system";
@@ -101,7 +101,7 @@ async fn list(client: &Client) -> anyhow::Result<()> {
         let end = data("expiration").unwrap_or_else(|| "never".to_owned());
         rows.push(vec![data("token-id").unwrap_or_default(), end, data("description").unwrap_or_default()]);
     }
-    print!("{}", table(&rows));
+    write_out(&table(&rows))?;
     Ok(())
 }
 

@@ -67,6 +67,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let supervisor = plumb_supervise::process();
     let data = &args.data_dir;
     // No directory is made for a cluster that cannot be served; one that is there says better who is in the way.
+    let mut created = FreshDirectory::new(data);
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
     let store = Store::open(objects(data), Options::default()).map_err(|error| unopened(error, data))?;
@@ -168,6 +169,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     } else {
         None
     };
+    created.keep();
     let limits = args.limits.of_connections(descriptors);
     let serving = tokio::spawn(serve::serve(listener, tls, limits, server.clone(), shutdown));
 
@@ -203,14 +205,44 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// A data directory that did not exist: it is removed again unless the cluster starts.
+struct FreshDirectory(Option<PathBuf>);
+
+impl FreshDirectory {
+    fn new(directory: &Path) -> Self {
+        Self((!directory.exists()).then(|| directory.to_owned()))
+    }
+
+    fn keep(&mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for FreshDirectory {
+    fn drop(&mut self) {
+        if let Some(directory) = self.0.take().filter(|directory| directory.exists())
+            && let Err(error) = plumb_runtime::untrusted::remove_tree(&directory)
+        {
+            tracing::warn!(%error, directory = %directory.display(), "cannot remove the data directory of a failed start");
+        }
+    }
+}
+
 /// Why a data directory cannot be opened, with what to do about it.
 fn unopened(error: OpenError, data: &Path) -> anyhow::Error {
-    let is_used = matches!(error, OpenError::Locked { .. });
+    let hint = match &error {
+        OpenError::Locked { .. } => {
+            Some("a cluster runs there already; stop it, or choose another directory with --data-dir")
+        }
+        OpenError::Damaged(_) => {
+            Some("its objects are damaged; `plumb restore` makes another data directory from a backup")
+        }
+        _ => None,
+    };
     let error = anyhow::Error::new(error);
-    let error = if is_used {
-        error.context("a cluster runs there already; stop it, or choose another directory with --data-dir")
-    } else {
-        error
+    let error = match hint {
+        Some(hint) => error.context(hint),
+        None => error,
     };
     error.context(format!("opening the data directory {}", data.display()))
 }

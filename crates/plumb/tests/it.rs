@@ -8,6 +8,7 @@ mod it {
     mod autoscaler;
     mod backup;
     mod cluster;
+    mod command_line;
     mod commands;
     mod conformance;
     mod descriptors;

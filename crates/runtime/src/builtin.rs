@@ -84,6 +84,11 @@ pub fn images_of(data_dir: &Path) -> Result<Images, ImageError> {
     Images::open(data_dir.join(FOLDER).join(IMAGES))
 }
 
+/// Whether a data directory has an image store. [`images_of`] creates one.
+pub fn has_images(data_dir: &Path) -> bool {
+    data_dir.join(FOLDER).join(IMAGES).is_dir()
+}
+
 /// Removes an image of a data directory by name or id, whether or not its runtime is open. Returns whether there was
 /// one; one that containers use, or that is part of Plumb, is [`Error::FailedPrecondition`].
 pub fn remove_image(data_dir: &Path, name: &str) -> Result<bool> {

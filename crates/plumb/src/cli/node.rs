@@ -20,13 +20,13 @@ pub(crate) struct OnNode {
     pub(crate) runtime: RuntimeKind,
     /// The node's name; several are named NAME-0, NAME-1 and so on. [default: plumb, or the name of the machine
     /// for one that joins]
-    #[arg(long, visible_alias = "name", value_name = "NAME")]
+    #[arg(long, visible_alias = "name", value_name = "NAME", value_parser = node_name)]
     pub(crate) node_name: Option<String>,
     /// The CPU capacity of each node, such as 4 or 1500m. [default: that of this machine]
-    #[arg(long, value_name = "CPU")]
+    #[arg(long, value_name = "CPU", value_parser = capacity)]
     pub(crate) node_cpu: Option<Quantity>,
     /// The memory capacity of each node, such as 8Gi. [default: that of this machine]
-    #[arg(long, value_name = "MEMORY")]
+    #[arg(long, value_name = "MEMORY", value_parser = capacity)]
     pub(crate) node_memory: Option<Quantity>,
     /// Resources that are reserved and not allocatable to pods, such as `cpu=200m,memory=512Mi`.
     #[arg(long, default_value = "", value_name = "RESOURCES", hide_default_value = true)]
@@ -72,6 +72,17 @@ impl OnNode {
         }
         None
     }
+}
+
+/// The name of a node, by the API's rules.
+fn node_name(text: &str) -> Result<String, String> {
+    plumb_validation::names::dns_subdomain(text).into_iter().next().map_or_else(|| Ok(text.to_owned()), Err)
+}
+
+/// What a node has of a resource.
+fn capacity(text: &str) -> Result<Quantity, String> {
+    let amount: Quantity = text.parse().map_err(|error| format!("{error}"))?;
+    if amount <= Quantity::default() { Err("must be more than 0".to_owned()) } else { Ok(amount) }
 }
 
 /// The CPU manager policy.

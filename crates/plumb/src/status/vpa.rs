@@ -18,7 +18,7 @@ use plumb_resize::resource::Resource;
 use serde_json::{Value, json};
 
 use super::{Object, Status};
-use crate::client::{self, Output};
+use crate::client::{self, Output, write_out};
 
 /// What is printed for a cluster without VPAs.
 const NOT_INSTALLED: &str = "the cluster does not have VerticalPodAutoscaler objects: their CustomResourceDefinition is not installed";
@@ -33,7 +33,9 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
     match args.output {
         Some(Output::Name) => {
             for vpa in &vpas {
-                println!("verticalpodautoscaler.autoscaling.k8s.io/{}", printable(&vpa.name_any()));
+                let name =
+                    format!("verticalpodautoscaler.autoscaling.k8s.io/{}\n", printable(&vpa.name_any()));
+                write_out(&name)?;
             }
         }
         Some(output @ (Output::Json | Output::Yaml)) => {
@@ -49,8 +51,8 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
                 }
             }
         }
-        Some(Output::Wide) => print!("{}", text(&vpas, &explained, args.all_namespaces, true)),
-        None => print!("{}", text(&vpas, &explained, args.all_namespaces, false)),
+        Some(Output::Wide) => write_out(&text(&vpas, &explained, args.all_namespaces, true))?,
+        None => write_out(&text(&vpas, &explained, args.all_namespaces, false))?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -122,6 +122,11 @@ impl Cluster {
         Wire::new(self.address, &self.data.join("pki"), admin_token(&self.data))
     }
 
+    /// Where its API is served.
+    pub(crate) fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Its process.
     pub(crate) fn pid(&self) -> u32 {
         self.process.id()

@@ -161,7 +161,7 @@ async fn what_cannot_be_asked_for_is_explained_and_changes_nothing() {
 async fn who_names_no_cluster_or_one_that_does_not_run_is_told_what_to_do() {
     let folder = tempfile::tempdir().unwrap();
     let cluster = Cluster::start_alone(&folder.path().join("plumb-data"));
-    let kubeconfig = cluster.kubeconfig();
+    let (kubeconfig, url) = (cluster.kubeconfig(), format!("https://{}", cluster.address()));
     assert!(cluster.stop().success());
     let status = |home: &std::path::Path| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
@@ -190,10 +190,8 @@ async fn who_names_no_cluster_or_one_that_does_not_run_is_told_what_to_do() {
     );
     let mut stopped = status(home);
     stopped.arg("--kubeconfig").arg(kubeconfig);
-    assert_eq!(
-        said_by(stopped),
-        "plumb: cannot reach the API server: Connection refused (os error 111); does the cluster run?\n"
-    );
+    let refused = "Connection refused (os error 111); does the cluster run?";
+    assert_eq!(said_by(stopped), format!("plumb: cannot reach the API server at {url}: {refused}\n"));
 }
 
 #[test]

@@ -304,7 +304,7 @@ impl Runtime for Builtin {
 
     async fn pull_image(&self, name: &str) -> Result<String> {
         // There is no registry: what is here is here.
-        let found = self.state.images.find(name)?.ok_or_else(|| Error::no_image(name))?;
+        let found = self.state.images.find(name)?.ok_or_else(|| Error::not_imported(name))?;
         Ok(found.id.clone())
     }
 

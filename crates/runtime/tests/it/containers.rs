@@ -366,7 +366,8 @@ async fn what_cannot_start_says_why() {
     config.image = "no/such".into();
     let missing = node.runtime.create_container(&sandbox, config.clone()).await.unwrap_err();
     assert_eq!(missing, Error::no_image("no/such"));
-    assert!(node.runtime.pull_image("no/such").await.unwrap_err().is_not_found());
+    let missing = node.runtime.pull_image("no/such").await.unwrap_err();
+    assert!(missing.is_not_found() && missing.to_string().contains("plumb image import"), "{missing}");
     let same = node.runtime.run_sandbox(node.sandbox_config("fails")).await.unwrap_err();
     assert_eq!(same, Error::AlreadyExists { what: "sandbox", id: sandbox.to_string() });
     assert!(node.runtime.container_status(&"missing".into()).await.unwrap_err().is_not_found());

@@ -1,0 +1,241 @@
+//! What the commands say when something is out of the ordinary: a restart, a closed pipe, a bad flag, a failed start.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::Api;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use serde_json::{Value, json};
+
+use super::cluster::{Cluster, complaint, up};
+
+/// A cluster with one virtual node.
+async fn cluster(folder: &Path) -> (Cluster, Api<Pod>) {
+    cluster_with(folder, &[]).await
+}
+
+async fn cluster_with(folder: &Path, more: &[&str]) -> (Cluster, Api<Pod>) {
+    let flags = ["--components", "apiserver,controllers,node", "--runtime", "virtual", "--node-cpu", "4"];
+    let cluster = Cluster::start_with(folder, &[&flags[..], more].concat());
+    let pods = Api::namespaced(cluster.client().await, "default");
+    (cluster, pods)
+}
+
+async fn create(pods: &Api<Pod>, name: &str, mut spec: Value) {
+    spec["nodeName"] = json!("plumb");
+    let pod: Pod = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": spec })).unwrap();
+    pods.create(&PostParams::default(), &pod).await.unwrap();
+    super::nodes::running(pods, name).await;
+}
+
+fn command(cluster: &Cluster, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    command.args(args).arg("--kubeconfig").arg(cluster.kubeconfig());
+    command
+}
+
+/// The exit code, and everything that was printed.
+fn run(cluster: &Cluster, args: &[&str]) -> (Option<i32>, String) {
+    printed(&command(cluster, args).output().unwrap())
+}
+
+fn printed(output: &Output) -> (Option<i32>, String) {
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    (output.status.code(), format!("{out}{err}"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resize_that_restarts_a_container_waits_for_the_restart_and_says_so() {
+    let folder = tempfile::tempdir().unwrap();
+    // A start that takes longer than a status write.
+    let slow = ["--runtime-delay", "StartContainer=300ms"];
+    let (cluster, pods) = cluster_with(&folder.path().join("data"), &slow).await;
+    let policy = json!([{ "resourceName": "memory", "restartPolicy": "RestartContainer" }]);
+    let amounts = json!({ "cpu": "100m", "memory": "64Mi" });
+    let resources = json!({ "requests": amounts, "limits": amounts });
+    let container =
+        json!({ "name": "app", "image": "plumb/load", "resizePolicy": policy, "resources": resources });
+    create(&pods, "web", json!({ "containers": [container] })).await;
+    for (restarts, memory) in (1..).zip(["96Mi", "128Mi", "160Mi", "192Mi", "64Mi"]) {
+        let (code, text) = run(&cluster, &["resize", "web", "--memory", memory]);
+        assert_eq!(code, Some(0), "{text}");
+        assert!(text.contains(&format!("→ {memory}/{memory}, with a restart")), "{text}");
+        let status = pods.get("web").await.unwrap().status.unwrap().container_statuses.unwrap();
+        assert_eq!(status[0].restart_count, restarts, "{text}");
+    }
+    let (code, text) = run(&cluster, &["resize", "web", "--cpu", "150m"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("no restart"), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_has_completed_is_not_resized() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, pods) = cluster(&folder.path().join("data")).await;
+    let container =
+        json!({ "name": "app", "image": "plumb/load", "resources": { "limits": { "cpu": "1" } } });
+    let pod = json!({ "metadata": { "name": "job" }, "spec": { "containers": [container] } });
+    pods.create(&PostParams::default(), &serde_json::from_value(pod).unwrap()).await.unwrap();
+    let ended = Patch::Merge(json!({ "status": { "phase": "Succeeded" } }));
+    pods.patch_status("job", &PatchParams::default(), &ended).await.unwrap();
+    let (code, text) = run(&cluster, &["resize", "job", "--cpu", "2"]);
+    assert_eq!(code, Some(1), "{text}");
+    assert_eq!(text, "plumb: pod \"job\" has completed (Succeeded): only a pod that runs can be resized\n");
+    assert_eq!(pods.get("job").await.unwrap().metadata.generation, Some(1));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pod_level_resources_are_shown_and_resized() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, pods) = cluster(&folder.path().join("data")).await;
+    let amounts = json!({ "cpu": "500m", "memory": "128Mi" });
+    let whole = json!({ "requests": amounts, "limits": amounts });
+    create(
+        &pods,
+        "web",
+        json!({
+            "resources": whole, "containers": [{ "name": "app", "image": "plumb/load" }],
+        }),
+    )
+    .await;
+    let rows = |text: &str| -> Vec<String> {
+        text.lines().map(|line| line.split_whitespace().collect::<Vec<_>>().join(" ")).collect()
+    };
+    let (code, text) = run(&cluster, &["status", "web"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(rows(&text)[1], "web (pod) 500m/500m 128Mi/128Mi -");
+    let (code, text) = run(&cluster, &["resize", "web", "--pod-level", "--cpu", "750m"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("(pod) cpu 500m/500m → 750m/750m, no restart"), "{text}");
+    let limits = pods.get("web").await.unwrap().spec.unwrap().resources.unwrap().limits.unwrap();
+    assert_eq!(limits["cpu"].0, "750m");
+    let (code, text) = run(&cluster, &["resize", "web", "--pod-level", "-c", "app", "--cpu", "1"]);
+    assert_eq!(code, Some(2), "{text}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_that_is_not_read_to_its_end_is_no_failure() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, pods) = cluster(&folder.path().join("data")).await;
+    let container =
+        json!({ "name": "app", "image": "plumb/load", "resources": { "requests": { "cpu": "100m" } } });
+    create(&pods, "web", json!({ "containers": [container] })).await;
+    for args in [&["status"][..], &["status", "web", "-o", "json"], &["resize", "web", "--cpu", "1"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = command(&cluster, args).stdout(writer).output().unwrap();
+        let (code, text) = printed(&output);
+        assert_eq!((code, text.as_str()), (Some(0), ""), "{args:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_status_is_watched() {
+    let folder = tempfile::tempdir().unwrap();
+    let (cluster, pods) = cluster(&folder.path().join("data")).await;
+    let container =
+        json!({ "name": "app", "image": "plumb/load", "resources": { "requests": { "cpu": "100m" } } });
+    create(&pods, "web", json!({ "containers": [container.clone()] })).await;
+    let mut watching = command(&cluster, &["status", "--watch"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut next = || -> String {
+        let line = lines.next().unwrap().unwrap();
+        line.split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(next(), "POD CONTAINER CPU MEMORY RESIZE");
+    assert_eq!(next(), "web app 100m/- -/- -");
+    let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": { "requests": { "cpu": "200m" } } }] } });
+    pods.patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+    while next() != "web app 200m/- -/- -" {}
+    create(&pods, "other", json!({ "containers": [container] })).await;
+    while !next().starts_with("other app 100m/-") {}
+    pods.delete("other", &DeleteParams::default()).await.unwrap();
+    while next() != "other deleted" {}
+    watching.kill().unwrap();
+    watching.wait().unwrap();
+}
+
+#[test]
+fn flags_that_no_node_can_have_are_refused_at_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    for (flag, value, words) in [
+        ("--node-name", "Bad_Name!", "a lowercase RFC 1123 subdomain"),
+        ("--node-cpu", "0", "must be more than 0"),
+        ("--node-memory", "0", "must be more than 0"),
+        ("--node-cpu", "-1", "must be more than 0"),
+    ] {
+        let mut command = up(&data);
+        command.args(["--runtime", "virtual"]).arg(format!("{flag}={value}"));
+        let output = command.output().unwrap();
+        let (code, text) = printed(&output);
+        assert_eq!(code, Some(2), "{flag} {value}: {text}");
+        assert!(text.contains(words), "{flag} {value}: {text}");
+        assert!(!data.exists());
+    }
+}
+
+#[test]
+fn a_failed_start_leaves_no_data_directory_and_says_once_what_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    // A directory cannot be read as a file.
+    let fails = || {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+        command.args(["up", "--runtime", "virtual", "--listen", "127.0.0.1:0", "--data-dir"]).arg(&data);
+        command.arg("--token-auth-file").arg(folder.path());
+        complaint(command)
+    };
+    let said = fails();
+    assert_eq!(said.matches("os error 21").count(), 1, "{said}");
+    assert!(said.contains(folder.path().to_str().unwrap()), "{said}");
+    assert!(!data.exists(), "{:?}", fs::read_dir(&data).unwrap().collect::<Vec<_>>());
+    // One that existed before stays.
+    fs::create_dir(&data).unwrap();
+    fs::write(data.join("mine"), "").unwrap();
+    fails();
+    assert!(data.join("mine").exists());
+}
+
+#[test]
+fn images_are_listed_without_making_anything() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let plumb = |args: &[&str]| {
+        let output =
+            Command::new(env!("CARGO_BIN_EXE_plumb")).args(args).arg("--data-dir").arg(&data).output();
+        printed(&output.unwrap())
+    };
+    let (code, text) = plumb(&["image", "ls"]);
+    assert_eq!((code, text.lines().count()), (Some(0), 1), "{text}");
+    assert!(!data.exists());
+    let (code, text) = plumb(&["image", "rm", "mine"]);
+    assert_eq!((code, text.as_str()), (Some(1), "plumb: there is no image \"mine\"\n"));
+    assert!(!data.exists());
+    fs::create_dir(&data).unwrap();
+    assert_eq!(plumb(&["image", "ls"]).0, Some(0));
+    let (code, text) = plumb(&["down"]);
+    assert_eq!((code, text.as_str()), (Some(0), ""));
+    assert_eq!(fs::read_dir(&data).unwrap().count(), 0);
+}
+
+#[test]
+fn a_damaged_store_names_the_way_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    assert!(Cluster::start_alone(&data).stop().success());
+    for entry in fs::read_dir(data.join("objects")).unwrap() {
+        let path = entry.unwrap().path();
+        let mut bytes = fs::read(&path).unwrap();
+        if bytes.len() > 4096 {
+            let middle = bytes.len() / 2;
+            bytes[..middle].fill(0xaa);
+            fs::write(&path, bytes).unwrap();
+        }
+    }
+    let said = complaint(up(&data));
+    assert!(said.contains("plumb restore"), "{said}");
+}
