@@ -13,15 +13,16 @@ use std::sync::Arc;
 use plumb_apischema::Schema;
 use plumb_apischema::schema::{Kind, Scope};
 use plumb_resize::rules::Rules;
-use plumb_store::{Key, Prefix};
+use plumb_store::{EventFilter, Key, MAX_ATTRIBUTE, Prefix};
 
-pub use fields::{field_value, kept_beside, supported_fields};
+pub use fields::{Attribute, attributes_of, field_value, supported_fields};
 pub use resource::{Name, Resource, Subresource};
 
 use crate::conversion::{self, StoredAs};
 use crate::custom::Custom;
 use crate::error::ApiError;
 use crate::reviews;
+use crate::selector::FieldSelector;
 use crate::target::Target;
 use crate::usage;
 
@@ -144,6 +145,21 @@ impl Row {
             _ => self.root(),
         };
         Prefix::new(path).map_err(|error| ApiError::bad_request(format!("invalid namespace: {error}")))
+    }
+
+    /// The events of a watch of these objects. Where the store has an attribute of all of them that the selector wants
+    /// to be of one value, it selects the events; it never does by a field that it does not have of every object.
+    pub fn events(&self, namespace: Option<&str>, selector: &FieldSelector) -> Result<EventFilter, ApiError> {
+        let filter = EventFilter::prefix(self.prefix(namespace)?);
+        let attributes = attributes_of(self.group(), self.kind()).iter().filter(|own| own.indexed);
+        let mut wanted =
+            attributes.filter_map(|own| selector.exact(own.field).map(|value| (own.field, value)));
+        // An empty value and one that is too long are no attributes.
+        let indexed = wanted.find(|(_, value)| (1..=MAX_ATTRIBUTE).contains(&value.len()));
+        Ok(match indexed {
+            Some((field, value)) => filter.attribute(field, value),
+            None => filter,
+        })
     }
 
     /// There is no such object.

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures_util::stream::{self, StreamExt};
+use futures_util::future::ready;
+use futures_util::stream::{self, Stream, StreamExt};
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Response};
 use http_body::Frame;
 use http_body_util::StreamBody;
-use plumb_store::{Event, EventFilter, Key, Object, Prefix, Revision, Snapshot, Watch, WatchEnd};
+use plumb_store::{Event, Key, Object, Prefix, Revision, Snapshot, Watch, WatchEnd};
 use serde_json::json;
 use tokio::time::{Instant, Sleep, sleep_until};
 
@@ -43,12 +44,8 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         ));
     }
     let selection = Selection::of(call)?;
-    let prefix = call.row.prefix(call.namespace())?;
-    let mut filter = EventFilter::prefix(prefix.clone());
-    // Of a pod without a node none is kept, so whoever wants those is told of all and chooses.
-    if let Some(node) = selection.fields.exact("spec.nodeName").filter(|node| !node.is_empty()) {
-        filter = filter.attribute("spec.nodeName", node);
-    }
+    let filter = call.row.events(call.namespace(), &selection.fields)?;
+    let prefix = filter.prefix.clone();
     let store = call.server.store();
     let asked = revision(&call.query)?.filter(|revision| *revision > 0);
     let wants_initial = match call.query.get("sendInitialEvents") {
@@ -64,7 +61,12 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     } else {
         (None, asked.unwrap_or_else(|| store.revision()))
     };
-    let watch = store.watch(filter, from).map_err(gone)?;
+    // As upstream: a request that could be understood is answered 200, and what is wrong with its revision is an event.
+    // client-go's RetryWatcher takes an HTTP error for one to retry for ever.
+    let watch = match store.watch(filter, from) {
+        Ok(watch) => watch,
+        Err(error) => return Ok(respond(stream::once(ready(error_event(&gone(error)))))),
+    };
     let seconds = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let follower = Follower {
         row: call.row.clone(),
@@ -88,16 +90,10 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         )),
         quiet: Box::pin(sleep_until(Instant::now() + BOOKMARK_EVERY)),
     };
-    Ok(respond(follower))
+    Ok(respond(follower.lines()))
 }
 
-fn respond(follower: Follower) -> Response<Body> {
-    let lines = stream::unfold(Some(follower), |follower| async move {
-        let mut follower = follower?;
-        let line = follower.next().await?;
-        let ended = line.1;
-        Some((line.0, (!ended).then_some(follower)))
-    });
+fn respond(lines: impl Stream<Item = Bytes> + Send + 'static) -> Response<Body> {
     let lines = lines.map(|line| Ok(Frame::data(line)));
     let mut response = Response::new(Body::stream(StreamBody::new(lines)));
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
@@ -173,6 +169,15 @@ struct Follower {
 }
 
 impl Follower {
+    /// All lines to send.
+    fn lines(self) -> impl Stream<Item = Bytes> + Send + 'static {
+        stream::unfold(Some(self), |follower| async move {
+            let mut follower = follower?;
+            let (line, ended) = follower.next().await?;
+            Some((line, (!ended).then_some(follower)))
+        })
+    }
+
     /// The next line to send, and whether it is the last. None when the watch is over.
     async fn next(&mut self) -> Option<(Bytes, bool)> {
         while let Some(initial) = &mut self.initial {
@@ -226,12 +231,10 @@ impl Follower {
     /// The last line for a client that reads too slowly.
     fn too_slow(&self) -> Bytes {
         self.watched.terminated();
-        let error = ApiError::expired("the watcher is too slow and has to list again");
-        let line = json!({ "type": "ERROR", "object": error.to_status() });
-        Bytes::from(format!("{line}\n"))
+        error_event(&ApiError::expired("the watcher is too slow and has to list again"))
     }
 
-    /// What an event means to this client: an object may come into its selection, or leave it.
+    /// The event that this client gets: an object may come into its selection, or leave it.
     fn tell(&mut self, event: &Event) -> Option<Bytes> {
         let wanted =
             |object: Option<&Arc<Object>>| object.filter(|object| self.selection.wants(object)).cloned();
@@ -239,9 +242,9 @@ impl Follower {
             (None, Some(now)) => self.line("ADDED", &now.value),
             (Some(_), Some(now)) => self.line("MODIFIED", &now.value),
             (Some(before), None) => {
-                // What left the selection is told as it is now; what is gone, as it was, with the revision of its end.
-                let last = event.current().unwrap_or(&before);
-                let bytes = restamp(&self.row, &presented(&self.row, &last.value), event.revision);
+                // An object that left the selection has its last content within it, as a deleted one has, and the
+                // revision of the event: the client may not be allowed to see what it became.
+                let bytes = restamp(&self.row, &presented(&self.row, &before.value), event.revision);
                 self.line("DELETED", &bytes)
             }
             (None, None) => None,
@@ -264,6 +267,11 @@ impl Follower {
         let object = self.view.bookmark(metadata, columns);
         Bytes::from(format!("{}\n", json!({ "type": "BOOKMARK", "object": object })))
     }
+}
+
+/// The event that ends a watch with an error.
+fn error_event(error: &ApiError) -> Bytes {
+    Bytes::from(format!("{}\n", json!({ "type": "ERROR", "object": error.to_status() })))
 }
 
 /// Waits for the end of the server; for ever, where nothing tells of it.

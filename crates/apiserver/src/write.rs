@@ -25,7 +25,7 @@ use crate::certificates;
 use crate::custom::presented_value;
 use crate::error::ApiError;
 use crate::exchange::{FieldValidation, of_another_kind};
-use crate::kinds::{Row, field_value, kept_beside};
+use crate::kinds::{Row, attributes_of, field_value};
 use crate::managers::{self, Wanted};
 use crate::object::{encode, finalizers, is_deleting, meta, metadata, moment};
 use crate::patching::Patch;
@@ -455,11 +455,11 @@ fn released(object: &Value) -> bool {
             .is_none_or(|left| left == 0)
 }
 
-/// What of an object is kept beside its bytes.
+/// The attributes of an object in the store.
 pub(crate) fn attributes(row: &Row, object: &Value) -> plumb_store::Attributes {
-    let fields = kept_beside(row.group(), row.kind()).iter();
-    let values = fields.map(|field| (*field, field_value(object, field)));
-    // What is longer than the store takes is read from the bytes when somebody asks.
+    let fields = attributes_of(row.group(), row.kind()).iter();
+    let values = fields.map(|own| (own.field, field_value(object, own.field)));
+    // A value that is too long for the store is decoded from the object when a selector needs it.
     values.filter(|(_, value)| (1..=MAX_ATTRIBUTE).contains(&value.len())).collect()
 }
 

@@ -51,13 +51,25 @@ fn own_fields(group: &str, kind: &str) -> &'static [&'static str] {
     }
 }
 
-/// The fields of a kind whose values are kept beside the bytes of its objects: those that are often selected by, where
-/// there are many objects to read otherwise. Scheduler and agents watch pods by them, and whoever describes a pod asks
-/// for its events. Objects that were written when a field was not among these have no value there.
-pub fn kept_beside(group: &str, kind: &str) -> &'static [&'static str] {
+/// A field whose value the store has as an attribute of each object, so that a selector need not decode the object.
+#[derive(Clone, Copy, Debug)]
+pub struct Attribute {
+    /// The field.
+    pub field: &'static str,
+    /// Whether every stored object that has a value has it as an attribute too, so that the store may select the events
+    /// of a watch by it. Objects that were written before a field became an attribute do not have it.
+    pub indexed: bool,
+}
+
+/// The attributes of a kind: the fields that are often selected by, where there are many objects to decode otherwise.
+/// Scheduler and node agents watch pods by them, and `kubectl describe` lists events by the UID of their object.
+pub fn attributes_of(group: &str, kind: &str) -> &'static [Attribute] {
     match (group, kind) {
-        ("", "Pod") => &["spec.nodeName", "status.phase"],
-        ("", "Event") => &["involvedObject.uid"],
+        ("", "Pod") => &[
+            Attribute { field: "spec.nodeName", indexed: true },
+            Attribute { field: "status.phase", indexed: false },
+        ],
+        ("", "Event") => &[Attribute { field: "involvedObject.uid", indexed: false }],
         _ => &[],
     }
 }

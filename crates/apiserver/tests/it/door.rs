@@ -98,6 +98,14 @@ impl Door {
         Self::on(tempfile::tempdir().unwrap(), store, Setup::new(rules))
     }
 
+    /// The same over a store with little history.
+    pub(crate) fn forgetful(history: usize) -> (Store, Self) {
+        let folder = tempfile::tempdir().unwrap();
+        let options = Options { history, ..Options::default() };
+        let store = Store::open(folder.path().join("objects"), options).unwrap();
+        (store.clone(), Self::on(folder, store, Setup::new(Rules::kep())))
+    }
+
     fn with(setup: Setup) -> Self {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path().join("objects"), Options::default()).unwrap();

@@ -7,6 +7,7 @@ use plumb_apiserver::Body;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
+use super::custom::{DEFINITIONS, definition, version};
 use super::door::{Door, admin, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -44,6 +45,11 @@ impl Events {
     }
 }
 
+/// What comes within a time that no machine is too slow for: a test of something that never comes must end.
+async fn within<T>(what: impl Future<Output = T>) -> T {
+    tokio::time::timeout(std::time::Duration::from_secs(30), what).await.expect("it comes")
+}
+
 fn said(kind: &str, name: &str) -> (String, String) {
     (kind.to_owned(), name.to_owned())
 }
@@ -76,6 +82,27 @@ async fn a_watch_from_the_revision_of_a_list_misses_nothing() {
 }
 
 #[tokio::test]
+async fn a_custom_kind_is_watched_by_a_field_that_another_kind_is_indexed_by() {
+    let door = Door::open(Rules::kep());
+    let spec = json!({ "type": "object", "properties": { "nodeName": { "type": "string" } } });
+    let mut own = definition("things", "Thing", json!([version("v1", spec)]));
+    own["spec"]["versions"][0]["selectableFields"] = json!([{ "jsonPath": ".spec.nodeName" }]);
+    door.post(DEFINITIONS, &own).await.ok();
+    let things = "/apis/example.com/v1/namespaces/default/things";
+    let path = format!("{things}?watch=1&fieldSelector=spec.nodeName%3Dn1");
+    let mut events = Events::open(&door, &path).await;
+    for (name, node) in [("a", "n2"), ("b", "n1")] {
+        let thing = json!({
+            "apiVersion": "example.com/v1", "kind": "Thing", "metadata": { "name": name },
+            "spec": { "nodeName": node },
+        });
+        door.post(things, &thing).await.ok();
+    }
+    let (_, first) = within(events.told()).await;
+    assert_eq!(first, "b");
+}
+
+#[tokio::test]
 async fn an_object_comes_into_a_selection_and_leaves_it() {
     let door = Door::open(Rules::kep());
     let mut events = Events::open(&door, &format!("{PODS}?watch=1&labelSelector=app%3Dweb")).await;
@@ -83,8 +110,12 @@ async fn an_object_comes_into_a_selection_and_leaves_it() {
     let label = |value: Value| json!({ "metadata": { "labels": { "app": value } } });
     door.merge(&format!("{PODS}/a"), &label(json!("web"))).await.ok();
     assert_eq!(events.told().await, said("ADDED", "a"));
-    door.merge(&format!("{PODS}/a"), &label(json!("api"))).await.ok();
-    assert_eq!(events.told().await, said("DELETED", "a"));
+    let left = door.merge(&format!("{PODS}/a"), &label(json!("api"))).await.ok();
+    // As upstream: the content that was selected last, at the revision at which it left.
+    let event = events.next().await;
+    assert_eq!(event["type"], "DELETED");
+    assert_eq!(event["object"]["metadata"]["labels"]["app"], "web");
+    assert_eq!(event["object"]["metadata"]["resourceVersion"], left["metadata"]["resourceVersion"]);
 }
 
 #[tokio::test]
@@ -144,8 +175,22 @@ async fn a_client_that_asks_for_it_is_told_when_it_has_seen_everything() {
 }
 
 #[tokio::test]
-async fn too_old_a_revision_is_gone_and_one_to_come_is_too_large() {
-    let door = Door::open(Rules::kep());
-    let (code, reason, _) = door.get(&format!("{PODS}?watch=1&resourceVersion=999999")).await.refused();
-    assert_eq!((code, reason.as_str()), (504, "Timeout"));
+async fn a_watch_from_a_revision_that_cannot_be_read_is_ended_by_an_error_event() {
+    let (store, door) = Door::forgetful(64 << 10);
+    let maps = "/api/v1/namespaces/default/configmaps";
+    let map = json!({ "metadata": { "name": "a" }, "data": { "k": "x".repeat(16 << 10) } });
+    let first = door.post(maps, &map).await.ok()["metadata"]["resourceVersion"].clone();
+    for n in 0..8 {
+        door.merge(&format!("{maps}/a"), &json!({ "data": { "n": n.to_string() } })).await.ok();
+    }
+    let first = first.as_str().unwrap().parse::<u64>().unwrap();
+    assert!(store.stats().oldest > first);
+    for (revision, code, reason) in [(first, 410, "Expired"), (999_999, 504, "Timeout")] {
+        let path = format!("{maps}?watch=1&resourceVersion={revision}");
+        let mut events = Events::open(&door, &path).await;
+        let event = within(events.next()).await;
+        assert_eq!((&event["type"], &event["object"]["kind"]), (&json!("ERROR"), &json!("Status")));
+        assert_eq!((&event["object"]["code"], &event["object"]["reason"]), (&json!(code), &json!(reason)));
+        assert!(within(events.body.frame()).await.is_none(), "the watch is over");
+    }
 }
