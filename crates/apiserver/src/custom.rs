@@ -18,7 +18,9 @@ mod show;
 mod table;
 
 pub(crate) use controller::{reconcile_now, run};
-pub(crate) use definitions::{Definitions, creatable, prepare_create, prepare_update, release};
+pub(crate) use definitions::{
+    Definitions, creatable, prepare_create, prepare_update, release, serve_current,
+};
 pub(crate) use openapi::{document, documents};
 pub(crate) use scale::{scale_of, set_replicas};
 pub(crate) use show::{Presenter, presented, presented_value};

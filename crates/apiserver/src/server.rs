@@ -347,13 +347,18 @@ impl ApiServer {
                 if !matches!(&address, Address::Other(path) if health::is_health(path)) {
                     let origin = Origin::of(&head, &user);
                     noted.place = Some(self.shared.places.take_for_path(origin, &user).await?);
+                    custom::serve_current(self)?;
                 }
                 return self.answer_path(address, &head, noted);
             }
         };
         // One snapshot of the kinds serves the whole request: a kind that is defined anew must not be authorized in
         // one scope and served in another.
-        let row = self.kinds().row(&target).cloned();
+        let mut row = self.kinds().row(&target).cloned();
+        if row.as_ref().is_none_or(|row| row.custom().is_some()) {
+            custom::serve_current(self)?;
+            row = self.kinds().row(&target).cloned();
+        }
         if let Some(row) = &row {
             scope::check(row, &target, &head.method)?;
         }

@@ -1,7 +1,8 @@
 //! Definitions of custom kinds, and the kinds that are served as they say.
 //!
-//! A request that writes a definition holds the lock until the table of kinds agrees with it, so that the next request,
-//! of any client, finds what was written.
+//! The table of kinds is made from all definitions at one revision. A request that depends on it, of discovery or of a
+//! custom kind, first has it agree with every definition that can be read by then ([`serve_current`]): a client that has
+//! seen a definition in a watch finds what it defines, whether or not the request that wrote it has returned.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,7 +12,7 @@ use plumb_apischema::apply::Types;
 use plumb_apischema::schema::Scope;
 use plumb_crd::names::{Condition, holds, settle};
 use plumb_crd::{Version, definition};
-use plumb_store::{List, Object, Revision};
+use plumb_store::{EventFilter, List, Object, Revision, Snapshot};
 use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, watch};
@@ -31,6 +32,8 @@ pub(crate) struct Definitions {
     /// Held for reading while the store accepts a new custom object, and for writing while the table of kinds changes.
     creating: RwLock<()>,
     served: Mutex<BTreeMap<String, Entry>>,
+    /// The table of kinds agrees with the definitions at this revision.
+    served_at: AtomicU64,
     /// Everything up to this revision was reconciled.
     pub(super) reconciled: AtomicU64,
     /// Notified when a request could not reconcile what it wrote.
@@ -59,10 +62,17 @@ pub(super) fn row(server: &ApiServer) -> Result<Row, ApiError> {
     row.ok_or_else(|| ApiError::internal("there are no definitions"))
 }
 
-/// All definitions. One that cannot be read is reported, and does not keep others from being served.
-pub(super) fn all(server: &ApiServer) -> Result<Vec<(Arc<Object>, Value)>, ApiError> {
-    let list = List::all(row(server)?.prefix(None)?);
-    let page = server.store().list_where(&list, |_| true).map_err(gone)?;
+/// Definitions, each as it is stored and decoded.
+pub(super) type All = Vec<(Arc<Object>, Value)>;
+
+/// All definitions.
+pub(super) fn all(server: &ApiServer) -> Result<All, ApiError> {
+    all_in(&server.store().snapshot(), server)
+}
+
+/// All definitions at a revision. One that cannot be decoded is reported, and does not keep others from being served.
+fn all_in(snapshot: &Snapshot, server: &ApiServer) -> Result<All, ApiError> {
+    let page = snapshot.list(&List::all(row(server)?.prefix(None)?)).map_err(gone)?;
     let read = |object: Arc<Object>| match decode(&object.value) {
         Ok(value) => Some((object, value)),
         Err(error) => {
@@ -108,12 +118,33 @@ pub(crate) fn release(definition: &mut Value, now: &str) {
     Condition::terminating().set(definition, now);
 }
 
-/// Serves the kinds as these definitions, which are all there are, say.
-pub(super) fn serve(server: &ApiServer, all: &[(Arc<Object>, Value)]) {
+/// Has the table of kinds agree with all definitions that can be read by now.
+pub(crate) fn serve_current(server: &ApiServer) -> Result<(), ApiError> {
+    let served_at = &server.definitions().served_at;
+    let (snapshot, since) = (server.store().snapshot(), served_at.load(Ordering::Acquire));
+    if snapshot.revision() <= since {
+        return Ok(());
+    }
+    let filter = EventFilter::prefix(row(server)?.prefix(None)?);
+    // Where history does not reach back that far, there may have been a change.
+    let changed = snapshot.changes(&filter, since).map_or(true, |mut changes| changes.next().is_some());
+    if changed {
+        serve(server)?;
+    } else {
+        served_at.fetch_max(snapshot.revision(), Ordering::AcqRel);
+    }
+    Ok(())
+}
+
+/// Serves the kinds as all definitions say, which it returns.
+pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
     let definitions = server.definitions();
     let mut known = definitions.served.lock();
+    // Under the lock, so that the table of kinds never becomes older than it was.
+    let snapshot = server.store().snapshot();
+    let all = all_in(&snapshot, server)?;
     let mut next = BTreeMap::new();
-    for (object, definition) in all {
+    for (object, definition) in &all {
         let name = meta(definition, "name").to_owned();
         let terminating = is_deleting(definition);
         let made_of = json!([
@@ -140,8 +171,12 @@ pub(super) fn serve(server: &ApiServer, all: &[(Arc<Object>, Value)]) {
     }
     *known = next;
     let rows = known.values().flat_map(|entry| entry.rows.iter().cloned());
-    let _none_is_created = definitions.creating.write();
-    server.set_kinds(server.kinds().with_custom(rows));
+    {
+        let _none_is_created = definitions.creating.write();
+        server.set_kinds(server.kinds().with_custom(rows));
+    }
+    definitions.served_at.store(snapshot.revision(), Ordering::Release);
+    Ok(all)
 }
 
 /// Whether a new object of a custom kind may be stored, as long as the guard is held. The kind was found when the
@@ -243,7 +278,6 @@ fn resource(group: &str, names: &Value, namespaced: bool, version: &Version, ter
 impl ApiServer {
     /// Serves the kinds that were defined before the server was started.
     pub(crate) fn load_definitions(&self) -> Result<(), ApiError> {
-        serve(self, &all(self)?);
-        Ok(())
+        serve(self).map(drop)
     }
 }

@@ -33,9 +33,8 @@ const AT_ONCE: usize = 256;
 /// tries again.
 pub(super) async fn reconcile(server: &ApiServer) -> Result<(), ApiError> {
     let started = server.store().revision();
-    let mut found = all(server)?;
     // First, so that no more objects are created of those that are to be finalized.
-    serve(server, &found);
+    let mut found = serve(server)?;
     let mut failed = None;
     let mut note = |definition: &Value, outcome: Result<(), ApiError>| {
         if let Err(error) = outcome {
@@ -67,7 +66,7 @@ pub(super) async fn reconcile(server: &ApiServer) -> Result<(), ApiError> {
         }
     }
     if changed {
-        serve(server, &all(server)?);
+        serve(server)?;
     }
     if let Some(error) = failed {
         return Err(error);

@@ -4,6 +4,7 @@ use futures_util::StreamExt as _;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
 use plumb_resize::rules::Rules;
+use plumb_store::{Key, Write};
 use serde_json::{Value, json};
 
 use super::super::door::{Door, admin};
@@ -42,6 +43,44 @@ async fn the_next_request_finds_what_was_defined() {
     assert_eq!(schema["properties"]["spec"]["properties"]["a"]["type"], "string");
     let patch = &document["paths"]["/apis/example.com/v1/namespaces/{namespace}/things/{name}"]["patch"];
     assert_eq!(patch["x-kubernetes-group-version-kind"]["kind"], "Thing");
+}
+
+/// Stores a change of the definition of things, as a request does that has yet to reconcile it.
+async fn store_only(door: &Door, change: impl Fn(&mut Value)) {
+    let key = Key::new("apiextensions.k8s.io/customresourcedefinitions/things.example.com").unwrap();
+    let stored = door.store().get(&key).unwrap();
+    let mut definition: Value = serde_json::from_slice(&stored.value).unwrap();
+    change(&mut definition);
+    door.store().write(Write::put(key, definition.to_string())).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_definition_that_a_watch_has_shown_is_in_discovery() {
+    let door = Door::open(Rules::kep());
+    door.post(DEFINITIONS, &things()).await.ok();
+    // What a watch shows is what is stored: from here on a client may know of it.
+    store_only(&door, |definition| {
+        let mut second = definition["spec"]["versions"][0].clone();
+        second["name"] = json!("v2");
+        second["storage"] = json!(false);
+        definition["spec"]["versions"].as_array_mut().unwrap().push(second);
+    })
+    .await;
+    let group = door.get("/apis/example.com").await.ok();
+    assert_eq!(group["versions"].as_array().unwrap().len(), 2);
+    store_only(&door, |definition| {
+        definition["spec"]["versions"].as_array_mut().unwrap()[1]["served"] = json!(false);
+    })
+    .await;
+    assert_eq!(door.get("/apis/example.com/v2").await.status.as_u16(), 404);
+    assert_eq!(door.get("/apis/example.com/v2/things").await.status.as_u16(), 404);
+    store_only(&door, |definition| {
+        definition["spec"]["versions"].as_array_mut().unwrap()[1]["served"] = json!(true);
+    })
+    .await;
+    door.get("/apis/example.com/v2/things").await.ok();
+    let document = door.get("/openapi/v3").await.ok();
+    assert!(document["paths"]["apis/example.com/v2"].is_object());
 }
 
 #[tokio::test]
