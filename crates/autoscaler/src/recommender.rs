@@ -20,6 +20,7 @@ pub mod conditions;
 mod config;
 mod container;
 mod convert;
+mod counted_kills;
 pub mod decide;
 pub mod environment;
 pub mod estimate;
@@ -45,6 +46,7 @@ pub use checkpoint::{CHECKPOINT_VERSION, CheckpointError, CheckpointStatus};
 pub use cluster::{Cluster, ClusterSettings, VpaKey};
 pub use config::{AggregationConfig, AggregationSettings};
 pub use container::ContainerState;
+pub use counted_kills::{COUNTED_KILLS_ANNOTATION, CountedKills};
 pub use estimate::{
     ContainerExplanation, ContainerRecommendation, EstimationSettings, Percentiles, Resources, VpaSettings,
 };

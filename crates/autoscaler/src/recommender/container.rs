@@ -33,6 +33,10 @@ pub struct ContainerState {
     memory_peak: i64,
     /// The largest amount in the window that an OOM kill gave, in bytes.
     oom_peak: i64,
+    /// The latest OOM kill that was counted.
+    last_kill: Time,
+    /// When the window ends that it was counted in.
+    kill_window_end: Time,
 }
 
 impl ContainerState {
@@ -83,7 +87,19 @@ impl ContainerState {
         }
         let needed = self.needed_after_oom(settings, requested);
         self.add_memory(config, settings, aggregate, at, Peak::Oom(needed));
+        self.last_kill = self.last_kill.max(at);
+        self.kill_window_end = self.window_end;
         Ok(())
+    }
+
+    /// The latest OOM kill that was counted.
+    pub(super) fn last_kill(&self) -> Time {
+        self.last_kill
+    }
+
+    /// The latest OOM kill, if the window is over that it was counted in.
+    pub(super) fn settled_kill(&self, now: Time) -> Option<Time> {
+        (self.last_kill.is_set() && self.kill_window_end <= now).then_some(self.last_kill)
     }
 
     /// How much memory an OOM kill says that the container needs, in bytes.
@@ -114,6 +130,7 @@ impl ContainerState {
         if self.last_memory_sample > latest {
             self.last_memory_sample = now;
             self.window_end = now;
+            self.kill_window_end = self.kill_window_end.min(now);
         }
         if self.last_cpu_sample > latest {
             self.last_cpu_sample = now;

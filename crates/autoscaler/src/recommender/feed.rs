@@ -59,8 +59,10 @@ impl Feed {
 
     /// Notes all VPAs, because which of them this process is responsible for has changed.
     pub(super) fn all_vpas(&self, informers: &Informers) {
-        let vpas = informers.vpas.all();
+        let (vpas, pods) = (informers.vpas.all(), informers.pods.all());
         self.changes().vpas.extend(vpas.iter().map(|vpa| ObjectRef::of(&**vpa)));
+        // Kills that the last owner counted and that are in no checkpoint yet. What is counted here does not count again.
+        self.kills(pods.iter().flat_map(|pod| kills_of_pod(None, pod)).collect());
         self.vpa_changed.notify_one();
     }
 

@@ -389,7 +389,7 @@ impl Run {
         self.kills.truncate(MAX_KILLS);
         if !self.state.read(State::is_fetching_history).unwrap_or_default() {
             let kills = std::mem::take(&mut self.kills);
-            self.state.write_slowly(move |state| state.record_kills(&kills)).await;
+            self.kills = self.state.write_slowly(move |state| state.record_kills(kills)).await;
         }
     }
 

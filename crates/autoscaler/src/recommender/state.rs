@@ -23,7 +23,7 @@ use super::oom::OomKill;
 use super::options::{CHECKPOINTS_LATEST, CHECKPOINTS_PART, Options, Storage};
 use super::prometheus::ContainerUsage;
 use super::shards::Ownership;
-use super::{CheckpointError, CheckpointStatus, Time};
+use super::{COUNTED_KILLS_ANNOTATION, CheckpointError, CheckpointStatus, CountedKills, Discarded, Time};
 use crate::api::{
     CrossVersionObjectReference, VerticalPodAutoscaler, VerticalPodAutoscalerCheckpoint,
     VerticalPodAutoscalerStatus,
@@ -214,14 +214,26 @@ impl State {
         self.cluster.delete_pod(namespace, name);
     }
 
-    /// Counts OOM kills.
-    pub fn record_kills(&mut self, kills: &[OomKill]) {
-        for OomKill { namespace, pod, container, at, memory } in kills {
-            let counted = self.cluster.record_oom(namespace, pod, container, *at, *memory);
+    /// Counts OOM kills, each once: not those that a checkpoint holds. Returns those of pods whose VPA has checkpoints that are
+    /// not read yet.
+    pub fn record_kills(&mut self, mut kills: Vec<OomKill>) -> Vec<OomKill> {
+        kills.sort_by_key(|kill| kill.at);
+        let (unread, kills): (Vec<_>, Vec<_>) = kills.into_iter().partition(|kill| {
+            let vpa = self.cluster.oldest_vpa_of(&kill.namespace, &kill.pod);
+            vpa.and_then(|key| self.vpas.get(key)).is_some_and(|tracked| !tracked.checkpoints_read)
+        });
+        for OomKill { namespace, pod, container, at, memory } in &kills {
+            let counted = if self.cluster.has_counted_kill(namespace, pod, container, *at) {
+                self.cluster.count_discarded(Discarded::Duplicate);
+                Err(Discarded::Duplicate)
+            } else {
+                self.cluster.record_oom(namespace, pod, container, *at, *memory)
+            };
             if let Err(reason) = counted {
                 tracing::debug!(namespace, pod, container, %reason, "an OOM kill is not counted");
             }
         }
+        unread
     }
 
     /// Counts what containers used.
@@ -401,7 +413,14 @@ impl State {
             Err(error) => self.cluster.refuse_checkpoint(&key, &spec.container_name, error),
         };
         match restored {
-            Ok(Restored::Restored | Restored::Known | Restored::UnknownVpa) => {}
+            Ok(Restored::Restored) => {
+                let annotations = checkpoint.metadata.annotations.as_ref();
+                if let Some(text) = annotations.and_then(|of| of.get(COUNTED_KILLS_ANNOTATION)) {
+                    let kills = CountedKills::from_annotation(text);
+                    self.cluster.restore_kills(&key, &spec.container_name, kills);
+                }
+            }
+            Ok(Restored::Known | Restored::UnknownVpa) => {}
             Err(error @ (CheckpointError::Version(_) | CheckpointError::Future(_))) => {
                 tracing::warn!(vpa = %key, container = spec.container_name, %error, "a checkpoint is left alone");
             }
@@ -445,6 +464,7 @@ impl State {
     /// Notes that a checkpoint was written.
     pub fn checkpoint_written(&mut self, key: &VpaKey, checkpoint: &ContainerCheckpoint) {
         self.cluster.checkpoint_written(key, &checkpoint.container, checkpoint.digest);
+        self.cluster.kills_written(key, checkpoint);
     }
 
     /// Notes that a checkpoint could not be written.

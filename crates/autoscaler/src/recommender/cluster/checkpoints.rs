@@ -1,10 +1,14 @@
 //! Checkpoints of VPAs: which have to be written, and what they restore.
 
+use std::collections::HashMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::super::aggregate::Aggregate;
 use super::super::checkpoint::{CheckpointError, CheckpointStatus};
+use super::super::counted_kills::CountedKills;
+use super::super::policy::MemorySettings;
 use super::super::time::{Time, nanos};
 use super::vpas::Vpa;
 use super::{Cluster, VpaKey};
@@ -16,7 +20,11 @@ pub struct ContainerCheckpoint {
     pub container: Arc<str>,
     /// The status to be written.
     pub status: CheckpointStatus,
-    /// The [`digest`](CheckpointStatus::digest) of the status.
+    /// The OOM kills in it that pods may still show.
+    pub kills: CountedKills,
+    /// Whether the object names others, or none.
+    pub names_other_kills: bool,
+    /// A hash of status and kills.
     pub digest: u64,
 }
 
@@ -88,6 +96,34 @@ impl Cluster {
         }
     }
 
+    /// Notes which OOM kills a checkpoint holds, as its object says.
+    pub fn restore_kills(&mut self, key: &VpaKey, container: &str, kills: CountedKills) {
+        let name = self.container_name(container);
+        let Some(vpa) = self.vpa_id(key).and_then(|id| self.vpas.get_mut(id)) else { return };
+        vpa.history.set_kills(name, kills);
+    }
+
+    /// Whether an OOM kill of a container counts already: it was counted, or the checkpoint of the oldest VPA that selects
+    /// the pod holds it.
+    pub fn has_counted_kill(&self, namespace: &str, pod: &str, container: &str, at: Time) -> bool {
+        let id = self.namespaces.get(namespace).and_then(|namespace| namespace.pods.get(pod));
+        let Some(found) = id.and_then(|&id| self.pods.get(id)) else { return false };
+        let state = found.containers.iter().find(|(name, _)| **name == *container);
+        if state.is_some_and(|(_, state)| at <= state.last_kill()) {
+            return true;
+        }
+        let set = self.label_sets.get(found.label_set);
+        let vpa = set.and_then(|set| self.vpas.get(*set.vpas.first()?));
+        vpa.and_then(|vpa| vpa.history.kills_of(container)).is_some_and(|kills| kills.contains(pod, at))
+    }
+
+    /// The oldest VPA that selects a pod.
+    pub fn oldest_vpa_of(&self, namespace: &str, pod: &str) -> Option<&VpaKey> {
+        let pod = self.pods.get(*self.namespaces.get(namespace)?.pods.get(pod)?)?;
+        let oldest = self.label_sets.get(pod.label_set)?.vpas.first()?;
+        self.vpas.get(*oldest).map(|vpa| &*vpa.key)
+    }
+
     /// The checkpoints that are known to exist: those that were read or written, by VPA and container.
     pub fn known_checkpoints(&self) -> impl Iterator<Item = (&VpaKey, &str)> {
         self.vpas.iter().flat_map(|(_, vpa)| {
@@ -131,13 +167,21 @@ impl Cluster {
     pub fn checkpoints(&mut self, key: &VpaKey) -> Vec<ContainerCheckpoint> {
         let Some(id) = self.vpa_id(key) else { return Vec::new() };
         let Some(vpa) = self.vpas.get(id) else { return Vec::new() };
+        let mut kills = self.settled_kills(vpa);
         let checkpoints = self
             .closed_windows(vpa)
             .into_iter()
             .filter(|(name, _)| !vpa.history.unreadable.contains(name))
             .map(|(name, aggregate)| {
                 let status = CheckpointStatus::of(&aggregate);
-                ContainerCheckpoint { container: name.clone(), digest: status.digest(), status }
+                let kills = kills.remove(name).unwrap_or_default();
+                let known = vpa.history.kills_of(name);
+                let names_other_kills =
+                    known.map_or(kills != CountedKills::default(), |known| *known != kills);
+                let mut hasher = DefaultHasher::new();
+                (status.digest(), &kills).hash(&mut hasher);
+                let digest = hasher.finish();
+                ContainerCheckpoint { container: name.clone(), status, kills, names_other_kills, digest }
             })
             .filter(|new| {
                 let written = vpa.history.written.iter().find(|(name, _)| *name == new.container);
@@ -148,6 +192,11 @@ impl Cluster {
             vpa.checkpoints_due = false;
         }
         checkpoints
+    }
+
+    /// Notes that the object of a checkpoint names the OOM kills in it.
+    pub fn kills_written(&mut self, key: &VpaKey, checkpoint: &ContainerCheckpoint) {
+        self.restore_kills(key, &checkpoint.container, checkpoint.kills.clone());
     }
 
     /// Notes that a checkpoint was written.
@@ -190,6 +239,35 @@ impl Cluster {
             }
         }
         containers
+    }
+
+    /// The OOM kills in windows that are over, by container, as long as they are young enough to count if a pod shows them.
+    fn settled_kills(&self, vpa: &Vpa) -> HashMap<Arc<str>, CountedKills> {
+        let interval = |container: &str| {
+            let policy = vpa.settings.policy.for_container(container);
+            MemorySettings::new(&self.config.settings, policy).interval
+        };
+        let oldest = |container: &str| self.now.plus_nanos(-nanos(interval(container)));
+        let sets = vpa.label_sets.iter().filter_map(|&set| self.label_sets.get(set));
+        // Few pods have any: only their names have to be found.
+        let mut settled: HashMap<u32, Vec<(&Arc<str>, Time)>> = HashMap::new();
+        for &id in sets.flat_map(|set| &set.pods) {
+            let containers = self.pods.get(id).into_iter().flat_map(|pod| &pod.containers);
+            for (name, state) in containers {
+                if let Some(at) = state.settled_kill(self.now).filter(|at| *at >= oldest(name)) {
+                    settled.entry(id).or_default().push((name, at));
+                }
+            }
+        }
+        let mut kills: HashMap<Arc<str>, CountedKills> = vpa.history.kills.iter().cloned().collect();
+        let namespace = self.namespaces.get(vpa.key.namespace.as_str()).filter(|_| !settled.is_empty());
+        for (pod, id) in namespace.into_iter().flat_map(|namespace| &namespace.pods) {
+            for (name, at) in settled.get(id).into_iter().flatten() {
+                kills.entry((*name).clone()).or_default().add(pod, *at);
+            }
+        }
+        kills.iter_mut().for_each(|(name, of)| of.limit(oldest(name)));
+        kills
     }
 
     /// The aggregate of a checkpoint, if none of its times is later than it can be.

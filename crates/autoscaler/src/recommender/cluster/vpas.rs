@@ -7,6 +7,7 @@ use kube::core::Selector;
 
 use super::super::aggregate::Aggregate;
 use super::super::container::ContainerState;
+use super::super::counted_kills::CountedKills;
 use super::super::estimate::VpaSettings;
 use super::super::policy::ContainerPolicy;
 use super::super::time::Time;
@@ -73,6 +74,8 @@ pub(super) struct History {
     pub(super) written: Vec<(Arc<str>, u64)>,
     /// The containers whose checkpoints must not be overwritten, because they cannot be read yet.
     pub(super) unreadable: Vec<Arc<str>>,
+    /// The OOM kills that checkpoints hold and that pods may still show, by container.
+    pub(super) kills: Vec<(Arc<str>, CountedKills)>,
 }
 
 /// The history of a VPA that is gone, or that selects other pods now.
@@ -269,6 +272,19 @@ impl Cluster {
 }
 
 impl History {
+    /// The OOM kills that the checkpoint of a container holds.
+    pub(super) fn kills_of(&self, container: &str) -> Option<&CountedKills> {
+        self.kills.iter().find(|(name, _)| **name == *container).map(|(_, kills)| kills)
+    }
+
+    /// Notes the OOM kills that the checkpoint of a container holds.
+    pub(super) fn set_kills(&mut self, container: Arc<str>, kills: CountedKills) {
+        self.kills.retain(|(name, _)| *name != container);
+        if kills != CountedKills::default() {
+            self.kills.push((container, kills));
+        }
+    }
+
     pub(super) fn is_empty(&self) -> bool {
         self.restored.is_empty() && self.written.is_empty() && self.unreadable.is_empty()
     }

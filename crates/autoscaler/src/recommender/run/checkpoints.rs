@@ -15,11 +15,11 @@ use tokio::time::Instant;
 use super::{Config, SharedState};
 use crate::api::{VerticalPodAutoscalerCheckpoint, VerticalPodAutoscalerCheckpointSpec};
 use crate::informers::Informers;
-use crate::recommender::Time;
 use crate::recommender::cluster::{ContainerCheckpoint, VpaKey};
 use crate::recommender::options::{Options, Storage};
 use crate::recommender::shards::Ownership;
 use crate::recommender::state::State;
+use crate::recommender::{COUNTED_KILLS_ANNOTATION, Time};
 
 /// How many checkpoints a page of a list has: each has a few kilobytes.
 const PAGE: u32 = 500;
@@ -140,8 +140,14 @@ impl Checkpoints {
         // As a whole: a merge would leave buckets in place that are empty now.
         let patch = json!([{ "op": "add", "path": "/status", "value": status }]);
         let patch = Patch::Json::<()>(serde_json::from_value(patch).map_err(kube::Error::SerdeError)?);
+        let kills = checkpoint.kills.to_annotation();
         match api.patch_metadata(&name, &PatchParams::default(), &patch).await {
             Err(kube::Error::Api(answer)) if answer.is_not_found() => {}
+            Ok(_) if checkpoint.names_other_kills => {
+                let annotations = json!({ COUNTED_KILLS_ANNOTATION: kills });
+                let patch = Patch::Merge(json!({ "metadata": { "annotations": annotations } }));
+                return api.patch_metadata(&name, &PatchParams::default(), &patch).await.map(drop);
+            }
             patched => return patched.map(drop),
         }
         let spec = VerticalPodAutoscalerCheckpointSpec {
@@ -150,6 +156,8 @@ impl Checkpoints {
         };
         let mut object = VerticalPodAutoscalerCheckpoint::new(&name, spec);
         object.status = Some(status);
+        object.metadata.annotations =
+            kills.map(|kills| [(COUNTED_KILLS_ANNOTATION.to_owned(), kills)].into());
         api.create(&PostParams::default(), &object).await.map(drop)
     }
 

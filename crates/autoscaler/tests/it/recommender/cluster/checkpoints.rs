@@ -1,7 +1,7 @@
 //! Checkpoints of a cluster: which are written, and what survives a restart.
 
 use plumb_autoscaler::recommender::cluster::{ContainerCheckpoint, Restored};
-use plumb_autoscaler::recommender::{CheckpointError, CheckpointStatus};
+use plumb_autoscaler::recommender::{CheckpointError, CheckpointStatus, CountedKills};
 use proptest::prelude::*;
 
 use super::super::{DAY, HOUR, MINUTE, at, cpu, memory};
@@ -125,6 +125,61 @@ fn a_checkpoint_of_our_own_is_not_counted_again() {
     bed.vpa("v", APP);
     let restored = bed.cluster.restore_checkpoint(&key("v"), "app", &written.status);
     assert_eq!((restored, bed.samples_of("v")), (Ok(Restored::Known), 1));
+}
+
+/// Thirteen pods, of which one was killed 23 hours after its first sample.
+fn killed() -> Bed {
+    let mut bed = bed();
+    bed.vpa("v", APP);
+    for pod in 0..13 {
+        let name = format!("p{pod}");
+        bed.pod(&name, APP);
+        bed.sample(&name, cpu(0, 100)).unwrap();
+        bed.sample(&name, memory(0, 1 << 28)).unwrap();
+    }
+    bed.pass(23 * HOUR);
+    bed.cluster.record_oom("ns", "p0", "app", at(23 * HOUR), 1 << 31).unwrap();
+    bed
+}
+
+#[test]
+fn a_checkpoint_names_the_oom_kills_that_are_in_it() {
+    let mut before = killed();
+    assert!(before.cluster.has_counted_kill("ns", "p0", "app", at(23 * HOUR)));
+    assert_eq!(checkpoint(&mut before).kills, CountedKills::default(), "its window is not over");
+    before.pass(2 * HOUR);
+    let target = before.target("v");
+    let written = checkpoint(&mut before);
+    assert!(written.names_other_kills);
+    let text = written.kills.to_annotation().unwrap();
+    assert_eq!(text, r#"{"p0":"2026-01-01T23:00:00Z"}"#);
+    before.cluster.kills_written(&key("v"), &written);
+    assert!(!checkpoint(&mut before).names_other_kills);
+
+    let mut bed = bed();
+    bed.vpa("v", APP);
+    bed.pass(25 * HOUR);
+    bed.cluster.restore_checkpoint(&key("v"), "app", &written.status).unwrap();
+    bed.cluster.restore_kills(&key("v"), "app", CountedKills::from_annotation(&text));
+    bed.pod("p0", APP);
+    bed.pod("p1", APP);
+    let counted = |bed: &Bed, pod: &str, container: &str, seconds| {
+        bed.cluster.has_counted_kill("ns", pod, container, at(seconds))
+    };
+    assert!(counted(&bed, "p0", "app", 23 * HOUR) && counted(&bed, "p0", "app", 22 * HOUR));
+    assert!(!counted(&bed, "p0", "app", 24 * HOUR) && !counted(&bed, "p1", "app", 23 * HOUR));
+    assert!(!counted(&bed, "p0", "sidecar", 23 * HOUR) && !counted(&bed, "gone", "app", 23 * HOUR));
+    assert_eq!(bed.target("v"), target);
+    // Counted again, it would be a seventh of all peaks rather than a thirteenth.
+    bed.cluster.record_oom("ns", "p0", "app", at(23 * HOUR), 1 << 31).unwrap();
+    assert_ne!(bed.target("v"), target);
+}
+
+#[test]
+fn an_annotation_that_cannot_be_read_names_no_kill() {
+    for text in ["", "null", "[]", "{\"p\":1}", "{\"p\":\"yesterday\"}", "{\"p\":\"9999-01-01T00:00:00Z\"}"] {
+        assert_eq!(CountedKills::from_annotation(text), CountedKills::default(), "{text}");
+    }
 }
 
 #[test]

@@ -4,13 +4,13 @@ use std::time::Duration;
 
 use jiff::SignedDuration;
 use k8s_openapi::api::core::v1::Event;
-use kube::Api;
 use kube::api::PostParams;
+use kube::{Api, ResourceExt as _};
 use plumb_autoscaler::recommender::Discarded;
 use plumb_harness::object;
 use serde_json::{Value, json};
 
-use super::bed::{Bed, Setup, conditions};
+use super::bed::{Bed, Running, Setup, conditions};
 
 fn containers(names: &[&str]) -> Value {
     let container = |name: &&str| json!({ "name": name, "image": "plumb/load" });
@@ -75,6 +75,46 @@ async fn an_oom_kill_from_before_the_start_raises_memory() {
         .await;
     running.minute(&bed).await;
     assert_eq!(bed.targets("web").await["app"].split('/').next_back(), expected.split('/').next_back());
+}
+
+#[tokio::test]
+async fn a_kill_that_a_pod_still_shows_after_a_restart_counts_once() {
+    let duplicates =
+        |running: &Running| running.state.read(|state| state.cluster().discarded().of(Discarded::Duplicate));
+    for (hours, is_in_checkpoint) in [(2, true), (0, false)] {
+        let bed = Bed::with_web().await;
+        {
+            let mut running = bed.recommender().await;
+            running.once().await;
+            bed.time.advance(Duration::from_hours(23));
+            bed.pod_status("default", "web-1", killed(&bed, 1)).await;
+            running.once().await;
+            // The memory window of the kill is over, or it is not.
+            bed.time.advance(Duration::from_hours(hours));
+            running.once().await;
+            running.minute(&bed).await;
+        }
+        let checkpoint = bed.checkpoints().get("web-app").await.unwrap();
+        let memory = checkpoint.status.as_ref().unwrap().memory_histogram.total_weight;
+        assert_eq!(
+            (memory > 0.0, checkpoint.annotations().len()),
+            (is_in_checkpoint, usize::from(is_in_checkpoint))
+        );
+        bed.uses_nothing();
+        let mut running = bed.recommender().await;
+        running.minute(&bed).await;
+        assert_eq!(duplicates(&running), Some(u64::from(is_in_checkpoint)));
+        assert_eq!(bed.targets("web").await["app"].split('/').next_back(), Some("628694953"));
+        // Another kill is another, and the annotation goes with the kill.
+        bed.pod_status("default", "web-1", killed(&bed, 2)).await;
+        running.minute(&bed).await;
+        assert_eq!(duplicates(&running), Some(u64::from(is_in_checkpoint)));
+        bed.time.advance(Duration::from_hours(49));
+        running.once().await;
+        running.run.once().await;
+        let checkpoint = bed.checkpoints().get("web-app").await.unwrap();
+        assert_eq!(checkpoint.annotations().len(), 0);
+    }
 }
 
 #[tokio::test]
