@@ -21,6 +21,9 @@
 //! # Ok(()) }
 //! ```
 //!
+//! A process may be told not to stand in an election ([`LeaderConfig::stands`]): it observes the lease and does not take it, and
+//! releases it if it holds it. So several processes can divide leases among them.
+//!
 //! What the work has spawned is its own to end when it is dropped: use a [`tokio::task::JoinSet`]. Work that blocks a thread
 //! cannot be dropped in time. Time is that of the monotonic clock, which stands still while a machine is suspended: after that
 //! a former leader may work for up to a retry period more, so writes should carry a resource version.
@@ -37,9 +40,9 @@ use kube::Client;
 use kube::api::PostParams;
 use plumb_client::Api;
 use plumb_supervise::Supervisor;
-use tokio::sync::watch;
+use tokio::sync::{RwLock, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep, sleep_until, timeout};
+use tokio::time::{Instant, sleep, sleep_until, timeout, timeout_at};
 
 use crate::clock::Clock;
 use crate::events::{EventRecorder, NewEvent};
@@ -62,6 +65,9 @@ pub struct LeaderConfig {
     pub jitter: f64,
     /// Where jitter comes from.
     pub random: Random,
+    /// Whether this process stands in the election at present; without it, it always does. One that leads and no longer stands
+    /// ends its work and releases the lease.
+    pub stands: Option<watch::Receiver<bool>>,
     /// Whether a leader that shuts down leaves the lease without a holder, so that another takes over at once.
     pub release: bool,
     /// The wall clock, for what the lease says.
@@ -84,6 +90,7 @@ impl LeaderConfig {
             durations: Durations::default(),
             jitter: 1.2,
             random: system_random(),
+            stands: None,
             release: true,
             clock: Clock::default(),
             supervisor: Supervisor::default(),
@@ -169,6 +176,8 @@ pub struct LeaderElector {
     config: LeaderConfig,
     metrics: Arc<LeaderMetrics>,
     state: Arc<watch::Sender<LeaderState>>,
+    /// Held for reading by what only the leader does. The lease is released when nothing holds it.
+    working: Arc<RwLock<()>>,
 }
 
 impl fmt::Debug for LeaderElector {
@@ -190,7 +199,14 @@ impl LeaderElector {
             config,
             metrics,
             state: Arc::new(watch::Sender::default()),
+            working: Arc::default(),
         })
+    }
+
+    /// A lock to hold for reading during whatever else than the work of [`run`](Self::run) only the leader does: the lease is
+    /// not released meanwhile. After it is taken, see whether this process leads.
+    pub fn working(&self) -> Arc<RwLock<()>> {
+        self.working.clone()
     }
 
     /// What is known about the election, now and later.
@@ -219,6 +235,10 @@ impl LeaderElector {
             };
             // The sender lives as long as this does.
             debug_assert!(elected);
+            let _working = self.working.read().await;
+            if !self.state.borrow().is_leader() {
+                continue;
+            }
             self.note(true, "became leader");
             let output = tokio::select! {
                 biased;
@@ -239,6 +259,8 @@ impl LeaderElector {
             self.note(false, "stopped leading");
         }
         if led && self.config.release {
+            // What is under way is bounded by the renew deadline, as the leadership is.
+            let _ = timeout(self.config.durations.renew_deadline, self.working.write()).await;
             self.release().await;
         }
         output
@@ -247,12 +269,14 @@ impl LeaderElector {
     /// Tries to become the leader, and to stay it, for good.
     fn campaign(&self) -> impl Future<Output = ()> + Send + use<> {
         let (leases, config, state) = (self.leases.clone(), self.config.clone(), self.state.clone());
+        let working = self.working.clone();
         let supervisor = config.supervisor.clone();
         supervisor.keep(&format!("leader-election/{}", config.name), move || {
             let candidate = Candidate {
                 election: Election::new(config.identity.clone(), config.durations),
                 leases: leases.clone(),
                 config: config.clone(),
+                working: working.clone(),
             };
             campaign(candidate, state.clone())
         })
@@ -314,11 +338,18 @@ struct Candidate {
     election: Election,
     leases: Api<Lease>,
     config: LeaderConfig,
+    working: Arc<RwLock<()>>,
 }
 
 async fn campaign(mut candidate: Candidate, state: Arc<watch::Sender<LeaderState>>) {
     loop {
-        candidate.attempt().await;
+        if candidate.resigns() {
+            // Before the lease is released: what only the leader does ends.
+            state.send_modify(|state| state.leads_until = None);
+            candidate.resign().await;
+        } else {
+            candidate.attempt().await;
+        }
         let LeaderConfig { durations, jitter, random, .. } = &candidate.config;
         let election = &candidate.election;
         let now = LeaderState {
@@ -329,16 +360,65 @@ async fn campaign(mut candidate: Candidate, state: Arc<watch::Sender<LeaderState
         let leads = now.is_leader();
         state.send_if_modified(|known| std::mem::replace(known, now.clone()) != now);
         let jitter = if leads { 0.0 } else { jitter * random().clamp(0.0, 1.0) };
-        sleep(durations.retry_period.mul_f64(1.0 + jitter)).await;
+        let pause = sleep(durations.retry_period.mul_f64(1.0 + jitter));
+        tokio::select! {
+            () = pause => {}
+            () = changed(candidate.config.stands.as_mut()) => {}
+        }
     }
 }
 
+/// Waits until a process begins or ceases to stand.
+async fn changed(stands: Option<&mut watch::Receiver<bool>>) {
+    if let Some(stands) = stands
+        && stands.changed().await.is_ok()
+    {
+        return;
+    }
+    std::future::pending().await
+}
+
 impl Candidate {
+    fn stands(&self) -> bool {
+        self.config.stands.as_ref().is_none_or(|stands| *stands.borrow())
+    }
+
+    /// Whether it leads and no longer stands.
+    fn resigns(&self) -> bool {
+        !self.stands() && self.election.is_leader(Instant::now())
+    }
+
+    /// Releases the lease once what only the leader does has ended. If that cannot be done in time, the lease expires.
+    async fn resign(&mut self) {
+        let deadline = self.election.leads_until().unwrap_or_else(Instant::now);
+        let (election, leases, config) = (&mut self.election, &self.leases, &self.config);
+        let releasing = async {
+            let _idle = self.working.write().await;
+            let Some(lease) = leases.get_opt(&config.name).await? else { return Ok(()) };
+            match election.release(lease, config.clock.now()) {
+                Some(request) => send(leases, &config.name, &request).await.map(drop),
+                None => Ok(()),
+            }
+        };
+        match timeout_at(deadline, releasing).await {
+            Ok(Ok(())) => tracing::info!(lease = config.name, "released a lease for another process"),
+            Ok(Err(error)) => {
+                tracing::warn!(%error, lease = config.name, "cannot release a lease, it will expire");
+            }
+            Err(_) => tracing::warn!(lease = config.name, "a lease was not released in time, it will expire"),
+        }
+        self.election.resign();
+    }
+
     /// One attempt to become the leader, or to stay it.
     async fn attempt(&mut self) {
+        let stands = self.stands();
         let (election, name) = (&mut self.election, &self.config.name);
         let mut next = Some(election.begin(Instant::now(), self.config.clock.now()));
         while let Some(request) = next {
+            if !stands && matches!(request, Request::Create(_) | Request::Replace(_)) {
+                return;
+            }
             let sent = Instant::now();
             // Of two requests that get no answer the second is still in time.
             let answered =

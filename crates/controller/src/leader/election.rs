@@ -157,6 +157,11 @@ impl Election {
         Some(Request::Replace(Box::new(Lease { spec: Some(released), ..lease })))
     }
 
+    /// The candidate no longer leads, whatever the lease says.
+    pub fn resign(&mut self) {
+        self.leads_until = None;
+    }
+
     fn read(&mut self, lease: Lease, now: Instant, wall: Timestamp) -> Option<Request> {
         let at = match &self.observed {
             // Only a renewal shows that the holder is there, and not a change of a label.

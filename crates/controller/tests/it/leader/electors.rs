@@ -13,7 +13,7 @@ use plumb_controller::leader::{Durations, LeaderConfig, LeaderConfigError, Leade
 use plumb_controller::metrics::Metrics;
 use plumb_harness::{TestCluster, event, until};
 use plumb_supervise::Supervisor;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
@@ -49,10 +49,21 @@ struct Running {
 
 impl Running {
     fn start(client: Client, lease: &str, identity: &str, log: &Log) -> Self {
+        Self::start_standing(client, lease, identity, None, log)
+    }
+
+    fn start_standing(
+        client: Client,
+        lease: &str,
+        identity: &str,
+        stands: Option<watch::Receiver<bool>>,
+        log: &Log,
+    ) -> Self {
         let (metrics, supervisor) = (Metrics::default(), Supervisor::default());
         let config = LeaderConfig {
             metrics: metrics.clone(),
             supervisor: supervisor.clone(),
+            stands,
             ..LeaderConfig::new("default", lease, identity)
         };
         let elector = LeaderElector::new(client, config).unwrap();
@@ -153,6 +164,55 @@ async fn a_leader_that_is_cut_off_stops_before_another_takes_over_and_may_lead_a
     a.stop().await;
     let order = ["a begins", "a ends", "b begins", "b ends", "a begins", "a ends"];
     assert_eq!(*log.lock(), order);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_leader_that_no_longer_stands_ends_its_work_before_it_releases_the_lease() {
+    let (cluster, log) = (TestCluster::start(), Log::default());
+    let (stand, stands) = watch::channel(false);
+    let mut a = Running::start_standing(cluster.admin(), "shard", "a", Some(stands), &log);
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert!(leases(&cluster).get_opt("shard").await.unwrap().is_none(), "it does not stand");
+    stand.send_replace(true);
+    let began = Instant::now();
+    a.until_leads(true).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    let mut b = Running::start(cluster.admin(), "shard", "b", &log);
+    b.state.wait_for(|state| state.holder.as_deref() == Some("a")).await.unwrap();
+    stand.send_replace(false);
+    b.until_leads(true).await;
+    assert!(!a.metrics.leader("shard").is_leader());
+    // It goes on observing, and a lease that has expired by the time it stands again is its own at once.
+    a.state.wait_for(|state| state.holder.as_deref() == Some("b")).await.unwrap();
+    b.task.abort();
+    tokio::time::sleep(Duration::from_mins(1)).await;
+    assert_eq!(holder(&leases(&cluster).get("shard").await.unwrap()), Some("b"));
+    stand.send_replace(true);
+    let began = Instant::now();
+    a.until_leads(true).await;
+    assert!(began.elapsed() < Duration::from_secs(1), "{:?}", began.elapsed());
+    a.stop().await;
+    assert_eq!(*log.lock(), ["a begins", "a ends", "b begins", "b ends", "a begins", "a ends"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_lease_is_not_released_while_something_only_the_leader_does_is_under_way() {
+    let cluster = TestCluster::start();
+    let (stand, stands) = watch::channel(true);
+    let config = LeaderConfig { stands: Some(stands), ..LeaderConfig::new("default", "shard", "a") };
+    let elector = LeaderElector::new(cluster.admin(), config).unwrap();
+    let (mut state, working) = (elector.state(), elector.working());
+    let running =
+        tokio::spawn(async move { elector.run(std::future::pending(), std::future::pending::<()>).await });
+    state.wait_for(plumb_controller::leader::LeaderState::is_leader).await.unwrap();
+    let writing = working.read().await;
+    stand.send_replace(false);
+    state.wait_for(|state| state.leads_until.is_none()).await.unwrap();
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(holder(&leases(&cluster).get("shard").await.unwrap()), Some("a"));
+    drop(writing);
+    until(&leases(&cluster), "shard", |lease| holder(lease).is_none()).await;
+    running.abort();
 }
 
 #[tokio::test(start_paused = true)]
