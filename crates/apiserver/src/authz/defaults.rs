@@ -1,8 +1,10 @@
 //! The roles and bindings that every cluster has, as Kubernetes 1.36 has them.
 //!
-//! They are tables (`defaults/*.json`). At every start what is missing of them is put back, and what somebody
+//! They are tables (`defaults/*.json`), and those of our own components ([`components`]). At every start what is missing of them is put back, and what somebody
 //! added is kept, unless the annotation `rbac.authorization.kubernetes.io/autoupdate` is `false`. What the
 //! aggregated ones (`admin`, `edit`, `view`) gather is written by the controller that follows the others.
+
+mod components;
 
 use std::collections::BTreeMap;
 
@@ -19,7 +21,7 @@ use crate::object::{decode, encode, metadata};
 use crate::server::ApiServer;
 use crate::{strategy, write};
 
-const ROLE_TABLES: [(&str, &str); 8] = [
+const ROLE_TABLES: [(&str, &str); 6] = [
     ("clusterroles", include_str!("defaults/cluster_roles.json")),
     ("clusterroles", include_str!("defaults/controller_roles.json")),
     // What metrics-server brings with it where this group is somebody else's.
@@ -28,17 +30,12 @@ const ROLE_TABLES: [(&str, &str); 8] = [
     // What kubeadm brings with it elsewhere: machines join with a token, and get certificates.
     ("clusterroles", include_str!("defaults/join_roles.json")),
     ("roles", include_str!("defaults/join_local_roles.json")),
-    // What the manifests of the Vertical Pod Autoscaler bring with them elsewhere.
-    ("clusterroles", include_str!("defaults/autoscaler_roles.json")),
-    ("roles", include_str!("defaults/autoscaler_local_roles.json")),
 ];
-const BINDING_TABLES: [(&str, &str); 6] = [
+const BINDING_TABLES: [(&str, &str); 4] = [
     ("clusterrolebindings", include_str!("defaults/cluster_role_bindings.json")),
     ("rolebindings", include_str!("defaults/role_bindings.json")),
     ("clusterrolebindings", include_str!("defaults/join_bindings.json")),
     ("rolebindings", include_str!("defaults/join_local_bindings.json")),
-    ("clusterrolebindings", include_str!("defaults/autoscaler_bindings.json")),
-    ("rolebindings", include_str!("defaults/autoscaler_local_bindings.json")),
 ];
 const AUTOUPDATE: &str = "rbac.authorization.kubernetes.io/autoupdate";
 const BOOTSTRAPPING: &str = "kubernetes.io/bootstrapping";
@@ -96,8 +93,9 @@ pub(super) fn node_rules() -> Vec<Rule> {
 }
 
 fn wanted() -> impl Iterator<Item = Wanted> {
-    let roles = ROLE_TABLES.into_iter().flat_map(|(plural, table)| {
-        lines::<RoleLine>(table).into_iter().map(move |line| {
+    let tables = ROLE_TABLES.into_iter().map(|(plural, table)| (plural, lines::<RoleLine>(table)));
+    let roles = tables.chain(components::roles()).flat_map(|(plural, lines)| {
+        lines.into_iter().map(move |line| {
             let mut object = with_metadata(&line.name, &line.labels);
             object["rules"] = json!(line.rules);
             if !line.aggregate.is_empty() {
@@ -109,8 +107,9 @@ fn wanted() -> impl Iterator<Item = Wanted> {
             Wanted { plural, namespace: line.namespace, object }
         })
     });
-    let bindings = BINDING_TABLES.into_iter().flat_map(|(plural, table)| {
-        lines::<BindingLine>(table).into_iter().map(move |line| {
+    let tables = BINDING_TABLES.into_iter().map(|(plural, table)| (plural, lines::<BindingLine>(table)));
+    let bindings = tables.chain(components::bindings()).flat_map(|(plural, lines)| {
+        lines.into_iter().map(move |line| {
             let mut object = with_metadata(&line.name, &BTreeMap::new());
             let kind = if line.namespace.is_some() { "Role" } else { "ClusterRole" };
             object["roleRef"] = json!({ "apiGroup": RBAC_GROUP, "kind": kind, "name": line.role });

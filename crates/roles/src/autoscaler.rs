@@ -1,0 +1,99 @@
+//! The components of the Vertical Pod Autoscaler.
+
+use crate::{CREATE_LEASE, Component, READ, Rule, on_lease, rule};
+
+/// The workloads that a VPA may target.
+const APPS: &[&str] = &["daemonsets", "deployments", "replicasets", "statefulsets"];
+const BATCH: &[&str] = &["cronjobs", "jobs"];
+const VPA: &[&str] = &["autoscaling.k8s.io"];
+/// The Lease that the admission webhook renews while it answers.
+const ADMISSION_LEASE: &[&str] = &["vpa-admission-controller"];
+
+/// Installs the definitions of custom resources.
+pub const DEFINITIONS: Component = Component {
+    account: "vpa-definitions",
+    cluster: &[rule(
+        &["apiextensions.k8s.io"],
+        &["customresourcedefinitions"],
+        &["create", "get", "list", "patch", "watch"],
+    )],
+    local: &[],
+    election: &[],
+};
+
+/// The recommender. It writes no pods.
+pub const RECOMMENDER: Component = Component {
+    account: "vpa-recommender",
+    cluster: &[
+        rule(
+            &[""],
+            &["events", "limitranges", "nodes", "pods", "replicationcontrollers", "resourcequotas"],
+            READ,
+        ),
+        rule(&["apps"], APPS, READ),
+        rule(&["autoscaling"], &["horizontalpodautoscalers"], READ),
+        rule(&["batch"], BATCH, READ),
+        rule(&["*"], &["*/scale"], &["get", "watch"]),
+        rule(VPA, &["verticalpodautoscalers"], READ),
+        rule(VPA, &["verticalpodautoscalers/status"], &["get", "patch"]),
+        rule(
+            VPA,
+            &["verticalpodautoscalercheckpoints"],
+            &["create", "delete", "get", "list", "patch", "watch"],
+        ),
+        rule(&["metrics.k8s.io"], &["pods"], &["get", "list"]),
+    ],
+    local: &[],
+    election: &[CREATE_LEASE, on_lease(&["vpa-recommender-lease"], &["get", "update"])],
+};
+
+/// The updater: it resizes pods and evicts them.
+pub const UPDATER: Component = Component {
+    account: "vpa-updater",
+    cluster: &[
+        rule(&[""], &["limitranges", "nodes", "pods", "resourcequotas"], READ),
+        rule(&[""], &["pods", "pods/resize"], &["patch"]),
+        rule(&[""], &["pods/eviction"], &["create"]),
+        rule(&[""], &["events"], &["create", "patch"]),
+        rule(&[""], &["replicationcontrollers"], &["get"]),
+        rule(&["apps"], APPS, &["get"]),
+        rule(&["batch"], BATCH, &["get"]),
+        rule(&["*"], &["*/scale"], &["get"]),
+        rule(VPA, &["verticalpodautoscalercheckpoints"], &["get"]),
+        rule(VPA, &["verticalpodautoscalers"], READ),
+        rule(VPA, &["verticalpodautoscalers/status"], &["get", "patch"]),
+    ],
+    local: &[on_lease(ADMISSION_LEASE, &["get"])],
+    election: &[CREATE_LEASE, on_lease(&["vpa-updater-lease"], &["get", "update"])],
+};
+
+/// The admission webhook. It writes no pods: what it answers is a patch of a pod that is being created.
+pub const ADMISSION_CONTROLLER: Component = Component {
+    account: "vpa-admission-controller",
+    cluster: &[
+        rule(&[""], &["limitranges", "replicationcontrollers", "resourcequotas"], READ),
+        rule(&["", "events.k8s.io"], &["events"], &["create", "patch", "update"]),
+        rule(
+            &["admissionregistration.k8s.io"],
+            &["mutatingwebhookconfigurations"],
+            &["create", "get", "list", "patch", "watch"],
+        ),
+        rule(&["apps"], APPS, &["get"]),
+        rule(&["batch"], BATCH, &["get"]),
+        rule(&["*"], &["*/scale"], &["get"]),
+        rule(VPA, &["verticalpodautoscalers"], READ),
+    ],
+    local: &[
+        rule(&[""], &["secrets"], &["create"]),
+        Rule {
+            groups: &[""],
+            resources: &["secrets"],
+            names: &["vpa-webhook-ca"],
+            verbs: &["get", "update"],
+        },
+        CREATE_LEASE,
+        on_lease(ADMISSION_LEASE, &["get", "patch"]),
+    ],
+    // Every replica answers.
+    election: &[],
+};
