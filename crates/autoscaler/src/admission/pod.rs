@@ -4,9 +4,9 @@
 //! range or by the API server, while it would not be refused as it is, gets its own resources instead.
 
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
+use plumb_webhook::patch::Operation;
 use serde_json::json;
 
-use super::patch::Operation;
 use crate::api::{Resources, UpdateMode, VerticalPodAutoscaler, resource_list};
 use crate::boost::annotation::{self, boosts_text};
 use crate::boost::{BoostContext, BoostPlan, NoBoost, is_allowed};

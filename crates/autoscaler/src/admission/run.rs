@@ -1,49 +1,36 @@
-//! Runs the webhook: informers, certificates, the server, its registration and its status.
+//! Runs the webhook: informers, the server and its status.
 //!
 //! ```text
-//!   informers ─▶ synced ─▶ Secret ─▶ certificate ─▶ serve ─▶ configuration ─▶ Lease, every 10 s
-//!                             └── renewed: configuration first, a minute later the certificate ──┘
+//!   informers ─▶ synced ─▶ serve ─▶ registered ─▶ Lease, every 10 s
 //! ```
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
-use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::coordination::v1::Lease;
-use k8s_openapi::api::core::v1::Secret;
 use kube::Client;
-use kube::api::{Patch, PatchParams};
 use plumb_client::Api;
 use plumb_controller::events::{EventRecorder, RecorderConfig};
 use plumb_controller::metrics::Metrics;
-use plumb_controller::{Backoff, Clock, Exponential, Informer, ObjectRef, WatchConfig};
+use plumb_controller::{Backoff, Clock, Exponential, Informer};
 use plumb_resize::Quantity;
 use plumb_supervise::Supervisor;
-use tokio::net::TcpListener;
-use tokio::sync::{Notify, watch};
+use plumb_webhook::WebhookServer;
+use tokio::sync::watch;
 use tokio::time::sleep;
 
-use super::authority::{CertificateError, Leaf};
 use super::limits::NamespaceLimits;
 use super::metrics::AdmissionMetrics;
-use super::registration::{self, Registration, is_current};
-use super::server::{self, MinTls, ServingCertificate};
 use super::status_lease::StatusLease;
-use super::trust::{Trust, TrustError};
 use super::vpa::Gates;
 use super::webhook::{Said, Webhook};
 use crate::api::VerticalPodAutoscaler;
 use crate::target::{TargetConfig, Targets};
 use crate::vpas::Vpas;
 
-/// How often certificates are looked at.
-const CERTIFICATE_INTERVAL: Duration = Duration::from_mins(10);
-/// How long API servers may take to learn of a new authority, before a certificate of it is shown.
-const SETTLE: Duration = Duration::from_mins(1);
 /// How often it is looked at whether `pods/resize` is served.
 const DISCOVERY_INTERVAL: Duration = Duration::from_mins(5);
 /// How long to wait after something failed.
@@ -52,76 +39,14 @@ const DELAYS: Exponential = Exponential::new(Duration::from_millis(200), Duratio
 /// The options of the webhook: upstream's flags with their names and defaults, and those that only this one has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
-    /// Where the server listens (`--port`). Port 0 is any that is free.
-    pub listen: SocketAddr,
-    /// Where its certificates come from.
-    pub certificates: Certificates,
-    /// How it is registered; none if something else registers it (`--register-webhook=false`).
-    pub registration: Option<Registration>,
+    /// Where it listens, with which certificates, and how it is registered.
+    pub server: plumb_webhook::Options,
     /// Which Lease is renewed.
     pub status_lease: StatusLease,
     /// `--max-allowed-cpu-boost`.
     pub max_allowed_cpu_boost: Option<Quantity>,
     /// The feature gates.
     pub gates: Gates,
-    /// `--min-tls-version`.
-    pub min_tls: MinTls,
-}
-
-/// Where the certificate of the server comes from.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Certificates {
-    /// The webhook makes and renews it, from an authority in a Secret that all replicas share.
-    Own {
-        /// The namespace of the Secret.
-        namespace: String,
-        /// Its name.
-        name: String,
-        /// The names that the certificate is for.
-        hosts: Vec<String>,
-    },
-    /// It is in files, which are read again when it is due (`--tls-cert-file`, `--tls-private-key`, `--client-ca-file`,
-    /// `--reload-cert`).
-    Files {
-        /// The certificates that API servers trust.
-        authority: PathBuf,
-        /// The certificate, with those between it and the authority.
-        certificate: PathBuf,
-        /// Its key.
-        key: PathBuf,
-    },
-}
-
-/// Why there is no certificate.
-#[derive(Debug, thiserror::Error)]
-pub enum SetupError {
-    /// The authority cannot be shared.
-    #[error(transparent)]
-    Trust(#[from] TrustError),
-    /// The certificate cannot be made or read.
-    #[error(transparent)]
-    Certificate(#[from] CertificateError),
-    /// A file cannot be read.
-    #[error("reading {path}: {source}")]
-    File {
-        /// Which.
-        path: PathBuf,
-        /// What went wrong.
-        #[source]
-        source: std::io::Error,
-    },
-    /// The server cannot listen.
-    #[error("listening on {address}: {source}")]
-    Listen {
-        /// Where.
-        address: SocketAddr,
-        /// What went wrong.
-        #[source]
-        source: std::io::Error,
-    },
-    /// TLS cannot be set up.
-    #[error("setting up TLS: {0}")]
-    Tls(#[from] rustls::Error),
 }
 
 /// What the webhook runs with.
@@ -148,16 +73,7 @@ pub struct Admission {
     vpas: Vpas,
     limits: NamespaceLimits,
     serves_resize: Arc<AtomicBool>,
-    listening: watch::Sender<Option<SocketAddr>>,
-    registered: watch::Sender<bool>,
-}
-
-/// The certificate that is shown, and what API servers trust.
-struct Material {
-    leaf: Leaf,
-    bundle: String,
-    /// What the certificate was issued by; another text is another authority.
-    issuer: String,
+    server: Arc<WebhookServer>,
 }
 
 impl Admission {
@@ -166,25 +82,19 @@ impl Admission {
         let targets = Targets::new(environment.client.clone(), TargetConfig::default());
         let vpas = Vpas::new(environment.vpas.store(), targets, options.gates.startup_boost);
         let limits = NamespaceLimits::new(&environment.metrics);
-        Self {
-            options,
-            environment,
-            vpas,
-            limits,
-            serves_resize: Arc::default(),
-            listening: watch::Sender::new(None),
-            registered: watch::Sender::new(false),
-        }
+        let (client, clock) = (environment.client.clone(), environment.clock.clone());
+        let server = WebhookServer::new(options.server.clone(), client, clock);
+        Self { options, environment, vpas, limits, serves_resize: Arc::default(), server }
     }
 
     /// Where the server listens, once it does.
     pub fn listening(&self) -> watch::Receiver<Option<SocketAddr>> {
-        self.listening.subscribe()
+        self.server.listening()
     }
 
     /// Whether the API server was told where the webhook is.
     pub fn registered(&self) -> watch::Receiver<bool> {
-        self.registered.subscribe()
+        self.server.registered()
     }
 
     /// Runs it for good. What fails is tried again.
@@ -215,42 +125,7 @@ impl Admission {
     async fn serve(self: Arc<Self>) {
         self.environment.vpas.wait_for_sync().await;
         self.limits.wait_for_sync().await;
-        let mut backoff = Backoff::new(DELAYS);
-        let (listener, material) = loop {
-            match self.set_up().await {
-                Ok(made) => break made,
-                Err(error) => {
-                    tracing::error!(%error, "the admission webhook cannot be set up; trying again with a backoff");
-                    backoff.wait().await;
-                }
-            }
-        };
-        let certificate = Arc::new(ServingCertificate::new(material.leaf.certified.clone()));
-        let tls = match server::tls(certificate.clone(), self.options.min_tls) {
-            Ok(tls) => tls,
-            Err(error) => {
-                tracing::error!(%error, "TLS cannot be set up");
-                return;
-            }
-        };
-        let Ok(address) = listener.local_addr() else { return };
-        tracing::info!(%address, "the admission webhook listens");
-        self.listening.send_replace(Some(address));
-        let webhook = Arc::new(self.webhook());
-        let (bundle, trusted) = watch::channel(material.bundle.clone());
-        tokio::join!(
-            server::serve(&listener, tls, webhook),
-            self.renew_certificate(material, &certificate, bundle),
-            self.register(address.port(), trusted),
-        );
-    }
-
-    async fn set_up(&self) -> Result<(TcpListener, Material), SetupError> {
-        let material = self.material().await?;
-        let address = self.options.listen;
-        let listener = TcpListener::bind(address).await;
-        let listener = listener.map_err(|source| SetupError::Listen { address, source })?;
-        Ok((listener, material))
+        self.server.clone().serve(Arc::new(self.webhook())).await;
     }
 
     fn webhook(&self) -> Webhook {
@@ -271,111 +146,11 @@ impl Admission {
         }
     }
 
-    /// A certificate to serve with.
-    async fn material(&self) -> Result<Material, SetupError> {
-        match &self.options.certificates {
-            Certificates::Own { namespace, name, hosts } => {
-                let secrets: Api<Secret> = Api::namespaced(self.environment.client.clone(), namespace);
-                let trust = Trust::ensure(&secrets, name, &self.environment.clock).await?;
-                let leaf = trust.authority.issue(hosts, self.environment.clock.now())?;
-                Ok(Material {
-                    leaf,
-                    bundle: trust.bundle(),
-                    issuer: trust.authority.certificate().to_owned(),
-                })
-            }
-            Certificates::Files { authority, certificate, key } => {
-                // Small files, read once in ten minutes.
-                let read = |path: &PathBuf| {
-                    std::fs::read(path).map_err(|source| SetupError::File { path: path.clone(), source })
-                };
-                let certificates = read(certificate)?;
-                let leaf = Leaf::read(&certificates, &read(key)?)?;
-                let bundle = String::from_utf8_lossy(&read(authority)?).into_owned();
-                Ok(Material { leaf, bundle, issuer: String::from_utf8_lossy(&certificates).into_owned() })
-            }
-        }
-    }
-
-    /// Renews the certificate when it is due, or when another replica has made a new authority.
-    async fn renew_certificate(
-        &self,
-        mut shown: Material,
-        certificate: &ServingCertificate,
-        bundle: watch::Sender<String>,
-    ) {
-        loop {
-            sleep(CERTIFICATE_INTERVAL).await;
-            let made = match self.material().await {
-                Ok(made) => made,
-                Err(error) => {
-                    tracing::warn!(%error, "the certificate of the admission webhook cannot be renewed yet");
-                    continue;
-                }
-            };
-            bundle.send_if_modified(|known| {
-                let differs = *known != made.bundle;
-                known.clone_from(&made.bundle);
-                differs
-            });
-            let is_another = shown.issuer != made.issuer;
-            if is_another {
-                // Whoever calls has to trust the new authority first.
-                sleep(SETTLE).await;
-            }
-            if is_another || shown.leaf.validity.is_due(self.environment.clock.now()) {
-                certificate.replace(made.leaf.certified.clone());
-                shown = made;
-                tracing::info!("the admission webhook shows a new certificate");
-            }
-        }
-    }
-
-    /// Makes the configuration what it should be, whenever it is not.
-    async fn register(&self, port: u16, mut trusted: watch::Receiver<String>) {
-        let Some(registration) = &self.options.registration else {
-            self.registered.send_replace(true);
-            return;
-        };
-        let api: Api<MutatingWebhookConfiguration> = Api::all(self.environment.client.clone());
-        let only = WatchConfig::default().fields(format!("metadata.name={}", registration::NAME));
-        let informer = Informer::<MutatingWebhookConfiguration>::new(only);
-        let changed = Arc::new(Notify::new());
-        let notify = changed.clone();
-        informer.add_handler(move |_| notify.notify_one());
-        let keep = async {
-            informer.wait_for_sync().await;
-            let mut backoff = Backoff::new(DELAYS);
-            loop {
-                let desired = registration.configuration(port, &trusted.borrow_and_update());
-                let stored = informer.get(&ObjectRef::cluster(registration::NAME));
-                if !stored.is_some_and(|stored| is_current(&stored, &desired)) {
-                    let apply = PatchParams::apply(registration::FIELD_MANAGER).force();
-                    if let Err(error) = api.patch(registration::NAME, &apply, &Patch::Apply(&desired)).await {
-                        tracing::warn!(%error, "the admission webhook cannot be registered yet");
-                        backoff.wait().await;
-                        continue;
-                    }
-                }
-                self.registered.send_replace(true);
-                backoff.reset();
-                tokio::select! {
-                    () = changed.notified() => {}
-                    Ok(()) = trusted.changed() => {}
-                }
-            }
-        };
-        tokio::select! {
-            () = informer.run(api.clone()) => {}
-            () = keep => {}
-        }
-    }
-
     /// Renews the Lease while the webhook is registered.
     async fn renew_status(self: Arc<Self>) {
         let lease = &self.options.status_lease;
         let api: Api<Lease> = Api::namespaced(self.environment.client.clone(), &lease.namespace);
-        let mut registered = self.registered.subscribe();
+        let mut registered = self.server.registered();
         loop {
             // The sender lives as long as this.
             let _ = registered.wait_for(|registered| *registered).await;

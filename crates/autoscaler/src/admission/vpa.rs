@@ -1,15 +1,17 @@
 //! What is wrong with a VPA, in upstream's words. Pure.
 
+use plumb_features::FeatureGates;
 use plumb_resize::Quantity;
 use plumb_resize::resource::Resource;
 use plumb_validation::field::{BadValue, FieldError};
+use plumb_webhook::patch::Operation;
 use serde_json::json;
 
-use super::patch::Operation;
 use crate::api::{
     ContainerControlledValues, ContainerResourcePolicy, ContainerScalingMode, PodUpdatePolicy, ResourceList,
     StartupBoost, StartupBoostType, UpdateMode, VerticalPodAutoscalerSpec,
 };
+use crate::features::{CPU_STARTUP_BOOST, IN_PLACE, PER_VPA_CONFIG};
 
 /// The update modes that are not deprecated, in upstream's order.
 const MODES: [&str; 5] = ["InPlace", "InPlaceOrRecreate", "Initial", "Off", "Recreate"];
@@ -23,6 +25,17 @@ pub struct Gates {
     pub in_place: bool,
     /// `PerVPAConfig`.
     pub per_vpa_config: bool,
+}
+
+impl Gates {
+    /// Those of the command line.
+    pub fn new(gates: &FeatureGates) -> Self {
+        Self {
+            startup_boost: gates.enabled(&CPU_STARTUP_BOOST),
+            in_place: gates.enabled(&IN_PLACE),
+            per_vpa_config: gates.enabled(&PER_VPA_CONFIG),
+        }
+    }
 }
 
 /// What is to be said about a VPA.

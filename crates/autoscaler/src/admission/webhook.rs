@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
 
+use futures_util::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
@@ -12,12 +13,13 @@ use plumb_controller::Clock;
 use plumb_controller::events::{EventRecorder, NewEvent};
 use plumb_resize::Quantity;
 use plumb_supervise::Supervisor;
+use plumb_webhook::Reviewer;
+use plumb_webhook::review::{Refusal, Request, Response, Review, uid_of};
 use tokio::time::{Instant, timeout};
 
 use super::limits::NamespaceLimits;
 use super::metrics::{AdmissionMetrics, Object, Status};
 use super::pod::{PodContext, PodPatch};
-use super::review::{Refusal, Request, Response, Review, uid_of};
 use super::vpa::{Gates, Verdict};
 use crate::api::{GROUP, VerticalPodAutoscaler};
 use crate::vpas::{Controlling, Vpas};
@@ -76,9 +78,14 @@ impl Said {
     }
 }
 
+impl Reviewer for Webhook {
+    fn review<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Option<Vec<u8>>> {
+        self.reviewed(body).boxed()
+    }
+}
+
 impl Webhook {
-    /// Answers a review. `None` if it is none.
-    pub async fn review(&self, body: &[u8]) -> Option<Vec<u8>> {
+    async fn reviewed(&self, body: &[u8]) -> Option<Vec<u8>> {
         let started = self.clock.monotonic();
         let uid = uid_of(body)?;
         let answering = self.supervisor.guard("vpa-admission/review", timeout(TIMEOUT, self.answer(body)));

@@ -1,6 +1,5 @@
 //! The admission webhook.
 
-mod certificates;
 mod cluster;
 mod fixture;
 mod pod;

@@ -2,13 +2,13 @@
 
 use std::net::{Ipv4Addr, SocketAddr};
 
-use plumb_autoscaler::admission::registration::{Endpoint, Registration};
-use plumb_autoscaler::admission::server::MinTls;
+use plumb_autoscaler::admission::Options;
+use plumb_autoscaler::admission::registration::registration;
 use plumb_autoscaler::admission::status_lease::StatusLease;
 use plumb_autoscaler::admission::vpa::Gates;
-use plumb_autoscaler::admission::{Certificates, Options};
-use plumb_autoscaler::features::{CPU_STARTUP_BOOST, IN_PLACE, PER_VPA_CONFIG};
+use plumb_autoscaler::namespaces::Namespaces;
 use plumb_features::FeatureGates;
+use plumb_webhook::{Certificates, Endpoint, TlsSettings};
 
 use crate::cli::AutoscalerFlags;
 
@@ -21,20 +21,18 @@ const SECRET: &str = "vpa-webhook-ca";
 pub(super) fn options(flags: &AutoscalerFlags, gates: &FeatureGates) -> Options {
     let endpoint = Endpoint::Url { host: Ipv4Addr::LOCALHOST.to_string(), port: None };
     Options {
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        certificates: Certificates::Own {
-            namespace: NAMESPACE.to_owned(),
-            name: SECRET.to_owned(),
-            hosts: endpoint.names(),
+        server: plumb_webhook::Options {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            certificates: Certificates::Own {
+                namespace: NAMESPACE.to_owned(),
+                name: SECRET.to_owned(),
+                hosts: endpoint.names(),
+            },
+            registration: Some(registration(endpoint, &Namespaces::All)),
+            tls: TlsSettings::default(),
         },
-        registration: Some(Registration::new(endpoint)),
         status_lease: StatusLease::new(NAMESPACE, "plumb"),
         max_allowed_cpu_boost: flags.max_allowed_cpu_boost,
-        gates: Gates {
-            startup_boost: gates.enabled(&CPU_STARTUP_BOOST),
-            in_place: gates.enabled(&IN_PLACE),
-            per_vpa_config: gates.enabled(&PER_VPA_CONFIG),
-        },
-        min_tls: MinTls::default(),
+        gates: Gates::new(gates),
     }
 }

@@ -6,16 +6,18 @@ use k8s_openapi::api::core::v1::{Namespace, Pod};
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use plumb_autoscaler::admission::metrics::AdmissionMetrics;
-use plumb_autoscaler::admission::registration::{Endpoint, Registration};
+use plumb_autoscaler::admission::registration::registration;
 use plumb_autoscaler::admission::status_lease::StatusLease;
 use plumb_autoscaler::admission::vpa::Gates;
-use plumb_autoscaler::admission::{Admission, Certificates, Environment, Options};
+use plumb_autoscaler::admission::{Admission, Environment, Options};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::install::install;
+use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
 use plumb_controller::{Clock, Informer};
 use plumb_harness::{TestCluster, in_time, object};
 use plumb_supervise::Supervisor;
+use plumb_webhook::{Certificates, Endpoint, TlsSettings};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -43,17 +45,19 @@ impl Drop for Running {
 pub(crate) fn options() -> Options {
     let endpoint = Endpoint::Url { host: "127.0.0.1".to_owned(), port: None };
     Options {
-        listen: "127.0.0.1:0".parse().unwrap(),
-        certificates: Certificates::Own {
-            namespace: "kube-system".to_owned(),
-            name: "vpa-webhook-ca".to_owned(),
-            hosts: endpoint.names(),
+        server: plumb_webhook::Options {
+            listen: "127.0.0.1:0".parse().unwrap(),
+            certificates: Certificates::Own {
+                namespace: "kube-system".to_owned(),
+                name: "vpa-webhook-ca".to_owned(),
+                hosts: endpoint.names(),
+            },
+            registration: Some(registration(endpoint, &Namespaces::All)),
+            tls: TlsSettings::default(),
         },
-        registration: Some(Registration::new(endpoint)),
         status_lease: StatusLease::new("kube-system", "test"),
         max_allowed_cpu_boost: None,
         gates: Gates { startup_boost: true, in_place: true, per_vpa_config: true },
-        min_tls: plumb_autoscaler::admission::server::MinTls::V1_2,
     }
 }
 

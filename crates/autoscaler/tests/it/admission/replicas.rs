@@ -3,10 +3,11 @@
 use k8s_openapi::ByteString;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use kube::api::{DeleteParams, Patch, PatchParams};
-use plumb_autoscaler::admission::registration::{Endpoint, NAME, Registration};
+use plumb_autoscaler::admission::registration::{NAME, registration};
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_client::Api;
 use plumb_harness::until;
+use plumb_webhook::{Endpoint, Registration};
 use serde_json::json;
 
 use super::fixture::{Fixture, options};
@@ -47,7 +48,7 @@ async fn replicas_agree_on_one_configuration_and_one_authority() {
         Endpoint::Service { namespace: "kube-system".to_owned(), name: "vpa-webhook".to_owned(), port: 443 };
     let options = || {
         let mut options = options();
-        options.registration = Some(Registration::new(endpoint.clone()));
+        options.server.registration = Some(registration(endpoint.clone(), &Namespaces::All));
         options
     };
     let api: Api<MutatingWebhookConfiguration> = Api::all(fixture.client.clone());
@@ -63,25 +64,26 @@ async fn replicas_agree_on_one_configuration_and_one_authority() {
 #[test]
 fn namespaces_and_flags_are_in_the_configuration() {
     let service = Endpoint::Service { namespace: "vpa".to_owned(), name: "hook".to_owned(), port: 8443 };
-    let mut registration = Registration::new(service.clone());
     assert_eq!(service.names(), ["hook.vpa.svc", "hook.vpa.svc.cluster.local"]);
     let selector = |registration: &Registration| {
         let hook = registration.configuration(1, "PEM").webhooks.unwrap().remove(0);
         serde_json::to_value(hook.namespace_selector).unwrap()
     };
-    assert_eq!(selector(&registration), json!({}));
-    registration.namespaces = Namespaces::Except(["b".to_owned(), "a".to_owned()].into());
+    let of = |namespaces: &Namespaces| registration(service.clone(), namespaces);
+    assert_eq!(selector(&of(&Namespaces::All)), json!({}));
+    let except = Namespaces::Except(["b".to_owned(), "a".to_owned()].into());
     let name = "kubernetes.io/metadata.name";
     let expected = |operator: &str, values: &[&str]| json!({ "matchExpressions": [{ "key": name, "operator": operator, "values": values }] });
-    assert_eq!(selector(&registration), expected("NotIn", &["a", "b"]));
-    registration.namespaces = Namespaces::Only("c".to_owned());
-    registration.fail = true;
-    assert_eq!(selector(&registration), expected("In", &["c"]), "upstream never comes to this");
-    let hook = registration.configuration(1, "PEM").webhooks.unwrap().remove(0);
+    assert_eq!(selector(&of(&except)), expected("NotIn", &["a", "b"]));
+    let mut only = of(&Namespaces::Only("c".to_owned()));
+    only.fail = true;
+    assert_eq!(selector(&only), expected("In", &["c"]), "upstream never comes to this");
+    let hook = only.configuration(1, "PEM").webhooks.unwrap().remove(0);
     assert_eq!(hook.failure_policy.as_deref(), Some("Fail"));
     assert_eq!(hook.client_config.service.unwrap().port, Some(8443));
     assert_eq!(hook.client_config.ca_bundle, Some(ByteString(b"PEM".to_vec())));
-    let url = Registration::new(Endpoint::Url { host: "10.0.0.1".to_owned(), port: Some(8443) });
+    let url = Endpoint::Url { host: "10.0.0.1".to_owned(), port: Some(8443) };
+    let url = registration(url, &Namespaces::All);
     let hook = url.configuration(1, "").webhooks.unwrap().remove(0);
     assert_eq!(hook.client_config.url.as_deref(), Some("https://10.0.0.1:8443/"));
 }

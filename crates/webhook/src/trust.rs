@@ -1,4 +1,4 @@
-//! The authority that all replicas of the webhook share, in a `Secret`.
+//! The authority that all replicas of a webhook share, in a `Secret`.
 //!
 //! ```text
 //!   no Secret, or one that cannot be read ──▶ a new authority
@@ -18,7 +18,7 @@ use kube::api::PostParams;
 use plumb_client::Api;
 use plumb_controller::Clock;
 
-use super::authority::{Authority, CertificateError};
+use crate::authority::{Authority, CertificateError};
 
 const CERTIFICATE: &str = "ca.crt";
 const KEY: &str = "ca.key";

@@ -1,14 +1,13 @@
-//! The webhook's own authority and certificates.
+//! A webhook's own authority and certificates.
 
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
-use plumb_autoscaler::admission::authority::{Authority, Leaf};
-use plumb_autoscaler::admission::trust::{Decision, Trust};
 use plumb_client::Api;
 use plumb_controller::Clock;
+use plumb_harness::TestCluster;
+use plumb_webhook::authority::{Authority, Leaf};
+use plumb_webhook::trust::{Decision, Trust};
 use x509_parser::prelude::FromDer as _;
-
-use super::fixture::Fixture;
 
 fn at(days: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000).unwrap() + SignedDuration::from_hours(days * 24)
@@ -54,8 +53,8 @@ async fn ensured(api: &Api<Secret>, days: i64) -> Trust {
 
 #[tokio::test]
 async fn the_authority_is_replaced_in_time_and_the_old_one_stays_trusted() {
-    let fixture = Fixture::start().await;
-    let api: Api<Secret> = Api::namespaced(fixture.client.clone(), "kube-system");
+    let cluster = TestCluster::start();
+    let api: Api<Secret> = Api::namespaced(cluster.admin(), "default");
     let first = ensured(&api, 0).await;
     assert_eq!(first.bundle(), first.authority.certificate());
     assert_eq!(ensured(&api, 400).await.bundle(), first.bundle(), "it is still used");
@@ -73,16 +72,16 @@ async fn the_authority_is_replaced_in_time_and_the_old_one_stays_trusted() {
 
 #[tokio::test]
 async fn replicas_that_start_at_once_share_one_authority() {
-    let fixture = Fixture::start().await;
-    let api: Api<Secret> = Api::namespaced(fixture.client.clone(), "kube-system");
+    let cluster = TestCluster::start();
+    let api: Api<Secret> = Api::namespaced(cluster.admin(), "default");
     let all = futures_util::future::join_all((0..8).map(|_| ensured(&api, 0))).await;
     assert!(all.iter().all(|trust| trust.bundle() == all[0].bundle()));
 }
 
 #[tokio::test]
 async fn a_secret_that_cannot_be_read_is_replaced() {
-    let fixture = Fixture::start().await;
-    let api: Api<Secret> = Api::namespaced(fixture.client.clone(), "kube-system");
+    let cluster = TestCluster::start();
+    let api: Api<Secret> = Api::namespaced(cluster.admin(), "default");
     for data in [serde_json::json!({}), serde_json::json!({ "ca.crt": "bm9uZQ==", "ca.key": "bm9uZQ==" })] {
         let secret: Secret =
             serde_json::from_value(serde_json::json!({ "metadata": { "name": "ca" }, "data": data }))

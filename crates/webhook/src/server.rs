@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::future::BoxFuture;
 use http::header::CONTENT_TYPE;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
@@ -17,14 +18,18 @@ use parking_lot::RwLock;
 use plumb_supervise::{Backoff, Exponential};
 use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::{ServerConfig, SupportedCipherSuite, SupportedProtocolVersion};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 
-use super::webhook::Webhook;
+/// Answers admission reviews.
+pub trait Reviewer: Send + Sync {
+    /// Answers a review. `None` if the body is none.
+    fn review<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Option<Vec<u8>>>;
+}
 
 /// The largest review that is read: upstream's.
 pub const MAX_BODY: usize = 5 << 20;
@@ -71,15 +76,38 @@ pub enum MinTls {
     V1_3,
 }
 
+/// Which TLS is spoken.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsSettings {
+    /// The oldest version.
+    pub oldest: MinTls,
+    /// The cipher suites of TLS 1.2, by the names that the IANA gives them; all if there is none (`--tls-ciphers`).
+    pub ciphers: Vec<String>,
+}
+
+impl TlsSettings {
+    fn allows(&self, suite: SupportedCipherSuite) -> bool {
+        let name = suite.suite().as_str();
+        suite.tls13().is_some()
+            || self.ciphers.is_empty()
+            || self.ciphers.iter().any(|cipher| Some(cipher.as_str()) == name)
+    }
+}
+
 /// TLS with a certificate that may change.
-pub fn tls(certificate: Arc<ServingCertificate>, oldest: MinTls) -> Result<Arc<ServerConfig>, rustls::Error> {
+pub fn tls(
+    certificate: Arc<ServingCertificate>,
+    settings: &TlsSettings,
+) -> Result<Arc<ServerConfig>, rustls::Error> {
     static BOTH: [&SupportedProtocolVersion; 2] = [&rustls::version::TLS13, &rustls::version::TLS12];
-    let versions = match oldest {
-        MinTls::V1_2 => &BOTH[..],
-        MinTls::V1_3 => &BOTH[..1],
+    let mut provider = rustls::crypto::ring::default_provider();
+    provider.cipher_suites.retain(|suite| settings.allows(*suite));
+    let has_tls12 = provider.cipher_suites.iter().any(|suite| suite.tls13().is_none());
+    let versions = match settings.oldest {
+        MinTls::V1_2 if has_tls12 => &BOTH[..],
+        MinTls::V1_2 | MinTls::V1_3 => &BOTH[..1],
     };
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let mut config = ServerConfig::builder_with_provider(provider)
+    let mut config = ServerConfig::builder_with_provider(Arc::new(provider))
         .with_protocol_versions(versions)?
         .with_no_client_auth()
         .with_cert_resolver(certificate);
@@ -88,7 +116,7 @@ pub fn tls(certificate: Arc<ServingCertificate>, oldest: MinTls) -> Result<Arc<S
 }
 
 /// Accepts connections for good, and serves each. When it is dropped, so are they.
-pub async fn serve(listener: &TcpListener, tls: Arc<ServerConfig>, webhook: Arc<Webhook>) {
+pub async fn serve(listener: &TcpListener, tls: Arc<ServerConfig>, reviewer: Arc<dyn Reviewer>) {
     let places = Arc::new(Semaphore::new(CONNECTIONS));
     let mut connections = JoinSet::new();
     let mut backoff = Backoff::new(DELAYS);
@@ -99,9 +127,9 @@ pub async fn serve(listener: &TcpListener, tls: Arc<ServerConfig>, webhook: Arc<
         match listener.accept().await {
             Ok((stream, remote)) => {
                 backoff.reset();
-                let (tls, webhook) = (tls.clone(), webhook.clone());
+                let (tls, reviewer) = (tls.clone(), reviewer.clone());
                 connections.spawn(async move {
-                    if let Err(error) = connection(stream, tls, webhook).await {
+                    if let Err(error) = connection(stream, tls, reviewer).await {
                         tracing::debug!(%remote, %error, "connection ended");
                     }
                     drop(place);
@@ -120,14 +148,14 @@ pub async fn serve(listener: &TcpListener, tls: Arc<ServerConfig>, webhook: Arc<
 async fn connection(
     stream: TcpStream,
     tls: Arc<ServerConfig>,
-    webhook: Arc<Webhook>,
+    reviewer: Arc<dyn Reviewer>,
 ) -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
     stream.set_nodelay(true)?;
     let accepted = timeout(HANDSHAKE, TlsAcceptor::from(tls).accept(stream)).await;
     let stream = accepted.map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
     let respond = service_fn(move |request| {
-        let webhook = webhook.clone();
-        async move { Ok::<_, Infallible>(respond(request, &webhook).await) }
+        let reviewer = reviewer.clone();
+        async move { Ok::<_, Infallible>(respond(request, &*reviewer).await) }
     });
     let mut http = auto::Builder::new(TokioExecutor::new());
     http.http1().timer(TokioTimer::new()).header_read_timeout(HEAD);
@@ -135,7 +163,7 @@ async fn connection(
     http.serve_connection(TokioIo::new(stream), respond).await
 }
 
-async fn respond(request: Request<Incoming>, webhook: &Webhook) -> Response<Full<Bytes>> {
+async fn respond(request: Request<Incoming>, reviewer: &dyn Reviewer) -> Response<Full<Bytes>> {
     let is_json = request.headers().get(CONTENT_TYPE).is_some_and(|content_type| {
         content_type.to_str().is_ok_and(|content_type| content_type.starts_with("application/json"))
     });
@@ -152,7 +180,7 @@ async fn respond(request: Request<Incoming>, webhook: &Webhook) -> Response<Full
         }
         Ok(Err(_)) | Err(_) => return refused(StatusCode::BAD_REQUEST, "the body did not arrive"),
     };
-    match webhook.review(&body).await {
+    match reviewer.review(&body).await {
         Some(answer) => {
             let mut response = Response::new(Full::new(Bytes::from(answer)));
             response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

@@ -1,4 +1,4 @@
-//! The webhook's own certificate authority, and the certificate that it serves with. Pure but for the keys.
+//! A webhook's own certificate authority, and the certificate that it serves with. Pure but for the keys.
 
 use std::fmt;
 use std::net::IpAddr;

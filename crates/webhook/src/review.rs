@@ -1,4 +1,4 @@
-//! `AdmissionReview` of `admission.k8s.io/v1`, as far as the webhook reads and writes it.
+//! `AdmissionReview` of `admission.k8s.io/v1`, as far as webhooks read and write it.
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
-use super::patch::Operation;
+use crate::patch::Operation;
 
 /// What the API server asks.
 #[derive(Debug, Deserialize)]

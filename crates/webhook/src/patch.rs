@@ -1,4 +1,4 @@
-//! JSON patches (RFC 6902), as the webhook answers with them.
+//! JSON patches (RFC 6902), as webhooks answer with them.
 
 use std::fmt;
 

@@ -1,0 +1,142 @@
+//! The `MutatingWebhookConfiguration` that makes the API server call a webhook.
+//!
+//! All replicas apply the same object, from the same options and the same Secret, by server-side apply under one field
+//! manager: they do not fight, and there is no moment without a configuration.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use k8s_openapi::api::admissionregistration::v1::{
+    MatchCondition, MutatingWebhook, MutatingWebhookConfiguration, RuleWithOperations, ServiceReference,
+    WebhookClientConfig,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+
+/// Where the API server finds a webhook.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Endpoint {
+    /// At a URL (`--register-by-url`).
+    Url {
+        /// Host name or address.
+        host: String,
+        /// Port; that which the server listens on if absent.
+        port: Option<u16>,
+    },
+    /// Behind a Service.
+    Service {
+        /// Its namespace.
+        namespace: String,
+        /// Its name (`--webhook-service`).
+        name: String,
+        /// Its port (`--webhook-port`).
+        port: u16,
+    },
+}
+
+impl Endpoint {
+    /// The names that the serving certificate is for.
+    pub fn names(&self) -> Vec<String> {
+        match self {
+            Self::Url { host, .. } => vec![host.clone()],
+            Self::Service { namespace, name, .. } => {
+                let service = format!("{name}.{namespace}.svc");
+                vec![service.clone(), format!("{service}.cluster.local")]
+            }
+        }
+    }
+}
+
+/// How a webhook is registered.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Registration {
+    /// The name of the configuration.
+    pub name: &'static str,
+    /// The name of the webhook in it.
+    pub webhook: &'static str,
+    /// The manager of the fields that are applied.
+    pub field_manager: &'static str,
+    /// The requests that it is called for.
+    pub rules: Vec<RuleWithOperations>,
+    /// Which of these it is not called for, as CEL expressions.
+    pub match_conditions: Vec<MatchCondition>,
+    /// Whether it has side effects (`None`, `NoneOnDryRun`).
+    pub side_effects: &'static str,
+    /// Where it is.
+    pub endpoint: Endpoint,
+    /// Whether objects are refused while it does not answer (`--webhook-failure-policy-fail`).
+    pub fail: bool,
+    /// How long the API server waits for an answer (`--webhook-timeout-seconds`).
+    pub timeout_seconds: i32,
+    /// Labels of the configuration (`--webhook-labels`).
+    pub labels: BTreeMap<String, String>,
+    /// The namespaces that it is called for.
+    pub namespace_selector: LabelSelector,
+}
+
+impl Registration {
+    /// The configuration for a server that listens on a port and whose authorities these are, as PEM.
+    pub fn configuration(&self, port: u16, bundle: &str) -> MutatingWebhookConfiguration {
+        let webhook = MutatingWebhook {
+            name: self.webhook.to_owned(),
+            admission_review_versions: vec!["v1".to_owned()],
+            client_config: self.client_config(port, bundle),
+            failure_policy: Some(if self.fail { "Fail" } else { "Ignore" }.to_owned()),
+            match_policy: Some("Equivalent".to_owned()),
+            namespace_selector: Some(self.namespace_selector.clone()),
+            object_selector: Some(LabelSelector::default()),
+            reinvocation_policy: Some("Never".to_owned()),
+            rules: Some(self.rules.clone()),
+            side_effects: self.side_effects.to_owned(),
+            timeout_seconds: Some(self.timeout_seconds),
+            match_conditions: Some(self.match_conditions.clone()).filter(|conditions| !conditions.is_empty()),
+        };
+        MutatingWebhookConfiguration {
+            metadata: ObjectMeta {
+                name: Some(self.name.to_owned()),
+                labels: Some(self.labels.clone()).filter(|labels| !labels.is_empty()),
+                ..ObjectMeta::default()
+            },
+            webhooks: Some(vec![webhook]),
+        }
+    }
+
+    fn client_config(&self, listening: u16, bundle: &str) -> WebhookClientConfig {
+        let ca_bundle = Some(ByteString(bundle.as_bytes().to_vec()));
+        match &self.endpoint {
+            Endpoint::Url { host, port } => {
+                let port = port.unwrap_or(listening);
+                WebhookClientConfig { ca_bundle, url: Some(format!("https://{host}:{port}/")), service: None }
+            }
+            Endpoint::Service { namespace, name, port } => {
+                let service = ServiceReference {
+                    namespace: namespace.clone(),
+                    name: name.clone(),
+                    port: Some(i32::from(*port)),
+                    path: None,
+                };
+                WebhookClientConfig { ca_bundle, url: None, service: Some(service) }
+            }
+        }
+    }
+}
+
+/// A rule for operations on a resource of a group, in any scope.
+pub fn rule(group: &str, version: &str, resources: &[&str], operations: &[&str]) -> RuleWithOperations {
+    let texts = |texts: &[&str]| Some(texts.iter().map(|&text| text.to_owned()).collect());
+    RuleWithOperations {
+        api_groups: texts(&[group]),
+        api_versions: texts(&[version]),
+        operations: texts(operations),
+        resources: texts(resources),
+        scope: Some("*".to_owned()),
+    }
+}
+
+/// Whether a stored configuration says what it should. What else it says, annotations for instance, does not matter.
+pub fn is_current(stored: &MutatingWebhookConfiguration, desired: &MutatingWebhookConfiguration) -> bool {
+    let labels = desired.metadata.labels.iter().flatten();
+    let has_labels = labels.into_iter().all(|(key, value)| {
+        stored.metadata.labels.as_ref().and_then(|labels| labels.get(key)) == Some(value)
+    });
+    has_labels && stored.webhooks == desired.webhooks
+}

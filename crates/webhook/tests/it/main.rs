@@ -1,0 +1,5 @@
+//! Admission webhooks through their public API.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod certificates;
