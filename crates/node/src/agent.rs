@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt as _;
 use futures_util::future::BoxFuture;
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{self as core, Pod};
 use kube::Client;
 use plumb_client::Api;
 use plumb_controller::{Backoff, ObjectRef, Reflector, WatchConfig, WatchEvent};
@@ -33,6 +33,7 @@ use crate::journal::{Entry, Journal, JournalError};
 use crate::metrics::Metrics;
 use crate::node::{Node, Workers};
 use crate::objects::Objects;
+use crate::predicates;
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::server::{Gate, Server, ServerConfig};
 use crate::status_patch::StatusLimiter;
@@ -423,9 +424,10 @@ async fn new_worker(
         let entry = as_desired(&info);
         return Some(Worker::new(node, sender, pod, info, entry));
     }
+    let failed = failed_predicate(&node, &pod).await;
     let mut backoff = Backoff::default();
     let admitted = loop {
-        match node.allocations.admit(&uid, info.clone()).await {
+        match node.allocations.admit(&uid, info.clone(), failed).await {
             Ok(admitted) => break admitted,
             Err(error) => {
                 tracing::error!(
@@ -443,6 +445,25 @@ async fn new_worker(
             node.events.pod(&pod, Kind::Warning, rejected.reason(), rejected.to_string());
             let entry = as_desired(&info);
             Some(Worker::new(node, sender, pod, info, entry).rejected(reason, message))
+        }
+    }
+}
+
+/// The predicate about its node that a new pod fails. The Node is read from the API server, not from a cache: the pod may
+/// have been bound because of a label that was just added. Pods that run already are not checked again, as the label may be
+/// gone: the affinity is "ignored during execution".
+async fn failed_predicate(node: &Node, pod: &Pod) -> Option<predicates::Predicate> {
+    let nodes: Api<core::Node> = Api::all(node.client.clone());
+    let mut backoff = Backoff::default();
+    loop {
+        match nodes.get_opt(&node.name).await {
+            Ok(Some(object)) => return predicates::check(pod, &object),
+            // It was deleted, and is created again with its next status.
+            Ok(None) => return None,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the node to admit a pod, will retry");
+                backoff.wait().await;
+            }
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::Clock;
 use crate::allocator::{AdmissionError, AllocationResult, Allocator, PodInfo};
 use crate::cpus::CpuSet;
 use crate::journal::{Entry, Journal, JournalError};
+use crate::predicates::Predicate;
 use crate::worker::Message;
 
 /// What triggered the retry of a deferred resize, in the words of the kubelet's metrics.
@@ -119,15 +120,16 @@ impl AllocationManager {
         self.state.lock().allocator.entry(uid).cloned()
     }
 
-    /// Admits a new pod, if it fits. If the journal fails, nothing is allocated.
+    /// Admits a new pod, if it fits and fails no predicate. If the journal fails, nothing is allocated.
     pub(crate) async fn admit(
         &self,
         uid: &str,
         info: PodInfo,
+        failed: Option<Predicate>,
     ) -> Result<Result<Entry, AdmissionError>, JournalError> {
         let (entry, ticket) = {
             let mut state = self.state.lock();
-            match state.allocator.admit(uid, info) {
+            match state.allocator.admit(uid, info, failed) {
                 Ok(entry) => {
                     self.notify_changes(&mut state);
                     (entry, state.write(&self.journal, uid))

@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use plumb_placement::HostPort;
 use plumb_resize::admission::{
     Deferral, Held, Ledger, NodeFacts, Request, Shortage, Verdict, admit, admit_new,
 };
@@ -20,6 +21,7 @@ use plumb_resize::status::{Outcome, PendingReason};
 
 use crate::cpus::{CpuAllocator, CpuAssignments, CpuSet, InsufficientCpus};
 use crate::journal::Entry;
+use crate::predicates::Predicate;
 
 /// What the node knows of a pod's object, apart from its allocation.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,6 +32,8 @@ pub struct PodInfo {
     pub name: String,
     /// What a resize does not change.
     pub shape: PodShape,
+    /// The ports of the node that it uses.
+    pub host_ports: Vec<HostPort>,
     /// `spec.priority`, zero if it has none.
     pub priority: i32,
     /// The resources in its spec.
@@ -52,6 +56,9 @@ pub enum AdmissionError {
         /// How many it may have.
         capacity: usize,
     },
+    /// It fails a predicate other than resources.
+    #[error("Predicate {} failed: {}", .0.name(), .0.description())]
+    Predicate(Predicate),
     /// Too few CPUs are left for exclusive use.
     #[error("Allocate failed due to {0}, which is unexpected")]
     Cpus(InsufficientCpus),
@@ -64,6 +71,7 @@ impl AdmissionError {
             Self::Shortage(Shortage { resource: Resource::Cpu, .. }) => "OutOfcpu",
             Self::Shortage(Shortage { resource: Resource::Memory, .. }) => "OutOfmemory",
             Self::Pods { .. } => "OutOfpods",
+            Self::Predicate(predicate) => predicate.name(),
             Self::Cpus(_) => "UnexpectedAdmissionError",
         }
     }
@@ -89,6 +97,7 @@ impl PodInfo {
             namespace: pod.metadata.namespace.clone().unwrap_or_default(),
             name: pod.metadata.name.clone().unwrap_or_default(),
             shape: PodShape::of(pod)?,
+            host_ports: HostPort::read(spec),
             priority: spec.priority.unwrap_or(0),
             desired: PodResources::desired(spec)?,
             generation: pod.metadata.generation.unwrap_or(0),
@@ -167,12 +176,22 @@ impl Allocator {
         &self.ledger
     }
 
-    /// Admits a new pod with its desired resources, if it fits.
-    pub fn admit(&mut self, uid: &str, info: PodInfo) -> Result<Entry, AdmissionError> {
+    /// Admits a new pod with its desired resources, if it fits. `failed` is the predicate about its node alone that it
+    /// fails.
+    pub fn admit(
+        &mut self,
+        uid: &str,
+        info: PodInfo,
+        failed: Option<Predicate>,
+    ) -> Result<Entry, AdmissionError> {
         if self.pods.len() >= self.max_pods {
             return Err(AdmissionError::Pods { used: self.pods.len(), capacity: self.max_pods });
         }
         admit_new(uid, info.shape.requests(&info.desired), &self.ledger).map_err(AdmissionError::Shortage)?;
+        let failed = failed.into_iter().chain(self.has_port_conflict(&info).then_some(Predicate::NodePorts));
+        if let Some(failed) = failed.min() {
+            return Err(AdmissionError::Predicate(failed));
+        }
         let mut entry = Entry::new(&info, info.desired.clone());
         if let Some(cpus) = &mut self.cpus {
             let assigned = cpus
@@ -184,6 +203,13 @@ impl Allocator {
         let actual = info.desired.clone();
         self.insert(uid, PodRecord { info, entry: entry.clone(), actual });
         Ok(entry)
+    }
+
+    /// Whether another pod uses a host port of this one. Pods are few, and host ports rare.
+    fn has_port_conflict(&self, info: &PodInfo) -> bool {
+        let mut others = self.pods.values().flat_map(|record| &record.info.host_ports);
+        !info.host_ports.is_empty()
+            && others.any(|used| info.host_ports.iter().any(|port| port.conflicts(used)))
     }
 
     /// Admits a pod that ran before the agent was restarted, with its allocation of then. It is not checked whether it

@@ -12,6 +12,8 @@ pub(crate) enum Unsupported {
     AppArmor,
     /// It is for another operating system.
     Os,
+    /// It is for another operating system by its label.
+    OsLabel,
 }
 
 impl Unsupported {
@@ -20,6 +22,7 @@ impl Unsupported {
         match self {
             Self::AppArmor => "AppArmor",
             Self::Os => "PodOSNotSupported",
+            Self::OsLabel => "PodOSSelectorNodeLabelDoesNotMatch",
         }
     }
 }
@@ -29,6 +32,7 @@ impl fmt::Display for Unsupported {
         f.write_str(match self {
             Self::AppArmor => "Cannot enforce AppArmor: the container runtime does not support AppArmor",
             Self::Os => "Failed to admit pod as the OS field doesn't match node OS",
+            Self::OsLabel => "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label",
         })
     }
 }
@@ -41,6 +45,11 @@ pub(crate) fn check(pod: &Pod) -> Option<Unsupported> {
     let is_pending = matches!(phase, None | Some("" | "Pending"));
     if is_pending && has_app_armor(spec) {
         return Some(Unsupported::AppArmor);
+    }
+    // The kubelet reads the pod's label, not its node selector.
+    let label = pod.metadata.labels.as_ref().and_then(|labels| labels.get("kubernetes.io/os"));
+    if label.is_some_and(|os| os != "linux") {
+        return Some(Unsupported::OsLabel);
     }
     spec.os.as_ref().is_some_and(|os| os.name != "linux").then_some(Unsupported::Os)
 }

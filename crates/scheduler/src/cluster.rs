@@ -5,13 +5,13 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Node, Taint};
-use plumb_placement::{Labels, Toleration};
+use plumb_placement::{HostPort, Labels, Toleration};
 use plumb_resize::list::{BadQuantity, ResourceList};
 
 use crate::claims::Claims;
 use crate::load::{Load, PODS};
 use crate::room::{Free, NOWHERE, Room};
-use crate::shape::{Class, HostPort};
+use crate::shape::Class;
 use crate::tally::{Question, Tallies};
 
 /// A pod by its uid.

@@ -1,13 +1,13 @@
 //! Whether a node will do for a pod, and if not, why not, in upstream's words.
 
 use k8s_openapi::api::core::v1::Taint;
-use plumb_placement::{Selector, UNSCHEDULABLE_TAINT};
+use plumb_placement::{HostPort, Selector, UNSCHEDULABLE_TAINT};
 
 use crate::claims::Forbidden;
 use crate::cluster::{Cluster, Host, NodeInfo};
 use crate::load::Load;
 use crate::room::Free;
-use crate::shape::{HostPort, PodTerm, Shape, Spread};
+use crate::shape::{PodTerm, Shape, Spread};
 use crate::tally::{Counted, Namespaces, Question, Tally, Where};
 
 /// Why a node will not do.
@@ -313,7 +313,7 @@ fn of_room(shape: &Shape, host: &Host, info: &NodeInfo, uid: &str) -> Option<Ref
     let to_come = to_come.filter(|(other, class)| &***other != uid && class.priority >= shape.priority);
     let to_come: Vec<&Shape> = to_come.map(|(_, class)| &***class).collect();
     let taken = |port: &HostPort| {
-        host.ports.iter().chain(to_come.iter().flat_map(|one| &one.ports)).any(|held| held.collides(port))
+        host.ports.iter().chain(to_come.iter().flat_map(|one| &one.ports)).any(|held| held.conflicts(port))
     };
     if shape.ports.iter().any(taken) {
         return Some(Refusal::Ports);

@@ -12,30 +12,11 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::{Pod, PodSpec};
-use plumb_placement::{Labels, NodeAffinity, Toleration};
+use plumb_placement::{HostPort, Labels, NodeAffinity, Toleration};
 
 pub(crate) use pods::{PodTerm, Spread};
 
 use crate::load::Load;
-
-/// A port of the node that a pod wants for itself.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct HostPort {
-    pub(crate) ip: String,
-    pub(crate) protocol: String,
-    pub(crate) port: i32,
-}
-
-/// The address that stands for all of a node's.
-const ANY_ADDRESS: &str = "0.0.0.0";
-
-impl HostPort {
-    /// Whether two pods cannot both have theirs.
-    pub(crate) fn collides(&self, other: &Self) -> bool {
-        let same_address = self.ip == other.ip || self.ip == ANY_ADDRESS || other.ip == ANY_ADDRESS;
-        self.port == other.port && self.protocol == other.protocol && same_address
-    }
-}
 
 /// What a pod asks of its node and of its neighbours.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -97,7 +78,7 @@ impl Shape {
         Self {
             priority: spec.priority.unwrap_or(0),
             preempts: spec.preemption_policy.as_deref() != Some("Never"),
-            ports: ports(spec),
+            ports: HostPort::read(spec),
             tolerations: spec.tolerations.iter().flatten().map(Toleration::read).collect(),
             nodes: NodeAffinity::read(spec),
             near: required(
@@ -124,21 +105,6 @@ impl Shape {
     pub(crate) fn minds_others(&self) -> bool {
         !(self.near.is_empty() && self.apart.is_empty() && self.spread.is_empty())
     }
-}
-
-/// The ports of the node that containers want; a sidecar holds its own for as long as the pod runs.
-fn ports(spec: &PodSpec) -> Vec<HostPort> {
-    let sidecars = spec.init_containers.iter().flatten();
-    let sidecars = sidecars.filter(|container| container.restart_policy.as_deref() == Some("Always"));
-    let all = sidecars.chain(&spec.containers).flat_map(|container| container.ports.iter().flatten());
-    let wanted = all.filter_map(|port| Some((port, port.host_port.filter(|port| *port > 0)?)));
-    wanted
-        .map(|(port, number)| HostPort {
-            ip: port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| ANY_ADDRESS.to_owned()),
-            protocol: port.protocol.clone().unwrap_or_else(|| "TCP".to_owned()),
-            port: number,
-        })
-        .collect()
 }
 
 /// A shape with a number by which it is known.

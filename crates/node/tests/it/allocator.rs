@@ -29,6 +29,7 @@ fn info(name: &str, milli: i64, priority: i32) -> PodInfo {
         namespace: "default".into(),
         name: name.into(),
         shape: PodShape { containers: vec![container], overhead: Declared::NONE, qos: QosClass::Guaranteed },
+        host_ports: Vec::new(),
         priority,
         desired: cpu(milli),
         generation: 1,
@@ -38,25 +39,25 @@ fn info(name: &str, milli: i64, priority: i32) -> PodInfo {
 #[test]
 fn a_pod_that_does_not_fit_is_turned_away_in_the_words_of_the_kubelet() {
     let mut allocator = node(1000);
-    allocator.admit("a", info("a", 700, 0)).unwrap();
-    let rejected = allocator.admit("b", info("b", 400, 0)).unwrap_err();
+    allocator.admit("a", info("a", 700, 0), None).unwrap();
+    let rejected = allocator.admit("b", info("b", 400, 0), None).unwrap_err();
     assert_eq!(rejected.reason(), "OutOfcpu");
     assert_eq!(
         rejected.to_string(),
         "Node didn't have enough resource: cpu, requested: 400, used: 700, capacity: 1000"
     );
     for name in ["b", "c"] {
-        allocator.admit(name, info(name, 100, 0)).unwrap();
+        allocator.admit(name, info(name, 100, 0), None).unwrap();
     }
-    let rejected = allocator.admit("d", info("d", 0, 0)).unwrap_err();
+    let rejected = allocator.admit("d", info("d", 0, 0), None).unwrap_err();
     assert_eq!(rejected.reason(), "OutOfpods");
 }
 
 #[test]
 fn a_shrink_frees_capacity_only_once_it_is_actual() {
     let mut allocator = node(1000);
-    allocator.admit("a", info("a", 600, 0)).unwrap();
-    allocator.admit("b", info("b", 400, 0)).unwrap();
+    allocator.admit("a", info("a", 600, 0), None).unwrap();
+    allocator.admit("b", info("b", 400, 0), None).unwrap();
     assert_eq!(
         allocator.request_resize("b", cpu(600), 2, 7).unwrap().outcome,
         Outcome::Pending(PendingReason::Deferred)
@@ -75,8 +76,8 @@ fn a_shrink_frees_capacity_only_once_it_is_actual() {
 fn cpus_that_a_pod_gives_up_are_free_only_once_the_resize_is_actual() {
     let cpus = CpuAllocator::new("0-3".parse().unwrap(), "0".parse().unwrap());
     let mut allocator = node(8000).with_cpus(Some(cpus));
-    assert_eq!(allocator.admit("a", info("a", 2000, 0)).unwrap().cpus["c"].to_string(), "1-2");
-    assert_eq!(allocator.admit("b", info("b", 1000, 0)).unwrap().cpus["c"].to_string(), "3");
+    assert_eq!(allocator.admit("a", info("a", 2000, 0), None).unwrap().cpus["c"].to_string(), "1-2");
+    assert_eq!(allocator.admit("b", info("b", 1000, 0), None).unwrap().cpus["c"].to_string(), "3");
     let result = allocator.request_resize("b", cpu(2000), 2, 7).unwrap();
     assert_eq!(result.outcome, Outcome::Pending(PendingReason::Deferred));
     let result = allocator.request_resize("a", cpu(1000), 2, 8).unwrap();
@@ -98,9 +99,9 @@ fn the_weight_of_burstable_pods_is_the_sum_of_their_allocations() {
         info.shape.qos = QosClass::Burstable;
         info
     };
-    allocator.admit("a", burstable("a", 1000)).unwrap();
-    allocator.admit("b", burstable("b", 500)).unwrap();
-    allocator.admit("c", info("c", 2000, 0)).unwrap();
+    allocator.admit("a", burstable("a", 1000), None).unwrap();
+    allocator.admit("b", burstable("b", 500), None).unwrap();
+    allocator.admit("c", info("c", 2000, 0), None).unwrap();
     assert_eq!(allocator.burstable_cpu(), 1500);
     allocator.request_resize("b", cpu(300), 2, 7).unwrap();
     assert_eq!(allocator.burstable_cpu(), 1300, "the allocated resources count, not the actual ones");
@@ -116,7 +117,7 @@ fn the_weight_of_burstable_pods_is_the_sum_of_their_allocations() {
 fn those_who_wait_are_asked_by_priority_and_keep_their_place() {
     let mut allocator = node(1000);
     for (name, milli, priority) in [("low", 100, 0), ("high", 100, 10), ("big", 800, 0)] {
-        allocator.admit(name, info(name, milli, priority)).unwrap();
+        allocator.admit(name, info(name, milli, priority), None).unwrap();
     }
     let low = allocator.request_resize("low", cpu(300), 2, 5).unwrap();
     assert_eq!(low.entry.since, Some(5));
@@ -136,7 +137,7 @@ fn those_who_wait_are_asked_by_priority_and_keep_their_place() {
 #[test]
 fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
     let mut allocator = node(1000);
-    allocator.admit("a", info("a", 100, 0)).unwrap();
+    allocator.admit("a", info("a", 100, 0), None).unwrap();
     let result = allocator.request_resize("a", cpu(2000), 2, 5).unwrap();
     assert_eq!(result.outcome, Outcome::Pending(PendingReason::Infeasible));
     assert_eq!(result.entry.allocation.allocated, cpu(100), "the allocation is unchanged");
@@ -147,8 +148,8 @@ fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
 #[test]
 fn after_a_restart_a_pod_has_its_allocation_and_its_resize_is_pending_since_then() {
     let mut allocator = node(1000);
-    allocator.admit("a", info("a", 600, 0)).unwrap();
-    allocator.admit("b", info("b", 400, 0)).unwrap();
+    allocator.admit("a", info("a", 600, 0), None).unwrap();
+    allocator.admit("b", info("b", 400, 0), None).unwrap();
     let kept = allocator.request_resize("b", cpu(600), 2, 7).unwrap().entry;
 
     let mut again = node(1000);
@@ -194,7 +195,7 @@ proptest! {
             match step {
                 Move::Admit(pod, milli) => {
                     let uid = pod.to_string();
-                    if allocator.entry(&uid).is_none() && allocator.admit(&uid, info(&uid, milli, 0)).is_ok() {
+                    if allocator.entry(&uid).is_none() && allocator.admit(&uid, info(&uid, milli, 0), None).is_ok() {
                         actual.insert(uid, cpu(milli));
                     }
                 }

@@ -1,14 +1,15 @@
 //! The lives of pods.
 
-use k8s_openapi::api::core::v1::{ConfigMap, Pod};
+use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use kube::api::PostParams;
+use kube::api::{Patch, PatchParams, PostParams};
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::json;
 
+use crate::it::cluster::NODE;
 use crate::it::site::{Site, equal, one, status};
 
 fn kep() -> Rules {
@@ -311,5 +312,68 @@ async fn a_container_whose_config_map_is_gone_is_not_started_again_and_again() {
     // Once for the container that waits, and once for each other one.
     assert!(tries <= 3, "{seen:?}");
     site.cluster.config_map("settings", json!({ "A": "2" })).await;
+    site.settled("a").await;
+}
+
+#[tokio::test]
+async fn a_pod_that_may_not_run_on_its_node_is_rejected_in_the_kubelets_words() {
+    let site = Site::start(kep()).await;
+    let nodes: Api<Node> = Api::all(site.cluster.admin());
+    let label = json!({ "metadata": { "labels": { "disk": "ssd" } } });
+    nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(label)).await.unwrap();
+    let containers = one(equal("100m", "64Mi"));
+    let on = |selector: serde_json::Value| json!({ "nodeSelector": selector, "containers": containers });
+    let port = |port: i32| {
+        let mut containers = containers.clone();
+        containers[0]["ports"] = json!([{ "containerPort": 80, "hostPort": port }]);
+        json!({ "containers": containers })
+    };
+    for (name, spec) in
+        [("ssd", on(json!({ "disk": "ssd" }))), ("port", port(8080)), ("other-port", port(8081))]
+    {
+        site.pod_of(name, spec).await;
+        site.settled(name).await;
+    }
+    let affinity = ("NodeAffinity", "node(s) didn't match Pod's node affinity/selector");
+    let ports = ("NodePorts", "node(s) didn't have free ports for the requested pod ports");
+    for (name, spec, (reason, description)) in [
+        ("hdd", on(json!({ "disk": "hdd" })), affinity),
+        ("other-arch", on(json!({ "kubernetes.io/arch": "s390x" })), affinity),
+        ("same-port", port(8080), ports),
+    ] {
+        site.pod_of(name, spec).await;
+        let status = site.until(name, has_failed).await.status.unwrap();
+        assert_eq!(status.reason.as_deref(), Some(reason), "{name}");
+        let message = format!("Predicate {reason} failed: {description}");
+        assert_eq!(status.message, Some(format!("Pod was rejected: {message}")));
+        assert_eq!(site.event(name, reason).await, message);
+    }
+    // The port is free again.
+    site.delete("port").await;
+    site.gone("port").await;
+    site.pod_of("next", port(8080)).await;
+    site.settled("next").await;
+    let taint = json!({ "spec": { "taints": [{ "key": "gpu", "effect": "NoExecute" }] } });
+    nodes.patch(NODE, &PatchParams::default(), &Patch::Merge(taint)).await.unwrap();
+    site.pod("intolerant", containers.clone()).await;
+    let status = site.until("intolerant", has_failed).await.status.unwrap();
+    assert_eq!(status.reason.as_deref(), Some("TaintToleration"));
+}
+
+#[tokio::test]
+async fn a_pod_that_runs_stays_when_the_label_that_it_selects_is_gone() {
+    let mut site = Site::start(kep()).await;
+    let nodes: Api<Node> = Api::all(site.cluster.admin());
+    let label =
+        |value: serde_json::Value| Patch::Merge(json!({ "metadata": { "labels": { "disk": value } } }));
+    nodes.patch(NODE, &PatchParams::default(), &label(json!("ssd"))).await.unwrap();
+    let spec = json!({ "nodeSelector": { "disk": "ssd" }, "containers": one(equal("100m", "64Mi")) });
+    site.pod_of("a", spec).await;
+    site.settled("a").await;
+    site.kill_agent().await;
+    nodes.patch(NODE, &PatchParams::default(), &label(json!(null))).await.unwrap();
+    site.start_agent().await;
+    site.pod("b", one(equal("100m", "64Mi"))).await;
+    site.settled("b").await;
     site.settled("a").await;
 }
