@@ -29,6 +29,7 @@ pub mod metrics;
 mod node;
 pub mod objects;
 mod observe;
+mod pod_files;
 pub mod predicates;
 pub mod probe;
 pub mod readback;

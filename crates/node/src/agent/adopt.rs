@@ -1,10 +1,11 @@
 //! Adopting the pods of the agent before this one.
 //!
 //! Pods with an allocation are admitted first, with that allocation, so that no new pod gets their capacity. An
-//! allocation that was lost is rebuilt from the actual resources in the runtime, with an event. Sandboxes of pods that
-//! do not exist any more are removed.
+//! allocation that was lost is rebuilt from the actual resources in the runtime, with an event. Sandboxes, volumes and
+//! logs of pods that do not exist any more are removed.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
@@ -20,6 +21,7 @@ use crate::events::Kind;
 use crate::journal::Entry;
 use crate::lifecycle::ObservedPod;
 use crate::observe::{Written, observe};
+use crate::pod_files;
 use crate::worker::{Message, error_chain, is_finished};
 
 /// A pod's resources by its status, for what is in no cgroup (memory requests, containers that do not run): the spec may
@@ -59,7 +61,12 @@ impl Agent {
             }
             return;
         }
-        let sandboxes = self.sandboxes().await;
+        let mut sandboxes = self.sandboxes().await;
+        // Before any pod is started, so that none of its files is among them.
+        let mut files = pod_files::on_disk(&self.node).await.unwrap_or_else(|error| {
+            tracing::warn!(%error, "cannot list the files of pods; those of pods that do not exist any more stay");
+            BTreeMap::new()
+        });
         let (known, new): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             !is_finished(pod) && (self.entries.contains_key(uid) || sandboxes.contains_key(uid))
@@ -79,9 +86,13 @@ impl Agent {
         for pod in new {
             self.handle_pod(pod);
         }
-        for (uid, left) in sandboxes {
+        for uid in sandboxes.keys() {
+            files.entry(uid.clone()).or_default();
+        }
+        for (uid, logs) in files {
             if !uids.contains(&uid) && !over.contains(&uid) {
-                self.end_orphan(uid, left);
+                let left = sandboxes.remove(&uid).unwrap_or_default();
+                self.end_orphan(uid, left, logs);
             }
         }
         for uid in std::mem::take(&mut self.entries).into_keys().filter(|uid| !uids.contains(uid)) {
@@ -172,17 +183,23 @@ impl Agent {
         Entry::new(info, allocated)
     }
 
-    /// Removes the sandboxes of a pod that does not exist any more.
-    fn end_orphan(&mut self, uid: String, sandboxes: Vec<Sandbox>) {
-        let runtime = self.node.runtime.clone();
+    /// Removes the sandboxes and the files of a pod that does not exist any more.
+    fn end_orphan(&mut self, uid: String, sandboxes: Vec<Sandbox>, logs: Vec<PathBuf>) {
+        let node = self.node.clone();
         self.workers.spawn(async move {
             for sandbox in sandboxes {
                 tracing::info!(uid, sandbox = %sandbox.id, "removing the sandbox of a pod that does not exist any more");
                 let mut backoff = Backoff::default();
-                while let Err(error) = runtime.remove_sandbox(&sandbox.id).await {
+                while let Err(error) = node.runtime.remove_sandbox(&sandbox.id).await {
                     tracing::warn!(uid, %error, "cannot remove the sandbox, will retry");
                     backoff.wait().await;
                 }
+            }
+            tracing::info!(uid, "removing the files of a pod that does not exist any more");
+            let mut backoff = Backoff::default();
+            while let Err(error) = pod_files::remove(&node, &uid, logs.clone()).await {
+                tracing::warn!(uid, error, "cannot remove the files of a pod, will retry");
+                backoff.wait().await;
             }
         });
     }

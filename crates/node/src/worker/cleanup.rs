@@ -7,6 +7,7 @@ use plumb_client::Api;
 use super::{Turn, Worker};
 use crate::allocation_manager::Trigger;
 use crate::cri_config::identity;
+use crate::pod_files;
 
 impl Worker {
     /// Removes everything of a terminated pod, once its final status is reported.
@@ -21,26 +22,10 @@ impl Worker {
             removed.map_err(|error| format!("removing the sandbox: {error}"))?;
         }
         self.probed.clear();
-        self.clear_files().await?;
+        pod_files::remove(&self.node, &self.uid, vec![self.node.logs(&self.pod)]).await?;
         self.node.allocations.release(&self.uid, Trigger::PodsRemoved).await;
         self.cleaned_up = true;
         Ok(Turn::Again)
-    }
-
-    /// Removes the files of the pod.
-    async fn clear_files(&self) -> Result<(), String> {
-        if let Some(volumes) = &self.node.volumes {
-            let cleared = volumes.clear(&self.uid).await;
-            cleared.map_err(|error| format!("removing the volumes: {error}"))?;
-        }
-        let logs = self.node.logs(&self.pod);
-        let removed = tokio::task::spawn_blocking(move || match std::fs::remove_dir_all(&logs) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
-                Err(format!("removing the logs in {}: {error}", logs.display()))
-            }
-            _ => Ok(()),
-        });
-        removed.await.map_err(|error| error.to_string())?
     }
 
     /// Deletes the pod from the API.

@@ -1,6 +1,7 @@
 //! A node with its agent, in a cluster in this process. The agent can be aborted at any instruction and another one
 //! takes over: what outlives it is the runtime, the journal and the API.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -31,7 +32,9 @@ pub(super) struct Site {
     /// What `--allowed-unsafe-sysctls` says.
     pub(super) unsafe_sysctls: &'static str,
     pub(super) supervisor: Supervisor,
-    _folder: tempfile::TempDir,
+    /// Whether pods have volumes.
+    pub(super) has_volumes: bool,
+    folder: tempfile::TempDir,
 }
 
 impl Site {
@@ -56,7 +59,8 @@ impl Site {
             cpus: None,
             unsafe_sysctls: "",
             supervisor: Supervisor::default(),
-            _folder: folder,
+            has_volumes: false,
+            folder,
         }
     }
 
@@ -74,6 +78,8 @@ impl Site {
             ..self.node.config(self.cluster.node(), self.rules.clone())
         };
         config.setup.max_pods = 20;
+        config.sandbox_defaults.log_root = self.logs();
+        config.volumes = self.has_volumes.then(|| self.volumes());
         self.node.start_agent(config).await;
     }
 
@@ -81,6 +87,16 @@ impl Site {
     pub(super) async fn start_agent_under(&mut self, rules: Rules) {
         self.rules = rules;
         self.start_agent().await;
+    }
+
+    /// The directory of the logs of all pods.
+    pub(super) fn logs(&self) -> PathBuf {
+        self.folder.path().join("logs")
+    }
+
+    /// The directory of the volumes of all pods.
+    pub(super) fn volumes(&self) -> PathBuf {
+        self.folder.path().join("volumes")
     }
 
     /// Kills the container `c` of a pod.

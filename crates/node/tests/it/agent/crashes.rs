@@ -1,7 +1,9 @@
 //! Agents that die, and runtimes that fail, at every call that changes something.
 
+use std::fs;
 use std::time::Duration;
 
+use kube::api::DeleteParams;
 use plumb_harness::eventually;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
@@ -280,4 +282,33 @@ async fn what_ran_for_a_pod_that_was_deleted_meanwhile_is_ended() {
     while site.sandboxes().await > 0 {
         tokio::task::yield_now().await;
     }
+}
+
+#[tokio::test]
+async fn the_files_of_pods_that_were_deleted_while_no_agent_ran_are_removed() {
+    let mut site = Site::without_agent(Rules::kep());
+    site.has_volumes = true;
+    site.start_agent().await;
+    let volumes = json!([{ "name": "cache", "emptyDir": {} }]);
+    let mut of_pod = Vec::new();
+    for name in ["deleted", "kept"] {
+        let spec = json!({ "volumes": volumes, "containers": one(equal("100m", "64Mi")) });
+        site.pod_of(name, spec).await;
+        let uid = site.settled(name).await.metadata.uid.unwrap();
+        let logs = site.logs().join(format!("default_{name}_{uid}"));
+        // Virtual containers write none.
+        fs::create_dir_all(&logs).unwrap();
+        of_pod.push([logs, site.volumes().join(uid)]);
+    }
+    site.kill_agent().await;
+    site.pods().delete("deleted", &DeleteParams::default().grace_period(0)).await.unwrap();
+    site.gone("deleted").await;
+    // One that has neither a sandbox nor logs.
+    let old = site.volumes().join("6f8b2f3e-0000-4000-8000-000000000000");
+    fs::create_dir_all(old.join("volumes/kubernetes.io~empty-dir/cache")).unwrap();
+    site.start_agent().await;
+    let [deleted, kept] = <[_; 2]>::try_from(of_pod).unwrap();
+    eventually(async || !deleted.iter().chain([&old]).any(|path| path.exists())).await;
+    assert!(kept.iter().all(|path| path.exists()));
+    assert_eq!(site.sandboxes().await, 1);
 }
