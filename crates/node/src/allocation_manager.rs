@@ -217,6 +217,22 @@ impl AllocationManager {
         }
     }
 
+    /// Releases exclusive CPUs that no container of a pod runs on any more, and retries deferred resizes if there are
+    /// some.
+    pub(crate) async fn release_unused_cpus(&self, uid: &str) {
+        let freed = {
+            let mut state = self.state.lock();
+            let freed = state.shared.is_some() && state.allocator.release_unused_cpus(uid);
+            if freed {
+                self.notify_changes(&mut state);
+            }
+            freed
+        };
+        if freed {
+            self.retry_deferred(Trigger::PodResized).await;
+        }
+    }
+
     /// Releases the resources of a pod that has terminated or was removed.
     pub(crate) async fn release(&self, uid: &str, why: Trigger) {
         let held = {

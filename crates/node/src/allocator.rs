@@ -233,6 +233,8 @@ impl Allocator {
         generation: i64,
         now: i64,
     ) -> Option<AllocationResult> {
+        // The queue has it under what it desired so far.
+        self.unqueue(uid);
         let record = self.pods.get_mut(uid)?;
         record.info.desired = desired;
         record.info.generation = generation;
@@ -267,8 +269,10 @@ impl Allocator {
         freed_cpus || Resource::ALL.into_iter().any(|resource| after[resource] < before[resource])
     }
 
-    /// Releases the CPUs that a pod has given up, once its actual CPU is the allocated one. True if there were any.
-    fn release_unused_cpus(&mut self, uid: &str) -> bool {
+    /// Releases the CPUs that a pod has given up, once its actual CPU is the allocated one. True if there were any. To be
+    /// called when its containers run on no others: a growth that is reverted before it is actuated changes no actual
+    /// resources.
+    pub fn release_unused_cpus(&mut self, uid: &str) -> bool {
         let (Some(cpus), Some(record)) = (&mut self.cpus, self.pods.get(uid)) else { return false };
         if record.actual.request_differs(&record.entry.allocation.allocated, Resource::Cpu) {
             return false;

@@ -366,6 +366,7 @@ impl Worker {
         if self.pin().await? {
             return Ok(Turn::Again);
         }
+        self.node.allocations.release_unused_cpus(&self.uid).await;
         let wake = self.wake(decision.wake);
         if self.may_be_resized() {
             return self.resize(steps, cgroups, wake).await;

@@ -92,6 +92,30 @@ fn cpus_that_a_pod_gives_up_are_free_only_once_the_resize_is_actual() {
 }
 
 #[test]
+fn cpus_of_a_growth_that_is_reverted_before_it_is_actual_are_free_again() {
+    let cpus = CpuAllocator::new("0-3".parse().unwrap(), "0".parse().unwrap());
+    let mut allocator = node(8000).with_cpus(Some(cpus));
+    allocator.admit("a", info("a", 1000, 0), None).unwrap();
+    assert_eq!(allocator.request_resize("a", cpu(3000), 2, 7).unwrap().entry.cpus["c"].to_string(), "1-3");
+    assert!(!allocator.release_unused_cpus("a"), "the growth is not actual yet");
+    assert_eq!(allocator.request_resize("a", cpu(1000), 3, 8).unwrap().entry.cpus["c"].to_string(), "1");
+    assert!(!allocator.set_actual("a", cpu(1000)), "they never were more");
+    assert!(allocator.release_unused_cpus("a"));
+    assert_eq!(allocator.shared_cpus().unwrap().to_string(), "0,2-3");
+}
+
+#[test]
+fn a_deferred_growth_that_becomes_a_shrink_waits_no_longer() {
+    let mut allocator = node(1000);
+    allocator.admit("a", info("a", 600, 0), None).unwrap();
+    allocator.admit("b", info("b", 400, 0), None).unwrap();
+    allocator.request_resize("b", cpu(600), 2, 7).unwrap();
+    assert_eq!(allocator.deferred().count(), 1);
+    assert_eq!(allocator.request_resize("b", cpu(300), 3, 8).unwrap().outcome, Outcome::Started);
+    assert_eq!(allocator.deferred().count(), 0);
+}
+
+#[test]
 fn the_weight_of_burstable_pods_is_the_sum_of_their_allocations() {
     let mut allocator = node(8000);
     let burstable = |name: &str, milli: i64| {

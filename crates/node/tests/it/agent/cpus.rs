@@ -3,6 +3,8 @@
 use k8s_openapi::api::core::v1::Pod;
 use plumb_node::cpus::CpuAllocator;
 use plumb_resize::rules::Rules;
+use plumb_runtime::Error;
+use plumb_runtime::fault::{Call, Fault, FaultKind};
 use serde_json::{Value, json};
 
 use crate::it::site::{Site, condition, equal, one, status};
@@ -121,4 +123,23 @@ async fn where_no_cpu_is_left_a_pod_is_turned_away_and_a_resize_waits() {
     let (reason, message) = condition(&pod, "PodResizePending").unwrap();
     assert_eq!(reason, "Deferred");
     assert_eq!(message, "not enough cpus available to satisfy request: requested=1, available=0");
+}
+
+#[tokio::test]
+async fn the_cpus_of_a_growth_that_was_reverted_are_given_to_others() {
+    let site = site("0-2", kep()).await;
+    site.pod("a", one(equal("1", "64Mi"))).await;
+    site.settled("a").await;
+    let fails = FaultKind::Fail(Error::Unavailable("the runtime went away".to_owned()));
+    site.faults.add(Fault::new(fails).on(Call::UpdateContainerResources));
+    site.resize("a", equal("2", "64Mi")).await;
+    site.until("a", |pod| condition(pod, "PodResizeInProgress").is_some()).await;
+    site.resize("a", equal("1", "64Mi")).await;
+    site.until("a", |pod| pod.status.as_ref().is_some_and(|status| status.observed_generation == Some(3)))
+        .await;
+    site.faults.clear();
+    site.settled("a").await;
+    site.pod("b", one(equal("1", "64Mi"))).await;
+    site.settled("b").await;
+    site.runs_on("b", "2").await;
 }
