@@ -67,7 +67,7 @@ const TASKS: &[Task] = &[
         name: "regenerate",
         arguments: "[NAME]…",
         about: &[
-            "writes generated files anew: schema, conformance, fields, demo (all but demo unless named)",
+            "writes generated files anew: schema, conformance, chart, fields, demo (all but demo unless named)",
             "demo records a terminal session with `plumb up`; the others take Rust alone.",
         ],
         run: tasks::regenerate,

@@ -81,6 +81,11 @@ const GENERATED: &[Generated] = &[
         verify: || run(&mut plan()),
     },
     Generated {
+        name: "chart",
+        update: || run(chart().env("PLUMB_UPDATE", "1")),
+        verify: || run(&mut chart()),
+    },
+    Generated {
         name: "fields",
         update: || run(fields().env("PLUMB_RECORD_FIELDS", "1")),
         verify: || run(&mut fields()),
@@ -100,6 +105,10 @@ fn schema(verb: &str) -> Outcome {
 
 fn plan() -> std::process::Command {
     cargo(["test", "--package", "plumb-conformance", "--test", "conformance"])
+}
+
+fn chart() -> std::process::Command {
+    cargo(["test", "--package", "plumb-install", "--test", "it", "chart::"])
 }
 
 fn fields() -> std::process::Command {

@@ -17,14 +17,19 @@ const RELEASED: [(&str, &[&str]); 2] = [
     ("verticalpodautoscalers.autoscaling.k8s.io", &["d6681032e1c71707", "1e2dd5f1a41f419f"]),
 ];
 
-/// Installs both definitions, and returns once they are established.
-pub async fn install(client: &Client) -> Result<Vec<(String, Outcome)>, InstallError> {
+/// Both definitions, with the fingerprints of their releases.
+pub fn definitions() -> Vec<Definition> {
     let definitions = crds::all().map(|crd| {
         let name = crd.name_any();
         let released = RELEASED.iter().find(|(of, _)| *of == name).map_or(&[][..], |(_, released)| released);
         definition(crd, released)
     });
-    installer::install(client, FIELD_MANAGER, definitions.into()).await
+    definitions.into()
+}
+
+/// Installs both definitions, and returns once they are established.
+pub async fn install(client: &Client) -> Result<Vec<(String, Outcome)>, InstallError> {
+    installer::install(client, FIELD_MANAGER, definitions()).await
 }
 
 /// Installs a definition whose fingerprints, the earlier ones and last its own, are these.

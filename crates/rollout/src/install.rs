@@ -1,9 +1,10 @@
 //! Installs the `CustomResourceDefinition`s of [`crate::api`] in a cluster, see [`plumb_controller::crds`].
 
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::Client;
 use plumb_controller::crds::{self, Definition, InstallError, Outcome};
 
-use crate::api::cloneset;
+use crate::api::{cloneset, crds as types};
 
 /// The manager of the fields that are applied.
 pub const FIELD_MANAGER: &str = "plumb-rollout";
@@ -14,11 +15,26 @@ pub const CLONESETS: &str = "clonesets.apps.kruise.io";
 /// The fingerprints of all definitions of `CloneSet` that were ever released, the present one last.
 const CLONESET_RELEASED: &[&str] = &["0bea5752311720a8"];
 
+/// The fingerprints of all definitions of `RolloutPolicy` that were ever released, the present one last.
+const ROLLOUT_POLICY_RELEASED: &[&str] = &["ae7543114dad5ceb"];
+
+/// The definition of `CloneSet`, with the fingerprints of its releases.
+pub fn cloneset_definition() -> Definition {
+    definition(cloneset::crd(), "v1beta1", CLONESET_RELEASED)
+}
+
+/// The definition of `RolloutPolicy`, with the fingerprints of its releases.
+pub fn rollout_policy_definition() -> Definition {
+    definition(types::rollout_policy(), "v1alpha1", ROLLOUT_POLICY_RELEASED)
+}
+
 /// Installs the definition of `CloneSet`, and returns once it is established. That of OpenKruise is left as it is.
 pub async fn install_cloneset(client: &Client) -> Result<Outcome, InstallError> {
-    let released = CLONESET_RELEASED.iter().map(|&text| text.to_owned()).collect();
-    let definition = Definition { crd: cloneset::crd(), version: "v1beta1", released };
-    crds::install_one(client, FIELD_MANAGER, definition).await
+    crds::install_one(client, FIELD_MANAGER, cloneset_definition()).await
+}
+
+fn definition(crd: CustomResourceDefinition, version: &'static str, released: &[&str]) -> Definition {
+    Definition { crd, version, released: released.iter().map(|&text| text.to_owned()).collect() }
 }
 
 #[cfg(test)]
@@ -30,12 +46,14 @@ mod tests {
 
     #[test]
     fn the_last_fingerprint_of_each_definition_is_that_of_the_types() {
-        let crd = cloneset::crd();
-        assert_eq!(crd.name_any(), CLONESETS);
-        assert_eq!(
-            CLONESET_RELEASED.last().copied().unwrap_or_default(),
-            fingerprint(&crd),
-            "add the new fingerprint to the end, so that clusters get the definition"
-        );
+        assert_eq!(cloneset::crd().name_any(), CLONESETS);
+        for Definition { crd, released, .. } in [cloneset_definition(), rollout_policy_definition()] {
+            assert_eq!(
+                released.last().cloned().unwrap_or_default(),
+                fingerprint(&crd),
+                "add the new fingerprint of {} to the end, so that clusters get the definition",
+                crd.name_any()
+            );
+        }
     }
 }

@@ -1,0 +1,266 @@
+//! `plumb install --apply`: server-side apply of the manifests, and what has to hold before.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt as _};
+use plumb_client::Api;
+use plumb_controller::crds::{self, DEFINITION_ANNOTATION, InstallError, Kept, Outcome};
+use serde_json::json;
+
+use crate::manifests::{Options, annotated, definitions, manifests};
+use crate::upstream::{self, REPLICAS_ANNOTATION};
+
+/// The manager of the fields that are applied.
+pub const FIELD_MANAGER: &str = "plumb-install";
+
+/// The group of VPAs, which upstream has definitions of, too.
+const VPA_GROUP: &str = "autoscaling.k8s.io";
+
+/// Why nothing, or not everything, is installed.
+#[derive(Debug, thiserror::Error)]
+pub enum ApplyError {
+    /// The API server is too old, or its feature gate is off.
+    #[error(
+        "the API server does not serve pods/resize: in-place resize needs Kubernetes 1.33 or newer with the feature gate InPlacePodVerticalScaling; nothing was installed"
+    )]
+    NoResize,
+    /// Two autoscalers would work against each other.
+    #[error(
+        "the Vertical Pod Autoscaler of kubernetes/autoscaler runs here ({}); --replace-vpa takes over from it; nothing was installed",
+        .0.join(", ")
+    )]
+    Upstream(Vec<String>),
+    /// A request failed.
+    #[error("{doing} {what}")]
+    Request {
+        /// What was done.
+        doing: &'static str,
+        /// To which object.
+        what: String,
+        /// What the API server answered.
+        #[source]
+        source: kube::Error,
+    },
+    /// A definition cannot be installed.
+    #[error(transparent)]
+    Definition(#[from] InstallError),
+}
+
+/// How the manifests are applied.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Mode {
+    /// The API server checks everything and stores nothing.
+    pub dry_run: bool,
+    /// Upstream's Deployments are scaled to zero.
+    pub replace_vpa: bool,
+}
+
+/// What became of an object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It is new.
+    Created,
+    /// It was another.
+    Configured,
+    /// It is as it was.
+    Unchanged,
+    /// It is another installer's, and was left as it is.
+    Left,
+    /// It was scaled to zero.
+    ScaledDown,
+}
+
+impl Change {
+    /// The word that people read.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Created => "created",
+            Self::Configured => "configured",
+            Self::Unchanged => "unchanged",
+            Self::Left => "left as another installer made it",
+            Self::ScaledDown => "scaled to 0",
+        }
+    }
+}
+
+/// Installs, and calls `report` with each object.
+///
+/// Objects of an earlier installation become what they should be, whatever was edited: this can be repeated.
+pub async fn apply(
+    client: &Client,
+    options: &Options,
+    mode: Mode,
+    report: &mut dyn FnMut(&str, Change),
+) -> Result<(), ApplyError> {
+    require_resize(client).await?;
+    let running = upstream_deployments(client).await?;
+    let running: Vec<_> = running.into_iter().filter(|found| upstream::replicas(found) > 0).collect();
+    if !running.is_empty() && !mode.replace_vpa {
+        let names = running.iter().map(|found| format!("{}/{}", namespace_of(found), found.name_any()));
+        return Err(ApplyError::Upstream(names.collect()));
+    }
+    let without_crds = Options { crds: false, ..options.clone() };
+    let mut objects = manifests(&without_crds).into_iter().peekable();
+    while let Some(namespace) = objects.next_if(|object| kind(object) == "Namespace") {
+        apply_one(client, &namespace, mode, report).await?;
+    }
+    if options.crds {
+        apply_definitions(client, options, mode, report).await?;
+    }
+    // First upstream ends, then ours start: there are never two that write, and checkpoints are up to date.
+    for deployment in running {
+        scale_down(client, &deployment, mode, report).await?;
+    }
+    for object in objects {
+        apply_one(client, &object, mode, report).await?;
+    }
+    Ok(())
+}
+
+/// By discovery: a version tells nothing of feature gates.
+async fn require_resize(client: &Client) -> Result<(), ApplyError> {
+    let listed = client.list_core_api_resources("v1").await;
+    let listed = listed.map_err(failed("listing", "the resources of v1"))?;
+    let serves = listed.resources.iter().any(|resource| resource.name == "pods/resize");
+    if serves { Ok(()) } else { Err(ApplyError::NoResize) }
+}
+
+/// The Deployments of upstream's programs, in every namespace.
+pub(crate) async fn upstream_deployments(client: &Client) -> Result<Vec<Deployment>, ApplyError> {
+    let api: Api<Deployment> = Api::all(client.clone());
+    let all = api.list(&ListParams::default()).await.map_err(failed("listing", "Deployments"))?;
+    Ok(all.items.into_iter().filter(upstream::is_upstream).collect())
+}
+
+async fn scale_down(
+    client: &Client,
+    deployment: &Deployment,
+    mode: Mode,
+    report: &mut dyn FnMut(&str, Change),
+) -> Result<(), ApplyError> {
+    let (namespace, name) = (namespace_of(deployment), deployment.name_any());
+    let patch = json!({
+        "metadata": { "annotations": { REPLICAS_ANNOTATION: upstream::replicas(deployment).to_string() } },
+        "spec": { "replicas": 0 },
+    });
+    let api: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
+    let params = PatchParams { dry_run: mode.dry_run, ..PatchParams::default() };
+    let what = format!("deployment.apps/{name} of namespace {namespace}");
+    let patched = api.patch(&name, &params, &Patch::Merge(&patch)).await;
+    patched.map_err(failed("scaling", &what))?;
+    report(&what, Change::ScaledDown);
+    Ok(())
+}
+
+async fn apply_definitions(
+    client: &Client,
+    options: &Options,
+    mode: Mode,
+    report: &mut dyn FnMut(&str, Change),
+) -> Result<(), ApplyError> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for (manager, definition) in definitions(&options.components) {
+        let name = definition.crd.name_any();
+        let what = format!("customresourcedefinition.apiextensions.k8s.io/{name}");
+        let crd = annotated(&definition);
+        let params = PatchParams { dry_run: mode.dry_run, ..PatchParams::apply(manager) };
+        let existing = api.get_opt(&name).await.map_err(failed("reading", &what))?;
+        let is_ours = |crd: &CustomResourceDefinition| {
+            // Applied by another tool, from what `plumb install` prints.
+            crd.annotations().contains_key(DEFINITION_ANNOTATION)
+        };
+        let takes_over = existing
+            .as_ref()
+            .is_some_and(|existing| is_ours(existing) || (mode.replace_vpa && crd.spec.group == VPA_GROUP));
+        let change = if mode.dry_run {
+            match (&existing, takes_over) {
+                (None, _) => Change::Created,
+                (Some(_), true) => Change::Configured,
+                (Some(_), false) => Change::Left,
+            }
+        } else {
+            match crds::install_one(client, manager, definition).await? {
+                Outcome::Created => Change::Created,
+                Outcome::Updated => Change::Configured,
+                Outcome::Unchanged => Change::Unchanged,
+                Outcome::Kept(Kept::Foreign(_)) if takes_over => {
+                    let applied = api.patch(&name, &params.force(), &Patch::Apply(&crd)).await;
+                    applied.map_err(failed("applying", &what))?;
+                    Change::Configured
+                }
+                Outcome::Kept(_) => Change::Left,
+            }
+        };
+        report(&what, change);
+    }
+    Ok(())
+}
+
+async fn apply_one(
+    client: &Client,
+    object: &DynamicObject,
+    mode: Mode,
+    report: &mut dyn FnMut(&str, Change),
+) -> Result<(), ApplyError> {
+    let (api, what) = api_of(client, object);
+    let name = object.name_any();
+    let before = api.get_opt(&name).await.map_err(failed("reading", &what))?;
+    let params = PatchParams { dry_run: mode.dry_run, ..PatchParams::apply(FIELD_MANAGER) };
+    let after = api.patch(&name, &params.force(), &Patch::Apply(object)).await;
+    let after = match (after, &before) {
+        // Its namespace is not stored in a dry run.
+        (Err(kube::Error::Api(status)), None) if mode.dry_run && status.is_not_found() => None,
+        (after, _) => Some(after.map_err(failed("applying", &what))?),
+    };
+    let change = match (before, after) {
+        (None, _) | (_, None) => Change::Created,
+        (Some(before), Some(after)) if says_the_same(&before, &after) => Change::Unchanged,
+        _ => Change::Configured,
+    };
+    report(&what, change);
+    Ok(())
+}
+
+/// Whether two versions of an object differ in nothing that is applied.
+fn says_the_same(before: &DynamicObject, after: &DynamicObject) -> bool {
+    let without_status = |object: &DynamicObject| {
+        let mut data = object.data.clone();
+        if let Some(fields) = data.as_object_mut() {
+            fields.remove("status");
+        }
+        data
+    };
+    before.labels() == after.labels()
+        && before.annotations() == after.annotations()
+        && without_status(before) == without_status(after)
+}
+
+/// The API of an object, and what the object is called in messages: `deployment.apps/web`.
+pub(crate) fn api_of(client: &Client, object: &DynamicObject) -> (Api<DynamicObject>, String) {
+    let types = object.types.clone().unwrap_or_default();
+    let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+    let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
+    let kind = types.kind.to_lowercase();
+    let kind = if group.is_empty() { kind } else { format!("{kind}.{group}") };
+    let what = format!("{kind}/{}", object.name_any());
+    let api = match &object.metadata.namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    (api, what)
+}
+
+pub(crate) fn kind(object: &DynamicObject) -> &str {
+    object.types.as_ref().map_or("", |types| types.kind.as_str())
+}
+
+pub(crate) fn namespace_of(deployment: &Deployment) -> String {
+    deployment.namespace().unwrap_or_default()
+}
+
+pub(crate) fn failed(doing: &'static str, what: &str) -> impl FnOnce(kube::Error) -> ApplyError {
+    let what = what.to_owned();
+    move |source| ApplyError::Request { doing, what, source }
+}

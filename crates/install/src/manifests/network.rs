@@ -1,0 +1,92 @@
+//! How the components are reached: the Service of the webhook, the metrics, and who may connect.
+
+use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
+use k8s_openapi::api::networking::v1::{
+    NetworkPolicy, NetworkPolicyIngressRule, NetworkPolicyPort, NetworkPolicySpec,
+};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::{Value, json};
+
+use super::deployment::{METRICS, METRICS_PORT, WEBHOOK};
+use super::{Options, component_labels, component_metadata, labels, metadata, selector};
+use crate::component::Component;
+
+/// The port that the webhook listens on: upstream's.
+pub(super) const WEBHOOK_PORT: u16 = 8000;
+/// The Service of the webhook.
+pub(super) const WEBHOOK_SERVICE: &str = "plumb-webhook";
+/// The port of the Service: what an API server connects to unless told otherwise.
+const SERVICE_PORT: u16 = 443;
+const METRICS_SERVICE: &str = "plumb-metrics";
+
+fn service_port(name: &str, port: u16) -> ServicePort {
+    ServicePort {
+        name: Some(name.to_owned()),
+        port: i32::from(port),
+        target_port: Some(IntOrString::String(name.to_owned())),
+        protocol: Some("TCP".to_owned()),
+        ..ServicePort::default()
+    }
+}
+
+/// The Service that API servers reach the webhook by. The component itself writes the webhook configuration: the certificate
+/// in it is made at run time.
+pub(super) fn webhook_service(component: Component, options: &Options) -> Option<Service> {
+    if component != Component::Admission {
+        return None;
+    }
+    let mut metadata = component_metadata(component, options);
+    metadata.name = Some(WEBHOOK_SERVICE.to_owned());
+    let spec = ServiceSpec {
+        selector: Some(component_labels(component)),
+        ports: Some(vec![service_port(WEBHOOK, SERVICE_PORT)]),
+        ..ServiceSpec::default()
+    };
+    Some(Service { metadata, spec: Some(spec), status: None })
+}
+
+/// A headless Service with the metrics of every pod.
+pub(super) fn metrics_service(options: &Options) -> Service {
+    let spec = ServiceSpec {
+        cluster_ip: Some("None".to_owned()),
+        selector: Some(labels()),
+        ports: Some(vec![service_port(METRICS, METRICS_PORT)]),
+        ..ServiceSpec::default()
+    };
+    Service { metadata: metadata(METRICS_SERVICE, options), spec: Some(spec), status: None }
+}
+
+/// Has a Prometheus operator scrape every pod.
+pub(super) fn service_monitor(options: &Options) -> Value {
+    json!({
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "ServiceMonitor",
+        "metadata": metadata("plumb", options),
+        "spec": {
+            "selector": { "matchLabels": labels() },
+            "endpoints": [{ "port": METRICS, "interval": "30s" }],
+        },
+    })
+}
+
+/// Nothing but metrics, probes and the webhook is reached. API servers have addresses that no selector finds, so the ports
+/// are open to all.
+pub(super) fn policy(options: &Options) -> NetworkPolicy {
+    let port = |name: &str| NetworkPolicyPort {
+        port: Some(IntOrString::String(name.to_owned())),
+        protocol: Some("TCP".to_owned()),
+        end_port: None,
+    };
+    NetworkPolicy {
+        metadata: metadata("plumb", options),
+        spec: Some(NetworkPolicySpec {
+            pod_selector: Some(selector(None)),
+            policy_types: Some(vec!["Ingress".to_owned()]),
+            ingress: Some(vec![NetworkPolicyIngressRule {
+                ports: Some(vec![port(METRICS), port(WEBHOOK)]),
+                from: None,
+            }]),
+            egress: None,
+        }),
+    }
+}

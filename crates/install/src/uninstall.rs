@@ -1,0 +1,259 @@
+//! `plumb uninstall`: removes what `plumb install` made, and gives back to upstream what was taken from it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::Deployment;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{
+    ApiResource, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PropagationPolicy,
+};
+use kube::core::GroupVersionKind;
+use kube::{Client, ResourceExt as _};
+use plumb_autoscaler::admission::registration;
+use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_client::Api;
+use plumb_controller::crds::DEFINITION_ANNOTATION;
+use serde_json::json;
+
+use crate::apply::{ApplyError, api_of, failed, kind, namespace_of, upstream_deployments};
+use crate::component::Component;
+use crate::manifests::{Options, PART_OF, crds, manifests};
+use crate::upstream::{self, REPLICAS_ANNOTATION};
+
+/// What is removed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Removal {
+    /// The namespace of the installation.
+    pub namespace: String,
+    /// Remove it though VPAs use what upstream refuses.
+    pub force: bool,
+    /// Remove our definitions of custom resources, too, and with them every VPA, checkpoint, policy and CloneSet.
+    pub delete_crds: bool,
+    /// Say what would be removed.
+    pub dry_run: bool,
+}
+
+/// A VPA that upstream would not admit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RefusedVpa {
+    /// Its namespace and name.
+    pub name: String,
+    /// What upstream refuses of it.
+    pub reasons: Vec<&'static str>,
+}
+
+/// Why nothing, or not everything, is removed.
+#[derive(Debug, thiserror::Error)]
+pub enum UninstallError {
+    /// VPAs use what only Plumb has by default.
+    #[error("{}", list(.0))]
+    Refused(Vec<RefusedVpa>),
+    /// A request failed.
+    #[error(transparent)]
+    Request(#[from] ApplyError),
+}
+
+fn list(vpas: &[RefusedVpa]) -> String {
+    let mut text = String::from(
+        "these VPAs use what the Vertical Pod Autoscaler of kubernetes/autoscaler refuses unless its feature gates are on:\n",
+    );
+    for RefusedVpa { name, reasons } in vpas {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "  {name}: {}", reasons.join(", "));
+    }
+    text.push_str("edit them, or uninstall with --force; nothing was removed");
+    text
+}
+
+/// Removes the installation, and calls `report` with what is done to which object. No pod is evicted, and no VPA changed.
+pub async fn uninstall(
+    client: &Client,
+    removal: &Removal,
+    report: &mut dyn FnMut(&str, &str),
+) -> Result<(), UninstallError> {
+    let upstream = upstream_deployments(client).await?;
+    let replaced: Vec<&Deployment> =
+        upstream.iter().filter(|found| upstream::replaced(found).is_some()).collect();
+    let refused = refused_vpas(client, &upstream::feature_gates(replaced.iter().copied())).await?;
+    if !refused.is_empty() && !removal.force {
+        return Err(UninstallError::Refused(refused));
+    }
+    let mut remover = Remover { client, removal, report };
+    let options = Options {
+        namespace: removal.namespace.clone(),
+        crds: false,
+        service_monitor: true,
+        ..Options::default()
+    };
+    let mut objects = manifests(&options);
+    // Without its rights a webhook that still runs cannot register again.
+    objects.sort_by_key(|object| match kind(object) {
+        "ClusterRoleBinding" | "RoleBinding" => 0,
+        "Deployment" => 2,
+        "Namespace" => 4,
+        _ => 3,
+    });
+    let (bindings, others): (Vec<_>, Vec<_>) =
+        objects.into_iter().partition(|object| kind(object).ends_with("Binding"));
+    for object in &bindings {
+        remover.remove(object).await?;
+    }
+    remover.remove_registration().await?;
+    for object in &others {
+        if kind(object) == "Namespace" {
+            // What the components wrote there goes with it.
+            continue;
+        }
+        remover.remove(object).await?;
+    }
+    remover.remove_state().await?;
+    for object in others.iter().filter(|object| kind(object) == "Namespace") {
+        remover.remove(object).await?;
+    }
+    for deployment in replaced {
+        remover.give_back(deployment).await?;
+    }
+    if removal.delete_crds {
+        remover.remove_definitions().await?;
+    }
+    Ok(())
+}
+
+/// The VPAs that upstream would not admit with these feature gates.
+async fn refused_vpas(client: &Client, gates: &BTreeSet<String>) -> Result<Vec<RefusedVpa>, ApplyError> {
+    let api: Api<VerticalPodAutoscaler> = Api::all(client.clone());
+    let vpas = match api.list(&ListParams::default()).await {
+        // The definition is gone.
+        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
+        listed => listed.map_err(failed("listing", "VerticalPodAutoscalers"))?,
+    };
+    let refused = vpas.items.iter().map(|vpa| RefusedVpa {
+        name: format!("{}/{}", vpa.namespace().unwrap_or_default(), vpa.name_any()),
+        reasons: upstream::refused(vpa, gates),
+    });
+    Ok(refused.filter(|vpa| !vpa.reasons.is_empty()).collect())
+}
+
+/// Removes objects one by one.
+struct Remover<'a> {
+    client: &'a Client,
+    removal: &'a Removal,
+    report: &'a mut dyn FnMut(&str, &str),
+}
+
+impl Remover<'_> {
+    /// Removes an object that carries our label.
+    async fn remove(&mut self, object: &DynamicObject) -> Result<(), ApplyError> {
+        let (api, what) = api_of(self.client, object);
+        let (key, value) = PART_OF;
+        let found = match api.get_opt(&object.name_any()).await {
+            // A kind that this cluster does not have: a ServiceMonitor.
+            Err(kube::Error::Api(status)) if status.is_not_found() => None,
+            found => found.map_err(failed("reading", &what))?,
+        };
+        match found {
+            Some(found) if found.labels().get(key).is_some_and(|own| own == value) => {
+                self.delete(&api, &object.name_any(), &what).await
+            }
+            Some(_) => {
+                (self.report)(&what, "left: it does not carry the label of an installation");
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    async fn delete(&mut self, api: &Api<DynamicObject>, name: &str, what: &str) -> Result<(), ApplyError> {
+        let params = DeleteParams {
+            dry_run: self.removal.dry_run,
+            propagation_policy: Some(PropagationPolicy::Background),
+            ..DeleteParams::default()
+        };
+        match api.delete(name, &params).await {
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+            deleted => {
+                deleted.map_err(failed("deleting", what))?;
+                (self.report)(what, "deleted");
+                Ok(())
+            }
+        }
+    }
+
+    /// Removes the webhook configuration if our webhook registered it. Upstream's registers itself again when it starts.
+    async fn remove_registration(&mut self) -> Result<(), ApplyError> {
+        let name = registration::NAME;
+        let what = format!("mutatingwebhookconfiguration.admissionregistration.k8s.io/{name}");
+        let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
+        let Some(found) = api.get_opt(name).await.map_err(failed("reading", &what))? else { return Ok(()) };
+        let own = |entry: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| {
+            entry.manager.as_deref() == Some(registration::FIELD_MANAGER)
+        };
+        if !found.managed_fields().iter().any(own) {
+            (self.report)(&what, "left: another webhook registered it");
+            return Ok(());
+        }
+        let kind =
+            GroupVersionKind::gvk("admissionregistration.k8s.io", "v1", "MutatingWebhookConfiguration");
+        let api = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+        self.delete(&api, name, &what).await
+    }
+
+    /// Removes what the components wrote: Leases and the authority of the webhook. The names are those of their roles.
+    async fn remove_state(&mut self) -> Result<(), ApplyError> {
+        let rules = Component::ALL.iter().flat_map(|component| component.role().local_with_election());
+        let names: BTreeSet<(&str, &str)> = rules
+            .flat_map(|rule| {
+                rule.names.iter().map(move |&name| (rule.resources.first().copied().unwrap_or(""), name))
+            })
+            .collect();
+        for (resource, name) in names {
+            let kind = match resource {
+                "leases" => GroupVersionKind::gvk("coordination.k8s.io", "v1", "Lease"),
+                "secrets" => GroupVersionKind::gvk("", "v1", "Secret"),
+                _ => continue,
+            };
+            let what = format!("{}/{name}", kind.kind.to_lowercase());
+            let resource = ApiResource::from_gvk(&kind);
+            let api = Api::namespaced_with(self.client.clone(), &self.removal.namespace, &resource);
+            self.delete(&api, name, &what).await?;
+        }
+        Ok(())
+    }
+
+    /// Scales a Deployment of upstream to what it was.
+    async fn give_back(&mut self, deployment: &Deployment) -> Result<(), ApplyError> {
+        let (namespace, name) = (namespace_of(deployment), deployment.name_any());
+        let what = format!("deployment.apps/{name} of namespace {namespace}");
+        let replicas = upstream::replaced(deployment);
+        let patch = json!({
+            "metadata": { "annotations": { REPLICAS_ANNOTATION: null } },
+            "spec": { "replicas": replicas },
+        });
+        let api: Api<Deployment> = Api::namespaced(self.client.clone(), &namespace);
+        let params = PatchParams { dry_run: self.removal.dry_run, ..PatchParams::default() };
+        let patched = api.patch(&name, &params, &Patch::Merge(&patch)).await;
+        patched.map_err(failed("scaling", &what))?;
+        (self.report)(&what, &format!("scaled to {}", replicas.unwrap_or_default()));
+        Ok(())
+    }
+
+    /// Removes the definitions that say that they are ours.
+    async fn remove_definitions(&mut self) -> Result<(), ApplyError> {
+        let typed: Api<CustomResourceDefinition> = Api::all(self.client.clone());
+        let kind = GroupVersionKind::gvk("apiextensions.k8s.io", "v1", "CustomResourceDefinition");
+        let api = Api::all_with(self.client.clone(), &ApiResource::from_gvk(&kind));
+        for crd in crds(&Component::ALL) {
+            let name = crd.name_any();
+            let what = format!("customresourcedefinition.apiextensions.k8s.io/{name}");
+            let Some(found) = typed.get_opt(&name).await.map_err(failed("reading", &what))? else { continue };
+            if found.annotations().contains_key(DEFINITION_ANNOTATION) {
+                self.delete(&api, &name, &what).await?;
+            } else {
+                (self.report)(&what, "left: another installer made it");
+            }
+        }
+        Ok(())
+    }
+}

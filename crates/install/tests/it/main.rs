@@ -1,0 +1,9 @@
+//! What is installed, through the public API.
+
+#![expect(clippy::unwrap_used, reason = "a test that cannot be set up has failed")]
+
+mod apply;
+mod chart;
+mod manifests;
+mod uninstall;
+mod upstream;

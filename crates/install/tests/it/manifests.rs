@@ -1,0 +1,162 @@
+//! The objects of an installation.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::ResourceExt as _;
+use kube::core::DynamicObject;
+use plumb_install::{Component, LABELS, Options, manifests, yaml};
+use serde_json::Value;
+
+fn kind(object: &DynamicObject) -> &str {
+    &object.types.as_ref().unwrap().kind
+}
+
+fn named<'a>(objects: &'a [DynamicObject], of: &str, name: &str) -> &'a DynamicObject {
+    let found = objects.iter().find(|object| kind(object) == of && object.name_any() == name);
+    found.unwrap_or_else(|| panic!("no {of} {name}"))
+}
+
+#[test]
+fn every_object_carries_the_labels_and_stands_in_the_namespace() {
+    let options = Options { service_monitor: true, ..Options::default() };
+    let cluster_scoped = ["Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"];
+    let objects = manifests(&options);
+    let names: BTreeSet<(&str, Option<String>, String)> =
+        objects.iter().map(|object| (kind(object), object.namespace(), object.name_any())).collect();
+    assert_eq!(names.len(), objects.len(), "an object is there twice");
+    for object in &objects {
+        let what = format!("{} {}", kind(object), object.name_any());
+        let namespace = (!cluster_scoped.contains(&kind(object))).then(|| options.namespace.clone());
+        assert_eq!(object.namespace(), namespace, "{what}");
+        if kind(object) != "CustomResourceDefinition" {
+            for (key, value) in LABELS {
+                assert_eq!(object.labels().get(key).map(String::as_str), Some(value), "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_namespace_that_every_cluster_has_is_not_among_the_objects() {
+    let given = manifests(&Options { namespace: "kube-system".to_owned(), ..Options::default() });
+    assert!(given.iter().all(|object| kind(object) != "Namespace"));
+    let own = manifests(&Options::default());
+    assert_eq!(kind(&own[0]), "Namespace");
+}
+
+#[test]
+fn every_component_has_replicas_probes_requests_a_budget_and_nothing_that_restricted_pods_may_not() {
+    let objects = manifests(&Options::default());
+    for component in Component::ALL {
+        let name = component.object_name();
+        let deployment = named(&objects, "Deployment", &name);
+        let spec = &deployment.data["spec"];
+        assert_eq!(spec["replicas"], 2, "{name}");
+        let pod = &spec["template"]["spec"];
+        assert_eq!(pod["serviceAccountName"], name);
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
+        let container = &pod["containers"][0];
+        assert_eq!(container["args"][1], component.name());
+        assert_eq!(container["livenessProbe"]["httpGet"]["path"], "/livez");
+        assert_eq!(container["readinessProbe"]["httpGet"]["path"], "/readyz");
+        for resource in ["cpu", "memory"] {
+            assert!(container["resources"]["requests"][resource].is_string(), "{name}: {resource}");
+        }
+        let security = &container["securityContext"];
+        assert_eq!(security["allowPrivilegeEscalation"], false);
+        assert_eq!(security["readOnlyRootFilesystem"], true);
+        assert_eq!(security["capabilities"]["drop"][0], "ALL");
+        let budget = named(&objects, "PodDisruptionBudget", &name);
+        assert_eq!(budget.data["spec"]["selector"], spec["selector"], "{name}");
+        let labels = &spec["template"]["metadata"]["labels"];
+        assert_eq!(*labels, spec["selector"]["matchLabels"], "{name}");
+    }
+    let service = named(&objects, "Service", "plumb-webhook");
+    let admission = named(&objects, "Deployment", "plumb-admission");
+    assert_eq!(service.data["spec"]["selector"], admission.data["spec"]["selector"]["matchLabels"]);
+}
+
+/// The verbs that a role gives on a resource of the core group, by resource.
+fn on_core(objects: &[DynamicObject], component: Component) -> BTreeMap<String, BTreeSet<String>> {
+    let role = named(objects, "ClusterRole", &component.object_name());
+    let texts = |value: &Value| -> Vec<String> {
+        value.as_array().unwrap().iter().map(|text| text.as_str().unwrap().to_owned()).collect()
+    };
+    let mut given: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for rule in role.data["rules"].as_array().unwrap() {
+        if texts(&rule["apiGroups"]).contains(&String::new()) {
+            for resource in texts(&rule["resources"]) {
+                given.entry(resource).or_default().extend(texts(&rule["verbs"]));
+            }
+        }
+    }
+    given
+}
+
+#[test]
+fn each_component_writes_pods_only_as_it_must() {
+    let objects = manifests(&Options::default());
+    let writes = |component, resource: &str| {
+        let given = on_core(&objects, component).remove(resource).unwrap_or_default();
+        let given = given.into_iter().filter(|verb| !["get", "list", "watch"].contains(&verb.as_str()));
+        given.collect::<Vec<_>>()
+    };
+    let none: [&str; 0] = [];
+    for component in [Component::Recommender, Component::Admission] {
+        for resource in ["pods", "pods/resize", "pods/eviction", "pods/status"] {
+            assert_eq!(writes(component, resource), none, "{component}: {resource}");
+        }
+    }
+    assert_eq!(writes(Component::Updater, "pods"), ["patch"]);
+    assert_eq!(writes(Component::Updater, "pods/resize"), ["patch"]);
+    assert_eq!(writes(Component::Updater, "pods/eviction"), ["create"]);
+    assert_eq!(writes(Component::Rollout, "pods"), ["create", "delete", "patch"]);
+    assert_eq!(writes(Component::Rollout, "pods/resize"), ["patch"]);
+    assert_eq!(writes(Component::Rollout, "pods/eviction"), ["create"]);
+    for component in Component::ALL {
+        let role = named(&objects, "ClusterRole", &component.object_name());
+        for rule in role.data["rules"].as_array().unwrap() {
+            let verbs = rule["verbs"].as_array().unwrap();
+            assert!(verbs.iter().all(|verb| verb != "*"), "{component}: {rule}");
+            let secrets = rule["resources"].as_array().unwrap().iter().any(|resource| resource == "secrets");
+            assert!(!secrets, "{component} has Secrets of every namespace");
+        }
+    }
+}
+
+#[test]
+fn only_what_is_chosen_is_among_the_objects() {
+    let only = Options {
+        components: vec![Component::Rollout],
+        replicas: 1,
+        image: "registry.example.com/plumb:2".to_owned(),
+        feature_gates: "InPlace=true".to_owned(),
+        extra_args: BTreeMap::from([(Component::Rollout, vec!["--log=debug".to_owned()])]),
+        ..Options::default()
+    };
+    let objects = manifests(&only);
+    let deployments: Vec<_> = objects.iter().filter(|object| kind(object) == "Deployment").collect();
+    assert_eq!(deployments.len(), 1);
+    let container = &deployments[0].data["spec"]["template"]["spec"]["containers"][0];
+    assert_eq!(container["image"], "registry.example.com/plumb:2");
+    let args: Vec<&str> =
+        container["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()).collect();
+    assert!(args.ends_with(&["--feature-gates=InPlace=true", "--log=debug"]), "{args:?}");
+    let crds = objects.iter().filter(|object| kind(object) == "CustomResourceDefinition");
+    let crds: Vec<String> = crds.map(kube::ResourceExt::name_any).collect();
+    assert_eq!(crds, ["rolloutpolicies.plumb.dev", "clonesets.apps.kruise.io"]);
+    assert!(objects.iter().all(|object| kind(object) != "ServiceMonitor"));
+    assert!(objects.iter().all(|object| kind(object) != "Service"));
+    let without = manifests(&Options { crds: false, ..only });
+    assert!(without.iter().all(|object| kind(object) != "CustomResourceDefinition"));
+}
+
+#[test]
+fn the_documents_read_back_as_the_objects() {
+    let objects = manifests(&Options { service_monitor: true, ..Options::default() });
+    let text = yaml(&objects).unwrap();
+    let read: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
+    let objects: Vec<Value> = objects.iter().map(|object| serde_json::to_value(object).unwrap()).collect();
+    assert_eq!(read, objects);
+}

@@ -1,0 +1,89 @@
+//! Removal of an installation.
+
+use k8s_openapi::api::apps::v1::Deployment;
+use kube::api::{ListParams, PostParams};
+use kube::{Client, ResourceExt as _};
+use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_client::Api;
+use plumb_harness::{TestCluster, object};
+use plumb_install::Options;
+use plumb_install::apply::Mode;
+use plumb_install::uninstall::{Removal, UninstallError, uninstall};
+use plumb_install::upstream::REPLICAS_ANNOTATION;
+use serde_json::json;
+
+use super::apply::{create_upstream, installed};
+
+async fn removed(client: &Client, removal: &Removal) -> Result<Vec<String>, UninstallError> {
+    let mut said = Vec::new();
+    uninstall(client, removal, &mut |what, done| said.push(format!("{what} {done}"))).await?;
+    Ok(said)
+}
+
+async fn create_vpa(client: &Client) {
+    let vpa: VerticalPodAutoscaler = object(json!({
+        "apiVersion": "autoscaling.k8s.io/v1", "kind": "VerticalPodAutoscaler", "metadata": { "name": "web" },
+        "spec": {
+            "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" },
+            "updatePolicy": { "updateMode": "InPlace" },
+        },
+    }));
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
+    vpas.create(&PostParams::default(), &vpa).await.unwrap();
+}
+
+#[tokio::test]
+async fn what_was_installed_is_removed_and_upstream_gets_its_replicas_back() {
+    let cluster = TestCluster::start();
+    let (admin, options) = (cluster.admin(), Options::default());
+    create_upstream(&admin).await;
+    let mode = Mode { replace_vpa: true, ..Mode::default() };
+    installed(&admin, &options, mode).await.unwrap();
+    create_vpa(&admin).await;
+    let removal = Removal { namespace: options.namespace.clone(), ..Removal::default() };
+
+    let refused = removed(&admin, &removal).await.unwrap_err().to_string();
+    assert!(refused.contains("default/web: updateMode InPlace") && refused.contains("--force"), "{refused}");
+    let deployments: Api<Deployment> = Api::all(admin.clone());
+    assert_eq!(deployments.list(&ListParams::default()).await.unwrap().items.len(), 5);
+
+    let dry_run = removed(&admin, &Removal { force: true, dry_run: true, ..removal.clone() }).await.unwrap();
+    assert_eq!(deployments.list(&ListParams::default()).await.unwrap().items.len(), 5);
+    let said = removed(&admin, &Removal { force: true, ..removal.clone() }).await.unwrap();
+    assert_eq!(said, dry_run);
+    let left = deployments.list(&ListParams::default()).await.unwrap().items;
+    let [upstream] = &left[..] else { panic!("{left:?}") };
+    assert_eq!(upstream.spec.as_ref().unwrap().replicas, Some(3));
+    assert!(!upstream.annotations().contains_key(REPLICAS_ANNOTATION));
+    assert!(said.last().unwrap().ends_with("scaled to 3"), "{said:?}");
+
+    // VPAs stay, and so do their definitions.
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(admin.clone());
+    vpas.get("web").await.unwrap();
+    let purge = Removal { force: true, delete_crds: true, ..removal };
+    let said = removed(&admin, &purge).await.unwrap();
+    assert_eq!(said.iter().filter(|line| line.starts_with("customresource")).count(), 4, "{said:?}");
+}
+
+#[tokio::test]
+async fn objects_of_the_same_name_that_are_not_of_an_installation_stay() {
+    let cluster = TestCluster::start();
+    let admin = cluster.admin();
+    let mut other: Deployment = object(json!({
+        "metadata": { "name": "plumb-updater", "namespace": "kube-system" },
+        "spec": {
+            "selector": { "matchLabels": { "app": "x" } },
+            "template": {
+                "metadata": { "labels": { "app": "x" } },
+                "spec": { "containers": [{ "name": "x", "image": "x" }] },
+            },
+        },
+    }));
+    other.spec.as_mut().unwrap().replicas = Some(1);
+    let api: Api<Deployment> = Api::namespaced(admin.clone(), "kube-system");
+    api.create(&PostParams::default(), &other).await.unwrap();
+    let removal = Removal { namespace: "kube-system".to_owned(), ..Removal::default() };
+    let said = removed(&admin, &removal).await.unwrap();
+    assert_eq!(said, ["deployment.apps/plumb-updater left: it does not carry the label of an installation"]);
+    api.get("plumb-updater").await.unwrap();
+}
