@@ -28,6 +28,12 @@ pub fn rollout_policy_definition() -> Definition {
     definition(types::rollout_policy(), "v1alpha1", ROLLOUT_POLICY_RELEASED)
 }
 
+/// Installs both definitions, and returns once they are established. The `CloneSet` of OpenKruise is left as it is.
+pub async fn install(client: &Client) -> Result<Vec<(String, Outcome)>, InstallError> {
+    let definitions = vec![rollout_policy_definition(), cloneset_definition()];
+    crds::install(client, FIELD_MANAGER, definitions).await
+}
+
 /// Installs the definition of `CloneSet`, and returns once it is established. That of OpenKruise is left as it is.
 pub async fn install_cloneset(client: &Client) -> Result<Outcome, InstallError> {
     crds::install_one(client, FIELD_MANAGER, cloneset_definition()).await

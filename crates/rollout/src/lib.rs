@@ -12,4 +12,10 @@ pub mod cloneset;
 pub mod engine;
 pub mod features;
 pub mod install;
+pub mod metrics;
+pub mod permissions;
+pub mod policies;
+pub mod run;
 pub mod workloads;
+
+pub use run::{Config, Rollout, release_all};

@@ -3,18 +3,36 @@
 //! ```text
 //!   a user edits the resources of a template
 //!     ──▶ admission: hold, in the same write     Deployment: paused │ StatefulSet: partition │ DaemonSet: OnDelete
+//!     ──▶ run: resize the pods at the pace of the policy
+//!     ──▶ make the live revision match           ReplicaSet: its template │ others: the label of each pod
+//!     ──▶ release: nothing is left to do for the native controller
 //! ```
 //!
 //! The native controllers run unchanged. The hold is in the same write as the edit, because a native controller may act on
 //! an edit as soon as it is stored: a webhook adds it. Where no webhook answers, pods are recreated as they always were.
+//!
+//! While a Deployment is held its ReplicaSet has the new resources, so that new pods come up with them, and an annotation
+//! in its template, so that it does not equal the Deployment's: `kubectl rollout status` waits until it is removed at the
+//! end. A ReplicaSet without pods has the template and revision from before, for `kubectl rollout undo`.
 
 mod admission;
 mod kind;
+mod object;
 mod record;
+mod replica_sets;
+mod report;
+mod run;
+mod tracker;
+mod write;
 
 pub use admission::{AdmissionContext, Admitted, admit};
 pub use kind::WorkloadKind;
 pub use record::{Hold, TemplateResources, WorkloadRecord, revision_of};
+pub use replica_sets::{HELD_ANNOTATION, Live, Step, next_step, release_step};
+pub(crate) use run::release_all;
+pub use run::{NAME, run};
+pub use tracker::Key;
+pub use write::WriteError;
 
 /// The annotation of a workload that opts in (`"true"`) or out (`"false"`), whatever policies select it.
 pub const IN_PLACE_ANNOTATION: &str = "rollout.plumb.dev/in-place";

@@ -166,5 +166,14 @@ pub struct RolloutStatus {
     pub stuck: Vec<PodFailure>,
 }
 
+impl RolloutStatus {
+    /// The status of a workload that is left to its own controller, from what was reported before.
+    pub fn recreating(reported: Option<&str>, revision: &str, why: &str) -> Self {
+        let reported: Option<Self> = reported.and_then(|text| serde_json::from_str(text).ok());
+        let (pods, stuck) = reported.map(|status| (status.pods, status.stuck)).unwrap_or_default();
+        Self { revision: revision.to_owned(), phase: Phase::Recreating, message: why.to_owned(), pods, stuck }
+    }
+}
+
 /// How many stuck pods are reported by name.
 pub(super) const STUCK_NAMED: usize = 10;

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use super::kind::{WorkloadKind, template};
 use super::record::{Hold, TemplateResources, WorkloadRecord, intent, revision_of};
 use super::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION, STATUS_ANNOTATION};
-use crate::engine::{Outcome, TemplateChange, can_update, merged};
+use crate::engine::{Outcome, RolloutStatus, TemplateChange, can_update, merged};
 
 /// What an admission depends on besides the objects.
 #[derive(Clone, Copy, Debug)]
@@ -56,7 +56,7 @@ pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionCo
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         admission.hold(&before, generation, context);
     } else {
-        admission.release();
+        admission.release(&change, context);
         admission.explain(&change, opted_in(new, context.selected) && context.enabled);
     }
     let object = (admission.new != *new).then_some(admission.new);
@@ -160,7 +160,7 @@ impl Admission {
     }
 
     /// Gives a workload back to its controller, because of a change that is more than a resize.
-    fn release(&mut self) {
+    fn release(&mut self, change: &TemplateChange, context: &AdmissionContext<'_>) {
         let Some(mut record) = self.record.clone() else { return };
         let Some(hold) = record.hold.take() else { return };
         if !self.touched {
@@ -169,6 +169,16 @@ impl Admission {
             self.new["spec"] = without_nulls(spec);
         }
         record.rollout.outcome = Some(Outcome::Recreated);
+        let reasons: Vec<String> = change.reasons.iter().map(ToString::to_string).collect();
+        let why = match (reasons.is_empty(), context.enabled) {
+            (false, _) => reasons.join("; "),
+            (true, true) => "the workload opted out".to_owned(),
+            (true, false) => "the feature gate is off".to_owned(),
+        };
+        let reported = annotation(&self.new, STATUS_ANNOTATION);
+        let status = RolloutStatus::recreating(reported, &record.rollout.revision, &why);
+        // A status is plain data: it can be written.
+        self.annotate(STATUS_ANNOTATION, &serde_json::to_string(&status).unwrap_or_default());
         self.record(record);
     }
 

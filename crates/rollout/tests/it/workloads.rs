@@ -1,1 +1,4 @@
 mod admission;
+mod cluster;
+mod deployments;
+mod sets;

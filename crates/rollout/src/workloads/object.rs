@@ -1,0 +1,144 @@
+//! A workload of any of the three kinds.
+
+use std::sync::Arc;
+
+use jiff::SignedDuration;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::{ObjectReference, Pod, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
+use serde_json::Value;
+
+use super::IN_PLACE_ANNOTATION;
+use super::kind::WorkloadKind;
+use super::record::WorkloadRecord;
+use crate::api::Share;
+
+/// A workload.
+#[derive(Clone, Debug)]
+pub(super) enum Workload {
+    Deployment(Arc<Deployment>),
+    StatefulSet(Arc<StatefulSet>),
+    DaemonSet(Arc<DaemonSet>),
+}
+
+impl Workload {
+    pub(super) fn kind(&self) -> WorkloadKind {
+        match self {
+            Self::Deployment(_) => WorkloadKind::Deployment,
+            Self::StatefulSet(_) => WorkloadKind::StatefulSet,
+            Self::DaemonSet(_) => WorkloadKind::DaemonSet,
+        }
+    }
+
+    pub(super) fn metadata(&self) -> &ObjectMeta {
+        match self {
+            Self::Deployment(object) => &object.metadata,
+            Self::StatefulSet(object) => &object.metadata,
+            Self::DaemonSet(object) => &object.metadata,
+        }
+    }
+
+    pub(super) fn record(&self) -> Option<WorkloadRecord> {
+        WorkloadRecord::read(self.metadata())
+    }
+
+    /// Whether the workload opts in or out by its annotation.
+    pub(super) fn opts(&self) -> Option<bool> {
+        let value = self.metadata().annotations.as_ref()?.get(IN_PLACE_ANNOTATION)?;
+        Some(value == "true")
+    }
+
+    pub(super) fn annotation(&self, key: &str) -> Option<&str> {
+        self.metadata().annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    pub(super) fn template(&self) -> Option<&PodTemplateSpec> {
+        match self {
+            Self::Deployment(object) => object.spec.as_ref().map(|spec| &spec.template),
+            Self::StatefulSet(object) => object.spec.as_ref().map(|spec| &spec.template),
+            Self::DaemonSet(object) => object.spec.as_ref().map(|spec| &spec.template),
+        }
+    }
+
+    /// How many pods it should have.
+    pub(super) fn replicas(&self) -> usize {
+        let replicas = match self {
+            Self::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
+            Self::StatefulSet(object) => object.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1),
+            Self::DaemonSet(object) => {
+                object.status.as_ref().map_or(0, |status| status.desired_number_scheduled)
+            }
+        };
+        usize::try_from(replicas).unwrap_or(0)
+    }
+
+    /// For how long a pod has to be ready to be available.
+    pub(super) fn min_ready(&self) -> SignedDuration {
+        let seconds = match self {
+            Self::Deployment(object) => object.spec.as_ref().and_then(|spec| spec.min_ready_seconds),
+            Self::StatefulSet(object) => object.spec.as_ref().and_then(|spec| spec.min_ready_seconds),
+            Self::DaemonSet(object) => object.spec.as_ref().and_then(|spec| spec.min_ready_seconds),
+        };
+        SignedDuration::from_secs(i64::from(seconds.unwrap_or(0)))
+    }
+
+    /// How many of its pods may be unavailable by its own strategy, which a hold may have replaced.
+    pub(super) fn max_unavailable(&self, restored: Option<&Value>) -> usize {
+        let replicas = self.replicas();
+        let rolling = |restored: &Value| {
+            let value = restored["updateStrategy"]["rollingUpdate"].get("maxUnavailable")?;
+            serde_json::from_value::<IntOrString>(value.clone()).ok()
+        };
+        let own = match self {
+            Self::Deployment(object) => {
+                let strategy = object.spec.as_ref().and_then(|spec| spec.strategy.as_ref());
+                if strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("Recreate") {
+                    return replicas;
+                }
+                strategy.and_then(|strategy| strategy.rolling_update.as_ref()?.max_unavailable.clone())
+            }
+            Self::StatefulSet(object) => {
+                let own = || object.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref();
+                restored.map_or_else(|| own()?.max_unavailable.clone(), rolling)
+            }
+            Self::DaemonSet(object) => {
+                let own = || object.spec.as_ref()?.update_strategy.as_ref()?.rolling_update.as_ref();
+                restored.map_or_else(|| own()?.max_unavailable.clone(), rolling)
+            }
+        };
+        own.as_ref().and_then(Share::read).unwrap_or(Share::Count(1)).rounded_down(replicas)
+    }
+
+    /// Whether its controller has observed the latest spec.
+    pub(super) fn is_observed(&self) -> bool {
+        let observed = match self {
+            Self::Deployment(object) => object.status.as_ref().and_then(|status| status.observed_generation),
+            Self::StatefulSet(object) => object.status.as_ref().and_then(|status| status.observed_generation),
+            Self::DaemonSet(object) => object.status.as_ref().and_then(|status| status.observed_generation),
+        };
+        observed >= self.metadata().generation
+    }
+
+    /// Where a pod comes among those that can be resized.
+    pub(super) fn order(&self, pod: &Pod) -> u64 {
+        let Self::StatefulSet(_) = self else { return 0 };
+        // From the highest number, as its controller updates them.
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let ordinal = name.rsplit('-').next().and_then(|ordinal| ordinal.parse::<u64>().ok());
+        u64::MAX - ordinal.unwrap_or(0)
+    }
+
+    pub(super) fn reference(&self) -> ObjectReference {
+        let metadata = self.metadata();
+        ObjectReference {
+            api_version: Some("apps/v1".to_owned()),
+            kind: Some(self.kind().name().to_owned()),
+            name: metadata.name.clone(),
+            namespace: metadata.namespace.clone(),
+            uid: metadata.uid.clone(),
+            resource_version: metadata.resource_version.clone(),
+            field_path: None,
+        }
+    }
+}

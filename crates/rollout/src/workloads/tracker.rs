@@ -1,0 +1,214 @@
+//! The state of one workload in memory: the index of its pods, kept up to date pod by pod.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Pod;
+use kube::ResourceExt as _;
+use plumb_controller::object_ref::resource_version;
+use plumb_controller::{ObjectRef, Store, controller_of};
+
+use super::kind::WorkloadKind;
+use crate::engine::{Decision, Phase, PodPolicy, PodView, Pods, ResizeOnly, RolloutStatus};
+
+/// A workload.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Key {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Its namespace and name.
+    pub object: ObjectRef,
+}
+
+/// What the views of pods depend on besides the pods. When it changes, all pods are judged anew.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Epoch {
+    pub(super) hooks: ResizeOnly,
+    pub(super) policy: PodPolicy,
+    pub(super) min_ready: SignedDuration,
+    /// The uid of the object that controls the pods.
+    pub(super) owner: String,
+}
+
+/// The workloads that are tracked, by name and by what controls their pods.
+#[derive(Debug, Default)]
+pub(super) struct Trackers(Mutex<Tables>);
+
+#[derive(Debug, Default)]
+struct Tables {
+    by_key: HashMap<Key, Arc<Tracker>>,
+    by_owner: HashMap<String, Arc<Tracker>>,
+}
+
+/// What is known about one workload.
+#[derive(Debug)]
+pub(super) struct Tracker {
+    pub(super) key: Key,
+    /// The pods that changed since they were judged.
+    dirty: Mutex<BTreeSet<String>>,
+    /// Only the reconcile of the workload reads and writes it.
+    pub(super) state: tokio::sync::Mutex<TrackerState>,
+}
+
+/// What only the reconcile of the workload reads and writes.
+#[derive(Debug, Default)]
+pub(super) struct TrackerState {
+    epoch: Option<Epoch>,
+    pub(super) pods: Pods,
+    /// The pods that this process wrote and the store does not hold yet.
+    own: BTreeMap<String, Arc<Pod>>,
+    /// Pods whose writes failed for no reason of their own: how often, and until when nothing is sent.
+    pub(super) backoff: BTreeMap<String, (u32, Timestamp)>,
+    /// What was reported last, and when.
+    pub(super) reported: Option<(RolloutStatus, Timestamp)>,
+    /// The phase that the last event was about.
+    pub(super) announced: Option<(String, Phase)>,
+    /// The stuck pods that events were emitted about.
+    pub(super) announced_stuck: BTreeSet<String>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Each step leaves it whole.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Trackers {
+    /// The tracker of a workload, from now on with these pods.
+    pub(super) fn track(&self, key: &Key, owner: &str) -> Arc<Tracker> {
+        let mut tables = lock(&self.0);
+        let tracker = tables.by_key.entry(key.clone()).or_insert_with(|| {
+            Arc::new(Tracker {
+                key: key.clone(),
+                dirty: Mutex::default(),
+                state: tokio::sync::Mutex::default(),
+            })
+        });
+        let tracker = tracker.clone();
+        if !tables.by_owner.contains_key(owner) {
+            tables.by_owner.retain(|_, other| other.key != *key);
+            tables.by_owner.insert(owner.to_owned(), tracker.clone());
+        }
+        tracker
+    }
+
+    /// Forgets a workload.
+    pub(super) fn forget(&self, key: &Key) {
+        let mut tables = lock(&self.0);
+        if tables.by_key.remove(key).is_some() {
+            tables.by_owner.retain(|_, tracker| tracker.key != *key);
+        }
+    }
+
+    /// Notes that a pod changed. Returns the workload that it belongs to, if that is tracked.
+    pub(super) fn pod_changed(&self, pod: &Pod) -> Option<Key> {
+        let owner = controller_of(&pod.metadata)?;
+        let tracker = lock(&self.0).by_owner.get(&owner.uid)?.clone();
+        lock(&tracker.dirty).insert(pod.name_any());
+        Some(tracker.key.clone())
+    }
+}
+
+impl Tracker {
+    pub(super) fn take_dirty(&self) -> BTreeSet<String> {
+        std::mem::take(&mut *lock(&self.dirty))
+    }
+}
+
+impl TrackerState {
+    /// Brings the index up to date: for the pods that changed, those that are due, or all if what they depend on changed.
+    pub(super) fn refresh(
+        &mut self,
+        tracker: &Tracker,
+        epoch: Epoch,
+        store: &Store<Pod>,
+        order: impl Fn(&Pod) -> u64,
+        now: Timestamp,
+    ) {
+        let mut dirty = tracker.take_dirty();
+        if self.epoch.as_ref() == Some(&epoch) {
+            dirty.extend(self.pods.due(now));
+            for name in dirty {
+                let at = ObjectRef::namespaced(tracker.key.object.namespace.clone(), name.clone());
+                let pod = self.latest(&name, store.get(&at));
+                self.judge(&epoch, &name, pod, &order, now);
+            }
+            return;
+        }
+        self.pods = Pods::default();
+        self.backoff.clear();
+        for pod in store.controlled_by(&epoch.owner) {
+            let name = pod.name_any();
+            let pod = self.latest(&name, Some(pod));
+            self.judge(&epoch, &name, pod, &order, now);
+        }
+        self.epoch = Some(epoch);
+    }
+
+    /// The latest version of a pod: of what the store holds and what this process has written.
+    fn latest(&mut self, name: &str, stored: Option<Arc<Pod>>) -> Option<Arc<Pod>> {
+        let Some(own) = self.own.get(name) else { return stored };
+        let overtaken = stored.as_ref().is_none_or(|stored| {
+            stored.metadata.uid != own.metadata.uid
+                || resource_version(&stored.metadata) >= resource_version(&own.metadata)
+        });
+        if overtaken {
+            self.own.remove(name);
+            return stored;
+        }
+        Some(own.clone())
+    }
+
+    fn judge(
+        &mut self,
+        epoch: &Epoch,
+        name: &str,
+        pod: Option<Arc<Pod>>,
+        order: &impl Fn(&Pod) -> u64,
+        now: Timestamp,
+    ) {
+        let pod = pod.filter(|pod| {
+            controller_of(&pod.metadata).is_some_and(|owner| owner.uid == epoch.owner) && takes_part(pod)
+        });
+        match pod {
+            Some(pod) => {
+                let view = PodView::of(&pod, &epoch.hooks, &epoch.policy, epoch.min_ready, order(&pod), now);
+                self.pods.set(name, view);
+            }
+            None => {
+                self.pods.remove(name);
+                self.backoff.remove(name);
+            }
+        }
+    }
+
+    /// Takes over a pod as the API server answered a write.
+    pub(super) fn wrote(&mut self, pod: Pod, order: &impl Fn(&Pod) -> u64, now: Timestamp) {
+        let Some(epoch) = self.epoch.clone() else { return };
+        let (name, pod) = (pod.name_any(), Arc::new(pod));
+        self.own.insert(name.clone(), pod.clone());
+        self.judge(&epoch, &name, Some(pod), order, now);
+    }
+
+    /// A pod as it is to be written.
+    pub(super) fn pod(&mut self, namespace: &str, name: &str, store: &Store<Pod>) -> Option<Arc<Pod>> {
+        let stored = store.get(&ObjectRef::namespaced(namespace, name));
+        self.latest(name, stored)
+    }
+
+    pub(super) fn hooks(&self) -> Option<&ResizeOnly> {
+        self.epoch.as_ref().map(|epoch| &epoch.hooks)
+    }
+
+    /// When to reconcile again though nothing changes.
+    pub(super) fn next_due(&self, decision: &Decision) -> Option<Timestamp> {
+        let retry = self.backoff.values().map(|(_, until)| *until).min();
+        decision.due.into_iter().chain(retry).min()
+    }
+}
+
+/// Whether a pod is neither terminating nor has ended.
+fn takes_part(pod: &Pod) -> bool {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    pod.metadata.deletion_timestamp.is_none() && !matches!(phase, Some("Succeeded" | "Failed"))
+}

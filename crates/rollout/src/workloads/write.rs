@@ -1,0 +1,130 @@
+//! The writes of a workload: its record, its hold, its ReplicaSets.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use kube::Client;
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams, Preconditions};
+use plumb_client::Api;
+use plumb_controller::{ObjectRef, Store, Write};
+use serde_json::{Value, json};
+
+use super::kind::WorkloadKind;
+use super::object::Workload;
+use super::record::WorkloadRecord;
+use super::replica_sets::Step;
+use super::run::Informers;
+use super::{RECORD_ANNOTATION, STATUS_ANNOTATION};
+use crate::engine::FIELD_MANAGER;
+
+/// Why a workload could not be written.
+#[derive(Debug, thiserror::Error)]
+pub enum WriteError {
+    /// The API server refused, or did not answer.
+    #[error("{operation} {kind} {object}: {source}")]
+    Request {
+        /// What was asked for.
+        operation: &'static str,
+        /// Of which kind.
+        kind: &'static str,
+        /// Of which object.
+        object: ObjectRef,
+        /// What went wrong.
+        #[source]
+        source: kube::Error,
+    },
+}
+
+fn params() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
+}
+
+/// Patches a workload, if it is still the version that was decided upon, and waits until its store has the result.
+pub(super) async fn patch_workload(
+    client: &Client,
+    informers: &Informers,
+    workload: &Workload,
+    operation: &'static str,
+    mut patch: Value,
+    strategic: bool,
+) -> Result<(), WriteError> {
+    let metadata = workload.metadata();
+    patch["metadata"]["resourceVersion"] = json!(metadata.resource_version);
+    let namespace = metadata.namespace.clone().unwrap_or_default();
+    let name = metadata.name.clone().unwrap_or_default();
+    let patch = if strategic { Patch::Strategic(patch) } else { Patch::Merge(patch) };
+    let failed = |source| WriteError::Request {
+        operation,
+        kind: workload.kind().name(),
+        object: ObjectRef::namespaced(namespace.clone(), name.clone()),
+        source,
+    };
+    match workload.kind() {
+        WorkloadKind::Deployment => {
+            let api: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
+            let written = api.patch(&name, &params(), &patch).await.map_err(failed)?;
+            informers.deployments.wait_for_write(&Write::updated(&written.metadata)).await;
+        }
+        WorkloadKind::StatefulSet => {
+            let api: Api<StatefulSet> = Api::namespaced(client.clone(), &namespace);
+            let written = api.patch(&name, &params(), &patch).await.map_err(failed)?;
+            informers.stateful_sets.wait_for_write(&Write::updated(&written.metadata)).await;
+        }
+        WorkloadKind::DaemonSet => {
+            let api: Api<DaemonSet> = Api::namespaced(client.clone(), &namespace);
+            let written = api.patch(&name, &params(), &patch).await.map_err(failed)?;
+            informers.daemon_sets.wait_for_write(&Write::updated(&written.metadata)).await;
+        }
+    }
+    Ok(())
+}
+
+/// The patch that records a rollout.
+pub(super) fn recording(record: &WorkloadRecord) -> Value {
+    json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.to_text() } } })
+}
+
+/// The patch that reports a rollout.
+pub(super) fn reporting(status: &str) -> Value {
+    json!({ "metadata": { "annotations": { STATUS_ANNOTATION: status } } })
+}
+
+/// Performs a step on a ReplicaSet, and waits until the store has the result.
+pub(super) async fn perform_step(
+    client: &Client,
+    store: &Store<ReplicaSet>,
+    namespace: &str,
+    step: &Step,
+) -> Result<(), WriteError> {
+    let api: Api<ReplicaSet> = Api::namespaced(client.clone(), namespace);
+    let failed = |operation, name: &str| {
+        let object = ObjectRef::namespaced(namespace, name);
+        move |source| WriteError::Request { operation, kind: "ReplicaSet", object, source }
+    };
+    match step {
+        Step::CreateHistory(set) => {
+            let name = set.metadata.name.clone().unwrap_or_default();
+            let post = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+            match api.create(&post, set).await {
+                Ok(created) => store.wait_for_write(&Write::created(&created.metadata)).await,
+                // Of a controller before this one.
+                Err(kube::Error::Api(status)) if status.is_already_exists() => {}
+                Err(error) => return Err(failed("creating", &name)(error)),
+            }
+        }
+        Step::Delete { name, uid } => {
+            let preconditions = Preconditions { uid: Some(uid.clone()), resource_version: None };
+            let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::background() };
+            match api.delete(name, &params).await {
+                Ok(()) => {}
+                Err(kube::Error::Api(status)) if status.is_not_found() => {}
+                Err(error) => return Err(failed("deleting", name)(error)),
+            }
+            store.wait_for_write(&Write::deleted(ObjectRef::namespaced(namespace, name), uid.clone())).await;
+        }
+        Step::Patch { name, patch } => {
+            let written = api.patch(name, &params(), &Patch::Strategic(patch)).await;
+            let written = written.map_err(failed("patching", name))?;
+            store.wait_for_write(&Write::updated(&written.metadata)).await;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,230 @@
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
+use k8s_openapi::api::core::v1::Pod;
+use plumb_rollout::api::RolloutPolicy;
+use plumb_rollout::engine::Phase;
+use serde_json::{Value, json};
+
+use super::cluster::{Answer, Cluster, actual_cpu, cpu, rolled_out, status};
+
+fn deployment(replicas: i32, cpu: &str) -> Value {
+    json!({
+        "metadata": { "name": "web", "annotations": { "rollout.plumb.dev/in-place": "true" } },
+        "spec": {
+            "replicas": replicas,
+            "selector": { "matchLabels": { "app": "web" } },
+            "template": {
+                "metadata": { "labels": { "app": "web" } },
+                "spec": { "containers": [{ "name": "app", "image": "app:1", "resources": { "requests": { "cpu": cpu } } }] },
+            },
+        },
+    })
+}
+
+fn sized(cpu: &str) -> Value {
+    let containers =
+        json!([{ "name": "app", "image": "app:1", "resources": { "requests": { "cpu": cpu } } }]);
+    json!({ "spec": { "template": { "spec": { "containers": containers } } } })
+}
+
+fn policy(fields: Value) -> Value {
+    let mut spec = json!({ "targetRef": { "kind": "Deployment", "name": "web" } });
+    spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    json!({ "apiVersion": "plumb.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": { "name": "web" }, "spec": spec })
+}
+
+/// Whether a rollout has ended and the Deployment is released.
+fn is(phase: Phase) -> impl Fn(&Deployment) -> bool {
+    move |web| {
+        let released = web.spec.as_ref().unwrap().paused != Some(true);
+        let open = matches!(phase, Phase::Held | Phase::Paused | Phase::Partitioned);
+        status(web).is_some_and(|status| status.phase == phase) && (open || released && rolled_out(web))
+    }
+}
+
+async fn running(replicas: i32, nodes: usize) -> (Cluster, Vec<String>) {
+    let cluster = Cluster::start(nodes).await;
+    cluster.create::<Deployment>(deployment(replicas, "100m")).await;
+    cluster.until("web", rolled_out).await;
+    let pods = cluster.pods().await.into_keys().collect();
+    (cluster, pods)
+}
+
+fn sets(sets: &std::collections::BTreeMap<String, ReplicaSet>) -> Vec<(String, i32, String)> {
+    let mut sets: Vec<_> = sets
+        .values()
+        .map(|set| {
+            let spec = set.spec.as_ref().unwrap();
+            let template = spec.template.as_ref().unwrap().spec.as_ref().unwrap();
+            let cpu = template.containers[0].resources.as_ref().unwrap().requests.as_ref().unwrap()["cpu"]
+                .0
+                .clone();
+            let revision = &set.metadata.annotations.as_ref().unwrap()["deployment.kubernetes.io/revision"];
+            (revision.clone(), spec.replicas.unwrap(), cpu)
+        })
+        .collect();
+    sets.sort();
+    sets
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_of_resources_resizes_all_pods_and_recreates_none() {
+    let (mut cluster, before) = running(5, 3).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    let pods = cluster.pods().await;
+    assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+    assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("200m")));
+    // The old template stays for an undo.
+    let all = cluster.until_all::<ReplicaSet>(|all| all.len() == 2).await;
+    assert_eq!(sets(&all), [("1".into(), 0, "100m".into()), ("2".into(), 5, "200m".into())]);
+    assert!(cluster.is_running());
+
+    // What `kubectl rollout undo` does: the template and the annotations of the old ReplicaSet.
+    let history = all.values().find(|set| set.spec.as_ref().unwrap().replicas == Some(0)).unwrap();
+    let mut template = history.spec.as_ref().unwrap().template.clone().unwrap();
+    template.metadata.as_mut().unwrap().labels.as_mut().unwrap().remove("pod-template-hash");
+    cluster.edit::<Deployment>("web", json!({ "spec": { "template": template } })).await;
+    cluster
+        .until_all::<Pod>(|pods| pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("100m")))
+        .await;
+    cluster.until("web", is(Phase::Complete)).await;
+    assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
+    let all =
+        cluster.until_all::<ReplicaSet>(|all| sets(all).iter().any(|(revision, ..)| revision == "3")).await;
+    assert_eq!(sets(&all), [("2".into(), 0, "200m".into()), ("3".into(), 5, "100m".into())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_that_did_not_opt_in_is_recreated_as_ever() {
+    let cluster = Cluster::start(2).await;
+    let mut web = deployment(2, "100m");
+    web["metadata"]["annotations"] = json!({});
+    cluster.create::<Deployment>(web).await;
+    cluster.until("web", rolled_out).await;
+    let before = cluster.pods().await;
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster
+        .until_all::<Pod>(|pods| pods.len() == 2 && pods.keys().all(|name| !before.contains_key(name)))
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn new_pods_come_up_with_the_new_size_and_kubectl_waits_for_the_rest() {
+    let (mut cluster, before) = running(3, 3).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "paused": true }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Paused)).await;
+    cluster.merge::<Deployment>("web", json!({ "spec": { "replicas": 5 } })).await;
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 5).await;
+    for (name, pod) in &pods {
+        let expected = if before.contains(name) { "100m" } else { "200m" };
+        assert_eq!(cpu(pod), expected, "{name}");
+    }
+    // Not done, as far as clients can see.
+    let web = cluster.api::<Deployment>().get("web").await.unwrap();
+    assert!(!rolled_out(&web));
+    cluster.merge::<RolloutPolicy>("web", json!({ "spec": { "paused": false } })).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    let pods = cluster.pods().await;
+    assert!(pods.values().all(|pod| cpu(pod) == "200m") && before.iter().all(|name| pods.contains_key(name)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stuck_pod_is_reported_and_a_revert_goes_through() {
+    let (mut cluster, before) = running(4, 4).await;
+    cluster.answer(&before[1], "200m", Answer::Infeasible);
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let web = cluster.until("web", is(Phase::Held)).await;
+    let held = status(&web).unwrap();
+    assert_eq!((held.pods.done, held.pods.stuck), (3, 1));
+    assert_eq!((held.stuck[0].pod.as_str(), held.stuck[0].reason.name()), (before[1].as_str(), "Infeasible"));
+    plumb_harness::event(&cluster.client, "web", "InPlaceRolloutHeld", 1).await;
+    cluster.edit::<Deployment>("web", sized("100m")).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    let pods = cluster.pods().await;
+    assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+    assert!(pods.values().all(|pod| cpu(pod) == "100m"));
+    let all = cluster.until_all::<ReplicaSet>(|all| all.len() == 1).await;
+    assert_eq!(sets(&all), [("1".into(), 4, "100m".into())]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rollback_all_takes_pods_and_template_back() {
+    let (mut cluster, before) = running(4, 4).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "onFailure": "RollbackAll" }))).await;
+    cluster.answer(&before[3], "200m", Answer::Infeasible);
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let web = cluster.until("web", is(Phase::RolledBack)).await;
+    let template = web.spec.unwrap().template.spec.unwrap();
+    assert_eq!(json!(template.containers[0].resources), json!({ "requests": { "cpu": "100m" } }));
+    let pods = cluster.pods().await;
+    assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+    assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("100m") && cpu(pod) == "100m"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recreate_pod_replaces_the_stuck_pod_alone() {
+    let (mut cluster, before) = running(4, 4).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "onFailure": "RecreatePod" }))).await;
+    cluster.answer(&before[2], "200m", Answer::Infeasible);
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 4).await;
+    assert!(pods.values().all(|pod| cpu(pod) == "200m"));
+    assert_eq!(before.iter().filter(|name| pods.contains_key(*name)).count(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gate_that_is_turned_off_releases_what_is_held() {
+    let (mut cluster, before) = running(3, 3).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "paused": true }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Paused)).await;
+    cluster.roll_out(false);
+    cluster
+        .until("web", |web: &Deployment| web.spec.as_ref().unwrap().paused != Some(true) && rolled_out(web))
+        .await;
+    // The Deployment's controller has replaced them.
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
+    assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains(name)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_controller_that_crashes_goes_on_where_it_was() {
+    let (mut cluster, before) = running(6, 2).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "maxConcurrent": 1 }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    for done in 1..4 {
+        cluster.until_all::<Pod>(|pods| pods.values().filter(|pod| cpu(pod) == "200m").count() >= done).await;
+        cluster.crash();
+        cluster.roll_out(true);
+    }
+    cluster.until("web", is(Phase::Complete)).await;
+    let pods = cluster.pods().await;
+    assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+    assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("200m")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_edit_during_a_rollout_is_what_pods_end_up_with() {
+    let (mut cluster, before) = running(6, 6).await;
+    cluster.answer(&before[0], "200m", Answer::Deferred);
+    cluster.create::<RolloutPolicy>(policy(json!({ "maxConcurrent": 3 }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until_all::<Pod>(|pods| pods.values().filter(|pod| cpu(pod) == "200m").count() >= 2).await;
+    cluster.edit::<Deployment>("web", sized("150m")).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    let pods = cluster.pods().await;
+    assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+    assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("150m")));
+    let all = cluster.until_all::<ReplicaSet>(|all| all.len() == 2).await;
+    assert_eq!(sets(&all), [("1".into(), 0, "100m".into()), ("2".into(), 6, "150m".into())]);
+}
