@@ -26,7 +26,10 @@ pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
 pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
 pub(crate) use recommender::{PrometheusFlags, Tuning};
-pub(crate) use run::{CommonFlags, RecommenderFlags, Run, RunCommand, StorageFlag};
+pub(crate) use run::{
+    AdmissionFlags, Chosen, CommonFlags, Elected, ElectionFlags, Ignored, RecommenderFlags, Run, StorageFlag,
+    UpdaterFlags,
+};
 
 use crate::components::{self, Components, ComponentsParser};
 use crate::features;

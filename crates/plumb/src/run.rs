@@ -1,23 +1,25 @@
 //! `plumb run`: components against a cluster that runs elsewhere, until SIGTERM or Ctrl-C.
 //!
 //! ```text
-//!   flags ──▶ client, with upstream's rate limit ──▶ parts ──▶ lease held? ──▶ each part works
+//!   flags ──▶ client, with upstream's rate limit ──▶ parts ──▶ each holds its lease? ──▶ it works
 //!                                                      │
-//!                     --address: /metrics, /health-check, /debug/… ◀┘
+//!                     --address: /metrics, /healthz, /readyz, /debug/… ◀┘
 //! ```
 //!
 //! A component joins as a [`Part`]: what it does while this process leads, what it counts, and what it says of itself.
 
+mod admission;
 mod http;
 mod rate_limit;
 mod recommender;
+mod updater;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use ::http::StatusCode;
 use anyhow::Context as _;
-use futures_util::future::{BoxFuture, join_all};
+use futures_util::future::{BoxFuture, try_join_all};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
 use plumb_controller::leader::{Durations, LeaderConfig, LeaderElector};
@@ -26,7 +28,7 @@ use plumb_metrics::{CONTENT_TYPE, Text};
 use plumb_supervise::Supervisor;
 use tokio::sync::watch;
 
-use crate::cli::{CommonFlags, RecommenderFlags, Run, RunCommand};
+use crate::cli::{Chosen, CommonFlags, ElectionFlags, Ignored, Run};
 use crate::features;
 use crate::up::stop_requested;
 use http::{Asked, Handler, Page};
@@ -37,18 +39,40 @@ type Work = Box<dyn Fn() -> BoxFuture<'static, ()> + Send + Sync>;
 /// What answers requests for the pages of a component.
 type Pages = Box<dyn Fn(&Asked) -> Option<Page> + Send + Sync>;
 
+/// What is wrong with a component, if anything is.
+type Check = Box<dyn Fn() -> Option<String> + Send + Sync>;
+
 /// A component that runs.
 pub(crate) struct Part {
     /// What it is called.
     pub(crate) name: &'static str,
+    /// The lease that it works under; none if it works in every process.
+    pub(crate) lease: Option<String>,
     /// What it does while this process leads. It is dropped when leadership is lost, and called again when it is back.
     pub(crate) work: Work,
     /// Its metrics.
     pub(crate) metrics: Box<dyn Fn(&mut Text) + Send + Sync>,
-    /// What is wrong with it, if anything is.
-    pub(crate) health: Box<dyn Fn() -> Option<String> + Send + Sync>,
+    /// What is wrong with it.
+    pub(crate) health: Check,
+    /// Why no requests should be sent to it yet.
+    pub(crate) readiness: Check,
     /// Its own pages.
     pub(crate) page: Pages,
+}
+
+impl Part {
+    /// A part that has nothing to say of itself.
+    pub(crate) fn new(name: &'static str, work: Work) -> Self {
+        Self {
+            name,
+            lease: None,
+            work,
+            metrics: Box::new(|_| {}),
+            health: Box::new(|| None),
+            readiness: Box::new(|| None),
+            page: Box::new(|_| None),
+        }
+    }
 }
 
 /// What parts are made with.
@@ -64,71 +88,93 @@ pub(crate) struct Ground {
 /// Runs components until the process is asked to stop.
 pub(crate) fn run(args: Run) -> anyhow::Result<()> {
     plumb_apiserver::serve::install_crypto();
-    let (RunCommand::All(flags) | RunCommand::Recommender(flags)) = args.command;
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()
         .context("starting the asynchronous runtime")?;
-    runtime.block_on(run_parts(*flags))
+    runtime.block_on(run_parts(args.command.chosen()))
 }
 
-async fn run_parts(flags: RecommenderFlags) -> anyhow::Result<()> {
-    warn_of_ignored(&flags);
-    let common = &flags.common;
-    let listener = http::listen(&flags.address).await?;
+async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
+    warn_of_ignored(&chosen.ignored);
+    let listener = http::listen(&chosen.address).await?;
     let address = listener.local_addr().context("finding the address")?;
     let metrics = Metrics::default();
-    let client = connect(common, &metrics).await?;
-    if common.install_crds {
+    let client = connect(&chosen.common, &metrics).await?;
+    if chosen.common.install_crds {
         plumb_autoscaler::install::install(&client).await.context("installing definitions")?;
     }
-    let supervisor = plumb_supervise::process().clone();
-    let ground = Ground { client: client.clone(), metrics: metrics.clone(), supervisor: supervisor.clone() };
-    // Each component that is added joins here.
-    let parts = Arc::new([recommender::part(&flags, &ground)?]);
+    let ground = Ground { client, metrics, supervisor: plumb_supervise::process().clone() };
+    let parts: Arc<[Part]> = parts(&chosen, &ground)?.into();
 
     let stop = stop_requested()?;
     let (ask_to_stop, stopped) = watch::channel(false);
-    let until_stopped = |mut stopped: watch::Receiver<bool>| async move {
-        // The sender lives until the end.
-        let _ = stopped.wait_for(|stopped| *stopped).await;
-    };
-    let handler = pages(parts.clone(), metrics.clone(), common);
+    let handler = pages(parts.clone(), &ground, &chosen.common);
     let serving = tokio::spawn(http::serve(listener, handler, until_stopped(stopped.clone())));
     let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
     println!("plumb runs {}; metrics and health are at http://{}", names.join(", "), http::reached(address));
 
-    let work = || join_all(parts.iter().map(|part| (part.work)()));
-    let working = async {
-        if common.leader_elect {
-            let elector = elector(&flags, &ground)?;
-            elector.run(until_stopped(stopped), work).await;
-        } else {
-            tokio::select! {
-                _ = work() => {}
-                () = until_stopped(stopped) => {}
-            }
-        }
-        anyhow::Ok(())
-    };
+    let election = chosen.election.as_ref();
+    let working = parts.iter().map(|part| work(part, election, &ground, stopped.clone()));
     let stopping = async {
         stop.await;
         eprintln!("plumb: stopping");
         ask_to_stop.send_replace(true);
     };
-    // The election releases its lease before this ends.
-    let (worked, ()) = tokio::join!(working, stopping);
+    // Elections release their leases before this ends.
+    let (worked, ()) = tokio::join!(try_join_all(working), stopping);
     worked?;
     serving.await.context("the server of metrics ended badly")
 }
 
+/// Each component that a command may choose joins here.
+fn parts(chosen: &Chosen, ground: &Ground) -> anyhow::Result<Vec<Part>> {
+    let (gates, namespaces) = (&chosen.common.feature_gates, chosen.vpas.namespaces());
+    let mut parts = Vec::new();
+    if let Some(recommender) = &chosen.recommender {
+        parts.push(recommender::part(recommender, &namespaces, gates, ground)?);
+    }
+    if let Some(updater) = &chosen.updater {
+        parts.push(updater::part(updater, &namespaces, gates, ground));
+    }
+    if let Some(admission) = &chosen.admission {
+        parts.push(admission::part(admission, &namespaces, gates, ground));
+    }
+    Ok(parts)
+}
+
+async fn until_stopped(mut stopped: watch::Receiver<bool>) {
+    // The sender lives until the end.
+    let _ = stopped.wait_for(|stopped| *stopped).await;
+}
+
+/// Has a part work until the process is to stop: while it leads, if it is elected.
+async fn work(
+    part: &Part,
+    election: Option<&ElectionFlags>,
+    ground: &Ground,
+    stopped: watch::Receiver<bool>,
+) -> anyhow::Result<()> {
+    match (&part.lease, election.filter(|election| election.leader_elect)) {
+        (Some(lease), Some(election)) => {
+            let elector = elector(election, lease, ground)?;
+            elector.run(until_stopped(stopped), || (part.work)()).await;
+        }
+        _ => tokio::select! {
+            () = (part.work)() => {}
+            () = until_stopped(stopped) => {}
+        },
+    }
+    Ok(())
+}
+
 /// Says which flags are accepted for the sake of upstream's deployments and do nothing.
-fn warn_of_ignored(flags: &RecommenderFlags) {
-    let ignored: Vec<String> = flags.ignored.names().iter().map(|name| format!("--{name}")).collect();
+fn warn_of_ignored(ignored: &Ignored) {
+    let ignored: Vec<String> = ignored.names().iter().map(|name| format!("--{name}")).collect();
     if !ignored.is_empty() {
         tracing::warn!(
             flags = ignored.join(", "),
-            "flags of upstream's recommender without effect here; --log sets what is logged"
+            "flags of upstream's components without effect here; --log sets what is logged"
         );
     }
 }
@@ -159,24 +205,23 @@ async fn config(kubeconfig: &Path) -> anyhow::Result<Config> {
         .context("finding the cluster; --kubeconfig or KUBECONFIG names a kubeconfig")
 }
 
-fn elector(flags: &RecommenderFlags, ground: &Ground) -> anyhow::Result<LeaderElector> {
-    let common = &flags.common;
-    let identity = format!("{}_{}", hostname(), std::process::id());
+fn elector(election: &ElectionFlags, lease: &str, ground: &Ground) -> anyhow::Result<LeaderElector> {
     let config = LeaderConfig {
         durations: Durations {
-            lease: common.leader_elect_lease_duration,
-            renew_deadline: common.leader_elect_renew_deadline,
-            retry_period: common.leader_elect_retry_period,
+            lease: election.leader_elect_lease_duration,
+            renew_deadline: election.leader_elect_renew_deadline,
+            retry_period: election.leader_elect_retry_period,
         },
         supervisor: ground.supervisor.clone(),
         metrics: ground.metrics.clone(),
-        ..LeaderConfig::new(
-            &*common.leader_elect_resource_namespace,
-            &*flags.leader_elect_resource_name,
-            identity,
-        )
+        ..LeaderConfig::new(&*election.leader_elect_resource_namespace, lease, identity())
     };
     LeaderElector::new(ground.client.clone(), config).context("the flags of the leader election")
+}
+
+/// What this process is called in leases.
+pub(crate) fn identity() -> String {
+    format!("{}_{}", hostname(), std::process::id())
 }
 
 fn hostname() -> String {
@@ -185,12 +230,14 @@ fn hostname() -> String {
 }
 
 /// What is served: metrics, health, and what the parts say of themselves.
-fn pages<const N: usize>(parts: Arc<[Part; N]>, metrics: Metrics, flags: &CommonFlags) -> Handler {
+fn pages(parts: Arc<[Part]>, ground: &Ground, flags: &CommonFlags) -> Handler {
     let gates = flags.feature_gates.clone();
+    let (metrics, supervisor) = (ground.metrics.clone(), ground.supervisor.clone());
     Arc::new(move |asked| match asked.path.as_str() {
         "/metrics" => {
             let mut text = Text::default();
             metrics.render(&mut text);
+            supervisor.render(&mut text);
             features::render(&gates, &mut text);
             for part in &*parts {
                 (part.metrics)(&mut text);
@@ -198,23 +245,37 @@ fn pages<const N: usize>(parts: Arc<[Part; N]>, metrics: Metrics, flags: &Common
             Page { content_type: CONTENT_TYPE, ..Page::text(text.finish()) }
         }
         // Upstream's name, and the usual ones.
-        "/health-check" | "/healthz" | "/livez" | "/readyz" => {
-            let wrong = parts.iter().find_map(|part| Some((part.name, (part.health)()?)));
-            match wrong {
-                None => Page::text("OK"),
-                Some((name, why)) => {
-                    Page::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("Error: {name}: {why}\n"))
-                }
-            }
-        }
+        "/health-check" | "/healthz" | "/livez" => health(wrong(&parts, &supervisor)),
+        "/readyz" => health(wrong(&parts, &supervisor).or_else(|| unready(&parts))),
         _ => {
             let page = parts.iter().find_map(|part| (part.page)(asked));
             page.unwrap_or_else(|| {
                 Page::refusal(
                     StatusCode::NOT_FOUND,
-                    "not found; there are /metrics, /health-check and /debug/vpa\n",
+                    "not found; there are /metrics, /healthz, /readyz and, of the recommender, /debug/vpa\n",
                 )
             })
         }
     })
+}
+
+fn health(wrong: Option<String>) -> Page {
+    match wrong {
+        None => Page::text("OK"),
+        Some(why) => Page::refusal(StatusCode::INTERNAL_SERVER_ERROR, format!("Error: {why}\n")),
+    }
+}
+
+/// Why a restart of this process may help.
+fn wrong(parts: &[Part], supervisor: &Supervisor) -> Option<String> {
+    let of_parts = parts.iter().find_map(|part| Some(format!("{}: {}", part.name, (part.health)()?)));
+    of_parts.or_else(|| {
+        let tasks = supervisor.tasks();
+        tasks.iter().find_map(|task| Some(format!("{}: {}", task.name, task.dead()?)))
+    })
+}
+
+/// Why no requests should be sent to this process yet.
+fn unready(parts: &[Part]) -> Option<String> {
+    parts.iter().find_map(|part| Some(format!("{}: {}", part.name, (part.readiness)()?)))
 }

@@ -23,25 +23,25 @@ pub(crate) struct Tuning {
     #[arg(long, value_name = "MIB", default_value = "250", value_parser = non_negative)]
     pod_recommendation_min_memory_mb: f64,
     /// The percentile of cpu usage that the target starts from.
-    #[arg(long, value_name = "PERCENTILE", default_value = "0.9", value_parser = percentile)]
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.9", value_parser = fraction)]
     target_cpu_percentile: f64,
     /// The percentile of cpu usage that the lower bound starts from.
-    #[arg(long, value_name = "PERCENTILE", default_value = "0.5", value_parser = percentile)]
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.5", value_parser = fraction)]
     recommendation_lower_bound_cpu_percentile: f64,
     /// The percentile of cpu usage that the upper bound starts from.
-    #[arg(long, value_name = "PERCENTILE", default_value = "0.95", value_parser = percentile)]
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.95", value_parser = fraction)]
     recommendation_upper_bound_cpu_percentile: f64,
     /// How much history of cpu makes bounds reliable: with less they are further apart.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
     confidence_interval_cpu: Duration,
     /// The percentile of memory peaks that the target starts from.
-    #[arg(long, value_name = "PERCENTILE", default_value = "0.9", value_parser = percentile)]
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.9", value_parser = fraction)]
     target_memory_percentile: f64,
     /// The percentile of memory peaks that the lower bound starts from.
-    #[arg(long, value_name = "PERCENTILE", default_value = "0.5", value_parser = percentile)]
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.5", value_parser = fraction)]
     recommendation_lower_bound_memory_percentile: f64,
     /// The percentile of memory peaks that the upper bound starts from.
-    #[arg(long, value_name = "PERCENTILE", default_value = "0.95", value_parser = percentile)]
+    #[arg(long, value_name = "PERCENTILE", default_value = "0.95", value_parser = fraction)]
     recommendation_upper_bound_memory_percentile: f64,
     /// The same of memory.
     #[arg(long, value_name = "TIME", default_value = "24h", value_parser = positive_time)]
@@ -222,12 +222,12 @@ impl PrometheusFlags {
     }
 }
 
-fn number(text: &str) -> Result<f64, String> {
+pub(super) fn number(text: &str) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|_| "it must be a number".to_owned())?;
     if number.is_finite() { Ok(number) } else { Err("it must be a finite number".to_owned()) }
 }
 
-fn non_negative(text: &str) -> Result<f64, String> {
+pub(super) fn non_negative(text: &str) -> Result<f64, String> {
     number(text)
         .and_then(|number| if number >= 0.0 { Ok(number) } else { Err("it must be 0 or more".to_owned()) })
 }
@@ -237,7 +237,7 @@ fn at_least_one(text: &str) -> Result<f64, String> {
         .and_then(|number| if number >= 1.0 { Ok(number) } else { Err("it must be 1 or more".to_owned()) })
 }
 
-fn percentile(text: &str) -> Result<f64, String> {
+pub(super) fn fraction(text: &str) -> Result<f64, String> {
     let within = |number: &f64| (0.0..=1.0).contains(number);
     number(text)
         .and_then(|number| Some(number).filter(within).ok_or_else(|| "it must be from 0 to 1".to_owned()))

@@ -1,17 +1,27 @@
 //! The flags of `plumb run`: which components, where, and with upstream's names and defaults.
 
+mod admission;
 mod ignored;
+mod updater;
 
 use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
+use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::prometheus::PrometheusSettings;
 use plumb_features::FeatureGates;
 
+pub(crate) use admission::AdmissionFlags;
 pub(crate) use ignored::Ignored;
+pub(crate) use updater::UpdaterFlags;
 
 use super::recommender::{PrometheusFlags, Tuning, positive_time};
 use crate::features;
+
+/// The lease of the recommender: upstream's.
+const RECOMMENDER_LEASE: &str = "vpa-recommender-lease";
+/// The lease of the updater: upstream's.
+const UPDATER_LEASE: &str = "vpa-updater";
 
 /// Which components to run.
 #[derive(Debug, Args)]
@@ -23,11 +33,14 @@ pub(crate) struct Run {
 /// Which components to run.
 #[derive(Debug, Subcommand)]
 pub(crate) enum RunCommand {
-    /// Run every component that this version has: at present the recommender.
+    /// Run the whole autoscaler in one process: recommender, updater and admission webhook.
+    ///
+    /// It takes the flags of all of them. With --leader-elect each of recommender and updater works in the process that
+    /// holds its lease, vpa-recommender-lease and vpa-updater, as if it ran alone; the webhook is served by every process.
     #[command(after_help = "Examples:\n  \
-        plumb run all --kubeconfig ~/.kube/config\n  \
-        plumb run all --leader-elect=true --leader-elect-resource-name=plumb")]
-    All(Box<RecommenderFlags>),
+        plumb run all --kubeconfig ~/.kube/config --register-by-url --webhook-address=192.0.2.7\n  \
+        plumb run all --leader-elect=true --install-crds=true")]
+    All(Box<RunAll>),
     /// Run the recommender of the Vertical Pod Autoscaler.
     ///
     /// It reads what containers use, recommends cpu and memory for them in the status of VerticalPodAutoscaler objects, and
@@ -40,10 +53,199 @@ pub(crate) enum RunCommand {
         curl http://127.0.0.1:8942/debug/vpa/default/web\n  \
         plumb run recommender --storage=prometheus --prometheus-address=http://prometheus:9090 \
         --prometheus-cadvisor-job-name=kubelet")]
-    Recommender(Box<RecommenderFlags>),
+    Recommender(Box<RunRecommender>),
+    /// Run the updater of the Vertical Pod Autoscaler.
+    ///
+    /// It applies recommendations to running pods: in place, or by eviction where the update mode of the VPA allows it. It
+    /// also ends CPU start-up boosts. Flags, events and metrics are those of upstream's updater.
+    ///
+    /// It evicts only while the admission webhook renews its lease: without the webhook a new pod would not get the
+    /// recommendation. --use-admission-controller-status=false evicts all the same.
+    #[command(after_help = "Examples:\n  \
+        plumb run updater --kubeconfig ~/.kube/config\n  \
+        plumb run updater --leader-elect=true --eviction-rate-limit=2 --eviction-rate-burst=5\n  \
+        kubectl describe vpa web    # the condition PodsUpdated and events say what it did and waits for")]
+    Updater(Box<RunUpdater>),
+    /// Run the admission webhook of the Vertical Pod Autoscaler.
+    ///
+    /// It gives new pods what their VPA recommends, and the CPU start-up boost, and validates VPAs. Any number of processes
+    /// serve it at once. They share a certificate authority in a Secret, which they create and renew; files with
+    /// certificates are used where there are some. They register the webhook by its Service (--webhook-service), or by a
+    /// URL (--register-by-url), and renew the lease that the updater reads.
+    ///
+    /// While it does not answer, pods are created as they are; --webhook-failure-policy-fail refuses them.
+    #[command(after_help = "Examples:\n  \
+        plumb run admission    # in a pod behind the Service vpa-webhook\n  \
+        plumb run admission --kubeconfig ~/.kube/config --register-by-url --webhook-address=192.0.2.7")]
+    Admission(Box<RunAdmission>),
 }
 
-/// What the recommender does, and where.
+/// The whole autoscaler.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunAll {
+    /// The address of metrics (/metrics), health (/healthz, /readyz) and explanations (/debug/vpa/NAMESPACE/NAME).
+    #[arg(long, value_name = "ADDRESS", default_value = ":8942")]
+    address: String,
+    #[command(flatten)]
+    common: CommonFlags,
+    #[command(flatten)]
+    vpas: VpaFlags,
+    #[command(flatten)]
+    election: ElectionFlags,
+    #[command(flatten)]
+    recommender: RecommenderFlags,
+    #[command(flatten)]
+    updater: UpdaterFlags,
+    #[command(flatten)]
+    admission: AdmissionFlags,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
+/// The recommender.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunRecommender {
+    /// The address of metrics (/metrics), health (/health-check, /healthz, /readyz) and explanations
+    /// (/debug/vpa/NAMESPACE/NAME).
+    #[arg(long, value_name = "ADDRESS", default_value = ":8942")]
+    address: String,
+    /// The name of the lease that the leader holds.
+    #[arg(long, value_name = "NAME", default_value = RECOMMENDER_LEASE)]
+    leader_elect_resource_name: String,
+    #[command(flatten)]
+    common: CommonFlags,
+    #[command(flatten)]
+    vpas: VpaFlags,
+    #[command(flatten)]
+    election: ElectionFlags,
+    #[command(flatten)]
+    recommender: RecommenderFlags,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
+/// The updater.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunUpdater {
+    /// The address of metrics (/metrics) and health (/health-check, /healthz, /readyz).
+    #[arg(long, value_name = "ADDRESS", default_value = ":8943")]
+    address: String,
+    /// The name of the lease that the leader holds.
+    #[arg(long, value_name = "NAME", default_value = UPDATER_LEASE)]
+    leader_elect_resource_name: String,
+    #[command(flatten)]
+    common: CommonFlags,
+    #[command(flatten)]
+    vpas: VpaFlags,
+    #[command(flatten)]
+    election: ElectionFlags,
+    #[command(flatten)]
+    updater: UpdaterFlags,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
+/// The admission webhook.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunAdmission {
+    /// The address of metrics (/metrics) and health (/health-check, /healthz, /readyz).
+    #[arg(long, value_name = "ADDRESS", default_value = ":8944")]
+    address: String,
+    #[command(flatten)]
+    common: CommonFlags,
+    #[command(flatten)]
+    vpas: VpaFlags,
+    #[command(flatten)]
+    admission: AdmissionFlags,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
+/// A component that works in one process at a time.
+#[derive(Clone, Debug)]
+pub(crate) struct Elected<F> {
+    /// Its flags.
+    pub(crate) flags: F,
+    /// The lease that its leader holds.
+    pub(crate) lease: String,
+}
+
+/// The components that a command runs, with their flags.
+#[derive(Clone, Debug)]
+pub(crate) struct Chosen {
+    pub(crate) address: String,
+    pub(crate) common: CommonFlags,
+    pub(crate) vpas: VpaFlags,
+    /// None for commands whose components are not elected.
+    pub(crate) election: Option<ElectionFlags>,
+    pub(crate) recommender: Option<Elected<RecommenderFlags>>,
+    pub(crate) updater: Option<Elected<UpdaterFlags>>,
+    pub(crate) admission: Option<AdmissionFlags>,
+    pub(crate) ignored: Ignored,
+}
+
+impl RunCommand {
+    /// The components.
+    pub(crate) fn chosen(self) -> Chosen {
+        match self {
+            Self::All(all) => Chosen {
+                address: all.address,
+                common: all.common,
+                vpas: all.vpas,
+                election: Some(all.election),
+                recommender: Some(Elected { flags: all.recommender, lease: RECOMMENDER_LEASE.to_owned() }),
+                updater: Some(Elected { flags: all.updater, lease: UPDATER_LEASE.to_owned() }),
+                admission: Some(all.admission),
+                ignored: all.ignored,
+            },
+            Self::Recommender(one) => Chosen {
+                address: one.address,
+                common: one.common,
+                vpas: one.vpas,
+                election: Some(one.election),
+                recommender: Some(Elected { flags: one.recommender, lease: one.leader_elect_resource_name }),
+                updater: None,
+                admission: None,
+                ignored: one.ignored,
+            },
+            Self::Updater(one) => Chosen {
+                address: one.address,
+                common: one.common,
+                vpas: one.vpas,
+                election: Some(one.election),
+                recommender: None,
+                updater: Some(Elected { flags: one.updater, lease: one.leader_elect_resource_name }),
+                admission: None,
+                ignored: one.ignored,
+            },
+            Self::Admission(one) => Chosen {
+                address: one.address,
+                common: one.common,
+                vpas: one.vpas,
+                election: None,
+                recommender: None,
+                updater: None,
+                admission: Some(one.admission),
+                ignored: one.ignored,
+            },
+        }
+    }
+
+    /// What is wrong with flags that are right each by itself.
+    pub(crate) fn conflict(&self) -> Option<&'static str> {
+        let (vpas, admission) = match self {
+            Self::All(all) => (&all.vpas, Some(&all.admission)),
+            Self::Recommender(one) => (&one.vpas, None),
+            Self::Updater(one) => (&one.vpas, None),
+            Self::Admission(one) => (&one.vpas, Some(&one.admission)),
+        };
+        let both = !vpas.vpa_object_namespace.is_empty() && !vpas.ignored_vpa_object_namespaces.is_empty();
+        both.then_some("--vpa-object-namespace and --ignored-vpa-object-namespaces cannot be used together")
+            .or_else(|| admission?.conflict())
+    }
+}
+
+/// What the recommender does.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Recommender loop")]
 #[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
@@ -82,20 +284,10 @@ pub(crate) struct RecommenderFlags {
     /// How many requests that update VPAs and checkpoints are under way at once.
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) update_worker_count: u16,
-    /// The address of metrics (/metrics), health (/health-check) and explanations (/debug/vpa/NAMESPACE/NAME).
-    #[arg(long, value_name = "ADDRESS", default_value = ":8942")]
-    pub(crate) address: String,
-    /// The name of the lease that the leader holds.
-    #[arg(long, value_name = "NAME", default_value = "vpa-recommender-lease")]
-    pub(crate) leader_elect_resource_name: String,
-    #[command(flatten)]
-    pub(crate) common: CommonFlags,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
     #[command(flatten)]
     pub(crate) history: HistoryFlags,
-    #[command(flatten)]
-    pub(crate) ignored: Ignored,
 }
 
 /// Where history is stored.
@@ -108,7 +300,7 @@ pub(crate) enum StorageFlag {
     Prometheus,
 }
 
-/// The cluster, and who of several processes works.
+/// The cluster.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Cluster")]
 pub(crate) struct CommonFlags {
@@ -121,12 +313,6 @@ pub(crate) struct CommonFlags {
     /// How many requests are sent at once after a pause.
     #[arg(long, value_name = "N", default_value = "100", allow_negative_numbers = true)]
     pub(crate) kube_api_burst: f64,
-    /// The only namespace whose VPAs count. [default: all]
-    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
-    pub(crate) vpa_object_namespace: String,
-    /// Namespaces whose VPAs do not count, separated by commas.
-    #[arg(long, value_name = "A,B", default_value = "", hide_default_value = true)]
-    pub(crate) ignored_vpa_object_namespaces: String,
     /// Feature gates to set; `--help` lists them.
     #[arg(
         long,
@@ -137,9 +323,41 @@ pub(crate) struct CommonFlags {
         long_help = features::help("Feature gates to set.")
     )]
     pub(crate) feature_gates: FeatureGates,
-    /// Install the CustomResourceDefinitions of VPAs where the cluster has none.
+    /// Install the CustomResourceDefinitions of these components where the cluster has none.
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) install_crds: bool,
+}
+
+/// The namespaces of an autoscaler.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Cluster")]
+pub(crate) struct VpaFlags {
+    /// The only namespace whose VPAs count. [default: all]
+    #[arg(long, value_name = "NAME", default_value = "", hide_default_value = true)]
+    pub(crate) vpa_object_namespace: String,
+    /// Namespaces whose VPAs do not count, separated by commas.
+    #[arg(long, value_name = "A,B", default_value = "", hide_default_value = true)]
+    pub(crate) ignored_vpa_object_namespaces: String,
+}
+
+impl VpaFlags {
+    /// The namespaces that count.
+    pub(crate) fn namespaces(&self) -> Namespaces {
+        let names = self.ignored_vpa_object_namespaces.split(',').map(str::trim);
+        let ignored: std::collections::BTreeSet<String> =
+            names.filter(|name| !name.is_empty()).map(str::to_owned).collect();
+        match (self.vpa_object_namespace.as_str(), ignored.is_empty()) {
+            ("", true) => Namespaces::All,
+            ("", false) => Namespaces::Except(ignored),
+            (only, _) => Namespaces::Only(only.to_owned()),
+        }
+    }
+}
+
+/// Which of several processes works.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Leader election")]
+pub(crate) struct ElectionFlags {
     /// Work only while this process holds the lease, so that several can run and one works.
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) leader_elect: bool,
@@ -185,26 +403,14 @@ pub(crate) struct HistoryFlags {
 
 impl RecommenderFlags {
     /// Where history is read from.
-    pub(crate) fn prometheus_settings(&self) -> PrometheusSettings {
-        let namespace = Some(self.common.vpa_object_namespace.as_str()).filter(|name| !name.is_empty());
+    pub(crate) fn prometheus_settings(&self, namespaces: &Namespaces) -> PrometheusSettings {
         let history = &self.history;
         PrometheusSettings {
             pod_label_prefix: history.pod_label_prefix.clone(),
             metric_for_pod_labels: history.metric_for_pod_labels.clone(),
             pod_namespace_label: history.pod_namespace_label.clone(),
             pod_name_label: history.pod_name_label.clone(),
-            ..history.prometheus.settings(&history.prometheus_address, namespace)
+            ..history.prometheus.settings(&history.prometheus_address, namespaces.only())
         }
-    }
-}
-
-impl RunCommand {
-    /// What is wrong with flags that are right each by itself.
-    pub(crate) fn conflict(&self) -> Option<&'static str> {
-        let (Self::All(flags) | Self::Recommender(flags)) = self;
-        let common = &flags.common;
-        let both =
-            !common.vpa_object_namespace.is_empty() && !common.ignored_vpa_object_namespaces.is_empty();
-        both.then_some("--vpa-object-namespace and --ignored-vpa-object-namespaces cannot be used together")
     }
 }

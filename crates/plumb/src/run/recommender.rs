@@ -20,10 +20,11 @@ use plumb_autoscaler::recommender::{
 };
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_controller::Clock;
+use plumb_features::FeatureGates;
 
 use super::http::{Asked, Page};
 use super::{Ground, Part};
-use crate::cli::{CommonFlags, RecommenderFlags, StorageFlag};
+use crate::cli::{Elected, RecommenderFlags, StorageFlag};
 
 /// Where explanations are served.
 const DEBUG: &str = "/debug/vpa";
@@ -32,13 +33,19 @@ const DEBUG: &str = "/debug/vpa";
 type Current = Arc<Mutex<Option<Recommender>>>;
 
 /// The recommender of these flags.
-pub(super) fn part(flags: &RecommenderFlags, ground: &Ground) -> anyhow::Result<Part> {
+pub(super) fn part(
+    elected: &Elected<RecommenderFlags>,
+    namespaces: &Namespaces,
+    gates: &FeatureGates,
+    ground: &Ground,
+) -> anyhow::Result<Part> {
+    let flags = &elected.flags;
     let metrics = RecommenderMetrics::default();
-    let options = options(flags);
+    let options = options(flags, namespaces, gates);
     let history = match options.storage {
         Storage::Checkpoint => None,
         Storage::Prometheus => Some(
-            Prometheus::with_metrics(flags.prometheus_settings(), metrics.prometheus_client())
+            Prometheus::with_metrics(flags.prometheus_settings(namespaces), metrics.prometheus_client())
                 .context("the flags of Prometheus")?,
         ),
     };
@@ -65,24 +72,23 @@ pub(super) fn part(flags: &RecommenderFlags, ground: &Ground) -> anyhow::Result<
         join(recommender.run(), informers.run(&client, &supervisor)).map(drop).boxed()
     };
     Ok(Part {
-        name: "recommender",
-        work: Box::new(work),
+        lease: Some(elected.lease.clone()),
         metrics: Box::new(move |text| shown.render(text)),
         health: Box::new(move || {
             let late = healthy.lock().as_ref()?.overdue()?;
             Some(format!("a run has been overdue for {} s", late.as_secs()))
         }),
         page: Box::new(move |asked| page(&explained, asked)),
+        ..Part::new("recommender", Box::new(work))
     })
 }
 
 /// The options of these flags.
-fn options(flags: &RecommenderFlags) -> Options {
-    let common = &flags.common;
+fn options(flags: &RecommenderFlags, namespaces: &Namespaces, gates: &FeatureGates) -> Options {
     Options {
         name: flags.recommender_name.clone(),
         interval: flags.recommender_interval,
-        namespaces: namespaces(common),
+        namespaces: namespaces.clone(),
         cluster: ClusterSettings {
             aggregation: flags.tuning.aggregation(),
             estimation: flags.tuning.estimation(),
@@ -97,23 +103,12 @@ fn options(flags: &RecommenderFlags) -> Options {
         min_checkpoints: flags.min_checkpoints,
         checkpoints_gc_interval: flags.checkpoints_gc_interval,
         update_workers: flags.update_worker_count.into(),
-        per_vpa_config: common.feature_gates.enabled(&PER_VPA_CONFIG),
+        per_vpa_config: gates.enabled(&PER_VPA_CONFIG),
         environment: EnvironmentOptions {
             cap_by_largest_node: flags.cap_by_largest_node,
             cap_by_quota: flags.cap_by_quota,
             yield_to_hpa: flags.yield_to_hpa,
         },
-    }
-}
-
-fn namespaces(flags: &CommonFlags) -> Namespaces {
-    let ignored =
-        flags.ignored_vpa_object_namespaces.split(',').map(str::trim).filter(|name| !name.is_empty());
-    let ignored: std::collections::BTreeSet<String> = ignored.map(str::to_owned).collect();
-    match (flags.vpa_object_namespace.as_str(), ignored.is_empty()) {
-        ("", true) => Namespaces::All,
-        ("", false) => Namespaces::Except(ignored),
-        (only, _) => Namespaces::Only(only.to_owned()),
     }
 }
 

@@ -1,4 +1,6 @@
-//! `plumb run recommender` against a cluster that runs elsewhere.
+//! `plumb run` against a cluster that runs elsewhere.
+
+mod autoscaler;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
@@ -28,22 +30,23 @@ const FLAGS: [&str; 8] = [
     "1s",
 ];
 
-/// A recommender, until it is dropped.
+/// A `plumb run`, until it is dropped.
 struct Running {
     process: Child,
     address: String,
 }
 
-fn recommender(cluster: &Cluster, flags: &[&str]) -> Command {
+/// `plumb run COMPONENT`.
+fn command(cluster: &Cluster, component: &str, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
-    command.args(["run", "recommender", "--address=127.0.0.1:0", "--recommender-interval=1s"]);
+    command.args(["run", component, "--address=127.0.0.1:0"]);
     command.arg("--kubeconfig").arg(cluster.kubeconfig()).args(flags);
     command
 }
 
 impl Running {
-    fn start(cluster: &Cluster, flags: &[&str]) -> Self {
-        let mut command = recommender(cluster, flags);
+    fn start(cluster: &Cluster, component: &str, flags: &[&str]) -> Self {
+        let mut command = command(cluster, component, flags);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
         BufReader::new(process.stdout.take().unwrap()).read_line(&mut line).unwrap();
@@ -115,10 +118,14 @@ async fn of_two_recommenders_one_leads_explains_itself_and_hands_over_when_it_is
     let election =
         ["--leader-elect", "--leader-elect-resource-namespace=default", "--leader-elect-retry-period=1s"];
     let drop_in = ["--install-crds=true", "--v=4", "--stderrthreshold=info", "--memory-saver=true"];
-    let first = Running::start(&cluster, &[&election[..], &drop_in[..]].concat());
+    let start = |flags: &[&str]| {
+        let flags = [&["--recommender-interval=1s"], &election[..], flags].concat();
+        Running::start(&cluster, "recommender", &flags)
+    };
+    let first = start(&drop_in);
     let leases: Api<Lease> = Api::default_namespaced(client.clone());
     until(&leases, "vpa-recommender-lease", |lease: &Lease| lease.spec.is_some()).await;
-    let second = Running::start(&cluster, &election);
+    let second = start(&[]);
     assert_eq!(second.get("/health-check"), (200, "OK".to_owned()));
     assert_eq!(second.get("/debug/vpa").0, 503, "another process leads");
 
@@ -171,15 +178,24 @@ async fn of_two_recommenders_one_leads_explains_itself_and_hands_over_when_it_is
 
 #[test]
 fn flags_that_contradict_each_other_or_are_not_known_are_refused() {
-    for (flags, why) in [
-        (&["--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"][..], "cannot be used together"),
-        (&["--leader-elect-resource-lock=endpoints"][..], "leases"),
-        (&["--storage=etcd"][..], "checkpoint"),
-        (&["--feature-gates=Nonsense=true"][..], "PerVPAConfig"),
-        (&["--no-such-flag"][..], "--no-such-flag"),
+    for (component, flags, why) in [
+        (
+            "recommender",
+            &["--vpa-object-namespace=a", "--ignored-vpa-object-namespaces=b"][..],
+            "cannot be used together",
+        ),
+        ("recommender", &["--leader-elect-resource-lock=endpoints"][..], "leases"),
+        ("recommender", &["--storage=etcd"][..], "checkpoint"),
+        ("recommender", &["--feature-gates=Nonsense=true"][..], "PerVPAConfig"),
+        ("recommender", &["--no-such-flag"][..], "--no-such-flag"),
+        ("admission", &["--register-by-url"][..], "--webhook-address"),
+        ("admission", &["--tls-cert-file=/x"][..], "--tls-private-key"),
+        ("admission", &["--leader-elect"][..], "--leader-elect"),
+        ("updater", &["--eviction-tolerance=2"][..], "from 0 to 1"),
+        ("all", &["--leader-elect-resource-name=x"][..], "--leader-elect-resource-name"),
     ] {
         let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
-        let refused = command.args(["run", "recommender"]).args(flags).output().unwrap();
+        let refused = command.args(["run", component]).args(flags).output().unwrap();
         let said = String::from_utf8(refused.stderr).unwrap();
         assert_eq!(refused.status.code(), Some(2), "{said}");
         assert!(said.contains(why), "{said}");

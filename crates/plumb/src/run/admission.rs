@@ -1,0 +1,63 @@
+//! The admission webhook as a part of `plumb run`. It is not elected: every process serves it.
+
+use std::sync::Arc;
+
+use futures_util::future::{FutureExt as _, join};
+use parking_lot::Mutex;
+use plumb_autoscaler::admission::metrics::AdmissionMetrics;
+use plumb_autoscaler::admission::{Admission, Environment};
+use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_autoscaler::namespaces::Namespaces;
+use plumb_client::Api;
+use plumb_controller::{Clock, Informer};
+use plumb_features::FeatureGates;
+use tokio::sync::watch;
+
+use super::{Ground, Part, identity};
+use crate::cli::AdmissionFlags;
+
+/// Where the webhook listens, once it does.
+type Listening = Arc<Mutex<Option<watch::Receiver<Option<std::net::SocketAddr>>>>>;
+
+/// The webhook of these flags.
+pub(super) fn part(
+    flags: &AdmissionFlags,
+    namespaces: &Namespaces,
+    gates: &FeatureGates,
+    ground: &Ground,
+) -> Part {
+    let admission_metrics = AdmissionMetrics::default();
+    let shown = admission_metrics.clone();
+    let options = flags.options(namespaces, gates, &identity());
+    let listening = Listening::default();
+    let listens = listening.clone();
+    let namespaces = namespaces.clone();
+    let (client, metrics, supervisor) =
+        (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
+    let work = move || {
+        let vpas: Informer<VerticalPodAutoscaler> = Informer::default().with_metrics(&metrics);
+        let api = match namespaces.only() {
+            Some(only) => Api::namespaced(client.clone(), only),
+            None => Api::all(client.clone()),
+        };
+        let environment = Environment {
+            client: client.clone(),
+            vpas: vpas.clone(),
+            supervisor: supervisor.clone(),
+            metrics: metrics.clone(),
+            admission_metrics: admission_metrics.clone(),
+            clock: Clock::default(),
+        };
+        let admission = Admission::new(options.clone(), environment);
+        *listening.lock() = Some(admission.listening());
+        join(admission.run(), vpas.supervised(api, &supervisor)).map(drop).boxed()
+    };
+    Part {
+        metrics: Box::new(move |text| shown.render(text)),
+        readiness: Box::new(move || {
+            let is_listening = listens.lock().as_ref().is_some_and(|address| address.borrow().is_some());
+            (!is_listening).then(|| "the webhook does not listen yet".to_owned())
+        }),
+        ..Part::new("admission", Box::new(work))
+    }
+}

@@ -1,0 +1,51 @@
+//! The updater as a part of `plumb run`.
+
+use futures_util::future::{FutureExt as _, join};
+use plumb_autoscaler::informers::Informers;
+use plumb_autoscaler::namespaces::Namespaces;
+use plumb_autoscaler::target::{TargetConfig, Targets};
+use plumb_autoscaler::updater::{Config, Updater, UpdaterMetrics};
+use plumb_controller::Clock;
+use plumb_features::FeatureGates;
+use plumb_resize::rules::{Dialect, Rules};
+
+use super::{Ground, Part};
+use crate::cli::{Elected, UpdaterFlags};
+
+/// The updater of these flags.
+pub(super) fn part(
+    elected: &Elected<UpdaterFlags>,
+    namespaces: &Namespaces,
+    gates: &FeatureGates,
+    ground: &Ground,
+) -> Part {
+    let updater_metrics = UpdaterMetrics::default();
+    let shown = updater_metrics.clone();
+    let options = elected.flags.options(gates);
+    // A cluster that runs elsewhere is a Kubernetes as shipped.
+    let rules = Rules::new(Dialect::V1_36, gates);
+    let namespaces = namespaces.clone();
+    let (client, metrics, supervisor) =
+        (ground.client.clone(), ground.metrics.clone(), ground.supervisor.clone());
+    // What was watched in an earlier term is out of date: each term has its own informers.
+    let work = move || {
+        let informers = Informers::new(namespaces.clone(), &metrics);
+        let updater = Updater::new(Config {
+            client: client.clone(),
+            informers: informers.clone(),
+            targets: Targets::new(client.clone(), TargetConfig::default()),
+            options: options.clone(),
+            rules: rules.clone(),
+            clock: Clock::default(),
+            supervisor: supervisor.clone(),
+            metrics: metrics.clone(),
+            updater_metrics: updater_metrics.clone(),
+        });
+        join(updater.run(), informers.run(&client, &supervisor)).map(drop).boxed()
+    };
+    Part {
+        lease: Some(elected.lease.clone()),
+        metrics: Box::new(move |text| shown.render(text)),
+        ..Part::new("updater", Box::new(work))
+    }
+}
