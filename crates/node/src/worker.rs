@@ -50,6 +50,7 @@ use probes::ProbedContainer;
 use report::Report as StatusReport;
 use resize::RestoredLimits;
 use start_backoff::StartBackoff;
+use stop::Stopping;
 
 /// The name of workers in metrics of panics.
 pub(crate) const POD_WORKER: &str = "pod-worker";
@@ -123,7 +124,7 @@ pub(crate) struct Worker {
     applied: Vec<Option<Requirements>>,
     probed: Vec<ProbedContainer>,
     start_backoffs: Vec<StartBackoff>,
-    stopping: BTreeSet<ContainerId>,
+    stopping: Stopping,
     images: BTreeMap<String, Fetch>,
     report: StatusReport,
     /// Reason and message of the pod's failure, if it is not that of its containers.
@@ -171,7 +172,7 @@ impl Worker {
             applied: vec![None; count],
             probed: (0..count).map(|_| ProbedContainer::default()).collect(),
             start_backoffs: vec![StartBackoff::default(); count],
-            stopping: BTreeSet::new(),
+            stopping: Stopping::default(),
             images: BTreeMap::new(),
             report: StatusReport::default(),
             because: None,
@@ -296,6 +297,7 @@ impl Worker {
 
     /// Sets the start of termination and the grace period, if the pod is deleted.
     fn update_termination(&mut self) {
+        let before = self.ends;
         let meta = &self.pod.metadata;
         let spec_grace = self.pod.spec.as_ref().and_then(|spec| spec.termination_grace_period_seconds);
         let seconds = |seconds: i64| Duration::from_secs(u64::try_from(seconds).unwrap_or(0));
@@ -306,6 +308,9 @@ impl Worker {
             self.ends = Some((since, seconds(grace)));
         } else if self.deleted && self.ends.is_none() {
             self.ends = Some(((self.node.clock)(), seconds(spec_grace.unwrap_or(30))));
+        }
+        if self.ends != before {
+            self.shorten_stops();
         }
     }
 
@@ -464,12 +469,13 @@ impl Worker {
         let none = PodSpec::default();
         let now = (self.node.clock)();
         let may_start = self.may_start(steps);
+        let stopping: BTreeSet<ContainerId> = self.stopping.keys().cloned().collect();
         decide(View {
             spec: self.pod.spec.as_ref().unwrap_or(&none),
             shape: &self.info.shape,
             observed: &self.observation.observed,
             health: &self.health(),
-            stopping: &self.stopping,
+            stopping: &stopping,
             restarting: &self.entry.restarting,
             not_before: &self.not_before(),
             failed_until: &self.failed_until(),

@@ -1,9 +1,14 @@
 //! Stopping a container: its pre-stop hook, its stop signal, and SIGKILL after the grace period.
 
+use std::collections::BTreeMap;
+use std::future::pending;
 use std::time::Duration;
 
 use k8s_openapi::api::core::v1::{Container, LifecycleHandler};
 use plumb_controller::Backoff;
+use plumb_runtime::types::ContainerId;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
 
 use super::{Message, POD_WORKER, Worker};
 use crate::events::Kind;
@@ -13,6 +18,28 @@ use crate::probe::Target;
 /// The minimum grace period.
 const SHORTEST_GRACE: Duration = Duration::from_secs(2);
 
+/// The containers that are being stopped, and until when each may take.
+pub(super) type Stopping = BTreeMap<ContainerId, watch::Sender<Deadline>>;
+
+/// When a container is killed that does not exit by itself.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Deadline {
+    grace: Duration,
+    at: Instant,
+}
+
+impl Deadline {
+    fn after(grace: Duration) -> Self {
+        Self { grace, at: Instant::now() + grace }
+    }
+
+    /// What is left of the grace period.
+    fn left(self) -> Duration {
+        let left = self.at.saturating_duration_since(Instant::now());
+        if self.grace.is_zero() { Duration::ZERO } else { left.max(SHORTEST_GRACE.min(self.grace)) }
+    }
+}
+
 impl Worker {
     /// Stops a container, in a task of its own.
     pub(super) fn stop(&mut self, position: usize, why: StopReason) {
@@ -20,7 +47,7 @@ impl Worker {
         else {
             return;
         };
-        if !self.stopping.insert(observed.id.clone()) {
+        if self.is_stopping(observed) {
             return;
         }
         let name = self.name_of(position).to_owned();
@@ -31,11 +58,14 @@ impl Worker {
             .and_then(|container| container.lifecycle.as_ref())
             .and_then(|lifecycle| lifecycle.pre_stop.clone())
             .filter(|_| observed.runs());
+        let (shorten, deadline) = watch::channel(Deadline::after(self.grace(container.as_ref(), why)));
+        let id = observed.id.clone();
         let stop = Stop {
-            grace: self.grace(container.as_ref(), why),
+            deadline,
             target: self.target(&container.unwrap_or_default(), observed.id.clone(), Duration::ZERO),
             hook,
         };
+        self.stopping.insert(id, shorten);
         let (pod, events) = (self.pod.clone(), self.node.events.clone());
         let (sender, supervisor) = (self.sender.clone(), self.node.supervisor.clone());
         tokio::spawn(async move {
@@ -47,6 +77,19 @@ impl Worker {
             // The worker may have ended.
             let _ = sender.send(Message::Stopped(id));
         });
+    }
+
+    /// Applies the grace period of a pod that terminates to the containers that are being stopped already, if it ends
+    /// earlier: the pod was deleted again with a shorter one, or deleted while a container restarts.
+    pub(super) fn shorten_stops(&self) {
+        let new = Deadline::after(self.grace(None, StopReason::PodTerminates));
+        for deadline in self.stopping.values() {
+            deadline.send_if_modified(|deadline| {
+                let is_shorter = new.at < deadline.at;
+                *deadline = if is_shorter { new } else { *deadline };
+                is_shorter
+            });
+        }
     }
 
     /// The grace period of a container.
@@ -75,37 +118,58 @@ impl Worker {
 
     /// Whether a container is being stopped already.
     pub(super) fn is_stopping(&self, observed: &ObservedContainer) -> bool {
-        self.stopping.contains(&observed.id)
+        self.stopping.contains_key(&observed.id)
     }
 }
 
 struct Stop {
     target: Target,
-    grace: Duration,
+    deadline: watch::Receiver<Deadline>,
     hook: Option<LifecycleHandler>,
 }
 
 impl Stop {
     /// Stops the container, with retries; returns the error of its pre-stop hook.
-    async fn run(self) -> Option<String> {
-        let begun = tokio::time::Instant::now();
+    async fn run(mut self) -> Option<String> {
         let failed = match &self.hook {
-            Some(hook) if !self.grace.is_zero() => {
-                let run = crate::hook::run(&self.target, hook);
-                tokio::time::timeout(self.grace, run)
-                    .await
-                    .unwrap_or_else(|_| Some("the grace period was over before the hook was".to_owned()))
-            }
+            Some(hook) if !self.deadline.borrow().grace.is_zero() => tokio::select! {
+                failed = crate::hook::run(&self.target, hook) => failed,
+                () = passed(&mut self.deadline) => {
+                    Some("the grace period was over before the hook was".to_owned())
+                }
+            },
             _ => None,
         };
-        let left = self.grace.saturating_sub(begun.elapsed());
-        let left = if self.grace.is_zero() { left } else { left.max(SHORTEST_GRACE.min(self.grace)) };
         let mut backoff = Backoff::default();
-        while let Err(error) = self.target.runtime.stop_container(&self.target.id, left).await {
+        loop {
+            let left = self.deadline.borrow_and_update().left();
+            let stopped = tokio::select! {
+                stopped = self.target.runtime.stop_container(&self.target.id, left) => stopped,
+                () = shortened(&mut self.deadline) => continue,
+            };
+            let Err(error) = stopped else { return failed };
             tracing::warn!(container = %self.target.id, %error, "cannot stop a container, will retry");
             backoff.wait().await;
         }
-        failed
+    }
+}
+
+/// Ends when a deadline has passed, even if it is brought forward meanwhile.
+async fn passed(deadline: &mut watch::Receiver<Deadline>) {
+    loop {
+        let at = deadline.borrow_and_update().at;
+        tokio::select! {
+            () = sleep_until(at) => return,
+            () = shortened(deadline) => {}
+        }
+    }
+}
+
+/// Ends when a deadline is brought forward.
+async fn shortened(deadline: &mut watch::Receiver<Deadline>) {
+    if deadline.changed().await.is_err() {
+        // The worker has ended; the last deadline stays.
+        pending::<()>().await;
     }
 }
 

@@ -3,7 +3,8 @@
 use k8s_openapi::api::core::v1::{ConfigMap, Node, Pod};
 use k8s_openapi::api::node::v1::RuntimeClass;
 use kube::Api;
-use kube::api::{Patch, PatchParams, PostParams};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use plumb_harness::eventually;
 use plumb_resize::rules::Rules;
 use plumb_runtime::Error;
 use plumb_runtime::fault::{Call, Fault, FaultKind};
@@ -376,4 +377,24 @@ async fn a_pod_that_runs_stays_when_the_label_that_it_selects_is_gone() {
     site.pod("b", one(equal("100m", "64Mi"))).await;
     site.settled("b").await;
     site.settled("a").await;
+}
+
+#[tokio::test]
+async fn a_second_deletion_with_a_shorter_grace_period_shortens_a_stop_that_is_under_way() {
+    let site = Site::start(kep()).await;
+    let hour = std::time::Duration::from_hours(1);
+    let mut slow_hook = one(equal("100m", "64Mi"));
+    slow_hook[0]["lifecycle"] = json!({ "preStop": { "exec": { "command": ["drain"] } } });
+    for (name, containers) in [("in-hook", slow_hook), ("in-stop", one(equal("100m", "64Mi")))] {
+        site.pod(name, containers).await;
+        site.settled(name).await;
+        let call = if name == "in-stop" { Call::StopContainer } else { Call::ExecSync };
+        site.faults.add(Fault::new(FaultKind::Delay(hour)).on(call).times(1));
+        site.faults.record();
+        let pods = site.pods();
+        pods.delete(name, &DeleteParams::default().grace_period(3600)).await.unwrap();
+        eventually(async || site.faults.recorded().iter().any(|made| made.call == call)).await;
+        pods.delete(name, &DeleteParams::default().grace_period(1)).await.unwrap();
+        site.gone(name).await;
+    }
 }
