@@ -26,8 +26,23 @@ const MOST_REDIRECTS: usize = 10;
 /// Who asks.
 const AGENT: &str = "kube-probe/1.36";
 
-/// Asks once; all of it within this time.
+/// Sends a probe's request; all of it within this time.
 pub(super) async fn check(get: &HTTPGetAction, own: String, port: u16, within: Duration) -> Outcome {
+    send_request(get, own, port, within, judge).await
+}
+
+/// Sends the request of a lifecycle hook, which succeeds with any response.
+pub(super) async fn call(get: &HTTPGetAction, own: String, port: u16, within: Duration) -> Outcome {
+    send_request(get, own, port, within, async |_| Outcome::Success).await
+}
+
+async fn send_request(
+    get: &HTTPGetAction,
+    own: String,
+    port: u16,
+    within: Duration,
+    judge: impl AsyncFnOnce(Response<Incoming>) -> Outcome,
+) -> Outcome {
     let host = get.host.clone().filter(|host| !host.is_empty()).unwrap_or(own);
     let https = get.scheme.as_deref().is_some_and(|scheme| scheme.eq_ignore_ascii_case("https"));
     let first = Address { https, host, port, path: path(get.path.as_deref().unwrap_or_default()) };
@@ -36,7 +51,13 @@ pub(super) async fn check(get: &HTTPGetAction, own: String, port: u16, within: D
         Err(why) => return Outcome::Error(why),
     };
     let url = first.to_string();
-    match tokio::time::timeout(within, ask(first, &headers)).await {
+    let work = async {
+        match respond(first, &headers).await {
+            Ok(answer) => judge(answer).await,
+            Err(why) => Outcome::Failure(why),
+        }
+    };
+    match tokio::time::timeout(within, work).await {
         Ok(outcome) => outcome,
         Err(_) => Outcome::Failure(format!(
             "Get \"{url}\": context deadline exceeded (Client.Timeout exceeded while awaiting headers)"
@@ -60,18 +81,19 @@ impl std::fmt::Display for Address {
     }
 }
 
-async fn ask(first: Address, headers: &HeaderMap) -> Outcome {
+/// The response to a request, after redirects within its host.
+async fn respond(first: Address, headers: &HeaderMap) -> Result<Response<Incoming>, String> {
     let mut address = first.clone();
     for _ in 0..MOST_REDIRECTS {
         let answer = match send(&address, headers).await {
             Ok(answer) => answer,
-            Err(why) => return Outcome::Failure(format!("Get \"{address}\": {why}")),
+            Err(why) => return Err(format!("Get \"{address}\": {why}")),
         };
         let status = answer.status();
         if matches!(status.as_u16(), 301 | 302 | 303 | 307 | 308) {
             let to = answer.headers().get(LOCATION).and_then(|to| to.to_str().ok());
             let Some(to) = to.and_then(|to| address.turned_to(to)) else {
-                return Outcome::Failure(format!(
+                return Err(format!(
                     "Get \"{address}\": {} response missing Location header",
                     status.as_u16()
                 ));
@@ -81,15 +103,20 @@ async fn ask(first: Address, headers: &HeaderMap) -> Outcome {
                 continue;
             }
         }
-        return match status.as_u16() {
-            200..=299 => Outcome::Success,
-            300..=399 => {
-                Outcome::Warning(format!("Probe terminated redirects, Response body: {}", body(answer).await))
-            }
-            code => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
-        };
+        return Ok(answer);
     }
-    Outcome::Failure(format!("Get \"{address}\": stopped after {MOST_REDIRECTS} redirects"))
+    Err(format!("Get \"{address}\": stopped after {MOST_REDIRECTS} redirects"))
+}
+
+/// What a response says about the health of a container.
+async fn judge(answer: Response<Incoming>) -> Outcome {
+    match answer.status().as_u16() {
+        200..=299 => Outcome::Success,
+        300..=399 => {
+            Outcome::Warning(format!("Probe terminated redirects, Response body: {}", body(answer).await))
+        }
+        code => Outcome::Failure(format!("HTTP probe failed with statuscode: {code}")),
+    }
 }
 
 async fn send(address: &Address, headers: &HeaderMap) -> Result<Response<Incoming>, String> {

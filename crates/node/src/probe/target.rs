@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::{Container, Probe, TCPSocketAction};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Probe, TCPSocketAction};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use plumb_runtime::types::ContainerId;
 use plumb_runtime::{Error, Runtime};
@@ -69,6 +69,24 @@ impl Target {
         } else {
             Outcome::Error(format!("missing probe handler for {}", self.container.name))
         }
+    }
+
+    /// Runs a lifecycle hook once. Unlike a probe, an HTTP request succeeds whatever the status of the response is.
+    pub async fn run_hook(&self, hook: &LifecycleHandler, within: Duration) -> Outcome {
+        if let (Some(get), None, true) = (&hook.http_get, &hook.exec, self.reachable) {
+            let host = self.pod_ip.map(|ip| ip.to_string()).unwrap_or_default();
+            return match port(&get.port, &self.container) {
+                Ok(port) => http::call(get, host, port, within).await,
+                Err(why) => Outcome::Error(why),
+            };
+        }
+        let probe = Probe {
+            exec: hook.exec.clone(),
+            http_get: hook.http_get.clone(),
+            tcp_socket: hook.tcp_socket.clone(),
+            ..Probe::default()
+        };
+        self.check(&probe, within).await
     }
 
     async fn exec(&self, command: &[String], within: Duration) -> Outcome {

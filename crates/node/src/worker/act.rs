@@ -306,7 +306,15 @@ impl Worker {
         });
         let Some(position) = observed else { return };
         let name = self.name_of(position).to_owned();
-        self.node.events.container(&self.pod, &name, Kind::Warning, "FailedPostStartHook", message);
+        tracing::warn!(uid = self.uid, container = name, message, "a post-start hook failed");
+        // As the kubelet's, without what the hook says: that may be secret.
+        self.node.events.container(
+            &self.pod,
+            &name,
+            Kind::Warning,
+            "FailedPostStartHook",
+            "PostStartHook failed",
+        );
         self.stop(position, crate::lifecycle::StopReason::HookFailed);
     }
 

@@ -72,7 +72,9 @@ impl Worker {
             let id = stop.target.id.clone();
             // After a panic too: if the container still runs it is stopped again.
             if let Ok(Some(error)) = supervisor.guard(POD_WORKER, stop.run()).await {
-                events.container(&pod, &name, Kind::Warning, "FailedPreStopHook", error);
+                tracing::warn!(container = name, error, "a pre-stop hook failed");
+                // As the kubelet's, without what the hook says: that may be secret.
+                events.container(&pod, &name, Kind::Warning, "FailedPreStopHook", "PreStopHook failed");
             }
             // The worker may have ended.
             let _ = sender.send(Message::Stopped(id));
@@ -180,7 +182,7 @@ fn explain(name: &str, why: StopReason) -> String {
         StopReason::NotLive => format!("Container {name} failed liveness probe, will be restarted"),
         StopReason::NotStarted => format!("Container {name} failed startup probe, will be restarted"),
         StopReason::Changed => format!("Container {name} definition changed, will be restarted"),
-        StopReason::HookFailed => format!("FailedPostStartHook: container {name} will be restarted"),
+        StopReason::HookFailed => "FailedPostStartHook".to_owned(),
         StopReason::Resized => format!("Container {name} resize requires restart"),
     }
 }
@@ -196,7 +198,7 @@ mod tests {
             (StopReason::NotLive, "Container c failed liveness probe, will be restarted"),
             (StopReason::NotStarted, "Container c failed startup probe, will be restarted"),
             (StopReason::Changed, "Container c definition changed, will be restarted"),
-            (StopReason::HookFailed, "FailedPostStartHook: container c will be restarted"),
+            (StopReason::HookFailed, "FailedPostStartHook"),
             (StopReason::Resized, "Container c resize requires restart"),
         ];
         for (why, expected) in table {

@@ -12,7 +12,7 @@ use hyper::body::{Frame, Incoming};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, Probe};
+use k8s_openapi::api::core::v1::{Container, LifecycleHandler, Probe};
 use plumb_harness::in_time;
 use plumb_node::lifecycle::{Health, Startup};
 use plumb_node::probe::{Kind, Outcome, ProbeUpdate, Prober, Report, Target, initial_health};
@@ -130,6 +130,21 @@ async fn an_answer_over_http_is_judged_by_its_code() {
     for (probe, expected) in table {
         assert_eq!(check(probe.clone()).await, expected, "{probe}");
     }
+}
+
+#[tokio::test]
+async fn a_hook_over_http_succeeds_with_any_response() {
+    let at = server().await;
+    let target = target(json!({}), "").await;
+    let run = async |port: u16, path: &str| {
+        let hook = json!({ "httpGet": { "path": path, "port": port } });
+        let hook: LifecycleHandler = serde_json::from_value(hook).unwrap();
+        in_time(target.run_hook(&hook, Duration::from_secs(5))).await
+    };
+    for path in ["/ok", "/gone", "/turn-away"] {
+        assert_eq!(run(at.port(), path).await, Outcome::Success, "{path}");
+    }
+    assert!(matches!(run(1, "/ok").await, Outcome::Failure(_)));
 }
 
 #[tokio::test]

@@ -398,3 +398,16 @@ async fn a_second_deletion_with_a_shorter_grace_period_shortens_a_stop_that_is_u
         site.gone(name).await;
     }
 }
+
+#[tokio::test]
+async fn a_failed_post_start_hook_says_so_without_what_the_hook_said() {
+    let site = Site::start(kep()).await;
+    let mut containers = one(equal("100m", "64Mi"));
+    containers[0]["lifecycle"] = json!({ "postStart": { "exec": { "command": ["warm-up"] } } });
+    let fails = FaultKind::Fail(Error::Unavailable("password".to_owned()));
+    site.faults.add(Fault::new(fails).on(Call::ExecSync).times(1));
+    site.pod("a", containers).await;
+    assert_eq!(site.event("a", "FailedPostStartHook").await, "PostStartHook failed");
+    assert_eq!(site.event("a", "Killing").await, "FailedPostStartHook");
+    site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
+}
