@@ -39,6 +39,9 @@ pub struct View<'a> {
     pub health: &'a [Health],
     /// Containers that are being stopped: no action is decided about them until they are.
     pub stopping: &'a BTreeSet<ContainerId>,
+    /// The attempt of the next start of a container that the runtime does not know, by position: more than 0 if it has
+    /// lost a container that ran.
+    pub next_attempts: &'a [u32],
     /// Containers that were stopped for a restart, by name.
     pub restarting: &'a [String],
     /// The earliest restart of a container that has exited, by position.

@@ -24,7 +24,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::{Pod, PodSpec};
+use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use plumb_resize::plan::{CgroupState, Step, inherited, plan, start_waits};
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
@@ -36,7 +36,7 @@ use tokio::sync::mpsc;
 use crate::allocation_manager::Trigger;
 use crate::allocator::{AllocationResult, PodInfo};
 use crate::journal::Entry;
-use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, decide, phase};
+use crate::lifecycle::{Decision, Health, ObservedContainer, Phase, State, View, containers, decide, phase};
 use crate::node::Node;
 use crate::observe::{self, Observation, Written, observe};
 use crate::probe::Report;
@@ -124,6 +124,8 @@ pub(crate) struct Worker {
     applied: Vec<Option<Requirements>>,
     probed: Vec<ProbedContainer>,
     start_backoffs: Vec<StartBackoff>,
+    /// The attempt after the last one that ran, of each container by position.
+    next_attempts: Vec<u32>,
     stopping: Stopping,
     images: BTreeMap<String, Fetch>,
     report: StatusReport,
@@ -172,6 +174,7 @@ impl Worker {
             applied: vec![None; count],
             probed: (0..count).map(|_| ProbedContainer::default()).collect(),
             start_backoffs: vec![StartBackoff::default(); count],
+            next_attempts: next_attempts(&pod),
             stopping: Stopping::default(),
             images: BTreeMap::new(),
             report: StatusReport::default(),
@@ -438,6 +441,10 @@ impl Worker {
         for (applied, observed) in self.applied.iter_mut().zip(&observed.containers) {
             *applied = observed.as_ref().and_then(|observed| observed.actual).or(*applied);
         }
+        for (next, observed) in self.next_attempts.iter_mut().zip(&observed.containers) {
+            let ran = observed.as_ref().filter(|observed| !matches!(observed.state, State::Created));
+            *next = ran.map_or(*next, |observed| observed.attempt.saturating_add(1));
+        }
         self.fresh = true;
         Ok(())
     }
@@ -476,6 +483,7 @@ impl Worker {
             observed: &self.observation.observed,
             health: &self.health(),
             stopping: &stopping,
+            next_attempts: &self.next_attempts,
             restarting: &self.entry.restarting,
             not_before: &self.not_before(),
             failed_until: &self.failed_until(),
@@ -585,6 +593,22 @@ fn final_phase(pod: &Pod) -> Option<Phase> {
 fn has_statuses(pod: &Pod) -> bool {
     let status = pod.status.as_ref();
     status.is_some_and(|status| status.container_statuses.as_ref().is_some_and(|all| !all.is_empty()))
+}
+
+/// The attempt after the last one that ran by a pod's status, of each container by position. A runtime may have lost its
+/// state, as some do with a reboot: restart counts do not start again at 0 then.
+fn next_attempts(pod: &Pod) -> Vec<u32> {
+    let of = |container: &Container| -> Option<u32> {
+        let status = pod.status.as_ref()?;
+        let mut all = status.container_statuses.iter().chain(&status.init_container_statuses).flatten();
+        let status = all.find(|status| status.name == container.name)?;
+        let now =
+            status.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some());
+        let before = status.last_state.as_ref().is_some_and(|state| state.terminated.is_some());
+        let count = u32::try_from(status.restart_count).unwrap_or(0);
+        (now || before || count > 0).then(|| count.saturating_add(1))
+    };
+    pod.spec.iter().flat_map(containers).map(|container| of(container).unwrap_or(0)).collect()
 }
 
 /// Whether a pod's status has a terminal phase.

@@ -49,7 +49,7 @@ fn keep(view: View<'_>, decision: &mut Decision, position: usize) {
     let Some(container) = view.container(position) else { return };
     let Some(observed) = view.observed(position) else {
         if is_due(view, decision, position) {
-            start(view, decision, position, 0);
+            start(view, decision, position, view.next_attempts.get(position).copied().unwrap_or(0));
         }
         return;
     };

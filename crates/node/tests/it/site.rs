@@ -178,6 +178,14 @@ impl Site {
         }
     }
 
+    /// Removes all sandboxes with what runs in them, as a runtime whose state is lost.
+    pub(super) async fn remove_sandboxes(&self) {
+        let runtime = self.node.runtime();
+        for sandbox in runtime.list_sandboxes(&SandboxFilter::default()).await.unwrap() {
+            runtime.remove_sandbox(&sandbox.id).await.unwrap();
+        }
+    }
+
     /// How many sandboxes there are.
     pub(super) async fn sandboxes(&self) -> usize {
         self.node.runtime().list_sandboxes(&SandboxFilter::default()).await.unwrap().len()

@@ -400,6 +400,19 @@ async fn a_second_deletion_with_a_shorter_grace_period_shortens_a_stop_that_is_u
 }
 
 #[tokio::test]
+async fn restarts_are_counted_on_when_the_runtime_has_lost_its_state() {
+    let mut site = Site::start(kep()).await;
+    let pod = site.pod("a", one(equal("100m", "64Mi"))).await;
+    let pod = site.until(&pod.metadata.name.unwrap(), |pod| status(pod).ready).await;
+    site.kill_container(&pod).await;
+    site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
+    site.kill_agent().await;
+    site.remove_sandboxes().await;
+    site.start_agent().await;
+    site.until("a", |pod| status(pod).restart_count == 2 && status(pod).ready).await;
+}
+
+#[tokio::test]
 async fn a_failed_post_start_hook_says_so_without_what_the_hook_said() {
     let site = Site::start(kep()).await;
     let mut containers = one(equal("100m", "64Mi"));
