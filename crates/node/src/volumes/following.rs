@@ -18,7 +18,7 @@ use super::owner::Owner;
 use super::projection::{AsOf, Ground, Projection, only_user};
 use super::token::Tokens;
 use super::{Shared, blocking, failed, nested};
-use crate::cri_config::ConfigError;
+use crate::cri_config::{ConfigError, identity};
 use crate::objects::{Reference, Subscription};
 
 /// The volumes of one pod whose files come from the API. They are kept up to date until this is dropped.
@@ -113,7 +113,8 @@ async fn keep(
     pod: &mut watch::Receiver<Arc<Pod>>,
 ) {
     let mut backoff = Backoff::default();
-    let mut again = false;
+    // What the last attempt failed with: an object that is gone for good, as with its namespace, is logged once.
+    let mut failed: Option<String> = None;
     loop {
         let due = projection.tokens.due();
         let objects = async {
@@ -131,18 +132,24 @@ async fn keep(
         tokio::select! {
             () = objects => {}
             changed = pod.changed() => if changed.is_err() { return },
-            () = renewal, if !again => {}
-            () = backoff.wait(), if again => {}
+            () = renewal, if failed.is_none() => {}
+            () = backoff.wait(), if failed.is_some() => {}
         }
         let current = pod.borrow_and_update().clone();
         match projection.write(&current, AsOf::Cached).await {
             Ok(()) => {
-                again = false;
+                failed = None;
                 backoff.reset();
             }
             Err(error) => {
-                tracing::warn!(%error, "a volume could not be brought up to date, will try again");
-                again = true;
+                let error = error.to_string();
+                if failed.as_ref() == Some(&error) {
+                    tracing::debug!(error, "a volume still cannot be updated, will retry");
+                } else {
+                    let (namespace, name, _) = identity(&current);
+                    tracing::warn!(namespace, pod = name, error, "a volume cannot be updated, will retry");
+                }
+                failed = Some(error);
             }
         }
     }
