@@ -61,12 +61,16 @@ impl Pods for Node {
 
     fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
         let workers = self.workers.0.lock();
-        let mut pods = workers.values().map(|handle| &handle.pod);
-        let found = pods.find(|pod| {
-            let (of_namespace, of_name, _) = identity(pod);
+        let same_name = workers.values().filter(|handle| {
+            let (of_namespace, of_name, _) = identity(&handle.pod);
             (of_namespace, of_name) == (namespace, name)
         });
-        found.cloned()
+        // While a deleted pod terminates, another one of its name may exist in the API.
+        let found = same_name.max_by_key(|handle| {
+            let created = handle.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            (!handle.deleted, created, handle.pod.metadata.uid.as_ref())
+        });
+        found.map(|handle| handle.pod.clone())
     }
 }
 
