@@ -16,11 +16,14 @@ const PAGE: i64 = 4096;
 /// The value of cgroup v1 without a limit: the largest number of whole pages.
 const UNLIMITED: i64 = i64::MAX - (i64::MAX % PAGE);
 
-/// The cgroup settings of a container with these requests and limits.
+/// The cgroup settings of a container with these requests and limits. It may not swap, as without a swap behavior of the
+/// kubelet: memory and swap together are limited to what memory is. Else a lowered limit would only swap memory out.
 pub fn container_cgroup(resources: &Requirements) -> LinuxResources {
+    let limits = limits(resources.limits.cpu, resources.limits.memory);
     LinuxResources {
         cpu_shares: Some(shares(shares_request(resources))),
-        ..limits(resources.limits.cpu, resources.limits.memory)
+        memory_swap_limit: limits.memory_limit.filter(|limit| *limit >= 0),
+        ..limits
     }
 }
 
@@ -103,6 +106,13 @@ mod tests {
         ];
         for written in table {
             assert_eq!(actual_container(&container_cgroup(&written), &written), written, "{written:?}");
+        }
+    }
+
+    #[test]
+    fn a_container_may_not_swap() {
+        for (limit, swap) in [(Some(64 << 20), Some(64 << 20)), (None, None)] {
+            assert_eq!(container_cgroup(&requirements(None, None, limit)).memory_swap_limit, swap);
         }
     }
 

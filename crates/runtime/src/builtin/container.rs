@@ -113,6 +113,7 @@ impl State {
                 fs::create_dir_all(folder).map_err(doing)?;
             }
             entry.group.create()?;
+            entry.group.forbid_swap()?;
             entry.group.set(&resources)?;
             if let Some(rules) = &devices {
                 entry.group.allow_devices(rules)?;

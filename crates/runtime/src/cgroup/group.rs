@@ -97,6 +97,15 @@ impl Group {
         }
     }
 
+    /// Keeps its memory from being swapped, as the kubelet does without its swap behavior. V1 has no way to, but for
+    /// limiting memory and swap together to what memory is limited to.
+    pub fn forbid_swap(&self) -> Result<()> {
+        match self.layout.version() {
+            Version::V1 => Ok(()),
+            Version::V2 => v2::forbid_swap(self),
+        }
+    }
+
     /// The actual resources, as read from its files.
     pub fn read(&self) -> Result<LinuxResources> {
         match self.layout.version() {

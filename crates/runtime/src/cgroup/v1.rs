@@ -140,8 +140,14 @@ fn set_memory(folder: &Path, to: &LinuxResources) -> Result<()> {
         write(&with_swap, to.memory_swap_limit.or(to.memory_limit))?;
         write(&plain, to.memory_limit)
     } else {
+        let before = file::number::<u64>(&plain)?;
         write(&plain, to.memory_limit)?;
-        write(&with_swap, to.memory_swap_limit)
+        write(&with_swap, to.memory_swap_limit).inspect_err(|_| {
+            // Swapping alone made the lower limit possible, and memory with swap does not fit: neither is applied.
+            if to.memory_limit.is_some() {
+                let _ = file::write(&plain, before.to_string());
+            }
+        })
     }
 }
 

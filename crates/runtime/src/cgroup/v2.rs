@@ -124,6 +124,12 @@ fn set_memory(group: &Group, folder: &Path, to: &LinuxResources) -> Result<()> {
     Ok(())
 }
 
+/// Keeps the memory of a group from being swapped, whatever its limit.
+pub(super) fn forbid_swap(group: &Group) -> Result<()> {
+    // Without swap in the kernel there is no such file.
+    file::write_if_there(&folder(group)?.join("memory.swap.max"), "0").map(drop)
+}
+
 fn make_fit(group: &Group, folder: &Path, wanted: u64) -> Result<()> {
     let current = folder.join("memory.current");
     let usage: u64 = file::number(&current)?;

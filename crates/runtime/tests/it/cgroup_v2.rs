@@ -196,3 +196,20 @@ fn the_rest_goes_where_it_belongs() {
         LinuxResources { unified: [("../x".to_owned(), "1".to_owned())].into(), ..Default::default() };
     assert!(fake.group.set(&escape).is_err());
 }
+
+#[test]
+fn a_group_that_may_not_swap_has_no_swap_whatever_its_limit() {
+    let fake = Fake::new();
+    for limit in [64 << 20, -1] {
+        fake.clear("memory.swap.max");
+        fake.group.forbid_swap().unwrap();
+        let swap = (limit > 0).then_some(limit);
+        let resources = LinuxResources {
+            memory_limit: Some(limit),
+            memory_swap_limit: swap,
+            ..LinuxResources::default()
+        };
+        fake.group.set(&resources).unwrap();
+        assert!(fake.starts_with("memory.swap.max", "0"), "{limit}");
+    }
+}
