@@ -91,11 +91,11 @@ impl Log {
         self.flush(now)
     }
 
-    /// A stream has ended: what came without an end of line is a line all the same.
+    /// A stream has ended: what came without an end of line is part of a line.
     pub(super) fn end(&mut self, stream: &mut Stream, now: Timestamp) -> io::Result<()> {
         let rest = std::mem::take(&mut stream.rest);
         if !rest.is_empty() {
-            self.parts(stream.name, &rest, true, now);
+            self.parts(stream.name, &rest, false, now);
         }
         self.flush(now)
     }
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_come_whole_however_they_arrive() {
+    fn lines_come_whole_however_they_arrive_and_the_last_one_is_partial_without_its_newline() {
         let folder = tempfile::tempdir().unwrap();
         let mut log = log(folder.path(), 0);
         let mut stream = Stream::new("stdout");
@@ -239,7 +239,8 @@ mod tests {
         }
         log.end(&mut stream, Timestamp::UNIX_EPOCH).unwrap();
         let at = "1970-01-01T00:00:00.000000000Z stdout F";
-        assert_eq!(text(folder.path()), format!("{at} one\n{at} two\n{at} \n{at} three\n"));
+        let last = "1970-01-01T00:00:00.000000000Z stdout P three";
+        assert_eq!(text(folder.path()), format!("{at} one\n{at} two\n{at} \n{last}\n"));
     }
 
     #[test]
