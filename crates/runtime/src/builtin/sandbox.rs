@@ -251,16 +251,23 @@ pub(super) fn host_name(config: &SandboxConfig) -> String {
 fn write_files(folder: &Path, record: &SandboxRecord, hostname: &str) -> io::Result<()> {
     fs::write(folder.join("hostname"), format!("{hostname}\n"))?;
     let mut hosts = match record.address {
-        None => fs::read_to_string("/etc/hosts").unwrap_or_default(),
+        None => {
+            let own = fs::read_to_string("/etc/hosts").unwrap_or_default();
+            format!("# Kubernetes-managed hosts file (host network).\n{own}")
+        }
         Some(address) => {
             let mut hosts = String::from(
-                "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\n\
-                 ff02::1\tip6-allnodes\nff02::2\tip6-allrouters\n",
+                "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n\
+                 ::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\n\
+                 fe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n",
             );
             let _ = writeln!(hosts, "{address}\t{hostname}");
             hosts
         }
     };
+    if !record.config.host_aliases.is_empty() {
+        hosts.push_str("\n# Entries added by HostAliases.\n");
+    }
     for (address, names) in &record.config.host_aliases {
         let address: &IpAddr = address;
         let _ = writeln!(hosts, "{address}\t{}", names.join("\t"));

@@ -449,7 +449,10 @@ async fn a_pods_containers_share_its_network_memory_and_files() {
     {
         assert!(said.lines().any(|line| line == word), "{word}: {said}");
     }
-    assert!(said.contains(&format!("{ip}\tshared")), "{said}");
+    let hosts =
+        "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n";
+    assert!(said.contains(hosts), "{said}");
+    assert!(said.contains(&format!("fe00::2\tip6-allrouters\n{ip}\tshared\n")), "{said}");
 
     node.runtime.stop_sandbox(&sandbox).await.unwrap();
     let status = node.runtime.sandbox_status(&sandbox).await.unwrap();
