@@ -40,7 +40,7 @@ pub(crate) use protocol::{Answer, Ask, Reply, Request, VERSION, frame, length};
 pub(crate) use spec::{
     BindSpec, CgroupSpec, DeviceSpec, LogSpec, NamespaceSpec, OverlaySpec, PidSpec, ProcessSpec, Spec,
 };
-pub(crate) use supervise::start_of;
+pub(crate) use supervise::is_running;
 
 /// The names of what is in a container's folder.
 pub(crate) const SPEC: &str = "spec.json";

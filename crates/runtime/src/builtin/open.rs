@@ -11,7 +11,6 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use nix::unistd::Pid;
 use parking_lot::Mutex;
 use plumb_resize::cgroup::WeightScale;
 use plumb_resize::qos::QosClass;
@@ -188,10 +187,6 @@ impl State {
                 // It was stopped, or the host was restarted; then another pod may have its address.
                 record.state = SandboxState::NotReady;
                 record.address = None;
-            }
-            let gone = |(pid, start)| crate::shim::start_of(Pid::from_raw(pid)) != Some(start);
-            if record.pause.is_some_and(gone) {
-                record.state = SandboxState::NotReady;
             }
             if let Some(address) = record.address {
                 self.addresses.lock().keep(address);

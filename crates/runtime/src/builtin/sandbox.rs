@@ -20,7 +20,7 @@ use super::namespaces::{self, Cable};
 use super::network::Wire;
 use super::state::{SandboxEntry, SandboxRecord, State};
 use crate::error::{Error, Result};
-use crate::shim::{Report, store};
+use crate::shim::{Report, is_running, store};
 use crate::sysctl;
 use crate::types::{Dns, NamespaceMode, SandboxConfig, SandboxId, SandboxState};
 use crate::untrusted::remove_tree;
@@ -187,10 +187,8 @@ impl State {
             let record = entry.record.lock();
             (record.id.clone(), record.address, record.pause)
         };
-        if let Some((pid, start)) = pause
-            && crate::shim::start_of(Pid::from_raw(pid)) == Some(start)
-        {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        if let Some(pause) = pause.filter(|pause| is_running(*pause)) {
+            let _ = kill(Pid::from_raw(pause.0), Signal::SIGKILL);
         }
         namespaces::unmake(&entry.folder)
             .map_err(|error| Error::io("letting the sandbox's namespaces go", &error))?;

@@ -141,8 +141,10 @@ fn namespaces(parts: &Parts<'_>) -> Result<NamespaceSpec> {
     let pid = match (modes.pid, parts.sandbox.pause) {
         (NamespaceMode::Container, _) => PidSpec::New,
         (NamespaceMode::Node, _) => PidSpec::Host,
-        (NamespaceMode::Pod, Some((pause, _))) => PidSpec::Join(format!("/proc/{pause}/ns/pid").into()),
-        (NamespaceMode::Pod, None) => {
+        (NamespaceMode::Pod, Some((pid, start))) if !parts.sandbox.has_lost_processes() => {
+            PidSpec::JoinOf { pid, start }
+        }
+        (NamespaceMode::Pod, _) => {
             return Err(Error::FailedPrecondition("the pod's process namespace is gone".to_owned()));
         }
     };

@@ -19,6 +19,7 @@ use super::network::Addresses;
 use super::program::ShimProgram;
 use crate::cgroup::{Group, Notifier, Tree};
 use crate::image::Images;
+use crate::shim::is_running;
 use crate::types::{
     Container, ContainerChange, ContainerConfig, ContainerId, Event, Sandbox, SandboxConfig, SandboxId,
     SandboxState,
@@ -81,6 +82,14 @@ pub(super) struct SandboxRecord {
     pub(super) pause: Option<(i32, u64)>,
 }
 
+impl SandboxRecord {
+    /// Whether the process that held the process namespace of the pod is gone. The kernel has killed all processes of the
+    /// namespace with it, and no container can join it any more.
+    pub(super) fn has_lost_processes(&self) -> bool {
+        self.pause.is_some_and(|pause| !is_running(pause))
+    }
+}
+
 #[derive(Debug)]
 pub(super) struct SandboxEntry {
     pub(super) folder: PathBuf,
@@ -97,7 +106,7 @@ impl SandboxEntry {
         Sandbox {
             id: record.id.clone(),
             meta: record.config.meta.clone(),
-            state: record.state,
+            state: if record.has_lost_processes() { SandboxState::NotReady } else { record.state },
             created_at: record.created_at,
             labels: record.config.labels.clone(),
             annotations: record.config.annotations.clone(),

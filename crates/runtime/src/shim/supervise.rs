@@ -185,8 +185,14 @@ fn pipes(spec: &Spec, logged: bool) -> Result<(Stdio, Outside)> {
 fn enter_pid_namespace(pid: &PidSpec) -> Result<bool> {
     match pid {
         PidSpec::New => unshare(CloneFlags::CLONE_NEWPID).doing("making a process namespace")?,
-        PidSpec::Join(path) => setns(namespace(path)?, CloneFlags::CLONE_NEWPID)
-            .doing(format_args!("entering the namespace {}", path.display()))?,
+        PidSpec::JoinOf { pid, start } => {
+            let opened = namespace(Path::new(&format!("/proc/{pid}/ns/pid")))?;
+            // After it was opened: then it is that of this process, whatever has its pid later.
+            if !is_running((*pid, *start)) {
+                return fail("entering the pod's process namespace", "the process that holds it is gone");
+            }
+            setns(opened, CloneFlags::CLONE_NEWPID).doing("entering the pod's process namespace")?;
+        }
         PidSpec::Host => {}
     }
     Ok(matches!(pid, PidSpec::New))
@@ -217,6 +223,13 @@ pub(crate) fn start_of(process: Pid) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{process}/stat")).ok()?;
     // The name, in brackets, may have anything in it.
     stat.rsplit_once(')')?.1.split_whitespace().nth(19)?.parse().ok()
+}
+
+/// Whether a process with this pid and start time runs. One that was killed and not waited for does not.
+pub(crate) fn is_running((pid, start): (i32, u64)) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return false };
+    let state = stat.rsplit_once(')').and_then(|(_, rest)| rest.split_whitespace().next());
+    !matches!(state, None | Some("Z" | "X")) && start_of(Pid::from_raw(pid)) == Some(start)
 }
 
 impl Shim {

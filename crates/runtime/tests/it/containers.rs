@@ -593,3 +593,34 @@ async fn an_oom_score_that_is_refused_is_clamped() {
     }
     node.end().await;
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_sandbox_whose_pause_process_died_is_not_ready_and_no_container_joins_it() {
+    let test = "a_sandbox_whose_pause_process_died_is_not_ready_and_no_container_joins_it";
+    let Some(node) = Node::new(test).await else { return };
+    let mut config = node.sandbox_config("paused");
+    config.namespaces.pid = NamespaceMode::Pod;
+    let sandbox = node.runtime.run_sandbox(config.clone()).await.unwrap();
+    let mut events = node.runtime.events();
+    let one = node.start(&sandbox, Node::shell("one", "echo up; exec sleep 1000")).await;
+    node.says(&one, "up").await;
+    let waiting = node.runtime.create_container(&sandbox, Node::shell("two", "true")).await.unwrap();
+    let record =
+        node.folder.path().join("data/runtime/sandboxes").join(sandbox.as_str()).join("started.json");
+    let started: serde_json::Value = serde_json::from_slice(&fs::read(record).unwrap()).unwrap();
+    let pid = nix::unistd::Pid::from_raw(started["pid"].as_i64().unwrap().try_into().unwrap());
+    nix::sys::signal::kill(pid, nix::sys::signal::Signal::SIGKILL).unwrap();
+    // The kernel kills what is in its namespace.
+    assert_eq!(node.ended(&mut events, &one).await.exit_code, Some(137));
+    let status = node.runtime.sandbox_status(&sandbox).await.unwrap();
+    assert_eq!(status.sandbox.state, SandboxState::NotReady);
+    assert!(node.runtime.start_container(&waiting).await.is_err());
+    let late = node.runtime.create_container(&sandbox, Node::shell("late", "true")).await.unwrap_err();
+    assert!(matches!(late, Error::FailedPrecondition(_)), "{late:?}");
+    config.meta.attempt = 1;
+    let next = node.runtime.run_sandbox(config).await.unwrap();
+    node.runtime.remove_sandbox(&sandbox).await.unwrap();
+    let again = node.start(&next, Node::shell("again", "echo up; exec sleep 1000")).await;
+    node.says(&again, "up").await;
+    node.end().await;
+}
