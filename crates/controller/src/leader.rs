@@ -375,7 +375,7 @@ async fn changed(stands: Option<&mut watch::Receiver<bool>>) {
     {
         return;
     }
-    std::future::pending().await
+    std::future::pending::<()>().await;
 }
 
 impl Candidate {
