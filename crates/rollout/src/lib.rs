@@ -16,6 +16,7 @@ pub mod metrics;
 pub mod permissions;
 pub mod policies;
 pub mod run;
+pub mod webhook;
 pub mod workloads;
 
 pub use run::{Config, Rollout, release_all};

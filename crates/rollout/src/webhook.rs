@@ -1,0 +1,189 @@
+//! The webhook that holds a workload in the write that changes the resources of its template.
+//!
+//! ```text
+//!   a user's UPDATE ─▶ API server ─▶ webhook: admit (pure) ─▶ JSON patch: the hold, and the record of the rollout
+//! ```
+//!
+//! It is registered with the failure policy `Ignore`: while it does not answer, writes are stored as they are and pods
+//! are recreated, as without it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use futures_util::future::{BoxFuture, FutureExt as _, join};
+use k8s_openapi::api::admissionregistration::v1::{MatchCondition, MutatingWebhookConfiguration};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{LabelSelector, ObjectMeta};
+use kube::Client;
+use kube::api::DeleteParams;
+use plumb_client::Api;
+use plumb_controller::metrics::Metrics;
+use plumb_controller::{Clock, Informer};
+use plumb_resize::rules::Rules;
+use plumb_supervise::Supervisor;
+use plumb_webhook::patch::diff;
+use plumb_webhook::registration::rule;
+use plumb_webhook::review::{Request, Response, Review, uid_of};
+use plumb_webhook::{Endpoint, Registration, Reviewer, WebhookServer};
+use serde_json::Value;
+use serde_json::value::RawValue;
+use tokio::sync::watch;
+
+use crate::api::RolloutPolicy;
+use crate::engine::{Selected, select};
+use crate::workloads::{AdmissionContext, RECORD_ANNOTATION, WorkloadKind, admit};
+
+/// The name of the configuration.
+pub const NAME: &str = "plumb-rollout-webhook";
+/// The name of the webhook in it.
+pub const WEBHOOK: &str = "hold.rollout.plumb.dev";
+/// The manager of the fields that are applied.
+pub const FIELD_MANAGER: &str = "plumb-rollout-webhook";
+/// The Secret with the certificate authority.
+pub const SECRET: &str = "plumb-rollout-webhook-ca";
+
+const TASK: &str = "rollout-webhook";
+
+/// How the webhook is registered.
+///
+/// The API server calls it only for a write that changes the template, or whose object has a rollout.
+pub fn registration(endpoint: Endpoint) -> Registration {
+    let plurals = WorkloadKind::ALL.map(WorkloadKind::plural);
+    let expression = format!(
+        "object.spec.template != oldObject.spec.template || \
+         (has(oldObject.metadata.annotations) && '{RECORD_ANNOTATION}' in oldObject.metadata.annotations)"
+    );
+    Registration {
+        name: NAME,
+        webhook: WEBHOOK,
+        field_manager: FIELD_MANAGER,
+        rules: vec![rule("apps", "v1", &plurals, &["UPDATE"])],
+        match_conditions: vec![MatchCondition { name: "template-or-rollout".to_owned(), expression }],
+        side_effects: "None",
+        endpoint,
+        fail: false,
+        timeout_seconds: 5,
+        labels: std::collections::BTreeMap::new(),
+        namespace_selector: LabelSelector::default(),
+    }
+}
+
+/// Deletes the configuration: without the feature gate nothing is held.
+pub async fn unregister(client: &Client) -> kube::Result<()> {
+    let api: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    match api.delete(NAME, &DeleteParams::default()).await {
+        Err(kube::Error::Api(status)) if status.is_not_found() => Ok(()),
+        deleted => deleted.map(drop),
+    }
+}
+
+/// What the webhook runs with.
+#[derive(Clone)]
+pub struct Config {
+    /// Reads policies, and registers the webhook.
+    pub client: Client,
+    /// Where it listens, with which certificates, and how it is registered.
+    pub server: plumb_webhook::Options,
+    /// The rules of the API server.
+    pub rules: Rules,
+    /// What time it is.
+    pub clock: Clock,
+    /// Restarts tasks, and counts panics.
+    pub supervisor: Supervisor,
+    /// What informers count.
+    pub metrics: Metrics,
+}
+
+/// A webhook that can be run.
+pub struct HoldWebhook {
+    reviewer: Arc<Holder>,
+    server: Arc<WebhookServer>,
+    client: Client,
+}
+
+impl HoldWebhook {
+    /// A webhook that does not run yet.
+    pub fn new(config: Config) -> Self {
+        let Config { client, server, rules, clock, supervisor, metrics } = config;
+        let server = WebhookServer::new(server, client.clone(), clock.clone());
+        let policies = Informer::default().with_metrics(&metrics);
+        Self { reviewer: Arc::new(Holder { policies, rules, clock, supervisor }), server, client }
+    }
+
+    /// Where the server listens, once it does.
+    pub fn listening(&self) -> watch::Receiver<Option<SocketAddr>> {
+        self.server.listening()
+    }
+
+    /// Whether the API server has the configuration.
+    pub fn registered(&self) -> watch::Receiver<bool> {
+        self.server.registered()
+    }
+
+    /// Runs it for good. What fails is tried again.
+    pub fn run(self) -> BoxFuture<'static, ()> {
+        let Self { reviewer, server, client } = self;
+        let supervisor = reviewer.supervisor.clone();
+        let informing = reviewer.policies.supervised(Api::<RolloutPolicy>::all(client), &supervisor);
+        let serving = supervisor.keep(TASK, move || {
+            let (reviewer, server) = (reviewer.clone(), server.clone());
+            async move {
+                reviewer.policies.wait_for_sync().await;
+                server.serve(reviewer).await;
+            }
+        });
+        join(informing, serving).map(drop).boxed()
+    }
+}
+
+/// Answers the API server. Whatever happens, a write is admitted.
+struct Holder {
+    policies: Informer<RolloutPolicy>,
+    rules: Rules,
+    clock: Clock,
+    supervisor: Supervisor,
+}
+
+impl Reviewer for Holder {
+    fn review<'a>(&'a self, body: &'a [u8]) -> BoxFuture<'a, Option<Vec<u8>>> {
+        async move {
+            let uid = uid_of(body)?;
+            let answering = self.supervisor.guard("rollout-webhook/review", async { self.answer(body) });
+            // A panic is logged and counted.
+            Some(answering.await.unwrap_or_default().to_body(&uid))
+        }
+        .boxed()
+    }
+}
+
+impl Holder {
+    fn answer(&self, body: &[u8]) -> Response {
+        match serde_json::from_slice::<Review<'_>>(body) {
+            Ok(review) => self.hold(&review.request).unwrap_or_default(),
+            Err(error) => {
+                tracing::warn!(%error, "an admission review cannot be read; the object is admitted as it is");
+                Response::default()
+            }
+        }
+    }
+
+    fn hold(&self, request: &Request<'_>) -> Option<Response> {
+        let is_update = request.operation == "UPDATE"
+            && request.resource.group == "apps"
+            && request.sub_resource.as_deref().unwrap_or_default().is_empty();
+        let kind = WorkloadKind::of_resource(&request.resource.resource).filter(|_| is_update)?;
+        let read = |object: Option<&RawValue>| serde_json::from_str::<Value>(object?.get()).ok();
+        let (old, new) = (read(request.old_object)?, read(request.object)?);
+        let metadata: ObjectMeta = serde_json::from_value(new["metadata"].clone()).ok()?;
+        let workload = Selected { group: "apps", kind: kind.name(), metadata: &metadata };
+        let selection = select(&self.policies.in_namespace(&request.namespace), &workload);
+        let context = AdmissionContext {
+            enabled: true,
+            selected: selection.bound.is_some(),
+            rules: &self.rules,
+            now: self.clock.now(),
+        };
+        let admitted = admit(kind, &old, &new, &context);
+        let operations = admitted.object.map(|object| diff(&new, &object)).unwrap_or_default();
+        Some(Response { refused: None, operations, warnings: admitted.warnings })
+    }
+}
