@@ -6,6 +6,7 @@
 //!                                       ─▶ Max of container limit ranges ─▶ what the pod as a whole may have
 //!   updater     Ready + durationSeconds, or the deadline of a pod that is never ready
 //!               ─▶ the recommendation of that moment, or in mode Off the container's own values
+//!               a container that restarts, where that is wanted ─▶ boosted again
 //! ```
 //!
 //! [`BoostPlan`] is the first half, [`Unboost`] the second; [`annotation`] is what the one writes and the other reads.
@@ -16,12 +17,13 @@
 pub mod annotation;
 mod due;
 mod plan;
+pub mod restart;
 mod unboost;
 
 use k8s_openapi::api::core::v1::Container;
 use plumb_resize::Quantity;
 
-pub use due::{Due, due};
+pub use due::{Due, due, ready_since};
 pub use plan::{BoostContext, BoostPlan, BoostedContainer, Headroom, NoBoost, Refused, is_allowed};
 pub use unboost::{Source, Unboost, UnboostedContainer, Unresolved};
 

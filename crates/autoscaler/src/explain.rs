@@ -1,4 +1,4 @@
-//! Why a recommendation is what it is, for people and for programs.
+//! Why a recommendation is what it is, and how the pods of a VPA stand, for people and for programs.
 //!
 //! ```text
 //!   samples of a file   (plumb recommend --explain)      ──┐
@@ -10,12 +10,16 @@
 //! [`printable`].
 
 mod amount;
+mod boost;
 mod container;
+mod pods;
 mod printable;
 mod vpa;
 
 pub use amount::short_quantity;
 pub(crate) use amount::{short, short_units};
+pub use boost::BoostView;
 pub use container::{json, text};
+pub use pods::{ContainerView, PodEvents, PodUpdateState, PodView, pods};
 pub use printable::{MAX_PRINTABLE, printable};
 pub use vpa::{ExplainedContainer, HistorySource, Unexplained, VpaExplanation};

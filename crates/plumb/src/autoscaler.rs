@@ -99,6 +99,8 @@ fn updater(context: &Context<'_>, client: Client, informers: &Informers) -> Upda
             interval: context.autoscaler.updater_interval,
             memory_decrease_guard: context.autoscaler.memory_decrease_guard,
             startup_boost_deadline: Some(context.autoscaler.startup_boost_deadline),
+            startup_boost_on_restart: context.autoscaler.startup_boost_on_restart,
+            max_allowed_cpu_boost: context.autoscaler.max_allowed_cpu_boost,
             ..updater::Options::new(&context.binding.gates)
         },
         rules: context.rules.clone(),

@@ -10,8 +10,9 @@ use std::str::FromStr;
 
 use clap::{Args, Parser};
 use k8s_openapi::api::core::v1::Pod;
+use kube::Client;
 use kube::api::ListParams;
-use plumb_autoscaler::explain::printable;
+use plumb_autoscaler::explain::{BoostView, printable};
 use plumb_client::Api;
 use plumb_resize::resource::Resource;
 use plumb_resize::status::Values;
@@ -127,15 +128,18 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
     if let Some(Object::Vpa(_) | Object::Vpas) = &args.object {
         return vpa::status(&args, client, &namespace).await;
     }
-    let api: Api<Pod> =
-        if args.all_namespaces { Api::all(client) } else { Api::namespaced(client, &namespace) };
+    let api: Api<Pod> = if args.all_namespaces {
+        Api::all(client.clone())
+    } else {
+        Api::namespaced(client.clone(), &namespace)
+    };
     if args.watch {
         return watch::run(api, &args).await;
     }
     if let Some(Object::Pod(name)) = &args.object {
         let pod = api.get(name).await.map_err(client::refusal)?;
         let code = reading::exit_code(&reading::of(&pod)?.stage);
-        show(&[pod], &args)?;
+        show(&client, &[pod], &args).await?;
         return Ok(code);
     }
     let wanted = ListParams { label_selector: args.selector.clone(), ..ListParams::default() };
@@ -143,7 +147,7 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
     if pods.is_empty() && args.output.is_none() {
         eprintln!("no pods in {}", args.place(&namespace));
     } else {
-        show(&pods, &args)?;
+        show(&client, &pods, &args).await?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -155,7 +159,8 @@ impl Status {
     }
 }
 
-fn show(pods: &[Pod], args: &Status) -> anyhow::Result<()> {
+async fn show(client: &Client, pods: &[Pod], args: &Status) -> anyhow::Result<()> {
+    let boosts = vpa::pods::boosts(client, pods).await;
     match args.output {
         Some(Output::Name) => {
             for pod in pods {
@@ -163,7 +168,11 @@ fn show(pods: &[Pod], args: &Status) -> anyhow::Result<()> {
             }
         }
         Some(output @ (Output::Json | Output::Yaml)) => {
-            let read = pods.iter().map(|pod| Ok(reading::to_json(pod, &reading::of(pod)?)));
+            let read = pods.iter().zip(&boosts).map(|(pod, boosts)| {
+                let mut value = reading::to_json(pod, &reading::of(pod)?);
+                value["boosts"] = boosts.iter().map(BoostView::json).collect();
+                Ok(value)
+            });
             let mut read = read.collect::<anyhow::Result<Vec<Value>>>()?;
             match (args.object.is_some(), read.pop()) {
                 (true, Some(one)) => print(&one, output)?,
@@ -176,7 +185,25 @@ fn show(pods: &[Pod], args: &Status) -> anyhow::Result<()> {
         Some(Output::Wide) => write_out(&table(pods, args.all_namespaces, true)?)?,
         None => write_out(&table(pods, args.all_namespaces, false)?)?,
     }
+    if matches!(args.output, None | Some(Output::Wide)) {
+        write_out(&boost_lines(pods, &boosts))?;
+    }
     Ok(())
+}
+
+/// The boosts of pods, a line for each.
+fn boost_lines(pods: &[Pod], boosts: &[Vec<BoostView>]) -> String {
+    let mut text = String::new();
+    for (pod, boosts) in pods.iter().zip(boosts) {
+        for boost in boosts {
+            if text.is_empty() {
+                text.push('\n');
+            }
+            // Writing to a string does not fail.
+            let _ = writeln!(text, "{}: {boost}", pod.metadata.name.as_deref().unwrap_or_default());
+        }
+    }
+    text
 }
 
 /// Pods as a table, a line for each container and for what the pod has as a whole, and below it why a resize is not applied.

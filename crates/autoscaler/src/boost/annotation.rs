@@ -5,9 +5,12 @@
 //!
 //! `plumb.dev/cpu-startup-boost` says in addition how much each container got, and what it would have got without a
 //! boost. `plumb status` shows it, and the updater uses it where upstream's annotation cannot be used.
+//!
+//! `plumb.dev/cpu-startup-boost-restarts` says which restarts of containers the updater has boosted, where it does.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
 use plumb_resize::Quantity;
 use serde::{Deserialize, Serialize};
@@ -20,6 +23,9 @@ pub const PREFIX: &str = "vpaCpuStartupBoost/";
 
 /// Our own annotation.
 pub const BOOSTS: &str = "plumb.dev/cpu-startup-boost";
+
+/// The restart counts of containers up to which restarts were boosted.
+pub const RESTARTS: &str = "plumb.dev/cpu-startup-boost-restarts";
 
 /// Upstream's annotation for a container.
 pub fn key(container: &str) -> String {
@@ -136,6 +142,8 @@ pub struct Boost {
     pub unboosted: Cpu,
     /// What it got.
     pub boosted: Cpu,
+    /// When it got it, if that was at a restart of the container and not at the creation of the pod.
+    pub restarted: Option<Timestamp>,
 }
 
 /// The entry of a container as it is written.
@@ -143,6 +151,8 @@ pub struct Boost {
 struct Entry {
     unboosted: Amounts,
     boosted: Amounts,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    restarted: Option<Timestamp>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -170,7 +180,11 @@ impl Amounts {
 
 /// Our own annotation for these containers.
 pub fn boosts_text<'a>(boosts: impl IntoIterator<Item = (&'a str, Boost)>) -> String {
-    let entry = |boost: Boost| Entry { unboosted: boost.unboosted.into(), boosted: boost.boosted.into() };
+    let entry = |boost: Boost| Entry {
+        unboosted: boost.unboosted.into(),
+        boosted: boost.boosted.into(),
+        restarted: boost.restarted,
+    };
     let entries: BTreeMap<&str, Entry> =
         boosts.into_iter().map(|(container, boost)| (container, entry(boost))).collect();
     // Maps from text to text can always be written.
@@ -184,8 +198,18 @@ pub fn read_boosts(pod: &Pod) -> BTreeMap<String, Boost> {
         text.and_then(|text| serde_json::from_str::<BTreeMap<String, serde_json::Value>>(text).ok());
     let read = |entry: serde_json::Value| {
         let entry: Entry = serde_json::from_value(entry).ok()?;
-        Some(Boost { unboosted: entry.unboosted.read()?, boosted: entry.boosted.read()? })
+        Some(Boost {
+            unboosted: entry.unboosted.read()?,
+            boosted: entry.boosted.read()?,
+            restarted: entry.restarted,
+        })
     };
     let entries = entries.unwrap_or_default().into_iter();
     entries.filter_map(|(container, entry)| Some((container, read(entry)?))).collect()
+}
+
+/// The restart counts of containers up to which restarts were boosted.
+pub fn boosted_restarts(pod: &Pod) -> BTreeMap<String, i32> {
+    let text = pod.metadata.annotations.as_ref().and_then(|all| all.get(RESTARTS));
+    text.and_then(|text| serde_json::from_str(text).ok()).unwrap_or_default()
 }

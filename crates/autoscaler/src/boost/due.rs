@@ -5,6 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Pod;
 
+use super::annotation::read_boosts;
 use crate::api::VerticalPodAutoscalerSpec;
 
 /// When a container is to be unboosted.
@@ -27,6 +28,15 @@ impl Due {
         }
     }
 
+    /// The same, for a pod that became ready so much later than its condition says, whose time is in whole seconds.
+    #[must_use]
+    pub fn delayed(self, by: SignedDuration) -> Self {
+        match self {
+            Self::Ready(at) => Self::Ready(at.saturating_add(by).unwrap_or(Timestamp::MAX)),
+            other => other,
+        }
+    }
+
     /// Whether it is that time.
     pub fn is_due(self, now: Timestamp) -> bool {
         self.at().is_some_and(|at| at <= now)
@@ -34,7 +44,7 @@ impl Due {
 }
 
 /// When a boosted container of a pod is to be unboosted: `durationSeconds` after the pod became ready, and if it is not
-/// ready, the deadline after its start.
+/// ready, the deadline after its start, or after the restart that it was boosted for.
 ///
 /// Without a VPA, or if the VPA has no boost any more, the boost ends as soon as the pod is ready.
 pub fn due(
@@ -54,6 +64,8 @@ pub fn due(
     let status = pod.status.as_ref();
     let started = status.and_then(|status| status.start_time.as_ref());
     let started = started.or(pod.metadata.creation_timestamp.as_ref()).map(|time| time.0);
+    let restarted = read_boosts(pod).get(container).and_then(|boost| boost.restarted);
+    let started = started.max(restarted);
     match started.zip(deadline) {
         Some((started, deadline)) => Due::Deadline(after(started, deadline)),
         None => Due::OnceReady,
@@ -61,7 +73,7 @@ pub fn due(
 }
 
 /// Since when a pod is ready, if it is. A ready pod without a time counts as ready since ever.
-fn ready_since(pod: &Pod) -> Option<Timestamp> {
+pub fn ready_since(pod: &Pod) -> Option<Timestamp> {
     let conditions = pod.status.as_ref()?.conditions.as_ref()?;
     let ready =
         conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True")?;

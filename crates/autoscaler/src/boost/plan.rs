@@ -111,7 +111,7 @@ impl BoostPlan {
                     index,
                     name: container.name.clone(),
                     original: Original::of(container),
-                    cpu: Boost { unboosted: wish.unboosted, boosted: wish.with(request) },
+                    cpu: Boost { unboosted: wish.unboosted, boosted: wish.with(request), restarted: None },
                 }),
                 Err(reason) => plan.refused.push(Refused { container: container.name.clone(), reason }),
             }

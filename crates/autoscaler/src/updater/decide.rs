@@ -16,11 +16,11 @@ use super::in_place::{
     Backoff, EvictionQuestion, InPlace, Question, Recreating, Timeouts, Wait, deadline, decide_in_place,
     decide_in_place_or_recreate, decide_recreate,
 };
-use super::mode::{Actuation, NoActuation};
+use super::mode::{Actuation, Modes, NoActuation};
 use super::obstacle::Obstacle;
 use super::priority::{self, Priority, Verdict, verdict};
 use super::state::{Owner, PodState, Recommendation};
-use crate::api::EvictionRequirement;
+use crate::api::{EvictionRequirement, VerticalPodAutoscaler};
 
 /// After which time something is read again that no watch reports.
 const READ_AGAIN: SignedDuration = SignedDuration::from_secs(10);
@@ -60,6 +60,22 @@ pub struct Policy {
     pub requirements: Vec<EvictionRequirement>,
     /// `evictAfterOOMSeconds`.
     pub evict_after_oom: Option<SignedDuration>,
+}
+
+impl Policy {
+    /// What a VPA says. With `per_vpa_config`, the gate `PerVPAConfig`, it may have an `evictAfterOOMSeconds` of its own.
+    pub fn of(vpa: &VerticalPodAutoscaler, modes: &Modes, per_vpa_config: bool) -> Self {
+        let update = vpa.spec.update_policy.as_ref();
+        let oom = update.and_then(|update| update.evict_after_oom_seconds);
+        Self {
+            actuation: modes.actuation(&vpa.spec.update_mode()),
+            min_replicas: update.and_then(|update| update.min_replicas),
+            requirements: update.map(|update| update.eviction_requirements.clone()).unwrap_or_default(),
+            evict_after_oom: oom
+                .filter(|_| per_vpa_config)
+                .map(|seconds| SignedDuration::from_secs(seconds.into())),
+        }
+    }
 }
 
 /// A pod of a VPA, and what is known about it beyond its object.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -61,6 +62,11 @@ struct Families {
     status_invalid: CounterVec<1>,
     steps: [Histogram; STEPS.len()],
     resizes: Histogram,
+    boosted_pods: AtomicUsize,
+    boosted_restarts: AtomicU64,
+    unboosted: CounterVec<1>,
+    failed_unboosts: CounterVec<1>,
+    unboost_delays: Histogram,
 }
 
 impl Default for Families {
@@ -70,6 +76,11 @@ impl Default for Families {
             status_invalid: CounterVec::default(),
             steps: std::array::from_fn(|_| Histogram::new(Unit::Time, BOUNDS)),
             resizes: Histogram::new(Unit::Time, BOUNDS),
+            boosted_pods: AtomicUsize::default(),
+            boosted_restarts: AtomicU64::default(),
+            unboosted: CounterVec::default(),
+            failed_unboosts: CounterVec::default(),
+            unboost_delays: Histogram::new(Unit::Time, BOUNDS),
         }
     }
 }
@@ -152,6 +163,27 @@ impl UpdaterMetrics {
         self.0.resizes.observe_duration(after);
     }
 
+    /// So many pods have a CPU start-up boost.
+    pub fn set_boosted_pods(&self, count: usize) {
+        self.0.boosted_pods.store(count, Relaxed);
+    }
+
+    /// A pod with a container that restarts was boosted.
+    pub fn boosted_restart(&self) {
+        self.0.boosted_restarts.fetch_add(1, Relaxed);
+    }
+
+    /// A pod was unboosted, so long after that was due because of `Ready` or `Deadline`.
+    pub fn unboosted(&self, because: &'static str, after: Duration) {
+        self.0.unboosted.inc([because.into()]);
+        self.0.unboost_delays.observe_duration(after);
+    }
+
+    /// A boost could not be ended.
+    pub fn unboost_failed(&self, reason: &'static str) {
+        self.0.failed_unboosts.inc([reason.into()]);
+    }
+
     /// How many pods of a VPA were resized and evicted.
     pub fn counts(&self, vpa: &ObjectRef) -> (u64, u64) {
         self.0.vpas.lock().get(vpa).map_or((0, 0), |series| (series.updated, series.evicted))
@@ -177,6 +209,30 @@ impl UpdaterMetrics {
         let name = "vpa_updater_resize_duration_seconds";
         text.histogram(name, "seconds from the patch of a pod until its node reports the resize as applied");
         families.resizes.render(text, name, &[], |_| true);
+        self.render_boosts(text);
+    }
+
+    fn render_boosts(&self, text: &mut Text) {
+        let families = &*self.0;
+        let name = "vpa_updater_startup_boosted_pods";
+        text.gauge(name, "pods with a CPU start-up boost");
+        text.sample(name, &[], families.boosted_pods.load(Relaxed));
+        let name = "vpa_updater_startup_boosted_restarts_total";
+        text.counter(name, "pods with a container that was boosted because it restarted");
+        text.sample(name, &[], families.boosted_restarts.load(Relaxed));
+        let (name, help) =
+            ("vpa_updater_unboosted_pods_total", "pods whose boost was ended, by what ended it");
+        families.unboosted.render(text, name, help, ["reason"]);
+        let name = "vpa_updater_failed_unboost_attempts_total";
+        families.failed_unboosts.render(
+            text,
+            name,
+            "boosts that could not be ended yet, by reason",
+            ["reason"],
+        );
+        let name = "vpa_updater_unboost_delay_seconds";
+        text.histogram(name, "seconds from when a boost was to end until the API server accepted the resize");
+        families.unboost_delays.render(text, name, &[], |_| true);
     }
 
     fn render_gauges(&self, text: &mut Text) {

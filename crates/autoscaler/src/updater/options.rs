@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use k8s_openapi::jiff::SignedDuration;
 use plumb_features::FeatureGates;
+use plumb_resize::Quantity;
 
 use super::decide;
 use super::memory_guard::DEFAULT_MARGIN_PERCENT;
@@ -12,6 +13,7 @@ use super::rate_limit::RateLimit;
 use crate::features;
 
 /// What an updater is set up with.
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag or a gate of its own")]
 #[derive(Clone, Debug, PartialEq)]
 pub struct Options {
     /// How often all VPAs are looked at though nothing has changed (`--updater-interval`).
@@ -32,6 +34,10 @@ pub struct Options {
     pub startup_boost: bool,
     /// For how long a pod that is not ready stays boosted (`--startup-boost-deadline`).
     pub startup_boost_deadline: Option<Duration>,
+    /// Whether containers that restart are boosted where a VPA does not say (`--startup-boost-on-restart`).
+    pub startup_boost_on_restart: bool,
+    /// The most CPU that a container gets by a boost at a restart (`--max-allowed-cpu-boost`).
+    pub max_allowed_cpu_boost: Option<Quantity>,
     /// Evicts only while the admission controller renews this lease (`--use-admission-controller-status`).
     pub admission_lease: Option<AdmissionLease>,
     /// Whether memory is guarded where a VPA does not say (`--memory-decrease-guard`).
@@ -79,6 +85,8 @@ impl Options {
             per_vpa_config: gates.enabled(&features::PER_VPA_CONFIG),
             startup_boost: gates.enabled(&features::CPU_STARTUP_BOOST),
             startup_boost_deadline: Some(Duration::from_mins(30)),
+            startup_boost_on_restart: false,
+            max_allowed_cpu_boost: None,
             admission_lease: Some(AdmissionLease::default()),
             memory_decrease_guard: false,
             memory_guard_margin_percent: DEFAULT_MARGIN_PERCENT,

@@ -69,6 +69,10 @@ impl Summary {
     /// The condition that says so.
     pub fn condition(&self, plan: &Plan) -> Option<Condition> {
         let told = match plan {
+            // Running pods are left as they are, but for the boost that they were created with.
+            Plan::None(NoActuation::Mode) if self.boosted > 0 => {
+                (false, "PodsBoosted", format!("boosted: {}", self.boosted))
+            }
             Plan::None(NoActuation::Mode | NoActuation::Unknown(_)) => return None,
             Plan::None(NoActuation::GateOff) => {
                 let message = "the feature gate InPlace is disabled: running pods are left as they are";

@@ -24,7 +24,7 @@ use futures_util::future::{BoxFuture, FutureExt as _, join, join_all};
 use futures_util::stream;
 use k8s_openapi::NamespaceResourceScope;
 use k8s_openapi::api::core::v1::{LimitRange, Node, NodeStatus, ObjectReference, Pod, ResourceQuota};
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use k8s_openapi::jiff::Timestamp;
 use kube::{Client, Resource, ResourceExt as _};
 use parking_lot::Mutex;
 use plumb_client::Api;
@@ -136,7 +136,13 @@ impl Updater {
             clock: config.clock.clone(),
             supervisor: config.supervisor.clone(),
             metrics: config.metrics.clone(),
-            deadline: config.options.startup_boost_deadline,
+            updater_metrics: config.updater_metrics.clone(),
+            settings: unboost::Settings {
+                deadline: config.options.startup_boost_deadline,
+                startup_boost: config.options.startup_boost,
+                on_restart: config.options.startup_boost_on_restart,
+                max_allowed: config.options.max_allowed_cpu_boost,
+            },
         });
         let inner = Arc::new(Inner {
             index: Mutex::new(Index::new(config.options.startup_boost)),
@@ -462,18 +468,9 @@ impl Inner {
     }
 
     fn policy(&self, vpa: &VerticalPodAutoscaler) -> Policy {
-        let update = vpa.spec.update_policy.as_ref();
         let modes =
             Modes { resize_served: self.resize_served.load(Ordering::Relaxed), ..self.config.options.modes };
-        let oom = update.and_then(|update| update.evict_after_oom_seconds);
-        Policy {
-            actuation: modes.actuation(&vpa.spec.update_mode()),
-            min_replicas: update.and_then(|update| update.min_replicas),
-            requirements: update.map(|update| update.eviction_requirements.clone()).unwrap_or_default(),
-            evict_after_oom: oom
-                .filter(|_| self.config.options.per_vpa_config)
-                .map(|seconds| SignedDuration::from_secs(seconds.into())),
-        }
+        Policy::of(vpa, &modes, self.config.options.per_vpa_config)
     }
 
     /// Holds memory above what was in use, where that is wanted.

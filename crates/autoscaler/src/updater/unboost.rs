@@ -2,23 +2,29 @@
 //!
 //! ```text
 //!   pod with a boost ──▶ not due: again when it is ──▶ due: resize ──▶ applied: annotations are removed
+//!   container that restarts, where a VPA wants it ──▶ annotations ──▶ resize
 //! ```
 //!
 //! A pod has its annotations until the resize is applied, and is not updated or evicted meanwhile: whatever fails is tried
 //! again. What a boost is undone by is in the pod, so that a restart of the updater, or the end of the VPA or of its boost,
 //! changes nothing about it. The gate `CPUStartupBoost` does not matter either: what is boosted is unboosted.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod observed;
+mod report;
+mod restart;
+mod write;
+
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{BoxFuture, FutureExt as _};
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{LimitRange, Pod, PodSpec};
-use kube::api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams};
-use kube::{Client, Resource as _};
+use kube::Client;
+use kube::api::{ApiResource, DynamicObject, ListParams};
 use plumb_client::Api;
-use plumb_controller::events::{EventRecorder, NewEvent};
+use plumb_controller::events::EventRecorder;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{
     Clock, Controller, Informer, ObjectRef, Reconciler, Requeue, WorkQueue, controller_of,
@@ -26,17 +32,17 @@ use plumb_controller::{
 use plumb_resize::Quantity;
 use plumb_resize::status::{Stage, read};
 use plumb_supervise::Supervisor;
-use serde_json::{Value, json};
 
+use self::observed::ObservedBoosts;
+use super::metrics::UpdaterMetrics;
 use crate::api::VerticalPodAutoscaler;
-use crate::boost::annotation::{BOOSTS, boosted_containers, boosts_text, is_boosted, key, read_boosts};
-use crate::boost::{BoostContext, Cpu, Due, Unboost, due};
+use crate::boost::annotation::{boosted_containers, is_boosted};
+use crate::boost::restart::restarting;
+use crate::boost::{BoostContext, Due, Unboost, due};
 use crate::informers::Informers;
 use crate::recommendation::LimitRanges;
 use crate::target::{TargetError, Targets};
 use crate::vpas::Vpas;
-
-use super::attempt::IN_PLACE_UPDATED;
 
 /// The name of the task.
 const NAME: &str = "vpa-updater/unboost";
@@ -59,7 +65,22 @@ struct Inner {
     clock: Clock,
     supervisor: Supervisor,
     metrics: Metrics,
-    deadline: Option<Duration>,
+    updater_metrics: UpdaterMetrics,
+    settings: Settings,
+    observed: Arc<ObservedBoosts>,
+}
+
+/// How boosts are ended, and begun again.
+#[derive(Clone, Debug)]
+pub(super) struct Settings {
+    /// For how long a pod that is not ready stays boosted.
+    pub(super) deadline: Option<Duration>,
+    /// Whether pods may be boosted at all (gate `CPUStartupBoost`).
+    pub(super) startup_boost: bool,
+    /// Whether containers that restart are boosted where a VPA does not say.
+    pub(super) on_restart: bool,
+    /// The most CPU that a container gets by a boost.
+    pub(super) max_allowed: Option<Quantity>,
 }
 
 /// What an [`Unbooster`] works with.
@@ -72,8 +93,8 @@ pub(super) struct Config {
     pub(super) clock: Clock,
     pub(super) supervisor: Supervisor,
     pub(super) metrics: Metrics,
-    /// For how long a pod that is not ready stays boosted.
-    pub(super) deadline: Option<Duration>,
+    pub(super) updater_metrics: UpdaterMetrics,
+    pub(super) settings: Settings,
 }
 
 /// Why a pod is still boosted.
@@ -95,38 +116,56 @@ enum UnboostError {
     QosClass,
 }
 
+impl UnboostError {
+    /// The word for it in metrics.
+    fn reason(&self) -> &'static str {
+        match self {
+            Self::Controller(_) => "ControllerUnknown",
+            Self::Request { .. } => "RequestFailed",
+            Self::Unreadable(_) => "PodUnreadable",
+            Self::Unresolved { .. } => "OriginalUnknown",
+            Self::QosClass => "QosClass",
+        }
+    }
+}
+
 impl Unbooster {
     /// Adds handlers to the informers.
     pub(super) fn new(config: Config) -> Self {
-        let Config {
-            client,
-            informers,
-            targets,
-            limit_ranges,
-            recorder,
-            clock,
-            supervisor,
-            metrics,
-            deadline,
-        } = config;
+        let Config { client, informers, targets, limit_ranges, recorder, clock, .. } = config;
+        let Config { supervisor, metrics, updater_metrics, settings, .. } = config;
         // Whether a VPA may boost does not matter for pods that are boosted.
         let vpas = Vpas::new(informers.vpas.store(), targets, true);
         let queue = Arc::new(WorkQueue::new(clock.clone()));
+        let observed = Arc::new(ObservedBoosts::new(clock.now(), updater_metrics.clone()));
         let inner = Inner {
             client,
             vpas,
             limit_ranges,
             queue: queue.clone(),
             recorder,
-            clock,
+            clock: clock.clone(),
             supervisor,
             metrics,
-            deadline,
+            updater_metrics,
+            settings,
+            observed: observed.clone(),
             informers: informers.clone(),
         };
         informers.pods.add_handler(move |change| {
-            if let Some(pod) = change.after.filter(|pod| is_boosted(pod)) {
-                queue.add(ObjectRef::of(&**pod));
+            let Some(key) = change.latest().map(|pod| ObjectRef::of(&**pod)) else { return };
+            match change.after {
+                Some(pod) if is_boosted(pod) => {
+                    observed.note(&key, pod, clock.now());
+                    queue.add(key);
+                }
+                Some(pod) => {
+                    observed.forget(&key);
+                    if !restarting(pod).is_empty() {
+                        queue.add(key);
+                    }
+                }
+                None => observed.forget(&key),
             }
         });
         let inner = Arc::new(inner);
@@ -173,14 +212,17 @@ impl Reconciler for Pods {
         let Some(pod) = inner.pod(key).await.map_err(|error| error.to_string())? else {
             return Ok(Requeue::AwaitChange);
         };
-        let outcome = inner.reconcile(&pod).await;
+        let vpa = inner.vpa(&pod).await;
+        let vpa_of = |vpa: &Result<Option<Arc<VerticalPodAutoscaler>>, UnboostError>| {
+            vpa.as_ref().ok().and_then(Clone::clone)
+        };
+        let known = vpa_of(&vpa);
+        let outcome = match vpa {
+            Ok(vpa) => inner.reconcile(&pod, vpa.as_deref()).await,
+            Err(error) => Err(error),
+        };
         outcome.map_err(|error| {
-            let message = format!("The CPU start-up boost cannot be ended yet: {error}");
-            inner.recorder.record(
-                pod.object_ref(&()),
-                NewEvent::warning("UnboostFailed", message),
-                inner.clock.now(),
-            );
+            inner.report_failure(&pod, known.as_deref(), &error);
             error.to_string()
         })
     }
@@ -232,25 +274,56 @@ impl Inner {
             .map_err(|source| UnboostError::Request { operation: "reading the pod", source })
     }
 
-    async fn reconcile(&self, pod: &Pod) -> Result<Requeue, UnboostError> {
+    /// The VPA that controls a pod; none if it is gone.
+    async fn vpa(&self, pod: &Pod) -> Result<Option<Arc<VerticalPodAutoscaler>>, UnboostError> {
+        if let Some(vpa) = self.known_vpa(pod).await? {
+            return Ok(Some(vpa));
+        }
+        // The pod may be known before the VPA that has boosted it, which another process has read.
+        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+        let vpas: Api<VerticalPodAutoscaler> = Api::namespaced(self.client.clone(), namespace);
+        match self.informers.vpas.catch_up(vpas).await {
+            Ok(()) => self.known_vpa(pod).await,
+            // Without the definition there are no VPAs.
+            Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
+            Err(source) => Err(UnboostError::Request { operation: "reading VPAs", source }),
+        }
+    }
+
+    async fn known_vpa(&self, pod: &Pod) -> Result<Option<Arc<VerticalPodAutoscaler>>, UnboostError> {
+        match self.vpas.of_pod(&pod.metadata).await {
+            Ok(controlling) => Ok(controlling.map(|controlling| controlling.vpa)),
+            Err(error) if error.is_transient() => Err(UnboostError::Controller(error)),
+            // The controller is gone, and the VPA with it.
+            Err(_) => Ok(None),
+        }
+    }
+
+    async fn reconcile(
+        &self,
+        pod: &Pod,
+        vpa: Option<&VerticalPodAutoscaler>,
+    ) -> Result<Requeue, UnboostError> {
         let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
         let has_ended =
             matches!(phase, Some("Succeeded" | "Failed")) || pod.metadata.deletion_timestamp.is_some();
-        if has_ended || !is_boosted(pod) {
+        if has_ended {
             return Ok(Requeue::AwaitChange);
         }
-        let vpa = match self.vpas.of_pod(&pod.metadata).await {
-            Ok(controlling) => controlling.map(|controlling| controlling.vpa),
-            Err(error) if error.is_transient() => return Err(UnboostError::Controller(error)),
-            // The controller is gone, and the VPA with it.
-            Err(_) => None,
-        };
+        if let Some(vpa) = vpa {
+            self.boost_restarted(pod, vpa).await?;
+        }
+        if !is_boosted(pod) {
+            return Ok(Requeue::AwaitChange);
+        }
+        self.report_boost(pod, vpa);
         let now = self.clock.now();
-        let spec = vpa.as_ref().map(|vpa| &vpa.spec);
+        let spec = vpa.map(|vpa| &vpa.spec);
+        let delay = self.observed.delay(pod);
         let dues: Vec<(String, Due)> = boosted_containers(pod)
             .into_iter()
             .map(|container| {
-                let due = due(pod, &container, spec, self.deadline);
+                let due = due(pod, &container, spec, self.settings.deadline).delayed(delay);
                 (container, due)
             })
             .collect();
@@ -264,10 +337,10 @@ impl Inner {
         let plan = |vpa: Option<&VerticalPodAutoscaler>, template: Option<&PodSpec>| {
             Unboost::new(pod, vpa, template, &context, |container| is_due.contains(container))
         };
-        let mut unboost = plan(vpa.as_deref(), None);
+        let mut unboost = plan(vpa, None);
         if !unboost.unresolved.is_empty() {
             let template = self.template(pod).await?;
-            unboost = plan(vpa.as_deref(), template.as_ref());
+            unboost = plan(vpa, template.as_ref());
         }
         let stage = read(pod)?.stage;
         // More than the boost may not fit the node; what the container had before does.
@@ -283,7 +356,13 @@ impl Inner {
             return Err(UnboostError::QosClass);
         }
         if unboost.containers.iter().any(|container| container.from != container.to) {
-            self.resize(pod, &unboost).await?;
+            if self.resize(pod, &unboost).await? {
+                self.report_unboost(pod, vpa, &unboost);
+                let due = dues.iter().filter_map(|(_, due)| due.at()).filter(|at| *at <= now).min();
+                let since = due.map(|due| self.clock.now().duration_since(due));
+                let since = since.and_then(|since| Duration::try_from(since).ok()).unwrap_or_default();
+                self.updater_metrics.unboosted(ended_by(&dues, now), since);
+            }
         } else if stage == Stage::Applied {
             self.finish(pod, &unboost).await?;
         }
@@ -327,89 +406,10 @@ impl Inner {
         let spec = found.map(|owner| owner.data["spec"]["template"]["spec"].clone());
         Ok(spec.and_then(|spec| serde_json::from_value(spec).ok()))
     }
-
-    async fn resize(&self, pod: &Pod, unboost: &Unboost) -> Result<(), UnboostError> {
-        let changed: Vec<Value> = unboost
-            .containers
-            .iter()
-            .map(|container| {
-                let mut resources = json!({});
-                for (list, amount) in [("requests", container.to.request), ("limits", container.to.limit)] {
-                    if let Some(amount) = amount {
-                        resources[list] = json!({ "cpu": amount.to_string() });
-                    }
-                }
-                json!({ "name": container.name, "resources": resources })
-            })
-            .collect();
-        let patch = json!({
-            "metadata": { "resourceVersion": pod.metadata.resource_version, "uid": pod.metadata.uid },
-            "spec": { "containers": changed },
-        });
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        let resized =
-            self.pods(pod).patch_resize(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
-        match resized {
-            Ok(_) => {}
-            // It has changed since, and comes again.
-            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => return Ok(()),
-            Err(source) => return Err(UnboostError::Request { operation: "resizing the pod", source }),
-        }
-        for container in &unboost.containers {
-            let damaged = container.damaged.as_ref();
-            let from = damaged.map(|damaged| {
-                format!(" (by {:?}: the annotation of the boost: {damaged})", container.source)
-            });
-            let message = format!(
-                "CPU start-up boost of container {} ended: {} to {}{}",
-                container.name,
-                shown(container.from),
-                shown(container.to),
-                from.unwrap_or_default()
-            );
-            self.recorder.record(
-                pod.object_ref(&()),
-                NewEvent::normal("StartupBoostEnded", message),
-                self.clock.now(),
-            );
-        }
-        Ok(())
-    }
-
-    /// Removes the annotations of the boosts that have ended.
-    async fn finish(&self, pod: &Pod, unboost: &Unboost) -> Result<(), UnboostError> {
-        let ended: BTreeSet<&str> = unboost
-            .containers
-            .iter()
-            .map(|container| container.name.as_str())
-            .chain(unboost.unknown.iter().map(String::as_str))
-            .collect();
-        let mut annotations: BTreeMap<String, Option<String>> =
-            ended.iter().map(|name| (key(name), None)).collect();
-        let left: BTreeMap<_, _> =
-            read_boosts(pod).into_iter().filter(|(name, _)| !ended.contains(name.as_str())).collect();
-        let boosts =
-            (!left.is_empty()).then(|| boosts_text(left.iter().map(|(name, boost)| (name.as_str(), *boost))));
-        annotations.insert(BOOSTS.to_owned(), boosts);
-        annotations.insert(IN_PLACE_UPDATED.to_owned(), Some("true".to_owned()));
-        let patch = json!({ "metadata": { "uid": pod.metadata.uid, "annotations": annotations } });
-        let name = pod.metadata.name.as_deref().unwrap_or_default();
-        match self.pods(pod).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
-            Ok(_) => Ok(()),
-            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(()),
-            Err(source) => Err(UnboostError::Request { operation: "removing the annotations", source }),
-        }
-    }
-
-    fn pods(&self, pod: &Pod) -> Api<Pod> {
-        Api::namespaced(self.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default())
-    }
 }
 
-fn shown(cpu: Cpu) -> String {
-    let text = |amount: Option<Quantity>| amount.map_or("none".to_owned(), |amount| amount.to_string());
-    match cpu.limit {
-        Some(_) => format!("request {}, limit {}", text(cpu.request), text(cpu.limit)),
-        None => format!("request {}", text(cpu.request)),
-    }
+/// What ended the boosts of a pod that are due, for metrics.
+fn ended_by(dues: &[(String, Due)], now: Timestamp) -> &'static str {
+    let is_ready = dues.iter().any(|(_, due)| due.is_due(now) && matches!(due, Due::Ready(_)));
+    if is_ready { "Ready" } else { "Deadline" }
 }

@@ -27,4 +27,8 @@ pub(crate) struct AutoscalerFlags {
     /// For how long a pod that is not ready keeps its start-up boost.
     #[arg(long, default_value = "30m", value_name = "TIME", value_parser = interval)]
     pub(crate) startup_boost_deadline: Duration,
+    /// Boost containers again when they restart, until their pod is ready again; a VPA's annotation
+    /// `plumb.dev/startup-boost-on-restart` overrides it.
+    #[arg(long)]
+    pub(crate) startup_boost_on_restart: bool,
 }

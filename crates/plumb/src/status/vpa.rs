@@ -1,4 +1,6 @@
-//! `plumb status vpa`: what VPAs recommend for all of their containers, and why.
+//! `plumb status vpa`: what VPAs recommend for all of their containers, and why; and how their pods stand.
+
+pub(super) mod pods;
 
 use std::fmt::Write as _;
 use std::process::ExitCode;
@@ -26,6 +28,10 @@ const NOT_INSTALLED: &str = "the cluster does not have VerticalPodAutoscaler obj
 pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> anyhow::Result<ExitCode> {
     let vpas = vpas(args, &client, namespace).await?;
     let explained = if args.explain { explain(args, &client, namespace, &vpas).await? } else { Vec::new() };
+    let pods = match args.output {
+        Some(Output::Name) => Vec::new(),
+        _ => pods::read(&client, &vpas).await,
+    };
     if vpas.is_empty() && args.output.is_none() {
         eprintln!("no VPAs in {}", args.place(namespace));
         return Ok(ExitCode::SUCCESS);
@@ -43,6 +49,9 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
             for (value, explained) in values.iter_mut().zip(&explained) {
                 value["explanation"] = explained.json();
             }
+            for (value, pods) in values.iter_mut().zip(&pods) {
+                value["pods"] = pods::json(pods);
+            }
             match (&args.object, values.pop()) {
                 (Some(Object::Vpa(_)), Some(one)) => client::print(&one, output)?,
                 (_, last) => {
@@ -51,8 +60,8 @@ pub(super) async fn status(args: &Status, client: Client, namespace: &str) -> an
                 }
             }
         }
-        Some(Output::Wide) => write_out(&text(&vpas, &explained, args.all_namespaces, true))?,
-        None => write_out(&text(&vpas, &explained, args.all_namespaces, false))?,
+        Some(Output::Wide) => write_out(&text(&vpas, &pods, &explained, args.all_namespaces, true))?,
+        None => write_out(&text(&vpas, &pods, &explained, args.all_namespaces, false))?,
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -111,9 +120,11 @@ async fn explain(
     Ok(explained.collect())
 }
 
-/// VPAs as a table, a line for each container, below it what conditions say, and where the numbers come from.
+/// VPAs as a table, a line for each container, below it what conditions say, how their pods stand, and where the numbers
+/// come from.
 fn text(
     vpas: &[VerticalPodAutoscaler],
+    pods: &[pods::Pods],
     explained: &[VpaExplanation],
     with_namespace: bool,
     wide: bool,
@@ -152,6 +163,7 @@ fn text(
         text.push('\n');
         text.push_str(&why);
     }
+    text.push_str(&pods::text(vpas, pods, with_namespace, wide));
     for explained in explained {
         text.push('\n');
         text.push_str(&explained.text());

@@ -130,6 +130,16 @@ fn actual_cpu(pod: &Pod) -> Option<String> {
     Some(status.resources.as_ref()?.requests.as_ref()?.get("cpu")?.0.clone())
 }
 
+/// The states of pods that `plumb status vpa/web` shows, and why.
+fn states(cluster: &Cluster) -> Vec<(String, String)> {
+    let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_plumb"));
+    let command = command.args(["status", "vpa/web", "-o", "json", "--kubeconfig"]).arg(cluster.kubeconfig());
+    let shown: serde_json::Value = serde_json::from_slice(&command.output().unwrap().stdout).unwrap();
+    let text = |value: &serde_json::Value| value.as_str().unwrap_or_default().to_owned();
+    let pods = shown["pods"].as_array().unwrap().iter();
+    pods.map(|pod| (text(&pod["state"]), text(&pod["why"]))).collect()
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_recommendation_is_applied_in_place_as_the_user_of_the_updater() {
     let folder = tempfile::tempdir().unwrap();
@@ -172,6 +182,28 @@ async fn a_recommendation_is_applied_in_place_as_the_user_of_the_updater() {
     });
     updated.await;
     plumb_harness::event(&client, "web", "InPlaceResizedPod", 1).await;
+    assert_eq!(states(&cluster), vec![("Updated".to_owned(), String::new()); 2]);
+
+    // Both fit the node, one at a time.
+    recommend("5").await;
+    let waits = until(&vpas, "web", |vpa| {
+        let conditions = vpa.status.iter().flat_map(|status| &status.conditions);
+        let mut own = conditions.filter(|condition| condition.type_.as_str() == "PodsUpdated");
+        own.any(|condition| {
+            condition
+                .message
+                .as_ref()
+                .is_some_and(|text| text.contains("updated: 1, waiting: 1 (ResizeDeferred: 1)"))
+        })
+    });
+    waits.await;
+    let mut shown = states(&cluster);
+    shown.sort();
+    assert_eq!(shown[0].0, "Updated");
+    assert_eq!(shown[1].0, "Waiting");
+    assert!(shown[1].1.starts_with("ResizeDeferred: the node deferred the resize"), "{shown:?}");
+    recommend("250m").await;
+    until_all(&pods, |pods| pods.values().all(applied)).await;
 
     // More than any node has: nothing is evicted, and the VPA says so.
     recommend("100").await;
@@ -181,6 +213,7 @@ async fn a_recommendation_is_applied_in_place_as_the_user_of_the_updater() {
         own.any(|condition| condition.message.as_ref().is_some_and(|text| text.contains("infeasible: 2")))
     });
     infeasible.await;
+    assert!(states(&cluster).iter().all(|(state, why)| state == "Infeasible" && !why.is_empty()));
     let last = pods.list(&ListParams::default()).await.unwrap();
     assert_eq!(last.items.len(), 2);
     assert!(last.iter().all(|pod| pod.metadata.deletion_timestamp.is_none()));

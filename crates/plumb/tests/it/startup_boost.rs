@@ -1,12 +1,17 @@
 //! The CPU start-up boost in a cluster that `plumb up` runs.
 
+use std::collections::BTreeMap;
+use std::process::Command;
+
+use futures_util::StreamExt as _;
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::Pod;
-use kube::api::{Patch, PatchParams, PostParams};
-use kube::{Api, Client};
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use kube::api::{Patch, PatchParams, PostParams, WatchEvent, WatchParams};
+use kube::{Api, Client, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_harness::{object, until, until_all};
+use plumb_harness::{in_time, object, until, until_all};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
@@ -36,6 +41,70 @@ fn annotation<'a>(pod: &'a Pod, name: &str) -> Option<&'a String> {
     pod.metadata.annotations.as_ref()?.get(name)
 }
 
+/// Since when a pod is ready, if it is.
+fn ready_since(pod: &Pod) -> Option<Timestamp> {
+    let conditions = pod.status.as_ref()?.conditions.as_ref()?;
+    let ready =
+        conditions.iter().find(|condition| condition.type_ == "Ready" && condition.status == "True")?;
+    ready.last_transition_time.as_ref().map(|time| time.0)
+}
+
+fn cpu_request(pod: &Pod) -> Option<String> {
+    let resources = pod.spec.as_ref()?.containers.first()?.resources.as_ref()?;
+    Some(resources.requests.as_ref()?.get("cpu")?.0.clone())
+}
+
+fn plumb(cluster: &Cluster, args: &[&str]) -> String {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+    let output = command.args(args).arg("--kubeconfig").arg(cluster.kubeconfig()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_boost_lasts_until_durationseconds_after_ready_and_no_shorter() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
+    let client = cluster.client().await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    until(&configurations, "vpa-webhook-config", |_: &MutatingWebhookConfiguration| true).await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let mut changes = pods.watch(&WatchParams::default(), "0").await.unwrap().boxed();
+    let boost = json!({ "updatePolicy": { "updateMode": "Off" },
+        "startupBoost": { "cpu": { "type": "Factor", "factor": 3, "durationSeconds": 2 } } });
+    let template = json!([{ "name": "load", "image": "plumb/load", "args": ["--cpu", "10m"],
+        "resources": { "requests": { "cpu": "100m" }, "limits": { "cpu": "200m" } } }]);
+    create(&client, "web", &boost, &template).await;
+
+    // Every version of every pod, in order: boosted when it is created, and unboosted two seconds after it was ready.
+    let mut unboosted: BTreeMap<String, Timestamp> = BTreeMap::new();
+    let mut created = BTreeMap::new();
+    while unboosted.len() < 2 {
+        let pod = match in_time(changes.next()).await.unwrap().unwrap() {
+            WatchEvent::Added(pod) | WatchEvent::Modified(pod) => pod,
+            other => panic!("{other:?}"),
+        };
+        let name = pod.name_any();
+        created.entry(name.clone()).or_insert_with(|| cpu_request(&pod));
+        match cpu_request(&pod).as_deref() {
+            Some("300m") => assert!(!unboosted.contains_key(&name), "{name} is boosted again"),
+            Some("100m") => {
+                let ready = ready_since(&pod).expect("a pod that is not ready keeps its boost");
+                let lasted = Timestamp::now().duration_since(ready);
+                assert!(lasted >= SignedDuration::from_secs(2), "{name} was boosted for {lasted}");
+                unboosted.entry(name).or_insert(ready);
+            }
+            other => panic!("{name} has {other:?}"),
+        }
+    }
+    assert!(created.values().all(|cpu| cpu.as_deref() == Some("300m")), "{created:?}");
+    let ended =
+        until_all(&pods, |all| all.values().all(|pod| annotation(pod, "vpaCpuStartupBoost/load").is_none()));
+    assert_eq!(ended.await.len(), 2);
+    plumb_harness::event(&client, "web", "StartupBoosted", 1).await;
+    plumb_harness::event(&client, "web", "StartupBoostEnded", 1).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_ready() {
     let folder = tempfile::tempdir().unwrap();
@@ -56,10 +125,37 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
         let original = r#"{"requests":{"cpu":"100m"},"limits":{"cpu":"200m"}}"#;
         assert_eq!(annotation(pod, "vpaCpuStartupBoost/load").map(String::as_str), Some(original));
     }
-    let edited = json!({ "spec": { "startupBoost": { "cpu": { "type": "Factor", "factor": 20, "durationSeconds": 0 } } } });
     let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
-    vpas.patch("web", &PatchParams::default(), &Patch::Merge(&edited)).await.unwrap();
+    let counted = until(&vpas, "web", |vpa: &VerticalPodAutoscaler| {
+        let mut conditions = vpa.status.iter().flat_map(|status| &status.conditions);
+        conditions.any(|condition| condition.message.as_deref() == Some("boosted: 2"))
+    });
+    counted.await;
     let all: Api<Pod> = Api::default_namespaced(client.clone());
+    let ready = until_all(&all, |all| all.values().all(|pod| ready_since(pod).is_some())).await;
+    for (name, pod) in &ready {
+        let until = ready_since(pod).unwrap() + SignedDuration::from_hours(1);
+        let line =
+            format!("{name}: CPU start-up boost of container load: 2/4 instead of 100m/200m until {until}");
+        for args in
+            [vec!["status", name.as_str()], vec!["status"], vec!["status", "vpa"], vec!["status", "vpa/web"]]
+        {
+            let shown = plumb(&cluster, &args);
+            assert!(shown.lines().any(|found| found == line), "{line:?} is not in\n{shown}");
+        }
+        let row: Vec<String> = plumb(&cluster, &["status", "vpa/web"])
+            .lines()
+            .map(|line| line.split_whitespace().take(6).collect::<Vec<_>>().join(" "))
+            .filter(|line| line.contains(name))
+            .collect();
+        assert!(row.contains(&format!("web {name} load 2 - Boosted")), "{row:?}");
+        let value: Value = serde_json::from_str(&plumb(&cluster, &["status", name, "-o", "json"])).unwrap();
+        let expected = json!([{ "container": "load", "boosted": { "request": "2", "limit": "4" },
+            "unboosted": { "request": "100m", "limit": "200m" }, "until": until.to_string(), "durationSeconds": 3600 }]);
+        assert_eq!(value["boosts"], expected);
+    }
+    let edited = json!({ "spec": { "startupBoost": { "cpu": { "type": "Factor", "factor": 20, "durationSeconds": 0 } } } });
+    vpas.patch("web", &PatchParams::default(), &Patch::Merge(&edited)).await.unwrap();
     let after =
         until_all(&all, |all| all.values().all(|pod| annotation(pod, "vpaCpuStartupBoost/load").is_none()))
             .await;

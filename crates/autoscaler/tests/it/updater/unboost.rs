@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use kube::api::{DeleteParams, Patch, PatchParams};
+use plumb_autoscaler::updater::Options;
+use plumb_metrics::Text;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
@@ -54,12 +56,10 @@ async fn a_boost_ends_a_while_after_ready_in_every_mode_and_never_by_eviction() 
             world.pass(Duration::from_secs(12)).await;
             assert!(!is_marked(&world).await, "{mode}");
             assert_eq!(world.count("/eviction"), 0, "{mode}");
-            let events = world.events("web-0").await;
-            assert!(
-                events["StartupBoostEnded"][0]
-                    .0
-                    .starts_with("CPU start-up boost of container app ended: request 1 to ")
-            );
+            let ended = "CPU start-up boost of container app ended: request 1 to ";
+            assert!(world.events("web-0").await["StartupBoostEnded"][0].0.starts_with(ended), "{mode}");
+            let of_vpa = &world.events("web").await["StartupBoostEnded"][0].0;
+            assert!(of_vpa.starts_with(&format!("Pod web-0: {ended}")), "{of_vpa}");
         }
     }
 }
@@ -145,4 +145,162 @@ async fn a_boost_ends_however_often_the_updater_is_killed() {
     world.answer("web-0", Answer::Applied).await;
     world.pass(Duration::from_secs(15)).await;
     assert!(!is_marked(&world).await);
+}
+
+/// What our own annotation says of the same boost.
+const BOOST: &str = r#"{"app":{"unboosted":{"request":"100m"},"boosted":{"request":"1"}}}"#;
+
+#[tokio::test(start_paused = true)]
+async fn boosts_are_reported_by_events_the_condition_and_metrics() {
+    let world = World::start(Rules::v1_36(), "Off").await;
+    boost(&world, ten_seconds()).await;
+    let annotations = json!({ "vpaCpuStartupBoost/app": ORIGINAL, "plumb.dev/cpu-startup-boost": BOOST });
+    world.pod_with("web-0", "1/1Gi", |pod| pod["metadata"]["annotations"] = annotations).await;
+    world.pass(MOMENT).await;
+    let condition = world.condition("PodsUpdated").await.unwrap();
+    assert_eq!(condition.reason.as_deref(), Some("PodsBoosted"));
+    assert_eq!(condition.message.as_deref(), Some("boosted: 1"));
+    let begun = "CPU start-up boost of container app: request 100m to request 1, until the pod has been ready for 10 s";
+    assert_eq!(world.events("web-0").await["StartupBoosted"], [(begun.to_owned(), 1)]);
+    assert_eq!(world.events("web").await["StartupBoosted"], [(format!("Pod web-0: {begun}"), 1)]);
+    assert!(metrics(&world).contains("vpa_updater_startup_boosted_pods 1\n"), "{}", metrics(&world));
+
+    world.pass(Duration::from_secs(8)).await;
+    world.answer("web-0", Answer::Applied).await;
+    world.pass(Duration::from_secs(20)).await;
+    assert_eq!(world.condition("PodsUpdated").await, None, "no pod is boosted, and the mode is Off");
+    for line in [
+        "vpa_updater_startup_boosted_pods 0",
+        "vpa_updater_unboosted_pods_total{reason=\"Ready\"} 1",
+        "vpa_updater_unboost_delay_seconds_count 1",
+        "vpa_updater_unboost_delay_seconds_bucket{le=\"0.1\"} 1",
+    ] {
+        assert!(metrics(&world).lines().any(|found| found == line), "{line} is not in {}", metrics(&world));
+    }
+}
+
+fn metrics(world: &World) -> String {
+    let mut text = Text::default();
+    world.metrics.render(&mut text);
+    text.finish()
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_failed_unboost_is_counted_under_upstreams_name() {
+    let world = World::start(Rules::v1_36(), "Off").await;
+    boost(&world, ten_seconds()).await;
+    world.intercept(|uri| {
+        let resizes = uri.path().ends_with("/resize");
+        if resizes { Err(std::io::Error::other("the API server is away")) } else { Ok(()) }
+    });
+    boosted(&world, ORIGINAL).await;
+    world.pass(Duration::from_secs(20)).await;
+    let metrics = metrics(&world);
+    let has = |start: &str| metrics.lines().any(|line| line.starts_with(start) && !line.ends_with(" 0"));
+    assert!(has("vpa_updater_failed_unboost_attempts_total{reason=\"RequestFailed\"}"), "{metrics}");
+    let upstreams = metrics.lines().find(|line| line.contains("reason=\"UnboostError\"")).unwrap();
+    assert!(upstreams.starts_with("vpa_updater_failed_in_place_update_attempts_total{"), "{upstreams}");
+    assert!(world.events("web").await.contains_key("UnboostFailed"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_that_is_known_before_its_vpa_is_not_unboosted_too_early() {
+    let mut world = World::new(Rules::v1_36()).await;
+    world.vpa("Off", json!({})).await;
+    // Another process has read the VPA, and this one lags behind.
+    world.intercept(|uri| {
+        let lags = uri.path().ends_with("/verticalpodautoscalers")
+            && uri.query().is_some_and(|q| q.contains("watch"));
+        if lags { Err(std::io::Error::other("the watch is broken")) } else { Ok(()) }
+    });
+    world.start_updater(options());
+    world.pass(MOMENT).await;
+    world.vpas().delete("web", &DeleteParams::default()).await.unwrap();
+    world.vpa("Off", json!({})).await;
+    boost(&world, ten_seconds()).await;
+    boosted(&world, ORIGINAL).await;
+    world.pass(Duration::from_secs(8)).await;
+    assert_eq!(world.requests("web-0").await, amounts("1/1Gi"));
+    world.intercept(|_| Ok(()));
+    world.pass(Duration::from_secs(60)).await;
+    assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
+}
+
+/// The container of a pod has restarted, and is not ready.
+async fn restart(world: &World, count: i32) {
+    let now = world.clock.now().to_string();
+    let resources = world.pods().get("web-0").await.unwrap().spec.unwrap().containers[0].resources.clone();
+    let status = json!({ "status": {
+        "conditions": [{ "type": "Ready", "status": "False", "lastTransitionTime": now }],
+        "containerStatuses": [{
+            "name": "app", "image": "i", "imageID": "", "ready": false, "restartCount": count, "started": true,
+            "state": { "running": { "startedAt": now } }, "resources": resources,
+            "allocatedResources": resources.as_ref().and_then(|resources| resources.requests.clone()),
+        }],
+    } });
+    world.node().patch_status("web-0", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_container_that_restarts_is_boosted_again_only_if_that_is_wanted() {
+    let annotate = async |world: &World, value: &str| {
+        let patch = json!({ "metadata": { "annotations": { "plumb.dev/startup-boost-on-restart": value } } });
+        world.vpas().patch("web", &PatchParams::default(), &Patch::Merge(patch)).await.unwrap();
+    };
+    for (flag, annotation, is_boosted) in
+        [(false, None, false), (true, None, true), (false, Some("true"), true), (true, Some("false"), false)]
+    {
+        let mut world = World::new(Rules::v1_36()).await;
+        world.vpa("Off", json!({})).await;
+        boost(&world, ten_seconds()).await;
+        if let Some(value) = annotation {
+            annotate(&world, value).await;
+        }
+        world.start_updater(Options { startup_boost_on_restart: flag, ..options() });
+        world.pod("web-0", "100m/1Gi").await;
+        world.pass(MOMENT).await;
+        restart(&world, 1).await;
+        world.pass(MOMENT).await;
+        let expected = if is_boosted { "1/1Gi" } else { "100m/1Gi" };
+        assert_eq!(world.requests("web-0").await, amounts(expected), "{flag} {annotation:?}");
+        if !is_boosted {
+            continue;
+        }
+        let begun = "CPU start-up boost of container app, which restarts: request 100m to request 1";
+        assert_eq!(world.events("web-0").await["StartupBoosted"], [(begun.to_owned(), 1)]);
+
+        // It is ready again, and the boost ends as any other.
+        world.answer("web-0", Answer::Applied).await;
+        world.pass(Duration::from_secs(8)).await;
+        assert_eq!(world.requests("web-0").await, amounts("1/1Gi"));
+        world.pass(MOMENT).await;
+        assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
+        world.answer("web-0", Answer::Applied).await;
+        world.pass(Duration::from_secs(20)).await;
+        assert!(!is_marked(&world).await);
+
+        // The same restart is not boosted twice, another one is; and after the deadline a boost ends, ready or not.
+        restart(&world, 1).await;
+        world.pass(MOMENT).await;
+        assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
+        world.pass(Duration::from_mins(40)).await;
+        restart(&world, 2).await;
+        world.pass(Duration::from_mins(29)).await;
+        assert_eq!(world.requests("web-0").await, amounts("1/1Gi"), "the deadline counts from the restart");
+        world.pass(Duration::from_mins(2)).await;
+        assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_boost_lasts_as_long_as_it_should_though_conditions_have_whole_seconds() {
+    let world = World::start(Rules::v1_36(), "Off").await;
+    boost(&world, ten_seconds()).await;
+    // Ready 900 ms into a second: the condition says 900 ms less.
+    world.pass(Duration::from_millis(900)).await;
+    boosted(&world, ORIGINAL).await;
+    world.pass(Duration::from_millis(9_900)).await;
+    assert_eq!(world.requests("web-0").await, amounts("1/1Gi"));
+    world.pass(Duration::from_millis(200)).await;
+    assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
 }

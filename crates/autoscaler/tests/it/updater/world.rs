@@ -142,7 +142,7 @@ impl World {
     }
 
     /// Pods as their node writes them.
-    fn node(&self) -> Api<Pod> {
+    pub(crate) fn node(&self) -> Api<Pod> {
         Api::default_namespaced(self.cluster.client_as("system:node:n", ["system:nodes"]))
     }
 

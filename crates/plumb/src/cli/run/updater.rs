@@ -67,6 +67,10 @@ pub(crate) struct UpdaterFlags {
     /// For how long a pod that is not ready keeps its CPU start-up boost.
     #[arg(long, value_name = "TIME", default_value = "30m", value_parser = positive_time)]
     pub(crate) startup_boost_deadline: Duration,
+    /// Boost containers again when they restart, until their pod is ready again; a VPA's annotation
+    /// `plumb.dev/startup-boost-on-restart` overrides it.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) startup_boost_on_restart: bool,
     /// Accepted because upstream has it: here boosts end at once, however many.
     #[arg(long, value_name = "N", default_value = "1", hide = true)]
     concurrent_cpu_startup_boost_syncs: u32,
@@ -101,6 +105,7 @@ impl UpdaterFlags {
             },
             rate_limit: RateLimit { per_second: self.eviction_rate_limit, burst: self.eviction_rate_burst },
             startup_boost_deadline: Some(self.startup_boost_deadline),
+            startup_boost_on_restart: self.startup_boost_on_restart,
             admission_lease: self.use_admission_controller_status.then_some(lease),
             memory_decrease_guard: self.memory_decrease_guard,
             memory_guard_margin_percent: self.memory_decrease_guard_margin_percent,

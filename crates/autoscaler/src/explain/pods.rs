@@ -1,0 +1,245 @@
+//! How the pods of a VPA stand: what they have, what they are to get, and what they wait for.
+//!
+//! It is decided by the functions of the updater, from what the API has. What only the updater knows, such as how long it
+//! backs off after a refusal, is in its events.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::api::core::v1::{Event, Pod};
+use k8s_openapi::jiff::Timestamp;
+use plumb_controller::ObjectRef;
+use plumb_resize::resource::Declared;
+use plumb_resize::status::Stage;
+
+use super::boost::BoostView;
+use crate::api::VerticalPodAutoscaler;
+use crate::updater::Options;
+use crate::updater::decide::{Plan, Policy, Standing, Subject, Surroundings, plan, triage};
+use crate::updater::in_place::{InPlace, Recreating, Wait};
+use crate::updater::mode::NoActuation;
+
+/// How a pod stands.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PodView {
+    /// Which pod.
+    pub pod: ObjectRef,
+    /// How it stands.
+    pub state: PodUpdateState,
+    /// Since when, as far as the API has it.
+    pub since: Option<Timestamp>,
+    /// Why; empty if there is nothing to say.
+    pub why: String,
+    /// Its containers, in the order of the spec.
+    pub containers: Vec<ContainerView>,
+    /// The boosts that it has.
+    pub boosts: Vec<BoostView>,
+}
+
+/// How a pod stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodUpdateState {
+    /// It has the recommendation, or is within its bounds.
+    Updated,
+    /// It is to get the recommendation.
+    Waiting,
+    /// Its node cannot hold the recommendation.
+    Infeasible,
+    /// It has a CPU start-up boost.
+    Boosted,
+    /// The update mode leaves running pods as they are.
+    Unmanaged,
+    /// Nothing is recommended.
+    NoRecommendation,
+}
+
+impl PodUpdateState {
+    /// The word for it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Updated => "Updated",
+            Self::Waiting => "Waiting",
+            Self::Infeasible => "Infeasible",
+            Self::Boosted => "Boosted",
+            Self::Unmanaged => "Unmanaged",
+            Self::NoRecommendation => "NoRecommendation",
+        }
+    }
+}
+
+/// The requests of a container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ContainerView {
+    /// Its name.
+    pub name: String,
+    /// What it requests now.
+    pub current: Declared,
+    /// What it is to request; none if nothing is recommended.
+    pub target: Option<Declared>,
+}
+
+/// What the updater said about pods, by their UIDs.
+#[derive(Clone, Debug, Default)]
+pub struct PodEvents(BTreeMap<String, OfPod>);
+
+#[derive(Clone, Debug, Default)]
+struct OfPod {
+    /// When it was last resized.
+    resized: Option<Timestamp>,
+    /// What it waits for: since when, the last time, and the message.
+    waits: Option<(Timestamp, Timestamp, String)>,
+}
+
+impl PodEvents {
+    /// Takes what the updater said from events.
+    pub fn new<'a>(events: impl IntoIterator<Item = &'a Event>) -> Self {
+        let mut all = Self::default();
+        for event in events {
+            let (Some(uid), Some(reason)) = (&event.involved_object.uid, event.reason.as_deref()) else {
+                continue;
+            };
+            let first = event.first_timestamp.as_ref().map(|time| time.0);
+            let Some(last) = event.last_timestamp.as_ref().map(|time| time.0).or(first) else { continue };
+            let of_pod = all.0.entry(uid.clone()).or_default();
+            match reason {
+                "InPlaceResizedByVPA" => of_pod.resized = of_pod.resized.max(Some(last)),
+                "VPAUpdateWaiting" | "VPAUpdateRefused"
+                    if of_pod.waits.as_ref().is_none_or(|(_, known, _)| *known < last) =>
+                {
+                    let message = event.message.clone().unwrap_or_default();
+                    of_pod.waits = Some((first.unwrap_or(last), last, message));
+                }
+                _ => {}
+            }
+        }
+        all
+    }
+}
+
+/// How the pods of a VPA stand. `objects` are those of the subjects, in the same order.
+pub fn pods(
+    vpa: &VerticalPodAutoscaler,
+    subjects: &[Subject],
+    objects: &[Pod],
+    events: &PodEvents,
+    options: &Options,
+    now: Timestamp,
+) -> Vec<PodView> {
+    let policy = Policy::of(vpa, &options.modes, options.per_vpa_config);
+    let settings = options.decisions;
+    let triage = triage(subjects, &policy, &settings.priority, now);
+    // As many replicas as there are; what is in the way of a resize is what the API server and the node say about it.
+    let surroundings =
+        Surroundings { configured: &BTreeMap::new(), obstacle: &|_, _| None, admission_is_alive: true, now };
+    let (plan, _) = plan(subjects, &triage, &policy, &settings, &surroundings);
+    let mut states: BTreeMap<usize, (PodUpdateState, Option<Timestamp>, String)> = BTreeMap::new();
+    for (position, standing) in &triage.others {
+        let subject = &subjects[*position];
+        let state = match standing {
+            Standing::Updated => (PodUpdateState::Updated, None, String::new()),
+            Standing::Resizing => {
+                (PodUpdateState::Waiting, subject.pod.stage_since, subject.pod.stage.to_string())
+            }
+            Standing::Boosted => (PodUpdateState::Boosted, subject.pod.started, String::new()),
+            Standing::NoRecommendation => (PodUpdateState::NoRecommendation, None, String::new()),
+        };
+        states.insert(*position, state);
+    }
+    match &plan {
+        Plan::None(why) => {
+            let why = unmanaged(vpa, why);
+            let left = triage.due.iter();
+            states.extend(left.map(|at| (*at, (PodUpdateState::Unmanaged, None, why.clone()))));
+        }
+        Plan::InPlace(all) => {
+            let decided = all.iter();
+            states
+                .extend(decided.map(|one| (one.position, in_place(&subjects[one.position], &one.decision))));
+        }
+        Plan::Recreating(all) => states.extend(all.iter().map(|one| {
+            let state = match &one.decision {
+                Recreating::InPlace(decision) => in_place(&subjects[one.position], decision),
+                Recreating::Evict(cause) => {
+                    let why = format!("the updater is to evict it: {cause}");
+                    (PodUpdateState::Waiting, None, why)
+                }
+            };
+            (one.position, state)
+        })),
+    }
+    states
+        .into_iter()
+        .map(|(position, (state, since, why))| {
+            let (subject, object) = (&subjects[position], &objects[position]);
+            let said = events.0.get(&subject.pod.uid);
+            let (mut since, mut why) = (since, why);
+            // What only the updater knows.
+            if let Some((first, _, message)) = said.and_then(|said| said.waits.as_ref())
+                && state == PodUpdateState::Waiting
+                && subject.pod.stage == Stage::Applied
+            {
+                (since, why) = (Some(*first), message.clone());
+            }
+            if state == PodUpdateState::Updated {
+                since = said.and_then(|said| said.resized).or(subject.pod.started);
+            }
+            PodView {
+                pod: subject.pod.object.clone(),
+                state,
+                since,
+                why,
+                containers: containers(subject),
+                boosts: BoostView::all(object, Some(vpa)),
+            }
+        })
+        .collect()
+}
+
+fn in_place(subject: &Subject, decision: &InPlace) -> (PodUpdateState, Option<Timestamp>, String) {
+    let since = subject.pod.stage_since;
+    match decision {
+        InPlace::Updated => (PodUpdateState::Updated, None, String::new()),
+        InPlace::Resize { .. } => {
+            (PodUpdateState::Waiting, None, "the updater is to resize it in place".to_owned())
+        }
+        InPlace::Wait(wait) => {
+            let since = match wait {
+                Wait::Deferred { since, .. } | Wait::InProgress { since, .. } => Some(*since),
+                _ => since,
+            };
+            (PodUpdateState::Waiting, since, format!("{}: {wait}", wait.reason()))
+        }
+        InPlace::Infeasible { .. } => {
+            let why = match &subject.pod.stage {
+                Stage::Infeasible { message } => message.clone(),
+                _ => "its node cannot hold what is recommended".to_owned(),
+            };
+            (PodUpdateState::Infeasible, since, why)
+        }
+    }
+}
+
+fn unmanaged(vpa: &VerticalPodAutoscaler, why: &NoActuation) -> String {
+    match why {
+        NoActuation::Mode => {
+            format!("the update mode {} leaves running pods as they are", vpa.spec.update_mode().as_str())
+        }
+        NoActuation::GateOff => "the feature gate InPlace is disabled".to_owned(),
+        NoActuation::ResizeNotServed => "the API server does not serve pods/resize".to_owned(),
+        NoActuation::Unknown(mode) => format!("the update mode {mode} is unknown"),
+    }
+}
+
+fn containers(subject: &Subject) -> Vec<ContainerView> {
+    let pod = &subject.pod;
+    let recommendation = subject.recommendation.as_deref();
+    let view = |container: &crate::updater::state::ContainerState| {
+        let wanted = recommendation.and_then(|all| all.get(&container.name));
+        let wanted = wanted.filter(|wanted| !wanted.target.is_none());
+        ContainerView {
+            name: container.name.clone(),
+            current: container.current(&pod.stage).requests,
+            target: wanted.map(|wanted| wanted.change_of(container.desired).requests),
+        }
+    };
+    pod.containers.iter().map(view).collect()
+}

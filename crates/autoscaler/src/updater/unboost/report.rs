@@ -1,0 +1,104 @@
+//! Events and metrics about boosts.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{Resource as _, ResourceExt as _};
+use plumb_controller::ObjectRef;
+use plumb_controller::events::NewEvent;
+use plumb_resize::Quantity;
+
+use super::{Inner, UnboostError};
+use crate::api::VerticalPodAutoscaler;
+use crate::boost::annotation::read_boosts;
+use crate::boost::{BoostPlan, Cpu, Unboost};
+
+impl Inner {
+    /// Emits an event that the pod was created with a boost, once.
+    pub(super) fn report_boost(&self, pod: &Pod, vpa: Option<&VerticalPodAutoscaler>) {
+        if !self.observed.report(pod) {
+            return;
+        }
+        // Boosts of containers that restart are reported when they are given.
+        let at_creation = read_boosts(pod).into_iter().filter(|(_, boost)| boost.restarted.is_none());
+        for (container, boost) in at_creation {
+            let duration = vpa.map(|vpa| vpa.spec.startup_boost_duration(&container).as_secs());
+            let message = format!(
+                "CPU start-up boost of container {container}: {} to {}, until the pod has been ready for {} s",
+                shown(boost.unboosted),
+                shown(boost.boosted),
+                duration.unwrap_or_default()
+            );
+            self.emit(pod, vpa, &NewEvent::normal("StartupBoosted", message));
+        }
+    }
+
+    /// Emits events that a container that restarts was boosted.
+    pub(super) fn report_restart(&self, pod: &Pod, vpa: &VerticalPodAutoscaler, plan: &BoostPlan) {
+        for boosted in &plan.boosted {
+            let message = format!(
+                "CPU start-up boost of container {}, which restarts: {} to {}",
+                boosted.name,
+                shown(boosted.cpu.unboosted),
+                shown(boosted.cpu.boosted)
+            );
+            self.emit(pod, Some(vpa), &NewEvent::normal("StartupBoosted", message));
+        }
+        for refused in &plan.refused {
+            let message = format!(
+                "Container {}, which restarts, gets no CPU start-up boost: {}",
+                refused.container, refused.reason
+            );
+            self.emit(pod, Some(vpa), &NewEvent::warning("StartupBoostRefused", message));
+        }
+    }
+
+    /// Emits events that boosts were ended.
+    pub(super) fn report_unboost(&self, pod: &Pod, vpa: Option<&VerticalPodAutoscaler>, unboost: &Unboost) {
+        for container in &unboost.containers {
+            let damaged = container.damaged.as_ref();
+            let from = damaged.map(|damaged| {
+                format!(" (by {:?}: the annotation of the boost: {damaged})", container.source)
+            });
+            let message = format!(
+                "CPU start-up boost of container {} ended: {} to {}{}",
+                container.name,
+                shown(container.from),
+                shown(container.to),
+                from.unwrap_or_default()
+            );
+            self.emit(pod, vpa, &NewEvent::normal("StartupBoostEnded", message));
+        }
+    }
+
+    /// Emits an event that a boost could not be ended.
+    pub(super) fn report_failure(
+        &self,
+        pod: &Pod,
+        vpa: Option<&VerticalPodAutoscaler>,
+        error: &UnboostError,
+    ) {
+        self.updater_metrics.unboost_failed(error.reason());
+        if let Some(vpa) = vpa {
+            // Upstream's name for it.
+            self.updater_metrics.update_failed(&ObjectRef::of(vpa), "UnboostError");
+        }
+        let message = format!("The CPU start-up boost cannot be ended yet: {error}");
+        self.emit(pod, vpa, &NewEvent::warning("UnboostFailed", message));
+    }
+
+    fn emit(&self, pod: &Pod, vpa: Option<&VerticalPodAutoscaler>, event: &NewEvent) {
+        let now = self.clock.now();
+        if let Some(vpa) = vpa {
+            let message = format!("Pod {}: {}", pod.name_any(), event.message);
+            self.recorder.record(vpa.object_ref(&()), NewEvent { message, ..event.clone() }, now);
+        }
+        self.recorder.record(pod.object_ref(&()), event.clone(), now);
+    }
+}
+
+fn shown(cpu: Cpu) -> String {
+    let text = |amount: Option<Quantity>| amount.map_or("none".to_owned(), |amount| amount.to_string());
+    match cpu.limit {
+        Some(_) => format!("request {}, limit {}", text(cpu.request), text(cpu.limit)),
+        None => format!("request {}", text(cpu.request)),
+    }
+}

@@ -1,0 +1,116 @@
+//! What is written to pods: their CPU through `/resize`, and the annotations of boosts.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::api::{Patch, PatchParams};
+use plumb_client::Api;
+use serde_json::{Value, json};
+
+use super::{Inner, UnboostError};
+use crate::boost::annotation::{BOOSTS, RESTARTS, boosted_restarts, boosts_text, key, read_boosts};
+use crate::boost::restart::Restart;
+use crate::boost::{BoostPlan, Cpu, Unboost};
+use crate::updater::attempt::IN_PLACE_UPDATED;
+
+type Annotations = BTreeMap<String, Option<String>>;
+
+impl Inner {
+    /// Gives containers what they get back to. Whether that was accepted; if not, the pod has changed since.
+    pub(super) async fn resize(&self, pod: &Pod, unboost: &Unboost) -> Result<bool, UnboostError> {
+        let changed: Vec<(&str, Cpu)> =
+            unboost.containers.iter().map(|container| (container.name.as_str(), container.to)).collect();
+        self.set_cpu(pod, &changed).await
+    }
+
+    /// Sets the CPU of containers. Whether that was accepted; if not, the pod has changed since, and comes again.
+    pub(super) async fn set_cpu(&self, pod: &Pod, changed: &[(&str, Cpu)]) -> Result<bool, UnboostError> {
+        let containers = changed.iter().map(|(name, cpu)| {
+            let mut resources = json!({});
+            for (list, amount) in [("requests", cpu.request), ("limits", cpu.limit)] {
+                if let Some(amount) = amount {
+                    resources[list] = json!({ "cpu": amount.to_string() });
+                }
+            }
+            json!({ "name": name, "resources": resources })
+        });
+        let patch = json!({
+            "metadata": { "resourceVersion": pod.metadata.resource_version, "uid": pod.metadata.uid },
+            "spec": { "containers": containers.collect::<Vec<Value>>() },
+        });
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        let resized =
+            self.pods(pod).patch_resize(name, &PatchParams::default(), &Patch::Strategic(patch)).await;
+        match resized {
+            Ok(_) => Ok(true),
+            Err(kube::Error::Api(status)) if status.is_conflict() || status.is_not_found() => Ok(false),
+            Err(source) => Err(UnboostError::Request { operation: "resizing the pod", source }),
+        }
+    }
+
+    /// Removes the annotations of the boosts that have ended.
+    pub(super) async fn finish(&self, pod: &Pod, unboost: &Unboost) -> Result<(), UnboostError> {
+        let ended: BTreeSet<&str> = unboost
+            .containers
+            .iter()
+            .map(|container| container.name.as_str())
+            .chain(unboost.unknown.iter().map(String::as_str))
+            .collect();
+        let mut annotations: Annotations = ended.iter().map(|name| (key(name), None)).collect();
+        let left: BTreeMap<_, _> =
+            read_boosts(pod).into_iter().filter(|(name, _)| !ended.contains(name.as_str())).collect();
+        let boosts =
+            (!left.is_empty()).then(|| boosts_text(left.iter().map(|(name, boost)| (name.as_str(), *boost))));
+        annotations.insert(BOOSTS.to_owned(), boosts);
+        annotations.insert(IN_PLACE_UPDATED.to_owned(), Some("true".to_owned()));
+        self.annotate(pod, None, &annotations).await.map(drop)
+    }
+
+    /// Annotates the boosts of containers that restart. None if the pod has changed since, and comes again.
+    pub(super) async fn annotate_restarts(
+        &self,
+        pod: &Pod,
+        restarts: &[Restart],
+        plan: &BoostPlan,
+    ) -> Result<Option<Pod>, UnboostError> {
+        let mut counts = boosted_restarts(pod);
+        counts.extend(restarts.iter().map(|restart| (restart.container.clone(), restart.count)));
+        // Maps from text to numbers can always be written.
+        let counts = serde_json::to_string(&counts).unwrap_or_default();
+        let mut annotations = Annotations::from([(RESTARTS.to_owned(), Some(counts))]);
+        for boosted in &plan.boosted {
+            annotations.insert(key(&boosted.name), Some(boosted.original.to_text()));
+        }
+        let mut boosts = read_boosts(pod);
+        boosts.extend(plan.boosted.iter().map(|boosted| (boosted.name.clone(), boosted.cpu)));
+        if !boosts.is_empty() {
+            let text = boosts_text(boosts.iter().map(|(name, boost)| (name.as_str(), *boost)));
+            annotations.insert(BOOSTS.to_owned(), Some(text));
+        }
+        self.annotate(pod, pod.metadata.resource_version.as_deref(), &annotations).await
+    }
+
+    /// Changes annotations of a pod, if wanted only of this version of it. None if it has changed since.
+    async fn annotate(
+        &self,
+        pod: &Pod,
+        version: Option<&str>,
+        annotations: &Annotations,
+    ) -> Result<Option<Pod>, UnboostError> {
+        let mut metadata = json!({ "uid": pod.metadata.uid, "annotations": annotations });
+        if let Some(version) = version {
+            metadata["resourceVersion"] = json!(version);
+        }
+        let patch = json!({ "metadata": metadata });
+        let name = pod.metadata.name.as_deref().unwrap_or_default();
+        match self.pods(pod).patch(name, &PatchParams::default(), &Patch::Merge(&patch)).await {
+            Ok(annotated) => Ok(Some(annotated)),
+            Err(kube::Error::Api(status)) if status.is_not_found() || status.is_conflict() => Ok(None),
+            Err(source) => Err(UnboostError::Request { operation: "writing the annotations", source }),
+        }
+    }
+
+    fn pods(&self, pod: &Pod) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), pod.metadata.namespace.as_deref().unwrap_or_default())
+    }
+}

@@ -1,0 +1,254 @@
+//! The pods of VPAs: what they have, what they are to get, how they stand, since when and why.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::sync::Arc;
+
+use k8s_openapi::api::core::v1::{Event, LimitRange, Node, Pod};
+use k8s_openapi::jiff::Timestamp;
+use kube::api::ListParams;
+use kube::core::SelectorExt as _;
+use kube::{Client, ResourceExt as _};
+use plumb_autoscaler::api::{UpdateMode, VerticalPodAutoscaler};
+use plumb_autoscaler::explain::{self, BoostView, ContainerView, PodEvents, PodView, printable};
+use plumb_autoscaler::recommendation::{LimitRanges, PodRecommendation};
+use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
+use plumb_autoscaler::updater::Options;
+use plumb_autoscaler::updater::decide::Subject;
+use plumb_autoscaler::updater::state::{PodState, Recommendation};
+use plumb_autoscaler::vpas::VpaIndex;
+use plumb_client::Api;
+use plumb_resize::list::declared;
+use plumb_resize::resource::{Declared, Resource};
+use serde_json::{Value, json};
+
+use crate::{client, reading};
+
+/// How the pods of a VPA stand, or why that is not known.
+pub(in crate::status) struct Pods {
+    pods: Vec<PodView>,
+    unknown: Option<String>,
+}
+
+/// What the API has in a namespace, as far as this user may read it.
+struct Namespace {
+    vpas: VpaIndex,
+    pods: Vec<Pod>,
+    ranges: LimitRanges,
+    events: PodEvents,
+}
+
+/// Reads the pods of VPAs.
+pub(in crate::status) async fn read(client: &Client, vpas: &[VerticalPodAutoscaler]) -> Vec<Pods> {
+    if vpas.is_empty() {
+        return Vec::new();
+    }
+    let nodes: Api<Node> = Api::all(client.clone());
+    // A user who may not list nodes still sees pods.
+    let nodes = nodes.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+    let nodes: BTreeMap<String, Declared> = nodes
+        .iter()
+        .filter_map(|node| {
+            let allocatable = node.status.as_ref()?.allocatable.as_ref();
+            Some((node.name_any(), declared(allocatable).ok()?))
+        })
+        .collect();
+    let targets = Targets::new(client.clone(), TargetConfig::default());
+    let mut namespaces: BTreeMap<String, Result<Namespace, String>> = BTreeMap::new();
+    let mut shown = Vec::new();
+    for vpa in vpas {
+        let name = vpa.namespace().unwrap_or_default();
+        if !namespaces.contains_key(&name) {
+            let read = Namespace::read(client, &name).await.map_err(|error| error.to_string());
+            namespaces.insert(name.clone(), read);
+        }
+        let pods = match &namespaces[&name] {
+            Ok(namespace) => of_vpa(vpa, namespace, &targets, &nodes).await,
+            Err(error) => Err(format!("pods cannot be read: {error}")),
+        };
+        shown.push(match pods {
+            Ok(pods) => Pods { pods, unknown: None },
+            Err(unknown) => Pods { pods: Vec::new(), unknown: Some(unknown) },
+        });
+    }
+    shown
+}
+
+impl Namespace {
+    async fn read(client: &Client, namespace: &str) -> anyhow::Result<Self> {
+        let all = ListParams::default();
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let pods = pods.list(&all).await.map_err(client::refusal)?.items;
+        let vpas: Api<VerticalPodAutoscaler> = Api::namespaced(client.clone(), namespace);
+        let mut index = VpaIndex::new(true);
+        for vpa in vpas.list(&all).await.map_err(client::refusal)?.items {
+            index.apply(Arc::new(vpa));
+        }
+        // Without these, less is known about why.
+        let ranges: Api<LimitRange> = Api::namespaced(client.clone(), namespace);
+        let ranges = ranges.list(&all).await.map(|list| list.items).unwrap_or_default();
+        let events: Api<Event> = Api::namespaced(client.clone(), namespace);
+        let of_pods = all.fields("involvedObject.kind=Pod");
+        let events = events.list(&of_pods).await.map(|list| list.items).unwrap_or_default();
+        Ok(Self { vpas: index, pods, ranges: LimitRanges::merge(&ranges), events: PodEvents::new(&events) })
+    }
+}
+
+async fn of_vpa(
+    vpa: &VerticalPodAutoscaler,
+    namespace: &Namespace,
+    targets: &Targets,
+    nodes: &BTreeMap<String, Declared>,
+) -> Result<Vec<PodView>, String> {
+    let name = vpa.namespace().unwrap_or_default();
+    let target = ControllerRef::of_target(&name, &vpa.spec.target_ref);
+    let acts = vpa.spec.update_mode() != UpdateMode::Off || vpa.spec.has_startup_boost();
+    if let Some(other) = namespace.vpas.controlling(&target).map(|controlling| controlling.vpa)
+        && other.metadata.name != vpa.metadata.name
+        && acts
+    {
+        return Err(format!("VPA {} is older and controls its pods", other.name_any()));
+    }
+    // Why it selects nothing is in the condition ConfigUnsupported.
+    let Ok(selector) = targets.selector(&target).await else { return Ok(Vec::new()) };
+    let now = Timestamp::now();
+    let (mut subjects, mut objects) = (Vec::new(), Vec::new());
+    let none = BTreeMap::new();
+    for pod in
+        namespace.pods.iter().filter(|pod| selector.matches(pod.metadata.labels.as_ref().unwrap_or(&none)))
+    {
+        if !matches!(targets.topmost_of_pod(&pod.metadata).await, Ok(Some(topmost)) if topmost == target) {
+            continue;
+        }
+        let Ok(state) = PodState::of(pod) else { continue };
+        let recommended = pod.spec.as_ref().map(|spec| PodRecommendation::new(vpa, spec, &namespace.ranges));
+        subjects.push(Subject {
+            recommendation: recommended.map(|recommended| Arc::new(Recommendation::from(&recommended))),
+            allocatable: state.node.as_ref().and_then(|node| nodes.get(node)).copied().unwrap_or_default(),
+            observed: state.stage_since.unwrap_or(now),
+            backoff: None,
+            pod: Arc::new(state),
+        });
+        objects.push(pod.clone());
+    }
+    Ok(explain::pods(vpa, &subjects, &objects, &namespace.events, &Options::default(), now))
+}
+
+/// The boosts of pods, in the order of the pods. VPAs, which say how long boosts last, are read only if there are any.
+pub(in crate::status) async fn boosts(client: &Client, pods: &[Pod]) -> Vec<Vec<BoostView>> {
+    let targets = Targets::new(client.clone(), TargetConfig::default());
+    let mut namespaces: BTreeMap<String, VpaIndex> = BTreeMap::new();
+    let mut shown = Vec::new();
+    for pod in pods {
+        let boosts = BoostView::all(pod, None);
+        if boosts.is_empty() {
+            shown.push(boosts);
+            continue;
+        }
+        let namespace = pod.namespace().unwrap_or_default();
+        if !namespaces.contains_key(&namespace) {
+            let vpas: Api<VerticalPodAutoscaler> = Api::namespaced(client.clone(), &namespace);
+            // A user who may not list VPAs does not see how long a boost lasts.
+            let vpas = vpas.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
+            let index = namespaces.entry(namespace.clone()).or_insert_with(|| VpaIndex::new(true));
+            vpas.into_iter().for_each(|vpa| index.apply(Arc::new(vpa)));
+        }
+        let topmost = targets.topmost_of_pod(&pod.metadata).await.ok().flatten();
+        let vpa = topmost.and_then(|topmost| namespaces[&namespace].controlling(&topmost));
+        shown.push(BoostView::all(pod, vpa.as_ref().map(|controlling| &*controlling.vpa)));
+    }
+    shown
+}
+
+/// A table of pods, a line for each container, and below it why they stand as they do.
+pub(super) fn text(
+    vpas: &[VerticalPodAutoscaler],
+    pods: &[Pods],
+    with_namespace: bool,
+    wide: bool,
+) -> String {
+    let mut head = vec!["VPA", "POD", "CONTAINER", "CPU", "MEMORY", "STATE", "SINCE"];
+    if with_namespace {
+        head.insert(0, "NAMESPACE");
+    }
+    let mut rows = vec![head.into_iter().map(str::to_owned).collect::<Vec<_>>()];
+    let mut why = BTreeSet::new();
+    for (vpa, pods) in vpas.iter().zip(pods) {
+        let namespace = with_namespace.then(|| vpa.namespace().unwrap_or_default());
+        if let Some(unknown) = &pods.unknown {
+            why.insert(format!("{}: {unknown}", vpa.name_any()));
+        }
+        for pod in &pods.pods {
+            for container in &pod.containers {
+                let row = [
+                    vpa.name_any(),
+                    pod.pod.name.clone(),
+                    container.name.clone(),
+                    change(container, Resource::Cpu, wide),
+                    change(container, Resource::Memory, wide),
+                    pod.state.as_str().to_owned(),
+                    pod.since.map_or_else(|| "-".to_owned(), |since| since.to_string()),
+                ];
+                rows.push(namespace.iter().cloned().chain(row).collect());
+            }
+            let boosts = pod.boosts.iter().map(ToString::to_string);
+            let own = Some(pod.why.clone()).filter(|why| !why.is_empty());
+            why.extend(boosts.chain(own).map(|why| format!("{}: {why}", pod.pod.name)));
+        }
+    }
+    let mut text = String::new();
+    if rows.len() > 1 {
+        text.push('\n');
+        text.push_str(&client::table(&rows));
+    }
+    if !why.is_empty() {
+        text.push('\n');
+    }
+    for why in why {
+        // Writing to a string does not fail.
+        let _ = writeln!(text, "{}", printable(&why));
+    }
+    text
+}
+
+/// What a container requests, and what it is to request if that is something else.
+fn change(container: &ContainerView, resource: Resource, wide: bool) -> String {
+    let short = |amounts: &Declared| match amounts[resource] {
+        Some(value) if !wide => explain::short_quantity(resource, reading::amount(resource, value)),
+        _ => reading::single(amounts, resource),
+    };
+    let current = short(&container.current);
+    match container.target.as_ref().map(short) {
+        Some(target) if target != current => format!("{current} → {target}"),
+        _ => current,
+    }
+}
+
+/// The pods of a VPA for programs.
+pub(super) fn json(pods: &Pods) -> Value {
+    let list = |amounts: &Declared| {
+        let named = Resource::ALL.into_iter().filter_map(|resource| {
+            let amount = reading::amount(resource, amounts[resource]?);
+            Some((resource.name().to_owned(), json!(amount.to_string())))
+        });
+        Value::Object(named.collect())
+    };
+    let container = |container: &ContainerView| {
+        json!({
+            "name": container.name,
+            "requests": list(&container.current),
+            "target": container.target.as_ref().map(list),
+        })
+    };
+    let pod = |pod: &PodView| {
+        json!({
+            "name": pod.pod.name,
+            "state": pod.state.as_str(),
+            "since": pod.since.map(|since| since.to_string()),
+            "why": pod.why,
+            "containers": pod.containers.iter().map(container).collect::<Vec<_>>(),
+            "boosts": pod.boosts.iter().map(BoostView::json).collect::<Vec<_>>(),
+        })
+    };
+    pods.pods.iter().map(pod).collect()
+}
