@@ -3,7 +3,6 @@
 mod admission;
 
 use std::sync::Arc;
-use std::time::Duration;
 
 use kube::Client;
 use plumb_apiserver::authn::User;
@@ -11,7 +10,7 @@ use plumb_autoscaler::admission::metrics::AdmissionMetrics;
 use plumb_autoscaler::admission::{Admission, Environment};
 use plumb_autoscaler::features::PER_VPA_CONFIG;
 use plumb_autoscaler::informers::Informers;
-use plumb_autoscaler::install::{Outcome, install};
+use plumb_autoscaler::install::install;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::live_usage::MetricsApi;
 use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
@@ -19,14 +18,13 @@ use plumb_autoscaler::recommender::shards::Ownership;
 use plumb_autoscaler::recommender::{Config, Options, Recommender};
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_autoscaler::updater::{self, Updater, UpdaterMetrics};
-use plumb_controller::{Backoff, Clock, Exponential};
+use plumb_controller::Clock;
 use plumb_controllers::{GROUPS, user_of};
 use tokio::task::JoinSet;
 
 use crate::components::Context;
+use crate::definitions::{self, define};
 
-/// The user that installs the definitions of VPAs and checkpoints.
-const DEFINITIONS: &str = "vpa-definitions";
 /// The user that the recommender is.
 const RECOMMENDER: &str = "vpa-recommender";
 /// The user that the updater is.
@@ -79,9 +77,9 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     running.spawn(admission.run());
     running.spawn(recommender.run());
     running.spawn(updater.run());
-    let installer = client(DEFINITIONS);
+    let installer = client(definitions::USER);
     running.spawn(async move {
-        define(&installer).await;
+        define("VPAs", || install(&installer)).await;
         informers.run(&own, &supervisor).await;
     });
     running
@@ -109,26 +107,4 @@ fn updater(context: &Context<'_>, client: Client, informers: &Informers) -> Upda
         metrics: context.metrics.clone(),
         updater_metrics: metrics,
     })
-}
-
-/// Installs the definitions, however often that has to be tried.
-async fn define(client: &Client) {
-    let mut backoff = Backoff::new(Exponential::new(Duration::from_millis(200), Duration::from_secs(30)));
-    loop {
-        match install(client).await {
-            Ok(outcomes) => {
-                for (name, outcome) in outcomes {
-                    if let Outcome::Kept(reason) = outcome {
-                        tracing::info!(name, %reason, "left a CustomResourceDefinition as it is");
-                    }
-                }
-                return;
-            }
-            Err(error) => {
-                let error = anyhow::Error::new(error);
-                tracing::warn!(error = format!("{error:#}"), "cannot install the definitions of VPAs");
-                backoff.wait().await;
-            }
-        }
-    }
 }

@@ -1,7 +1,7 @@
 //! The components of a cluster: what `--components` takes, which feature gates each brings, and how each is started.
 //!
-//! [`TABLE`] is the only list of them. A component that is planned has a row without a start: it is refused by name. To
-//! add it is to name its start in its row; its feature gates are then known, and it runs by default.
+//! [`TABLE`] is the only list of them. All of them run by default; what a component does beyond Kubernetes is behind feature
+//! gates of its own.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 
 use crate::cli::AutoscalerFlags;
 use crate::invitation::Binding;
-use crate::{autoscaler, controllers, scheduler};
+use crate::{autoscaler, controllers, rollout, scheduler};
 
 /// Every component that runs.
 const ALL: &str = "all";
@@ -63,9 +63,9 @@ static TABLE: &[Component] = &[
     },
     Component {
         name: "rollout",
-        about: "in-place rollout of changed pod templates",
-        features: &[],
-        start: Start::Planned,
+        about: "CloneSets, and in-place rollout of changed resources in pod templates (feature gate)",
+        features: plumb_rollout::features::FEATURES,
+        start: Start::Tasks(rollout::start),
     },
 ];
 
@@ -89,8 +89,6 @@ enum Start {
     ByItself,
     /// As tasks, which end when what this returns is dropped.
     Tasks(fn(&Context<'_>) -> JoinSet<()>),
-    /// Not at all yet.
-    Planned,
 }
 
 /// What a component is started with.
@@ -124,13 +122,9 @@ impl Context<'_> {
     }
 }
 
-fn running() -> impl Iterator<Item = &'static Component> {
-    TABLE.iter().filter(|component| !matches!(component.start, Start::Planned))
-}
-
-/// The feature gates of all components that run.
+/// The feature gates of all components.
 pub(crate) fn features() -> impl Iterator<Item = &'static Feature> {
-    running().flat_map(|component| component.features)
+    TABLE.iter().flat_map(|component| component.features)
 }
 
 /// The components to run.
@@ -147,43 +141,30 @@ impl Components {
     pub(crate) fn start(&self, context: &Context<'_>) -> Vec<JoinSet<()>> {
         let starts = self.0.iter().filter_map(|component| match component.start {
             Start::Tasks(start) => Some(start(context)),
-            Start::ByItself | Start::Planned => None,
+            Start::ByItself => None,
         });
         starts.collect()
     }
 
     fn parse(text: &str) -> Result<Self, UnknownComponent> {
         let names: Vec<&str> = text.split(',').map(str::trim).collect();
-        for name in &names {
-            let refused = |planned| UnknownComponent { name: (*name).to_owned(), planned };
-            match TABLE.iter().find(|component| component.name == *name) {
-                Some(Component { start: Start::Planned, .. }) => return Err(refused(true)),
-                None if *name != ALL => return Err(refused(false)),
-                _ => {}
-            }
+        let is_known = |name: &str| name == ALL || TABLE.iter().any(|component| component.name == name);
+        if let Some(unknown) = names.iter().find(|name| !is_known(name)) {
+            return Err(UnknownComponent((*unknown).to_owned()));
         }
-        let chosen = running().filter(|component| names.contains(&component.name) || names.contains(&ALL));
+        let chosen = TABLE.iter().filter(|component| names.contains(&component.name) || names.contains(&ALL));
         Ok(Self(chosen.collect()))
     }
 }
 
-/// A component that can't run.
+/// A component that does not exist.
 #[derive(Debug)]
-struct UnknownComponent {
-    name: String,
-    planned: bool,
-}
+struct UnknownComponent(String);
 
 impl fmt::Display for UnknownComponent {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, planned } = self;
-        if *planned {
-            write!(f, "{name} is planned, and not in this version yet")?;
-        } else {
-            write!(f, "there is no component {name:?}")?;
-        }
-        let names: Vec<&str> = running().map(|component| component.name).collect();
-        write!(f, "; known are {ALL}, {}", names.join(", "))
+        let names: Vec<&str> = TABLE.iter().map(|component| component.name).collect();
+        write!(f, "there is no component {:?}; known are {ALL}, {}", self.0, names.join(", "))
     }
 }
 
@@ -207,7 +188,7 @@ impl TypedValueParser for ComponentsParser {
     }
 
     fn possible_values(&self) -> Option<Box<dyn Iterator<Item = PossibleValue> + '_>> {
-        let each = running().map(|component| PossibleValue::new(component.name).help(component.about));
+        let each = TABLE.iter().map(|component| PossibleValue::new(component.name).help(component.about));
         Some(Box::new([PossibleValue::new(ALL).help("all of them")].into_iter().chain(each)))
     }
 }
@@ -225,20 +206,15 @@ mod tests {
 
     #[test]
     fn a_list_is_read_in_the_order_of_the_table() {
-        let running: Vec<_> = running().map(|component| component.name).collect();
-        assert_eq!(names("all"), Ok(running.clone()));
-        assert_eq!(names("node,all"), Ok(running));
+        let all: Vec<_> = TABLE.iter().map(|component| component.name).collect();
+        assert_eq!(names("all"), Ok(all.clone()));
+        assert_eq!(names("node,all"), Ok(all));
         assert_eq!(names("node, apiserver,node"), Ok(vec!["apiserver", "node"]));
     }
 
     #[test]
-    fn a_component_that_does_not_run_is_refused_with_those_that_do() {
-        const KNOWN: &str = "known are all, apiserver, controllers, scheduler, node, autoscaler";
-        for component in TABLE.iter().filter(|component| matches!(component.start, Start::Planned)) {
-            let name = component.name;
-            let expected = format!("{name} is planned, and not in this version yet; {KNOWN}");
-            assert_eq!(names(&format!("apiserver,{name}")), Err(expected));
-        }
+    fn a_component_that_does_not_exist_is_refused_with_those_that_do() {
+        const KNOWN: &str = "known are all, apiserver, controllers, scheduler, node, autoscaler, rollout";
         assert_eq!(names("kubelet"), Err(format!("there is no component \"kubelet\"; {KNOWN}")));
         assert_eq!(names(""), Err(format!("there is no component \"\"; {KNOWN}")));
     }

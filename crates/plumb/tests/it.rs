@@ -18,6 +18,7 @@ mod it {
     mod gates;
     mod hostile;
     mod images;
+    mod in_place_rollout;
     mod join;
     mod kills;
     mod kubeconfigs;

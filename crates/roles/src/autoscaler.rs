@@ -64,7 +64,7 @@ pub const UPDATER: Component = Component {
         rule(VPA, &["verticalpodautoscalers/status"], &["get", "patch"]),
     ],
     local: &[on_lease(ADMISSION_LEASE, &["get"])],
-    election: &[CREATE_LEASE, on_lease(&["vpa-updater-lease"], &["get", "update"])],
+    election: &[CREATE_LEASE, on_lease(&["vpa-updater"], &["get", "update"])],
 };
 
 /// The admission webhook. It writes no pods: what it answers is a patch of a pod that is being created.

@@ -111,10 +111,7 @@ fn what_is_in_the_way_is_said() {
             "--feature-gates=Nope=true",
             "unrecognized feature gate: Nope; known are AllAlpha, AllBeta, CPUStartupBoost, InPlace,",
         ),
-        (
-            "--components=apiserver,rollout",
-            "rollout is planned, and not in this version yet; known are all, apiserver,",
-        ),
+        ("--components=apiserver,rollouts", "there is no component \"rollouts\"; known are all, apiserver,"),
         ("--disable-admission-plugins=Nope", "no admission plugin is called \"Nope\": there are"),
         ("--nope", "unexpected argument '--nope' found"),
         ("--log=nonsense=foo", "invalid value 'nonsense=foo' for '--log <FILTER>'"),

@@ -6,4 +6,5 @@ mod cloneset;
 mod crds;
 mod engine;
 mod objects;
+mod webhook;
 mod workloads;

@@ -1,0 +1,204 @@
+//! The rollout that `plumb up` runs: CloneSets, and workloads whose pods are resized when their template changes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
+use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
+use kube::{Api, Client, ResourceExt as _};
+use plumb_harness::{eventually, object, until, until_all, until_gone};
+use plumb_rollout::workloads::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
+use serde_json::{Value, json};
+
+use super::cluster::Cluster;
+
+const FLAGS: [&str; 8] = [
+    "--components",
+    "apiserver,controllers,scheduler,node,rollout",
+    "--runtime",
+    "virtual",
+    "--nodes",
+    "2",
+    "--node-cpu",
+    "8",
+];
+const GATE: [&str; 2] = ["--feature-gates", "InPlaceWorkloadVerticalScaling=true"];
+
+fn on() -> Vec<&'static str> {
+    [&FLAGS[..], &GATE[..]].concat()
+}
+
+fn workload(name: &str, further: Value) -> Value {
+    let mut workload = json!({
+        "metadata": { "name": name, "annotations": { IN_PLACE_ANNOTATION: "true" } },
+        "spec": {
+            "selector": { "matchLabels": { "app": name } },
+            "template": {
+                "metadata": { "labels": { "app": name } },
+                "spec": { "terminationGracePeriodSeconds": 0, "containers": [{
+                    "name": "main", "image": "plumb/load",
+                    "resources": { "requests": { "cpu": "100m", "memory": "16Mi" } },
+                }] },
+            },
+        },
+    });
+    for (field, value) in further.as_object().unwrap() {
+        workload["spec"][field] = value.clone();
+    }
+    workload
+}
+
+/// The change of a user: nothing but cpu.
+fn more_cpu() -> Patch<Value> {
+    let container = json!({ "name": "main", "resources": { "requests": { "cpu": "150m" } } });
+    Patch::Strategic(json!({ "spec": { "template": { "spec": { "containers": [container] } } } }))
+}
+
+fn cpu(pod: &Pod) -> String {
+    let resources = pod.spec.as_ref().unwrap().containers[0].resources.as_ref();
+    resources.unwrap().requests.as_ref().unwrap()["cpu"].0.clone()
+}
+
+/// What the node reports as actual.
+fn actual_cpu(pod: &Pod) -> Option<String> {
+    let statuses = pod.status.as_ref()?.container_statuses.as_ref()?;
+    let resources = statuses.first()?.resources.as_ref()?;
+    Some(resources.requests.as_ref()?.get("cpu")?.0.clone())
+}
+
+async fn pods(client: &Client, app: &str) -> Vec<Pod> {
+    let api: Api<Pod> = Api::default_namespaced(client.clone());
+    api.list(&ListParams::default().labels(&format!("app={app}"))).await.unwrap().items
+}
+
+fn uids(pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().filter_map(Pod::uid).collect()
+}
+
+/// Waits until so many pods run with so much cpu, spec and actual.
+async fn until_pods(client: &Client, app: &str, count: usize, wanted: &str) -> Vec<Pod> {
+    let mut found = Vec::new();
+    eventually(async || {
+        found = pods(client, app).await;
+        found.len() == count
+            && found.iter().all(|pod| cpu(pod) == wanted && actual_cpu(pod).as_deref() == Some(wanted))
+    })
+    .await;
+    found
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn with_the_gate_a_change_of_resources_resizes_the_same_pods() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &on());
+    let client = cluster.client().await;
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    until(&webhooks, "plumb-rollout-webhook", |_: &MutatingWebhookConfiguration| true).await;
+
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    let stateful_sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
+    let daemon_sets: Api<DaemonSet> = Api::default_namespaced(client.clone());
+    let create = PostParams::default();
+    deployments.create(&create, &object(workload("web", json!({ "replicas": 3 })))).await.unwrap();
+    let stateful = json!({ "replicas": 2, "serviceName": "db", "podManagementPolicy": "Parallel" });
+    stateful_sets.create(&create, &object(workload("db", stateful))).await.unwrap();
+    daemon_sets.create(&create, &object(workload("agent", json!({})))).await.unwrap();
+    let counts = BTreeMap::from([("web", 3), ("db", 2), ("agent", 2)]);
+    let mut before = BTreeMap::new();
+    for (app, count) in &counts {
+        before.insert(*app, uids(&until_pods(&client, app, *count, "100m").await));
+    }
+
+    let patch = PatchParams::default();
+    let held = deployments.patch("web", &patch, &more_cpu()).await.unwrap();
+    assert!(held.annotations().contains_key(RECORD_ANNOTATION), "it is held in the same write");
+    stateful_sets.patch("db", &patch, &more_cpu()).await.unwrap();
+    daemon_sets.patch("agent", &patch, &more_cpu()).await.unwrap();
+    for (app, count) in &counts {
+        let after = until_pods(&client, app, *count, "150m").await;
+        assert_eq!(uids(&after), before[app], "the pods of {app} are the same");
+        let restarts = after
+            .iter()
+            .flat_map(|pod| pod.status.iter().flat_map(|s| s.container_statuses.iter().flatten()));
+        assert!(restarts.map(|status| status.restart_count).all(|count| count == 0));
+    }
+    // The native controllers have nothing left to do.
+    until(&deployments, "web", |web: &Deployment| {
+        let (spec, status) = (web.spec.as_ref().unwrap(), web.status.as_ref().unwrap());
+        spec.paused != Some(true)
+            && status.updated_replicas == Some(3)
+            && status.observed_generation == web.metadata.generation
+    })
+    .await;
+    until(&daemon_sets, "agent", |agent: &DaemonSet| {
+        let strategy = agent.spec.as_ref().unwrap().update_strategy.as_ref();
+        strategy.and_then(|strategy| strategy.type_.as_deref()) == Some("RollingUpdate")
+    })
+    .await;
+    for (app, count) in &counts {
+        assert_eq!(uids(&until_pods(&client, app, *count, "150m").await), before[app]);
+    }
+    let replica_sets: Api<ReplicaSet> = Api::default_namespaced(client.clone());
+    until_all(&replica_sets, |sets: &BTreeMap<String, ReplicaSet>| {
+        let replicas = |set: &ReplicaSet| set.spec.as_ref().and_then(|spec| spec.replicas);
+        sets.values().filter(|set| replicas(set) == Some(3)).count() == 1
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_the_gate_pods_are_recreated_and_nothing_is_registered() {
+    let folder = tempfile::tempdir().unwrap();
+    let data = folder.path().join("data");
+    let cluster = Cluster::start_with(&data, &on());
+    let client = cluster.client().await;
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    until(&webhooks, "plumb-rollout-webhook", |_: &MutatingWebhookConfiguration| true).await;
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    deployments
+        .create(&PostParams::default(), &object(workload("web", json!({ "replicas": 2 }))))
+        .await
+        .unwrap();
+    until_pods(&client, "web", 2, "100m").await;
+    assert!(cluster.stop().success());
+
+    let cluster = Cluster::start_with(&data, &FLAGS);
+    let client = cluster.client().await;
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    until_gone(&webhooks, "plumb-rollout-webhook").await;
+    let before = uids(&until_pods(&client, "web", 2, "100m").await);
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    deployments.patch("web", &PatchParams::default(), &more_cpu()).await.unwrap();
+    let after = uids(&until_pods(&client, "web", 2, "150m").await);
+    assert!(before.is_disjoint(&after), "the Deployment's own controller has recreated them");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clone_sets_run_without_the_gate() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
+    let client = cluster.client().await;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    for name in ["clonesets.apps.kruise.io", "rolloutpolicies.plumb.dev"] {
+        until(&definitions, name, |crd: &CustomResourceDefinition| {
+            let conditions = crd.status.iter().flat_map(|status| status.conditions.iter().flatten());
+            conditions
+                .into_iter()
+                .any(|condition| condition.type_ == "Established" && condition.status == "True")
+        })
+        .await;
+    }
+    let resource = ApiResource::from_gvk_with_plural(
+        &GroupVersionKind::gvk("apps.kruise.io", "v1alpha1", "CloneSet"),
+        "clonesets",
+    );
+    let sets: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &resource);
+    let mut set = workload("web", json!({ "replicas": 2 }));
+    set["apiVersion"] = json!("apps.kruise.io/v1alpha1");
+    set["kind"] = json!("CloneSet");
+    sets.create(&PostParams::default(), &object(set)).await.unwrap();
+    until_pods(&client, "web", 2, "100m").await;
+}
