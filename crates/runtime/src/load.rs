@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, Read as _, Seek as _};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,7 +11,9 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use memmap2::MmapMut;
+use nix::sys::resource::{UsageWho, getrusage};
 use nix::sys::signal::{SigSet, Signal};
+use nix::sys::time::{TimeVal, TimeValLike as _};
 use plumb_resize::quantity::Quantity;
 
 use crate::shape::{Shape, duration};
@@ -20,8 +23,9 @@ pub const USAGE: &str = "\
 Use CPU and memory in a given shape, until stopped.
 
 Usage: load [--cpu 100m] [--memory 64Mi] [--shape constant] [--period 60s]
-            [--cpu-peak CPU] [--memory-peak MEMORY] [--file SIZE] [--duration TIME] [--exit-code N]
-            [--quiet]
+            [--cpu-peak CPU] [--memory-peak MEMORY] [--file SIZE] [--startup-work TIME] [--startup-cpu CPU]
+            [--duration TIME] [--exit-code N] [--quiet]
+       load --started
 
   --cpu CPU              cores in use, such as 100m or 1.5 [default: 0]
   --memory MEMORY        memory held, such as 64Mi [default: 0]
@@ -30,6 +34,9 @@ Usage: load [--cpu 100m] [--memory 64Mi] [--shape constant] [--period 60s]
   --cpu-peak CPU         where a shape leads [default: twice --cpu]
   --memory-peak MEMORY   where a shape leads [default: twice --memory]
   --file SIZE            page cache in use: a temporary file that is read over and over [default: 0]
+  --startup-work TIME    CPU time that the start takes, before the shape begins, such as 8s [default: 0]
+  --startup-cpu CPU      cores in use meanwhile, as far as they are given [default: 1]
+  --started              end with 0 if a load in this container has started, else with 1: for probes
   --duration TIME        end by itself after this long [default: never]
   --exit-code N          with which code to end then [default: 0]
   --quiet                don't say every 10 s what is in use
@@ -49,6 +56,8 @@ struct Load {
     file: u64,
     shape: Shape,
     period: Duration,
+    /// CPU time that the start takes, and thousandths of a core in use meanwhile.
+    startup: (Duration, u64),
     duration: Option<Duration>,
     exit_code: u8,
     quiet: bool,
@@ -63,6 +72,7 @@ impl Load {
             file: 0,
             shape: Shape::Constant,
             period: Duration::from_mins(1),
+            startup: (Duration::ZERO, 1_000),
             duration: None,
             exit_code: 0,
             quiet: false,
@@ -87,6 +97,8 @@ impl Load {
                 "--memory-peak" => memory_peak = Some(bytes(&value)?),
                 "--shape" => load.shape = value.parse()?,
                 "--period" => load.period = duration(&value)?,
+                "--startup-work" => load.startup.0 = duration(&value)?,
+                "--startup-cpu" => load.startup.1 = milli(&value)?.max(1),
                 "--duration" => load.duration = Some(duration(&value)?),
                 "--exit-code" => {
                     load.exit_code = value.parse().map_err(|_| format!("{value:?} is not an exit code"))?;
@@ -132,6 +144,9 @@ pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
         print!("{USAGE}");
         return ExitCode::SUCCESS;
     }
+    if arguments.iter().any(|argument| argument == "--started") {
+        return ExitCode::from(u8::from(!started_file().exists()));
+    }
     match Load::parse(arguments) {
         Ok(load) => run(&load),
         Err(why) => {
@@ -151,6 +166,10 @@ fn run(load: &Load) -> ExitCode {
             let _ = ends.wait();
             std::process::exit(0);
         });
+    }
+    if let Err(error) = start_up(load) {
+        eprintln!("load: starting: {error}");
+        return ExitCode::FAILURE;
     }
     let cores = load.most_cores();
     let share = Arc::new(AtomicU64::new(0));
@@ -188,6 +207,52 @@ fn run(load: &Load) -> ExitCode {
         }
         thread::sleep(Duration::from_millis(100));
     }
+}
+
+/// A file that exists once a load in this container has started.
+fn started_file() -> PathBuf {
+    std::env::temp_dir().join("plumb-load-started")
+}
+
+/// Does the work of the start: it takes as much longer as less CPU is given.
+fn start_up(load: &Load) -> io::Result<()> {
+    let file = started_file();
+    // One of an earlier process in the same file system.
+    if let Err(error) = fs::remove_file(&file)
+        && error.kind() != io::ErrorKind::NotFound
+    {
+        return Err(error);
+    }
+    let (work, milli) = load.startup;
+    if work.is_zero() {
+        // Whether it has started is asked for only where starting takes time.
+        return Ok(());
+    }
+    let threads = milli.div_ceil(1_000).clamp(1, 256);
+    let share = Arc::new(AtomicU64::new(milli / threads));
+    for _ in 0..threads {
+        let share = share.clone();
+        thread::spawn(move || burn(&share));
+    }
+    while cpu_time()? < work {
+        thread::sleep(Duration::from_millis(10));
+    }
+    share.store(0, Ordering::Relaxed);
+    if let Some(folder) = file.parent() {
+        fs::create_dir_all(folder)?;
+    }
+    fs::write(&file, "")?;
+    if !load.quiet {
+        println!("started");
+    }
+    Ok(())
+}
+
+/// The CPU time that this process has used.
+fn cpu_time() -> io::Result<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF)?;
+    let micros = |time: TimeVal| u64::try_from(time.num_microseconds()).unwrap_or_default();
+    Ok(Duration::from_micros(micros(usage.user_time()) + micros(usage.system_time())))
 }
 
 /// Has this much memory, really in use. It is the kernel's own, since an allocator would keep what is given back.
@@ -251,6 +316,8 @@ mod tests {
         assert_eq!((load.cpu, load.memory), ((250, 500), (64 << 20, 1 << 30)));
         assert_eq!((load.shape, load.period), (Shape::Ramp, Duration::from_mins(5)));
         assert_eq!(load.memory_at(Duration::from_mins(10)), 1 << 30);
+        let slow = parse("--startup-work 8s --startup-cpu=1500m").unwrap();
+        assert_eq!(slow.startup, (Duration::from_secs(8), 1_500));
     }
 
     #[test]

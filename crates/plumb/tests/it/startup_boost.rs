@@ -174,3 +174,36 @@ async fn pods_of_a_deployment_start_with_more_cpu_and_get_back_once_they_are_rea
     let error = vpas.create(&PostParams::default(), &vpa).await.unwrap_err().to_string();
     assert!(error.contains("must be a whole number of milli CPUs"), "{error}");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_slow_starter_is_ready_much_earlier_with_a_boost() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
+    let client = cluster.client().await;
+    let configurations: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    until(&configurations, "vpa-webhook-config", |_: &MutatingWebhookConfiguration| true).await;
+    let boost = json!({ "updatePolicy": { "updateMode": "Off" },
+        "startupBoost": { "cpu": { "type": "Factor", "factor": 20 } } });
+    // Six seconds of CPU: a minute with 100m, and three seconds with the boost.
+    let template = json!([{ "name": "load", "image": "plumb/load",
+        "args": ["--cpu", "10m", "--startup-work", "6s", "--startup-cpu", "2"],
+        "readinessProbe": { "exec": { "command": ["/plumb", "load", "--started"] }, "periodSeconds": 1 },
+        "resources": { "requests": { "cpu": "100m" }, "limits": { "cpu": "100m" } } }]);
+    create(&client, "plain", &json!({ "updatePolicy": { "updateMode": "Off" } }), &template).await;
+    create(&client, "boosted", &boost, &template).await;
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let of = |all: &BTreeMap<String, Pod>, workload: &str| -> Vec<Pod> {
+        all.iter().filter(|(name, _)| name.starts_with(workload)).map(|(_, pod)| pod.clone()).collect()
+    };
+    let all = until_all(&pods, |all: &BTreeMap<String, Pod>| {
+        let boosted = of(all, "boosted");
+        boosted.len() == 2 && boosted.iter().all(|pod| ready_since(pod).is_some())
+    });
+    let plain = of(&all.await, "plain");
+    assert_eq!(plain.len(), 2);
+    assert!(plain.iter().all(|pod| ready_since(pod).is_none()), "older, and not ready yet");
+    let ended = until_all(&pods, |all: &BTreeMap<String, Pod>| {
+        of(all, "boosted").iter().all(|pod| cpu_request(pod).as_deref() == Some("100m"))
+    });
+    ended.await;
+}

@@ -23,6 +23,8 @@ pub(super) struct Model {
     period: Duration,
     keep: u64,
     pub(super) startup: Duration,
+    /// CPU time that the start takes, and thousandths of a core that it wants meanwhile.
+    startup_work: (Duration, u64),
     pub(super) duration: Option<Duration>,
     pub(super) exit_code: i32,
 }
@@ -36,6 +38,7 @@ impl Default for Model {
             period: Duration::from_mins(1),
             keep: u64::MAX,
             startup: Duration::ZERO,
+            startup_work: (Duration::ZERO, 1_000),
             duration: None,
             exit_code: 0,
         }
@@ -86,6 +89,10 @@ impl Model {
                 "shape" => model.shape = value.parse()?,
                 "period" => model.period = duration(value)?,
                 "startup" => model.startup = duration(value)?,
+                "startup-work" => model.startup_work.0 = duration(value)?,
+                "startup-cpu" => {
+                    model.startup_work.1 = quantity(value, Quantity::saturating_milli)?.max(1);
+                }
                 "duration" => model.duration = Some(duration(value)?),
                 "exit-code" => {
                     model.exit_code = value.parse().map_err(|_| format!("{value:?} is not an exit code"))?;
@@ -127,8 +134,37 @@ impl Model {
         self.shape.reaches(level, from, self.period).filter(|at| self.kept(*at) > limit)
     }
 
-    /// Nanoseconds of cpu used in a stretch of time, and those that were wanted and not given.
-    pub(super) fn cpu_nanos(&self, from: Duration, to: Duration, limit: Option<u64>) -> (u64, u64) {
+    /// Whether it has started, after this time and this many nanoseconds of cpu.
+    pub(super) fn has_started(&self, elapsed: Duration, used: u64) -> bool {
+        elapsed >= self.startup && u128::from(used) >= self.startup_work.0.as_nanos()
+    }
+
+    /// Nanoseconds of cpu used in a stretch of time, and those that were wanted and not given. `before` were used earlier: the
+    /// work of the start comes first, and takes as much longer as less is given.
+    pub(super) fn cpu_nanos(
+        &self,
+        before: u64,
+        from: Duration,
+        to: Duration,
+        limit: Option<u64>,
+    ) -> (u64, u64) {
+        let (work, wanted) = self.startup_work;
+        let left = work.as_nanos().saturating_sub(before.into());
+        if left == 0 {
+            return self.shape_nanos(from, to, limit);
+        }
+        let given = limit.map_or(wanted, |limit| wanted.min(limit));
+        let stretch = to.saturating_sub(from).as_nanos();
+        let lasts = (left * 1_000).checked_div(given.into()).unwrap_or(u128::MAX).min(stretch);
+        let nanos = |milli: u64| u64::try_from(u128::from(milli) * lasts / 1_000).unwrap_or(u64::MAX);
+        // To the nanosecond: what is left at the end would never be done by division.
+        let used = if lasts < stretch { u64::try_from(left).unwrap_or(u64::MAX) } else { nanos(given) };
+        let then = from + Duration::from_nanos(u64::try_from(lasts).unwrap_or(u64::MAX));
+        let (later, refused) = self.shape_nanos(then, to, limit);
+        (used.saturating_add(later), nanos(wanted - given).saturating_add(refused))
+    }
+
+    fn shape_nanos(&self, from: Duration, to: Duration, limit: Option<u64>) -> (u64, u64) {
         let stretch = to.saturating_sub(from);
         if stretch.is_zero() || self.cpu == (0, 0) {
             return (0, 0);
@@ -204,7 +240,21 @@ mod tests {
     fn cpu_is_held_to_the_limit() {
         let two = model("cpu=2");
         let second = Duration::from_secs(1);
-        assert_eq!(two.cpu_nanos(Duration::ZERO, second, None), (2_000_000_000, 0));
-        assert_eq!(two.cpu_nanos(Duration::ZERO, second, Some(500)), (500_000_000, 1_500_000_000));
+        assert_eq!(two.cpu_nanos(0, Duration::ZERO, second, None), (2_000_000_000, 0));
+        assert_eq!(two.cpu_nanos(0, Duration::ZERO, second, Some(500)), (500_000_000, 1_500_000_000));
+    }
+
+    #[test]
+    fn a_start_takes_as_much_longer_as_less_cpu_is_given() {
+        let slow = model("cpu=100m startup-work=2s startup-cpu=2");
+        let (zero, second) = (Duration::ZERO, Duration::from_secs(1));
+        for (limit, takes) in [(None, second), (Some(500), second * 4), (Some(100), second * 20)] {
+            let (before, _) = slow.cpu_nanos(0, zero, takes - Duration::from_millis(1), limit);
+            assert!(!slow.has_started(takes, before), "{limit:?}");
+            let (used, _) = slow.cpu_nanos(before, takes - Duration::from_millis(1), takes * 2, limit);
+            assert!(slow.has_started(takes * 2, before + used), "{limit:?}");
+        }
+        let (used, refused) = slow.cpu_nanos(0, zero, second * 11, Some(1_000));
+        assert_eq!((used, refused), (2_900_000_000, 2_000_000_000), "the start, then the shape");
     }
 }

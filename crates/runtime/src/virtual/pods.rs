@@ -117,7 +117,8 @@ impl VirtualContainer {
     /// Adds up the CPU time until now, under the limit that applied.
     pub(super) fn count(&mut self) {
         let Some(elapsed) = self.running_for() else { return };
-        let (used, refused) = self.model.cpu_nanos(self.counted, elapsed, cpu_limit(&self.resources));
+        let limit = cpu_limit(&self.resources);
+        let (used, refused) = self.model.cpu_nanos(self.cpu.0, self.counted, elapsed, limit);
         self.cpu = (self.cpu.0.saturating_add(used), self.cpu.1.saturating_add(refused));
         self.counted = elapsed;
     }

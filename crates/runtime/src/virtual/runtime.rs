@@ -298,12 +298,13 @@ impl Runtime for Virtual {
         _command: &[String],
         _timeout: Option<Duration>,
     ) -> Result<ExecOutput> {
-        let all = self.pods.all.lock();
-        let container = all.containers.get(id).ok_or_else(|| Error::no_container(id.as_str()))?;
+        let mut all = self.pods.all.lock();
+        let container = all.containers.get_mut(id).ok_or_else(|| Error::no_container(id.as_str()))?;
+        container.count();
         let Some(elapsed) = container.running_for() else {
             return Err(Error::FailedPrecondition(format!("container {id} is not running")));
         };
-        let started = elapsed >= container.model.startup;
+        let started = container.model.has_started(elapsed, container.cpu.0);
         Ok(ExecOutput { exit_code: i32::from(!started), ..ExecOutput::default() })
     }
 
