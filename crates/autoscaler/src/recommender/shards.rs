@@ -4,29 +4,33 @@
 //!   VPA ── hash of namespace and name ──▶ shard 2 ──▶ Lease vpa-recommender-lease-2 ──▶ the process that holds it
 //! ```
 //!
-//! Each shard has a lease of its own, and every process stands for all of them. A VPA is read and written by the process that
-//! holds the lease of its shard, and a request that is under way when the lease is lost is given up before another process
-//! may take over. With one shard this is leader election.
+//! Each shard has a lease of its own. A VPA is read and written by the process that holds the lease of its shard, and a request
+//! that is under way when the lease is lost is given up before another process may take over. With one shard this is leader
+//! election.
 //!
-//! Processes that start together divide the shards among them. One that starts later waits for a lease to be released or to
-//! expire.
+//! The processes know of each other by a lease that each of them renews, and [`assign`] the shards evenly: when one comes, others
+//! release what is its share once their requests have ended; when one is gone, the others take what it had.
+
+mod assignment;
+mod replicas;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt as _, join_all, select_all};
+use futures_util::future::{BoxFuture, FutureExt as _, join, join_all, select_all};
 use kube::Client;
 use plumb_controller::leader::{Durations, LeaderConfig, LeaderConfigError, LeaderElector, LeaderState};
-use tokio::sync::watch;
-use tokio::time::{Instant, sleep, timeout_at};
+use tokio::sync::{RwLock, watch};
+use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use super::cluster::VpaKey;
+use replicas::Replicas;
 
 /// Upstream's name of the lease (`--leader-elect-resource-name`).
 pub const DEFAULT_LEASE: &str = "vpa-recommender-lease";
 
-/// How long after one another a process begins to stand for shards, so that processes that start together get some each.
-const STAGGER: Duration = Duration::from_millis(500);
+pub use assignment::assign;
+pub use replicas::REPLICAS_LABEL;
 
 /// How the work is shared.
 #[derive(Clone)]
@@ -83,7 +87,21 @@ fn fnv(parts: &[&[u8]]) -> u64 {
 #[derive(Clone, Default)]
 pub struct Ownership {
     /// By shard; none if the process is responsible for all VPAs, for good.
-    shards: Option<Arc<[watch::Receiver<LeaderState>]>>,
+    shards: Option<Arc<[Shard]>>,
+}
+
+/// What is known of the election of a shard.
+#[derive(Clone)]
+struct Shard {
+    state: watch::Receiver<LeaderState>,
+    /// Held for reading by requests that are under way, see [`LeaderElector::working`].
+    working: Arc<RwLock<()>>,
+}
+
+impl Shard {
+    fn leads(&self) -> bool {
+        self.state.borrow().is_leader()
+    }
 }
 
 impl Ownership {
@@ -99,31 +117,33 @@ impl Ownership {
 
     /// Whether the process is responsible for a VPA now.
     pub fn owns(&self, key: &VpaKey) -> bool {
-        self.state_of(key).is_none_or(|state| state.borrow().is_leader())
+        self.shard(key).is_none_or(Shard::leads)
     }
 
     /// How often the shard of a VPA went from one process to another. If it has since something was read, another process may
     /// have written.
     pub fn term(&self, key: &VpaKey) -> i32 {
-        self.state_of(key).map_or(0, |state| state.borrow().transitions)
+        self.shard(key).map_or(0, |shard| shard.state.borrow().transitions)
     }
 
     /// Whether the process does what one of all has to do.
     pub fn does_chores(&self) -> bool {
         let first = self.shards.as_ref().and_then(|shards| shards.first());
-        first.is_none_or(|state| state.borrow().is_leader())
+        first.is_none_or(Shard::leads)
     }
 
     /// Does something to a VPA while the process is responsible for it. None if it is not, or if that ends before.
     pub async fn during<T>(&self, key: &VpaKey, work: impl Future<Output = T>) -> Option<T> {
-        let Some(state) = self.state_of(key) else { return Some(work.await) };
-        let until = state.borrow().leads_until.filter(|until| Instant::now() < *until)?;
+        let Some(shard) = self.shard(key) else { return Some(work.await) };
+        let _working = shard.working.read().await;
+        let until = shard.state.borrow().leads_until.filter(|until| Instant::now() < *until)?;
         timeout_at(until, work).await.ok()
     }
 
     /// Waits for good, and calls a function whenever the process becomes responsible for a shard or is no longer.
     pub fn watch(&self, mut changed: impl FnMut() + Send + 'static) -> BoxFuture<'static, ()> {
-        let mut shards: Vec<_> = self.shards.iter().flat_map(|shards| shards.iter().cloned()).collect();
+        let shards = self.shards.iter().flat_map(|shards| shards.iter());
+        let mut shards: Vec<_> = shards.map(|shard| shard.state.clone()).collect();
         async move {
             if shards.is_empty() {
                 return std::future::pending().await;
@@ -148,7 +168,7 @@ impl Ownership {
         .boxed()
     }
 
-    fn state_of(&self, key: &VpaKey) -> Option<&watch::Receiver<LeaderState>> {
+    fn shard(&self, key: &VpaKey) -> Option<&Shard> {
         let shards = self.shards.as_ref()?;
         let count = u32::try_from(shards.len()).unwrap_or(u32::MAX);
         shards.get(shard_of(key, count) as usize)
@@ -157,36 +177,47 @@ impl Ownership {
 
 impl std::fmt::Debug for Ownership {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let leads: Option<Vec<bool>> = self
-            .shards
-            .as_ref()
-            .map(|shards| shards.iter().map(|state| state.borrow().is_leader()).collect());
+        let leads: Option<Vec<bool>> =
+            self.shards.as_ref().map(|shards| shards.iter().map(Shard::leads).collect());
         f.debug_struct("Ownership").field("leads", &leads).finish()
     }
 }
 
 /// The elections of all shards.
 pub struct Elections {
-    /// In the order in which this process prefers them.
     electors: Vec<LeaderElector>,
+    /// Whether this process stands for each shard.
+    stands: Vec<watch::Sender<bool>>,
+    /// The other processes; none with one shard, for which all stand.
+    replicas: Option<Replicas>,
+    leader: LeaderConfig,
     ownership: Ownership,
 }
 
 impl Elections {
-    /// Elections that the process does not take part in yet. The client has to be allowed to get, create and update leases.
+    /// Elections that the process does not take part in yet. The client has to be allowed to get, create and update leases, and
+    /// with several shards to list, patch and delete them, too.
     pub fn new(client: &Client, config: &ShardConfig) -> Result<Self, LeaderConfigError> {
-        let mut electors = Vec::new();
+        let (mut electors, mut stands) = (Vec::new(), Vec::new());
+        let is_shared = config.shards > 1;
         for shard in 0..config.shards.max(1) {
-            let leader = LeaderConfig { name: config.lease_name(shard), ..config.leader.clone() };
+            let (stand, standing) = watch::channel(!is_shared);
+            let leader = LeaderConfig {
+                name: config.lease_name(shard),
+                stands: Some(standing),
+                ..config.leader.clone()
+            };
             electors.push(LeaderElector::new(client.clone(), leader)?);
+            stands.push(stand);
         }
-        let states: Vec<_> = electors.iter().map(LeaderElector::state).collect();
-        let identity = config.leader.identity.as_bytes();
-        let mut preferred: Vec<_> = electors.into_iter().enumerate().collect();
-        preferred.sort_by_key(|(shard, _)| fnv(&[identity, &shard.to_le_bytes()]));
+        let shard = |elector: &LeaderElector| Shard { state: elector.state(), working: elector.working() };
+        let shards: Vec<Shard> = electors.iter().map(shard).collect();
         Ok(Self {
-            electors: preferred.into_iter().map(|(_, elector)| elector).collect(),
-            ownership: Ownership { shards: Some(states.into()) },
+            electors,
+            stands,
+            replicas: is_shared.then(|| Replicas::new(client, &config.leader)),
+            leader: config.leader.clone(),
+            ownership: Ownership { shards: Some(shards.into()) },
         })
     }
 
@@ -197,17 +228,71 @@ impl Elections {
 
     /// Takes part in all elections until the shutdown, and releases the leases then.
     pub fn run(self, shutdown: BoxFuture<'static, ()>) -> BoxFuture<'static, ()> {
+        let Self { electors, stands, replicas, leader, ownership } = self;
         let shutdown = shutdown.shared();
-        let electing = self.electors.into_iter().zip(0_u32..).map(move |(elector, position)| {
-            let shutdown = shutdown.clone();
+        let until = shutdown.clone();
+        let electing = electors.into_iter().map(move |elector| {
+            let until = until.clone();
             async move {
-                tokio::select! {
-                    () = sleep(STAGGER * position) => {}
-                    () = shutdown.clone() => return,
-                }
-                elector.run(shutdown, std::future::pending::<()>).await;
+                elector.run(until, std::future::pending::<()>).await;
             }
         });
-        join_all(electing).map(drop).boxed()
+        let dividing = async move {
+            let Some(mut replicas) = replicas else { return };
+            tokio::select! {
+                () = divide(&mut replicas, &stands, &leader, &ownership) => {}
+                () = shutdown => {
+                    let _ = timeout(leader.durations.renew_deadline, replicas.leave()).await;
+                }
+            }
+        };
+        join(join_all(electing), dividing).map(drop).boxed()
     }
+}
+
+/// Stands for the shards that are this process's share, for good.
+async fn divide(
+    replicas: &mut Replicas,
+    stands: &[watch::Sender<bool>],
+    leader: &LeaderConfig,
+    ownership: &Ownership,
+) {
+    let Durations { renew_deadline, retry_period, .. } = leader.durations;
+    let stand = |wanted: &dyn Fn(usize) -> bool| {
+        for (shard, stands) in stands.iter().enumerate() {
+            stands.send_if_modified(|now| std::mem::replace(now, wanted(shard)) != wanted(shard));
+        }
+    };
+    let (mut rounds, mut failed) = (0_u32, false);
+    loop {
+        match timeout(renew_deadline / 2, replicas.round()).await {
+            Ok(Ok(alive)) => {
+                rounds = rounds.saturating_add(1);
+                failed = false;
+                // Processes that start together know of each other after a round.
+                if rounds > 1 {
+                    let alive: Vec<&str> = alive.iter().map(String::as_str).collect();
+                    let states = ownership.shards.iter().flat_map(|shards| shards.iter());
+                    let holders: Vec<_> = states.map(|shard| shard.state.borrow().holder.clone()).collect();
+                    let holders: Vec<_> = holders.iter().map(Option::as_deref).collect();
+                    let assigned = assign(&alive, &holders);
+                    stand(&|shard| assigned[shard] == Some(leader.identity.as_str()));
+                }
+            }
+            Ok(Err(error)) if is_forbidden(&error) => {
+                if !std::mem::replace(&mut failed, true) {
+                    tracing::warn!(%error, "shards are not divided evenly: leases of replicas are not allowed");
+                }
+                stand(&|_| true);
+            }
+            // The shards that it has stay its own while it renews their leases.
+            Ok(Err(error)) => tracing::debug!(%error, "cannot find out which replicas are alive"),
+            Err(_) => tracing::debug!("no answer about which replicas are alive"),
+        }
+        sleep(retry_period).await;
+    }
+}
+
+fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(answer) if answer.is_forbidden())
 }

@@ -266,7 +266,9 @@ impl Cluster {
                 kills.entry((*name).clone()).or_default().add(pod, *at);
             }
         }
-        kills.iter_mut().for_each(|(name, of)| of.limit(oldest(name)));
+        for (name, of) in &mut kills {
+            of.limit(oldest(name));
+        }
         kills
     }
 

@@ -96,7 +96,12 @@ pub(super) struct Setup {
     /// The time, if it is another than the bed's.
     pub(super) clock: Option<Clock>,
     pub(super) history: Option<Prometheus>,
+    /// Where usage comes from, if not from the bed.
+    pub(super) usage: Option<UsageOf>,
 }
+
+/// Makes a source of usage.
+type UsageOf = Box<dyn FnOnce(&Informers, &Targets) -> Arc<dyn LiveUsage>>;
 
 impl Default for Setup {
     fn default() -> Self {
@@ -106,6 +111,7 @@ impl Default for Setup {
             ownership: Ownership::everything(),
             clock: None,
             history: None,
+            usage: None,
         }
     }
 }
@@ -158,18 +164,23 @@ impl Bed {
 
     /// A recommender that does not run yet, with informers that do.
     pub(super) fn prepare(&self, setup: Setup) -> (Recommender, Informers, JoinSet<()>) {
-        let Setup { options, intercept, ownership, clock, history } = setup;
+        let Setup { options, intercept, ownership, clock, history, usage } = setup;
         let clock = clock.unwrap_or_else(|| self.time.clock());
         let client = self.cluster.intercepted("admin", ["system:masters"], move |uri| intercept(uri));
         let informers = Informers::new(options.namespaces.clone(), &Metrics::default());
         let supervisor = Supervisor::default();
         let targets = TargetConfig { clock: clock.clone(), ..TargetConfig::default() };
+        let targets = Targets::new(client.clone(), targets);
+        let usage = match usage {
+            Some(usage) => usage(&informers, &targets),
+            None => Arc::new(self.usage.clone()),
+        };
         let recommender = Recommender::new(Config {
             client: client.clone(),
             options,
             informers: informers.clone(),
-            targets: Targets::new(client.clone(), targets),
-            usage: Arc::new(self.usage.clone()),
+            targets,
+            usage,
             history,
             clock,
             supervisor: supervisor.clone(),

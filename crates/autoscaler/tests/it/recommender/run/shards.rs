@@ -6,10 +6,12 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
+use k8s_openapi::api::coordination::v1::Lease;
+use kube::api::ListParams;
 use plumb_autoscaler::api::VerticalPodAutoscaler;
-use plumb_autoscaler::recommender::shards::{Elections, ShardConfig, shard_of};
+use plumb_autoscaler::recommender::shards::{Elections, REPLICAS_LABEL, ShardConfig, assign, shard_of};
 use plumb_autoscaler::recommender::{Options, VpaKey};
-use plumb_harness::{until_all, virtual_clock};
+use plumb_harness::{until, until_all, virtual_clock};
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -18,6 +20,8 @@ use tokio::time::Instant;
 
 use super::bed::{Bed, Setup, targets};
 
+/// Who reads and writes leases: the one that has a role for it.
+const ACCOUNT: &str = "system:serviceaccount:kube-system:vpa-recommender";
 const SHARDS: u32 = 4;
 const VPAS: usize = 12;
 /// A lease and the longest time between two attempts, and then a run.
@@ -50,12 +54,12 @@ impl Process {
             }
         };
         let cut = cut_off.clone();
-        let client = bed.cluster.intercepted("admin", ["system:masters"], move |uri| {
+        let client = bed.cluster.intercepted(ACCOUNT, ["system:serviceaccounts"], move |uri| {
             if cut.load(Ordering::SeqCst) {
                 *uri = "/api/v1/namespaces/default/pods/x/binding".parse().unwrap();
             }
         });
-        let config = ShardConfig::sharded(shards, "default", identity);
+        let config = ShardConfig::sharded(shards, "kube-system", identity);
         let elections = Elections::new(&client, &config).unwrap();
         let clock = virtual_clock("2026-01-01T00:00:00Z".parse().unwrap());
         let setup = Setup {
@@ -64,6 +68,7 @@ impl Process {
             ownership: elections.ownership(),
             clock: Some(clock),
             history: None,
+            usage: None,
         };
         let (recommender, _, mut running) = bed.prepare(setup);
         running.spawn(recommender.run());
@@ -194,7 +199,122 @@ async fn a_vpa_that_comes_back_to_a_process_has_what_the_other_counted() {
     drop(a);
 }
 
+/// How many shards each process holds.
+async fn shares(bed: &Bed) -> BTreeMap<String, usize> {
+    let leases: kube::Api<Lease> = kube::Api::namespaced(bed.client.clone(), "kube-system");
+    let mut shares = BTreeMap::new();
+    for lease in leases.list(&ListParams::default()).await.unwrap() {
+        let is_replica = lease.metadata.labels.is_some_and(|labels| labels.contains_key(REPLICAS_LABEL));
+        if let Some(holder) = lease.spec.and_then(|spec| spec.holder_identity).filter(|_| !is_replica) {
+            *shares.entry(holder).or_default() += 1;
+        }
+    }
+    shares
+}
+
+/// Waits until each of these processes holds so many shards, and no other any.
+async fn until_shares(bed: &Bed, expected: &[(&str, usize)]) {
+    let expected: BTreeMap<String, usize> =
+        expected.iter().map(|(process, count)| ((*process).to_owned(), *count)).collect();
+    let since = Instant::now();
+    while shares(bed).await != expected {
+        assert!(since.elapsed() < TAKE_OVER, "{:?}", shares(bed).await);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn shards_are_divided_anew_when_processes_come_and_go() {
+    let (bed, log) = (bed().await, Log::default());
+    let a = Process::start(&bed, "a", SHARDS, &log);
+    until_shares(&bed, &[("a", 4)]).await;
+    all_follow(&bed, 100).await;
+    let b = Process::start(&bed, "b", SHARDS, &log);
+    until_shares(&bed, &[("a", 2), ("b", 2)]).await;
+    all_follow(&bed, 1_000).await;
+    let c = Process::start(&bed, "c", SHARDS, &log);
+    let since = Instant::now();
+    while shares(&bed).await.get("c") != Some(&1) {
+        assert!(since.elapsed() < TAKE_OVER);
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    all_follow(&bed, 5_000).await;
+    // A VPA that changed hands did so once at a time, and no process came back to it.
+    for (vpa, of) in writers(&log) {
+        let mut once = of.clone();
+        once.sort_unstable();
+        once.dedup();
+        assert_eq!(once.len(), of.len(), "{vpa}: {of:?}");
+    }
+    c.crash();
+    until_shares(&bed, &[("a", 2), ("b", 2)]).await;
+    b.shut_down().await;
+    until_shares(&bed, &[("a", 4)]).await;
+    // The lease of a process that ended as asked is gone.
+    let leases: kube::Api<Lease> = kube::Api::namespaced(bed.client.clone(), "kube-system");
+    let replicas = leases.list(&ListParams::default().labels(REPLICAS_LABEL)).await.unwrap();
+    assert_eq!(replicas.items.len(), 2, "a's, and c's, which crashed");
+    all_follow(&bed, 50_000).await;
+    drop(a);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kill_that_is_in_no_checkpoint_yet_counts_after_a_take_over() {
+    let (bed, log) = (Bed::with_web().await, Log::default());
+    let a = Process::start(&bed, "a", 2, &log);
+    until_shares(&bed, &[("a", 2)]).await;
+    let clock = virtual_clock("2026-01-01T00:00:00Z".parse().unwrap());
+    let at = clock.now();
+    let killed = json!({ "phase": "Running", "containerStatuses": [{
+        "name": "app", "ready": true, "image": "plumb/load", "imageID": "", "restartCount": 1,
+        "state": { "running": { "startedAt": at } },
+        "lastState": { "terminated": {
+            "exitCode": 137, "reason": "OOMKilled", "finishedAt": at, "startedAt": at,
+        } },
+    }] });
+    bed.pod_status("default", "web-1", killed).await;
+    let raised = |vpa: &VerticalPodAutoscaler| {
+        targets(vpa).get("app").is_some_and(|target| target.ends_with("/628694953"))
+    };
+    until(&bed.vpas(), "web", raised).await;
+    let b = Process::start(&bed, "b", 2, &log);
+    until_shares(&bed, &[("a", 1), ("b", 1)]).await;
+    a.crash();
+    until_shares(&bed, &[("b", 2)]).await;
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    assert!(raised(&bed.get("web").await), "{:?}", bed.targets("web").await);
+    drop(b);
+}
+
 proptest! {
+    #[test]
+    fn shards_are_assigned_evenly_and_stay_where_they_are_if_they_can(
+        replicas in prop::collection::btree_set("[a-f]{1,2}", 0..8),
+        holders in prop::collection::vec(prop::option::of("[a-f]{1,2}"), 0..20),
+    ) {
+        let replicas: Vec<&str> = replicas.iter().map(String::as_str).collect();
+        let holders: Vec<Option<&str>> = holders.iter().map(Option::as_deref).collect();
+        let assigned = assign(&replicas, &holders);
+        prop_assert_eq!(assigned.len(), holders.len());
+        let backwards: Vec<&str> = replicas.iter().rev().copied().collect();
+        prop_assert_eq!(&assigned, &assign(&backwards, &holders));
+        if replicas.is_empty() {
+            prop_assert!(assigned.iter().all(Option::is_none));
+            return Ok(());
+        }
+        prop_assert!(assigned.iter().all(|to| to.is_some_and(|to| replicas.contains(&to))));
+        let count = |of: &[Option<&str>], replica: &str| of.iter().filter(|to| **to == Some(replica)).count();
+        let (each, more) = (holders.len() / replicas.len(), holders.len() % replicas.len());
+        for replica in &replicas {
+            let (before, after) = (count(&holders, replica), count(&assigned, replica));
+            prop_assert!(after == each || (more > 0 && after == each + 1));
+            let stays = holders.iter().zip(&assigned).filter(|(from, to)| from == to && **to == Some(replica));
+            prop_assert!(stays.count() >= before.min(each));
+        }
+        // Once it is so, it stays so.
+        prop_assert_eq!(&assigned, &assign(&replicas, &assigned));
+    }
+
     #[test]
     fn every_vpa_is_in_exactly_one_shard_whoever_asks(
         namespace in "[a-z]{1,8}", name in "[a-z0-9-]{1,20}", shards in 1..64_u32,
