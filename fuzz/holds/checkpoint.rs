@@ -1,15 +1,20 @@
-//! Any bytes may be tried as the status of a checkpoint. One that is refused changes nothing; one that is restored can
+//! Any bytes may be tried as the status of a checkpoint, and as its annotation. One that is refused changes nothing; one that is restored can
 //! be written, reads back to itself, and leaves a recommender that goes on working.
 
 use plumb_autoscaler::api::VerticalPodAutoscalerCheckpointStatus;
 use plumb_autoscaler::recommender::cluster::{PodUpdate, Restored, SelectorUpdate, VpaUpdate};
 use plumb_autoscaler::recommender::{
-    CheckpointStatus, Cluster, ClusterSettings, Sample, Time, VpaKey, VpaSettings,
+    CheckpointStatus, Cluster, ClusterSettings, CountedKills, Sample, Time, VpaKey, VpaSettings,
 };
 use plumb_resize::resource::Resource;
 
 /// Fails where it does not hold.
 pub(crate) fn holds(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        let kills = CountedKills::from_annotation(text);
+        let written = kills.to_annotation().unwrap_or_default();
+        assert_eq!(CountedKills::from_annotation(&written), kills, "{text}");
+    }
     let Ok(read) = serde_json::from_slice::<VerticalPodAutoscalerCheckpointStatus>(bytes) else { return };
     let Ok(status) = CheckpointStatus::from_api(&read) else { return };
     let now = Time::from_unix_seconds(1_767_225_600);

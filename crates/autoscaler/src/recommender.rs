@@ -9,8 +9,8 @@
 //! The engine reads no clock, does no I/O and does not wait. [`Cluster`] runs it over the pods and VPAs of a cluster,
 //! [`Workload`] over the samples of one workload.
 //!
-//! [`Recommender`] is the loop in a cluster: [`state`] is what it knows, [`decide`] what is to be written, and [`live_usage`] and
-//! [`prometheus`] are where samples come from.
+//! [`Recommender`] is the loop in a cluster: [`state`] is what it knows, [`decide`] what is to be written, and [`live_usage`],
+//! [`external_metrics`] and [`prometheus`] are where samples come from.
 
 mod aggregate;
 mod amount;
@@ -24,11 +24,13 @@ mod counted_kills;
 pub mod decide;
 pub mod environment;
 pub mod estimate;
+pub mod external_metrics;
 mod feed;
 mod float;
 pub mod histogram;
 pub mod live_usage;
 pub mod metrics;
+pub mod node_groups;
 pub mod oom;
 mod options;
 mod policy;

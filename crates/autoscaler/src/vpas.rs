@@ -4,7 +4,7 @@
 //! the pod. If several do, the oldest controls it, of equally old ones the first by name; the others are reported, so
 //! that their users learn why they have no effect.
 //!
-//! VPAs that never act, of mode `Off` and without a boost, are known to the index but control no pod, as with upstream.
+//! VPAs that never act, of mode `Off` and without a boost, or that select nodes, are known to the index but control no pod, as with upstream.
 //! VPAs of mode `Initial` control pods: if they did not in the updater, a newer VPA would change what the older one set at
 //! admission.
 //!
@@ -21,6 +21,7 @@ use parking_lot::RwLock;
 use plumb_controller::Store;
 
 use crate::api::{UpdateMode, VerticalPodAutoscaler};
+use crate::recommender::node_groups::selects_nodes;
 use crate::target::{ControllerRef, TargetError, Targets};
 
 /// VPAs by what they target.
@@ -109,6 +110,9 @@ impl VpaIndex {
     }
 
     fn acts(&self, vpa: &VerticalPodAutoscaler) -> bool {
+        if selects_nodes(vpa) {
+            return false;
+        }
         vpa.spec.update_mode() != UpdateMode::Off || (self.startup_boost && vpa.spec.has_startup_boost())
     }
 }

@@ -20,6 +20,7 @@ use plumb_supervise::Supervisor;
 use tokio::time::timeout;
 
 use super::estimate::{Ceiling, CeilingSource};
+use super::node_groups::NodeLabels;
 use super::policy::{ContainerPolicy, ResourcePolicy};
 use crate::api::DEFAULT_CONTAINER_POLICY;
 use crate::informers::keep;
@@ -40,6 +41,8 @@ pub struct EnvironmentOptions {
     pub cap_by_quota: bool,
     /// A resource that an HPA scales the same target on is not recommended, and the VPA says so.
     pub yield_to_hpa: bool,
+    /// VPAs may select nodes, see [`node_groups`](super::node_groups).
+    pub node_selectors: bool,
 }
 
 /// What bears on the recommendation of one VPA.
@@ -72,6 +75,7 @@ impl Bearing {
 /// Watches what counts.
 #[derive(Clone, Default)]
 pub(super) struct Environment {
+    options: EnvironmentOptions,
     nodes: Option<Informer<Node>>,
     quotas: Option<Informer<ResourceQuota>>,
     hpas: Option<Informer<DynamicObject>>,
@@ -79,8 +83,10 @@ pub(super) struct Environment {
 
 impl Environment {
     pub(super) fn new(options: EnvironmentOptions) -> Self {
+        let needs_nodes = options.cap_by_largest_node || options.node_selectors;
         Self {
-            nodes: options.cap_by_largest_node.then(|| Informer::default().with_transform(sizes_only)),
+            options,
+            nodes: needs_nodes.then(|| Informer::default().with_transform(sizes_only)),
             quotas: options.cap_by_quota.then(Informer::default),
             hpas: options.yield_to_hpa.then(Informer::default),
         }
@@ -88,7 +94,13 @@ impl Environment {
 
     /// Whether anything counts.
     pub(super) fn counts(&self) -> bool {
-        self.nodes.is_some() || self.quotas.is_some() || self.hpas.is_some()
+        self.options.cap_by_largest_node || self.quotas.is_some() || self.hpas.is_some()
+    }
+
+    /// The labels of nodes, if VPAs may select nodes.
+    pub(super) fn node_labels(&self) -> Option<NodeLabels> {
+        let nodes = self.nodes.as_ref().filter(|_| self.options.node_selectors)?;
+        Some(nodes.all().iter().map(|node| (node.name_any(), node.labels().clone())).collect())
     }
 
     /// Keeps what it knows up to date for good.
@@ -153,7 +165,11 @@ impl Environment {
             }
         }
         Snapshot {
-            largest_node: self.nodes.as_ref().and_then(|nodes| largest(&nodes.all())),
+            largest_node: self
+                .nodes
+                .as_ref()
+                .filter(|_| self.options.cap_by_largest_node)
+                .and_then(|nodes| largest(&nodes.all())),
             quotas: self.quotas.clone(),
             hpas,
         }

@@ -55,6 +55,12 @@ pub enum LiveUsageError {
     /// The answer is none.
     #[error("decoding the answer of metrics.k8s.io: {0}")]
     Decode(#[source] serde_json::Error),
+    /// The API of external metrics did not answer.
+    #[error("reading external.metrics.k8s.io: {0}")]
+    External(#[source] kube::Error),
+    /// The answer is none.
+    #[error("decoding an answer of external.metrics.k8s.io: {0}")]
+    DecodeExternal(#[source] serde_json::Error),
     /// Prometheus did not answer.
     #[error(transparent)]
     Prometheus(PrometheusError),
@@ -154,7 +160,7 @@ impl Measurements for PodMetricsList {
 }
 
 /// A sample as upstream reads it: rounded up to whole millicores and bytes.
-fn sample(at: Time, resource: Resource, json: &str) -> Result<Sample, Discarded> {
+pub(super) fn sample(at: Time, resource: Resource, json: &str) -> Result<Sample, Discarded> {
     let quantity: Quantity = json.trim_matches('"').parse().map_err(|_| Discarded::NotANumber)?;
     if quantity.is_negative() {
         return Err(Discarded::Negative);

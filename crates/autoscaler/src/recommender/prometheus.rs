@@ -35,6 +35,7 @@ use tokio::task::JoinHandle;
 pub use answer::Labels;
 use answer::Point;
 pub use error::PrometheusError;
+pub(super) use http::form;
 use http::{Connection, Request};
 pub use query::PromQl;
 use query::Queries;

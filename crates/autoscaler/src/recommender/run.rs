@@ -264,8 +264,13 @@ impl Run {
             Some(ClockStep::Backward(by)) => tracing::warn!(?by, "the clock was set back"),
             Some(ClockStep::Regular) | None => {}
         }
-        let changes = self.feed.take();
+        let mut changes = self.feed.take();
         self.load_vpas(changes.vpas.iter());
+        if let Some(nodes) = self.environment.node_labels()
+            && self.state.write(|state| state.set_nodes(nodes))
+        {
+            changes.pods.extend(self.config.informers.pods.all().iter().map(|pod| ObjectRef::of(&**pod)));
+        }
         self.watch_targets();
         self.load_environment();
         self.resolve_targets().await;

@@ -3,11 +3,13 @@
 
 mod target;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{Container, Pod};
+use kube::ResourceExt as _;
 use plumb_controller::object_ref::resource_version;
 
 use super::cluster::{
@@ -19,6 +21,7 @@ use super::estimate::ContainerExplanation;
 use super::histogram::HistogramOptionsError;
 use super::live_usage::{LiveUsageError, Measurements};
 use super::metrics::{RecommenderMetrics, VpaObservation};
+use super::node_groups::{self, NodeGroups, NodeLabels, node_selector};
 use super::oom::OomKill;
 use super::options::{CHECKPOINTS_LATEST, CHECKPOINTS_PART, Options, Storage};
 use super::prometheus::ContainerUsage;
@@ -41,6 +44,7 @@ pub struct State {
     /// Whether history is being read that is not in checkpoints.
     fetching_history: bool,
     ownership: Ownership,
+    node_groups: NodeGroups,
     metrics: RecommenderMetrics,
 }
 
@@ -82,9 +86,9 @@ impl State {
         settings.memory_saver |= ownership.is_shared();
         let mut cluster = Cluster::new(settings)?;
         cluster.observe_quality(metrics.quality());
-        let (vpas, due) = Default::default();
+        let (vpas, due, node_groups) = Default::default();
         let fetching_history = options.storage == Storage::Prometheus;
-        Ok(Self { options, cluster, vpas, due, fetching_history, ownership, metrics })
+        Ok(Self { options, cluster, vpas, due, fetching_history, ownership, node_groups, metrics })
     }
 
     /// The model.
@@ -199,14 +203,24 @@ impl State {
         let sidecars = sidecars.into_iter().flatten().filter(is_sidecar);
         let containers = spec.into_iter().flat_map(|spec| &spec.containers).chain(sidecars);
         let containers: Vec<&str> = containers.map(|container| container.name.as_str()).collect();
-        let none = BTreeMap::new();
+        let mut labels = Cow::Borrowed(pod.labels());
+        let node = spec.and_then(|spec| spec.node_name.as_deref()).unwrap_or_default();
+        for (label, value) in self.node_groups.of_node(node) {
+            labels.to_mut().insert(label, value);
+        }
         self.cluster.apply_pod(PodUpdate {
             namespace,
             name,
-            labels: pod.metadata.labels.as_ref().unwrap_or(&none),
+            labels: &labels,
             containers: &containers,
             active: phase != "Succeeded" && phase != "Failed",
         });
+    }
+
+    /// Notes the labels of nodes. Whether VPAs may select other pods than before, and pods have to be applied again.
+    pub(super) fn set_nodes(&mut self, nodes: NodeLabels) -> bool {
+        let selectors = self.vpas.values().filter_map(|tracked| node_selector(&tracked.object)?.ok());
+        self.node_groups.set(selectors, nodes)
     }
 
     /// Marks a pod as deleted. Its usage counts until [`remove_deleted_pods`](Self::remove_deleted_pods).
@@ -360,8 +374,10 @@ impl State {
         let view = self.cluster.vpa(key);
         let low_confidence: Vec<&str> = view.iter().flat_map(VpaView::low_confidence).collect();
         let fetching_history = !tracked.checkpoints_read || self.fetching_history;
+        let of_nodes = node_groups::unsupported(&tracked.object, self.options.environment.node_selectors);
+        let unsupported = tracked.target.unsupported().into_iter();
         let unsupported: Vec<&str> =
-            tracked.target.unsupported().into_iter().chain(tracked.bearing.message.as_deref()).collect();
+            unsupported.chain(tracked.bearing.message.as_deref()).chain(of_nodes.as_deref()).collect();
         let unsupported = Some(unsupported.join("; ")).filter(|text| !text.is_empty());
         // Unlike upstream: the minimum, which a container without a sample gets, would be applied to a workload that was created
         // together with its VPA.

@@ -27,7 +27,8 @@ fn fuzz_target_checkpoint() {
         "totalSamplesCount": 43200,
     });
     let empty = json!({ "version": "v3", "cpuHistogram": {}, "memoryHistogram": {} });
-    let seeds = [full, empty].map(|seed| seed.to_string().into_bytes());
+    let kills = json!({ "web-0": "2026-01-01T10:00:00Z", "web-1": "2026-01-01T23:59:59.5Z" });
+    let seeds = [full, empty, kills].map(|seed| seed.to_string().into_bytes());
     let words: &[&[u8]] = &[
         b"null",
         b"0",

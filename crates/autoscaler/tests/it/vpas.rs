@@ -7,6 +7,7 @@ use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::PostParams;
 use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_autoscaler::recommender::node_groups::NODE_SELECTOR_ANNOTATION;
 use plumb_autoscaler::target::{ControllerRef, TargetConfig, Targets};
 use plumb_autoscaler::vpas::{Controlling, VpaIndex, Vpas};
 use plumb_client::Api;
@@ -53,6 +54,15 @@ const NONE: Vec<String> = Vec::new();
 
 fn names(first: &str, others: &[&str]) -> Vec<String> {
     std::iter::once(&first).chain(others).map(|&name| name.to_owned()).collect()
+}
+
+#[test]
+fn a_vpa_that_selects_nodes_controls_no_pod() {
+    let mut by_nodes = (*vpa("nodes", Some(1), json!({}))).clone();
+    by_nodes.metadata.annotations =
+        Some([(NODE_SELECTOR_ANNOTATION.to_owned(), "size=large".to_owned())].into());
+    let index = index(true, &[Arc::new(by_nodes), vpa("newer", Some(2), json!({}))]);
+    assert_eq!(controlling(&index, &deployment("web")), names("newer", &[]));
 }
 
 #[test]

@@ -283,7 +283,7 @@ fn limit(timeout: Duration) -> String {
 }
 
 /// `a=1&b=2`, with what is special written as `%20`.
-fn form(fields: &[(&str, &str)]) -> String {
+pub(in crate::recommender) fn form(fields: &[(&str, &str)]) -> String {
     let mut form = String::new();
     for (name, value) in fields {
         if !form.is_empty() {

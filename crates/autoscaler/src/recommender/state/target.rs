@@ -8,6 +8,7 @@ use kube::core::{Expression, Selector};
 use super::{State, Tracked};
 use crate::api::CrossVersionObjectReference;
 use crate::recommender::cluster::{SelectorUpdate, VpaKey, VpaUpdate};
+use crate::recommender::node_groups::{node_selector, requirement};
 use crate::recommender::{Time, VpaSettings};
 use crate::target::{ControllerRef, Target, TargetRefError, WellKnown};
 
@@ -126,6 +127,17 @@ impl State {
         let mut settings = VpaSettings::from_api(spec, annotations, self.options.per_vpa_config);
         settings.ceilings.clone_from(&tracked.bearing.ceilings);
         tracked.bearing.restrict(&mut settings.policy);
+        // The selector is the same to the model unless the annotation is another.
+        let known = || state.selector.as_ref().map(|(_, known)| SelectorUpdate::Known((**known).clone()));
+        let nodes = node_selector(&tracked.object).filter(|_| self.options.environment.node_selectors);
+        let selector = match (selector.or_else(known), nodes) {
+            (Some(SelectorUpdate::Known(mut selector)), Some(Ok(nodes))) => {
+                selector.extend([requirement(&nodes)]);
+                Some(SelectorUpdate::Known(selector))
+            }
+            (_, Some(Err(_))) => Some(SelectorUpdate::Known(nothing())),
+            (selector, _) => selector,
+        };
         let created = metadata.creation_timestamp.as_ref().map(|time| time.0);
         self.cluster.apply_vpa(VpaUpdate {
             key: (**key).clone(),

@@ -3,8 +3,10 @@
 mod bed;
 mod checkpoints;
 mod environment;
+mod external_metrics;
 mod history;
 mod inputs;
+mod node_groups;
 mod shards;
 mod statuses;
 mod targets;
