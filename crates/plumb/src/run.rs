@@ -48,6 +48,8 @@ pub(crate) struct Part {
     pub(crate) name: &'static str,
     /// The lease that it works under; none if it works in every process.
     pub(crate) lease: Option<String>,
+    /// Whether its work ends by itself when the process is asked to stop, such as after it has released leases of its own.
+    pub(crate) stops: bool,
     /// What it does while this process leads. It is dropped when leadership is lost, and called again when it is back.
     pub(crate) work: Work,
     /// Its metrics.
@@ -66,6 +68,7 @@ impl Part {
         Self {
             name,
             lease: None,
+            stops: false,
             work,
             metrics: Box::new(|_| {}),
             health: Box::new(|| None),
@@ -83,6 +86,8 @@ pub(crate) struct Ground {
     pub(crate) metrics: Metrics,
     /// Restarts tasks.
     pub(crate) supervisor: Supervisor,
+    /// Set when the process is asked to stop.
+    pub(crate) stopped: watch::Receiver<bool>,
 }
 
 /// Runs components until the process is asked to stop.
@@ -104,11 +109,12 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     if chosen.common.install_crds {
         plumb_autoscaler::install::install(&client).await.context("installing definitions")?;
     }
-    let ground = Ground { client, metrics, supervisor: plumb_supervise::process().clone() };
+    let (ask_to_stop, stopped) = watch::channel(false);
+    let supervisor = plumb_supervise::process().clone();
+    let ground = Ground { client, metrics, supervisor, stopped: stopped.clone() };
     let parts: Arc<[Part]> = parts(&chosen, &ground)?.into();
 
     let stop = stop_requested()?;
-    let (ask_to_stop, stopped) = watch::channel(false);
     let handler = pages(parts.clone(), &ground, &chosen.common);
     let serving = tokio::spawn(http::serve(listener, handler, until_stopped(stopped.clone())));
     let names: Vec<&str> = parts.iter().map(|part| part.name).collect();
@@ -132,7 +138,8 @@ fn parts(chosen: &Chosen, ground: &Ground) -> anyhow::Result<Vec<Part>> {
     let (gates, namespaces) = (&chosen.common.feature_gates, chosen.vpas.namespaces());
     let mut parts = Vec::new();
     if let Some(recommender) = &chosen.recommender {
-        parts.push(recommender::part(recommender, &namespaces, gates, ground)?);
+        let election = chosen.election.as_ref();
+        parts.push(recommender::part(recommender, election, &namespaces, gates, ground)?);
     }
     if let Some(updater) = &chosen.updater {
         parts.push(updater::part(updater, &namespaces, gates, ground));
@@ -157,9 +164,11 @@ async fn work(
 ) -> anyhow::Result<()> {
     match (&part.lease, election.filter(|election| election.leader_elect)) {
         (Some(lease), Some(election)) => {
-            let elector = elector(election, lease, ground)?;
+            let elector = LeaderElector::new(ground.client.clone(), leader_config(election, lease, ground));
+            let elector = elector.context("the flags of the leader election")?;
             elector.run(until_stopped(stopped), || (part.work)()).await;
         }
+        _ if part.stops => (part.work)().await,
         _ => tokio::select! {
             () = (part.work)() => {}
             () = until_stopped(stopped) => {}
@@ -205,8 +214,8 @@ async fn config(kubeconfig: &Path) -> anyhow::Result<Config> {
         .context("finding the cluster; --kubeconfig or KUBECONFIG names a kubeconfig")
 }
 
-fn elector(election: &ElectionFlags, lease: &str, ground: &Ground) -> anyhow::Result<LeaderElector> {
-    let config = LeaderConfig {
+fn leader_config(election: &ElectionFlags, lease: &str, ground: &Ground) -> LeaderConfig {
+    LeaderConfig {
         durations: Durations {
             lease: election.leader_elect_lease_duration,
             renew_deadline: election.leader_elect_renew_deadline,
@@ -215,8 +224,7 @@ fn elector(election: &ElectionFlags, lease: &str, ground: &Ground) -> anyhow::Re
         supervisor: ground.supervisor.clone(),
         metrics: ground.metrics.clone(),
         ..LeaderConfig::new(&*election.leader_elect_resource_namespace, lease, identity())
-    };
-    LeaderElector::new(ground.client.clone(), config).context("the flags of the leader election")
+    }
 }
 
 /// What this process is called in leases.

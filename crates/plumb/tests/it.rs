@@ -26,6 +26,7 @@ mod it {
     mod kubectl_apply;
     mod life;
     mod nodes;
+    mod prometheus;
     mod race;
     mod recommend;
     mod reflectors;

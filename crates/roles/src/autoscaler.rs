@@ -44,7 +44,12 @@ pub const RECOMMENDER: Component = Component {
         rule(&["metrics.k8s.io"], &["pods"], &["get", "list"]),
     ],
     local: &[],
-    election: &[CREATE_LEASE, on_lease(&["vpa-recommender-lease"], &["get", "update"])],
+    // A lease for each shard and one for each process, which is labelled: how many there are is a flag.
+    election: &[rule(
+        &["coordination.k8s.io"],
+        &["leases"],
+        &["create", "delete", "get", "list", "patch", "update"],
+    )],
 };
 
 /// The updater: it resizes pods and evicts them.

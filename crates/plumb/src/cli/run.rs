@@ -8,8 +8,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 use plumb_autoscaler::namespaces::Namespaces;
+use plumb_autoscaler::recommender::external_metrics::ExternalMetricsSettings;
 use plumb_autoscaler::recommender::prometheus::PrometheusSettings;
 use plumb_features::FeatureGates;
+use plumb_resize::resource::Resource;
 
 pub(crate) use admission::AdmissionFlags;
 pub(crate) use ignored::Ignored;
@@ -233,14 +235,15 @@ impl RunCommand {
 
     /// What is wrong with flags that are right each by itself.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
-        let (vpas, admission) = match self {
-            Self::All(all) => (&all.vpas, Some(&all.admission)),
-            Self::Recommender(one) => (&one.vpas, None),
-            Self::Updater(one) => (&one.vpas, None),
-            Self::Admission(one) => (&one.vpas, Some(&one.admission)),
+        let (vpas, recommender, admission) = match self {
+            Self::All(all) => (&all.vpas, Some(&all.recommender), Some(&all.admission)),
+            Self::Recommender(one) => (&one.vpas, Some(&one.recommender), None),
+            Self::Updater(one) => (&one.vpas, None, None),
+            Self::Admission(one) => (&one.vpas, None, Some(&one.admission)),
         };
         let both = !vpas.vpa_object_namespace.is_empty() && !vpas.ignored_vpa_object_namespaces.is_empty();
         both.then_some("--vpa-object-namespace and --ignored-vpa-object-namespaces cannot be used together")
+            .or_else(|| recommender?.conflict())
             .or_else(|| admission?.conflict())
     }
 }
@@ -281,9 +284,25 @@ pub(crate) struct RecommenderFlags {
     /// Recommend no resource that a HorizontalPodAutoscaler scales the same target on, and report it on the VPA.
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
     pub(crate) yield_to_hpa: bool,
+    /// Let VPAs of a DaemonSet select nodes, by the annotation plumb.dev/node-selector, and count the pods of these alone.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) node_selectors: bool,
+    /// Read present usage from external.metrics.k8s.io rather than from metrics.k8s.io.
+    #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]
+    pub(crate) use_external_metrics: bool,
+    /// The external metric of the cpu of containers; the label --container-name-label names the container.
+    #[arg(long, value_name = "METRIC", default_value = "", hide_default_value = true)]
+    pub(crate) external_metrics_cpu_metric: String,
+    /// The external metric of the memory of containers.
+    #[arg(long, value_name = "METRIC", default_value = "", hide_default_value = true)]
+    pub(crate) external_metrics_memory_metric: String,
     /// How many requests that update VPAs and checkpoints are under way at once.
     #[arg(long, value_name = "N", default_value = "10", value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) update_worker_count: u16,
+    /// How many parts the VPAs are divided into, which as many processes can share: each part has a lease of its own, and
+    /// processes that run with the same number divide the leases among them, whether --leader-elect is set or not.
+    #[arg(long, value_name = "N", default_value = "1", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) shards: u32,
     #[command(flatten)]
     pub(crate) tuning: Tuning,
     #[command(flatten)]
@@ -402,6 +421,28 @@ pub(crate) struct HistoryFlags {
 }
 
 impl RecommenderFlags {
+    /// What is wrong with flags that are right each by itself.
+    fn conflict(&self) -> Option<&'static str> {
+        let no_metric =
+            self.external_metrics_cpu_metric.is_empty() && self.external_metrics_memory_metric.is_empty();
+        (self.use_external_metrics && no_metric).then_some(
+            "--use-external-metrics needs --external-metrics-cpu-metric or --external-metrics-memory-metric",
+        )
+    }
+
+    /// Which external metrics are read, if any are.
+    pub(crate) fn external_metrics(&self) -> Option<ExternalMetricsSettings> {
+        let named = [
+            (Resource::Cpu, &self.external_metrics_cpu_metric),
+            (Resource::Memory, &self.external_metrics_memory_metric),
+        ];
+        let metrics = named.into_iter().filter(|(_, metric)| !metric.is_empty());
+        self.use_external_metrics.then(|| ExternalMetricsSettings {
+            metrics: metrics.map(|(resource, metric)| (resource, metric.clone())).collect(),
+            container_name_label: self.prometheus_settings(&Namespaces::All).container_name_label,
+        })
+    }
+
     /// Where history is read from.
     pub(crate) fn prometheus_settings(&self, namespaces: &Namespaces) -> PrometheusSettings {
         let history = &self.history;

@@ -4,27 +4,29 @@ use std::sync::Arc;
 
 use ::http::StatusCode;
 use anyhow::Context as _;
-use futures_util::future::{FutureExt as _, join};
+use futures_util::future::{FutureExt as _, join, select};
 use parking_lot::Mutex;
 use plumb_autoscaler::explain::{VpaExplanation, printable};
 use plumb_autoscaler::features::PER_VPA_CONFIG;
 use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::environment::EnvironmentOptions;
-use plumb_autoscaler::recommender::live_usage::MetricsApi;
+use plumb_autoscaler::recommender::external_metrics::ExternalMetrics;
+use plumb_autoscaler::recommender::live_usage::{LiveUsage, MetricsApi};
 use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
 use plumb_autoscaler::recommender::prometheus::Prometheus;
-use plumb_autoscaler::recommender::shards::Ownership;
+use plumb_autoscaler::recommender::shards::{Elections, Ownership, ShardConfig};
 use plumb_autoscaler::recommender::{
     ClusterSettings, Config, Options, Recommender, SharedState, Storage, VpaKey,
 };
 use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_controller::Clock;
+use plumb_controller::leader::{Durations, LeaderConfig};
 use plumb_features::FeatureGates;
 
 use super::http::{Asked, Page};
 use super::{Ground, Part};
-use crate::cli::{Elected, RecommenderFlags, StorageFlag};
+use crate::cli::{Elected, ElectionFlags, RecommenderFlags, StorageFlag};
 
 /// Where explanations are served.
 const DEBUG: &str = "/debug/vpa";
@@ -35,6 +37,7 @@ type Current = Arc<Mutex<Option<Recommender>>>;
 /// The recommender of these flags.
 pub(super) fn part(
     elected: &Elected<RecommenderFlags>,
+    election: Option<&ElectionFlags>,
     namespaces: &Namespaces,
     gates: &FeatureGates,
     ground: &Ground,
@@ -42,6 +45,7 @@ pub(super) fn part(
     let flags = &elected.flags;
     let metrics = RecommenderMetrics::default();
     let options = options(flags, namespaces, gates);
+    let external = flags.external_metrics();
     let history = match options.storage {
         Storage::Checkpoint => None,
         Storage::Prometheus => Some(
@@ -49,6 +53,14 @@ pub(super) fn part(
                 .context("the flags of Prometheus")?,
         ),
     };
+    let sharded = election.filter(|_| flags.shards > 1);
+    let sharded = sharded.map(|election| elections(flags.shards, election, &elected.lease, ground));
+    let elections = sharded.transpose()?;
+    let is_sharded = elections.is_some();
+    let ownership = elections.as_ref().map_or_else(Ownership::everything, Elections::ownership);
+    // There is one term with shards: the work is called for once.
+    let elections = Mutex::new(elections);
+    let stopped = ground.stopped.clone();
     let current = Current::default();
     let (shown, healthy, explained) = (metrics.clone(), current.clone(), current.clone());
     let (client, of_toolkit, supervisor) =
@@ -56,23 +68,36 @@ pub(super) fn part(
     // What was watched in an earlier term is out of date: each term has its own informers.
     let work = move || {
         let informers = Informers::new(options.namespaces.clone(), &of_toolkit);
+        let targets = Targets::new(client.clone(), TargetConfig::default());
+        let usage: Arc<dyn LiveUsage> = match external.clone() {
+            None => Arc::new(MetricsApi::new(client.clone(), &options.namespaces)),
+            Some(settings) => {
+                let client = client.clone();
+                Arc::new(ExternalMetrics::new(client, settings, &options, &informers, &targets, &ownership))
+            }
+        };
         let recommender = Recommender::new(Config {
             client: client.clone(),
-            targets: Targets::new(client.clone(), TargetConfig::default()),
-            usage: Arc::new(MetricsApi::new(client.clone(), &options.namespaces)),
+            targets,
+            usage,
             history: history.clone(),
             options: options.clone(),
             informers: informers.clone(),
             clock: Clock::default(),
             supervisor: supervisor.clone(),
-            ownership: Ownership::everything(),
+            ownership: ownership.clone(),
             metrics: metrics.clone(),
         });
         *current.lock() = Some(recommender.clone());
-        join(recommender.run(), informers.run(&client, &supervisor)).map(drop).boxed()
+        let working = join(recommender.run(), informers.run(&client, &supervisor)).map(drop);
+        let Some(elections) = elections.lock().take() else { return working.boxed() };
+        let electing = elections.run(super::until_stopped(stopped.clone()).boxed());
+        // The leases are released while requests that are under way end.
+        select(working.boxed(), electing).map(drop).boxed()
     };
     Ok(Part {
-        lease: Some(elected.lease.clone()),
+        lease: Some(elected.lease.clone()).filter(|_| !is_sharded),
+        stops: is_sharded,
         metrics: Box::new(move |text| shown.render(text)),
         health: Box::new(move || {
             let late = healthy.lock().as_ref()?.overdue()?;
@@ -81,6 +106,21 @@ pub(super) fn part(
         page: Box::new(move |asked| page(&explained, asked)),
         ..Part::new("recommender", Box::new(work))
     })
+}
+
+/// The elections of the shards. Unless flags say otherwise they are taken over sooner than upstream's lease.
+fn elections(
+    shards: u32,
+    election: &ElectionFlags,
+    lease: &str,
+    ground: &Ground,
+) -> anyhow::Result<Elections> {
+    let leader = super::leader_config(election, lease, ground);
+    let mut config = ShardConfig::sharded(shards, &leader.namespace, &leader.identity);
+    let durations =
+        if leader.durations == Durations::default() { config.leader.durations } else { leader.durations };
+    config.leader = LeaderConfig { durations, jitter: config.leader.jitter, ..leader };
+    Elections::new(&ground.client, &config).context("the flags of the leader election")
 }
 
 /// The options of these flags.
@@ -108,6 +148,7 @@ fn options(flags: &RecommenderFlags, namespaces: &Namespaces, gates: &FeatureGat
             cap_by_largest_node: flags.cap_by_largest_node,
             cap_by_quota: flags.cap_by_quota,
             yield_to_hpa: flags.yield_to_hpa,
+            node_selectors: flags.node_selectors,
         },
     }
 }

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use super::cluster::Cluster;
 
 /// Everything but the autoscaler, with virtual containers that are measured every second.
-const FLAGS: [&str; 8] = [
+pub(crate) const FLAGS: [&str; 8] = [
     "--components",
     "apiserver,controllers,scheduler,node",
     "--runtime",
@@ -31,7 +31,7 @@ const FLAGS: [&str; 8] = [
 ];
 
 /// A `plumb run`, until it is dropped.
-struct Running {
+pub(crate) struct Running {
     process: Child,
     address: String,
 }
@@ -45,7 +45,7 @@ fn command(cluster: &Cluster, component: &str, flags: &[&str]) -> Command {
 }
 
 impl Running {
-    fn start(cluster: &Cluster, component: &str, flags: &[&str]) -> Self {
+    pub(crate) fn start(cluster: &Cluster, component: &str, flags: &[&str]) -> Self {
         let mut command = command(cluster, component, flags);
         let mut process = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -56,7 +56,7 @@ impl Running {
     }
 
     /// The code and the body of a page.
-    fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.address).unwrap();
         let request = format!("GET {path} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", self.address);
         stream.write_all(request.as_bytes()).unwrap();
@@ -67,7 +67,7 @@ impl Running {
     }
 
     /// Asks it to stop, and answers with how it ended and what it said.
-    fn stop(mut self) -> (ExitStatus, String) {
+    pub(crate) fn stop(mut self) -> (ExitStatus, String) {
         kill(Pid::from_raw(self.process.id().try_into().unwrap()), Signal::SIGTERM).unwrap();
         let status = self.process.wait().unwrap();
         let mut said = String::new();
@@ -83,7 +83,7 @@ impl Drop for Running {
     }
 }
 
-async fn create_web(client: &kube::Client) {
+pub(crate) async fn create_web(client: &kube::Client) {
     let deployment: Deployment = object(json!({
         "metadata": { "name": "web" },
         "spec": {
@@ -176,6 +176,49 @@ async fn of_two_recommenders_one_leads_explains_itself_and_hands_over_when_it_is
     assert!(second.stop().0.success());
 }
 
+/// Who holds the lease of each shard.
+async fn holders(leases: &Api<Lease>) -> Vec<String> {
+    let mut holders = Vec::new();
+    for shard in 0..4 {
+        let lease = leases.get_opt(&format!("vpa-recommender-lease-{shard}")).await.unwrap();
+        let holder = lease.and_then(|lease| lease.spec).and_then(|spec| spec.holder_identity);
+        holders.push(holder.unwrap_or_default());
+    }
+    holders
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_recommenders_share_the_vpas_and_one_takes_over_those_of_another_that_was_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &FLAGS);
+    let client = cluster.client().await;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    let flags = ["--shards=4", "--recommender-interval=1s"];
+    let first = Running::start(&cluster, "recommender", &[&flags[..], &["--install-crds=true"]].concat());
+    create_web(&client).await;
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(client.clone());
+    let is_recommended = |vpa: &VerticalPodAutoscaler| {
+        vpa.status.as_ref().is_some_and(|status| status.recommendation.is_some())
+    };
+    until(&vpas, "web", is_recommended).await;
+    assert_eq!(first.get("/debug/vpa").1, "/debug/vpa/default/web\n");
+    let second = Running::start(&cluster, "recommender", &flags);
+    let share = async |process: &Running| {
+        let suffix = format!("_{}", process.process.id());
+        holders(&leases).await.iter().filter(|holder| holder.ends_with(&suffix)).count()
+    };
+    plumb_harness::eventually(async || (share(&first).await, share(&second).await) == (2, 2)).await;
+    let knows = |process: &Running| process.get("/debug/vpa/default/web").0 == 200;
+    plumb_harness::eventually(async || knows(&first) != knows(&second)).await;
+    let (holder, other) = if knows(&first) { (first, second) } else { (second, first) };
+    // Without a word.
+    drop(holder);
+    plumb_harness::eventually(async || share(&other).await == 4).await;
+    plumb_harness::eventually(async || knows(&other)).await;
+    assert!(other.stop().0.success());
+    assert_eq!(holders(&leases).await, [""; 4]);
+}
+
 #[test]
 fn flags_that_contradict_each_other_or_are_not_known_are_refused() {
     for (component, flags, why) in [
@@ -186,6 +229,8 @@ fn flags_that_contradict_each_other_or_are_not_known_are_refused() {
         ),
         ("recommender", &["--leader-elect-resource-lock=endpoints"][..], "leases"),
         ("recommender", &["--storage=etcd"][..], "checkpoint"),
+        ("recommender", &["--shards=0"][..], "--shards"),
+        ("recommender", &["--use-external-metrics"][..], "--external-metrics-cpu-metric"),
         ("recommender", &["--feature-gates=Nonsense=true"][..], "PerVPAConfig"),
         ("recommender", &["--no-such-flag"][..], "--no-such-flag"),
         ("admission", &["--register-by-url"][..], "--webhook-address"),

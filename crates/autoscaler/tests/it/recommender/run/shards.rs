@@ -7,11 +7,12 @@ use std::time::Duration;
 
 use futures_util::FutureExt as _;
 use k8s_openapi::api::coordination::v1::Lease;
-use kube::api::ListParams;
+use k8s_openapi::api::rbac::v1::{Role, RoleBinding};
+use kube::api::{ListParams, PostParams};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::recommender::shards::{Elections, REPLICAS_LABEL, ShardConfig, assign, shard_of};
 use plumb_autoscaler::recommender::{Options, VpaKey};
-use plumb_harness::{until, until_all, virtual_clock};
+use plumb_harness::{object, until, until_all, virtual_clock};
 use proptest::prelude::*;
 use serde_json::json;
 use tokio::sync::oneshot;
@@ -91,8 +92,28 @@ impl Process {
     }
 }
 
+/// Lets the account do with leases what its role says.
+async fn allow_leases(bed: &Bed) {
+    let rules: Vec<_> = plumb_roles::RECOMMENDER
+        .election
+        .iter()
+        .map(|of| json!({ "apiGroups": of.groups, "resources": of.resources, "verbs": of.verbs }))
+        .collect();
+    let role: Role = object(json!({ "metadata": { "name": "leases" }, "rules": rules }));
+    let binding: RoleBinding = object(json!({
+        "metadata": { "name": "leases" },
+        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "leases" },
+        "subjects": [{ "kind": "ServiceAccount", "namespace": "kube-system", "name": "vpa-recommender" }],
+    }));
+    let roles: kube::Api<Role> = kube::Api::namespaced(bed.client.clone(), "kube-system");
+    roles.create(&PostParams::default(), &role).await.unwrap();
+    let bindings: kube::Api<RoleBinding> = kube::Api::namespaced(bed.client.clone(), "kube-system");
+    bindings.create(&PostParams::default(), &binding).await.unwrap();
+}
+
 async fn bed() -> Bed {
     let bed = Bed::new().await;
+    allow_leases(&bed).await;
     for index in 0..VPAS {
         let name = format!("web-{index}");
         bed.deployment(&name).await;
@@ -261,6 +282,7 @@ async fn shards_are_divided_anew_when_processes_come_and_go() {
 #[tokio::test(start_paused = true)]
 async fn a_kill_that_is_in_no_checkpoint_yet_counts_after_a_take_over() {
     let (bed, log) = (Bed::with_web().await, Log::default());
+    allow_leases(&bed).await;
     let a = Process::start(&bed, "a", 2, &log);
     until_shares(&bed, &[("a", 2)]).await;
     let clock = virtual_clock("2026-01-01T00:00:00Z".parse().unwrap());
