@@ -1,6 +1,6 @@
 //! What one tick of the recommender's engine costs in time, and what it takes in memory. One thread.
 //!
-//! `cargo bench -p plumb-autoscaler --bench recommender`
+//! `cargo bench -p plumb-autoscaler --bench recommender -- [--sizes 1000,50000] [--json]`; `bench/autoscaler` runs it, too.
 //!
 //! Two clusters are measured at several sizes: Deployments with ten replicas, whose pods share one aggregate, and
 //! pods with labels of their own, where every container has one. All pods use CPU and memory at random over the
@@ -62,6 +62,18 @@ const WARM_UP: i64 = 120;
 const ROUNDS: usize = 3;
 
 fn main() {
+    let args: Vec<String> = std::env::args().collect();
+    let sizes = args.iter().position(|arg| arg == "--sizes").and_then(|at| args.get(at + 1));
+    let sizes = sizes.map_or("1000,5000,10000,20000,50000", String::as_str);
+    let sizes: Vec<usize> = sizes.split(',').map(|size| size.parse().expect("a size is a number")).collect();
+    if args.iter().any(|arg| arg == "--json") {
+        for containers in sizes {
+            for shared in [true, false] {
+                println!("{}", measure(containers, shared).json());
+            }
+        }
+        return;
+    }
     println!(
         "{:>10} {:>7} {:>10} {:>10} {:>10} {:>12} {:>12} {:>12} {:>12}",
         "containers",
@@ -75,8 +87,8 @@ fn main() {
         "B/aggregate",
     );
     for shared in [true, false] {
-        for containers in [1_000, 5_000, 10_000, 20_000, 50_000] {
-            measure(containers, shared);
+        for &containers in &sizes {
+            println!("{}", measure(containers, shared).line());
         }
     }
     println!("targets at 50000: cold load 2 s, tick 250 ms, checkpoints 100 ms, 1536 B for each aggregate");
@@ -152,7 +164,48 @@ impl Bed {
     }
 }
 
-fn measure(containers: usize, shared: bool) {
+/// What was measured of one cluster.
+struct Figures {
+    containers: usize,
+    vpas: usize,
+    aggregates: usize,
+    /// The sum of the targets of cpu, in millicores.
+    targets: i64,
+    cold: Duration,
+    restore: Duration,
+    tick: Duration,
+    checkpoints: Duration,
+    heap: usize,
+}
+
+impl Figures {
+    fn line(&self) -> String {
+        format!(
+            "{:>10} {:>7} {:>10} {:>10} {:>10} {:>12} {:>12} {:>12.0} {:>12.0}",
+            self.containers,
+            self.vpas,
+            self.aggregates,
+            milliseconds(self.cold),
+            milliseconds(self.restore),
+            milliseconds(self.tick),
+            milliseconds(self.checkpoints),
+            self.heap as f64 / self.containers as f64,
+            self.heap as f64 / self.aggregates as f64,
+        )
+    }
+
+    fn json(&self) -> String {
+        let seconds = |time: Duration| time.as_secs_f64();
+        serde_json::json!({
+            "containers": self.containers, "vpas": self.vpas, "aggregates": self.aggregates, "targets": self.targets,
+            "cold": seconds(self.cold), "restore": seconds(self.restore), "tick": seconds(self.tick),
+            "checkpoints": seconds(self.checkpoints), "heap": self.heap,
+        })
+        .to_string()
+    }
+}
+
+fn measure(containers: usize, shared: bool) -> Figures {
     let mut bed = Bed::new(containers, shared);
     let before = heap::HEAP.bytes();
     let mut cluster = bed.load();
@@ -162,6 +215,9 @@ fn measure(containers: usize, shared: bool) {
     let heap = heap::HEAP.bytes() - before;
     let size = cluster.size();
     assert_eq!(cluster.recommend().len(), bed.vpas.len());
+    let views = bed.vpas.iter().filter_map(|vpa| cluster.vpa(&vpa.key));
+    let targets = views.flat_map(|view| view.recommendation()).filter_map(|of| of.target.cpu);
+    let targets = targets.map(plumb_resize::Quantity::saturating_milli).sum();
 
     let mut minute = WARM_UP;
     let tick = best(|| {
@@ -191,6 +247,9 @@ fn measure(containers: usize, shared: bool) {
         started.elapsed()
     });
     assert_eq!(written.len(), bed.vpas.len());
+    // What has not changed costs no write.
+    cluster.recommend();
+    assert_eq!((cluster.recommend().len(), cluster.checkpoints_due().len()), (0, 0));
     drop(cluster);
 
     let cold = best(|| {
@@ -214,17 +273,8 @@ fn measure(containers: usize, shared: bool) {
         started.elapsed()
     });
 
-    println!(
-        "{containers:>10} {:>7} {:>10} {:>10} {:>10} {:>12} {:>12} {:>12.0} {:>12.0}",
-        bed.vpas.len(),
-        size.aggregates,
-        milliseconds(cold),
-        milliseconds(restore),
-        milliseconds(tick),
-        milliseconds(checkpoints),
-        heap as f64 / containers as f64,
-        heap as f64 / size.aggregates as f64,
-    );
+    let (vpas, aggregates) = (bed.vpas.len(), size.aggregates);
+    Figures { containers, vpas, aggregates, targets, cold, restore, tick, checkpoints, heap }
 }
 
 fn best(mut run: impl FnMut() -> Duration) -> Duration {
