@@ -125,10 +125,12 @@ fn values() -> String {
          # Whether a Prometheus operator is to scrape the components.\nserviceMonitor: false\n\n\
          # Which components run.\ncomponents:\n"
     );
-    let lines = |value: &str| Component::ALL.map(|component| format!("  {component}: {value}\n")).concat();
-    text.push_str(&lines("true"));
+    let lines = |value: &dyn Fn(Component) -> String| {
+        Component::ALL.map(|component| format!("  {component}: {}\n", value(component))).concat()
+    };
+    text.push_str(&lines(&|component| Component::DEFAULT.contains(&component).to_string()));
     text.push_str("\n# More flags of a component, such as --recommender-interval=30s.\nextraArgs:\n");
-    text.push_str(&lines("[]"));
+    text.push_str(&lines(&|_| "[]".to_owned()));
     text
 }
 

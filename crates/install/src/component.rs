@@ -20,6 +20,9 @@ impl Component {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Recommender, Self::Updater, Self::Admission, Self::Rollout];
 
+    /// Those that are installed unless others are chosen.
+    pub const DEFAULT: [Self; 3] = [Self::Recommender, Self::Updater, Self::Admission];
+
     /// The name that `plumb run` takes.
     pub fn name(self) -> &'static str {
         match self {

@@ -22,6 +22,8 @@ use crate::component::Component;
 use crate::manifests::{Options, PART_OF, crds, manifests};
 use crate::upstream::{self, REPLICAS_ANNOTATION};
 
+const NOT_FOUND: u16 = 404;
+
 /// What is removed.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Removal {
@@ -83,6 +85,7 @@ pub async fn uninstall(
     let mut remover = Remover { client, removal, report };
     let options = Options {
         namespace: removal.namespace.clone(),
+        components: Component::ALL.to_vec(),
         crds: false,
         service_monitor: true,
         ..Options::default()
@@ -126,7 +129,7 @@ async fn refused_vpas(client: &Client, gates: &BTreeSet<String>) -> Result<Vec<R
     let api: Api<VerticalPodAutoscaler> = Api::all(client.clone());
     let vpas = match api.list(&ListParams::default()).await {
         // The definition is gone.
-        Err(kube::Error::Api(status)) if status.is_not_found() => return Ok(Vec::new()),
+        Err(kube::Error::Api(status)) if status.code == NOT_FOUND => return Ok(Vec::new()),
         listed => listed.map_err(failed("listing", "VerticalPodAutoscalers"))?,
     };
     let refused = vpas.items.iter().map(|vpa| RefusedVpa {
@@ -149,8 +152,8 @@ impl Remover<'_> {
         let (api, what) = api_of(self.client, object);
         let (key, value) = PART_OF;
         let found = match api.get_opt(&object.name_any()).await {
-            // A kind that this cluster does not have: a ServiceMonitor.
-            Err(kube::Error::Api(status)) if status.is_not_found() => None,
+            // A kind that this cluster does not have: a ServiceMonitor. The answer has a code, and no reason.
+            Err(kube::Error::Api(status)) if status.code == NOT_FOUND => None,
             found => found.map_err(failed("reading", &what))?,
         };
         match found {

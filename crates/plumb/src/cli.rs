@@ -33,6 +33,7 @@ pub(crate) use run::{
 
 use crate::components::{self, Components, ComponentsParser};
 use crate::features;
+use crate::install::{Install, Uninstall};
 use crate::kubeconfig::Issue;
 use crate::recommend::Recommend;
 use crate::resize::Resize;
@@ -113,6 +114,8 @@ pub(crate) enum Command {
     Recommend(Box<Recommend>),
     /// Run components against a cluster that runs elsewhere, until Ctrl-C or SIGTERM.
     Run(Box<Run>),
+    Install(Box<Install>),
+    Uninstall(Uninstall),
     /// Write a consistent backup of a cluster's objects to a file, whether it runs or not.
     ///
     /// The certificates and keys in DIR/pki are not in it; copy that directory too. See docs/operations.md.

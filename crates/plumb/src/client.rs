@@ -12,15 +12,22 @@ use kube::config::{KubeConfigOptions, Kubeconfig, KubeconfigError};
 use kube::{Client, Config};
 use plumb_autoscaler::explain::printable;
 
-/// Which cluster, and where in it.
+/// Which cluster.
 #[derive(Debug, Args)]
-pub(crate) struct Cluster {
+pub(crate) struct Target {
     /// The kubeconfig. [default: what KUBECONFIG names, then ~/.kube/config]
     #[arg(long, value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
     /// The context of the kubeconfig. [default: its current one]
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
+}
+
+/// Which cluster, and where in it.
+#[derive(Debug, Args)]
+pub(crate) struct Cluster {
+    #[command(flatten)]
+    target: Target,
     /// The namespace. [default: that of the context]
     #[arg(short, long, value_name = "NAME")]
     namespace: Option<String>,
@@ -34,6 +41,13 @@ impl Cluster {
         Ok((client, namespace))
     }
 
+    /// How the cluster is reached, and a client of it.
+    pub(crate) async fn config(&self) -> anyhow::Result<(Config, Client)> {
+        self.target.config().await
+    }
+}
+
+impl Target {
     /// How the cluster is reached, and a client of it.
     pub(crate) async fn config(&self) -> anyhow::Result<(Config, Client)> {
         plumb_apiserver::serve::install_crypto();

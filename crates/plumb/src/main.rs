@@ -12,6 +12,7 @@ mod features;
 mod help;
 mod holder;
 mod image;
+mod install;
 mod invitation;
 mod join;
 mod kubeconfig;
@@ -79,6 +80,8 @@ fn main() -> ExitCode {
         Command::Status(status) => status::run(*status),
         Command::Recommend(recommend) => recommend::run(*recommend).map(success),
         Command::Run(components) => run::run(*components).map(success),
+        Command::Install(args) => install::install(*args).map(success),
+        Command::Uninstall(args) => install::remove(args).map(success),
         Command::Backup(backup) => backup::backup(&backup).map(success),
         Command::Restore(restore) => backup::restore(&restore).map(success),
         Command::Image(image) => image::run(image).map(success),

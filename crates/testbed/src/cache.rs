@@ -56,6 +56,23 @@ impl Cache {
         })
     }
 
+    /// The folder of Helm, for its release.
+    pub(crate) fn helm_folder(&self) -> PathBuf {
+        self.root.join(format!("helm-{}", release::HELM_VERSION))
+    }
+
+    /// Helm, if it was obtained.
+    pub fn helm(&self) -> Result<PathBuf, Error> {
+        let path = self.helm_folder().join("bin").join(release::HELM);
+        if path.is_file() {
+            return Ok(path);
+        }
+        Err(Error::Missing {
+            program: format!("{}; `testbed obtain --helm` builds it", release::HELM),
+            places: path.display().to_string(),
+        })
+    }
+
     /// The unpacked Debian packages, one folder each.
     pub fn debian(&self) -> PathBuf {
         self.root.join("debian")

@@ -26,10 +26,13 @@ enum Subject {
         /// Get the recommender of the Vertical Pod Autoscaler, too.
         #[arg(long)]
         autoscaler: bool,
+        /// Get Helm, too.
+        #[arg(long)]
+        helm: bool,
     },
     /// Starts a cluster and keeps it until Ctrl-C.
     Up(Up),
-    /// Prints the path of one of Kubernetes' programs, such as kubectl, or of vpa-recommender.
+    /// Prints the path of one of Kubernetes' programs, such as kubectl, or of vpa-recommender or helm.
     Which {
         /// The program.
         program: String,
@@ -82,7 +85,7 @@ enum Target {
 /// Runs the program.
 pub fn run() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Subject::Obtain { autoscaler } => get(autoscaler),
+        Subject::Obtain { autoscaler, helm } => get(autoscaler, helm),
         Subject::Up(up) => run_up(up),
         Subject::Which { program } => which(&program),
         Subject::Clean => leftovers::clean().map(|dirs| {
@@ -103,18 +106,21 @@ pub fn run() -> ExitCode {
     }
 }
 
-fn get(autoscaler: bool) -> Result<(), Error> {
+fn get(autoscaler: bool, helm: bool) -> Result<(), Error> {
     let (cache, mut say) = (Cache::of_user()?, |line: &str| eprintln!("{line}"));
     obtain::obtain(&cache, &mut say)?;
-    if autoscaler { obtain::obtain_autoscaler(&cache, &mut say) } else { Ok(()) }
+    if autoscaler {
+        obtain::obtain_autoscaler(&cache, &mut say)?;
+    }
+    if helm { obtain::obtain_helm(&cache, &mut say) } else { Ok(()) }
 }
 
 fn which(program: &str) -> Result<(), Error> {
     let cache = Cache::of_user()?;
-    let path = if program == release::RECOMMENDER {
-        cache.recommender()?
-    } else {
-        assets::kubernetes_program(&cache, program)?
+    let path = match program {
+        release::RECOMMENDER => cache.recommender()?,
+        release::HELM => cache.helm()?,
+        _ => assets::kubernetes_program(&cache, program)?,
     };
     println!("{}", path.display());
     Ok(())

@@ -54,8 +54,8 @@ pub use error::Error;
 pub use event::Endpoints;
 pub use image::{BUSYBOX, PAUSE};
 pub use leftovers::clean;
-pub use obtain::{obtain, obtain_autoscaler};
-pub use release::{AUTOSCALER_VERSION, VERSION};
+pub use obtain::{obtain, obtain_autoscaler, obtain_helm};
+pub use release::{AUTOSCALER_VERSION, HELM_VERSION, VERSION};
 
 /// Chooses the one crypto provider for this process; a second call changes nothing.
 pub fn install_crypto() {

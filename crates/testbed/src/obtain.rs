@@ -29,3 +29,9 @@ pub fn obtain_autoscaler(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(),
     let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
     golang::obtain(&GoModule::autoscaler(cache), say)
 }
+
+/// Obtains Helm.
+pub fn obtain_helm(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
+    golang::obtain(&GoModule::helm(cache), say)
+}

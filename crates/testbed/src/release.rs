@@ -1,5 +1,6 @@
 //! Which Kubernetes, and which Vertical Pod Autoscaler, this crate obtains and starts.
 
+use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use crate::cache::Cache;
@@ -22,6 +23,12 @@ pub const AUTOSCALER_VERSION: &str = "1.8.1";
 
 /// The name that the recommender of the Vertical Pod Autoscaler has in the cache.
 pub(crate) const RECOMMENDER: &str = "vpa-recommender";
+
+/// The release of Helm that the Go module in `helm/` pins.
+pub const HELM_VERSION: &str = "v3.22.0";
+
+/// The name that Helm has in the cache.
+pub(crate) const HELM: &str = "helm";
 
 /// A Go module, and what is built from it.
 pub(crate) struct GoModule {
@@ -50,6 +57,27 @@ impl GoModule {
             programs: cache.programs(),
             packages: PROGRAMS.map(package).to_vec(),
             linker_flags: linker_flags(),
+        }
+    }
+
+    /// Helm, for charts that ask for the Kubernetes that is started.
+    pub(crate) fn helm(cache: &Cache) -> Self {
+        let (major, minor) = major_minor(VERSION);
+        let mut linker_flags = format!("-s -w -X helm.sh/helm/v3/internal/version.version={HELM_VERSION}");
+        for package in ["helm.sh/helm/v3/pkg/lint/rules", "helm.sh/helm/v3/pkg/chartutil"] {
+            for (name, value) in [("k8sVersionMajor", major), ("k8sVersionMinor", minor)] {
+                // Writing to a string does not fail.
+                let _ = write!(linker_flags, " -X {package}.{name}={value}");
+            }
+        }
+        Self {
+            title: format!("Helm {HELM_VERSION}"),
+            go_mod: include_str!("../helm/go.mod"),
+            go_sum: include_str!("../helm/go.sum"),
+            module: cache.helm_folder().join("module"),
+            programs: cache.helm_folder().join("bin"),
+            packages: vec![(HELM, "helm.sh/helm/v3/cmd/helm".to_owned())],
+            linker_flags,
         }
     }
 
@@ -113,6 +141,15 @@ mod tests {
         assert!(module.go_mod.contains(&format!("{package} v{AUTOSCALER_VERSION}")));
         assert!(module.go_sum.contains(&format!("{package} v{AUTOSCALER_VERSION} h1:")));
         assert!(module.go_mod.contains(&format!("tool {}\n", module.packages[0].1)));
+    }
+
+    #[test]
+    fn the_module_of_helm_pins_its_release() {
+        let module = GoModule::helm(&Cache::at(PathBuf::new()));
+        assert!(module.go_mod.contains(&format!("helm.sh/helm/v3 {HELM_VERSION}")));
+        assert!(module.go_sum.contains(&format!("helm.sh/helm/v3 {HELM_VERSION} h1:")));
+        assert!(module.go_mod.contains(&format!("tool {}\n", module.packages[0].1)));
+        assert!(module.linker_flags.contains("chartutil.k8sVersionMinor=36"));
     }
 
     #[test]

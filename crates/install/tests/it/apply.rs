@@ -13,6 +13,11 @@ use plumb_install::upstream::REPLICAS_ANNOTATION;
 use plumb_install::{Component, Options, manifests};
 use serde_json::json;
 
+/// Every component.
+pub(crate) fn all() -> Options {
+    Options { components: Component::ALL.to_vec(), ..Options::default() }
+}
+
 /// What became of each object.
 pub(crate) async fn installed(
     client: &Client,
@@ -44,7 +49,7 @@ pub(crate) async fn create_upstream(client: &Client) {
 #[tokio::test]
 async fn installing_twice_changes_nothing_and_an_edit_is_undone() {
     let cluster = TestCluster::start();
-    let (admin, options) = (cluster.admin(), Options::default());
+    let (admin, options) = (cluster.admin(), all());
     let first = installed(&admin, &options, Mode::default()).await.unwrap();
     assert_eq!(first.len(), manifests(&options).len());
     assert!(first.iter().all(|(_, change)| *change == Change::Created), "{first:?}");
@@ -126,9 +131,9 @@ async fn definitions_of_another_installer_stay_unless_it_is_replaced() {
     let of_crds = |said: Vec<(String, Change)>| -> Vec<Change> {
         said.into_iter().filter(|(what, _)| what.starts_with("custom")).map(|(_, change)| change).collect()
     };
-    let said = installed(&admin, &Options::default(), Mode::default()).await.unwrap();
+    let said = installed(&admin, &all(), Mode::default()).await.unwrap();
     assert_eq!(of_crds(said), [Change::Left; 4]);
     let mode = Mode { replace_vpa: true, ..Mode::default() };
-    let said = installed(&admin, &Options::default(), mode).await.unwrap();
+    let said = installed(&admin, &all(), mode).await.unwrap();
     assert_eq!(of_crds(said), [Change::Configured, Change::Configured, Change::Left, Change::Left]);
 }

@@ -4,6 +4,8 @@
 
 mod apply;
 mod chart;
+mod helm;
 mod manifests;
+mod monitoring;
 mod uninstall;
 mod upstream;

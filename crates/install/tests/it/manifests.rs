@@ -7,6 +7,11 @@ use kube::core::DynamicObject;
 use plumb_install::{Component, LABELS, Options, manifests, yaml};
 use serde_json::Value;
 
+/// Every component.
+fn all() -> Options {
+    Options { components: Component::ALL.to_vec(), ..Options::default() }
+}
+
 fn kind(object: &DynamicObject) -> &str {
     &object.types.as_ref().unwrap().kind
 }
@@ -18,7 +23,7 @@ fn named<'a>(objects: &'a [DynamicObject], of: &str, name: &str) -> &'a DynamicO
 
 #[test]
 fn every_object_carries_the_labels_and_stands_in_the_namespace() {
-    let options = Options { service_monitor: true, ..Options::default() };
+    let options = Options { service_monitor: true, ..all() };
     let cluster_scoped = ["Namespace", "CustomResourceDefinition", "ClusterRole", "ClusterRoleBinding"];
     let objects = manifests(&options);
     let names: BTreeSet<(&str, Option<String>, String)> =
@@ -40,13 +45,13 @@ fn every_object_carries_the_labels_and_stands_in_the_namespace() {
 fn a_namespace_that_every_cluster_has_is_not_among_the_objects() {
     let given = manifests(&Options { namespace: "kube-system".to_owned(), ..Options::default() });
     assert!(given.iter().all(|object| kind(object) != "Namespace"));
-    let own = manifests(&Options::default());
+    let own = manifests(&all());
     assert_eq!(kind(&own[0]), "Namespace");
 }
 
 #[test]
 fn every_component_has_replicas_probes_requests_a_budget_and_nothing_that_restricted_pods_may_not() {
-    let objects = manifests(&Options::default());
+    let objects = manifests(&all());
     for component in Component::ALL {
         let name = component.object_name();
         let deployment = named(&objects, "Deployment", &name);
@@ -96,7 +101,7 @@ fn on_core(objects: &[DynamicObject], component: Component) -> BTreeMap<String, 
 
 #[test]
 fn each_component_writes_pods_only_as_it_must() {
-    let objects = manifests(&Options::default());
+    let objects = manifests(&all());
     let writes = |component, resource: &str| {
         let given = on_core(&objects, component).remove(resource).unwrap_or_default();
         let given = given.into_iter().filter(|verb| !["get", "list", "watch"].contains(&verb.as_str()));
@@ -154,7 +159,7 @@ fn only_what_is_chosen_is_among_the_objects() {
 
 #[test]
 fn the_documents_read_back_as_the_objects() {
-    let objects = manifests(&Options { service_monitor: true, ..Options::default() });
+    let objects = manifests(&Options { service_monitor: true, ..all() });
     let text = yaml(&objects).unwrap();
     let read: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();
     let objects: Vec<Value> = objects.iter().map(|object| serde_json::to_value(object).unwrap()).collect();

@@ -6,13 +6,12 @@ use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_client::Api;
 use plumb_harness::{TestCluster, object};
-use plumb_install::Options;
 use plumb_install::apply::Mode;
 use plumb_install::uninstall::{Removal, UninstallError, uninstall};
 use plumb_install::upstream::REPLICAS_ANNOTATION;
 use serde_json::json;
 
-use super::apply::{create_upstream, installed};
+use super::apply::{all, create_upstream, installed};
 
 async fn removed(client: &Client, removal: &Removal) -> Result<Vec<String>, UninstallError> {
     let mut said = Vec::new();
@@ -35,7 +34,7 @@ async fn create_vpa(client: &Client) {
 #[tokio::test]
 async fn what_was_installed_is_removed_and_upstream_gets_its_replicas_back() {
     let cluster = TestCluster::start();
-    let (admin, options) = (cluster.admin(), Options::default());
+    let (admin, options) = (cluster.admin(), all());
     create_upstream(&admin).await;
     let mode = Mode { replace_vpa: true, ..Mode::default() };
     installed(&admin, &options, mode).await.unwrap();

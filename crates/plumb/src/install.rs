@@ -1,0 +1,213 @@
+//! `plumb install` and `plumb uninstall`: Plumb's controllers on a Kubernetes that runs elsewhere.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+
+use anyhow::Context as _;
+use clap::Args;
+use plumb_install::apply::{ApplyError, Mode, apply};
+use plumb_install::uninstall::{Removal, UninstallError, uninstall};
+use plumb_install::{Component, Options, manifests, yaml};
+
+use crate::client::{Target, block_on, refusal};
+use crate::features;
+
+/// The namespace of an installation.
+const NAMESPACE: &str = "plumb-system";
+
+/// Print the manifests of Plumb's controllers for a Kubernetes cluster, or apply them.
+///
+/// Recommender, updater, admission webhook and rollout controllers, with the definitions of their custom resources, each
+/// with a role that gives it what it needs and nothing else. Without --apply and --dry-run no cluster is asked.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    plumb install --image registry.example.com/plumb:0.1.0 | kubectl apply -f -\n  \
+    plumb install --apply\n  \
+    plumb install --apply --replace-vpa --dry-run\n  \
+    plumb install --components recommender --replicas 1 --arg recommender=--cap-by-quota")]
+pub(crate) struct Install {
+    /// The namespace of the controllers. It is created, unless every cluster has it.
+    #[arg(short, long, value_name = "NAME", default_value = NAMESPACE)]
+    namespace: String,
+    /// The image of plumb. [default: localhost/plumb with this version, which has to be imported on every node]
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// The components to install, separated by commas.
+    #[arg(
+        long,
+        value_name = "COMPONENTS",
+        value_delimiter = ',',
+        default_value = "recommender,updater,admission"
+    )]
+    components: Vec<Component>,
+    /// How many pods each component has.
+    #[arg(long, value_name = "N", default_value = "2", value_parser = clap::value_parser!(i32).range(0..))]
+    replicas: i32,
+    /// Feature gates of all components; `plumb run all --help` lists them.
+    #[arg(long, value_name = "A=true,B=false", default_value = "", hide_default_value = true, value_parser = known_gates)]
+    feature_gates: String,
+    /// A further flag of a component, such as `recommender=--cap-by-quota`. May be given several times.
+    #[arg(long = "arg", value_name = "COMPONENT=FLAG", value_parser = extra_arg)]
+    args: Vec<(Component, String)>,
+    /// Have a Prometheus operator scrape the components: a ServiceMonitor and a Service.
+    #[arg(long)]
+    service_monitor: bool,
+    /// Leave the definitions of custom resources out.
+    #[arg(long)]
+    without_crds: bool,
+    /// Apply the manifests to the cluster instead of printing them. May be repeated.
+    #[arg(long)]
+    apply: bool,
+    /// With --apply: have the API server check everything, and store nothing.
+    #[arg(long, requires = "apply")]
+    dry_run: bool,
+    /// With --apply: take over from a running Vertical Pod Autoscaler. Its Deployments are scaled to zero; VPAs, checkpoints
+    /// and the name of the webhook configuration stay as they are.
+    #[arg(long, requires = "apply")]
+    replace_vpa: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+/// Remove what `plumb install` made from a cluster.
+///
+/// VPAs, their checkpoints and the definitions of custom resources stay, no pod is evicted, and a Vertical Pod Autoscaler that
+/// was replaced gets its replicas back.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    plumb uninstall --dry-run\n  \
+    plumb uninstall")]
+pub(crate) struct Uninstall {
+    /// The namespace of the controllers.
+    #[arg(short, long, value_name = "NAME", default_value = NAMESPACE)]
+    namespace: String,
+    /// Uninstall though there are VPAs that a returning Vertical Pod Autoscaler would refuse.
+    #[arg(long)]
+    force: bool,
+    /// Remove the definitions of custom resources that Plumb made, and with them every VPA, checkpoint, policy and CloneSet.
+    #[arg(long)]
+    delete_crds: bool,
+    /// Print what would be removed.
+    #[arg(long)]
+    dry_run: bool,
+    #[command(flatten)]
+    target: Target,
+}
+
+fn known_gates(text: &str) -> Result<String, String> {
+    features::parse(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+fn extra_arg(text: &str) -> Result<(Component, String), String> {
+    let (component, flag) = text.split_once('=').ok_or("write COMPONENT=FLAG")?;
+    let component = component.parse().map_err(|error: plumb_install::UnknownComponent| error.to_string())?;
+    Ok((component, flag.to_owned()))
+}
+
+impl Install {
+    fn options(&self) -> Options {
+        let mut components = self.components.clone();
+        components.sort_unstable();
+        components.dedup();
+        let mut extra_args: BTreeMap<Component, Vec<String>> = BTreeMap::new();
+        for (component, flag) in &self.args {
+            extra_args.entry(*component).or_default().push(flag.clone());
+        }
+        let default = Options::default();
+        Options {
+            namespace: self.namespace.clone(),
+            image: self.image.clone().unwrap_or(default.image),
+            components,
+            replicas: self.replicas,
+            crds: !self.without_crds,
+            service_monitor: self.service_monitor,
+            feature_gates: self.feature_gates.clone(),
+            extra_args,
+        }
+    }
+}
+
+/// Prints or applies the manifests.
+pub(crate) fn install(args: Install) -> anyhow::Result<()> {
+    let options = args.options();
+    if !args.apply {
+        let text = yaml(&manifests(&options)).context("writing YAML")?;
+        // A reader that has seen enough is no failure.
+        let _ = std::io::stdout().write_all(text.as_bytes());
+        return Ok(());
+    }
+    let mode = Mode { dry_run: args.dry_run, replace_vpa: args.replace_vpa };
+    let suffix = if args.dry_run { " (dry run)" } else { "" };
+    block_on(async {
+        let (_, client) = args.target.config().await?;
+        let mut report = |what: &str, change: plumb_install::apply::Change| {
+            println!("{what} {}{suffix}", change.word());
+        };
+        apply(&client, &options, mode, &mut report).await.map_err(explained)
+    })
+}
+
+/// Removes what was installed.
+pub(crate) fn remove(args: Uninstall) -> anyhow::Result<()> {
+    let removal = Removal {
+        namespace: args.namespace,
+        force: args.force,
+        delete_crds: args.delete_crds,
+        dry_run: args.dry_run,
+    };
+    let suffix = if args.dry_run { " (dry run)" } else { "" };
+    block_on(async {
+        let (_, client) = args.target.config().await?;
+        let mut report = |what: &str, done: &str| println!("{what} {done}{suffix}");
+        uninstall(&client, &removal, &mut report).await.map_err(|error| match error {
+            UninstallError::Request(error) => explained(error),
+            refused @ UninstallError::Refused(_) => anyhow::Error::new(refused),
+        })
+    })
+}
+
+/// The message of the API server, without the wrapping of the client.
+fn explained(error: ApplyError) -> anyhow::Error {
+    match error {
+        ApplyError::Request { doing, what, source } => refusal(source).context(format!("{doing} {what}")),
+        other => anyhow::Error::new(other),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser as _;
+    use serde_json::Value;
+
+    use super::*;
+    use crate::cli::Cli;
+
+    fn containers(objects: &[kube::core::DynamicObject]) -> Vec<Value> {
+        let deployments = objects
+            .iter()
+            .filter(|object| object.types.as_ref().is_some_and(|types| types.kind == "Deployment"));
+        deployments.map(|object| object.data["spec"]["template"]["spec"]["containers"][0].clone()).collect()
+    }
+
+    #[test]
+    fn the_arguments_of_every_deployment_are_a_command_line_that_is_taken() {
+        let options = Options { feature_gates: "InPlace=true".to_owned(), ..Options::default() };
+        let containers = containers(&manifests(&options));
+        assert_eq!(containers.len(), options.components.len());
+        for container in containers {
+            let args = container["args"].as_array().expect("there are arguments");
+            let args: Vec<&str> = args.iter().filter_map(Value::as_str).collect();
+            let read = Cli::try_parse_from([&["plumb"], &args[..]].concat());
+            if let Err(error) = read {
+                panic!("plumb {}: {error}", args.join(" "));
+            }
+        }
+    }
+
+    #[test]
+    fn the_default_of_the_flags_is_that_of_the_options() {
+        let cli = Cli::try_parse_from(["plumb", "install"]).expect("no flag is required");
+        let crate::cli::Command::Install(args) = cli.command else { panic!("another command") };
+        assert_eq!(args.options(), Options::default());
+    }
+}
