@@ -433,8 +433,13 @@ impl Inner {
         let (plan, next) = plan(&gathered.subjects, &triage, &policy, &settings, &surroundings);
         let acted = self.config.clock.monotonic();
         self.set_gauges(key, &gathered, &triage, &plan);
-        self.perform(key, &gathered, &plan).await;
+        let is_refused = self.perform(key, &gathered, &plan).await;
         self.config.updater_metrics.step(Step::EvictPods, self.since(acted));
+        if is_refused {
+            // The pods wait for something now that the plan does not know, and the condition is to say what.
+            self.config.updater_metrics.step(Step::Total, self.since(began));
+            return Ok(Requeue::Now);
+        }
         let summary = Summary::new(&triage, &plan);
         let written = self.write_condition(key, summary.condition(&plan).as_ref()).await;
         self.config.updater_metrics.step(Step::Total, self.since(began));

@@ -29,8 +29,9 @@ struct Task<'a> {
 }
 
 impl Inner {
-    /// Does what was decided, to several pods at a time, and waits until the store has observed it.
-    pub(super) async fn perform(&self, key: &ObjectRef, gathered: &Gathered, plan: &Plan) {
+    /// Does what was decided, to several pods at a time, and waits until the store has observed it. Whether anything was
+    /// refused that is tried again later: then the plan does not say what pods wait for.
+    pub(super) async fn perform(&self, key: &ObjectRef, gathered: &Gathered, plan: &Plan) -> bool {
         let concurrent = self.config.options.concurrent_updates.max(1);
         let task = |position: usize, records_accepted: bool| Task {
             key,
@@ -39,8 +40,8 @@ impl Inner {
             object: &gathered.pods[position],
             records_accepted,
         };
-        let tasks: Vec<BoxFuture<'_, ()>> = match plan {
-            Plan::None(_) => return,
+        let tasks: Vec<BoxFuture<'_, bool>> = match plan {
+            Plan::None(_) => return false,
             // No function that is called from here has an evictor.
             Plan::InPlace(decided) => decided
                 .iter()
@@ -48,7 +49,7 @@ impl Inner {
                 .map(|one| {
                     let future =
                         self.perform_in_place(&self.in_place, task(one.position, false), &one.decision);
-                    Box::pin(future) as BoxFuture<'_, ()>
+                    Box::pin(future) as BoxFuture<'_, bool>
                 })
                 .collect(),
             Plan::Recreating(decided) => decided
@@ -60,11 +61,12 @@ impl Inner {
                 .map(|one| {
                     let future =
                         self.perform_recreating(&self.recreating, task(one.position, true), &one.decision);
-                    Box::pin(future) as BoxFuture<'_, ()>
+                    Box::pin(future) as BoxFuture<'_, bool>
                 })
                 .collect(),
         };
-        stream::iter(tasks).for_each_concurrent(concurrent, |task| task).await;
+        let performed = stream::iter(tasks).buffer_unordered(concurrent);
+        performed.fold(false, |any, refused| std::future::ready(any | refused)).await
     }
 
     /// Whether a decision needs anything but an event, which is emitted here.
@@ -86,28 +88,34 @@ impl Inner {
         }
     }
 
-    async fn perform_in_place(&self, actuator: &InPlaceActuator, task: Task<'_>, decision: &InPlace) {
+    async fn perform_in_place(&self, actuator: &InPlaceActuator, task: Task<'_>, decision: &InPlace) -> bool {
         match decision {
             InPlace::Resize { .. } => self.resize(actuator, &task).await,
             InPlace::Infeasible { record: Some(record) } => {
                 self.config.updater_metrics.update_failed(task.key, "InPlaceUpdateInfeasible");
                 let record = Record { infeasible: Some(record.clone()), ..task.subject.pod.record.clone() };
                 self.record(actuator, &task, record).await;
+                false
             }
-            InPlace::Updated | InPlace::Wait(_) | InPlace::Infeasible { record: None } => {}
+            InPlace::Updated | InPlace::Wait(_) | InPlace::Infeasible { record: None } => false,
         }
     }
 
-    async fn perform_recreating(&self, actuator: &RecreatingActuator, task: Task<'_>, decision: &Recreating) {
+    async fn perform_recreating(
+        &self,
+        actuator: &RecreatingActuator,
+        task: Task<'_>,
+        decision: &Recreating,
+    ) -> bool {
         match decision {
             Recreating::InPlace(decision) => self.perform_in_place(&actuator.in_place, task, decision).await,
             Recreating::Evict(cause) => self.evict(actuator, &task, cause).await,
         }
     }
 
-    async fn resize(&self, actuator: &InPlaceActuator, task: &Task<'_>) {
+    async fn resize(&self, actuator: &InPlaceActuator, task: &Task<'_>) -> bool {
         let pod = &*task.subject.pod;
-        let Some(recommendation) = &task.subject.recommendation else { return };
+        let Some(recommendation) = &task.subject.recommendation else { return false };
         let sent = self.config.clock.monotonic();
         match actuator.resizer.resize(pod, recommendation).await {
             Ok(resized) => {
@@ -123,6 +131,7 @@ impl Inner {
                     task.records_accepted.then(|| Accepted { generation, at: self.config.clock.now() });
                 self.observed(&Write::updated(&resized.metadata)).await;
                 self.record(actuator, task, Record { accepted, ..Record::default() }).await;
+                false
             }
             Err(refusal) => {
                 let reason = match &refusal {
@@ -132,12 +141,12 @@ impl Inner {
                 self.refused(actuator, task, "an in-place update", &refusal, |metrics, key| {
                     metrics.update_failed(key, reason);
                 })
-                .await;
+                .await
             }
         }
     }
 
-    async fn evict(&self, actuator: &RecreatingActuator, task: &Task<'_>, cause: &Cause) {
+    async fn evict(&self, actuator: &RecreatingActuator, task: &Task<'_>, cause: &Cause) -> bool {
         let pod = &*task.subject.pod;
         match actuator.evictor.evict(pod).await {
             Ok(()) => {
@@ -145,17 +154,18 @@ impl Inner {
                 self.config.updater_metrics.evicted(task.key);
                 self.tell_evicted(task.vpa, pod, cause);
                 self.observed(&Write::deleted(pod.object.clone(), &*pod.uid)).await;
+                false
             }
             Err(refusal) => {
                 self.refused(&actuator.in_place, task, "an eviction", &refusal, |metrics, key| {
                     metrics.eviction_failed(key, "EvictionError");
                 })
-                .await;
+                .await
             }
         }
     }
 
-    /// Takes note of a refusal.
+    /// Takes note of a refusal. Whether the request is made again after a while.
     async fn refused(
         &self,
         actuator: &InPlaceActuator,
@@ -163,7 +173,7 @@ impl Inner {
         what: &str,
         refusal: &Refusal,
         count: impl FnOnce(&crate::updater::UpdaterMetrics, &ObjectRef),
-    ) {
+    ) -> bool {
         let pod = &*task.subject.pod;
         let failures = self.index.lock().memory(&pod.object, &pod.uid).map_or(0, |memory| memory.failures);
         let next = refusal.next(failures);
@@ -171,12 +181,13 @@ impl Inner {
         if matches!(next, Next::ReadAgain | Next::Forget) {
             // The pod has changed or is gone, which the watch says; should it not, the VPA is looked at again.
             self.queue.add_after(super::Key::Vpa(task.key.clone()), super::super::refusal::backoff(0));
-            return;
+            return false;
         }
         count(&self.config.updater_metrics, task.key);
         self.tell_refused(task.vpa, pod, what, refusal);
-        let Some(recommendation) = &task.subject.recommendation else { return };
+        let Some(recommendation) = &task.subject.recommendation else { return false };
         let mut record = pod.record.clone();
+        let is_retried = matches!(next, Next::Retry(_));
         match next {
             Next::RecordInfeasible => {
                 let (requests, allocatable) = (recommendation.targets(), task.subject.allocatable);
@@ -207,6 +218,7 @@ impl Inner {
             }
             Next::ReadAgain | Next::Forget => {}
         }
+        is_retried
     }
 
     /// Records something about a pod: at once in memory, and in its annotations.

@@ -277,6 +277,33 @@ async fn a_quota_or_limit_range_that_refuses_in_place_updates_is_asked_again_wit
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_condition_says_at_once_what_was_refused() {
+    for mode in ["InPlace", "Recreate"] {
+        let world = World::start(Rules::v1_36(), mode).await;
+        world.pods_of(2, "1/1Gi").await;
+        let quotas: Api<ResourceQuota> = Api::default_namespaced(world.admin.clone());
+        let quota = json!({ "metadata": { "name": "q" }, "spec": { "hard": { "requests.cpu": "2" } } });
+        quotas.create(&PostParams::default(), &object(quota)).await.unwrap();
+        let status =
+            json!({ "status": { "hard": { "requests.cpu": "2" }, "used": { "requests.cpu": "2" } } });
+        quotas.patch_status("q", &PatchParams::default(), &Patch::Merge(status)).await.unwrap();
+        let budgets: Api<PodDisruptionBudget> = Api::default_namespaced(world.admin.clone());
+        let budget = json!({
+            "metadata": { "name": "b" },
+            "spec": { "maxUnavailable": 0, "selector": { "matchLabels": { "app": "web" } } },
+        });
+        budgets.create(&PostParams::default(), &object(budget)).await.unwrap();
+        world.pass(MOMENT).await;
+        world.recommend("2/2Gi").await;
+        world.pass(MOMENT).await;
+        let expected = if mode == "InPlace" { "QuotaExceeded: 2" } else { "TooManyRequests: 2" };
+        let message = world.condition("PodsUpdated").await.unwrap().message.unwrap();
+        assert!(message.contains(expected), "{mode}: {message}");
+        assert!(world.count("/resize") + world.count("/eviction") < 10, "with a backoff");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_limit_range_caps_what_is_asked_for() {
     let world = World::start(Rules::v1_36(), "InPlace").await;
     let ranges: Api<LimitRange> = Api::default_namespaced(world.admin.clone());
