@@ -11,4 +11,5 @@ mod recreating_modes;
 mod refusals;
 mod soak;
 mod unboost;
+mod upstream_defects;
 mod world;

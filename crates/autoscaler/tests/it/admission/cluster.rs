@@ -123,6 +123,32 @@ async fn a_pod_gets_nothing_in_mode_off_and_the_recommendation_in_all_others() {
 }
 
 #[tokio::test]
+async fn without_the_gate_in_place_an_existing_vpa_is_applied_to_new_pods() {
+    let fixture = Fixture::start().await;
+    fixture.workload("web").await;
+    let in_place = || json!({ "updatePolicy": { "updateMode": "InPlace" } });
+    fixture.create_vpa("web", "web", in_place()).await.unwrap();
+    let recommendations = json!([{ "containerName": "a", "target": { "cpu": "150m" } }]);
+    let status = json!({ "status": { "recommendation": { "containerRecommendations": recommendations } } });
+    let vpas: Api<plumb_autoscaler::api::VerticalPodAutoscaler> =
+        Api::default_namespaced(fixture.client.clone());
+    vpas.patch_status("web", &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+    let mut gated = options();
+    gated.gates.in_place = false;
+    let webhook = fixture.webhook(gated).await;
+    let known = plumb_controller::ObjectRef::namespaced("default", "web");
+    eventually(async || webhook.vpas.get(&known).is_some()).await;
+    let pod = fixture.pod("web", &json!([container("a", &json!({}))])).await.unwrap();
+    assert_eq!(resources(&pod), ["150m/-/-"]);
+    let refused = fixture.create_vpa("new", "web", in_place()).await.unwrap_err().to_string();
+    let message = "in order to use UpdateMode InPlace, you must enable feature gate InPlace in the admission-controller args";
+    assert!(refused.contains(message), "{refused}");
+    // The one that exists may still be edited.
+    let label = json!({ "metadata": { "labels": { "edited": "yes" } } });
+    vpas.patch("web", &PatchParams::default(), &Patch::Merge(&label)).await.unwrap();
+}
+
+#[tokio::test]
 async fn no_pod_is_refused_for_its_recommendation_or_its_boost() {
     let fixture = Fixture::start().await;
     let namespace = json!({ "metadata": { "name": "default" } });
