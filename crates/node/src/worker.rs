@@ -383,7 +383,7 @@ impl Worker {
     }
 
     fn may_be_resized(&self) -> bool {
-        self.ends.is_none() && !self.over && self.node.rules.resize
+        self.ends.is_none() && !self.over && !is_finished(&self.pod) && self.node.rules.resize
     }
 
     /// The steps from the actual to the allocated resources.
@@ -396,7 +396,7 @@ impl Worker {
 
     /// Requests the resources in the spec, if there is no decision on them yet.
     async fn request_resize(&mut self) -> Result<(), String> {
-        if self.asked || self.over || self.ends.is_some() {
+        if self.asked || self.over || self.ends.is_some() || is_finished(&self.pod) {
             return Ok(());
         }
         let PodInfo { desired, generation, .. } = &self.info;
@@ -488,7 +488,8 @@ impl Worker {
             not_before: &self.not_before(),
             failed_until: &self.failed_until(),
             may_start: &may_start,
-            ends: self.ends.is_some() || self.over || self.because.is_some(),
+            // A terminal phase is final whoever wrote it: the pod's containers are stopped.
+            ends: self.ends.is_some() || self.over || self.because.is_some() || is_finished(&self.pod),
             now,
         })
     }

@@ -424,3 +424,18 @@ async fn a_failed_post_start_hook_says_so_without_what_the_hook_said() {
     assert_eq!(site.event("a", "Killing").await, "FailedPostStartHook");
     site.until("a", |pod| status(pod).restart_count == 1 && status(pod).ready).await;
 }
+
+#[tokio::test]
+async fn a_pod_whose_phase_another_client_sets_to_failed_is_stopped() {
+    let site = Site::start(kep()).await;
+    site.pod("a", one(equal("1500m", "64Mi"))).await;
+    site.settled("a").await;
+    let failed = Patch::Merge(json!({ "status": { "phase": "Failed", "reason": "Evicted" } }));
+    site.pods().patch_status("a", &PatchParams::default(), &failed).await.unwrap();
+    let is_stopped = |pod: &Pod| status(pod).state.is_some_and(|state| state.terminated.is_some());
+    let pod = site.until("a", |pod| has_failed(pod) && is_stopped(pod)).await;
+    assert_eq!(pod.status.unwrap().reason.as_deref(), Some("Evicted"));
+    // Its resources are free.
+    site.pod("b", one(equal("1500m", "64Mi"))).await;
+    site.settled("b").await;
+}
