@@ -9,6 +9,7 @@
 
 pub mod api;
 pub mod cloneset;
+pub mod commands;
 pub mod engine;
 pub mod features;
 pub mod install;
@@ -16,6 +17,7 @@ pub mod metrics;
 pub mod permissions;
 pub mod policies;
 pub mod run;
+pub mod vpas;
 pub mod webhook;
 pub mod workloads;
 

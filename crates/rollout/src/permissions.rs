@@ -21,12 +21,14 @@ const RULES: &[(&str, &[&str], &[&str])] = &[
     ("plumb.dev", &["rolloutpolicies/status"], &["patch"]),
     ("apps.kruise.io", &["clonesets"], &["get", "list", "watch", "patch"]),
     ("apps.kruise.io", &["clonesets/status", "clonesets/finalizers"], &["update", "patch"]),
-    // Whether OpenKruise runs.
+    // Which resources an autoscaler owns.
+    ("autoscaling.k8s.io", &["verticalpodautoscalers"], &["get", "list", "watch"]),
+    // Whether OpenKruise runs, and whether there are autoscalers.
     ("apiextensions.k8s.io", &["customresourcedefinitions"], &["get", "list", "watch"]),
     ("admissionregistration.k8s.io", &["mutatingwebhookconfigurations"], &["get", "list", "watch"]),
 ];
 
-/// The rules of a ClusterRole that the controllers need. The installation of definitions and leader election are not among
+/// The rules of a `ClusterRole` that the controllers need. The installation of definitions and leader election are not among
 /// them.
 pub fn rules() -> Vec<PolicyRule> {
     let owned = |texts: &[&str]| texts.iter().map(|&text| text.to_owned()).collect::<Vec<_>>();

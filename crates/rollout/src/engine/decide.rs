@@ -90,6 +90,7 @@ pub fn decide(state: &State<'_>) -> Decision {
         message,
         pods: state.pods.counts(),
         stuck: stuck.collect(),
+        autoscaled: Vec::new(),
     };
     Decision { actions, status, due }
 }

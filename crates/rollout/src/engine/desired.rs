@@ -1,6 +1,7 @@
 //! The cpu and memory that a template gives a pod.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
 use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec, ResourceRequirements};
 use plumb_resize::defaulting::default_pod;
@@ -43,18 +44,50 @@ impl Desired {
         self.containers.is_empty() && self.pod.is_none()
     }
 
-    /// The same without the resources of containers for which `leave` is true: those that an autoscaler owns.
+    /// The same without the requests and limits of containers for which `leave` is true: those that an autoscaler owns.
     #[must_use]
-    pub fn without(mut self, leave: impl Fn(&str, Resource) -> bool) -> Self {
+    pub fn without(mut self, leave: impl Fn(&str, Field, Resource) -> bool) -> Self {
         for (name, resources) in &mut self.containers {
-            for list in [&mut resources.requests, &mut resources.limits].into_iter().flatten() {
+            let lists = [(Field::Requests, &mut resources.requests), (Field::Limits, &mut resources.limits)];
+            for (field, list) in lists {
+                let Some(list) = list else { continue };
                 list.retain(|resource, _| {
-                    !Resource::named(resource).is_some_and(|resource| leave(name, resource))
+                    !Resource::named(resource).is_some_and(|resource| leave(name, field, resource))
                 });
             }
         }
         self.containers.retain(|_, resources| !is_empty(resources));
         self
+    }
+
+    /// What it names, by container, field and resource.
+    pub fn named(&self) -> impl Iterator<Item = (&str, Field, Resource)> {
+        self.containers.iter().flat_map(|(name, resources)| {
+            let of = |field: Field, list: &Option<WireList>| {
+                let resources = list.iter().flatten().filter_map(|(resource, _)| Resource::named(resource));
+                resources.map(|resource| (name.as_str(), field, resource)).collect::<Vec<_>>()
+            };
+            let requests = of(Field::Requests, &resources.requests);
+            requests.into_iter().chain(of(Field::Limits, &resources.limits))
+        })
+    }
+}
+
+/// A list of amounts of a container.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Field {
+    /// `requests`
+    Requests,
+    /// `limits`
+    Limits,
+}
+
+impl fmt::Display for Field {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Requests => "requests",
+            Self::Limits => "limits",
+        })
     }
 }
 

@@ -164,6 +164,9 @@ pub struct RolloutStatus {
     /// The first pods that are stuck, and why.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub stuck: Vec<PodFailure>,
+    /// What the rollout leaves to autoscalers, such as `app: requests.cpu (VerticalPodAutoscaler web)`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub autoscaled: Vec<String>,
 }
 
 impl RolloutStatus {
@@ -171,7 +174,8 @@ impl RolloutStatus {
     pub fn recreating(reported: Option<&str>, revision: &str, why: &str) -> Self {
         let reported: Option<Self> = reported.and_then(|text| serde_json::from_str(text).ok());
         let (pods, stuck) = reported.map(|status| (status.pods, status.stuck)).unwrap_or_default();
-        Self { revision: revision.to_owned(), phase: Phase::Recreating, message: why.to_owned(), pods, stuck }
+        let (revision, message, autoscaled) = (revision.to_owned(), why.to_owned(), Vec::new());
+        Self { revision, phase: Phase::Recreating, message, pods, stuck, autoscaled }
     }
 }
 

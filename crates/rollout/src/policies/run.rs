@@ -1,5 +1,6 @@
 //! The controller: computes the bindings of a namespace when its policies or workloads change, and writes what differs.
 
+use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -206,7 +207,8 @@ fn status(policy: &RolloutPolicy, binding: &Binding, now: Timestamp) -> RolloutP
         let mut message = named.collect::<Vec<_>>().join("; ");
         let more = binding.conflicts.len().saturating_sub(NAMED);
         if more > 0 {
-            message.push_str(&format!("; and {more} more"));
+            // Writing to a string does not fail.
+            let _ = write!(message, "; and {more} more");
         }
         let overruled = binding.conflicts.iter().any(|conflict| conflict.overruled);
         let reason = if overruled { "OlderPolicyBinds" } else { "NewerPolicySelects" };

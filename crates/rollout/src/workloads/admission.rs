@@ -1,6 +1,7 @@
 //! The hold, added to the write of a user who changes a template. Pure.
 
 use jiff::Timestamp;
+use k8s_openapi::api::core::v1::PodTemplateSpec;
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
@@ -54,7 +55,7 @@ pub fn admit(kind: WorkloadKind, old: &Value, new: &Value, context: &AdmissionCo
         admission.keep_hold();
     } else if change.is_vertical() && context.enabled && opted_in(new, context.selected) {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
-        admission.hold(&before, generation, context);
+        admission.hold((&before, &after), generation, context);
     } else {
         admission.release(&change, context);
         admission.explain(&change, opted_in(new, context.selected) && context.enabled);
@@ -131,7 +132,7 @@ impl Admission {
 
     fn hold(
         &mut self,
-        before: &k8s_openapi::api::core::v1::PodTemplateSpec,
+        (before, after): (&PodTemplateSpec, &PodTemplateSpec),
         generation: i64,
         context: &AdmissionContext<'_>,
     ) {
@@ -153,7 +154,7 @@ impl Admission {
             let last = self.record.as_ref().map(|record| record.rollout.pod_revision());
             (last.unwrap_or_else(|| format!("{revision}-before")), TemplateResources::of(before))
         };
-        let mut record = intent(revision, base, previous, before, hold, context.rules, context.now);
+        let mut record = intent(revision, base, previous, (before, after), hold, context.rules, context.now);
         record.rollout.paused = paused;
         self.apply_hold();
         self.record(record);

@@ -13,6 +13,7 @@ use super::IN_PLACE_ANNOTATION;
 use super::kind::WorkloadKind;
 use super::record::WorkloadRecord;
 use crate::api::Share;
+use crate::engine::Selected;
 
 /// A workload.
 #[derive(Clone, Debug)]
@@ -37,6 +38,11 @@ impl Workload {
             Self::StatefulSet(object) => &object.metadata,
             Self::DaemonSet(object) => &object.metadata,
         }
+    }
+
+    /// The workload as policies and autoscalers select it.
+    pub(super) fn selected(&self) -> Selected<'_> {
+        Selected { group: "apps", kind: self.kind().name(), metadata: self.metadata() }
     }
 
     pub(super) fn record(&self) -> Option<WorkloadRecord> {

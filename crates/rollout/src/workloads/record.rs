@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{PodTemplateSpec, ResourceRequirements};
+use k8s_openapi::api::core::v1::{Container, PodTemplateSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use plumb_resize::list::BadQuantity;
 use plumb_resize::rules::Rules;
@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use super::RECORD_ANNOTATION;
-use crate::engine::{Desired, RolloutRecord};
+use crate::engine::{Desired, Heading, RolloutRecord};
 
 /// The resources of a template, exactly as they are written there.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -30,8 +30,11 @@ impl TemplateResources {
     pub fn of(template: &PodTemplateSpec) -> Self {
         let Some(spec) = &template.spec else { return Self::default() };
         let containers = spec.init_containers.iter().flatten().chain(&spec.containers);
+        // The API has no difference between none and empty ones.
+        let empty = ResourceRequirements::default();
+        let resources = |container: &Container| container.resources.clone().filter(|one| *one != empty);
         Self {
-            containers: containers.map(|c| (c.name.clone(), c.resources.clone())).collect(),
+            containers: containers.map(|c| (c.name.clone(), resources(c))).collect(),
             pod: spec.resources.clone(),
         }
     }
@@ -59,7 +62,7 @@ impl TemplateResources {
     /// has it, those that this program does not know among them.
     pub fn patch(&self, template: &PodTemplateSpec) -> Value {
         let Some(spec) = &template.spec else { return json!({}) };
-        let list = |containers: &[k8s_openapi::api::core::v1::Container]| -> Vec<Value> {
+        let list = |containers: &[Container]| -> Vec<Value> {
             containers
                 .iter()
                 .filter_map(|container| {
@@ -106,6 +109,9 @@ pub struct WorkloadRecord {
     /// The resources of the template before the rollout, as they were written.
     #[serde(default)]
     pub previous_template: TemplateResources,
+    /// The resources that are rolled out. If the template has others, it was edited while the webhook did not answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub template: Option<TemplateResources>,
     /// The hold; none once the workload is released.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hold: Option<Hold>,
@@ -122,6 +128,29 @@ impl WorkloadRecord {
     pub fn to_text(&self) -> String {
         // A record is plain data: it can be written.
         serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The record of a rollout of a template that was edited while the workload was held and the webhook did not answer;
+    /// none if the template is what is rolled out, or rolled back.
+    pub(super) fn overtaken(
+        &self,
+        template: &PodTemplateSpec,
+        generation: i64,
+        now: Timestamp,
+    ) -> Option<Self> {
+        let expected = match self.rollout.heading {
+            Heading::Forward => self.template.as_ref()?,
+            Heading::Back => &self.previous_template,
+            Heading::Recreate => return None,
+        };
+        let resources = TemplateResources::of(template);
+        if self.hold.is_none() || resources == *expected {
+            return None;
+        }
+        let RolloutRecord { base, previous, paused, .. } = self.rollout.clone();
+        let revision = revision_of(&json!(template), generation);
+        let rollout = RolloutRecord { paused, ..RolloutRecord::new(revision, base, previous, now) };
+        Some(Self { rollout, template: Some(resources), ..self.clone() })
     }
 
     /// Whether pods of the rollout may still have to be resized.
@@ -145,7 +174,7 @@ pub(super) fn intent(
     revision: String,
     base: String,
     previous: TemplateResources,
-    old: &PodTemplateSpec,
+    (old, new): (&PodTemplateSpec, &PodTemplateSpec),
     hold: Hold,
     rules: &Rules,
     now: Timestamp,
@@ -155,6 +184,7 @@ pub(super) fn intent(
     WorkloadRecord {
         rollout: RolloutRecord::new(revision, base, desired, now),
         previous_template: previous,
+        template: Some(TemplateResources::of(new)),
         hold: Some(hold),
     }
 }

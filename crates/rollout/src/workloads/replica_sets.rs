@@ -3,7 +3,7 @@
 //! ```text
 //!   live ReplicaSet has the old resources
 //!     ──▶ CreateHistory: a copy without pods, with the old template and revision
-//!     ──▶ DeleteEqual: other ReplicaSets without pods that equal the new template (an undo found one)
+//!     ──▶ DeleteEqual: other `ReplicaSets` without pods that equal the new template (an undo found one)
 //!     ──▶ SetTemplate: the new resources, and the annotation of a hold
 //!   all pods are done
 //!     ──▶ Unmark: the annotation is removed, and the Deployment's controller finds its ReplicaSet
@@ -33,7 +33,7 @@ const LONGEST_PREFIX: usize = 253 - 11;
 pub enum Live {
     /// It is this one.
     Found(Arc<ReplicaSet>),
-    /// Pods of several ReplicaSets run: the Deployment's controller is in the middle of a rollout of its own.
+    /// Pods of several `ReplicaSets` run: the Deployment's controller is in the middle of a rollout of its own.
     Several,
     /// There is none yet.
     None,
@@ -42,7 +42,7 @@ pub enum Live {
 }
 
 impl Live {
-    /// Finds it among the ReplicaSets of a Deployment.
+    /// Finds it among the `ReplicaSets` of a Deployment.
     pub fn find(deployment: &Deployment, sets: &[Arc<ReplicaSet>], rules: &Rules) -> Self {
         let Some(wanted) = deployment.spec.as_ref().map(|spec| &spec.template) else { return Self::None };
         let active: Vec<&Arc<ReplicaSet>> = sets.iter().filter(|set| is_active(set)).collect();

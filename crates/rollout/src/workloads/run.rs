@@ -1,5 +1,6 @@
 //! The controller: follows the workloads that have a rollout, and performs what is decided.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,9 +8,9 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, StreamExt as _};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::apps::v1::{ControllerRevision, DaemonSet, Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::{DeleteParams, EvictParams, Preconditions};
+use kube::api::{DeleteParams, EvictParams, Patch, Preconditions};
 use kube::{Client, Resource};
 use plumb_client::Api;
 use plumb_controller::controller_of_kind;
@@ -18,6 +19,7 @@ use plumb_controller::{
     Clock, Controller, Informer, InformerFactory, ObjectRef, Reconciler, Requeue, Watchable, WorkQueue,
 };
 use plumb_resize::rules::Rules;
+use serde_json::json;
 use tokio::sync::Notify;
 
 use super::kind::WorkloadKind;
@@ -29,11 +31,12 @@ use super::tracker::{Epoch, Key, TrackerState, Trackers};
 use super::write::{self, WriteError};
 use crate::api::RolloutPolicy;
 use crate::engine::{
-    self, Action, Desired, Heading, Outcome, Plan, REVISION_LABEL, Refusal, ResizeOnly, RolloutStatus,
-    Selected, Settings, State, can_update, decide, select,
+    self, Action, Desired, Heading, Hooks as _, Outcome, Plan, REVISION_LABEL, Refusal, ResizeOnly,
+    RolloutStatus, Settings, State, can_update, decide, select,
 };
 use crate::metrics::RolloutMetrics;
 use crate::run::Config;
+use crate::vpas::{Owners, Vpas};
 
 /// The name of the controller.
 pub const NAME: &str = "rollout-controller";
@@ -41,6 +44,7 @@ pub const NAME: &str = "rollout-controller";
 const WRITES_AT_A_TIME: usize = 32;
 /// The waits after writes of a pod that failed for no reason of its own.
 const FIRST_BACKOFF: SignedDuration = SignedDuration::from_millis(200);
+const FIRST_RETRY: Duration = Duration::from_millis(200);
 const LAST_BACKOFF: SignedDuration = SignedDuration::from_secs(30);
 /// How many steps a ReplicaSet may need: each is one write, and there are at most a few.
 const MOST_STEPS: usize = 16;
@@ -55,6 +59,7 @@ pub(super) struct Informers {
     pub(super) revisions: Informer<ControllerRevision>,
     pub(super) pods: Informer<Pod>,
     pub(super) policies: Informer<RolloutPolicy>,
+    vpas: Vpas,
 }
 
 impl Informers {
@@ -67,6 +72,7 @@ impl Informers {
             revisions: factory.informer(),
             pods: factory.informer(),
             policies: factory.informer(),
+            vpas: Vpas::default(),
         }
     }
 
@@ -96,14 +102,18 @@ impl Informers {
 ///
 /// Boxed, so that it is compiled with this crate and not with each one that awaits it.
 pub fn run(config: &Config, factory: &InformerFactory) -> BoxFuture<'static, ()> {
-    controller(config, factory).run()
+    let informers = Informers::new(factory);
+    let watching = informers.vpas.run(&config.watch, &config.supervisor);
+    let running = controller(config, &informers).run();
+    Box::pin(async move { _ = tokio::join!(watching, running) })
 }
 
 /// Releases every workload that is held, and returns how many there were, see [`release_all`](crate::release_all).
 pub(crate) fn release_all(config: Config) -> BoxFuture<'static, usize> {
     let factory = InformerFactory::with_metrics(&config.metrics);
     let informers = Informers::new(&factory);
-    let controller = controller(&Config { enabled: false, ..config.clone() }, &factory);
+    let controller = controller(&Config { enabled: false, ..config.clone() }, &informers);
+    let watching = informers.vpas.run(&config.watch, &config.supervisor);
     let changed = Arc::new(Notify::new());
     notify(&informers.deployments, &changed);
     notify(&informers.stateful_sets, &changed);
@@ -119,8 +129,9 @@ pub(crate) fn release_all(config: Config) -> BoxFuture<'static, usize> {
             held
         };
         tokio::select! {
-            // It runs for good.
+            // They run for good.
             () = controller.run() => 0,
+            () = watching => 0,
             held = released => held,
         }
     })
@@ -136,9 +147,8 @@ fn notify<K: Watchable>(informer: &Informer<K>, changed: &Arc<Notify>) {
     });
 }
 
-/// The controller, which fills its queue from the informers of a factory.
-fn controller(config: &Config, factory: &InformerFactory) -> Controller<Rollouts> {
-    let informers = Informers::new(factory);
+/// The controller, which fills its queue from informers.
+fn controller(config: &Config, informers: &Informers) -> Controller<Rollouts> {
     let mut recorder = RecorderConfig::new(config.write.clone(), NAME, &config.supervisor);
     recorder.metrics = config.metrics.clone();
     let trackers: Arc<Trackers> = Arc::default();
@@ -153,7 +163,7 @@ fn controller(config: &Config, factory: &InformerFactory) -> Controller<Rollouts
         enabled: config.enabled,
     };
     let policies = informers.clone();
-    Controller::new(NAME, rollouts, &config.supervisor)
+    let controller = Controller::new(NAME, rollouts, &config.supervisor)
         .with_clock(config.clock.clone())
         .with_workers(4)
         .with_metrics(&config.metrics)
@@ -175,6 +185,7 @@ fn controller(config: &Config, factory: &InformerFactory) -> Controller<Rollouts
                 }
             }
         })
+        .awaits(Arc::new(informers.vpas.clone()))
         .watches(&informers.policies, move |change, queue| {
             let Some(namespace) = change.latest().and_then(|policy| policy.metadata.namespace.clone()) else {
                 return;
@@ -182,7 +193,20 @@ fn controller(config: &Config, factory: &InformerFactory) -> Controller<Rollouts
             for key in with_records(&policies, &namespace) {
                 queue.add(key);
             }
-        })
+        });
+    let queue = controller.queue().clone();
+    informers.vpas.objects().add_handler(move |change| {
+        for vpa in [change.before, change.after].into_iter().flatten() {
+            let target = &vpa.spec.target_ref;
+            let kind = WorkloadKind::ALL.into_iter().find(|kind| kind.name() == target.kind);
+            if let Some(kind) = kind {
+                let namespace = vpa.metadata.namespace.clone().unwrap_or_default();
+                let object = ObjectRef::namespaced(namespace, target.name.clone());
+                queue_key(&queue, kind, Some(object));
+            }
+        }
+    });
+    controller
 }
 
 /// Whether a workload has a record.
@@ -273,15 +297,21 @@ impl Reconciler for Rollouts {
         if held && workload.opts() == Some(false) {
             return self.leave(&workload, record, "the workload opted out").await;
         }
+        let generation = workload.metadata().generation.unwrap_or(0);
+        let overtaken =
+            workload.template().and_then(|template| record.overtaken(template, generation, self.clock.now()));
+        if let Some(record) = overtaken {
+            self.patch(&workload, "recording", write::recording(&record), false).await?;
+            return Ok(Requeue::Now);
+        }
         let settings = self.settings(&workload, &record);
-        if !record.is_open()
-            && !(settings.pod.enforce_drift && record.rollout.outcome == Some(Outcome::Complete))
-        {
+        let enforces = settings.pod.enforce_drift && record.rollout.outcome == Some(Outcome::Complete);
+        if !record.is_open() && held {
+            self.release(&workload, record).await?;
+            return Ok(Requeue::Now);
+        }
+        if !record.is_open() && !enforces {
             self.trackers.forget(key);
-            if held {
-                self.release(&workload, record, None).await?;
-                return Ok(Requeue::Now);
-            }
             self.restore_replica_sets(&workload, &record).await?;
             return Ok(Requeue::AwaitChange);
         }
@@ -295,8 +325,7 @@ impl Rollouts {
         let metadata = workload.metadata();
         let policies =
             self.informers.policies.in_namespace(metadata.namespace.as_deref().unwrap_or_default());
-        let selected = Selected { group: "apps", kind: workload.kind().name(), metadata };
-        let bound = select(&policies, &selected).bound;
+        let bound = select(&policies, &workload.selected()).bound;
         let mut settings = bound.map_or_else(Settings::default, |policy| Settings::from(&policy.spec));
         // The partition of a StatefulSet binds, too.
         if let Some(hold) = &record.hold {
@@ -309,6 +338,23 @@ impl Rollouts {
         settings
     }
 
+    /// What a template says without the resources that a VPA owns, and which those are.
+    fn left_to_autoscalers(&self, workload: &Workload, desired: Desired) -> (Desired, Vec<String>) {
+        let metadata = workload.metadata();
+        let vpas = self.informers.vpas.objects();
+        let vpas = vpas.in_namespace(metadata.namespace.as_deref().unwrap_or_default());
+        let owners = Owners::of(&vpas, &workload.selected());
+        let autoscaled = desired
+            .named()
+            .filter_map(|(container, field, resource)| {
+                let owner = owners.owner(container, field, resource)?;
+                Some(format!("{container}: {field}.{resource} (VerticalPodAutoscaler {owner})"))
+            })
+            .collect();
+        let left = |container: &str, field, resource| owners.owner(container, field, resource).is_some();
+        (desired.without(left), autoscaled)
+    }
+
     async fn roll_out(
         &self,
         key: &Key,
@@ -319,11 +365,16 @@ impl Rollouts {
         let (owner, label, observed) = match self.prepare(key, workload, &record).await? {
             Prepared::Ready { owner, label, observed } => (owner, label, observed),
             Prepared::Wait => return Ok(Requeue::AwaitChange),
+            // Its controller is at work, and nothing is held.
+            Prepared::Release(_) if !record.is_open() => return Ok(Requeue::AwaitChange),
             Prepared::Release(why) => return self.leave(workload, record, &why).await,
         };
         let Some(template) = workload.template() else { return Ok(Requeue::AwaitChange) };
+        // Once a rollout has ended, the label is up to the workload's controller.
+        let label = label.filter(|_| record.is_open());
         // What the API server has admitted can be read.
         let desired = Desired::of(template, &self.rules).unwrap_or_default();
+        let (desired, autoscaled) = self.left_to_autoscalers(workload, desired);
         let hooks = ResizeOnly {
             revision: record.rollout.pod_revision(),
             base: record.rollout.base.clone(),
@@ -336,10 +387,18 @@ impl Rollouts {
             Epoch { hooks, policy: settings.pod, min_ready: workload.min_ready(), owner: owner.clone() };
         let tracker = self.trackers.track(key, &owner);
         let mut state = tracker.state.lock().await;
+        if !state.is_of(&epoch)
+            && let Some(label) = &epoch.hooks.revision_label
+            && let Some(pod) = self.pod_of_other_template(&owner, label, template)
+        {
+            drop(state);
+            let why = format!("pod {pod} is of a revision that differs in more than resources");
+            return self.leave(workload, record, &why).await;
+        }
         let now = self.clock.now();
         state.refresh(&tracker, epoch, &self.informers.pods, |pod| workload.order(pod), now);
         let restored = record.hold.as_ref().map(|hold| &hold.restored);
-        let decision = decide(&State {
+        let mut decision = decide(&State {
             pods: &state.pods,
             settings,
             record: &record.rollout,
@@ -347,6 +406,7 @@ impl Rollouts {
             max_unavailable: workload.max_unavailable(restored),
             now,
         });
+        decision.status.autoscaled = autoscaled;
         let wrote = self.write_pods(workload, &mut state, &decision.actions, now).await;
         self.reporter.announce(workload, &record, &decision.status, &mut state, now);
         for action in decision.actions.iter().cloned() {
@@ -354,11 +414,16 @@ impl Rollouts {
             match action {
                 Action::Finish(_) if !observed => {}
                 Action::Finish(outcome) => {
+                    if !self.label_pods(workload, &mut state, now).await {
+                        return Ok(Requeue::After(FIRST_RETRY));
+                    }
+                    // The outcome comes before the release: whatever write is the last one of this process, the next
+                    // goes on from it.
                     record.rollout.outcome = Some(outcome);
-                    let took = now.duration_since(record.rollout.started_at);
-                    drop(state);
-                    self.release(workload, record, Some(&decision.status)).await?;
-                    self.metrics.finished(outcome, took);
+                    let status = write::reporting(&report::text(&decision.status));
+                    let patch = engine::merged(write::recording(&record), Some(status));
+                    self.patch(workload, "recording", patch, false).await?;
+                    self.metrics.finished(outcome, now.duration_since(record.rollout.started_at));
                     return Ok(Requeue::Now);
                 }
                 Action::RollBackAll(failure) => {
@@ -367,7 +432,7 @@ impl Rollouts {
                     record.rollout.failure = Some(failure);
                     let spec = record.previous_template.patch(template);
                     let mut patch = write::recording(&record);
-                    patch["spec"] = serde_json::json!({ "template": { "spec": spec } });
+                    patch["spec"] = json!({ "template": { "spec": spec } });
                     self.patch(workload, "rolling back", patch, true).await?;
                     return Ok(Requeue::Now);
                 }
@@ -476,6 +541,44 @@ impl Rollouts {
         wrote && succeeded
     }
 
+    /// Labels the pods that do not follow, because they were resized back or could not be, with the revision of their
+    /// workload: its own controller would recreate them. Whether all have the label.
+    async fn label_pods(&self, workload: &Workload, state: &mut TrackerState, now: Timestamp) -> bool {
+        let hooks = state.hooks().cloned().filter(|hooks| hooks.revision_label.is_some());
+        let Some(hooks) = hooks else { return true };
+        let namespace = workload.metadata().namespace.clone().unwrap_or_default();
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &namespace);
+        let names: Vec<String> = state.pods.iter().map(|(name, _)| name.to_owned()).collect();
+        let mut pods = Vec::new();
+        for name in names {
+            let pod = state.pod(&namespace, &name, &self.informers.pods);
+            pods.extend(pod.filter(|pod| !hooks.follows(pod)));
+        }
+        let results: Vec<kube::Result<Pod>> = stream::iter(pods)
+            .map(|pod| {
+                let (api, patch) = (api.clone(), hooks.on_done(&pod).unwrap_or_default());
+                let patch = engine::merged(patch, Some(json!({ "metadata": { "uid": pod.metadata.uid } })));
+                let name = pod.metadata.name.clone().unwrap_or_default();
+                async move { api.patch(&name, &write::params(), &Patch::Strategic(patch)).await }
+            })
+            .buffer_unordered(WRITES_AT_A_TIME)
+            .collect()
+            .await;
+        let mut labelled = true;
+        for result in results {
+            match result {
+                Ok(pod) => state.wrote(pod, &|pod: &Pod| workload.order(pod), now),
+                // One that is gone needs no label.
+                Err(error) if Refusal::of(&error) == Refusal::Gone => {}
+                Err(error) => {
+                    tracing::debug!(%error, "cannot label a pod, will retry");
+                    labelled = false;
+                }
+            }
+        }
+        labelled
+    }
+
     async fn prepare(
         &self,
         key: &Key,
@@ -500,6 +603,30 @@ impl Rollouts {
                 })
             }
         }
+    }
+
+    /// A pod of a `StatefulSet` or `DaemonSet` whose revision differs from the template in more than resources: its
+    /// controller was in the middle of a rollout of its own, which a label must not hide from it.
+    fn pod_of_other_template(&self, owner: &str, label: &str, template: &PodTemplateSpec) -> Option<String> {
+        let mut equal: BTreeSet<String> = BTreeSet::from([label.to_owned()]);
+        for revision in self.informers.revisions.controlled_by(owner) {
+            let data = revision.data.as_ref().map(|data| data.0["spec"]["template"].clone());
+            let before = data.and_then(|data| serde_json::from_value(data).ok());
+            let change = before.map(|before| can_update(&before, template, &self.rules));
+            if change.is_some_and(|change| change.is_none() || change.is_vertical()) {
+                // Pods of a StatefulSet have its name, those of a DaemonSet its hash.
+                equal.extend(revision.metadata.name.clone());
+                let labels = revision.metadata.labels.as_ref();
+                equal.extend(labels.and_then(|labels| labels.get(REVISION_LABEL).cloned()));
+            }
+        }
+        let pods = self.informers.pods.controlled_by(owner);
+        let other = pods.iter().find(|pod| {
+            let labels = pod.metadata.labels.as_ref();
+            let label = labels.and_then(|labels| labels.get(REVISION_LABEL));
+            pod.metadata.deletion_timestamp.is_none() && label.is_some_and(|label| !equal.contains(label))
+        });
+        other.and_then(|pod| pod.metadata.name.clone())
     }
 
     /// The hash that the pods of a DaemonSet's latest revision are labelled with, once its controller has recorded it.
@@ -538,6 +665,10 @@ impl Rollouts {
             };
             let held = record.hold.is_some();
             let step = replica_sets::next_step(deployment, &live, &sets, held, history_done, &self.rules);
+            // Once a rollout has ended, pods are compared, and nothing else.
+            if step.is_some() && !record.is_open() {
+                return Ok(Prepared::Wait);
+            }
             let Some(step) = step else {
                 let observed = live.status.as_ref().and_then(|status| status.observed_generation);
                 return Ok(Prepared::Ready {
@@ -553,12 +684,7 @@ impl Rollouts {
     }
 
     /// Gives a workload back to its controller once nothing is left to do.
-    async fn release(
-        &self,
-        workload: &Workload,
-        mut record: WorkloadRecord,
-        status: Option<&RolloutStatus>,
-    ) -> Result<(), WriteError> {
+    async fn release(&self, workload: &Workload, mut record: WorkloadRecord) -> Result<(), WriteError> {
         if let Workload::Deployment(deployment) = workload {
             self.step_through(deployment, |sets| match Live::find(deployment, sets, &self.rules) {
                 Live::Found(live) => {
@@ -570,9 +696,6 @@ impl Rollouts {
         }
         let hold = record.hold.take();
         let mut patch = write::recording(&record);
-        if let Some(status) = status {
-            patch = engine::merged(patch, Some(write::reporting(&report::text(status))));
-        }
         if let Some(hold) = hold {
             patch["spec"] = workload.kind().restoring(&hold.restored);
         }
@@ -604,7 +727,7 @@ impl Rollouts {
         Ok(Requeue::Now)
     }
 
-    /// Makes the ReplicaSets of a Deployment that is left to its controller what they were before the hold.
+    /// Makes the `ReplicaSets` of a Deployment that is left to its controller what they were before the hold.
     async fn restore_replica_sets(
         &self,
         workload: &Workload,
@@ -618,7 +741,7 @@ impl Rollouts {
         self.step_through(deployment, |sets| replica_sets::release_step(sets, previous, &self.rules)).await
     }
 
-    /// Performs one step after the other, each decided upon what the one before has made of the ReplicaSets.
+    /// Performs one step after the other, each decided upon what the one before has made of the `ReplicaSets`.
     async fn step_through(
         &self,
         deployment: &Deployment,

@@ -116,6 +116,11 @@ impl Tracker {
 }
 
 impl TrackerState {
+    /// Whether the index is of this epoch.
+    pub(super) fn is_of(&self, epoch: &Epoch) -> bool {
+        self.epoch.as_ref() == Some(epoch)
+    }
+
     /// Brings the index up to date: for the pods that changed, those that are due, or all if what they depend on changed.
     pub(super) fn refresh(
         &mut self,
@@ -126,7 +131,7 @@ impl TrackerState {
         now: Timestamp,
     ) {
         let mut dirty = tracker.take_dirty();
-        if self.epoch.as_ref() == Some(&epoch) {
+        if self.is_of(&epoch) {
             dirty.extend(self.pods.due(now));
             for name in dirty {
                 let at = ObjectRef::namespaced(tracker.key.object.namespace.clone(), name.clone());
@@ -170,15 +175,12 @@ impl TrackerState {
         let pod = pod.filter(|pod| {
             controller_of(&pod.metadata).is_some_and(|owner| owner.uid == epoch.owner) && takes_part(pod)
         });
-        match pod {
-            Some(pod) => {
-                let view = PodView::of(&pod, &epoch.hooks, &epoch.policy, epoch.min_ready, order(&pod), now);
-                self.pods.set(name, view);
-            }
-            None => {
-                self.pods.remove(name);
-                self.backoff.remove(name);
-            }
+        if let Some(pod) = pod {
+            let view = PodView::of(&pod, &epoch.hooks, &epoch.policy, epoch.min_ready, order(&pod), now);
+            self.pods.set(name, view);
+        } else {
+            self.pods.remove(name);
+            self.backoff.remove(name);
         }
     }
 

@@ -1,4 +1,4 @@
-//! The writes of a workload: its record, its hold, its ReplicaSets.
+//! The writes of a workload: its record, its hold, its `ReplicaSets`.
 
 use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, ReplicaSet, StatefulSet};
 use kube::Client;
@@ -33,7 +33,7 @@ pub enum WriteError {
     },
 }
 
-fn params() -> PatchParams {
+pub(super) fn params() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 

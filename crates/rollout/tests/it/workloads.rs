@@ -1,4 +1,6 @@
 mod admission;
 mod cluster;
 mod deployments;
+mod failures;
 mod sets;
+mod users;

@@ -39,6 +39,8 @@ pub(super) enum Answer {
 /// The answers of nodes, by the cpu that a pod of this name (or of any name) requests.
 pub(super) type Answers = Arc<Mutex<BTreeMap<(String, String), Answer>>>;
 
+type Intercept = dyn Fn(&mut http::Uri) -> io::Result<()> + Send + Sync;
+
 /// A cluster.
 pub(super) struct Cluster {
     pub(super) client: Client,
@@ -46,7 +48,7 @@ pub(super) struct Cluster {
     pub(super) answers: Answers,
     pub(super) clock: ManualClock,
     /// Called before each request that our controllers write with.
-    pub(super) intercept: Arc<dyn Fn(&mut http::Uri) -> io::Result<()> + Send + Sync>,
+    pub(super) intercept: Arc<Intercept>,
     running: JoinSet<()>,
     rollout: Option<JoinSet<()>>,
 }
@@ -212,6 +214,19 @@ impl Cluster {
         list.items.into_iter().map(|pod| (pod.metadata.name.clone().unwrap(), pod)).collect()
     }
 
+    /// Changes a pod in a way that means nothing, so that nodes and controllers look at it.
+    pub(super) async fn touch(&self, pod: &str) {
+        let now = Timestamp::now().to_string();
+        self.merge::<Pod>(pod, json!({ "metadata": { "annotations": { "test/touched": now } } })).await;
+    }
+
+    /// Resizes the container of a pod, as somebody else does.
+    pub(super) async fn resize(&self, pod: &str, resources: Value) {
+        let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": resources }] } });
+        let patch = Patch::Strategic(patch);
+        self.api::<Pod>().patch_resize(pod, &PatchParams::default(), &patch).await.unwrap();
+    }
+
     /// A node answers a resize of a pod to so much cpu.
     pub(super) fn answer(&self, pod: &str, cpu: &str, answer: Answer) {
         self.answers.lock().unwrap().insert((pod.to_owned(), cpu.to_owned()), answer);
@@ -284,41 +299,39 @@ async fn act(pods: &Api<Pod>, pod: &Pod, agents: &[Api<Pod>], next: &mut usize, 
     };
     let agent = &agents[node.trim_start_matches("node-").parse::<usize>().unwrap()];
     let status = pod.status.clone().unwrap_or_default();
-    if status.observed_generation == pod.metadata.generation && status.phase.as_deref() == Some("Running") {
-        return;
-    }
     let answer = {
         let answers = answers.lock().unwrap();
         let of = |pod: &str, cpu: String| answers.get(&(pod.to_owned(), cpu)).copied();
-        of(&name, cpu(pod)).or_else(|| of("*", cpu(pod)))
+        let resized = actual_cpu(pod).is_some_and(|actual| actual != cpu(pod));
+        of(&name, cpu(pod)).or_else(|| of("*", cpu(pod))).filter(|_| resized)
     };
+    let pending = status.conditions.iter().flatten().any(|condition| condition.type_ == "PodResizePending");
+    let observed = status.observed_generation == pod.metadata.generation;
+    if observed && status.phase.as_deref() == Some("Running") && pending == answer.is_some() {
+        return;
+    }
     let generation = pod.metadata.generation;
     let condition = |type_: &str, reason: &str| {
         json!({ "type": type_, "status": "True", "reason": reason, "message": format!("because of {reason}"),
             "observedGeneration": generation, "lastTransitionTime": Timestamp::now().to_string() })
     };
     let ready = json!({ "type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z" });
-    let patch = match answer.filter(|_| status.phase.is_some_and(|phase| phase == "Running")) {
-        Some(answer) => {
-            let reason = if answer == Answer::Infeasible { "Infeasible" } else { "Deferred" };
-            json!({ "status": { "observedGeneration": generation,
-                "conditions": [ready, condition("PodResizePending", reason)] } })
-        }
-        None => {
-            let statuses: Vec<Value> = spec
-                .containers
-                .iter()
-                .map(|container| {
-                    let resources = container.resources.clone().unwrap_or_default();
-                    json!({ "name": container.name, "image": container.image, "imageID": "x", "ready": true,
-                        "restartCount": 0, "started": true, "containerID": format!("x://{name}"),
-                        "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } },
-                        "allocatedResources": resources.requests, "resources": resources })
-                })
-                .collect();
-            json!({ "status": { "phase": "Running", "observedGeneration": generation, "conditions": [ready],
-                "containerStatuses": statuses } })
-        }
+    let runs = status.phase.is_some_and(|phase| phase == "Running");
+    let patch = if let Some(answer) = answer.filter(|_| runs) {
+        let reason = if answer == Answer::Infeasible { "Infeasible" } else { "Deferred" };
+        json!({ "status": { "observedGeneration": generation,
+            "conditions": [ready, condition("PodResizePending", reason)] } })
+    } else {
+        let containers = spec.containers.iter().map(|container| {
+            let resources = container.resources.clone().unwrap_or_default();
+            json!({ "name": container.name, "image": container.image, "imageID": "x", "ready": true,
+                "restartCount": 0, "started": true, "containerID": format!("x://{name}"),
+                "state": { "running": { "startedAt": "2026-01-01T00:00:00Z" } },
+                "allocatedResources": resources.requests, "resources": resources })
+        });
+        let statuses: Vec<Value> = containers.collect();
+        json!({ "status": { "phase": "Running", "observedGeneration": generation, "conditions": [ready],
+            "containerStatuses": statuses } })
     };
     // A pod may be gone meanwhile.
     if let Err(error) = agent.patch_status(&name, &PatchParams::default(), &Patch::Merge(patch)).await {

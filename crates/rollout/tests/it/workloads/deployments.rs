@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::cluster::{Answer, Cluster, actual_cpu, cpu, rolled_out, status};
 
-fn deployment(replicas: i32, cpu: &str) -> Value {
+pub(super) fn deployment(replicas: i32, cpu: &str) -> Value {
     json!({
         "metadata": { "name": "web", "annotations": { "rollout.plumb.dev/in-place": "true" } },
         "spec": {
@@ -20,20 +20,20 @@ fn deployment(replicas: i32, cpu: &str) -> Value {
     })
 }
 
-fn sized(cpu: &str) -> Value {
+pub(super) fn sized(cpu: &str) -> Value {
     let containers =
         json!([{ "name": "app", "image": "app:1", "resources": { "requests": { "cpu": cpu } } }]);
     json!({ "spec": { "template": { "spec": { "containers": containers } } } })
 }
 
-fn policy(fields: Value) -> Value {
+pub(super) fn policy(fields: Value) -> Value {
     let mut spec = json!({ "targetRef": { "kind": "Deployment", "name": "web" } });
     spec.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
     json!({ "apiVersion": "plumb.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": { "name": "web" }, "spec": spec })
 }
 
 /// Whether a rollout has ended and the Deployment is released.
-fn is(phase: Phase) -> impl Fn(&Deployment) -> bool {
+pub(super) fn is(phase: Phase) -> impl Fn(&Deployment) -> bool {
     move |web| {
         let released = web.spec.as_ref().unwrap().paused != Some(true);
         let open = matches!(phase, Phase::Held | Phase::Paused | Phase::Partitioned);
@@ -41,7 +41,7 @@ fn is(phase: Phase) -> impl Fn(&Deployment) -> bool {
     }
 }
 
-async fn running(replicas: i32, nodes: usize) -> (Cluster, Vec<String>) {
+pub(super) async fn running(replicas: i32, nodes: usize) -> (Cluster, Vec<String>) {
     let cluster = Cluster::start(nodes).await;
     cluster.create::<Deployment>(deployment(replicas, "100m")).await;
     cluster.until("web", rolled_out).await;
@@ -49,7 +49,7 @@ async fn running(replicas: i32, nodes: usize) -> (Cluster, Vec<String>) {
     (cluster, pods)
 }
 
-fn sets(sets: &std::collections::BTreeMap<String, ReplicaSet>) -> Vec<(String, i32, String)> {
+pub(super) fn sets(sets: &std::collections::BTreeMap<String, ReplicaSet>) -> Vec<(String, i32, String)> {
     let mut sets: Vec<_> = sets
         .values()
         .map(|set| {

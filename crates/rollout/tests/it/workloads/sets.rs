@@ -14,7 +14,7 @@ fn spec(cpu: &str) -> Value {
     })
 }
 
-fn sized(cpu: &str) -> Value {
+pub(super) fn sized(cpu: &str) -> Value {
     json!({ "spec": { "template": spec(cpu)["template"] } })
 }
 
@@ -22,36 +22,68 @@ fn metadata() -> Value {
     json!({ "name": "db", "annotations": { "rollout.plumb.dev/in-place": "true" } })
 }
 
+pub(super) fn new_stateful_set(replicas: i32) -> Value {
+    let mut set = json!({ "metadata": metadata(), "spec": spec("100m") });
+    set["spec"]["replicas"] = json!(replicas);
+    set["spec"]["serviceName"] = json!("db");
+    set
+}
+
+/// A DaemonSet with labels of its own.
+pub(super) fn new_daemon_set(name: &str) -> Value {
+    let mut set = json!({ "metadata": metadata(), "spec": spec("100m") });
+    set["metadata"]["name"] = json!(name);
+    set["spec"]["selector"]["matchLabels"]["app"] = json!(name);
+    set["spec"]["template"]["metadata"]["labels"]["app"] = json!(name);
+    set
+}
+
+pub(super) fn is_ready(replicas: i32) -> impl Fn(&StatefulSet) -> bool {
+    move |set| {
+        let status = set.status.clone().unwrap_or_default();
+        status.ready_replicas == Some(replicas)
+            && status.updated_replicas == Some(replicas)
+            && status.observed_generation == set.metadata.generation
+    }
+}
+
+pub(super) fn runs_on(nodes: i32) -> impl Fn(&DaemonSet) -> bool {
+    move |set| {
+        let status = set.status.clone().unwrap_or_default();
+        status.number_ready == nodes
+            && status.updated_number_scheduled == Some(nodes)
+            && status.observed_generation == set.metadata.generation
+    }
+}
+
+/// Whether a rollout is complete and the StatefulSet is released.
+pub(super) fn is_complete(replicas: i32) -> impl Fn(&StatefulSet) -> bool {
+    move |set| {
+        let strategy = set.spec.as_ref().unwrap().update_strategy.as_ref().unwrap();
+        let state = set.status.as_ref().unwrap();
+        strategy.rolling_update.as_ref().and_then(|rolling| rolling.partition) == Some(0)
+            && status(set).is_some_and(|status| status.phase == Phase::Complete)
+            && state.current_revision == state.update_revision
+            && is_ready(replicas)(set)
+    }
+}
+
+/// A cluster with a StatefulSet.
+pub(super) async fn stateful_set(replicas: i32) -> Cluster {
+    let cluster = Cluster::start(3).await;
+    cluster.create::<StatefulSet>(new_stateful_set(replicas)).await;
+    cluster.until("db", is_ready(replicas)).await;
+    cluster
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pods_of_a_stateful_set_are_resized_and_its_partition_is_restored() {
-    let mut cluster = Cluster::start(3).await;
-    let mut set = json!({ "metadata": metadata(), "spec": spec("100m") });
-    set["spec"]["replicas"] = json!(3);
-    set["spec"]["serviceName"] = json!("db");
-    cluster.create::<StatefulSet>(set).await;
-    let ready = |set: &StatefulSet| {
-        set.status
-            .as_ref()
-            .is_some_and(|status| status.ready_replicas == Some(3) && status.updated_replicas == Some(3))
-    };
-    cluster.until("db", ready).await;
+    let mut cluster = stateful_set(3).await;
     let before = cluster.pods().await;
     cluster.roll_out(true);
     for cpu in ["200m", "100m"] {
         cluster.edit::<StatefulSet>("db", sized(cpu)).await;
-        let set = cluster
-            .until("db", |set: &StatefulSet| {
-                let strategy = set.spec.as_ref().unwrap().update_strategy.as_ref().unwrap();
-                let released =
-                    strategy.rolling_update.as_ref().and_then(|rolling| rolling.partition) == Some(0);
-                let state = set.status.as_ref().unwrap();
-                released
-                    && status(set).is_some_and(|status| status.phase == Phase::Complete)
-                    && state.current_revision == state.update_revision
-                    && ready(set)
-                    && state.observed_generation == set.metadata.generation
-            })
-            .await;
+        let set = cluster.until("db", is_complete(3)).await;
         let revision = set.status.unwrap().update_revision.unwrap();
         let pods = cluster.pods().await;
         for (name, pod) in &pods {
@@ -65,14 +97,8 @@ async fn the_pods_of_a_stateful_set_are_resized_and_its_partition_is_restored() 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_pods_of_a_daemon_set_are_resized_at_a_pace_and_its_strategy_is_restored() {
     let mut cluster = Cluster::start(4).await;
-    cluster.create::<DaemonSet>(json!({ "metadata": metadata(), "spec": spec("100m") })).await;
-    let ready = |set: &DaemonSet| {
-        let status = set.status.clone().unwrap_or_default();
-        status.number_ready == 4
-            && status.updated_number_scheduled == Some(4)
-            && status.observed_generation == set.metadata.generation
-    };
-    cluster.until("db", ready).await;
+    cluster.create::<DaemonSet>(new_daemon_set("db")).await;
+    cluster.until("db", runs_on(4)).await;
     let before = cluster.pods().await;
     cluster.roll_out(true);
     for cpu in ["200m", "100m"] {
@@ -82,7 +108,7 @@ async fn the_pods_of_a_daemon_set_are_resized_at_a_pace_and_its_strategy_is_rest
                 let strategy = set.spec.as_ref().unwrap().update_strategy.as_ref().unwrap();
                 strategy.type_.as_deref() == Some("RollingUpdate")
                     && status(set).is_some_and(|status| status.phase == Phase::Complete)
-                    && ready(set)
+                    && runs_on(4)(set)
             })
             .await;
         for (name, pod) in &cluster.pods().await {

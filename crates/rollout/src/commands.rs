@@ -1,0 +1,166 @@
+//! What people ask of a rollout: to pause, to resume, to undo. `plumb rollout` calls these.
+
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use k8s_openapi::api::core::v1::PodTemplateSpec;
+use kube::api::{Patch, PatchParams};
+use kube::core::NamespaceResourceScope;
+use kube::{Client, Resource};
+use plumb_client::{Api, Codec};
+use serde_json::{Value, json};
+
+use crate::engine::{Heading, Outcome, RolloutStatus};
+use crate::workloads::{RECORD_ANNOTATION, STATUS_ANNOTATION, WorkloadKind, WorkloadRecord};
+
+/// The manager of the fields that commands write.
+const FIELD_MANAGER: &str = "plumb-cli";
+/// How often a workload is read again because another writer wrote it in between.
+const ATTEMPTS: usize = 10;
+
+/// What is asked of a rollout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command {
+    /// No further pods are resized.
+    Pause,
+    /// Pods are resized again; a canary that waits goes on with its next step.
+    Resume,
+    /// Pods and template get the resources of before the last rollout again.
+    Undo,
+}
+
+/// Why a command was not carried out.
+#[derive(Debug, thiserror::Error)]
+pub enum CommandError {
+    /// The workload has no rollout under way.
+    #[error("no rollout in place is under way")]
+    NotRolling,
+    /// There is nothing to go back to.
+    #[error("there is no rollout in place to undo")]
+    NothingToUndo,
+    /// The rollout goes back already.
+    #[error("the rollout goes back already")]
+    GoesBack,
+    /// The API server did not answer as expected.
+    #[error("{operation} {kind} {name}")]
+    Request {
+        /// What was asked for.
+        operation: &'static str,
+        /// Of which kind.
+        kind: &'static str,
+        /// Of which workload.
+        name: String,
+        /// What went wrong.
+        #[source]
+        source: kube::Error,
+    },
+}
+
+/// The patch of a workload that carries out a command.
+pub fn patch(
+    kind: WorkloadKind,
+    command: Command,
+    record: Option<WorkloadRecord>,
+    template: &PodTemplateSpec,
+) -> Result<Value, CommandError> {
+    let Some(mut record) = record else {
+        return Err(match command {
+            Command::Undo => CommandError::NothingToUndo,
+            _ => CommandError::NotRolling,
+        });
+    };
+    let restored =
+        |record: &WorkloadRecord| json!({ "template": { "spec": record.previous_template.patch(template) } });
+    let mut spec = None;
+    match (command, record.is_open()) {
+        (Command::Pause | Command::Resume, false) => return Err(CommandError::NotRolling),
+        (Command::Pause, true) => record.rollout.paused = true,
+        (Command::Resume, true) => {
+            record.rollout.paused = false;
+            if let (Some(hold), WorkloadKind::Deployment) = (&mut record.hold, kind) {
+                hold.restored = json!({ "paused": null });
+            }
+            if record.rollout.step_done_at.take().is_some() {
+                record.rollout.step += 1;
+            }
+        }
+        (Command::Undo, true) if record.rollout.heading == Heading::Back => {
+            return Err(CommandError::GoesBack);
+        }
+        (Command::Undo, true) => {
+            record.rollout.heading = Heading::Back;
+            record.rollout.paused = false;
+            (record.rollout.step, record.rollout.step_done_at) = (0, None);
+            spec = Some(restored(&record));
+        }
+        // An edit like any other, which is held as a rollout of its own.
+        (Command::Undo, false) if record.rollout.outcome == Some(Outcome::Complete) => {
+            return Ok(json!({ "spec": restored(&record) }));
+        }
+        (Command::Undo, false) => return Err(CommandError::NothingToUndo),
+    }
+    let mut patch = json!({ "metadata": { "annotations": { RECORD_ANNOTATION: record.to_text() } } });
+    if let Some(spec) = spec {
+        patch["spec"] = spec;
+    }
+    Ok(patch)
+}
+
+/// Carries out a command.
+pub async fn command(
+    client: &Client,
+    kind: WorkloadKind,
+    namespace: &str,
+    name: &str,
+    command: Command,
+) -> Result<(), CommandError> {
+    match kind {
+        WorkloadKind::Deployment => {
+            let api: Api<Deployment> = Api::namespaced(client.clone(), namespace);
+            write(&api, kind, name, command, |one| one.spec.as_ref().map(|spec| &spec.template)).await
+        }
+        WorkloadKind::StatefulSet => {
+            let api: Api<StatefulSet> = Api::namespaced(client.clone(), namespace);
+            write(&api, kind, name, command, |one| one.spec.as_ref().map(|spec| &spec.template)).await
+        }
+        WorkloadKind::DaemonSet => {
+            let api: Api<DaemonSet> = Api::namespaced(client.clone(), namespace);
+            write(&api, kind, name, command, |one| one.spec.as_ref().map(|spec| &spec.template)).await
+        }
+    }
+}
+
+async fn write<K>(
+    api: &Api<K>,
+    kind: WorkloadKind,
+    name: &str,
+    command: Command,
+    template: fn(&K) -> Option<&PodTemplateSpec>,
+) -> Result<(), CommandError>
+where
+    K: Codec + Resource<DynamicType = (), Scope = NamespaceResourceScope>,
+{
+    let failed = |operation| {
+        let name = name.to_owned();
+        move |source| CommandError::Request { operation, kind: kind.name(), name, source }
+    };
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let workload = api.get(name).await.map_err(failed("reading"))?;
+        let none = PodTemplateSpec::default();
+        let record = WorkloadRecord::read(workload.meta());
+        let mut patch = patch(kind, command, record, template(&workload).unwrap_or(&none))?;
+        patch["metadata"]["resourceVersion"] = json!(workload.meta().resource_version);
+        match api.patch(name, &params, &Patch::Strategic(patch)).await {
+            Ok(_) => return Ok(()),
+            Err(kube::Error::Api(status)) if status.is_conflict() && attempts < ATTEMPTS => {}
+            Err(error) => return Err(failed("patching")(error)),
+        }
+    }
+}
+
+/// What is reported about the rollout of a workload; none if there was none.
+pub fn status(workload: &impl Resource) -> Option<RolloutStatus> {
+    let text = workload.meta().annotations.as_ref()?.get(STATUS_ANNOTATION)?;
+    serde_json::from_str(text).ok()
+}

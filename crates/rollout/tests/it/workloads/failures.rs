@@ -1,0 +1,188 @@
+use std::time::Duration;
+
+use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
+use k8s_openapi::api::core::v1::{LimitRange, Pod};
+use kube::api::DeleteParams;
+use plumb_rollout::api::RolloutPolicy;
+use plumb_rollout::engine::Phase;
+use plumb_rollout::workloads::HELD_ANNOTATION;
+use serde_json::json;
+
+use super::cluster::{Answer, actual_cpu, cpu, rolled_out, status};
+use super::deployments::{is, policy, running, sized};
+use super::sets;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rollback_pod_takes_the_stuck_pod_back_alone() {
+    let (mut cluster, before) = running(4, 4).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "onFailure": "RollbackPod" }))).await;
+    cluster.answer(&before[1], "200m", Answer::Infeasible);
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let web = cluster.until("web", is(Phase::Complete)).await;
+    let reported = status(&web).unwrap();
+    assert_eq!((reported.pods.done, reported.pods.rolled_back), (3, 1));
+    assert_eq!(reported.message, "1 pods were resized back");
+    let pods = cluster.pods().await;
+    assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+    for (name, pod) in &pods {
+        assert_eq!(cpu(pod), if *name == before[1] { "100m" } else { "200m" }, "{name}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn recreate_all_leaves_the_pods_to_the_native_controller() {
+    let (mut cluster, before) = running(3, 3).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "onFailure": "RecreateAll" }))).await;
+    cluster.answer(&before[0], "200m", Answer::Infeasible);
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Recreating)).await;
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
+    assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains(name)));
+    // The old ReplicaSet is the history, as if there had been no hold.
+    let all = cluster.until_all::<ReplicaSet>(|all| all.len() == 2).await;
+    let expected = [("1".into(), 0, "100m".into()), ("2".into(), 3, "200m".into())];
+    assert_eq!(super::deployments::sets(&all), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_rollback_that_fails_too_is_reported_and_nothing_more_is_tried() {
+    let (mut cluster, before) = running(4, 4).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "onFailure": "RollbackAll", "maxConcurrent": 1 }))).await;
+    cluster.answer(&before[3], "200m", Answer::Infeasible);
+    cluster.answer(&before[0], "100m", Answer::Infeasible);
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let web = cluster.until("web", is(Phase::RollbackFailed)).await;
+    let failed = status(&web).unwrap();
+    let names: Vec<&str> = failed.stuck.iter().map(|failure| failure.pod.as_str()).collect();
+    assert_eq!(names, [before[0].as_str()]);
+    plumb_harness::event(&cluster.client, "web", "RollbackFailed", 1).await;
+    let template = web.spec.unwrap().template.spec.unwrap();
+    assert_eq!(json!(template.containers[0].resources), json!({ "requests": { "cpu": "100m" } }));
+    let pods = cluster.pods().await;
+    assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resize_that_is_deferred_past_its_deadline_and_then_fits_is_done() {
+    let (mut cluster, before) = running(3, 3).await;
+    cluster.answer(&before[0], "200m", Answer::Deferred);
+    cluster.create::<RolloutPolicy>(policy(json!({ "maxConcurrent": "100%" }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let deferred = |pods: &std::collections::BTreeMap<String, Pod>| {
+        pods.values().all(|pod| cpu(pod) == "200m")
+            && pods.values().filter(|pod| actual_cpu(pod).as_deref() == Some("200m")).count() == 2
+    };
+    cluster.until_all::<Pod>(deferred).await;
+    cluster.clock.advance(Duration::from_secs(301));
+    cluster.touch(&before[0]).await;
+    let web = cluster.until("web", is(Phase::Held)).await;
+    assert_eq!(status(&web).unwrap().stuck[0].reason.name(), "Deferred");
+    // Other pods of the node are gone.
+    cluster.answers.lock().unwrap().clear();
+    cluster.touch(&before[0]).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_refusal_by_a_limit_range_is_reported_and_tried_again() {
+    let (mut cluster, before) = running(2, 2).await;
+    let limits = json!([{ "type": "Container", "min": { "cpu": "80m" } }]);
+    let range = json!({ "metadata": { "name": "least" }, "spec": { "limits": limits } });
+    cluster.create::<LimitRange>(range).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "maxConcurrent": "100%" }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("50m")).await;
+    let web = cluster.until("web", is(Phase::Held)).await;
+    let held = status(&web).unwrap();
+    assert_eq!(held.stuck.len(), 2);
+    assert!(held.stuck.iter().all(|failure| failure.reason.name() == "LimitRange"), "{held:?}");
+    let ranges = cluster.api::<LimitRange>();
+    ranges.delete("least", &DeleteParams::default()).await.unwrap();
+    cluster.clock.advance(Duration::from_mins(1));
+    for pod in &before {
+        cluster.touch(pod).await;
+    }
+    cluster.until("web", is(Phase::Complete)).await;
+    assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_size_that_no_node_has_is_reported_and_a_smaller_one_goes_through() {
+    let (mut cluster, before) = running(2, 2).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("100")).await;
+    let web = cluster.until("web", is(Phase::Held)).await;
+    let held = status(&web).unwrap();
+    assert_eq!(held.stuck.len(), 2);
+    assert!(held.stuck.iter().all(|failure| failure.reason.name() == "NodeCapacity"), "{held:?}");
+    cluster.edit::<Deployment>("web", sized("300m")).await;
+    cluster.until("web", is(Phase::Complete)).await;
+    let pods = cluster.pods().await;
+    assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+    assert!(pods.values().all(|pod| actual_cpu(pod).as_deref() == Some("300m")));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_image_during_a_hold_is_rolled_out_by_the_native_controller() {
+    let (mut cluster, before) = running(3, 3).await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "paused": true }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    cluster.until("web", is(Phase::Paused)).await;
+    let mut image = sized("200m");
+    image["spec"]["template"]["spec"]["containers"][0]["image"] = json!("app:2");
+    cluster.edit::<Deployment>("web", image).await;
+    cluster
+        .until("web", |web: &Deployment| web.spec.as_ref().unwrap().paused != Some(true) && rolled_out(web))
+        .await;
+    let pods = cluster.until_all::<Pod>(|pods| pods.len() == 3).await;
+    assert!(pods.iter().all(|(name, pod)| cpu(pod) == "200m" && !before.contains(name)));
+    // Of the hold nothing is left in the history.
+    let marked = |set: &ReplicaSet| {
+        let template = set.spec.as_ref().unwrap().template.as_ref().unwrap();
+        let annotations = template.metadata.as_ref().unwrap().annotations.as_ref();
+        annotations.is_some_and(|annotations| annotations.contains_key(HELD_ANNOTATION))
+    };
+    let all = cluster.until_all::<ReplicaSet>(|all| all.len() == 2 && !all.values().any(marked)).await;
+    let expected = [("1".into(), 0, "100m".into()), ("2".into(), 3, "200m".into())];
+    assert_eq!(super::deployments::sets(&all), expected);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stateful_set_whose_pods_go_back_recreates_none_of_them() {
+    for on_failure in ["RollbackAll", "RollbackPod"] {
+        let mut cluster = sets::stateful_set(3).await;
+        let before = cluster.pods().await;
+        let mut object = policy(json!({ "onFailure": on_failure, "maxConcurrent": 1 }));
+        object["spec"]["targetRef"] = json!({ "kind": "StatefulSet", "name": "db" });
+        cluster.create::<RolloutPolicy>(object).await;
+        // Pods are resized from the highest number on.
+        cluster.answer("db-1", "200m", Answer::Infeasible);
+        cluster.roll_out(true);
+        cluster.edit::<StatefulSet>("db", sets::sized("200m")).await;
+        let phase = if on_failure == "RollbackAll" { Phase::RolledBack } else { Phase::Complete };
+        let set = cluster
+            .until("db", |set: &StatefulSet| {
+                let state = set.status.as_ref().unwrap();
+                status(set).is_some_and(|status| status.phase == phase)
+                    && state.current_revision == state.update_revision
+                    && state.observed_generation == set.metadata.generation
+            })
+            .await;
+        let revision = set.status.unwrap().update_revision.unwrap();
+        for (name, pod) in &cluster.pods().await {
+            assert_eq!(pod.metadata.uid, before[name].metadata.uid, "{on_failure}: {name} was recreated");
+            assert_eq!(pod.metadata.labels.as_ref().unwrap()["controller-revision-hash"], revision);
+            let back = on_failure == "RollbackAll" || name == "db-1";
+            assert_eq!(cpu(pod), if back { "100m" } else { "200m" }, "{on_failure}: {name}");
+        }
+        let template = set.spec.unwrap().template.spec.unwrap();
+        let expected = if on_failure == "RollbackAll" { "100m" } else { "200m" };
+        assert_eq!(json!(template.containers[0].resources), json!({ "requests": { "cpu": expected } }));
+    }
+}
