@@ -14,22 +14,41 @@ use super::super::answer::Body;
 /// What every server appends to a client's key, so that no other server would answer like it (RFC 6455, 1.3).
 const OF_WEBSOCKETS: &str = "258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 
-/// How input and output are distinguished.
+/// A subprotocol: how input and output are distinguished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Protocol {
-    /// With an exit code.
+pub(super) struct Protocol {
+    pub(super) version: Version,
+    /// Whether messages are text, with their data in base64.
+    pub(super) base64: bool,
+    name: &'static str,
+}
+
+/// The version of a subprotocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Version {
+    /// A failure is text.
+    V1,
+    /// With a `Status`, and so with an exit code.
     V4,
     /// With an end of what is typed as well.
     V5,
 }
 
 impl Protocol {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::V4 => "v4.channel.k8s.io",
-            Self::V5 => "v5.channel.k8s.io",
-        }
+    const fn new(version: Version, base64: bool, name: &'static str) -> Self {
+        Self { version, base64, name }
     }
+
+    /// All of them, the preferred ones first.
+    pub(super) const ALL: [Self; 5] = [
+        Self::new(Version::V5, false, "v5.channel.k8s.io"),
+        Self::new(Version::V4, false, "v4.channel.k8s.io"),
+        Self::new(Version::V4, true, "v4.base64.channel.k8s.io"),
+        Self::new(Version::V1, false, "channel.k8s.io"),
+        Self::new(Version::V1, true, "base64.channel.k8s.io"),
+    ];
+    /// That of a client that offers none.
+    const UNNAMED: Self = Self::new(Version::V1, false, "");
 }
 
 /// What was agreed.
@@ -64,9 +83,13 @@ impl Handshake {
             .flat_map(|value| value.split(','))
             .map(str::trim)
             .collect();
-        let known = [Protocol::V5, Protocol::V4].into_iter().find(|known| offered.contains(&known.name()));
+        let known = match offered[..] {
+            [] => Some(Protocol::UNNAMED),
+            _ => Protocol::ALL.into_iter().find(|known| offered.contains(&known.name)),
+        };
         let protocol = known.ok_or_else(|| {
-            format!("none of the protocols {offered:?} is spoken here, only v5.channel.k8s.io and v4.channel.k8s.io")
+            let names = Protocol::ALL.map(|known| known.name).join(", ");
+            format!("none of the protocols {offered:?} is spoken here, only {names}")
         })?;
         let hash = digest(&SHA1_FOR_LEGACY_USE_ONLY, format!("{key}{OF_WEBSOCKETS}").as_bytes());
         Ok(Self { protocol, accept: BASE64_STANDARD.encode(hash) })
@@ -79,7 +102,9 @@ impl Handshake {
         *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
         let headers = response.headers_mut();
         headers.insert(UPGRADE, HeaderValue::from_static("websocket"));
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(self.protocol.name()));
+        if !self.protocol.name.is_empty() {
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_static(self.protocol.name));
+        }
         // Base64 is text.
         if let Ok(accept) = HeaderValue::try_from(&self.accept) {
             headers.insert(SEC_WEBSOCKET_ACCEPT, accept);
@@ -109,9 +134,32 @@ mod tests {
             ("sec-websocket-protocol", "v4.channel.k8s.io, v5.channel.k8s.io"),
         ]);
         let agreed = Handshake::read(&asked).unwrap();
-        assert_eq!(agreed.protocol, Protocol::V5);
+        assert_eq!(agreed.protocol.version, Version::V5);
         let response = agreed.response();
         assert_eq!(response.headers()["sec-websocket-accept"], "s3pPLMBiTxaQ9kYGzzhZRbK+xOo=");
+    }
+
+    #[test]
+    fn older_subprotocols_are_spoken() {
+        for (offered, version, base64) in [
+            (Some("base64.channel.k8s.io"), Version::V1, true),
+            (Some("channel.k8s.io, base64.channel.k8s.io"), Version::V1, false),
+            (Some("v4.base64.channel.k8s.io, channel.k8s.io"), Version::V4, true),
+            (None, Version::V1, false),
+        ] {
+            let mut asked = headers(&[
+                ("upgrade", "websocket"),
+                ("sec-websocket-version", "13"),
+                ("sec-websocket-key", "x"),
+            ]);
+            if let Some(offered) = offered {
+                asked.append("sec-websocket-protocol", HeaderValue::from_static(offered));
+            }
+            let agreed = Handshake::read(&asked).unwrap();
+            assert_eq!((agreed.protocol.version, agreed.protocol.base64), (version, base64), "{offered:?}");
+            let named = agreed.response().headers().contains_key("sec-websocket-protocol");
+            assert_eq!(named, offered.is_some());
+        }
     }
 
     #[test]
