@@ -53,7 +53,8 @@ pub(crate) const ROOT: &str = "root";
 /// Runs as a shim until its container has exited. `arguments` are those after the program's name and the subcommand:
 ///
 /// - `run FOLDER`: makes and starts the container whose folder that is;
-/// - `exec FOLDER COMMAND…`: runs a command in it, and `exec-tty` one whose terminal is standard input;
+/// - `exec FOLDER COMMAND…`: runs a command in it, and `exec-tty` one with a terminal of the container. It writes the number of
+///   the agent's end to standard output, and waits on standard input until the agent has it;
 /// - `pause FOLDER`: holds a process namespace for several containers.
 pub fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
     // Executed by a file descriptor, it would have that one's number for a name.

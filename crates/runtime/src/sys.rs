@@ -7,6 +7,7 @@
 
 mod bpf;
 mod mount;
+mod terminal;
 
 use std::io;
 
@@ -15,6 +16,7 @@ use seccompiler::BpfProgram;
 
 pub(crate) use bpf::{attach_device_program, load_device_program};
 pub(crate) use mount::set_mount_attributes;
+pub(crate) use terminal::open_terminal;
 
 /// That this process has one thread, as seen while its own `/proc` was in sight. A shim never starts another one.
 pub(crate) struct SingleThreaded(());

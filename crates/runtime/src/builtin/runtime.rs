@@ -248,7 +248,7 @@ impl Runtime for Builtin {
 
     async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Execution> {
         let entry = self.container(id)?;
-        self.state.exec_streams(&entry, &request)
+        self.state.exec_streams(&entry, &request).await
     }
 
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats> {

@@ -2,14 +2,15 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::os::fd::OwnedFd;
+use std::io::{Read as _, Write as _};
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use nix::sched::{CloneFlags, setns};
 use nix::sys::signal::{SigSet, Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::{ForkResult, Pid};
+use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout};
 
 use super::failure::{Doing as _, Failure, Result, fail};
 use super::files::{Started, load};
@@ -22,8 +23,11 @@ use crate::sys;
 
 /// The exit code of a command that could not be run, as shells have it.
 const NOT_RUN: u8 = 127;
+/// Where a container's terminals are made.
+const PTMX: &str = "/dev/pts/ptmx";
 
-/// Runs a command in the container whose folder this is. Standard input, output and error are the command's.
+/// Runs a command in the container whose folder this is. Standard input, output and error are the command's, unless it
+/// gets a terminal.
 pub(super) fn run(folder: &Path, command: impl Iterator<Item = OsString>, terminal: bool) -> ExitCode {
     let command: Vec<String> = command.map(|argument| argument.to_string_lossy().into_owned()).collect();
     match start(folder, command, terminal) {
@@ -54,6 +58,9 @@ fn start(folder: &Path, command: Vec<String>, terminal: bool) -> Result<u8> {
     // it must not find the node's files by way of it.
     for (namespace, kind) in namespaces {
         setns(namespace, kind).doing("entering the container")?;
+    }
+    if terminal {
+        connect_terminal()?;
     }
     let mut signals = SigSet::empty();
     signals.add(Signal::SIGCHLD);
@@ -130,6 +137,18 @@ fn become_command(mut process: ProcessSpec, command: Vec<String>, terminal: bool
     match enter().and_then(|home| execute::<Failure>(&process, &home)) {
         Ok(failure) | Err(failure) => failure,
     }
+}
+
+/// Makes a terminal in the container, whose programs then find it by its name. The agent takes its end by its number, and
+/// answers; from then on the other end is standard input, output and error.
+fn connect_terminal() -> Result<()> {
+    let (ours, other) = sys::open_terminal(Path::new(PTMX)).doing("making a terminal")?;
+    let mut out = std::io::stdout();
+    writeln!(out, "{}", ours.as_raw_fd()).and_then(|()| out.flush()).doing("offering the terminal")?;
+    std::io::stdin().read_exact(&mut [0]).doing("waiting for the agent to take the terminal")?;
+    dup2_stdin(&other).doing("connecting the terminal")?;
+    dup2_stdout(&other).doing("connecting the terminal")?;
+    dup2_stderr(&other).doing("connecting the terminal")
 }
 
 /// Has the terminal that is standard input be that of the session, and of the user.

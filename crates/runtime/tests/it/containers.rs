@@ -12,7 +12,8 @@ use plumb_runtime::types::{
     Capabilities, ContainerChange, ContainerState, Env, Event, LinuxResources, LogLimits, Mount,
     NamespaceMode, Propagation, Resources, Rlimit, SandboxState, Security,
 };
-use plumb_runtime::{Error, Runtime as _};
+use plumb_runtime::{Error, ExecRequest, Runtime as _};
+use tokio::io::AsyncReadExt as _;
 
 use crate::node::{Node, SHIM, said};
 
@@ -622,5 +623,42 @@ async fn a_sandbox_whose_pause_process_died_is_not_ready_and_no_container_joins_
     node.runtime.remove_sandbox(&sandbox).await.unwrap();
     let again = node.start(&next, Node::shell("again", "echo up; exec sleep 1000")).await;
     node.says(&again, "up").await;
+    node.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_command_finds_its_terminal_by_its_name_and_no_other_file_is_open() {
+    let test = "a_command_finds_its_terminal_by_its_name_and_no_other_file_is_open";
+    let Some(node) = Node::new(test).await else { return };
+    let sandbox = node.sandbox("exec-tty").await;
+    let id = node.start(&sandbox, Node::shell("c", "echo up; exec sleep 1000")).await;
+    node.says(&id, "up").await;
+    // `ls` opens the directory that it lists.
+    let script = "ls -l /proc/self/fd/0; ls -1 /proc/self/fd; [ -c /dev/pts/0 ] && echo there";
+    let request = ExecRequest {
+        command: ["/bin/sh", "-c", script].map(str::to_owned).to_vec(),
+        stdin: true,
+        stdout: true,
+        tty: true,
+        ..ExecRequest::default()
+    };
+    let mut execution = node.runtime.exec(&id, request.clone()).await.unwrap();
+    let mut screen = execution.stdout.take().unwrap();
+    let (mut text, mut piece) = (Vec::new(), [0; 4096]);
+    // The end of a terminal is an error.
+    while let Ok(length @ 1..) = screen.read(&mut piece).await {
+        text.extend_from_slice(&piece[..length]);
+    }
+    execution.ended.await.unwrap();
+    let text = String::from_utf8(text).unwrap();
+    assert!(text.lines().next().unwrap().ends_with("-> /dev/pts/0"), "{text}");
+    let open: Vec<&str> = text.lines().skip(1).take_while(|line| *line != "there").collect();
+    assert_eq!(open, ["0", "1", "2", "3"], "{text}");
+    // The same without a terminal.
+    let command = ["/bin/sh", "-c", "ls -1 /proc/self/fd"].map(str::to_owned);
+    let output = node.runtime.exec_sync(&id, &command, None).await.unwrap();
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "0\n1\n2\n3\n");
+    let missing = ExecRequest { command: vec!["nothing".into()], ..request };
+    assert_eq!(node.runtime.exec(&id, missing).await.unwrap().ended.await.unwrap(), 127);
     node.end().await;
 }
