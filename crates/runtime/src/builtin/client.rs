@@ -3,11 +3,38 @@
 use std::io;
 use std::os::fd::AsRawFd as _;
 use std::path::Path;
+use std::time::Duration;
 
+use plumb_supervise::Exponential;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
 
 use crate::shim::{Answer, Ask, Reply, Request, SOCKET, VERSION, frame, length};
+
+/// The delays after a failure that is not the shim's.
+const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duration::from_secs(10));
+
+/// Waits until the container of a folder has ended. An error means that its shim is gone: a shortage of this process, as of
+/// file descriptors, is waited out, since a container without a shim is killed.
+pub(super) async fn wait(folder: &Path) -> io::Result<Answer> {
+    let mut failures = 0_u32;
+    loop {
+        match ask(folder, Ask::Wait).await {
+            Err(error) if is_shortage(&error) => {
+                failures = failures.saturating_add(1);
+                tracing::warn!(%error, folder = %folder.display(), "cannot reach a shim, will retry");
+                tokio::time::sleep(DELAYS.after(failures)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+/// Whether an error says that this process or the machine lacks something, and nothing about the shim.
+fn is_shortage(error: &io::Error) -> bool {
+    let shortages = [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS, libc::EAGAIN];
+    error.raw_os_error().is_some_and(|number| shortages.contains(&number))
+}
 
 /// Asks the shim of a container's folder something. An error means that there is none, or that it went away.
 pub(super) async fn ask(folder: &Path, ask: Ask) -> io::Result<Answer> {
@@ -27,4 +54,24 @@ async fn connect(folder: &Path) -> io::Result<UnixStream> {
     let folder = std::fs::File::open(folder)?;
     let path = format!("/proc/self/fd/{}/{SOCKET}", folder.as_raw_fd());
     UnixStream::connect(path).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_of_this_process_is_not_the_end_of_a_shim() {
+        for (number, expected) in [
+            (libc::EMFILE, true),
+            (libc::ENFILE, true),
+            (libc::ENOMEM, true),
+            (libc::EAGAIN, true),
+            (libc::ECONNREFUSED, false),
+            (libc::ENOENT, false),
+        ] {
+            assert_eq!(is_shortage(&io::Error::from_raw_os_error(number)), expected, "{number}");
+        }
+        assert!(!is_shortage(&io::ErrorKind::UnexpectedEof.into()));
+    }
 }

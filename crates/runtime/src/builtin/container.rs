@@ -199,7 +199,7 @@ impl State {
         tokio::spawn(plumb_supervise::process().finish_one_of("container-watch", move || {
             let (state, entry, child) = (state.clone(), entry.clone(), child.clone());
             async move {
-                let answer = client::ask(&entry.folder, Ask::Wait).await;
+                let answer = client::wait(&entry.folder).await;
                 let exit = match answer {
                     Ok(Answer::Exited(exit)) => exit,
                     // It may have ended before it was asked.
