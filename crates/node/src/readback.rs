@@ -5,16 +5,16 @@
 //! the actual ones are computed from the shares and quotas.
 
 use plumb_resize::cgroup::{
-    DEFAULT_PERIOD, actual_cpu_limit, actual_cpu_request, actual_memory_limit, memory_limit, quota, shares,
+    DEFAULT_PERIOD, WeightScale, actual_cpu_limit, actual_cpu_request, actual_memory_limit, memory_limit,
+    milli_of_shares, quota, shares,
 };
 use plumb_resize::pod::PodCgroup;
 use plumb_resize::resource::{Declared, Requirements};
+use plumb_runtime::cgroup::page_size;
 use plumb_runtime::types::LinuxResources;
 
-/// The page size, to which the kernel rounds memory limits.
-const PAGE: i64 = 4096;
-/// The value of cgroup v1 without a limit: the largest number of whole pages.
-const UNLIMITED: i64 = i64::MAX - (i64::MAX % PAGE);
+/// Memory limits from here on are cgroup v1's way of having none: the largest number of whole pages, whatever their size.
+const UNLIMITED: i64 = 1 << 62;
 
 /// The cgroup settings of a container with these requests and limits. It may not swap, as without a swap behavior of the
 /// kubelet: memory and swap together are limited to what memory is. Else a lowered limit would only swap memory out.
@@ -55,7 +55,7 @@ fn limits(cpu: Option<i64>, memory: Option<i64>) -> LinuxResources {
 pub fn actual_container(read: &LinuxResources, written: &Requirements) -> Requirements {
     let mut requests = written.requests;
     if let Some(read) = read.cpu_shares
-        && shares(shares_request(written)) != read
+        && !is_of(read, shares(shares_request(written)), WeightScale::Quadratic)
     {
         requests.cpu = actual_cpu_request(read, requests.cpu);
     }
@@ -64,11 +64,18 @@ pub fn actual_container(read: &LinuxResources, written: &Requirements) -> Requir
 
 /// The actual resources of a pod whose cgroup was last set to `written`.
 pub fn actual_pod(read: &LinuxResources, written: &PodCgroup) -> PodCgroup {
-    let request = read.cpu_shares.and_then(|read| actual_cpu_request(read, Some(written.cpu_request)));
+    let other = |read: &u64| !is_of(*read, shares(written.cpu_request), WeightScale::Linear);
+    let request = read.cpu_shares.filter(other).map(milli_of_shares);
     PodCgroup {
         cpu_request: request.unwrap_or(written.cpu_request),
         limits: actual_limits(read, written.limits),
     }
+}
+
+/// Whether shares that were read back are those that were written. On cgroup v2 a runtime that cannot note them at the
+/// cgroup knows its weight only, and returns the fewest shares of that weight.
+fn is_of(read: u64, written: u64, scale: WeightScale) -> bool {
+    read == written || read == scale.shares(scale.weight(written))
 }
 
 fn actual_limits(read: &LinuxResources, written: Declared) -> Declared {
@@ -80,7 +87,7 @@ fn actual_limits(read: &LinuxResources, written: Declared) -> Declared {
     let memory = match read.memory_limit {
         Some(read) => {
             let read = Some(read).filter(|bytes| (0..UNLIMITED).contains(bytes));
-            actual_memory_limit(read, PAGE, written.memory)
+            actual_memory_limit(read, page_size(), written.memory)
         }
         None => written.memory,
     };
@@ -117,6 +124,20 @@ mod tests {
     }
 
     #[test]
+    fn a_weight_without_its_shares_is_what_was_written() {
+        for milli in [1, 2, 3, 100, 101, 333, 650, 1000, 12_345, 256_000] {
+            let written = requirements(Some(milli), None, None);
+            let known = |scale: WeightScale| Some(scale.shares(scale.weight(shares(milli))));
+            let read =
+                LinuxResources { cpu_shares: known(WeightScale::Quadratic), ..container_cgroup(&written) };
+            assert_eq!(actual_container(&read, &written), written, "{milli}m");
+            let written = PodCgroup { cpu_request: milli, limits: Declared::NONE };
+            let read = LinuxResources { cpu_shares: known(WeightScale::Linear), ..pod_cgroup(&written) };
+            assert_eq!(actual_pod(&read, &written), written, "{milli}m");
+        }
+    }
+
+    #[test]
     fn another_hand_shows() {
         let written = requirements(Some(500), Some(1000), Some(64 << 20));
         let mut read = container_cgroup(&written);
@@ -129,7 +150,7 @@ mod tests {
     #[test]
     fn no_limit_is_none_on_either_version_of_cgroups() {
         let written = PodCgroup { cpu_request: 100, limits: Declared::NONE };
-        for unlimited in [-1, UNLIMITED, i64::MAX] {
+        for unlimited in [-1, i64::MAX - i64::MAX % 4096, i64::MAX - i64::MAX % 65536, i64::MAX] {
             let read = LinuxResources { memory_limit: Some(unlimited), ..pod_cgroup(&written) };
             assert_eq!(actual_pod(&read, &written), written, "{unlimited}");
         }

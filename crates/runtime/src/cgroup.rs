@@ -33,3 +33,8 @@ pub use layout::{Controller, Layout, Version};
 pub use notifier::{Notification, Notifier};
 pub use tree::Tree;
 pub use usage::Usage;
+
+/// The page size of the kernel, to which it rounds memory limits down.
+pub fn page_size() -> i64 {
+    crate::sys::page_size()
+}

@@ -65,6 +65,12 @@ pub(crate) fn filter_system_calls(program: &BpfProgram) -> io::Result<()> {
     if answer == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// The page size of the kernel.
+pub(crate) fn page_size() -> i64 {
+    // SAFETY: the call touches no memory.
+    unsafe { libc::sysconf(libc::_SC_PAGESIZE) }
+}
+
 /// Has every file descriptor but standard input, output and error be closed when a program is executed.
 pub(crate) fn close_on_exec() -> io::Result<()> {
     // SAFETY: the call closes nothing now and touches no memory.
