@@ -14,7 +14,6 @@ pub mod engine;
 pub mod features;
 pub mod install;
 pub mod metrics;
-pub mod permissions;
 pub mod policies;
 pub mod run;
 pub mod vpas;

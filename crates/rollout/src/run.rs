@@ -15,7 +15,7 @@ use crate::{cloneset, policies, workloads};
 pub struct Config {
     /// Lists and watches.
     pub watch: Client,
-    /// Writes. It may do what [`rules`](crate::permissions::rules) lists.
+    /// Writes, with the rights of `plumb_roles::ROLLOUT`.
     pub write: Client,
     /// Restarts what fails, and counts it.
     pub supervisor: Supervisor,

@@ -8,8 +8,6 @@ use futures_util::StreamExt as _;
 use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::core::v1::{Node, Pod};
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Client, Resource};
 use plumb_client::{Api, Codec};
@@ -20,7 +18,6 @@ use plumb_harness::{ManualClock, TestCluster, object};
 use plumb_resize::rules::Rules;
 use plumb_rollout::engine::RolloutStatus;
 use plumb_rollout::metrics::RolloutMetrics;
-use plumb_rollout::permissions;
 use plumb_rollout::workloads::{self, AdmissionContext, STATUS_ANNOTATION, WorkloadKind};
 use plumb_rollout::{Config, Rollout};
 use plumb_supervise::Supervisor;
@@ -51,29 +48,6 @@ pub(super) struct Cluster {
     pub(super) intercept: Arc<Intercept>,
     running: JoinSet<()>,
     rollout: Option<JoinSet<()>>,
-}
-
-/// The user that our controllers are.
-const USER: &str = "rollout";
-
-/// Allows our controllers what they list.
-async fn allow(client: &Client) {
-    let role: ClusterRole = ClusterRole {
-        metadata: named("rollout"),
-        rules: Some(permissions::rules()),
-        ..ClusterRole::default()
-    };
-    Api::all(client.clone()).create(&PostParams::default(), &role).await.unwrap();
-    let binding: ClusterRoleBinding = object(json!({
-        "metadata": { "name": "rollout" },
-        "roleRef": { "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "rollout" },
-        "subjects": [{ "apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": USER }],
-    }));
-    kube::Api::all(client.clone()).create(&PostParams::default(), &binding).await.unwrap();
-}
-
-fn named(name: &str) -> ObjectMeta {
-    ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() }
 }
 
 pub(super) trait Namespaced:
@@ -119,7 +93,6 @@ impl Cluster {
             all.patch(&format!("node-{number}"), &PatchParams::default(), &ready).await.unwrap();
         }
         plumb_rollout::install::install(&client).await.unwrap();
-        allow(&client).await;
         let answers = Answers::default();
         let agents =
             (0..nodes).map(|number| test.client_as(&format!("system:node:node-{number}"), ["system:nodes"]));
@@ -136,12 +109,12 @@ impl Cluster {
         self.rollout = Some(running);
     }
 
-    /// What our controllers run with: as a user who may do what they list, and nothing else.
+    /// What our controllers run with, as the user that they are in a cluster.
     pub(super) fn config(&self, enabled: bool) -> Config {
-        let intercept = self.intercept.clone();
+        let (intercept, user) = (self.intercept.clone(), user_of(plumb_roles::ROLLOUT.account));
         Config {
-            watch: self.test.client(USER),
-            write: self.test.intercepted(USER, [], move |uri: &mut http::Uri| intercept(uri)),
+            watch: self.test.client_as(&user, GROUPS),
+            write: self.test.intercepted(&user, GROUPS, move |uri: &mut http::Uri| intercept(uri)),
             supervisor: Supervisor::default(),
             metrics: Metrics::default(),
             rollout_metrics: RolloutMetrics::default(),
