@@ -193,7 +193,7 @@ fn following(
             Change::Vertical(change) if policy.enforce_drift => {
                 Judgement::new(PodState::Pending, Next::Begin(Some(change)))
             }
-            // Somebody else has resized it since, an autoscaler for example.
+            // Another client has resized it since, an autoscaler for example.
             _ => Judgement::new(PodState::Done, Next::Nothing),
         };
     }

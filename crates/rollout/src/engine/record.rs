@@ -160,7 +160,7 @@ fn allowed_restarts(pod: &Pod, change: Option<&Vertical>) -> BTreeMap<String, i3
         .collect()
 }
 
-/// The statuses of containers that keep running: sidecars and main ones.
+/// The statuses of containers that do not end: sidecars and main ones.
 pub(super) fn statuses(status: Option<&PodStatus>) -> impl Iterator<Item = &ContainerStatus> {
     let of =
         |list: fn(&PodStatus) -> Option<&Vec<ContainerStatus>>| status.and_then(list).into_iter().flatten();

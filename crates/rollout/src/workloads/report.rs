@@ -1,4 +1,4 @@
-//! What people are told about a rollout: events, and the status on the workload.
+//! What is reported about a rollout: events, and the status on the workload.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! The state of one workload in memory: the index of its pods, kept up to date pod by pod.
+//! The state of one workload in memory: the index of its pods, updated pod by pod.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};

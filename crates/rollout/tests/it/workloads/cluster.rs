@@ -193,11 +193,17 @@ impl Cluster {
         self.merge::<Pod>(pod, json!({ "metadata": { "annotations": { "test/touched": now } } })).await;
     }
 
-    /// Resizes the container of a pod, as somebody else does.
+    /// Resizes the container of a pod, as another client does.
     pub(super) async fn resize(&self, pod: &str, resources: Value) {
         let patch = json!({ "spec": { "containers": [{ "name": "app", "resources": resources }] } });
         let patch = Patch::Strategic(patch);
         self.api::<Pod>().patch_resize(pod, &PatchParams::default(), &patch).await.unwrap();
+    }
+
+    /// Writes the status of a pod, as its node does.
+    pub(super) async fn write_status(&self, pod: &str, patch: Value) {
+        let (params, patch) = (PatchParams::default(), Patch::Merge(patch));
+        self.api::<Pod>().patch_status(pod, &params, &patch).await.unwrap();
     }
 
     /// A node answers a resize of a pod to so much cpu.

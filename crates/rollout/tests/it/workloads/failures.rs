@@ -1,8 +1,8 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet, StatefulSet};
-use k8s_openapi::api::core::v1::{LimitRange, Pod};
-use kube::api::DeleteParams;
+use k8s_openapi::api::core::v1::{LimitRange, Pod, ResourceQuota};
+use kube::api::{DeleteParams, Patch, PatchParams};
 use plumb_rollout::api::RolloutPolicy;
 use plumb_rollout::engine::Phase;
 use plumb_rollout::workloads::HELD_ANNOTATION;
@@ -185,4 +185,59 @@ async fn a_stateful_set_whose_pods_go_back_recreates_none_of_them() {
         let expected = if on_failure == "RollbackAll" { "100m" } else { "200m" };
         assert_eq!(json!(template.containers[0].resources), json!({ "requests": { "cpu": expected } }));
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_that_a_quota_refuses_are_reported_and_the_others_go_on() {
+    let (mut cluster, before) = running(3, 3).await;
+    // No controller of quotas runs, so the test writes what is used.
+    let hard = |cpu: &str| json!({ "requests.cpu": cpu });
+    cluster
+        .create::<ResourceQuota>(json!({ "metadata": { "name": "cpus" }, "spec": { "hard": hard("400m") } }))
+        .await;
+    let quotas = cluster.api::<ResourceQuota>();
+    let set = async |cpu: &str, used: &str| {
+        let patch = Patch::Merge(json!({ "status": { "hard": hard(cpu), "used": hard(used) } }));
+        quotas.patch_status("cpus", &PatchParams::default(), &patch).await.unwrap();
+    };
+    set("400m", "300m").await;
+    cluster.create::<RolloutPolicy>(policy(json!({ "maxConcurrent": "100%" }))).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let web = cluster.until("web", is(Phase::Held)).await;
+    let held = status(&web).unwrap();
+    assert_eq!((held.pods.done, held.pods.stuck), (1, 2));
+    assert!(held.stuck.iter().all(|failure| failure.reason.name() == "Quota"), "{held:?}");
+    cluster.merge::<ResourceQuota>("cpus", json!({ "spec": { "hard": hard("1") } })).await;
+    set("1", "400m").await;
+    cluster.clock.advance(Duration::from_mins(1));
+    for pod in &before {
+        cluster.touch(pod).await;
+    }
+    cluster.until("web", is(Phase::Complete)).await;
+    assert_eq!(cluster.pods().await.into_keys().collect::<Vec<_>>(), before);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pod_that_becomes_unready_while_it_soaks_is_taken_back() {
+    let (mut cluster, before) = running(3, 3).await;
+    let fields = json!({ "onFailure": "RollbackPod", "soakSeconds": 60, "maxConcurrent": "100%" });
+    cluster.create::<RolloutPolicy>(policy(fields)).await;
+    cluster.roll_out(true);
+    cluster.edit::<Deployment>("web", sized("200m")).await;
+    let soaking = |web: &Deployment| status(web).is_some_and(|status| status.pods.soaking == 3);
+    cluster.until("web", soaking).await;
+    let unready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "False" }] } });
+    cluster.write_status(&before[0], unready).await;
+    cluster.until_all::<Pod>(|pods| cpu(&pods[&before[0]]) == "100m").await;
+    cluster.clock.advance(Duration::from_mins(2));
+    for pod in &before[1..] {
+        cluster.touch(pod).await;
+    }
+    let web = cluster.until("web", is(Phase::Complete)).await;
+    let done = status(&web).unwrap().pods;
+    assert_eq!((done.done, done.rolled_back), (2, 1));
+    let pods = cluster.pods().await;
+    assert_eq!(pods.keys().cloned().collect::<Vec<_>>(), before);
+    assert_eq!(before.iter().map(|name| cpu(&pods[name])).collect::<Vec<_>>(), ["100m", "200m", "200m"]);
 }

@@ -265,7 +265,7 @@ async fn what_an_autoscaler_owns_is_left_to_it_whatever_the_policy_says_about_dr
     for pod in pods.values() {
         assert_eq!((cpu(pod).as_str(), memory(pod).as_deref()), ("100m", Some("64Mi")));
     }
-    // The autoscaler resizes what it owns, somebody else what the template owns.
+    // The autoscaler resizes what it owns, another client what the template owns.
     for (pod, resources) in before.iter().zip([json!({ "cpu": "150m" }), json!({ "memory": "96Mi" })]) {
         cluster.resize(pod, json!({ "requests": resources })).await;
     }
@@ -283,7 +283,7 @@ async fn what_an_autoscaler_owns_is_left_to_it_whatever_the_policy_says_about_dr
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn without_enforcement_a_resize_by_somebody_else_stays() {
+async fn without_enforcement_a_resize_by_another_client_stays() {
     let (mut cluster, before) = running(2, 2).await;
     cluster.roll_out(true);
     cluster.edit::<Deployment>("web", sized("200m")).await;
