@@ -25,6 +25,9 @@ pub(crate) enum Verb {
     Put,
     /// With a strategic merge patch.
     Patch,
+    /// With a JSON merge patch, which custom resources take.
+    Merge,
+    Delete,
 }
 
 impl Verb {
@@ -34,6 +37,8 @@ impl Verb {
             Self::Post => ("POST", "application/json"),
             Self::Put => ("PUT", "application/json"),
             Self::Patch => ("PATCH", "application/strategic-merge-patch+json"),
+            Self::Merge => ("PATCH", "application/merge-patch+json"),
+            Self::Delete => ("DELETE", "application/json"),
         }
     }
 }

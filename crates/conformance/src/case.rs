@@ -1,6 +1,7 @@
 //! What a case is made of.
 
-use crate::step::Step;
+use crate::scale::Scaled;
+use crate::step::{Act, Expectation, Step};
 
 /// A case: a pod, what is around it, and what is asked of it.
 #[derive(Clone, Copy, Debug)]
@@ -16,12 +17,32 @@ pub struct Case {
     pub containers: &'static [Container],
     /// What happens to it, in order.
     pub steps: &'static [Step],
+    /// The feature gates that must be off in the cluster; others are as they are by default.
+    pub gates_off: &'static [&'static str],
 }
 
 impl Case {
     /// A case of a pod in any namespace, on a node with room enough.
     pub const fn new(name: &'static str, containers: &'static [Container], steps: &'static [Step]) -> Self {
-        Self { name, rules: &[], room: None, containers, steps }
+        Self { name, rules: &[], room: None, containers, steps, gates_off: &[] }
+    }
+
+    /// A case of workloads that VPAs scale, in a namespace of its own.
+    pub const fn scaled(name: &'static str, steps: &'static [Step]) -> Self {
+        Self::new(name, &[], steps)
+    }
+
+    /// Whether an autoscaler has to run in the cluster.
+    pub fn needs_autoscaler(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.act, Act::Scale(_)))
+    }
+
+    /// Whether a resize that is in progress is seen in it where the container runtime is slow.
+    pub fn shows_progress(&self) -> bool {
+        let shows = |expectation: Expectation| {
+            matches!(expectation, Expectation::Underway | Expectation::Scaled(Scaled::InProgress { .. }))
+        };
+        self.steps.iter().any(|step| shows(step.expect.kep) || shows(step.expect.v1_36))
     }
 
     /// The name of a pod of the case: its own (`""`), or another that joined it.

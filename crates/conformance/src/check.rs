@@ -161,6 +161,30 @@ pub(crate) fn pending(
     word(pod, dialect, Some(reason))
 }
 
+/// Whether the node says that it fails to apply what is desired.
+pub(crate) fn failing(pod: &Pod, dialect: Dialect) -> Result<(), Objection> {
+    match condition(pod, "PodResizeInProgress") {
+        Some(found) if found.status == "True" && found.reason.as_deref() == Some("Error") => {
+            looked_at(found.observed_generation, pod)?;
+        }
+        found => {
+            let found = found.map(|found| &found.reason);
+            return Objection::not_yet(format!("PodResizeInProgress is {found:?}"));
+        }
+    }
+    word(pod, dialect, Some("InProgress"))
+}
+
+/// Whether the pod is Pending on a node.
+pub(crate) fn initializing(pod: &Pod) -> Result<(), Objection> {
+    let phase = pod.status.as_ref().and_then(|status| status.phase.as_deref());
+    let has_begun = condition(pod, "Initialized").is_some_and(|found| found.status == "False");
+    if phase == Some("Pending") && has_begun {
+        return Ok(());
+    }
+    Objection::not_yet(format!("its phase is {phase:?}"))
+}
+
 /// Whether no node has room for the pod.
 pub(crate) fn unschedulable(pod: &Pod) -> Result<(), Objection> {
     if pod.spec.as_ref().is_some_and(|spec| spec.node_name.is_some()) {

@@ -40,6 +40,9 @@ struct Arguments {
     /// The container runtime was slowed down (`plumb up --runtime-delay`): see what is under way.
     #[arg(long)]
     slowed: bool,
+    /// The feature gates that were switched off (`plumb up --feature-gates A=false`); the cases about them are run.
+    #[arg(long, value_name = "A,B", value_delimiter = ',')]
+    gates_off: Vec<String>,
     /// How many cases run at once.
     #[arg(long, default_value_t = 4, value_name = "N")]
     at_once: usize,
@@ -94,6 +97,7 @@ async fn run_cases(arguments: Arguments, cases: &[Case]) -> Result<Summary, Erro
     let mut options = Options {
         at_once: arguments.at_once,
         is_slowed: arguments.slowed,
+        gates_off: arguments.gates_off,
         skips: skips::all().map_err(Error::List)?,
         ..target.options(dialect, arguments.cgroups)
     };

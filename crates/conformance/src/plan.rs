@@ -1,7 +1,9 @@
-//! Which sentence of KEP-1287 is held to by which cases.
+//! Which sentence of KEP-1287, AEP-8818 and AEP-7862 is held to by which cases.
 //!
-//! [`PLAN`] goes through its test plan, and through what its design says that a cluster can be seen to do. What the table
+//! [`sections`] goes through their test plans, and through what their design says that a cluster can be seen to do. What the table
 //! is no place for says where it is proven instead. `docs/conformance.md` has it as a table, made from here.
+
+mod autoscaler;
 
 use std::fmt::Write as _;
 
@@ -36,7 +38,7 @@ const fn elsewhere(asks: &'static str, elsewhere: &'static str) -> Sentence {
 /// The plan, as a table for people.
 pub fn markdown() -> String {
     let mut text = String::new();
-    for section in PLAN {
+    for section in sections() {
         // Writing to a string does not fail.
         let _ = write!(text, "### {}\n\n| asked for | held to by |\n|---|---|\n", section.title);
         for Sentence { asks, cases, elsewhere } in section.sentences {
@@ -51,7 +53,12 @@ pub fn markdown() -> String {
 }
 
 /// All of it.
-pub const PLAN: &[Section] = &[
+pub fn sections() -> impl Iterator<Item = &'static Section> {
+    PLAN.iter().chain(autoscaler::SECTIONS)
+}
+
+/// KEP-1287.
+const PLAN: &[Section] = &[
     Section {
         title: "Pod Resize E2E Tests",
         sentences: &[

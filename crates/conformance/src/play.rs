@@ -1,5 +1,7 @@
 //! Plays a case: makes what it takes place on, and takes one step after the other.
 
+mod scale;
+
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
@@ -17,6 +19,8 @@ use crate::pod::{self, Place};
 use crate::runner::Options;
 use crate::step::{Act, Call, Door, Expectation, Request, Step, Who};
 use crate::wait::{Changes, Objection, until, until_event, until_gone, until_in, watched};
+use crate::witness::Witness;
+use scale::Scaling;
 
 /// A user without rights, and one that a case gives some to.
 const USER: &str = "plumb-conformance";
@@ -37,26 +41,48 @@ pub(crate) struct Play<'a> {
     standings: BTreeMap<&'static str, Standing>,
     /// A watch that was begun before something was asked that does not last.
     watch: Option<Changes<Pod>>,
+    /// Workloads that VPAs scale, as steps name them.
+    workloads: BTreeMap<&'static str, Scaling>,
+    /// Shows what the autoscaler has observed.
+    witness: Option<&'a Witness>,
+}
+
+/// What a case takes place on.
+#[derive(Clone, Copy)]
+pub(crate) struct Site<'a> {
+    /// The namespace.
+    pub(crate) namespace: &'a str,
+    /// A node.
+    pub(crate) node: &'a str,
+    /// Shows what the autoscaler has observed, if one runs.
+    pub(crate) witness: Option<&'a Witness>,
 }
 
 impl<'a> Play<'a> {
-    pub(crate) fn new(
-        case: &'a Case,
-        options: &'a Options,
-        client: &'a Client,
-        (namespace, node): (&'a str, &'a str),
-    ) -> Self {
-        let pods = Api::namespaced(client.clone(), namespace);
-        let node = case.room.map(|_| node);
-        Self { case, options, client, namespace, node, pods, standings: BTreeMap::new(), watch: None }
+    pub(crate) fn new(case: &'a Case, options: &'a Options, client: &'a Client, site: Site<'a>) -> Self {
+        let Site { namespace, node, witness } = site;
+        Self {
+            case,
+            options,
+            client,
+            namespace,
+            node: case.room.map(|_| node),
+            pods: Api::namespaced(client.clone(), namespace),
+            standings: BTreeMap::new(),
+            watch: None,
+            workloads: BTreeMap::new(),
+            witness,
+        }
     }
 
     /// Plays the case, and takes its pods away.
     pub(crate) async fn play(mut self) -> Result<(), String> {
         let played = self.act().await;
-        let mut cleared = ground::delete_pods(&self.pods, self.case).await;
+        let mut cleared = self.delete_workloads().await;
+        cleared = cleared.and(ground::delete_pods(&self.pods, self.case).await);
         // The next case may have other plans for the node.
         if self.case.room.is_some() {
+            cleared = cleared.and(self.until_workloads_end().await);
             cleared = cleared.and(ground::until_cleared(self.client, self.options.patience).await);
         }
         let cleared = cleared.and(ground::remove_rules(self.client, self.namespace, self.case.rules).await);
@@ -118,6 +144,7 @@ impl<'a> Play<'a> {
             }
             Act::Leave => self.leave(step.of).await?,
             Act::Ask(request) => self.request(step.of, request, expectation).await?,
+            Act::Scale(act) => self.scale(step.of, act, expectation).await?,
             Act::Nothing => {}
         }
         self.come_to(step.of, expectation).await
@@ -225,6 +252,7 @@ impl<'a> Play<'a> {
         let (verb, body) = match &request.call {
             Call::Create(body) => (Verb::Post, json(body)?),
             Call::Patch(body) => (Verb::Patch, json(body)?),
+            Call::Delete => (Verb::Delete, Value::Object(serde_json::Map::new())),
             Call::Update { without, with } => {
                 let mut object = ask(self.client, Verb::Get, &path, None, None).await?.accepted()?;
                 without.iter().for_each(|pointer| remove(&mut object, pointer));
@@ -298,6 +326,7 @@ impl<'a> Play<'a> {
                 let deployments: Api<Deployment> = Api::namespaced(self.client.clone(), self.namespace);
                 until(&deployments, self.case.name, self.options.patience, is_rolled_out).await?;
             }
+            Expectation::Scaled(scaled) => self.come_to_scaled(of, scaled).await?,
             Expectation::Refused(_)
             | Expectation::Answered(_)
             | Expectation::Overtaken

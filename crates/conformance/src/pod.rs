@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::api::core::v1::{
-    Container as PodContainer, ContainerResizePolicy, Pod, PodSpec, ResourceRequirements, Toleration,
+    Container as PodContainer, ContainerResizePolicy, ExecAction, Pod, PodSpec, Probe, ResourceRequirements,
+    Toleration,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use serde_json::{Value, json};
@@ -11,12 +12,17 @@ use serde_json::{Value, json};
 use crate::case::{Amounts, Container, Policy};
 use crate::check::Sizes;
 use crate::runner::Options;
+use crate::scale::{Readiness, Workload};
 
 /// The label that says of which case a pod is.
 pub(crate) const LABEL: &str = "plumb.dev/conformance-case";
+/// The label that says of which workload a pod is.
+pub(crate) const WORKLOAD: &str = "plumb.dev/conformance-workload";
 /// How long a pod has to end. It ends with its node's word: one that is ended without would hold its room for a moment
 /// that nobody can see the end of.
 const GRACE_SECONDS: i64 = 1;
+/// A command in the image `plumb/load` that succeeds.
+const SUCCEEDS: [&str; 4] = ["/plumb", "load", "--duration", "1ms"];
 
 /// Where a pod of a case is to run.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +56,42 @@ pub(crate) fn new(
         ..PodSpec::default()
     });
     pod
+}
+
+/// The spec of the pods of a workload.
+pub(crate) fn of_workload(
+    names: (&str, &str),
+    workload: &Workload,
+    place: Place<'_>,
+    options: &Options,
+) -> Option<PodSpec> {
+    let mut spec = new(names, workload.containers, place, options).spec;
+    for container in spec.iter_mut().flat_map(|spec| &mut spec.containers) {
+        if !workload.args.is_empty() {
+            container.args = Some(workload.args.iter().map(|&arg| arg.to_owned()).collect());
+        }
+        match workload.readiness {
+            Readiness::Running => {}
+            Readiness::Readiness(delay) => container.readiness_probe = Some(probe(delay)),
+            Readiness::Startup(delay) => container.startup_probe = Some(probe(delay)),
+        }
+    }
+    if let Some(spec) = spec.as_mut().filter(|_| workload.initializing) {
+        spec.init_containers = Some(vec![of_container(&Container::new("init", Amounts::NONE), options)]);
+    }
+    spec
+}
+
+/// A probe that succeeds.
+fn probe(initial_delay_seconds: i32) -> Probe {
+    let command = SUCCEEDS.map(str::to_owned).into();
+    Probe {
+        exec: Some(ExecAction { command: Some(command) }),
+        initial_delay_seconds: Some(initial_delay_seconds),
+        period_seconds: Some(1),
+        timeout_seconds: Some(10),
+        ..Probe::default()
+    }
 }
 
 /// What the machine of a node runs short of, its disk above all, must not decide a case.

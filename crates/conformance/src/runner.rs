@@ -10,10 +10,11 @@ use kube::Client;
 use crate::case::{Case, Dialect};
 use crate::error::Error;
 use crate::ground;
-use crate::play::Play;
+use crate::play::{Play, Site};
 use crate::report::{Report, Summary, Verdict};
 use crate::skips::{self, Skip};
 use crate::target::Target;
+use crate::witness::Witness;
 
 /// Looks at pods from somewhere else than the API.
 pub trait Inspect: Send + Sync {
@@ -36,6 +37,10 @@ pub struct Options {
     pub inspect: Option<Arc<dyn Inspect>>,
     /// The container runtime is held up when it changes resources, so that what is under way can be seen.
     pub is_slowed: bool,
+    /// Whether an autoscaler runs in the cluster.
+    pub autoscaler: bool,
+    /// The feature gates that are off in the cluster although they are on by default.
+    pub gates_off: Vec<String>,
     /// Cases that are not run.
     pub skips: Vec<Skip>,
     /// How many cases run at once.
@@ -53,10 +58,23 @@ impl Default for Options {
             command: ["/bin/sleep", "100000"].map(str::to_owned).into(),
             inspect: None,
             is_slowed: false,
+            autoscaler: false,
+            gates_off: Vec::new(),
             skips: Vec::new(),
             at_once: 4,
             patience: Duration::from_mins(1),
         }
+    }
+}
+
+impl Options {
+    /// Why a case is not run, if so.
+    pub fn skip(&self, case: &Case) -> Option<&'static str> {
+        let listed = skips::reason(&self.skips, case.name, self.target, self.dialect);
+        let missing =
+            (case.needs_autoscaler() && !self.autoscaler).then_some("no autoscaler runs in the cluster");
+        let gates = (case.gates_off != self.gates_off).then_some("the cluster has other feature gates");
+        listed.or(missing).or(gates)
     }
 }
 
@@ -75,8 +93,7 @@ pub async fn run(
     let node = ground::ready_node(&client).await?;
     let mut wanted = Vec::new();
     for case in cases {
-        let listed = skips::reason(&options.skips, case.name, options.target, options.dialect);
-        match listed.or(node.is_none().then_some("no node is ready")) {
+        match options.skip(case).or(node.is_none().then_some("no node is ready")) {
             Some(why) => hear(&Report {
                 name: case.name,
                 verdict: Verdict::Skipped(why.to_owned()),
@@ -87,12 +104,17 @@ pub async fn run(
     }
     let Some(node) = node.filter(|_| !wanted.is_empty()) else { return Ok(summary) };
     let shared = ground::namespace(&client).await?;
+    let witness = match wanted.iter().any(|case| case.needs_autoscaler()) {
+        true => Some(Witness::start(&client, &shared, options).await),
+        false => None,
+    };
+    let site = (&*shared, &*node, witness.as_ref());
     let (alone, together): (Vec<&Case>, Vec<&Case>) =
         wanted.into_iter().partition(|case| case.room.is_some());
     for (cases, at_once) in [(together, options.at_once.max(1)), (alone, 1)] {
         // Whoever wants the node alone finds it so, or says what is in the way.
         let _ = ground::until_cleared(&client, options.patience).await;
-        let running = cases.into_iter().map(|case| report(&client, case, options, (&shared, &node)));
+        let running = cases.into_iter().map(|case| report(&client, case, options, site));
         let mut reports = std::pin::pin!(futures::stream::iter(running).buffer_unordered(at_once));
         while let Some(report) = reports.next().await {
             hear(&report);
@@ -102,24 +124,29 @@ pub async fn run(
     Ok(summary)
 }
 
-async fn report(client: &Client, case: &Case, options: &Options, (shared, node): (&str, &str)) -> Report {
+/// The namespace that cases share, a node, and the witness of cases that need an autoscaler.
+type Shared<'a> = (&'a str, &'a str, Option<&'a Result<Witness, String>>);
+
+async fn report(client: &Client, case: &Case, options: &Options, shared: Shared<'_>) -> Report {
     let started = Instant::now();
-    let played = if case.rules.is_empty() {
-        Play::new(case, options, client, (shared, node)).play().await
-    } else {
-        in_its_own(client, case, options, node).await
-    };
-    let verdict = match played {
+    let verdict = match play(client, case, options, shared).await {
         Ok(()) => Verdict::Passed,
         Err(why) => Verdict::Failed(why),
     };
     Report { name: case.name, verdict, took: started.elapsed() }
 }
 
-/// Plays a case in a namespace of its own.
-async fn in_its_own(client: &Client, case: &Case, options: &Options, node: &str) -> Result<(), String> {
+async fn play(client: &Client, case: &Case, options: &Options, shared: Shared<'_>) -> Result<(), String> {
+    let (namespace, node, witness) = shared;
+    let witness = match witness.filter(|_| case.needs_autoscaler()) {
+        None => None,
+        Some(started) => Some(started.as_ref().map_err(Clone::clone)?),
+    };
+    if case.rules.is_empty() && witness.is_none() {
+        return Play::new(case, options, client, Site { namespace, node, witness }).play().await;
+    }
     let namespace = ground::namespace(client).await.map_err(|error| error.to_string())?;
-    let played = Play::new(case, options, client, (&namespace, node)).play().await;
+    let played = Play::new(case, options, client, Site { namespace: &namespace, node, witness }).play().await;
     // What the case came to counts, not whether what it took place in is gone.
     let _ = ground::delete_namespace(client, &namespace).await;
     played

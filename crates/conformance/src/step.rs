@@ -1,6 +1,7 @@
 //! What happens in a case, and what must come of it.
 
 use crate::case::{Amounts, Dialect};
+use crate::scale::{Scale, Scaled};
 
 /// Something that happens, and what must come of it.
 #[derive(Clone, Copy, Debug)]
@@ -39,6 +40,16 @@ impl Step {
         Self { of: "", act: Act::Ask(Request { who, call, path }), expect }
     }
 
+    /// Something about the workload that a VPA scales.
+    pub const fn scale(act: Scale, expect: Expect) -> Self {
+        Self { of: "", act: Act::Scale(act), expect }
+    }
+
+    /// Nothing happens, but the pods of the workload or its VPA come to be as said.
+    pub const fn scaled(scaled: Scaled) -> Self {
+        Self::wait("", Expectation::Scaled(scaled))
+    }
+
     /// Nothing happens, but something comes of what did.
     pub const fn wait(of: &'static str, expectation: Expectation) -> Self {
         Self { of, act: Act::Nothing, expect: Expect::both(expectation) }
@@ -67,6 +78,8 @@ pub enum Act {
     Leave,
     /// Something else is asked.
     Ask(Request),
+    /// Something about a workload that a VPA scales.
+    Scale(Scale),
     /// Nothing.
     Nothing,
 }
@@ -120,6 +133,8 @@ pub enum Call {
     Create(&'static str),
     /// PATCH, strategically merged.
     Patch(&'static str),
+    /// DELETE.
+    Delete,
     /// PUT of what is there, changed: without what these pointers lead to, and with this merged into it.
     Update {
         /// JSON pointers.
@@ -196,6 +211,8 @@ pub enum Expectation {
     Answered(&'static [Field]),
     /// The Deployment that is named after the case has replaced its pods by such as its template now asks for.
     RolledOut,
+    /// The pods of a workload come to be as said, or its VPA does.
+    Scaled(Scaled),
     /// Nothing in particular.
     Nothing,
     /// The step is not taken in this dialect.

@@ -1,18 +1,34 @@
 //! The cases.
 
+mod boost;
 mod flow;
+mod gates;
 mod matrix;
 mod negative;
 mod room;
 mod rules;
+mod scaled;
 mod shape;
+mod vpa;
 
 use crate::case::{Amounts, Case, Container};
 use crate::step::{Door, Expect, Expectation, Refusal, Step};
 
 /// Every case.
 pub fn all() -> Vec<Case> {
-    [OWN, matrix::CASES, rules::CASES, shape::CASES, negative::CASES, room::CASES, flow::CASES].concat()
+    [
+        OWN,
+        matrix::CASES,
+        rules::CASES,
+        shape::CASES,
+        negative::CASES,
+        room::CASES,
+        flow::CASES,
+        vpa::CASES,
+        boost::CASES,
+        gates::CASES,
+    ]
+    .concat()
 }
 
 /// Those that are first to fail.

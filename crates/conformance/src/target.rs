@@ -39,7 +39,9 @@ impl Target {
         let options = match self {
             Self::Kubernetes => options,
             Self::Virtual | Self::Builtin => {
-                Options { image: String::from("plumb/load"), command: Vec::new(), ..options }
+                // `plumb up` runs one.
+                let autoscaler = true;
+                Options { image: String::from("plumb/load"), command: Vec::new(), autoscaler, ..options }
             }
         };
         Options { inspect: has_cgroups.then(|| Arc::new(Cgroups::default()) as _), ..options }

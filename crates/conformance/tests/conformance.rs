@@ -10,7 +10,9 @@ mod conformance {
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
-use plumb_conformance::{Act, Call, Cgroups, Dialect, Expectation, Options, Target, plan, run, skips, table};
+use plumb_conformance::{
+    Act, Call, Cgroups, Dialect, Expectation, Options, Scale, Target, plan, run, skips, table,
+};
 use plumb_testbed::{Cluster, Config};
 
 /// How many lines of skips.txt there may be. It goes down; whoever makes it go up says why in the commit.
@@ -46,7 +48,7 @@ fn every_step_changes_containers_that_its_pod_has() {
         let joined: Vec<&str> = case
             .steps
             .iter()
-            .filter(|step| matches!(step.act, Act::Join { .. }))
+            .filter(|step| matches!(step.act, Act::Join { .. } | Act::Scale(Scale::Deploy(_))))
             .map(|step| step.of)
             .collect();
         for step in case.steps {
@@ -71,8 +73,12 @@ fn every_json_of_a_case_is_json() {
         if let Act::Ask(request) = step.act {
             match request.call {
                 Call::Create(body) | Call::Patch(body) => is_json(body),
+                Call::Delete => {}
                 Call::Update { with, .. } => is_json(with),
             }
+        }
+        if let Act::Scale(Scale::CreateVpa(spec) | Scale::PatchVpa(spec)) = step.act {
+            is_json(spec);
         }
         for expectation in [step.expect.kep, step.expect.v1_36] {
             if let Expectation::Says(fields) | Expectation::Answered(fields) = expectation {
@@ -105,7 +111,7 @@ fn a_case_is_not_dropped_or_skipped_in_silence() {
 #[test]
 fn every_case_is_for_a_sentence_of_the_plan_and_the_page_says_so() {
     let of_plan: BTreeSet<&str> =
-        plan::PLAN.iter().flat_map(|section| section.sentences).flat_map(|one| one.cases).copied().collect();
+        plan::sections().flat_map(|section| section.sentences).flat_map(|one| one.cases).copied().collect();
     let names: BTreeSet<&str> = table::all().iter().map(|case| case.name).collect();
     assert_eq!(of_plan, names);
     let page = file("../../docs/conformance.md");
@@ -127,12 +133,11 @@ async fn the_table_holds_on_the_real_kubernetes() {
     let client = cluster.client().await.expect("a client");
     let skips = skips::all().expect("skips.txt is a list of skips");
     let looks = Cgroups::missing().is_none();
-    let options = Options { skips: skips.clone(), ..Target::Kubernetes.options(Dialect::V1_36, looks) };
+    let options = Options { skips, ..Target::Kubernetes.options(Dialect::V1_36, looks) };
     let cases = table::all();
     let summary = run(client, &cases, &options, |report| println!("{report}")).await.expect("a run");
     println!("{summary}");
-    let reason = |name| skips::reason(&skips, name, Target::Kubernetes, Dialect::V1_36);
-    let skipped = cases.iter().filter(|case| reason(case.name).is_some()).count();
+    let skipped = cases.iter().filter(|case| options.skip(case).is_some()).count();
     assert_eq!((summary.failed, summary.skipped), (0, skipped), "{summary}");
     assert_eq!(summary.passed, cases.len() - skipped);
     cluster.stop().await.expect("it is gone");

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plumb_conformance::{Case, Cgroups, Dialect, Expectation, Options, Target, Verdict, run, skips, table};
+use plumb_conformance::{Case, Cgroups, Dialect, Options, Target, Verdict, run, skips, table};
 use plumb_runtime::builtin::{Builtin, Config};
 use plumb_runtime::cgroup::Layout;
 
@@ -10,37 +10,52 @@ use super::cluster::Cluster;
 
 #[tokio::test]
 async fn the_table_holds_for_virtual_pods_in_the_dialect_of_the_proposal() {
-    holds(Target::Virtual, Dialect::Kep, Speed::Usual).await;
+    holds(Target::Virtual, Dialect::Kep, Speed::Usual, &[]).await;
 }
 
 #[tokio::test]
 async fn the_table_holds_for_virtual_pods_in_the_dialect_of_kubernetes() {
-    holds(Target::Virtual, Dialect::V1_36, Speed::Usual).await;
+    holds(Target::Virtual, Dialect::V1_36, Speed::Usual, &[]).await;
 }
 
 #[tokio::test]
 async fn the_table_holds_for_real_containers_in_the_dialect_of_the_proposal() {
-    holds(Target::Builtin, Dialect::Kep, Speed::Usual).await;
+    holds(Target::Builtin, Dialect::Kep, Speed::Usual, &[]).await;
 }
 
 #[tokio::test]
 async fn the_table_holds_for_real_containers_in_the_dialect_of_kubernetes() {
-    holds(Target::Builtin, Dialect::V1_36, Speed::Usual).await;
+    holds(Target::Builtin, Dialect::V1_36, Speed::Usual, &[]).await;
 }
 
 #[tokio::test]
 async fn what_is_under_way_shows_with_virtual_pods_whose_runtime_is_slow() {
     for dialect in [Dialect::Kep, Dialect::V1_36] {
-        holds(Target::Virtual, dialect, Speed::Slow).await;
+        holds(Target::Virtual, dialect, Speed::Slow, &[]).await;
     }
 }
 
 #[tokio::test]
 async fn what_is_under_way_shows_with_real_containers_whose_runtime_is_slow() {
     for dialect in [Dialect::Kep, Dialect::V1_36] {
-        holds(Target::Builtin, dialect, Speed::Slow).await;
+        holds(Target::Builtin, dialect, Speed::Slow, &[]).await;
     }
 }
+
+#[tokio::test]
+async fn feature_gates_that_are_off_bind_the_autoscaler_of_virtual_pods() {
+    for dialect in [Dialect::Kep, Dialect::V1_36] {
+        holds(Target::Virtual, dialect, Speed::Usual, GATES_OFF).await;
+    }
+}
+
+#[tokio::test]
+async fn feature_gates_that_are_off_bind_the_autoscaler_of_real_containers() {
+    holds(Target::Builtin, Dialect::Kep, Speed::Usual, GATES_OFF).await;
+}
+
+/// The feature gates that some cases need to be off.
+const GATES_OFF: &[&str] = &["InPlace", "InPlaceOrRecreate", "CPUStartupBoost"];
 
 /// How fast the runtime changes resources.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -57,15 +72,6 @@ impl Speed {
             Self::Slow => &["--runtime-delay", "UpdateContainerResources=2s"],
         }
     }
-
-    /// The cases that are about it.
-    fn cases(self) -> Vec<Case> {
-        let is_seen = |case: &Case| {
-            let underway = |expectation| matches!(expectation, Expectation::Underway);
-            case.steps.iter().any(|step| underway(step.expect.kep) || underway(step.expect.v1_36))
-        };
-        table::all().into_iter().filter(|case| self == Self::Usual || is_seen(case)).collect()
-    }
 }
 
 /// Why containers cannot be run and looked at here, if so.
@@ -76,7 +82,7 @@ pub(crate) fn no_containers() -> Option<String> {
     Layout::detect().err().map(|error| error.to_string()).or_else(Cgroups::missing)
 }
 
-async fn holds(target: Target, dialect: Dialect, speed: Speed) {
+async fn holds(target: Target, dialect: Dialect, speed: Speed, gates_off: &[&str]) {
     let is_real = target == Target::Builtin;
     if let Some(why) = no_containers().filter(|_| is_real) {
         println!("SKIPPED: no real containers: {why}");
@@ -84,17 +90,22 @@ async fn holds(target: Target, dialect: Dialect, speed: Speed) {
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let parts = ["--components", "apiserver,controllers,scheduler,node", "--runtime", target.name()];
+    let parts = ["--components", "apiserver,controllers,scheduler,node,autoscaler", "--runtime", target.name()];
     let room = ["--node-cpu", "64", "--node-memory", "64Gi", "--resize-dialect", dialect.name()];
-    let cluster = Cluster::start_with(&data, &[&parts[..], &room[..], speed.flags()].concat());
+    let gates: Vec<String> = gates_off.iter().map(|gate| format!("{gate}=false")).collect();
+    let gates = ["--feature-gates", &gates.join(",")];
+    let gates = if gates_off.is_empty() { &[][..] } else { &gates[..] };
+    let cluster = Cluster::start_with(&data, &[&parts[..], &room[..], speed.flags(), gates].concat());
     let skips = skips::all().unwrap();
     let options = Options {
         is_slowed: speed == Speed::Slow,
+        gates_off: gates_off.iter().map(|&gate| gate.to_owned()).collect(),
         skips: skips.clone(),
         at_once: 8,
         ..target.options(dialect, is_real)
     };
-    let cases = speed.cases();
+    let is_for = |case: &Case| case.gates_off == gates_off && (speed == Speed::Usual || case.shows_progress());
+    let cases: Vec<Case> = table::all().into_iter().filter(is_for).collect();
     let client = cluster.client().await;
     let mut failed = Vec::new();
     let summary = run(client, &cases, &options, |report| {

@@ -1,0 +1,163 @@
+//! What happens to a workload that a VPA scales, and what must come of it.
+//!
+//! A workload is a Deployment and its VPA, both named after the case (or after what a step names). The VPA names a recommender
+//! that does not exist: the case sets the recommendation.
+
+use crate::case::{Amounts, Container};
+
+/// Resources by container.
+pub type Resources = &'static [(&'static str, Amounts)];
+
+/// The pods of a Deployment.
+#[derive(Clone, Copy, Debug)]
+pub struct Workload {
+    /// How many.
+    pub replicas: i32,
+    /// Their containers.
+    pub containers: &'static [Container],
+    /// Arguments of each container, where the image is `plumb/load`.
+    pub args: &'static [&'static str],
+    /// When their containers are ready.
+    pub readiness: Readiness,
+    /// Whether they have an init container that does not end.
+    pub initializing: bool,
+}
+
+impl Workload {
+    /// Pods that are ready when they run.
+    pub const fn new(replicas: i32, containers: &'static [Container]) -> Self {
+        Self { replicas, containers, args: &[], readiness: Readiness::Running, initializing: false }
+    }
+
+    /// The same with containers that are ready otherwise.
+    #[must_use]
+    pub const fn ready(self, readiness: Readiness) -> Self {
+        Self { readiness, ..self }
+    }
+
+    /// The same with an init container that does not end, so that the pods stay Pending.
+    #[must_use]
+    pub const fn initializing(self) -> Self {
+        Self { initializing: true, ..self }
+    }
+
+    /// The same with arguments.
+    #[must_use]
+    pub const fn args(self, args: &'static [&'static str]) -> Self {
+        Self { args, ..self }
+    }
+}
+
+/// When a container is ready.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// When it runs: it has no probe.
+    Running,
+    /// By a readiness probe with this `initialDelaySeconds`.
+    Readiness(i32),
+    /// By a startup probe with this `initialDelaySeconds`.
+    Startup(i32),
+}
+
+/// What happens to a workload or its VPA.
+#[derive(Clone, Copy, Debug)]
+pub enum Scale {
+    /// The Deployment is created. Its pods are watched from now on.
+    Deploy(Workload),
+    /// The VPA is created with this `spec`, as JSON. `targetRef` and `recommenders` are filled in.
+    CreateVpa(&'static str),
+    /// The VPA's `spec` is changed by this merge patch.
+    PatchVpa(&'static str),
+    /// The VPA is deleted.
+    DeleteVpa,
+    /// This is recommended: container, CPU, memory. An empty amount is none. The bounds are the target.
+    Recommend(&'static [(&'static str, &'static str, &'static str)]),
+    /// All pods are deleted, so that the Deployment makes new ones.
+    DeletePods,
+    /// The autoscaler observes everything that has happened up to here: a VPA that is changed after it has had its effect.
+    Observe,
+}
+
+/// What must come of it.
+#[derive(Clone, Copy, Debug)]
+pub enum Scaled {
+    /// Each live pod was created with these resources.
+    Created(Resources),
+    /// Each pod runs with these resources, and nothing is left to do.
+    Applied {
+        /// The resources.
+        to: Resources,
+        /// Which pods these are.
+        pods: Pods,
+        /// How often containers were restarted; those not named: never.
+        restarts: &'static [(&'static str, i32)],
+    },
+    /// Each pod is to have these resources, and its node says that it won't, now or ever.
+    Pending {
+        /// The resources.
+        to: Resources,
+        /// The reason of `PodResizePending`.
+        reason: &'static str,
+    },
+    /// Each pod is to have these resources, and its node fails to apply them.
+    Failing {
+        /// The resources.
+        to: Resources,
+    },
+    /// Each pod is to have these resources, and its node applies them, while the VPA says this of its pods. Where the runtime is
+    /// not slowed that is not seen.
+    InProgress {
+        /// The resources.
+        to: Resources,
+        /// A part of the message of the VPA's condition `PodsUpdated`.
+        says: &'static str,
+    },
+    /// The pods are Pending on their nodes: they have an init container that does not end.
+    Initializing,
+    /// So many of the pods that there were are left, and others have been created.
+    Evicted {
+        /// How many are left.
+        left: usize,
+    },
+    /// The VPA's condition `PodsUpdated` has a message with this in it.
+    Says(&'static str),
+    /// Each live pod has had these resources in its spec, one after the other, and no others. No pod was replaced.
+    Specs(&'static [Resources]),
+    /// What the pods have recorded as infeasible for the container `main`: CPU and memory; none if nothing.
+    Infeasible(Option<(&'static str, &'static str)>),
+    /// How many attempts of the updater to resize pods have failed up to now: the API server refused them, or the node found
+    /// them infeasible.
+    FailedAttempts(u64),
+    /// Each pod got its CPU back this many seconds after it was ready, and not before, and runs with these resources.
+    Unboosted {
+        /// The resources.
+        to: Resources,
+        /// `durationSeconds`.
+        after: i64,
+    },
+    /// No pod is marked as boosted.
+    NotBoosted,
+    /// Each pod has an event of this reason.
+    PodEvent(&'static str),
+}
+
+impl Scaled {
+    /// The same pods run with these resources, without a restart.
+    pub const fn applied(to: Resources) -> Self {
+        Self::Applied { to, pods: Pods::Same, restarts: &[] }
+    }
+
+    /// Other pods run with these resources in their stead.
+    pub const fn recreated(to: Resources) -> Self {
+        Self::Applied { to, pods: Pods::Replaced, restarts: &[] }
+    }
+}
+
+/// Which pods a workload has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pods {
+    /// Those that it had.
+    Same,
+    /// Others instead of those that it had.
+    Replaced,
+}

@@ -1,0 +1,124 @@
+//! A workload beside the cases, by which one sees that the autoscaler has observed what came before.
+//!
+//! The autoscaler has one watch of all VPAs, and handles what it observes in that order. Once the VPA of the witness has had
+//! its effect, what happened to other VPAs before was observed, too: whatever they should not have led to has not come.
+
+use std::time::Duration;
+
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
+use k8s_openapi::api::coordination::v1::Lease;
+use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{Api, Client};
+use serde_json::json;
+use tokio::sync::Mutex;
+
+use crate::ask::{Verb, ask};
+use crate::case::{Amounts, Container};
+use crate::follow::{Followed, live};
+use crate::pod::{self, Place};
+use crate::runner::Options;
+use crate::vpa;
+use crate::wait::{Objection, until};
+
+const NAME: &str = "witness";
+const MEBIBYTE: u64 = 1 << 20;
+/// What it requests at first, in mebibytes. It requests no CPU, of which some cases count every thousandth.
+const LEAST: u64 = 16;
+/// After how many mebibytes more it begins anew.
+const STEPS: u64 = 64;
+
+/// The witness.
+pub(crate) struct Witness {
+    client: Client,
+    namespace: String,
+    patience: Duration,
+    state: Mutex<State>,
+}
+
+struct State {
+    pods: Followed,
+    mebibytes: u64,
+}
+
+impl Witness {
+    /// Waits until the autoscaler is ready, and makes the workload.
+    pub(crate) async fn start(client: &Client, namespace: &str, options: &Options) -> Result<Self, String> {
+        let patience = options.patience;
+        until_ready(client, patience).await?;
+        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+        let selector = format!("{}={NAME}", pod::WORKLOAD);
+        let pods = Followed::start(pods, &selector).await;
+        let containers = [Container::new("main", Amounts::new(("", ""), ("16Mi", "")))];
+        let template = pod::new((NAME, NAME), &containers, Place::default(), options);
+        let labels = json!({ pod::WORKLOAD: NAME });
+        let deployment = json!({
+            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": NAME },
+            "spec": {
+                "replicas": 1, "selector": { "matchLabels": labels },
+                "template": { "metadata": { "labels": labels }, "spec": template.spec },
+            },
+        });
+        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+        ask(client, Verb::Post, &path, Some(&deployment), None).await?.accepted()?;
+        let spec = json!({
+            "updatePolicy": { "updateMode": "InPlace" },
+            "resourcePolicy": { "containerPolicies": [{ "containerName": "*", "controlledResources": ["memory"] }] },
+        });
+        let made = vpa::new(NAME, spec);
+        ask(client, Verb::Post, &vpa::path(namespace, ""), Some(&made), None).await?.accepted()?;
+        let state = Mutex::new(State { pods, mebibytes: LEAST });
+        let witness = Self { client: client.clone(), namespace: namespace.to_owned(), patience, state };
+        witness.observe().await?;
+        Ok(witness)
+    }
+
+    /// Waits until the autoscaler has observed everything up to here.
+    pub(crate) async fn observe(&self) -> Result<(), String> {
+        let mut state = self.state.lock().await;
+        state.mebibytes = LEAST + (state.mebibytes + 1 - LEAST) % STEPS;
+        let wanted = state.mebibytes * MEBIBYTE;
+        let recommended = vpa::recommendation(&[("main", "", &format!("{}Mi", state.mebibytes))]);
+        let path = format!("{}/status", vpa::path(&self.namespace, NAME));
+        ask(&self.client, Verb::Merge, &path, Some(&recommended), None).await?.accepted()?;
+        let has = |pod: &Pod| {
+            let container = pod.spec.as_ref().and_then(|spec| spec.containers.first());
+            let requests = container.and_then(|container| container.resources.as_ref()?.requests.as_ref());
+            let memory = requests.and_then(|requests| requests.get("memory"));
+            memory
+                .and_then(|memory| memory.0.parse::<plumb_resize::Quantity>().ok())
+                .map(|found| found.saturating_units())
+        };
+        let holds = |lives: &_| {
+            let found: Vec<_> = live(lives).filter_map(|(_, life)| has(life.last()?)).collect();
+            if found.iter().any(|found| u64::try_from(*found) == Ok(wanted)) {
+                return Ok(());
+            }
+            Objection::not_yet(format!("the witness has {found:?} and not {wanted}"))
+        };
+        let observed = state.pods.until(self.patience, holds).await;
+        observed.map_err(|why| format!("the autoscaler does not react: {why}"))
+    }
+}
+
+/// Waits until VPAs are defined, the webhook is registered, and the updater knows that it lives.
+async fn until_ready(client: &Client, patience: Duration) -> Result<(), String> {
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let is_established = |definition: &CustomResourceDefinition| {
+        let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_deref());
+        let mut conditions = conditions.unwrap_or_default().iter();
+        if conditions.any(|one| one.type_ == "Established" && one.status == "True") {
+            return Ok(());
+        }
+        Objection::not_yet("it is not established")
+    };
+    let definition =
+        until(&definitions, "verticalpodautoscalers.autoscaling.k8s.io", patience, is_established).await;
+    definition.map_err(|why| format!("VPAs are not defined: {why}"))?;
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let webhook = until(&webhooks, "vpa-webhook-config", patience, |_| Ok(())).await;
+    webhook.map_err(|why| format!("the webhook is not registered: {why}"))?;
+    let leases: Api<Lease> = Api::namespaced(client.clone(), "kube-system");
+    let lease = until(&leases, "vpa-admission-controller", patience, |_| Ok(())).await;
+    lease.map(|_| ()).map_err(|why| format!("the webhook has no lease: {why}"))
+}
