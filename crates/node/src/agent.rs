@@ -282,13 +282,17 @@ impl Agent {
 
     /// Takes a pod that is new or changed.
     fn handle_pod(&mut self, pod: Arc<Pod>) {
+        self.handle_pod_as(pod, Message::Pod);
+    }
+
+    fn handle_pod_as(&mut self, pod: Arc<Pod>, message: fn(Arc<Pod>) -> Message) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let before = self.places.insert(ObjectRef::of(&*pod), uid.clone());
         if let Some(other) = before.filter(|other| *other != uid) {
             // Another pod had the name; that it is gone was missed.
             self.node.workers.send(&other, Message::Deleted);
         }
-        if !self.node.workers.send(&uid, Message::Pod(pod.clone())) {
+        if !self.node.workers.send(&uid, message(pod.clone())) {
             self.start_worker(uid, pod, None);
         }
     }

@@ -16,6 +16,7 @@ mod pin;
 mod probes;
 mod report;
 mod resize;
+mod restored;
 mod start_backoff;
 mod stop;
 
@@ -64,6 +65,10 @@ const DELAYS: Exponential = Exponential::new(Duration::from_millis(100), Duratio
 pub(crate) enum Message {
     /// The pod in the API.
     Pod(Arc<Pod>),
+    /// The pod in a list of all pods.
+    Listed(Arc<Pod>),
+    /// The pod as it was read because the list had an older one than this worker knows.
+    Restored(Box<Pod>),
     /// The pod was deleted from the API.
     Deleted,
     /// One of its containers changed its state.
@@ -248,6 +253,8 @@ impl Worker {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Pod(pod) => self.handle_pod(pod),
+            Message::Listed(pod) => self.handle_listed(pod),
+            Message::Restored(pod) => self.handle_restored(*pod),
             Message::Deleted => {
                 self.deleted = true;
                 self.update_termination();
@@ -276,9 +283,12 @@ impl Worker {
 
     /// Handles an update of the pod, if it is newer.
     fn handle_pod(&mut self, pod: Arc<Pod>) {
-        if !is_newer(&pod, &self.pod) {
-            return;
+        if is_newer(&pod, &self.pod) {
+            self.update_pod(pod);
         }
+    }
+
+    fn update_pod(&mut self, pod: Arc<Pod>) {
         match PodInfo::of(&pod) {
             Ok(info) => {
                 self.asked &= info.desired == self.info.desired && info.generation == self.info.generation;

@@ -57,7 +57,7 @@ impl Agent {
         self.places.retain(|at, _| places.contains_key(at));
         if self.listed {
             for pod in pods {
-                self.handle_pod(pod);
+                self.handle_pod_as(pod, Message::Listed);
             }
             return;
         }

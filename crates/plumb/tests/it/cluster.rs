@@ -84,6 +84,11 @@ impl Cluster {
         Self::run(data, up(data), flags)
     }
 
+    /// The same on a port that others know.
+    pub(crate) fn start_at(data: &Path, address: SocketAddr, flags: &[&str]) -> Self {
+        Self::run(data, up_at(data, address), flags)
+    }
+
     /// Ends it without asking, and starts it again where its clients know it.
     pub(crate) fn restart(self) -> Self {
         let (data, address) = (self.data.clone(), self.address);

@@ -7,8 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use k8s_openapi::api::certificates::v1::CertificateSigningRequest;
-use k8s_openapi::api::core::v1::{Node, Pod};
-use kube::api::{ListParams, PostParams};
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use kube::api::{ListParams, Patch, PatchParams, PostParams};
 use kube::{Api, Client};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
@@ -283,4 +283,43 @@ async fn a_node_gets_no_serving_certificate_for_an_address_that_it_only_claims()
     let undecided =
         serving.status.as_ref().is_none_or(|status| status.conditions.as_ref().is_none_or(Vec::is_empty));
     assert!(undecided, "left to an administrator: {:?}", serving.status);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_node_reports_its_pods_to_a_cluster_that_was_restored_from_a_backup() {
+    let folder = tempfile::tempdir().unwrap();
+    let [data, node, again, copy] = ["data", "node", "again", "copy"].map(|name| folder.path().join(name));
+    let cluster = Cluster::start_with(&data, &ALONE);
+    let client = cluster.client().await;
+    let invited = invitation(&cluster);
+    let words: Vec<&str> = invited.split_whitespace().skip(1).collect();
+    let _joined = Agent::start(agent(&words, &node), &node);
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    pods.create(&PostParams::default(), &pod("a")).await.unwrap();
+    is_running(&client, "a").await;
+    let container = |pod: Pod| pod.status?.container_statuses?.into_iter().next();
+    let dead = container(pods.get("a").await.unwrap()).unwrap().container_id.unwrap();
+    let done = |verb: &str, data: &Path| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_plumb"));
+        assert!(command.arg(verb).arg(&copy).arg("--data-dir").arg(data).status().unwrap().success());
+    };
+    done("backup", &data);
+    // Another container runs after the backup.
+    let image = json!({ "spec": { "containers": [{ "name": "main", "image": "plumb/load:latest" }] } });
+    pods.patch("a", &PatchParams::default(), &Patch::Strategic(image)).await.unwrap();
+    let runs = |status: &ContainerStatus| {
+        status.container_id.as_ref() != Some(&dead)
+            && status.state.as_ref().is_some_and(|it| it.running.is_some())
+    };
+    until("restarted", async || container(pods.get("a").await.unwrap()).filter(runs)).await;
+    let address = cluster.address();
+    cluster.stop();
+
+    fs::create_dir(&again).unwrap();
+    let copied = Command::new("cp").arg("-a").arg(data.join("pki")).arg(&again).status().unwrap();
+    assert!(copied.success());
+    done("restore", &again);
+    let cluster = Cluster::start_at(&again, address, &ALONE);
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await);
+    until("reported again", async || container(pods.get("a").await.unwrap()).filter(runs)).await;
 }
