@@ -60,17 +60,7 @@ impl Pods for Node {
     }
 
     fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
-        let workers = self.workers.0.lock();
-        let same_name = workers.values().filter(|handle| {
-            let (of_namespace, of_name, _) = identity(&handle.pod);
-            (of_namespace, of_name) == (namespace, name)
-        });
-        // While a deleted pod terminates, another one of its name may exist in the API.
-        let found = same_name.max_by_key(|handle| {
-            let created = handle.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
-            (!handle.deleted, created, handle.pod.metadata.uid.as_ref())
-        });
-        found.map(|handle| handle.pod.clone())
+        self.workers.find(namespace, name)
     }
 }
 
@@ -96,6 +86,20 @@ impl Workers {
     /// Adds the worker of a pod.
     pub(crate) fn insert(&self, uid: &str, pod: Arc<Pod>, sender: mpsc::UnboundedSender<Message>) {
         self.0.lock().insert(uid.to_owned(), WorkerHandle { sender, pod, deleted: false });
+    }
+
+    /// The pod of this name. While a deleted pod terminates, another one of its name may exist in the API: that is the one.
+    fn find(&self, namespace: &str, name: &str) -> Option<Arc<Pod>> {
+        let workers = self.0.lock();
+        let same_name = workers.values().filter(|handle| {
+            let (of_namespace, of_name, _) = identity(&handle.pod);
+            (of_namespace, of_name) == (namespace, name)
+        });
+        let found = same_name.max_by_key(|handle| {
+            let created = handle.pod.metadata.creation_timestamp.as_ref().map(|time| time.0);
+            (!handle.deleted, created, handle.pod.metadata.uid.as_ref())
+        });
+        found.map(|handle| handle.pod.clone())
     }
 
     /// Sends a message to the worker of a pod; false if there is none.
@@ -129,5 +133,30 @@ impl Workers {
     /// Removes the worker of a pod.
     pub(crate) fn remove(&self, uid: &str) {
         self.0.lock().remove(uid);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn of_two_pods_with_one_name_the_one_that_exists_in_the_api_is_found() {
+        let workers = Workers::default();
+        let pod = |uid: &str, created: &str| -> Arc<Pod> {
+            let metadata = json!({ "namespace": "n", "name": "a", "uid": uid, "creationTimestamp": created });
+            Arc::new(serde_json::from_value(json!({ "metadata": metadata })).unwrap())
+        };
+        let (sender, _inbox) = mpsc::unbounded_channel();
+        // The clock of the API server was set back in between.
+        let (deleted, exists) = (pod("1", "2026-01-02T00:00:00Z"), pod("2", "2026-01-01T00:00:00Z"));
+        workers.insert("1", deleted.clone(), sender.clone());
+        workers.insert("2", exists.clone(), sender);
+        assert_eq!(workers.find("n", "a"), Some(deleted));
+        workers.send("1", Message::Deleted);
+        assert_eq!(workers.find("n", "a"), Some(exists));
+        assert_eq!(workers.find("n", "b"), None);
     }
 }
