@@ -243,6 +243,8 @@ impl Run {
                 tokio::time::sleep_until(pause).await;
                 continue;
             }
+            let waits = self.state.read(State::is_waiting).unwrap_or_default();
+            let next = if waits { next.min(Instant::now() + SHORTEST_PAUSE) } else { next };
             self.activity.expect(next.max(Instant::now()), interval);
             tokio::select! {
                 () = tokio::time::sleep_until(next) => {}

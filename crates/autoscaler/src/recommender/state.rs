@@ -41,6 +41,8 @@ pub struct State {
     vpas: BTreeMap<Arc<VpaKey>, Tracked>,
     /// VPAs whose status may have to be written.
     due: BTreeSet<Arc<VpaKey>>,
+    /// Whether the status of a VPA waits for the last write of it to be observed.
+    waiting: bool,
     /// Whether history is being read that is not in checkpoints.
     fetching_history: bool,
     ownership: Ownership,
@@ -88,7 +90,17 @@ impl State {
         cluster.observe_quality(metrics.quality());
         let (vpas, due, node_groups) = Default::default();
         let fetching_history = options.storage == Storage::Prometheus;
-        Ok(Self { options, cluster, vpas, due, fetching_history, ownership, node_groups, metrics })
+        Ok(Self {
+            options,
+            cluster,
+            vpas,
+            due,
+            waiting: false,
+            fetching_history,
+            ownership,
+            node_groups,
+            metrics,
+        })
     }
 
     /// The model.
@@ -324,12 +336,16 @@ impl State {
     /// The statuses to be written. Each is due again if its write fails.
     pub fn statuses(&mut self, now: Timestamp) -> Vec<StatusUpdate> {
         let mut updates = Vec::new();
+        self.waiting = false;
         for key in std::mem::take(&mut self.due) {
             let Some(tracked) = self.vpas.get(&key) else { continue };
             self.observe(&key, tracked, now);
             match self.decide(&key, tracked, now) {
                 Decision::Unchanged => {}
-                Decision::Wait => drop(self.due.insert(key)),
+                Decision::Wait => {
+                    self.waiting = true;
+                    self.due.insert(key);
+                }
                 Decision::Contested => {
                     tracing::warn!(vpa = %key, "another recommender replaces the status of a VPA");
                 }
@@ -340,6 +356,11 @@ impl State {
             }
         }
         updates
+    }
+
+    /// Whether a status is to be written as soon as the last write of it is observed, which takes a moment.
+    pub fn is_waiting(&self) -> bool {
+        self.waiting
     }
 
     /// Removes the series of all VPAs.
