@@ -34,6 +34,7 @@ const SYNC_WITHIN: Duration = Duration::from_secs(10);
 
 /// Which parts of the environment count.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub struct EnvironmentOptions {
     /// No container gets more than the largest node that pods can be scheduled to has allocatable.
     pub cap_by_largest_node: bool,

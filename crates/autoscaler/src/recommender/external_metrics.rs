@@ -70,12 +70,12 @@ struct Measured {
 #[derive(Deserialize)]
 struct ValueList<'a> {
     #[serde(borrow, default)]
-    items: Vec<Value<'a>>,
+    items: Vec<Item<'a>>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Value<'a> {
+struct Item<'a> {
     #[serde(default)]
     metric_labels: Option<BTreeMap<String, String>>,
     #[serde(default)]

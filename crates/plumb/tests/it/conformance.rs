@@ -90,7 +90,8 @@ async fn holds(target: Target, dialect: Dialect, speed: Speed, gates_off: &[&str
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let parts = ["--components", "apiserver,controllers,scheduler,node,autoscaler", "--runtime", target.name()];
+    let parts =
+        ["--components", "apiserver,controllers,scheduler,node,autoscaler", "--runtime", target.name()];
     let room = ["--node-cpu", "64", "--node-memory", "64Gi", "--resize-dialect", dialect.name()];
     let gates: Vec<String> = gates_off.iter().map(|gate| format!("{gate}=false")).collect();
     let gates = ["--feature-gates", &gates.join(",")];
@@ -104,7 +105,8 @@ async fn holds(target: Target, dialect: Dialect, speed: Speed, gates_off: &[&str
         at_once: 8,
         ..target.options(dialect, is_real)
     };
-    let is_for = |case: &Case| case.gates_off == gates_off && (speed == Speed::Usual || case.shows_progress());
+    let is_for =
+        |case: &Case| case.gates_off == gates_off && (speed == Speed::Usual || case.shows_progress());
     let cases: Vec<Case> = table::all().into_iter().filter(is_for).collect();
     let client = cluster.client().await;
     let mut failed = Vec::new();
