@@ -21,7 +21,7 @@ pub(crate) use semver::Semver;
 pub(crate) use time::parse_timestamp;
 pub(crate) use url::Url;
 
-use regex::Regex;
+use plumb_go::regexp::Regexp;
 
 use crate::error::EvalError;
 use crate::value::Value;
@@ -46,17 +46,11 @@ pub(crate) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
 
 /// The patterns that stand in an expression as they are, compiled with it.
 #[derive(Debug, Default)]
-pub(crate) struct Regexes(std::collections::BTreeMap<String, Regex>);
+pub(crate) struct Regexes(std::collections::BTreeMap<String, Regexp>);
 
 impl Regexes {
-    /// How large a compiled pattern may become: hostile repetitions end here.
-    const SIZE: usize = 4 << 20;
-
-    pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
-        regex::RegexBuilder::new(pattern).size_limit(Self::SIZE).build().map_err(|error| match error {
-            regex::Error::Syntax(_) => format!("error parsing regexp: {}", reason(&error)),
-            other => format!("error parsing regexp: {other}"),
-        })
+    pub(crate) fn compile(pattern: &str) -> Result<Regexp, String> {
+        Regexp::new(pattern).map_err(|error| error.to_string())
     }
 
     pub(crate) fn add(&mut self, pattern: &str) -> Result<(), String> {
@@ -67,19 +61,12 @@ impl Regexes {
     }
 
     /// Runs something with a compiled pattern.
-    fn with<T>(&self, pattern: &str, run: impl FnOnce(&Regex) -> T) -> Result<T, String> {
+    fn with<T>(&self, pattern: &str, run: impl FnOnce(&Regexp) -> T) -> Result<T, String> {
         match self.0.get(pattern) {
             Some(regex) => Ok(run(regex)),
             None => Self::compile(pattern).map(|regex| run(&regex)),
         }
     }
-}
-
-/// The last line of what the crate says, which names the mistake.
-fn reason(error: &regex::Error) -> String {
-    let text = error.to_string();
-    let last = text.lines().last().unwrap_or_default();
-    last.strip_prefix("error: ").unwrap_or(last).to_owned()
 }
 
 /// A number of elements or bytes as a value.

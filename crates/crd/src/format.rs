@@ -7,8 +7,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use jiff::civil::Date;
+use plumb_go::regexp::Regexp;
 use plumb_validation::names::{dns_label, dns_subdomain};
-use regex::Regex;
 
 /// The names that are known; whatever is written between them and dashes does not count.
 const NAMES: [&str; 25] = [
@@ -63,12 +63,12 @@ pub fn is_unrecognized(ty: &str, form: &str) -> bool {
     !form.is_empty() && supported(types, form).is_none()
 }
 
-fn pattern(text: &str) -> Regex {
+fn pattern(text: &str) -> Regexp {
     #[expect(clippy::expect_used, reason = "written here, and the tests use each")]
-    Regex::new(text).expect("the pattern is sound")
+    Regexp::new(text).expect("the pattern is sound")
 }
 
-static UUID: LazyLock<[Regex; 4]> = LazyLock::new(|| {
+static UUID: LazyLock<[Regexp; 4]> = LazyLock::new(|| {
     let form = |third: &str, fourth: &str| {
         pattern(&format!("(?i)^[0-9a-f]{{8}}-?[0-9a-f]{{4}}-?{third}-?{fourth}-?[0-9a-f]{{12}}$"))
     };
@@ -79,18 +79,18 @@ static UUID: LazyLock<[Regex; 4]> = LazyLock::new(|| {
         form("5[0-9a-f]{3}", "[89ab][0-9a-f]{3}"),
     ]
 });
-static HOST: LazyLock<Regex> = LazyLock::new(|| {
+static HOST: LazyLock<Regexp> = LazyLock::new(|| {
     pattern(
         r"^([a-zA-Z0-9\p{S}\p{L}]((-?[a-zA-Z0-9\p{S}\p{L}]{0,62})?)|([a-zA-Z0-9\p{S}\p{L}](([a-zA-Z0-9-\p{S}\p{L}]{0,61}[a-zA-Z0-9\p{S}\p{L}])?)(\.)){1,}([a-zA-Z\p{L}]){2,63})$",
     )
 });
-static COLOR: LazyLock<Regex> = LazyLock::new(|| pattern("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"));
-static RGB: LazyLock<Regex> = LazyLock::new(|| {
+static COLOR: LazyLock<Regexp> = LazyLock::new(|| pattern("^#?([0-9a-fA-F]{3}|[0-9a-fA-F]{6})$"));
+static RGB: LazyLock<Regexp> = LazyLock::new(|| {
     let part = r"\s*(0|[1-9]\d?|1\d\d?|2[0-4]\d|25[0-5])\s*";
     pattern(&format!(r"^rgb\({part},{part},{part}\)$"))
 });
-static SSN: LazyLock<Regex> = LazyLock::new(|| pattern(r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"));
-static CARD: LazyLock<Regex> = LazyLock::new(|| {
+static SSN: LazyLock<Regexp> = LazyLock::new(|| pattern(r"^\d{3}[- ]?\d{2}[- ]?\d{4}$"));
+static CARD: LazyLock<Regexp> = LazyLock::new(|| {
     pattern(
         r"^(?:4[0-9]{12}(?:[0-9]{3})?|5[1-5][0-9]{14}|6(?:011|5[0-9][0-9])[0-9]{12}|3[47][0-9]{13}|3(?:0[0-5]|[68][0-9])[0-9]{11}|(?:2131|1800|35\d{3})\d{11})$",
     )

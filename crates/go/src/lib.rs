@@ -7,9 +7,11 @@
 //! | Go | here |
 //! |---|---|
 //! | `time.ParseDuration`, `time.Duration.String` | [`duration::parse`], [`duration::format`] |
+//! | `regexp.Compile` | [`regexp::Regexp`] |
 //! | `strconv.Quote`, `fmt.Sprintf("%q")` | [`quote()`] |
 
 pub mod duration;
 mod quote;
+pub mod regexp;
 
 pub use quote::quote;

@@ -24,7 +24,9 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
             Err(why) => fail(why),
         },
         ("find", [Value::Text(pattern)]) => {
-            match regexes.with(pattern, |regex| regex.find(own).map(|found| found.as_str().to_owned())) {
+            match regexes
+                .with(pattern, |regex| regex.find(own).and_then(|found| own.get(found)).map(str::to_owned))
+            {
                 Ok(found) => Ok(Value::text(found.unwrap_or_default())),
                 Err(why) => fail(format!("Illegal regex: {why}")),
             }
@@ -35,7 +37,8 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], regexes: &Regexes) ->
                 _ => usize::MAX,
             };
             let all = regexes.with(pattern, |regex| {
-                regex.find_iter(own).take(limit).map(|found| Value::text(found.as_str())).collect()
+                let found = regex.find_iter(own).take(limit).filter_map(|found| own.get(found));
+                found.map(|found| Value::text(found.to_owned())).collect()
             });
             all.map(Value::list).or_else(|why| fail(format!("Illegal regex: {why}")))
         }

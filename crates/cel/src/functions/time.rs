@@ -19,7 +19,7 @@ pub(super) fn call<'a>(function: &str, args: &[Value<'a>], _: &Regexes) -> Optio
                 "getHours" => nanos / HOUR,
                 "getMinutes" => nanos / MINUTE,
                 "getSeconds" => nanos / SECOND,
-                "getMilliseconds" => nanos / 1_000_000 % 1_000,
+                "getMilliseconds" => nanos / 1_000_000,
                 _ => return None,
             };
             Some(Ok(Value::Int(answer)))

@@ -2,8 +2,8 @@
 
 use std::collections::HashMap;
 
+use plumb_go::regexp::Regexp;
 use plumb_validation::field::{BadValue, FieldError};
-use regex::Regex;
 use serde_json::Value;
 
 use super::{counterpart, shown};
@@ -12,26 +12,14 @@ use crate::schema::{Additional, Schema};
 
 /// The patterns of a schema, compiled once.
 #[derive(Debug, Default)]
-pub struct Patterns(HashMap<String, Result<Regex, String>>);
+pub struct Patterns(HashMap<String, Result<Regexp, String>>);
 
-/// How large a compiled pattern may become.
-const PATTERN_SIZE: usize = 4 << 20;
+/// The largest floating-point number that is taken for a whole one: above it not all whole numbers have one.
+const MOST_WHOLE: f64 = 9_007_199_254_740_991.0;
 
-/// Compiles a pattern, or says why not in the manner of Go.
-pub(crate) fn compile(pattern: &str) -> Result<Regex, String> {
-    let built = regex::RegexBuilder::new(pattern).size_limit(PATTERN_SIZE).build();
-    built.map_err(|error| {
-        let text = error.to_string();
-        let last = text.lines().last().unwrap_or_default();
-        let why = match last.strip_prefix("error: ").unwrap_or(last) {
-            "unclosed character class" => "missing closing ]",
-            "unclosed group" => "missing closing )",
-            "unopened group" => "unexpected )",
-            "repetition operator missing expression" => "missing argument to repetition operator",
-            other => other,
-        };
-        format!("error parsing regexp: {why}: `{pattern}`")
-    })
+/// Compiles a pattern, or says why not.
+pub(crate) fn compile(pattern: &str) -> Result<Regexp, String> {
+    Regexp::new(pattern).map_err(|error| error.to_string())
 }
 
 impl Patterns {
@@ -245,7 +233,7 @@ impl Judge<'_> {
         if !numeric && form.is_some() && value.is_string() {
             return;
         }
-        let whole = value.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() < 9e15);
+        let whole = value.as_f64().is_some_and(|number| number.fract() == 0.0 && number.abs() <= MOST_WHOLE);
         let fits = types.contains(&own)
             || (own == "number" && whole && types.contains(&"integer"))
             || (own == "integer" && types.contains(&"number"));
