@@ -14,7 +14,6 @@ use crate::certificates;
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
 use crate::nodes;
-use crate::object::decode;
 use crate::pods;
 use crate::read;
 use crate::server::Call;
@@ -75,7 +74,7 @@ async fn try_bind(call: &Call, binding: &Value, attempts: &mut Attempts<'_>) -> 
     let (chain, mut binding) = (call.server.admission(), binding.clone());
     let attributes = Attributes::of(call, Operation::Create, &Value::Null)?;
     chain.mutate(&attributes, &mut binding).await?;
-    let bound = pods::bind(call, &decode(&current.value)?, &binding)?;
+    let bound = pods::bind(call, &current, &binding)?;
     chain.validate(&attributes, &binding).await?;
     if attributes.dry_run {
         return Ok(true);

@@ -9,6 +9,7 @@ mod it {
     mod apply;
     mod authn;
     mod backward;
+    mod bindings;
     mod cancelled;
     mod clients;
     mod custom;
