@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use plumb_apiserver::pki::{Pki, SystemClock, keep_fresh};
 use plumb_apiserver::serve;
 use plumb_apiserver::{ApiServer, Config, NodeLink};
 use plumb_resize::rules::Rules;
-use plumb_store::{OpenError, Options, Store};
+use plumb_store::{OpenError, Options, Recent, Store};
 use plumb_supervise::{Supervisor, Task};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
@@ -34,6 +34,8 @@ const FEW_DESCRIPTORS: usize = 1_024;
 const LOOK_AT_CERTIFICATES: Duration = Duration::from_hours(1);
 /// How often allocations of cluster IPs and node ports are repaired. As upstream's.
 const REPAIR_ALLOCATIONS: Duration = Duration::from_mins(3);
+/// The most memory for changes of the last five minutes.
+const RECENT_BYTES: usize = 256 << 20;
 /// How long writes may take at the end whose client is gone.
 const COMPLETE_WRITES: Duration = Duration::from_secs(10);
 
@@ -63,6 +65,15 @@ pub(crate) fn raise_descriptors() -> usize {
     })
 }
 
+/// How long changes are retained for watches that resume and lists that go on: as long as upstream's etcd is not
+/// compacted, where memory allows it.
+fn store_options() -> Options {
+    let started = Instant::now();
+    let clock = Arc::new(move || started.elapsed());
+    let recent = Recent { age: Duration::from_mins(5), bytes: RECENT_BYTES, clock };
+    Options { recent: Some(recent), ..Options::default() }
+}
+
 async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let supervisor = plumb_supervise::process();
     let data = &args.data_dir;
@@ -70,7 +81,7 @@ async fn up(args: Up, descriptors: usize) -> anyhow::Result<()> {
     let mut created = FreshDirectory::new(data);
     let early = (!data.exists()).then(|| holder::listen(args.listen, "--listen")).transpose()?;
     std::fs::create_dir_all(data).with_context(|| format!("making the data directory {}", data.display()))?;
-    let store = Store::open(objects(data), Options::default()).map_err(|error| unopened(error, data))?;
+    let store = Store::open(objects(data), store_options()).map_err(|error| unopened(error, data))?;
     let listener = early.map_or_else(|| holder::listen(args.listen, "--listen"), Ok)?;
     let copying = backup::serve(data, store.clone(), supervisor).inspect_err(|error| {
         tracing::warn!(%error, "no copies can be made while this runs (`plumb backup`)");

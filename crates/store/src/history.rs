@@ -1,13 +1,20 @@
 //! Recent events, bounded in bytes.
 
 use std::{
+    fmt,
     hash::{DefaultHasher, Hash, Hasher},
+    iter::Peekable,
+    ops::Bound,
     sync::Arc,
+    time::Duration,
 };
 
-use imbl::Vector;
+use imbl::{OrdMap, Vector};
 
-use crate::{Attributes, Event, EventFilter, Revision};
+use crate::{Attributes, Event, EventFilter, Prefix, Revision, key::COLLECTION_SEGMENTS};
+
+/// The most collections that are told apart although they have no events left.
+const MOST_COLLECTIONS: usize = 1024;
 
 /// The cost of one event beside the version that it retains: the event, its entry and the object's header.
 const EVENT_COST: usize = 256;
@@ -16,6 +23,8 @@ const EVENT_COST: usize = 256;
 #[derive(Debug, Clone)]
 struct Entry {
     revision: Revision,
+    /// When it was added.
+    at: Duration,
     marks: Marks,
     event: Arc<Event>,
 }
@@ -60,29 +69,108 @@ impl Marks {
     }
 }
 
-/// The events after some revision up to the current one, oldest first. A clone is cheap and immutable.
+/// How long events are retained beyond [`Options::history`](crate::Options::history).
+#[derive(Clone)]
+pub struct Recent {
+    /// Events that are younger than this are retained, where `bytes` allows it.
+    pub age: Duration,
+    /// The most bytes of events, whatever their age.
+    pub bytes: usize,
+    /// The time since some fixed moment; it never goes back.
+    pub clock: Arc<dyn Fn() -> Duration + Send + Sync>,
+}
+
+impl fmt::Debug for Recent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { age, bytes, .. } = self;
+        f.debug_struct("Recent").field("age", age).field("bytes", bytes).finish_non_exhaustive()
+    }
+}
+
+/// The recent events of one collection, oldest first.
 #[derive(Debug, Clone)]
-pub(crate) struct History {
+struct Collection {
     events: Vector<Entry>,
     bytes: usize,
-    limit: usize,
-    /// Events at or before this revision are dropped.
+    /// Its events at or before this revision are dropped.
     compacted: Revision,
 }
 
+/// The events after some revision up to the current one. A clone is cheap and immutable.
+///
+/// Each collection of keys (`Key::collection`) has events of its own, and where they are too many, the
+/// collection that takes up most loses its oldest. So a collection that is written often does not cost the watchers of
+/// the others their history.
+#[derive(Debug, Clone)]
+pub(crate) struct History {
+    collections: OrdMap<Arc<str>, Collection>,
+    bytes: usize,
+    len: usize,
+    limit: usize,
+    recent: Option<Recent>,
+    /// What of a collection without events is dropped.
+    base: Revision,
+}
+
 impl History {
-    pub(crate) fn new(compacted: Revision, limit: usize) -> Self {
-        Self { events: Vector::new(), bytes: 0, limit, compacted }
+    pub(crate) fn new(base: Revision, limit: usize) -> Self {
+        Self { collections: OrdMap::new(), bytes: 0, len: 0, limit, recent: None, base }
     }
 
-    /// Adds an event, and drops the oldest while the limit is exceeded.
+    /// Retains recent events too.
+    pub(crate) fn retain(&mut self, recent: Option<Recent>) {
+        self.recent = recent;
+    }
+
+    /// Adds an event, and drops old ones while there are too many.
     pub(crate) fn push(&mut self, event: Arc<Event>) {
-        self.bytes += cost(&event);
-        self.events.push_back(Entry { revision: event.revision, marks: Marks::of_event(&event), event });
-        while self.bytes > self.limit {
-            let Some(oldest) = self.events.pop_front() else { break };
-            self.bytes -= cost(&oldest.event);
-            self.compacted = oldest.revision;
+        let now = self.recent.as_ref().map_or(Duration::ZERO, |recent| (recent.clock)());
+        let name = event.key().collection();
+        if !self.collections.contains_key(name) {
+            let empty = Collection { events: Vector::new(), bytes: 0, compacted: self.base };
+            self.collections.insert(name.into(), empty);
+        }
+        let Some(collection) = self.collections.get_mut(name) else { return };
+        let size = cost(&event);
+        collection.bytes += size;
+        self.bytes += size;
+        self.len += 1;
+        let marks = Marks::of_event(&event);
+        collection.events.push_back(Entry { revision: event.revision, at: now, marks, event });
+        while self.bytes > self.limit && self.drop_oldest(now) {}
+    }
+
+    /// Drops the oldest event of the largest collection; false if it is to be retained.
+    fn drop_oldest(&mut self, now: Duration) -> bool {
+        let largest = self.collections.iter().max_by_key(|(_, collection)| collection.bytes);
+        let Some((name, collection)) = largest else { return false };
+        let Some(oldest) = collection.events.front() else { return false };
+        let is_recent =
+            |recent: &Recent| self.bytes <= recent.bytes && now.saturating_sub(oldest.at) < recent.age;
+        if self.recent.as_ref().is_some_and(is_recent) {
+            return false;
+        }
+        let name = name.clone();
+        let Some(collection) = self.collections.get_mut(&name) else { return false };
+        let Some(oldest) = collection.events.pop_front() else { return false };
+        let size = cost(&oldest.event);
+        collection.compacted = oldest.revision;
+        collection.bytes -= size;
+        self.bytes -= size;
+        self.len -= 1;
+        self.forget_empty();
+        true
+    }
+
+    /// Bounds the number of collections that have no events left, but are there to say what was dropped of them.
+    fn forget_empty(&mut self) {
+        if self.collections.len() <= MOST_COLLECTIONS {
+            return;
+        }
+        let empty = self.collections.iter().find(|(_, collection)| collection.events.is_empty());
+        let Some(name) = empty.map(|(name, _)| name.clone()) else { return };
+        if let Some(forgotten) = self.collections.remove(&name) {
+            self.base = self.base.max(forgotten.compacted);
         }
     }
 
@@ -92,18 +180,50 @@ impl History {
         filter: &'i EventFilter,
         after: Revision,
     ) -> impl Iterator<Item = &'a Arc<Event>> + use<'a, 'i> {
-        let first = match self.events.binary_search_by(|entry| entry.revision.cmp(&after)) {
-            Ok(found) => found + 1,
-            Err(place) => place,
-        };
         let marks = Marks::of_filter(filter);
-        let near =
-            self.events.focus().narrow(first..).into_iter().filter(move |entry| entry.marks.has(marks));
-        near.map(|entry| &entry.event).filter(|event| filter.matches(event))
+        let mut heads = Vec::new();
+        for (_, collection) in self.under(&filter.prefix) {
+            let first = match collection.events.binary_search_by(|entry| entry.revision.cmp(&after)) {
+                Ok(found) => found + 1,
+                Err(place) => place,
+            };
+            if first < collection.events.len() {
+                heads.push(collection.events.focus().narrow(first..).into_iter().peekable());
+            }
+        }
+        let next = move || {
+            // Most prefixes are of one collection.
+            if let [only] = heads.as_mut_slice() {
+                return only.next();
+            }
+            let revision = |head: &mut Peekable<_>| head.peek().map(|entry: &&Entry| entry.revision);
+            let firsts = heads.iter_mut().enumerate().filter_map(|(at, head)| Some((revision(head)?, at)));
+            let (_, at) = firsts.min()?;
+            heads[at].next()
+        };
+        std::iter::from_fn(next)
+            .filter(move |entry| entry.marks.has(marks))
+            .map(|entry| &entry.event)
+            .filter(|event| filter.matches(event))
     }
 
-    pub(crate) fn compacted(&self) -> Revision {
-        self.compacted
+    /// Up to which revision events of a subtree are dropped.
+    pub(crate) fn compacted(&self, prefix: &Prefix) -> Revision {
+        // The collections without events are older than any other.
+        self.under(prefix).map(|(_, collection)| collection.compacted).fold(self.base, Revision::max)
+    }
+
+    /// The collections that have keys of a subtree: those in it, and those that it is in.
+    fn under(&self, prefix: &Prefix) -> impl Iterator<Item = (&Arc<str>, &Collection)> {
+        let path = prefix.as_str();
+        let start = (Bound::Included(path), Bound::Unbounded);
+        let inside = self.collections.range::<_, str>(start);
+        let inside = inside.take_while(move |(name, _)| name.starts_with(path));
+        let inside = inside.filter(move |(name, _)| within(name, path));
+        let ancestors = [0].into_iter().chain(path.match_indices('/').map(|(at, _)| at));
+        let ancestors = ancestors.filter(|end| *end < path.len()).take(COLLECTION_SEGMENTS + 1);
+        let around = ancestors.filter_map(|end| self.collections.get_key_value(&path[..end]));
+        around.chain(inside)
     }
 
     pub(crate) fn bytes(&self) -> usize {
@@ -111,8 +231,14 @@ impl History {
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.events.len()
+        self.len
     }
+}
+
+/// Whether a path is that of a subtree or in it.
+fn within(path: &str, subtree: &str) -> bool {
+    subtree.is_empty()
+        || path.strip_prefix(subtree).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 
 /// The new version is referenced elsewhere (as the current one, or as the one that a later event replaced), so an event

@@ -59,12 +59,23 @@ impl Key {
         self.0.split('/')
     }
 
+    /// The collection that the key is in: its first two segments, without the last of all. For Kubernetes, the objects
+    /// of one resource: `core/pods` of `core/pods/default/web-0` and `core/nodes` of `core/nodes/n1`.
+    pub(crate) fn collection(&self) -> &str {
+        let last = self.0.rfind('/').unwrap_or(0);
+        let second = self.0.match_indices('/').nth(COLLECTION_SEGMENTS - 1).map_or(last, |(at, _)| at);
+        &self.0[..second]
+    }
+
     /// Every subtree that contains this key, from the widest (all keys) to the key itself.
     pub(crate) fn ancestors(&self) -> impl Iterator<Item = &str> {
         let ends = self.0.match_indices('/').map(|(at, _)| at).chain([self.0.len()]);
         [0].into_iter().chain(ends).map(|end| &self.0[..end])
     }
 }
+
+/// How many segments name a collection at most.
+pub(crate) const COLLECTION_SEGMENTS: usize = 2;
 
 impl FromStr for Key {
     type Err = KeyError;
@@ -172,6 +183,19 @@ mod tests {
         let found: Vec<_> = key.ancestors().collect();
         assert_eq!(found, ["", "pods", "pods/default", "pods/default/web-0"]);
         assert!(found.iter().all(|text| Prefix::new(text).unwrap().covers(&key)));
+    }
+
+    #[test]
+    fn the_collection_of_a_key_is_its_resource() {
+        let cases = [
+            ("core/pods/default/web-0", "core/pods"),
+            ("core/nodes/n1", "core/nodes"),
+            ("pods/a", "pods"),
+            ("a", ""),
+        ];
+        for (key, collection) in cases {
+            assert_eq!(Key::new(key).unwrap().collection(), collection, "{key}");
+        }
     }
 
     #[test]

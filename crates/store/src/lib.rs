@@ -39,8 +39,8 @@
 //!
 //! Three structures hold the same objects, and share all but what changed between them (persistent maps): the *head*,
 //! which is ahead of the disk and visible to writers only; the *present*, a [`Snapshot`] behind one atomic pointer;
-//! and the older snapshots that readers still hold. Each snapshot has its recent history as a list of events, bounded
-//! in bytes: an older state is the present with later events undone.
+//! and the older snapshots that readers still hold. Each snapshot has its recent history as lists of events, one for each
+//! collection of keys, bounded in bytes: an older state is the present with later events undone.
 //!
 //! # Invariants
 //!
@@ -61,7 +61,8 @@
 //! - **An observable revision is never assigned twice.**
 //!
 //! The core is synchronous and needs no runtime; a [`Ticket`] and a [`Watch`] can be awaited in any.
-//! The file system is behind [`Disk`], the log behind [`Journal`]. There is no clock and no randomness.
+//! The file system is behind [`Disk`], the log behind [`Journal`]. There is no randomness, and no clock but the one that
+//! the caller passes to retain recent history ([`Recent`]).
 
 mod archive;
 mod backup;
@@ -87,6 +88,7 @@ pub use backup::{restore, verify};
 pub use disk::{Directory, Disk, DiskFile};
 pub use error::{Damage, OpenError};
 pub use event::{Change, Event};
+pub use history::Recent;
 pub use journal::{Journal, JournalError, Record, Recovery, RecoveryError};
 pub use key::{Key, KeyError, MAX_KEY, Prefix};
 pub use object::{Attributes, MAX_ATTRIBUTE, MAX_ATTRIBUTES, Object};

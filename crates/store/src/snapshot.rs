@@ -27,7 +27,7 @@ pub enum RevisionError {
     Compacted {
         /// The requested revision.
         asked: Revision,
-        /// The oldest revision that can be read or watched from.
+        /// The oldest revision at which the subtree can be read or watched from.
         oldest: Revision,
     },
     /// The revision has not happened yet.
@@ -100,9 +100,9 @@ impl Snapshot {
         self.revision
     }
 
-    /// The oldest revision that can be read or watched from.
-    pub fn oldest(&self) -> Revision {
-        self.history.compacted()
+    /// The oldest revision at which a subtree can be read or watched from.
+    pub fn oldest(&self, prefix: &Prefix) -> Revision {
+        self.history.compacted(prefix)
     }
 
     /// How many objects there are.
@@ -122,9 +122,9 @@ impl Snapshot {
 
     /// The object at a key as it was at a revision.
     pub fn get_at(&self, key: &Key, revision: Revision) -> Result<Option<&Arc<Object>>, RevisionError> {
-        self.check(revision)?;
         // The first change after the revision has the version before it.
         let below = EventFilter::prefix(key.into());
+        self.check(&below.prefix, revision)?;
         let change = self.history.of(&below, revision).find(|event| event.key() == key);
         Ok(change.map_or_else(|| self.get(key), |event| event.previous()))
     }
@@ -146,7 +146,7 @@ impl Snapshot {
         filter: &'i EventFilter,
         after: Revision,
     ) -> Result<impl Iterator<Item = &'a Arc<Event>> + use<'a, 'i>, RevisionError> {
-        self.check(after)?;
+        self.check(&filter.prefix, after)?;
         Ok(self.history.of(filter, after))
     }
 
@@ -163,7 +163,7 @@ impl Snapshot {
         wanted: impl FnMut(&Object) -> bool,
     ) -> Result<Page, RevisionError> {
         let revision = list.at.unwrap_or(self.revision);
-        self.check(revision)?;
+        self.check(&list.prefix, revision)?;
         let present = self.iter_after(&list.prefix, list.after.as_ref());
         if revision == self.revision {
             return Ok(page(revision, list.limit, present, wanted));
@@ -180,8 +180,8 @@ impl Snapshot {
         Ok(page(revision, list.limit, past, wanted))
     }
 
-    pub(crate) fn check(&self, asked: Revision) -> Result<(), RevisionError> {
-        let (oldest, current) = (self.oldest(), self.revision);
+    pub(crate) fn check(&self, prefix: &Prefix, asked: Revision) -> Result<(), RevisionError> {
+        let (oldest, current) = (self.oldest(prefix), self.revision);
         if asked < oldest {
             Err(RevisionError::Compacted { asked, oldest })
         } else if asked > current {

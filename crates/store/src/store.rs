@@ -12,7 +12,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
     Conflict, Directory, Disk, Edit, Event, EventFilter, Journal, Key, List, Object, OpenError, Page,
-    Precondition, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch, WatchBuffer,
+    Precondition, Prefix, Recent, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch, WatchBuffer,
     Write, WriteError, backup, committer::Shared, head::Head, journal::Memory, log::Log, watch::Queue,
 };
 
@@ -22,9 +22,12 @@ const ATTEMPTS: usize = 1_000;
 /// Options of a store.
 #[derive(Debug, Clone)]
 pub struct Options {
-    /// The bytes of replaced versions and of events that are retained for watches and reads at older revisions.
+    /// The bytes of replaced versions and of events that are retained for watches and reads at older revisions. Each
+    /// collection has its share: where there are too many bytes, the largest loses its oldest events.
     pub history: usize,
     /// How far a watcher may fall behind.
+    /// Which events are retained beyond that; none if not given.
+    pub recent: Option<Recent>,
     pub watch_buffer: WatchBuffer,
     /// The most bytes that may wait for the disk before writes are rejected.
     pub pending: usize,
@@ -37,6 +40,7 @@ impl Default for Options {
         Self {
             history: 32 << 20,
             watch_buffer: WatchBuffer { events: 4096, bytes: 16 << 20 },
+            recent: None,
             pending: 64 << 20,
             checkpoint: 64 << 20,
         }
@@ -57,7 +61,7 @@ pub enum UpdateOutcome {
 pub struct Stats {
     /// The revision of the last write.
     pub revision: Revision,
-    /// The oldest revision that can be read or watched from.
+    /// The oldest revision at which everything can be read or watched from; single collections reach back further.
     pub oldest: Revision,
     /// How many objects there are.
     pub objects: usize,
@@ -109,7 +113,9 @@ impl Store {
 
     /// Starts a store on any [`Journal`], from the state that was recovered from it.
     pub fn start(journal: Box<dyn Journal>, known: Recovery, options: Options) -> Result<Self, OpenError> {
-        let shared = Arc::new(Shared::new(known.finish(), options.pending));
+        let mut known = known.finish();
+        known.history.retain(options.recent);
+        let shared = Arc::new(Shared::new(known, options.pending));
         shared.journal_bytes.store(journal.bytes(), Ordering::Relaxed);
         let committer = thread::Builder::new()
             .name("store-commit".into())
@@ -125,7 +131,8 @@ impl Store {
     /// A store without a disk and without a thread of its own. A write is visible, and dispatched to watchers, before
     /// it returns.
     ///
-    /// It is for simulations, where nothing may happen while the simulated clock stands still.
+    /// It is for simulations, where nothing may happen while the simulated clock stands still: [`Options::recent`], which
+    /// has a clock, does not count.
     pub fn in_memory(options: &Options) -> Self {
         let shared = Arc::new(Shared::new(Recovery::new(0, options.history).finish(), options.pending));
         let committer = Committer::Writers(Mutex::new(Memory));
@@ -249,12 +256,12 @@ impl Store {
         let mut ready = VecDeque::new();
         // Most of history is read without the lock ...
         let near = shared.present.load_full();
-        near.check(from)?;
+        near.check(&filter.prefix, from)?;
         ready.extend(near.history.of(&filter, from).cloned());
         // ... and only the events since then under it, while no snapshot can be published.
         let (id, queue) = shared.hub.with_index(|index| {
             let now = shared.present.load_full();
-            now.check(near.revision)?;
+            now.check(&filter.prefix, near.revision)?;
             ready.extend(now.history.of(&filter, near.revision).cloned());
             let queue = Arc::new(Queue::new(now.revision, self.running.watch_buffer));
             Ok((index.insert(&filter, queue.clone()), queue))
@@ -280,7 +287,7 @@ impl Store {
         let now = shared.present.load_full();
         Stats {
             revision: now.revision,
-            oldest: now.oldest(),
+            oldest: now.oldest(&Prefix::everything()),
             objects: now.len(),
             history_events: now.history.len(),
             history_bytes: now.history.bytes(),

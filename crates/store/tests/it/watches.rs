@@ -1,8 +1,18 @@
 //! Watching: order, completeness, filters, laggards, bookmarks, compaction.
 
-use std::{sync::Barrier, thread};
+use std::{
+    sync::{
+        Arc, Barrier,
+        atomic::{AtomicU64, Ordering},
+    },
+    thread,
+    time::Duration,
+};
 
-use plumb_store::{Attributes, EventFilter, Prefix, RevisionError, Store, WatchBuffer, WatchEnd, Write};
+use plumb_store::{
+    Attributes, EventFilter, List, Options, Prefix, Recent, RevisionError, Store, WatchBuffer, WatchEnd,
+    Write,
+};
 
 use crate::support::{Follower, all, key, prefix, put, small};
 
@@ -70,6 +80,76 @@ fn a_watch_by_attribute_receives_objects_that_have_gain_or_lose_it() {
     // The same, found in history.
     assert_eq!(revisions(&mut store.watch(on("one"), 0).unwrap()), [1, 2, 4]);
     assert_eq!(revisions(&mut store.watch(on("two"), 4).unwrap()), [5, 6, 7]);
+}
+
+#[test]
+fn a_collection_that_is_written_often_leaves_the_history_of_the_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { history: 64 << 10, ..small() };
+    let store = Store::open(directory.path(), options).unwrap();
+    put(&store, "core/quiet/default/a", "1");
+    put(&store, "core/quiet/default/a", "2");
+    let text = "x".repeat(1 << 10);
+    for _ in 0..1_000 {
+        put(&store, "core/busy/default/a", &text);
+    }
+    assert!(store.stats().history_bytes <= 64 << 10);
+    assert!(matches!(
+        store.watch(EventFilter::prefix(prefix("core/busy")), 1),
+        Err(RevisionError::Compacted { .. })
+    ));
+    for under in ["core", "", "core/busy/default"] {
+        let past = store.list(&List::all(prefix(under)).at(1));
+        assert!(matches!(past, Err(RevisionError::Compacted { .. })), "{under:?}");
+    }
+    for under in ["core/quiet", "core/quiet/default", "core/quiet/default/a", "core/unknown"] {
+        let mut watch = store.watch(EventFilter::prefix(prefix(under)), 1).unwrap();
+        let expected: &[_] = if under == "core/unknown" { &[] } else { &[2] };
+        let found: Vec<_> = drain(&mut watch).into_iter().map(|(revision, _)| revision).collect();
+        assert_eq!(found, expected, "{under}");
+    }
+    let past = store.list(&List::all(prefix("core/quiet")).at(1)).unwrap();
+    assert_eq!(&past.objects[0].value[..], b"1");
+}
+
+#[test]
+fn a_watch_of_several_collections_receives_their_history_in_the_order_of_revisions() {
+    let (_directory, store) = store();
+    for n in 0..30 {
+        put(&store, &format!("r{}/ns{}/a", n % 2, n % 3), "x");
+    }
+    for (under, expected) in [("", 30), ("r0", 15), ("r1/ns2", 5)] {
+        let found = drain(&mut store.watch(EventFilter::prefix(prefix(under)), 0).unwrap());
+        assert_eq!(found.len(), expected, "{under:?}");
+        assert!(found.is_sorted_by_key(|(revision, _)| *revision), "{under:?}");
+    }
+}
+
+#[test]
+fn recent_events_are_retained_beyond_the_limit_while_memory_allows() {
+    let now = Arc::new(AtomicU64::new(0));
+    let clock = {
+        let now = now.clone();
+        Arc::new(move || Duration::from_secs(now.load(Ordering::Relaxed)))
+    };
+    let recent = Recent { age: Duration::from_mins(5), bytes: 256 << 10, clock };
+    let directory = tempfile::tempdir().unwrap();
+    let options = Options { history: 32 << 10, recent: Some(recent), ..small() };
+    let store = Store::open(directory.path(), options).unwrap();
+    let text = "x".repeat(1 << 10);
+    let bytes = |writes: u64, second: u64| {
+        now.store(second, Ordering::Relaxed);
+        for _ in 0..writes {
+            put(&store, "core/busy/default/a", &text);
+        }
+        store.stats().history_bytes
+    };
+    // More than the limit, all of it recent.
+    assert!(bytes(100, 1) > 100 << 10);
+    // Never more than memory allows.
+    assert!((200 << 10..=256 << 10).contains(&bytes(400, 2)));
+    // Five minutes later only as much as is retained whatever its age, and what is recent.
+    assert!(bytes(1, 400) <= 32 << 10);
 }
 
 #[test]
