@@ -21,7 +21,7 @@ use plumb_store::Store;
 
 use crate::authn::User;
 use crate::error::ApiError;
-use crate::selector::FieldSelector;
+use crate::selector::{FieldSelector, any_field};
 use crate::target::{Query, Target, Verb};
 use followed::Followed;
 use graph::Graph;
@@ -131,7 +131,7 @@ impl Selectors {
     pub(crate) fn of(query: &Query, verb: Verb) -> Self {
         let reads_many = matches!(verb, Verb::List | Verb::Watch | Verb::DeleteCollection);
         let text = query.get("fieldSelector").filter(|_| reads_many);
-        let fields = text.and_then(|text| FieldSelector::parse(text, |_| true).ok());
+        let fields = text.and_then(|text| FieldSelector::parse(text, any_field).ok());
         Self { fields: fields.unwrap_or_default() }
     }
 

@@ -17,6 +17,8 @@ pub struct ApiError {
     pub message: String,
     /// What it is about.
     pub details: Option<Box<Details>>,
+    /// The token with which a list that expired may go on.
+    continue_token: Option<Box<str>>,
     /// The `Status` that somebody else refuses with.
     given: Option<Box<Value>>,
 }
@@ -54,7 +56,7 @@ fn qualified(group: &str, resource: &str) -> String {
 
 impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None, given: None }
+        Self { code, reason, message: message.into(), details: None, continue_token: None, given: None }
     }
 
     fn about(mut self, group: &str, kind: &str, name: &str) -> Self {
@@ -178,6 +180,12 @@ impl ApiError {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
+    /// Adds the token with which the list may go on.
+    pub(crate) fn with_continue(mut self, token: String) -> Self {
+        self.continue_token = Some(token.into());
+        self
+    }
+
     /// What was asked for has not happened yet.
     pub fn too_large_resource_version(asked: u64, current: u64) -> Self {
         let message = format!("Too large resource version: {asked}, current: {current}");
@@ -299,6 +307,9 @@ impl ApiError {
             "status": "Failure",
             "message": self.message,
         });
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = json!(token);
+        }
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
         }

@@ -15,7 +15,7 @@ use plumb_apischema::schema::{Kind, Scope};
 use plumb_resize::rules::Rules;
 use plumb_store::{EventFilter, Key, MAX_ATTRIBUTE, Prefix};
 
-pub use fields::{Attribute, attributes_of, field_value, supported_fields};
+pub use fields::{Attribute, attributes_of, field_label, field_value};
 pub use resource::{Name, Resource, Subresource};
 
 use crate::conversion::{self, StoredAs};

@@ -33,6 +33,7 @@ mod health;
 mod inside;
 pub mod kinds;
 pub mod kubeconfig;
+mod list_options;
 mod managers;
 mod metrics;
 mod negotiation;

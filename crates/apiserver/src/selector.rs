@@ -174,9 +174,9 @@ impl Term {
 }
 
 impl FieldSelector {
-    /// Reads a selector as a query carries it: `spec.nodeName=n1,status.phase!=Failed`. Only fields in
-    /// `supported` can be selected by.
-    pub fn parse(text: &str, supported: impl Fn(&str) -> bool) -> Result<Self, ApiError> {
+    /// Reads a selector as a query carries it: `spec.nodeName=n1,status.phase!=Failed`. `field_of` returns the field that a
+    /// label names, or why there is none.
+    pub fn parse(text: &str, field_of: impl Fn(&str) -> Result<&str, String>) -> Result<Self, ApiError> {
         let mut terms = Vec::new();
         for part in split_unescaped(text).map(str::trim).filter(|part| !part.is_empty()) {
             let bad =
@@ -185,9 +185,7 @@ impl FieldSelector {
                 .into_iter()
                 .find_map(|(sign, equal)| part.split_once(sign).map(|(field, value)| (field, value, equal)))
                 .ok_or_else(bad)?;
-            if !supported(field) {
-                return Err(ApiError::bad_request(format!("field label not supported: {field}")));
-            }
+            let field = field_of(field).map_err(ApiError::bad_request)?;
             terms.push(Term { field: field.to_owned(), value: unescape(value), equal });
         }
         Ok(Self(terms))
@@ -216,6 +214,11 @@ impl FieldSelector {
     pub fn matches(&self, value_of: impl Fn(&str) -> String) -> bool {
         self.0.iter().all(|term| term.takes(&value_of(&term.field)))
     }
+}
+
+/// Takes any label for the field of that name: for selectors that only authorizers look at.
+pub fn any_field(label: &str) -> Result<&str, String> {
+    Ok(label)
 }
 
 fn split_unescaped(text: &str) -> impl Iterator<Item = &str> {
@@ -267,7 +270,10 @@ mod tests {
 
     #[test]
     fn fields_are_selected_where_the_kind_allows_it() {
-        let supported = |field: &str| field == "spec.nodeName" || field == "status.phase";
+        fn supported(field: &str) -> Result<&str, String> {
+            let known = ["spec.nodeName", "status.phase"].contains(&field);
+            if known { Ok(field) } else { Err(format!("field label not supported: {field}")) }
+        }
         let selector = FieldSelector::parse("spec.nodeName=n1,status.phase!=Failed", supported).unwrap();
         assert_eq!(selector.exact("spec.nodeName"), Some("n1"));
         assert!(selector.matches(|field| if field == "spec.nodeName" { "n1".into() } else { String::new() }));

@@ -20,11 +20,12 @@ use crate::body::Body;
 use crate::custom::{Custom, presented};
 use crate::error::ApiError;
 use crate::kinds::Row;
+use crate::list_options::WatchOptions;
 use crate::metrics::Watched;
 use crate::negotiation::Form;
 use crate::object::restamp;
 use crate::present::View;
-use crate::read::{Selection, gone, revision};
+use crate::read::{Selection, gone};
 use crate::serve::Shutdown;
 use crate::server::Call;
 use crate::share::Held;
@@ -43,23 +44,21 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
             "you requested PartialObjectMetadataList, but a watch tells of objects one by one",
         ));
     }
-    let selection = Selection::of(call)?;
+    let (options, selection) = (WatchOptions::of(&call.query)?, Selection::of(call)?);
     let filter = call.row.events(call.namespace(), &selection.fields)?;
     let prefix = filter.prefix.clone();
     let store = call.server.store();
-    let asked = revision(&call.query)?.filter(|revision| *revision > 0);
-    let wants_initial = match call.query.get("sendInitialEvents") {
-        Some(_) => call.query.is_on("sendInitialEvents")?,
-        None => asked.is_none(),
-    };
-    let announce_end = call.query.is_on("sendInitialEvents")? && call.query.is_on("allowWatchBookmarks")?;
-    let (initial, from) = if wants_initial {
+    if let Some(asked) = options.revision.filter(|asked| *asked > store.revision()) {
+        let error = ApiError::too_large_resource_version(asked, store.revision());
+        return Ok(respond(stream::once(ready(error_event(&error)))));
+    }
+    let (initial, from) = if options.initial_events {
         let held = call.server.places().initial_list(call.origin, &call.user)?;
         let initial = Initial::new(store.snapshot(), prefix, held);
         let from = initial.snapshot.revision();
         (Some(initial), from)
     } else {
-        (None, asked.unwrap_or_else(|| store.revision()))
+        (None, options.revision.unwrap_or_else(|| store.revision()))
     };
     // As upstream: a request that could be understood is answered 200, and what is wrong with its revision is an event.
     // client-go's RetryWatcher takes an HTTP error for one to retry for ever.
@@ -77,9 +76,9 @@ pub(crate) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
             &call.target.resource,
         ),
         selection,
-        announce_end,
+        announce_end: options.initial_events && options.bookmarks,
         initial,
-        bookmarks: call.query.is_on("allowWatchBookmarks")?,
+        bookmarks: options.bookmarks,
         sent_columns: false,
         told: from,
         watch,

@@ -21,6 +21,7 @@ mod it {
     mod evictions;
     mod fields;
     mod formats;
+    mod lists;
     mod logs;
     mod objects;
     mod observed;

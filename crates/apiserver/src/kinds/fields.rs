@@ -2,10 +2,13 @@
 
 use serde_json::Value;
 
-/// The fields of a kind that a field selector may name, beside `metadata.name` and `metadata.namespace`.
-fn own_fields(group: &str, kind: &str) -> &'static [&'static str] {
-    match (group, kind) {
+use super::Row;
+
+/// The field labels of a kind that has others than `metadata.name` and `metadata.namespace`, beside `metadata.name`.
+fn own_fields(group: &str, kind: &str) -> Option<&'static [&'static str]> {
+    Some(match (group, kind) {
         ("", "Pod") => &[
+            "metadata.namespace",
             "spec.nodeName",
             "spec.restartPolicy",
             "spec.schedulerName",
@@ -17,6 +20,7 @@ fn own_fields(group: &str, kind: &str) -> &'static [&'static str] {
             "status.nominatedNodeName",
         ],
         ("", "Event") => &[
+            "metadata.namespace",
             "involvedObject.kind",
             "involvedObject.namespace",
             "involvedObject.name",
@@ -30,6 +34,7 @@ fn own_fields(group: &str, kind: &str) -> &'static [&'static str] {
             "type",
         ],
         ("events.k8s.io", "Event") => &[
+            "metadata.namespace",
             "regarding.kind",
             "regarding.namespace",
             "regarding.name",
@@ -43,12 +48,14 @@ fn own_fields(group: &str, kind: &str) -> &'static [&'static str] {
         ],
         ("", "Node") => &["spec.unschedulable"],
         ("", "Namespace") => &["status.phase"],
-        ("", "Secret") => &["type"],
-        ("", "ReplicationController") | ("apps", "ReplicaSet") => &["status.replicas"],
-        ("batch", "Job") => &["status.successful"],
+        ("", "Secret") => &["metadata.namespace", "type"],
+        ("", "Service") => &["metadata.namespace", "spec.clusterIP", "spec.type"],
+        ("", "ReplicationController") => &["metadata.namespace", "status.replicas"],
+        ("batch", "Job") => &["metadata.namespace", "status.successful"],
         ("certificates.k8s.io", "CertificateSigningRequest") => &["spec.signerName"],
-        _ => &[],
-    }
+        ("resource.k8s.io", "ResourceSlice") => &["spec.nodeName", "spec.driver"],
+        _ => return None,
+    })
 }
 
 /// A field whose value the store has as an attribute of each object, so that a selector need not decode the object.
@@ -74,17 +81,47 @@ pub fn attributes_of(group: &str, kind: &str) -> &'static [Attribute] {
     }
 }
 
-/// Whether objects of a kind can be selected by a field.
-pub fn supported_fields(group: &str, kind: &str) -> impl Fn(&str) -> bool {
-    let own = own_fields(group, kind);
-    move |field| matches!(field, "metadata.name" | "metadata.namespace") || own.contains(&field)
+/// The field that a field label of a kind names, or why there is none, as upstream says it.
+pub fn field_label<'a>(row: &Row, label: &'a str) -> Result<&'a str, String> {
+    let (group, kind) = (row.group(), row.kind());
+    if (group, kind, label) == ("", "Pod", "spec.host") {
+        return Ok("spec.nodeName");
+    }
+    if label == "metadata.name" {
+        return Ok(label);
+    }
+    if let Some(custom) = row.custom() {
+        let known =
+            label == "metadata.namespace" || custom.version.selectable.iter().any(|(own, _)| own == label);
+        return if known { Ok(label) } else { Err(format!("field label not supported: {label}")) };
+    }
+    match own_fields(group, kind) {
+        Some(own) if own.contains(&label) => Ok(label),
+        None if label == "metadata.namespace" => Ok(label),
+        Some(_) if (group, kind) == ("batch", "Job") => {
+            Err(format!("field label {label:?} not supported for Job"))
+        }
+        Some(_) if (group, kind) == ("resource.k8s.io", "ResourceSlice") => {
+            let of = format!("{}, Kind={kind}", row.api_version());
+            Err(format!("field label not supported for {of}: {label}"))
+        }
+        Some(_) => Err(format!("field label not supported: {label}")),
+        None => Err(format!(
+            "{label:?} is not a known field selector: only \"metadata.name\", \"metadata.namespace\""
+        )),
+    }
 }
 
 /// The value of a field as a selector compares it; empty if it is not there.
 pub fn field_value(object: &Value, field: &str) -> String {
     let pointer = match field {
         "status.podIPs" => "/status/podIPs/0/ip".to_owned(),
-        "source" => "/source/component".to_owned(),
+        "source" => {
+            // Events of `events.k8s.io` name their reporter elsewhere.
+            let component = object.pointer("/source/component").and_then(Value::as_str);
+            let component = component.filter(|component| !component.is_empty());
+            return component.map_or_else(|| field_value(object, "reportingComponent"), str::to_owned);
+        }
         "status.successful" => "/status/succeeded".to_owned(),
         field => format!("/{}", field.replace('.', "/")),
     };

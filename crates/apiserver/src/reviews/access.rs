@@ -8,7 +8,7 @@ use crate::authn::User;
 use crate::authz::{Ask, Objects};
 use crate::error::ApiError;
 use crate::object::meta;
-use crate::selector::{FieldSelector, LabelSelector};
+use crate::selector::{FieldSelector, LabelSelector, any_field};
 use crate::server::Call;
 
 /// May somebody?
@@ -120,7 +120,7 @@ impl Selector {
     fn fields(selector: &Value) -> Self {
         let raw = text(selector, "rawSelector");
         if !raw.is_empty() {
-            return match FieldSelector::parse(raw, |_| true) {
+            return match FieldSelector::parse(raw, any_field) {
                 Ok(parsed) => {
                     Self { on_node: parsed.exact("spec.nodeName").map(str::to_owned), trouble: None }
                 }

@@ -27,6 +27,8 @@ async fn kube_creates_resizes_watches_and_deletes_pods() {
     pods.create(&PostParams::default(), &wanted).await.unwrap();
     let mut events = pods.watch(&WatchParams::default(), "0").await.unwrap().boxed();
     assert!(matches!(events.next().await, Some(Ok(WatchEvent::Added(_)))));
+    // As upstream: the end of the initial events, whether the client names them or asks for any revision.
+    assert!(matches!(events.next().await, Some(Ok(WatchEvent::Bookmark(_)))));
 
     let amounts = json!({ "cpu": "650m" });
     let patch = json!({ "spec": { "containers": [

@@ -221,7 +221,9 @@ async fn what_is_there_is_encoded_as_a_watcher_reads_it_and_not_all_at_once() {
     });
     api.store.transact(writes.collect()).wait().unwrap();
     let events = "apiserver_watch_events_total{group=\"\",resource=\"configmaps\",version=\"v1\"}";
-    let path = format!("{MAPS}?watch=1&sendInitialEvents=true&allowWatchBookmarks=true");
+    let path = format!(
+        "{MAPS}?watch=1&allowWatchBookmarks=true&sendInitialEvents=true&resourceVersionMatch=NotOlderThan"
+    );
     let mut alice = api.unread("alice").await;
     let mut body = alice.send(&path).await.unwrap().into_body();
     let mut read = soon(body.frame()).await.unwrap().unwrap().into_data().unwrap().to_vec();
