@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use plumb_apischema::Schema;
-use plumb_store::{Key, List, Object};
+use plumb_store::{Key, Object};
 use plumb_validation::field::{BadValue, FieldError};
 use serde_json::{Value, json};
 
@@ -12,9 +12,10 @@ use crate::body::Body;
 use crate::custom::{self, presented_value};
 use crate::error::ApiError;
 use crate::exchange::{answer_value, object};
+use crate::list_options::ListOptions;
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
-use crate::present::{ListMetadata, show, show_list, show_value};
-use crate::read::{Selection, gone};
+use crate::present::{show, show_value};
+use crate::read::{Selection, show_page};
 use crate::server::Call;
 use crate::subresource::success;
 use crate::write::Attempts;
@@ -148,7 +149,9 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
     let key = call.row.key(call.namespace(), call.name())?;
     let (bytes, deleted) = remove(call, &options, key, call.name()).await?;
     if !deleted {
-        return show(call, StatusCode::OK, &bytes);
+        let cascades = options.body["orphanDependents"] == false;
+        let status = if cascades { StatusCode::ACCEPTED } else { StatusCode::OK };
+        return show(call, status, &bytes);
     }
     let object = decode(&bytes)?;
     if SHOWN.contains(&(call.row.group(), call.row.kind())) {
@@ -167,24 +170,22 @@ pub(crate) async fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(answer_value(StatusCode::OK, &status))
 }
 
-/// Deletes whatever a selection wants.
+/// Deletes the objects that a list with the same options has: all that are selected, or a page of them. The response is
+/// that list, with the objects as they were before.
 pub(crate) async fn delete_collection(call: &Call) -> Result<Response<Body>, ApiError> {
     let options = Options::of(call)?;
-    let selection = Selection::of(call)?;
-    let list = List::all(call.row.prefix(call.namespace())?);
-    let page = call.server.store().list_where(&list, |object| selection.wants(object)).map_err(gone)?;
-    let mut shown = Vec::new();
+    let (list, selection) = (ListOptions::of(&call.query)?, Selection::of(call)?);
+    let prefix = call.row.prefix(call.namespace())?;
+    let page = list.page(&call.server.store().snapshot(), prefix, |object| selection.wants(object))?;
     for object in &page.objects {
-        let name = object.key.segments().last().unwrap_or_default().to_owned();
-        match remove(call, &options, object.key.clone(), &name).await {
-            Ok((bytes, _)) => shown.push(bytes),
-            // Somebody else was faster.
+        let name = object.key.segments().last().unwrap_or_default();
+        match remove(call, &options, object.key.clone(), name).await {
+            // Another client deleted it first.
             Err(error) if error.code == StatusCode::NOT_FOUND => {}
-            Err(error) => return Err(error),
+            outcome => _ = outcome?,
         }
     }
-    let metadata = ListMetadata { revision: call.server.store().revision(), next: None, remaining: None };
-    show_list(call, &shown.iter().collect::<Vec<_>>(), &metadata)
+    show_page(call, &page, &selection)
 }
 
 /// Deletes the object at a key; answers with what is left or was there, and whether it is gone.
@@ -218,11 +219,11 @@ async fn try_remove(
     chain.mutate(&attributes, &mut nothing).await?;
     chain.validate(&attributes, &nothing).await?;
     let left = match fate(call, options, &old) {
+        Fate::Same => return Ok(Some((current.value.clone(), false))),
         Fate::Marked(object) if options.dry_run => {
             return Ok(Some((object.to_string().into(), false)));
         }
-        _ if options.dry_run => return Ok(Some((current.value.clone(), true))),
-        Fate::Same => return Ok(Some((current.value.clone(), false))),
+        Fate::Gone if options.dry_run => return Ok(Some((current.value.clone(), true))),
         Fate::Gone => None,
         Fate::Marked(object) => Some(object),
     };
@@ -236,12 +237,14 @@ async fn try_remove(
 
 /// What becomes of an object that is deleted.
 pub(crate) fn fate(call: &Call, options: &Options, old: &Value) -> Fate {
+    // As upstream: while a graceful deletion is pending, another one changes nothing, finalizers neither, unless it
+    // shortens the grace period.
+    let Some(grace) = grace(call, options, old) else { return Fate::Same };
     let mut object = old.clone();
     hold_for_dependents(call, options, &mut object);
     if call.row.is_definition() {
         custom::release(&mut object, &moment(call.server.now()));
     }
-    let grace = grace(call, options, &object);
     let waits = grace > 0
         || !finalizers(&object).is_empty()
         || object.pointer("/spec/finalizers").and_then(Value::as_array).is_some_and(|list| !list.is_empty());
@@ -288,18 +291,30 @@ fn seconds(seconds: i64) -> jiff::SignedDuration {
     jiff::SignedDuration::from_secs(seconds)
 }
 
-/// How long the object's node gets to end it. Only pods end gracefully, and only where they run.
-fn grace(call: &Call, options: &Options, object: &Value) -> i64 {
+/// The grace period of a deletion; none if a graceful one is pending already and ends no later. Only pods are terminated
+/// gracefully, and only on a node.
+fn grace(call: &Call, options: &Options, object: &Value) -> Option<i64> {
+    if (call.row.group(), call.row.kind()) != ("", "Pod") {
+        return Some(0);
+    }
+    let given = options.grace.map(|grace| if grace < 0 { 1 } else { grace });
+    if is_deleting(object) {
+        let pending = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
+        return match pending.unwrap_or(0) {
+            0 => Some(0),
+            pending => given.filter(|given| *given < pending),
+        };
+    }
     let runs = object.pointer("/spec/nodeName").and_then(Value::as_str).is_some_and(|node| !node.is_empty());
     let ended = matches!(object["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
-    if (call.row.group(), call.row.kind()) != ("", "Pod") || !runs || ended {
-        return 0;
+    if !runs || ended {
+        return Some(0);
     }
     let own = object.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64).unwrap_or(30);
-    match options.grace.unwrap_or(own) {
+    Some(match given.unwrap_or(own) {
         negative if negative < 0 => 1,
         grace => grace,
-    }
+    })
 }
 
 /// Holds an object until those that it owns are gone, or have let go of it; or no more, if this is said now.
@@ -307,6 +322,8 @@ fn hold_for_dependents(call: &Call, options: &Options, object: &mut Value) {
     let held = finalizers(object);
     let is_held = |finalizer: &str| held.contains(&finalizer);
     let wanted = match options.propagation.as_deref() {
+        // The garbage collector does not follow events, so no finalizer of its would ever be removed.
+        _ if (call.row.group(), call.row.kind()) == ("", "Event") => None,
         Some("Orphan") => Some(ORPHAN),
         Some("Foreground") => Some(FOREGROUND),
         Some(_) => None,

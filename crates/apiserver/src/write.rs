@@ -175,23 +175,24 @@ pub(crate) async fn change(call: &Call, part: Part) -> Result<Response<Body>, Ap
     managers::check_options(call, call.verb == Verb::Patch && Wanted::is_asked(call))?;
     let asked = Asked::read(call)?;
     let key = call.row.key(call.namespace(), call.name())?;
-    if let (Asked::Applied(wanted), Part::Main) = (&asked, part)
-        && call.server.store().get(&key).is_none()
-    {
-        match make_applied(call, wanted).await {
-            // Somebody came between, and it is a change now.
-            Err(error) if error.reason == "AlreadyExists" => {}
-            answer => return answer,
-        }
-    }
     let mut attempts = Attempts::new(call, key);
     loop {
         match try_change(call, part, &asked, &mut attempts).await {
-            Ok(Changed::Stored(event)) => {
-                let shown = event.current().or_else(|| event.previous());
-                let shown = shown.ok_or_else(|| call.row.not_found(call.name()))?;
-                return show(call, StatusCode::OK, &shown.value);
+            Ok(Changed::Missing) => {
+                let (Asked::Applied(wanted), Part::Main) = (&asked, part) else {
+                    return attempts.settled(Err(call.row.not_found(call.name()))).await;
+                };
+                match make_applied(call, wanted).await {
+                    // Another client created it first, so it is an update now.
+                    Err(error) if error.reason == "AlreadyExists" => {}
+                    answer => return attempts.settled(answer).await,
+                }
             }
+            Ok(Changed::Stored(event)) => {
+                let stored = event.current().ok_or_else(|| ApiError::internal("an update stored nothing"))?;
+                return show(call, StatusCode::OK, &stored.value);
+            }
+            Ok(Changed::Deleted(new)) => return show_value(call, StatusCode::OK, new),
             Ok(Changed::Tried(new)) => {
                 return attempts.settled(show_value(call, StatusCode::OK, new)).await;
             }
@@ -245,6 +246,10 @@ pub(crate) fn agrees_with_url(call: &Call, new: &mut Value) -> Result<(), ApiErr
 enum Changed {
     /// It is stored.
     Stored(Arc<Event>),
+    /// The last finalizer was removed, and the object is deleted. This is what it would have become.
+    Deleted(Value),
+    /// There is no such object.
+    Missing,
     /// It was a dry run, and would have been this.
     Tried(Value),
     /// There was nothing to change.
@@ -259,7 +264,7 @@ async fn try_change(
     asked: &Asked,
     attempts: &mut Attempts<'_>,
 ) -> Result<Changed, ApiError> {
-    let current = attempts.begin()?.ok_or_else(|| call.row.not_found(call.name()))?;
+    let Some(current) = attempts.begin()? else { return Ok(Changed::Missing) };
     let mut old = presented_value(&call.row, &current.value)?;
     strategy::complete_stored(&call.row, &mut old, &call.server);
     let mut new = asked.apply(call, &old)?;
@@ -302,7 +307,11 @@ async fn try_change(
     let stored = (!released(&new)).then_some(&new);
     let charge = || chain.charge(&attributes, &new);
     let done = attempts.commit_reserved(Some(&current), stored, charge, &mut reserved).await?;
-    Ok(done.map_or(Changed::Again, Changed::Stored))
+    Ok(match done {
+        None => Changed::Again,
+        Some(event) if event.current().is_some() => Changed::Stored(event),
+        Some(_) => Changed::Deleted(new),
+    })
 }
 
 /// What a client wants an object to become.
@@ -467,6 +476,7 @@ pub(crate) fn attributes(row: &Row, object: &Value) -> plumb_store::Attributes {
 pub(crate) fn store_failed(error: &WriteError) -> ApiError {
     match error {
         WriteError::ReadOnly { .. } | WriteError::Full { .. } => ApiError::unavailable(error.to_string()),
+        WriteError::Busy => ApiError::too_many_requests(),
         WriteError::TooLarge { .. } => ApiError::body_too_large(plumb_store::MAX_VALUE),
         other => ApiError::internal(other.to_string()),
     }

@@ -6,7 +6,7 @@
 
 mod allocations;
 mod definitions;
-mod gated;
+pub(crate) mod gated;
 mod writes;
 
 use std::collections::BTreeMap;

@@ -1,9 +1,12 @@
 //! What a client says with a deletion.
 
+use http::Method;
 use plumb_resize::rules::Rules;
-use serde_json::json;
+use plumb_store::Key;
+use serde_json::{Value, json};
 
-use super::door::Door;
+use super::cancelled::gated;
+use super::door::{Door, pod};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
 
@@ -80,4 +83,125 @@ async fn what_becomes_of_dependents_is_said_by_a_finalizer_and_the_last_word_cou
         .ok();
     let marked = door.delete(&format!("{controllers}/old"), &serde_json::Value::Null).await.ok();
     assert_eq!(held(&marked), json!(["orphan"]));
+}
+
+const PODS: &str = "/api/v1/namespaces/default/pods";
+
+#[tokio::test]
+async fn a_second_delete_of_a_pod_changes_nothing_unless_it_shortens_the_grace_period() {
+    let door = Door::open(Rules::v1_36());
+    let mut own = pod("a", "1", "1Gi");
+    own["spec"]["nodeName"] = json!("n1");
+    door.post(PODS, &own).await.ok();
+    let path = format!("{PODS}/a");
+    let grace = |seconds: i64| json!({ "gracePeriodSeconds": seconds });
+    let first = door.delete(&path, &grace(10)).await.ok();
+    assert_eq!(first["metadata"]["deletionGracePeriodSeconds"], 10);
+    let table = [
+        ("without a grace period, although the pod has one of 30 seconds", Value::Null),
+        ("with a longer one", grace(20)),
+        ("with the same one", grace(10)),
+        ("with another propagation policy", json!({ "propagationPolicy": "Foreground" })),
+    ];
+    for (what, options) in table {
+        let again = door.delete(&path, &options).await.ok();
+        assert_eq!(again["metadata"], first["metadata"], "{what}");
+    }
+    // A pod that has ended meanwhile is deleted by its node, which says so with a grace period of zero.
+    door.merge(&format!("{path}/status"), &json!({ "status": { "phase": "Failed" } })).await.ok();
+    door.delete(&path, &Value::Null).await.ok();
+    let ended = door.get(&path).await.ok();
+    assert_eq!(ended["metadata"]["deletionGracePeriodSeconds"], 10);
+    let shorter = door.delete(&path, &grace(5)).await.ok();
+    assert_eq!(shorter["metadata"]["deletionGracePeriodSeconds"], 5);
+    assert!(shorter["metadata"].get("finalizers").is_none());
+    door.delete(&path, &grace(0)).await.ok();
+    assert_eq!(door.get(&path).await.status, 404);
+}
+
+#[tokio::test]
+async fn a_collection_is_deleted_page_by_page_if_the_client_asks_for_it() {
+    let door = Door::open(Rules::v1_36());
+    for name in ["a", "b", "c", "d", "e"] {
+        door.post(MAPS, &json!({ "metadata": { "name": name } })).await.ok();
+    }
+    let names = |list: &Value| -> Vec<String> {
+        let items = list["items"].as_array().unwrap().iter();
+        items.map(|item| item["metadata"]["name"].as_str().unwrap().to_owned()).collect()
+    };
+    let first = door.delete(&format!("{MAPS}?limit=2"), &Value::Null).await.ok();
+    assert_eq!(names(&first), ["a", "b"]);
+    assert_eq!(names(&door.get(MAPS).await.ok()), ["c", "d", "e"]);
+    let next = first["metadata"]["continue"].as_str().unwrap();
+    let second = door.delete(&format!("{MAPS}?limit=2&continue={next}"), &Value::Null).await.ok();
+    assert_eq!(names(&second), ["c", "d"]);
+    let path = format!("{MAPS}?resourceVersionMatch=Exact");
+    assert_eq!(door.delete(&path, &Value::Null).await.refused().0, 422);
+    assert_eq!(names(&door.delete(MAPS, &Value::Null).await.ok()), ["e"]);
+    assert_eq!(names(&door.get(MAPS).await.ok()), [""; 0]);
+}
+
+#[tokio::test]
+async fn events_are_deleted_whatever_is_to_become_of_their_dependents() {
+    let door = Door::open(Rules::v1_36());
+    for group in ["/api/v1", "/apis/events.k8s.io/v1"] {
+        for policy in ["Foreground", "Orphan"] {
+            let event = json!({
+                "metadata": { "name": "e" }, "involvedObject": { "kind": "Pod", "namespace": "default", "name": "a" },
+            });
+            door.post("/api/v1/namespaces/default/events", &event).await.ok();
+            let path = format!("{group}/namespaces/default/events/e");
+            door.delete(&path, &json!({ "propagationPolicy": policy })).await.ok();
+            assert_eq!(door.get(&path).await.status, 404, "{group} {policy}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn an_update_that_removes_the_last_finalizer_shows_the_updated_object() {
+    let door = Door::open(Rules::v1_36());
+    let path = format!("{MAPS}/a");
+    for through in ["PUT", "PATCH"] {
+        let held = json!({ "metadata": { "name": "a", "finalizers": ["example.com/hold"] } });
+        door.post(MAPS, &held).await.ok();
+        let mut marked = door.delete(&path, &Value::Null).await.ok();
+        marked["metadata"].as_object_mut().unwrap().remove("finalizers");
+        marked["data"] = json!({ "k": "v" });
+        let answer = if through == "PUT" {
+            door.put(&path, &marked).await.ok()
+        } else {
+            door.merge(&path, &json!({ "metadata": { "finalizers": null }, "data": { "k": "v" } })).await.ok()
+        };
+        assert_eq!(answer["data"], json!({ "k": "v" }), "{through}");
+        assert!(answer["metadata"].get("finalizers").is_none(), "{through}");
+        assert_eq!(door.get(&path).await.status, 404, "{through}");
+    }
+}
+
+#[tokio::test]
+async fn an_apply_that_races_a_deletion_creates_the_object() {
+    let (store, gate) = gated::store();
+    let door = Door::over(store, Rules::v1_36());
+    let map = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a" } });
+    let first = door.post(MAPS, &map).await.ok();
+    let (path, key) = (format!("{MAPS}/a"), Key::new("core/configmaps/default/a").unwrap());
+    gate.close();
+    // The deletion is accepted, and not durable when the object is applied.
+    let apply = async {
+        while door.store().get_uncommitted(&key).is_some() {
+            tokio::task::yield_now().await;
+        }
+        let path = format!("{path}?fieldManager=m");
+        door.ask(Method::PATCH, &path, "application/apply-patch+yaml", map.to_string()).await
+    };
+    let open = async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        gate.open();
+    };
+    let (deleted, applied, ()) = tokio::join!(door.delete(&path, &Value::Null), apply, open);
+    deleted.ok();
+    assert_eq!(applied.status, 201, "{}", applied.body);
+    assert_ne!(applied.body["metadata"]["uid"], first["metadata"]["uid"]);
 }

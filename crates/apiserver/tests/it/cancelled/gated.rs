@@ -61,8 +61,12 @@ impl Journal for Gate {
 
 /// A store with its gate, which is open.
 pub(crate) fn store() -> (Store, Gate) {
+    store_with(Options::default())
+}
+
+/// The same with other options.
+pub(crate) fn store_with(options: Options) -> (Store, Gate) {
     let gate = Gate::default();
-    let options = Options::default();
     let known = Recovery::new(0, options.history);
     (Store::start(Box::new(gate.clone()), known, options).unwrap(), gate)
 }
