@@ -45,12 +45,15 @@ mod webhook;
 pub use plugins::{Plugins, UnknownPlugin};
 pub(crate) use priority::system_classes;
 
+use std::sync::atomic::AtomicBool;
+
 use plumb_apischema::Schema;
 use plumb_apischema::schema::Kind;
 use plumb_store::Write;
 use serde_json::{Value, json};
 
 use crate::authn::User;
+use crate::conversion::Shown;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::place::Place;
@@ -92,8 +95,10 @@ pub(crate) struct Attributes<'a> {
     pub(crate) server: &'a ApiServer,
     /// What the write does.
     pub(crate) operation: Operation,
-    /// The kind that the address names.
+    /// The kind as it is stored, which old and new are of.
     pub(crate) row: &'a Row,
+    /// The version that the request is in, if it is another.
+    pub(crate) served: Option<&'a Shown>,
     /// What hangs below the object, if the address goes on: then old and new may be of another kind, such as a
     /// `Binding`.
     pub(crate) subresource: Option<&'a str>,
@@ -113,6 +118,8 @@ pub(crate) struct Attributes<'a> {
     pub(crate) options: Options<'a>,
     /// What the client is to be told besides.
     pub(crate) warnings: &'a Warnings,
+    /// Set when a webhook is called.
+    pub(crate) called_webhooks: &'a AtomicBool,
     /// The place that the request has among those under way.
     pub(crate) place: &'a Place,
 }
@@ -169,6 +176,7 @@ impl<'a> Attributes<'a> {
             server: &call.server,
             operation,
             row: &call.row,
+            served: call.served.as_ref(),
             subresource: call.target.subresource.as_deref(),
             namespace: call.admission_namespace(),
             name: call.name(),
@@ -178,6 +186,7 @@ impl<'a> Attributes<'a> {
             dry_run: call.query.dry_run()?,
             options: Options::Query(call.verb, &call.query),
             warnings: &call.warnings,
+            called_webhooks: &call.called_webhooks,
             place: &call.place,
         })
     }
@@ -188,6 +197,7 @@ impl<'a> Attributes<'a> {
             server: &call.server,
             operation: Operation::Connect,
             row: &call.row,
+            served: call.served.as_ref(),
             subresource: call.target.subresource.as_deref(),
             namespace: call.admission_namespace(),
             name: call.name(),
@@ -197,8 +207,14 @@ impl<'a> Attributes<'a> {
             dry_run: false,
             options: Options::None,
             warnings: &call.warnings,
+            called_webhooks: &call.called_webhooks,
             place: &call.place,
         }
+    }
+
+    /// The kind that the request names.
+    pub(crate) fn request_row(&self) -> &'a Row {
+        self.served.map_or(self.row, |served| &served.row)
     }
 
     /// Whether this is about objects of a kind themselves, and not about something below them.

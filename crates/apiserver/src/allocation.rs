@@ -287,7 +287,7 @@ mod tests {
     fn store_service(server: &ApiServer) -> Result<Ticket<Vec<Arc<plumb_store::Event>>>, Conflict> {
         let service = json!({ "spec": { "clusterIPs": [ADDRESS.to_string()] } });
         let key = Key::new("core/services/default/web").unwrap();
-        server.store().try_transact(vec![Write::create(key, service.to_string())])
+        server.store().try_transact(server.store().epoch(), vec![Write::create(key, service.to_string())])
     }
 
     #[test]

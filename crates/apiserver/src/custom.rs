@@ -15,22 +15,23 @@ mod openapi;
 mod reconcile;
 mod scale;
 mod show;
+mod since;
 mod table;
 
 pub(crate) use controller::{reconcile_now, run};
 pub(crate) use definitions::{
-    Definitions, creatable, prepare_create, prepare_update, release, serve_current,
+    Definitions, accept_names, prepare_create, prepare_update, release, serve_current, writable,
 };
 pub(crate) use openapi::{document, documents};
 pub(crate) use scale::{scale_of, set_replicas};
 pub(crate) use show::{Presenter, presented, presented_value};
+pub(crate) use since::{Since, StaleWrite};
 pub(crate) use table::table;
 
 use plumb_apischema::Schema;
 use plumb_apischema::apply::Types;
 use plumb_apischema::json::{DecodeError, Decoded, StrictError};
 use plumb_crd::Version;
-use plumb_store::Revision;
 use plumb_validation::field::Path;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
@@ -55,8 +56,8 @@ pub struct Custom {
     pub(crate) replicas: Arc<[(String, Vec<String>)]>,
     /// `example.com/v1`: what objects are stored as.
     pub(crate) stored: String,
-    /// The revision of the definition: what was written later was written under this schema.
-    pub(crate) since: Revision,
+    /// Which objects were written under this schema.
+    pub(crate) since: Arc<Since>,
     /// Whether all versions have the same schema, so that it does not matter which one an object was written in.
     pub(crate) alike: bool,
     /// Whether the definition is on its way out.
@@ -67,7 +68,8 @@ pub struct Custom {
 
 impl Custom {
     /// Reads an object: metadata as all metadata is read, the rest as the schema has it.
-    pub(crate) fn decode(&self, value: Value) -> Result<Decoded, DecodeError> {
+    pub(crate) fn decode(&self, mut value: Value) -> Result<Decoded, DecodeError> {
+        signed_numbers(&mut value);
         let Value::Object(mut object) = value else {
             return Err(DecodeError::Type("json: cannot unmarshal into an object".to_owned()));
         };
@@ -146,13 +148,31 @@ fn decode_metadata(metadata: Value) -> Result<Decoded, DecodeError> {
 pub(crate) fn whole_numbers(value: &mut Value) {
     match value {
         Value::Number(number) if number.is_f64() => {
-            let whole = number.as_f64().filter(|own| own.fract() == 0.0 && own.abs() < 9e15);
-            if let Some(whole) = whole.and_then(|own| format!("{own:.0}").parse::<i64>().ok()) {
+            // Go writes numbers below this one without an exponent.
+            let whole = number.as_f64().filter(|own| own.fract() == 0.0 && own.abs() < 1e21);
+            let Some(text) = whole.map(|own| own.to_string()) else { return };
+            if let Ok(whole) = text.parse::<i64>() {
+                *value = json!(whole);
+            } else if let Ok(whole) = text.parse::<u64>() {
                 *value = json!(whole);
             }
         }
         Value::Array(list) => list.iter_mut().for_each(whole_numbers),
         Value::Object(map) => map.values_mut().for_each(whole_numbers),
+        _ => {}
+    }
+}
+
+/// Reads whole numbers above the largest signed one as upstream does: as floating-point numbers.
+pub(crate) fn signed_numbers(value: &mut Value) {
+    match value {
+        Value::Number(number) if number.is_u64() && !number.is_i64() => {
+            if let Some(float) = number.as_f64() {
+                *value = json!(float);
+            }
+        }
+        Value::Array(list) => list.iter_mut().for_each(signed_numbers),
+        Value::Object(map) => map.values_mut().for_each(signed_numbers),
         _ => {}
     }
 }

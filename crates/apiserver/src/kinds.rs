@@ -83,6 +83,19 @@ impl Row {
         (self.group(), self.kind()) == ("apiextensions.k8s.io", "CustomResourceDefinition")
     }
 
+    /// Whether this is the same resource in the same version.
+    pub(crate) fn is_same_resource(&self, other: &Self) -> bool {
+        place(self) == place(other)
+    }
+
+    /// Whether its objects are those of another row, which is the one that they are stored as.
+    pub(crate) fn is_stored_with(&self, stored: &Self) -> bool {
+        match &self.stored_as {
+            Some(as_) => (&*as_.group, &*as_.plural) == (stored.group(), stored.plural()),
+            None => (self.group(), self.plural()) == (stored.group(), stored.plural()),
+        }
+    }
+
     /// Whether its objects are namespaces.
     pub(crate) fn is_namespace(&self) -> bool {
         (self.group(), self.kind()) == ("", "Namespace")

@@ -1,16 +1,16 @@
 //! The documents from which clients learn what objects look like.
 
 use std::collections::BTreeMap;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
 use parking_lot::Mutex;
-use plumb_apischema::{Schema, openapi};
+use plumb_apischema::{Schema as Kubernetes, openapi};
 use serde_json::Value;
 
 use crate::body::Body;
-use crate::custom;
+use crate::custom::{self, Since};
 use crate::error::ApiError;
 use crate::exchange::{answer, answer_value};
 use crate::kinds::Kinds;
@@ -20,8 +20,11 @@ use crate::kinds::Kinds;
 #[derive(Debug, Default)]
 pub(crate) struct Documents {
     builtin: OnceLock<BTreeMap<String, Document>>,
-    custom: Mutex<BTreeMap<String, (Vec<String>, Document)>>,
+    custom: Mutex<BTreeMap<String, (Vec<Schema>, Document)>>,
 }
+
+/// What a document of a custom kind is made of: the resource, and its schema, which is another one if it changed.
+type Schema = (String, Arc<Since>);
 
 #[derive(Clone, Debug)]
 struct Document {
@@ -60,10 +63,14 @@ impl Documents {
         let mut known = self.custom.lock();
         let mut next = BTreeMap::new();
         for (name, rows) in custom::documents(kinds) {
-            let made_of: Vec<String> =
-                rows.iter().map(|(row, custom)| format!("{}@{}", row.plural(), custom.since)).collect();
+            let made_of: Vec<Schema> =
+                rows.iter().map(|(row, custom)| (row.plural().to_owned(), custom.since.clone())).collect();
+            let is_same = |before: &[Schema]| {
+                before.len() == made_of.len()
+                    && before.iter().zip(&made_of).all(|(a, b)| a.0 == b.0 && Arc::ptr_eq(&a.1, &b.1))
+            };
             let document = match known.remove(&name) {
-                Some((before, document)) if before == made_of => document,
+                Some((before, document)) if is_same(&before) => document,
                 _ => Document::of(&custom::document(&rows)),
             };
             next.insert(name, (made_of, document));
@@ -79,7 +86,7 @@ fn make(kinds: &Kinds) -> BTreeMap<String, Document> {
     served
         .into_iter()
         .filter_map(|(group, version)| {
-            let mut document = openapi::document(Schema::builtin(), group, version)?;
+            let mut document = openapi::document(Kubernetes::builtin(), group, version)?;
             if let Some(paths) = document.get_mut("paths").and_then(Value::as_object_mut) {
                 paths.retain(|path, _| leads_somewhere(kinds, group, version, path));
             }

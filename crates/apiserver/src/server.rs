@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::convert::Infallible;
 use std::fmt;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -158,6 +159,8 @@ pub(crate) struct Call {
     pub(crate) body: Bytes,
     /// What the client is told besides the answer.
     pub(crate) warnings: Warnings,
+    /// Whether an admission webhook was called for it.
+    pub(crate) called_webhooks: AtomicBool,
     /// Where it comes from.
     pub(crate) origin: Origin,
     /// Its place among the requests under way.
@@ -392,6 +395,7 @@ impl ApiServer {
             body,
             warnings,
             origin,
+            called_webhooks: AtomicBool::new(false),
             place,
             effects: Effects::default(),
         };
@@ -503,7 +507,7 @@ impl Call {
             tracing::error!(panic, verb, path, user = self.user.name(), "a request panicked");
             Err(ApiError::internal("This request caused apiserver to panic. Look in the logs for details."))
         };
-        let answer = without_panic(self.answer_and_reconcile(), panicked).await;
+        let answer = without_panic(self.answer(), panicked).await;
         let mut response = answer.unwrap_or_else(|error| match &self.served {
             Some(served) => refuse(&served.refusal(&self.row, error)),
             None => refuse(&error),
@@ -514,21 +518,6 @@ impl Call {
         }
         drop(arrived);
         (response, self.place)
-    }
-
-    /// Answers; but if a definition was written, or an object of one that is terminating, only once the kinds that are
-    /// served agree with it.
-    async fn answer_and_reconcile(&self) -> Result<Response<Body>, ApiError> {
-        let terminating = self.row.custom().is_some_and(|custom| custom.terminating);
-        if !self.is_write() || !(self.row.is_definition() || terminating) {
-            return self.answer().await;
-        }
-        let _alone = self.server.definitions().writing.lock().await;
-        let answer = self.answer().await;
-        if self.effects.have_begun() {
-            custom::reconcile_now(&self.server).await;
-        }
-        answer
     }
 
     async fn answer(&self) -> Result<Response<Body>, ApiError> {

@@ -52,7 +52,13 @@ pub(crate) struct Head {
     shut: Option<WriteError>,
     /// The committer is to finish.
     closing: bool,
+    epoch: Epoch,
 }
+
+/// Changes whenever accepted writes are taken back because the disk was full. Their revisions are assigned again, to
+/// other writes: a revision that was read before they were durable says nothing in another epoch.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Epoch(u64);
 
 impl Head {
     pub(crate) fn new(durable: &Snapshot, limit: usize) -> Self {
@@ -64,11 +70,16 @@ impl Head {
             limit,
             shut: None,
             closing: false,
+            epoch: Epoch::default(),
         }
     }
 
     pub(crate) fn revision(&self) -> Revision {
         self.revision
+    }
+
+    pub(crate) fn epoch(&self) -> Epoch {
+        self.epoch
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Object>> {
@@ -134,6 +145,7 @@ impl Head {
     pub(crate) fn roll_back(&mut self, durable: &Snapshot) -> Batch {
         self.objects = durable.objects.clone();
         self.revision = durable.revision;
+        self.epoch.0 += 1;
         self.bytes = 0;
         std::mem::take(&mut self.batch)
     }

@@ -88,6 +88,7 @@ pub use backup::{restore, verify};
 pub use disk::{Directory, Disk, DiskFile};
 pub use error::{Damage, OpenError};
 pub use event::{Change, Event};
+pub use head::Epoch;
 pub use history::Recent;
 pub use journal::{Journal, JournalError, Record, Recovery, RecoveryError};
 pub use key::{Key, KeyError, MAX_KEY, Prefix};

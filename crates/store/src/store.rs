@@ -11,9 +11,10 @@ use std::{
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::{
-    Conflict, Directory, Disk, Edit, Event, EventFilter, Journal, Key, List, Object, OpenError, Page,
-    Precondition, Prefix, Recent, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch, WatchBuffer,
-    Write, WriteError, backup, committer::Shared, head::Head, journal::Memory, log::Log, watch::Queue,
+    Conflict, Directory, Disk, Edit, Epoch, Event, EventFilter, Journal, Key, List, Object, OpenError, Page,
+    Precondition, Prefix, Recent, Recovery, Revision, RevisionError, Snapshot, Ticket, UpdateError, Watch,
+    WatchBuffer, Write, WriteError, backup, committer::Shared, head::Head, journal::Memory, log::Log,
+    watch::Queue,
 };
 
 /// How often an update is retried after a conflict. Each conflict means that another writer succeeded.
@@ -25,9 +26,9 @@ pub struct Options {
     /// The bytes of replaced versions and of events that are retained for watches and reads at older revisions. Each
     /// collection has its share: where there are too many bytes, the largest loses its oldest events.
     pub history: usize,
-    /// How far a watcher may fall behind.
     /// Which events are retained beyond that; none if not given.
     pub recent: Option<Recent>,
+    /// How far a watcher may fall behind.
     pub watch_buffer: WatchBuffer,
     /// The most bytes that may wait for the disk before writes are rejected.
     pub pending: usize,
@@ -39,8 +40,8 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             history: 32 << 20,
-            watch_buffer: WatchBuffer { events: 4096, bytes: 16 << 20 },
             recent: None,
+            watch_buffer: WatchBuffer { events: 4096, bytes: 16 << 20 },
             pending: 64 << 20,
             checkpoint: 64 << 20,
         }
@@ -198,17 +199,23 @@ impl Store {
         mut decide: impl FnMut(Option<&Arc<Object>>) -> Result<Option<Edit>, E>,
     ) -> Ticket<UpdateOutcome, UpdateError<E>> {
         for _ in 0..ATTEMPTS {
-            let current = self.shared().head.lock().get(key).cloned();
+            let (epoch, current) = {
+                let head = self.shared().head.lock();
+                (head.epoch(), head.get(key).cloned())
+            };
             let edit = match decide(current.as_ref()) {
                 Ok(Some(edit)) => edit,
-                Ok(None) => return self.answer(Ok(UpdateOutcome::Unchanged(current))),
-                Err(refusal) => return self.answer(Err(UpdateError::Refused(refusal))),
+                Ok(None) => return self.answer_in(epoch, Ok(UpdateOutcome::Unchanged(current))),
+                Err(refusal) => return self.answer_in(epoch, Err(UpdateError::Refused(refusal))),
             };
             let precondition = current
                 .as_ref()
                 .map_or(Precondition::Absent, |object| Precondition::Revision(object.mod_revision));
             let write = Write { key: key.clone(), precondition, edit };
             let mut head = self.shared().head.lock();
+            if head.epoch() != epoch {
+                continue;
+            }
             match head.write(write) {
                 Ok(event) => return self.ticket(head, Ok(UpdateOutcome::Changed(event))),
                 // Another writer changed the key, unless it did not exist and this is a deletion.
@@ -223,9 +230,19 @@ impl Store {
     ///
     /// For a writer whose decision takes too long for [`Store::update`], for example because it calls a webhook: it
     /// decides on this state, writes with [`Store::try_transact`], and starts again after a conflict. It must await
-    /// [`Store::sync`] before it reveals what it saw.
+    /// [`Store::sync_in`] before it reveals what it saw. It asks for the [`Store::epoch`] first.
     pub fn get_uncommitted(&self, key: &Key) -> Option<Arc<Object>> {
         self.shared().head.lock().get(key).cloned()
+    }
+
+    /// The revision of the last accepted write, durable or not.
+    pub fn accepted(&self) -> Revision {
+        self.shared().head.lock().revision()
+    }
+
+    /// What [`Store::get_uncommitted`] returns from now on is of this epoch, until it changes.
+    pub fn epoch(&self) -> Epoch {
+        self.shared().head.lock().epoch()
     }
 
     /// Resolves when all writes accepted so far are durable.
@@ -233,12 +250,26 @@ impl Store {
         self.answer(Ok(()))
     }
 
+    /// Resolves when all writes accepted so far are durable. Fails if any of the epoch were taken back.
+    pub fn sync_in(&self, epoch: Epoch) -> Ticket<()> {
+        self.answer_in(epoch, Ok(()))
+    }
+
     /// Writes several keys like [`Store::transact`], but returns a conflict at once, so that the writer can retry in
     /// time for the same batch.
     ///
-    /// What a conflict shows may not be durable yet; see [`Store::get_uncommitted`].
-    pub fn try_transact(&self, writes: Vec<Write>) -> Result<Ticket<Vec<Arc<Event>>>, Conflict> {
+    /// What a conflict shows may not be durable yet; see [`Store::get_uncommitted`]. In another epoch than the one that the
+    /// preconditions are of, the first write is a conflict.
+    pub fn try_transact(
+        &self,
+        epoch: Epoch,
+        writes: Vec<Write>,
+    ) -> Result<Ticket<Vec<Arc<Event>>>, Conflict> {
         let mut head = self.shared().head.lock();
+        if let Some(first) = writes.first().filter(|_| head.epoch() != epoch) {
+            let current = head.get(&first.key).cloned();
+            return Err(Conflict { key: first.key.clone(), expected: first.precondition, current });
+        }
         let outcome = match <[Write; 1]>::try_from(writes) {
             // One write needs no state to fall back to.
             Ok([write]) => head.write(write).map(|event| vec![event]),
@@ -311,6 +342,17 @@ impl Store {
     /// A ticket for an outcome derived from the head; it resolves when the head is durable.
     fn answer<T, E>(&self, outcome: Result<T, E>) -> Ticket<T, E> {
         self.ticket(self.shared().head.lock(), outcome)
+    }
+
+    /// The same, if the outcome was derived from the head in an epoch.
+    fn answer_in<T, E: From<WriteError>>(&self, epoch: Epoch, outcome: Result<T, E>) -> Ticket<T, E> {
+        let head = self.shared().head.lock();
+        let outcome = if head.epoch() == epoch {
+            outcome
+        } else {
+            Err(WriteError::Full("writes that others were derived from were taken back".into()).into())
+        };
+        self.ticket(head, outcome)
     }
 
     fn ticket<T, E>(&self, mut head: MutexGuard<'_, Head>, outcome: Result<T, E>) -> Ticket<T, E> {

@@ -19,6 +19,7 @@ mod matching;
 mod place;
 mod review;
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 
 use futures_util::future::join_all;
@@ -104,8 +105,10 @@ impl Webhooks {
             }
             let changed = match self.ask(hook, &invocation, attributes, new, true).await {
                 Ok(verdict) => {
-                    let changed =
-                        verdict.patch.map(|patch| apply(hook, attributes, new, patch)).transpose()?;
+                    let changed = verdict
+                        .patch
+                        .map(|patch| apply(hook, &invocation, attributes, new, patch))
+                        .transpose()?;
                     changed.unwrap_or_default()
                 }
                 Err(failure) => hook.forgive(failure).map(|()| false)?,
@@ -164,6 +167,7 @@ impl Webhooks {
         // Nobody learns of a write before it is durable, and the old version may be one that is not yet.
         let settled = attributes.server.store().sync().await;
         settled.map_err(|error| Failure::Refused(crate::write::store_failed(&error)))?;
+        attributes.called_webhooks.store(true, Ordering::Relaxed);
         let uid = uuid::Uuid::new_v4().to_string();
         let body = review::request(&uid, invocation, attributes, new).to_string();
         let answer = self
@@ -263,6 +267,7 @@ impl Hook {
 /// Changes an object as a webhook wants it; answers whether it is another one then.
 fn apply(
     hook: &Hook,
+    invocation: &matching::Invocation,
     attributes: &Attributes<'_>,
     new: &mut Value,
     operations: Value,
@@ -276,8 +281,10 @@ fn apply(
             hook.name
         )));
     }
+    let given = invocation.convert(attributes, new).into_owned();
     let patched =
-        patch::json::apply(new.clone(), operations).map_err(|error| ApiError::internal(error.to_string()))?;
+        patch::json::apply(given, operations).map_err(|error| ApiError::internal(error.to_string()))?;
+    let patched = invocation.convert_back(attributes, patched);
     let mut patched = match attributes.body() {
         Some(kind) => {
             schema_json::decode_value(Schema::builtin(), kind, patched)

@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::sync::{Notify, watch};
 
-use super::{CLEANUP, Custom};
+use super::{CLEANUP, Custom, Since, StaleWrite};
 use crate::error::ApiError;
 use crate::kinds::{Name, Resource, Row, Subresource};
 use crate::object::{decode, finalizers, is_deleting, meta, metadata, moment};
@@ -27,10 +27,11 @@ use crate::server::{ApiServer, Call};
 /// The definitions that are served.
 #[derive(Debug, Default)]
 pub(crate) struct Definitions {
-    /// Held by requests that write a definition, and by the controller while it reconciles.
+    /// Held while a definition is stored and reconciled, and by the controller while it reconciles; never while a webhook
+    /// is called.
     pub(crate) writing: tokio::sync::Mutex<()>,
-    /// Held for reading while the store accepts a new custom object, and for writing while the table of kinds changes.
-    creating: RwLock<()>,
+    /// Held for reading while the store accepts a custom object, and for writing while the table of kinds changes.
+    writing_objects: RwLock<()>,
     served: Mutex<BTreeMap<String, Entry>>,
     /// The table of kinds agrees with the definitions at this revision.
     served_at: AtomicU64,
@@ -53,6 +54,7 @@ struct Entry {
     made_of: String,
     terminating: bool,
     rows: Vec<Row>,
+    since: Arc<Since>,
     /// Dropped with the entry, which ends the watches of its kinds.
     life: watch::Sender<()>,
 }
@@ -87,16 +89,19 @@ fn all_in(snapshot: &Snapshot, server: &ApiServer) -> Result<All, ApiError> {
 pub(crate) fn prepare_create(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
     new["status"] = json!({});
     definition::note_stored_version(new);
-    accept(new, server)
+    accept_names(new, server)
 }
 
 /// Makes a changed definition what it has to be.
 pub(crate) fn prepare_update(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
     definition::note_stored_version(new);
-    accept(new, server)
+    accept_names(new, server)
 }
 
-fn accept(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
+/// Accepts the names that a definition asks for, as far as no other has them.
+///
+/// Once more when it is stored, under the lock: while its webhooks were called, another may have taken them.
+pub(crate) fn accept_names(new: &mut Value, server: &ApiServer) -> Result<(), ApiError> {
     let now = moment(server.now());
     let others = all(server)?;
     let own = meta(new, "name").to_owned();
@@ -141,9 +146,10 @@ pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
     let definitions = server.definitions();
     let mut known = definitions.served.lock();
     // Under the lock, so that the table of kinds never becomes older than it was.
+    let is_first = definitions.served_at.load(Ordering::Acquire) == 0;
     let snapshot = server.store().snapshot();
     let all = all_in(&snapshot, server)?;
-    let mut next = BTreeMap::new();
+    let (mut next, mut changed) = (BTreeMap::new(), Vec::new());
     for (object, definition) in &all {
         let name = meta(definition, "name").to_owned();
         let terminating = is_deleting(definition);
@@ -156,15 +162,17 @@ pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
         .to_string();
         let entry = match known.remove(&name) {
             Some(entry) if entry.made_of == made_of && entry.terminating == terminating => entry,
-            Some(Entry { made_of: same, life, .. }) if same == made_of => {
+            Some(Entry { made_of: same, life, since, .. }) if same == made_of => {
                 // Watches go on, so that they see the objects being deleted.
-                let rows = rows(definition, object.mod_revision, &life.subscribe());
-                Entry { made_of, terminating, rows, life }
+                let rows = rows(definition, &since, &life.subscribe());
+                Entry { made_of, terminating, rows, since, life }
             }
             _ => {
                 let (sender, life) = watch::channel(());
-                let rows = rows(definition, object.mod_revision, &life);
-                Entry { made_of, terminating, rows, life: sender }
+                let since = Since::new(object.mod_revision);
+                changed.push(since.clone());
+                let rows = rows(definition, &since, &life);
+                Entry { made_of, terminating, rows, since, life: sender }
             }
         };
         next.insert(name, entry);
@@ -172,28 +180,45 @@ pub(super) fn serve(server: &ApiServer) -> Result<All, ApiError> {
     *known = next;
     let rows = known.values().flat_map(|entry| entry.rows.iter().cloned());
     {
-        let _none_is_created = definitions.creating.write();
+        let _none_is_written = definitions.writing_objects.write();
+        // Until now objects were written under the schema before.
+        if !is_first {
+            let accepted = server.store().accepted();
+            for since in &changed {
+                since.raise(accepted);
+            }
+        }
         server.set_kinds(server.kinds().with_custom(rows));
     }
     definitions.served_at.store(snapshot.revision(), Ordering::Release);
     Ok(all)
 }
 
-/// Whether a new object of a custom kind may be stored, as long as the guard is held. The kind was found when the
-/// request began; meanwhile its definition may have been deleted, and its objects with it.
-pub(crate) fn creatable(call: &Call) -> Result<RwLockReadGuard<'_, ()>, ApiError> {
-    let guard = call.server.definitions().creating.read();
+/// Whether an object of a custom kind may be stored, as long as the guard is held. The kind was found when the request
+/// began: meanwhile its definition may have been deleted, and its objects with it, or its schema may have changed.
+pub(crate) fn writable(
+    call: &Call,
+    is_new: bool,
+) -> Result<(RwLockReadGuard<'_, ()>, Option<StaleWrite>), ApiError> {
+    let guard = call.server.definitions().writing_objects.read();
+    let Some(own) = call.row.custom() else { return Ok((guard, None)) };
     let kinds = call.server.kinds();
-    let served = kinds.row(&call.target).and_then(Row::custom).ok_or_else(ApiError::no_such_path)?;
-    if served.terminating {
-        return Err(ApiError::not_supported_while_terminating(&call.row));
+    let served = kinds.row(&call.target).and_then(Row::custom);
+    if is_new {
+        let served = served.ok_or_else(ApiError::no_such_path)?;
+        if served.terminating {
+            return Err(ApiError::not_supported_while_terminating(&call.row));
+        }
+        if own.definition != served.definition {
+            return Err(ApiError::no_such_path());
+        }
     }
-    let same = call.row.custom().is_some_and(|custom| custom.definition == served.definition);
-    if same { Ok(guard) } else { Err(ApiError::no_such_path()) }
+    let changed = served.filter(|served| !Arc::ptr_eq(&served.since, &own.since));
+    Ok((guard, changed.map(|served| served.since.stale_write())))
 }
 
 /// The rows of a definition: one for each version that is served.
-fn rows(definition: &Value, since: Revision, life: &watch::Receiver<()>) -> Vec<Row> {
+fn rows(definition: &Value, since: &Arc<Since>, life: &watch::Receiver<()>) -> Vec<Row> {
     if !holds(definition, "Established") {
         return Vec::new();
     }
@@ -225,7 +250,7 @@ fn rows(definition: &Value, since: Revision, life: &watch::Receiver<()>) -> Vec<
                 replicas: replicas.clone(),
                 version,
                 stored: format!("{group}/{stored}"),
-                since,
+                since: since.clone(),
                 alike,
                 terminating,
                 life: life.clone(),

@@ -12,8 +12,8 @@ use plumb_crd::names::{Condition, settle};
 use plumb_store::{Event, List, Object, Precondition, Prefix, Ticket, Write, WriteError};
 use serde_json::{Value, json};
 
-use super::CLEANUP;
 use super::definitions::{all, row, serve};
+use super::{CLEANUP, StaleWrite};
 use crate::error::ApiError;
 use crate::object::{decode, encode, encode_as, finalizers, is_deleting, meta, metadata, moment};
 use crate::read::gone;
@@ -100,6 +100,8 @@ fn instances(definition: &Value) -> Result<Prefix, ApiError> {
 /// own are only marked as deleted: when they are gone, the definition is reconciled again.
 async fn finalize(server: &ApiServer, definition: &Value) -> Result<(), ApiError> {
     let list = List::all(instances(definition)?);
+    // Objects are marked as they are stored, whatever schema they were written under.
+    let mut stale = stale_write(server, definition);
     for _ in 0..PASSES {
         // What was accepted before the kind became terminating is listed only once it is durable.
         server.store().sync().await.map_err(|error| store_failed(&error))?;
@@ -114,6 +116,7 @@ async fn finalize(server: &ApiServer, definition: &Value) -> Result<(), ApiError
         if writes.is_empty() {
             return Ok(());
         }
+        stale.iter_mut().for_each(StaleWrite::accepted);
         while !writes.is_empty() {
             let rest = writes.split_off(writes.len().min(AT_ONCE));
             let tickets: Vec<Ticket<Arc<Event>>> = std::mem::replace(&mut writes, rest)
@@ -128,8 +131,19 @@ async fn finalize(server: &ApiServer, definition: &Value) -> Result<(), ApiError
                 }
             }
         }
+        if let Some(stale) = &mut stale {
+            stale.stored(server.store().revision());
+        }
     }
     Err(ApiError::internal("the objects of the definition are written as fast as they are deleted"))
+}
+
+/// A write of the objects of a definition as they are stored.
+fn stale_write(server: &ApiServer, definition: &Value) -> Option<StaleWrite> {
+    let names = &definition["spec"];
+    let (group, plural) = (names["group"].as_str()?, names["names"]["plural"].as_str()?);
+    let row = server.kinds().find(group, plural)?;
+    Some(row.custom()?.since.stale_write())
 }
 
 /// Takes the finalizer off a definition that has no objects left.
@@ -173,6 +187,7 @@ async fn change(server: &ApiServer, definition: &Value, edit: impl Fn(&mut Value
     let (row, name) = (row(server)?, meta(definition, "name"));
     let key = row.key(None, name)?;
     for _ in 0..ATTEMPTS {
+        let epoch = server.store().epoch();
         let Some(current) = server.store().get_uncommitted(&key) else { return Ok(()) };
         let mut value = decode(&current.value)?;
         if meta(&value, "uid") != meta(definition, "uid") {
@@ -184,10 +199,9 @@ async fn change(server: &ApiServer, definition: &Value, edit: impl Fn(&mut Value
         } else {
             Write::put(key.clone(), encode(&row, &value)?).attributes(attributes(&row, &value))
         };
-        match server.store().write(write.precondition(Precondition::Revision(current.mod_revision))).await {
-            Ok(_) => return Ok(()),
-            Err(WriteError::Conflict(_)) => {}
-            Err(error) => return Err(store_failed(&error)),
+        let write = write.precondition(Precondition::Revision(current.mod_revision));
+        if let Ok(ticket) = server.store().try_transact(epoch, vec![write]) {
+            return ticket.await.map(drop).map_err(|error| store_failed(&error));
         }
     }
     Err(row.modified(name))

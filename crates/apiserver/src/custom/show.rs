@@ -6,6 +6,7 @@ use bytes::Bytes;
 use plumb_store::Revision;
 use serde_json::{Value, json};
 
+use super::signed_numbers;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::{decode, encode_at, head, meta};
@@ -27,7 +28,7 @@ impl<'a> Presenter<'a> {
     /// schema became what it is.
     pub(crate) fn show<'b>(&self, bytes: &'b Bytes) -> Cow<'b, Bytes> {
         let Some(custom) = self.row.custom() else { return Cow::Borrowed(bytes) };
-        if custom.alike && self.revision_of(bytes).is_some_and(|revision| revision > custom.since) {
+        if custom.alike && self.revision_of(bytes).is_some_and(|revision| custom.since.covers(revision)) {
             return Cow::Borrowed(bytes);
         }
         let shown = presented_value(self.row, bytes).and_then(|object| {
@@ -56,6 +57,7 @@ pub(crate) fn presented_value(row: &Row, bytes: &Bytes) -> Result<Value, ApiErro
     let mut object = decode(bytes)?;
     if let Some(custom) = row.custom() {
         object["apiVersion"] = json!(row.api_version());
+        signed_numbers(&mut object);
         custom.version.complete(&mut object);
     }
     Ok(object)

@@ -10,6 +10,7 @@ use crate::body::Body;
 use crate::custom::{self, presented_value};
 use crate::error::ApiError;
 use crate::exchange::object as read_object;
+use crate::kinds::Row;
 use crate::managers::{self, Scaling, Wanted};
 use crate::object::meta;
 use crate::patching::Patch;
@@ -107,19 +108,17 @@ fn asked(call: &Call, scaling: &Scaling<'_>, current: &Value) -> Result<Value, A
 fn found(call: &Call, object: &Value) -> Result<Value, ApiError> {
     match call.row.custom().and_then(|custom| custom.version.scale.as_ref()) {
         Some(paths) => custom::scale_of(object, paths),
-        None => Ok(scale_of(object)),
+        None => Ok(scale_of(&call.row, object)),
     }
 }
 
 /// The scale of an object.
-fn scale_of(object: &Value) -> Value {
-    let selector = object.pointer("/spec/selector/matchLabels").or_else(|| object.pointer("/spec/selector"));
-    let selector: Vec<String> = selector
-        .and_then(Value::as_object)
-        .into_iter()
-        .flatten()
-        .filter_map(|(key, value)| Some(format!("{key}={}", value.as_str()?)))
-        .collect();
+fn scale_of(row: &Row, object: &Value) -> Value {
+    let selector = object.pointer("/spec/selector").unwrap_or(&Value::Null);
+    let selector = match row.kind() {
+        "ReplicationController" => requirements(selector, &Value::Null),
+        _ => requirements(&selector["matchLabels"], &selector["matchExpressions"]),
+    };
     let replicas = |pointer: &str| object.pointer(pointer).cloned().unwrap_or(json!(0));
     json!({
         "kind": "Scale", "apiVersion": "autoscaling/v1",
@@ -129,6 +128,30 @@ fn scale_of(object: &Value) -> Value {
             "creationTimestamp": meta(object, "creationTimestamp"),
         },
         "spec": { "replicas": replicas("/spec/replicas") },
-        "status": { "replicas": replicas("/status/replicas"), "selector": selector.join(",") },
+        "status": { "replicas": replicas("/status/replicas"), "selector": selector },
     })
+}
+
+/// A label selector as a query has it, in the order of the keys: `app=web,tier in (api,db),!canary`.
+fn requirements(labels: &Value, expressions: &Value) -> String {
+    let labels = labels.as_object().into_iter().flatten();
+    let mut all: Vec<(&str, String)> = labels
+        .filter_map(|(key, value)| Some((key.as_str(), format!("{key}={}", value.as_str()?))))
+        .collect();
+    for expression in expressions.as_array().into_iter().flatten() {
+        let key = expression["key"].as_str().unwrap_or_default();
+        let values = expression["values"].as_array().into_iter().flatten().filter_map(Value::as_str);
+        let mut values: Vec<&str> = values.collect();
+        values.sort_unstable();
+        let values = values.join(",");
+        all.push(match expression["operator"].as_str() {
+            Some("In") => (key, format!("{key} in ({values})")),
+            Some("NotIn") => (key, format!("{key} notin ({values})")),
+            Some("Exists") => (key, key.to_owned()),
+            Some("DoesNotExist") => (key, format!("!{key}")),
+            _ => continue,
+        });
+    }
+    all.sort_by_key(|(key, _)| *key);
+    all.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join(",")
 }

@@ -1,19 +1,22 @@
 //! Trying to write: over the object as it stands, again if somebody came between.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
-use plumb_store::{Event, Key, Object, Precondition, Write};
+use plumb_store::{Epoch, Event, Key, Object, Precondition, Write};
 use serde_json::Value;
 
 use crate::allocation::Reservation;
-use crate::custom;
+use crate::custom::{self, StaleWrite};
 use crate::error::ApiError;
 use crate::object::encode;
 use crate::server::Call;
 use crate::write::{attributes, store_failed};
 
-/// How often a write is tried. Each loss means that another one won.
+/// How often a write is tried. Each conflict means that another writer succeeded.
 const ATTEMPTS: usize = 1_000;
+/// How often a write is tried that webhooks are called for: as often as upstream retries a patch.
+const ATTEMPTS_WITH_WEBHOOKS: usize = 5;
 
 /// Tries at writing one object. What was seen at a try may not be durable: whoever is done without having
 /// written answers through [`Attempts::settled`].
@@ -21,17 +24,26 @@ pub(crate) struct Attempts<'a> {
     call: &'a Call,
     key: Key,
     left: usize,
+    begun: usize,
+    /// What was seen is of this epoch of the store.
+    epoch: Epoch,
 }
 
 impl<'a> Attempts<'a> {
     pub(crate) fn new(call: &'a Call, key: Key) -> Self {
-        Self { call, key, left: ATTEMPTS }
+        Self { call, key, left: ATTEMPTS, begun: 0, epoch: call.server.store().epoch() }
     }
 
     /// Begins a try: the object as it stands.
     pub(crate) fn begin(&mut self) -> Result<Option<Arc<Object>>, ApiError> {
+        if self.call.called_webhooks.load(Ordering::Relaxed) {
+            self.left = self.left.min(ATTEMPTS_WITH_WEBHOOKS.saturating_sub(self.begun));
+        }
         self.left = self.left.checked_sub(1).ok_or_else(|| self.contended())?;
-        Ok(self.call.server.store().get_uncommitted(&self.key))
+        self.begun += 1;
+        let store = self.call.server.store();
+        self.epoch = store.epoch();
+        Ok(store.get_uncommitted(&self.key))
     }
 
     /// Writes the object, or deletes it if there is none to write, together with what is to be written beside it.
@@ -58,6 +70,15 @@ impl<'a> Attempts<'a> {
     ) -> Result<Option<Arc<Event>>, ApiError> {
         let (server, row) = (&self.call.server, &self.call.row);
         let expect = seen.map_or(Precondition::Absent, |seen| Precondition::Revision(seen.mod_revision));
+        // What changes the kinds that are served is stored and reconciled by one request at a time, so that the next
+        // request, of any client, finds it.
+        let reconciles = row.is_definition() || row.custom().is_some_and(|custom| custom.terminating);
+        let _alone = if reconciles { Some(server.definitions().writing.lock().await) } else { None };
+        let mut named = None;
+        if let Some(definition) = object.filter(|_| row.is_definition()) {
+            custom::accept_names(named.insert(definition.clone()), server)?;
+        }
+        let object = named.as_ref().or(object);
         loop {
             let write = match object {
                 Some(object) => {
@@ -70,16 +91,28 @@ impl<'a> Attempts<'a> {
             // Until the store has the write, nothing happened that dropping this request does not undo. From then on
             // the request is completed, whether its client waits for it or not. There is no await between the two.
             let store = || {
-                let _creatable = match (seen, row.custom()) {
-                    (None, Some(_)) => Some(custom::creatable(self.call)?),
-                    _ => None,
-                };
-                Ok::<_, ApiError>(server.store().try_transact(writes).inspect(|_| self.call.effects.begin()))
+                let custom = row.custom().filter(|_| object.is_some());
+                let writable = custom.map(|_| custom::writable(self.call, seen.is_none())).transpose()?;
+                // The guard is held until the store has the write.
+                let (_guard, stale) = writable.unzip();
+                let stored = server.store().try_transact(self.epoch, writes);
+                let mut stale = stale.flatten();
+                Ok::<_, ApiError>(stored.map(|ticket| {
+                    self.call.effects.begin();
+                    stale.iter_mut().for_each(StaleWrite::accepted);
+                    (ticket, stale)
+                }))
             };
             match reserved.commit(store)? {
-                Ok(ticket) => {
+                Ok((ticket, stale)) => {
                     let stored = ticket.await;
                     reserved.release();
+                    if let Some(mut stale) = stale {
+                        stale.stored(server.store().revision());
+                    }
+                    if reconciles {
+                        custom::reconcile_now(server).await;
+                    }
                     let events = stored.map_err(|error| store_failed(&error))?;
                     return Ok(events.into_iter().next());
                 }
@@ -91,7 +124,7 @@ impl<'a> Attempts<'a> {
 
     /// An answer that nothing was written for, once what it was drawn from is durable.
     pub(crate) async fn settled<T>(&self, answer: Result<T, ApiError>) -> Result<T, ApiError> {
-        self.call.server.store().sync().await.map_err(|error| store_failed(&error))?;
+        self.call.server.store().sync_in(self.epoch).await.map_err(|error| store_failed(&error))?;
         answer
     }
 

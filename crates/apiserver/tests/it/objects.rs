@@ -2,8 +2,10 @@
 
 use http::Method;
 use plumb_resize::rules::Rules;
+use plumb_store::Options;
 use serde_json::{Value, json};
 
+use super::cancelled::gated;
 use super::door::{Door, NOW, pod};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -260,4 +262,63 @@ async fn a_job_selects_the_pods_that_are_made_for_it() {
     assert_eq!(&made["spec"]["selector"]["matchLabels"]["batch.kubernetes.io/controller-uid"], uid);
     let labels = &made["spec"]["template"]["metadata"]["labels"];
     assert_eq!((&labels["controller-uid"], &labels["job-name"]), (uid, &json!("once")));
+}
+
+#[tokio::test]
+async fn a_write_while_too_many_wait_for_the_disk_is_one_of_too_many_requests() {
+    let (store, gate) = gated::store_with(Options { pending: 0, ..Options::default() });
+    let door = Door::over(store, Rules::kep());
+    gate.close();
+    // One may be on its way to the disk, and one may wait for it.
+    let bodies: Vec<Value> = ["a", "b", "c", "d"].iter().map(|name| map(name, &json!({}))).collect();
+    let posts = futures_util::future::join_all(bodies.iter().map(|body| door.post(MAPS, body)));
+    let open = async {
+        for _ in 0..100 {
+            tokio::task::yield_now().await;
+        }
+        gate.open();
+    };
+    let (answers, ()) = tokio::join!(posts, open);
+    let (stored, refused): (Vec<_>, Vec<_>) =
+        answers.into_iter().partition(|answer| answer.status.is_success());
+    assert!(!stored.is_empty() && !refused.is_empty());
+    for answer in refused {
+        assert_eq!(answer.body["details"]["retryAfterSeconds"], 1);
+        assert_eq!(answer.refused().0, 429);
+    }
+}
+
+#[tokio::test]
+async fn the_scale_of_a_workload_has_its_whole_selector() {
+    let door = Door::open(Rules::kep());
+    let labels = json!({ "app": "web", "tier": "api" });
+    let deployment = json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "selector": {
+                "matchLabels": { "app": "web" },
+                "matchExpressions": [
+                    { "key": "tier", "operator": "In", "values": ["db", "api"] },
+                    { "key": "canary", "operator": "DoesNotExist" },
+                    { "key": "app", "operator": "Exists" },
+                    { "key": "zone", "operator": "NotIn", "values": ["z1"] },
+                ],
+            },
+            "template": {
+                "metadata": { "labels": labels }, "spec": { "containers": [{ "name": "c", "image": "x" }] },
+            },
+        },
+    });
+    let path = "/apis/apps/v1/namespaces/default/deployments";
+    door.post(path, &deployment).await.ok();
+    let scale = door.get(&format!("{path}/web/scale")).await.ok();
+    assert_eq!(scale["status"]["selector"], "app=web,app,!canary,tier in (api,db),zone notin (z1)");
+    let controllers = "/api/v1/namespaces/default/replicationcontrollers";
+    let controller = json!({
+        "metadata": { "name": "old" },
+        "spec": { "selector": { "app": "web" }, "template": deployment["spec"]["template"] },
+    });
+    door.post(controllers, &controller).await.ok();
+    let scale = door.get(&format!("{controllers}/old/scale")).await.ok();
+    assert_eq!(scale["status"]["selector"], "app=web");
 }

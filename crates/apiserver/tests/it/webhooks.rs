@@ -14,11 +14,13 @@ use parking_lot::Mutex;
 use plumb_apiserver::authn::{InProcess, User};
 use plumb_apiserver::serve::install_crypto;
 use plumb_resize::rules::Rules;
+use plumb_store::{Key, Write};
 use rustls::pki_types::{PrivateKeyDer, PrivatePkcs8KeyDer};
 use serde_json::{Value, json};
 use tokio::net::TcpListener;
 use tokio_rustls::TlsAcceptor;
 
+use super::custom::{DEFINITIONS, definition, version};
 use super::door::{Door, pod};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
@@ -31,6 +33,8 @@ pub(super) enum Does {
     Answers(fn(&Value) -> Value),
     /// Answers with these bytes.
     Says(u16, &'static str),
+    /// Answers with what this returns, which may do something first.
+    Runs(Arc<dyn Fn(&Value) -> Value + Send + Sync>),
     /// Never answers.
     Hangs,
 }
@@ -101,8 +105,12 @@ async fn answer(
             *response.status_mut() = code.try_into().unwrap();
             return Ok(response);
         }
-        Does::Answers(answer) => {
-            let mut response = answer(&review["request"]);
+        Does::Answers(_) | Does::Runs(_) => {
+            let mut response = match does {
+                Does::Runs(answer) => answer(&review["request"]),
+                Does::Answers(answer) => answer(&review["request"]),
+                Does::Says(..) | Does::Hangs => unreachable!("they have no answer"),
+            };
             response["uid"] = review["request"]["uid"].clone();
             json!({ "kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "response": response })
         }
@@ -410,4 +418,132 @@ async fn a_patch_does_not_make_it_another_object_nor_past_the_rules() {
     let labels = json!({ "metadata": { "labels": { "a": "b" } } });
     assert_eq!(door.merge(&format!("{MAPS}/a"), &labels).await.refused().0, 422);
     assert_eq!(door.post(MAPS, &map("b")).await.refused().0, 500);
+}
+
+const AUTOSCALERS: &str = "/apis/autoscaling/v1/namespaces/default/horizontalpodautoscalers";
+
+fn autoscaler(name: &str) -> Value {
+    json!({
+        "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler", "metadata": { "name": name },
+        "spec": {
+            "scaleTargetRef": { "kind": "Deployment", "name": "web", "apiVersion": "apps/v1" },
+            "maxReplicas": 3, "targetCPUUtilizationPercentage": 80,
+        },
+    })
+}
+
+/// An entry for autoscalers of a version.
+fn of_autoscalers(hook: &Webhook, version: &str, policy: &str) -> Value {
+    let mut entry = entry(hook.client(), json!(["CREATE", "UPDATE"]), "horizontalpodautoscalers");
+    entry["rules"][0]["apiGroups"] = json!(["autoscaling"]);
+    entry["rules"][0]["apiVersions"] = json!([version]);
+    entry["matchPolicy"] = json!(policy);
+    entry
+}
+
+#[tokio::test]
+async fn a_webhook_gets_an_object_in_the_version_of_the_request_or_in_the_one_of_its_rule() {
+    let door = Door::open(Rules::v1_36());
+    let allows = || Webhook::start(Does::Answers(|_| json!({ "allowed": true })));
+    let (first, second, never) = (allows().await, allows().await, allows().await);
+    let webhooks = [
+        ("first", of_autoscalers(&first, "v1", "Exact")),
+        ("second", of_autoscalers(&second, "v2", "Equivalent")),
+        ("never", of_autoscalers(&never, "v2", "Exact")),
+    ];
+    for (name, webhook) in webhooks {
+        configure(&door, "validating", name, json!([webhook])).await;
+    }
+    door.post(AUTOSCALERS, &autoscaler("a")).await.ok();
+    let change = json!({ "spec": { "maxReplicas": 4 } });
+    door.merge(&format!("{AUTOSCALERS}/a"), &change).await.ok();
+    assert!(never.seen().is_empty(), "the request is in v1");
+    let of = |version: &str| json!({ "group": "autoscaling", "version": version, "kind": "HorizontalPodAutoscaler" });
+    for (hook, version) in [(&first, "v1"), (&second, "v2")] {
+        let seen = hook.seen();
+        assert_eq!(seen.len(), 2, "{version}");
+        for request in &seen {
+            assert_eq!((&request["kind"], &request["requestKind"]), (&of(version), &of("v1")));
+            assert_eq!(request["resource"]["version"], version);
+            assert_eq!(request["requestResource"]["version"], "v1");
+            for object in
+                [&request["object"], &request["oldObject"]].into_iter().filter(|own| own.is_object())
+            {
+                assert_eq!(object["apiVersion"], format!("autoscaling/{version}"));
+                let in_v1 = object["spec"].get("targetCPUUtilizationPercentage").is_some();
+                assert_eq!(in_v1, version == "v1", "{object}");
+                assert_eq!(object["spec"].get("metrics").is_some(), version == "v2", "{object}");
+            }
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_patch_of_a_webhook_is_one_of_the_version_that_it_got() {
+    let door = Door::open(Rules::v1_36());
+    let hook = Webhook::start(Does::Answers(|_| {
+        patch(json!([{ "op": "replace", "path": "/spec/targetCPUUtilizationPercentage", "value": 50 }]))
+    }))
+    .await;
+    configure(&door, "mutating", "m", json!([of_autoscalers(&hook, "v1", "Equivalent")])).await;
+    let made = door.post(AUTOSCALERS, &autoscaler("a")).await.ok();
+    assert_eq!(made["spec"]["targetCPUUtilizationPercentage"], 50);
+    // A request in the other version gets the patch too, in the version of the rule.
+    let path = "/apis/autoscaling/v2/namespaces/default/horizontalpodautoscalers/a";
+    let stored = door.merge(path, &json!({ "spec": { "maxReplicas": 4 } })).await.ok();
+    assert_eq!(stored["apiVersion"], "autoscaling/v2");
+    assert_eq!(stored["spec"]["metrics"][0]["resource"]["target"]["averageUtilization"], 50);
+}
+
+#[tokio::test]
+async fn a_webhook_is_called_a_few_times_for_a_write_that_always_conflicts() {
+    let door = Door::open(Rules::v1_36());
+    door.post(MAPS, &map("a")).await.ok();
+    let (store, key) = (door.store().clone(), Key::new("core/configmaps/default/a").unwrap());
+    // Whenever it is called, another writer is faster.
+    let hook = Webhook::start(Does::Runs(Arc::new(move |_| {
+        let stored = store.get(&key).unwrap();
+        let mut object: Value = serde_json::from_slice(&stored.value).unwrap();
+        let value = plumb_store::Value::stamped(move |revision| {
+            object["metadata"]["resourceVersion"] = json!(revision.to_string());
+            Bytes::from(object.to_string())
+        });
+        store.write(Write::put(key.clone(), value)).wait().unwrap();
+        json!({ "allowed": true })
+    })))
+    .await;
+    configure(&door, "mutating", "m", json!([entry(hook.client(), json!(["UPDATE"]), "configmaps")])).await;
+    let path = format!("{MAPS}/a");
+    let (code, reason, _) = door.merge(&path, &json!({ "data": { "k": "v" } })).await.refused();
+    assert_eq!((code, reason.as_str()), (409, "Conflict"));
+    assert_eq!(hook.seen().len(), 5);
+}
+
+#[tokio::test]
+async fn definitions_are_written_while_a_webhook_is_asked_about_another() {
+    let door = Door::open(Rules::v1_36());
+    let hook = Webhook::start(Does::Hangs).await;
+    let mut webhook = entry(hook.client(), json!(["CREATE"]), "customresourcedefinitions");
+    webhook["rules"][0]["apiGroups"] = json!(["apiextensions.k8s.io"]);
+    webhook["objectSelector"] = json!({ "matchLabels": { "slow": "yes" } });
+    webhook["timeoutSeconds"] = json!(30);
+    configure(&door, "validating", "v", json!([webhook])).await;
+    let spec = json!({ "type": "object" });
+    let mut slow = definition("slows", "Slow", json!([version("v1", spec.clone())]));
+    slow["metadata"]["labels"] = json!({ "slow": "yes" });
+    let others = async {
+        while hook.seen().is_empty() {
+            tokio::time::sleep(std::time::Duration::from_millis(1)).await;
+        }
+        let things = definition("things", "Thing", json!([version("v1", spec)]));
+        door.post(DEFINITIONS, &things).await.ok();
+        door.get("/apis/example.com/v1/things").await.ok();
+        door.get("/apis/example.com").await.ok();
+        door.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
+    };
+    tokio::select! {
+        biased;
+        () = others => {}
+        answer = door.post(DEFINITIONS, &slow) => panic!("the others waited for the webhook: {answer:?}"),
+    }
 }

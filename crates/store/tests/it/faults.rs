@@ -64,19 +64,20 @@ fn a_slow_writer_sees_accepted_writes_and_gets_a_conflict_at_once() {
     let disk = SimDisk::default();
     let store = open(&disk, small());
     put(&store, "a", "1");
-    let seen = store.get_uncommitted(&key("a")).unwrap();
+    let (epoch, seen) = (store.epoch(), store.get_uncommitted(&key("a")).unwrap());
     disk.hold_syncs();
     let mut other = store.write(Write::put(key("a"), "2"));
     disk.wait_for_held_sync();
     let mine = |seen: u64| Write::put(key("a"), "mine").precondition(Precondition::Revision(seen));
     // The race is lost, and nothing of the transaction happened.
-    let lost = store.try_transact(vec![mine(seen.mod_revision), Write::create(key("b"), "beside")]);
+    let lost = store.try_transact(epoch, vec![mine(seen.mod_revision), Write::create(key("b"), "beside")]);
     assert_eq!(lost.unwrap_err().key, key("a"));
     let newest = store.get_uncommitted(&key("a")).unwrap();
     assert_eq!((text(&newest), store.get_uncommitted(&key("b"))), ("2".into(), None));
     let mut settled = store.sync();
-    let mut won =
-        store.try_transact(vec![mine(newest.mod_revision), Write::create(key("b"), "beside")]).unwrap();
+    let mut won = store
+        .try_transact(epoch, vec![mine(newest.mod_revision), Write::create(key("b"), "beside")])
+        .unwrap();
     assert!(is_pending(&mut other) && is_pending(&mut settled) && is_pending(&mut won));
     disk.let_syncs_go();
     settled.wait().unwrap();
@@ -146,6 +147,32 @@ fn a_full_disk_refuses_writes_until_there_is_space() {
     drop(store);
     let again = open(&disk.after_power_loss(|| false), options);
     assert_eq!((again.revision(), text(&again.get(&key("a")).unwrap())), (3, large));
+}
+
+#[test]
+fn an_update_of_what_a_full_disk_took_back_is_a_conflict_although_its_revision_was_assigned_again() {
+    let disk = SimDisk::default();
+    let mut options = small();
+    options.checkpoint = 1 << 30;
+    let store = open(&disk, options);
+    put(&store, "a", "1");
+    disk.hold_syncs();
+    let durable = store.write(Write::put(key("b"), "1"));
+    disk.wait_for_held_sync();
+    disk.set_free(Some(100));
+    let full = store.write(Write::put(key("a"), "x".repeat(600_000)));
+    let (epoch, seen) = (store.epoch(), store.get_uncommitted(&key("a")).unwrap());
+    disk.let_syncs_go();
+    durable.wait().unwrap();
+    assert!(matches!(full.wait(), Err(WriteError::Full(_))));
+    // What was seen is no more, and an answer that was derived from it is none.
+    assert!(matches!(store.sync_in(epoch).wait(), Err(WriteError::Full(_))));
+    let other = put(&store, "a", "of another writer");
+    assert_eq!(other.revision, seen.mod_revision);
+    let mine = Write::put(key("a"), "mine").precondition(Precondition::Revision(seen.mod_revision));
+    assert_eq!(store.try_transact(epoch, vec![mine]).unwrap_err().key, key("a"));
+    assert_eq!(text(&store.get(&key("a")).unwrap()), "of another writer");
+    store.sync_in(store.epoch()).wait().unwrap();
 }
 
 #[test]

@@ -1,21 +1,62 @@
 //! Which webhooks a write concerns, and as what it is put to them.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::super::{Attributes, Operation, condition, stored};
 use super::configuration::{Hook, Rule, Scope};
 use super::review;
+use crate::conversion::Shown;
+use crate::defaults;
 use crate::error::ApiError;
 use crate::kinds::Row;
 use crate::object::meta;
 
-/// As what a write is put to a webhook.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// The version in which a webhook gets a write: that of the request, or an equivalent one that a rule names.
+#[derive(Clone, Debug)]
 pub(super) struct Invocation {
-    /// The version of the kind in the address, if a rule names another than the request does.
-    pub(super) version: Option<String>,
+    pub(super) row: Row,
+}
+
+impl Invocation {
+    /// A stored object in this version.
+    pub(super) fn convert<'a>(&self, attributes: &Attributes<'_>, object: &'a Value) -> Cow<'a, Value> {
+        if !self.converts(attributes) || !object.is_object() {
+            return Cow::Borrowed(object);
+        }
+        if let Some(shown) = self.shown() {
+            return Cow::Owned(shown.serve(object.clone()));
+        }
+        let mut object = object.clone();
+        object["apiVersion"] = json!(self.row.api_version());
+        Cow::Owned(object)
+    }
+
+    /// An object in this version as it is stored.
+    pub(super) fn convert_back(&self, attributes: &Attributes<'_>, mut object: Value) -> Value {
+        if !self.converts(attributes) || !object.is_object() {
+            return object;
+        }
+        if let Some(shown) = self.shown() {
+            let row = &self.row;
+            defaults::apply(row.group(), row.version(), row.kind(), &mut object, attributes.server.rules());
+            return shown.store(attributes.row, object);
+        }
+        object["apiVersion"] = json!(attributes.row.api_version());
+        object
+    }
+
+    /// Whether objects are not in the version that is stored. What is written below an object has one version.
+    fn converts(&self, attributes: &Attributes<'_>) -> bool {
+        attributes.is_whole() && !self.row.is_same_resource(attributes.row)
+    }
+
+    fn shown(&self) -> Option<Shown> {
+        let stored_as = self.row.stored_as.as_ref()?;
+        Some(Shown::new(self.row.clone(), stored_as.conversion))
+    }
 }
 
 /// Whether a write concerns a webhook.
@@ -30,9 +71,13 @@ pub(super) fn invocation(
     }
     let concerned = match &hook.conditions {
         Ok(conditions) if conditions.is_empty() => return Ok(Some(invocation)),
-        Ok(conditions) => condition::hold(conditions.iter(), attributes.old, new, || {
-            review::request("", &invocation, attributes, &Value::Null)["request"].take()
-        }),
+        Ok(conditions) => {
+            let old = invocation.convert(attributes, attributes.old);
+            let new = invocation.convert(attributes, new);
+            condition::hold(conditions.iter(), &old, &new, || {
+                review::request("", &invocation, attributes, &Value::Null)["request"].take()
+            })
+        }
         Err(why) => Err(why.clone()),
     };
     match concerned {
@@ -43,42 +88,40 @@ pub(super) fn invocation(
 }
 
 fn by_rules(hook: &Hook, attributes: &Attributes<'_>) -> Option<Invocation> {
-    let row = attributes.row;
-    if hook.rules.iter().any(|rule| rule.matches(attributes, row.version())) {
-        return Some(Invocation { version: None });
+    let (stored, requested) = (attributes.row, attributes.request_row());
+    if hook.rules.iter().any(|rule| rule.matches(attributes, requested)) {
+        return Some(Invocation { row: requested.clone() });
     }
     if !hook.equivalent {
         return None;
     }
     let kinds = attributes.server.kinds();
-    let versions: Vec<&str> = kinds
+    let equivalent: Vec<&Row> = kinds
         .iter()
-        .filter(|other| (other.group(), other.plural()) == (row.group(), row.plural()))
-        .map(Row::version)
-        .filter(|version| *version != row.version())
+        .filter(|other| other.is_stored_with(stored) && !other.is_same_resource(requested))
         .collect();
-    let of_rule = |rule: &Rule| versions.iter().find(|version| rule.matches(attributes, version));
-    let version = hook.rules.iter().find_map(of_rule)?;
-    Some(Invocation { version: Some((*version).to_owned()) })
+    let of_rule = |rule: &Rule| equivalent.iter().find(|row| rule.matches(attributes, row));
+    let row = hook.rules.iter().find_map(of_rule)?;
+    Some(Invocation { row: (*row).clone() })
 }
 
 impl Rule {
-    fn matches(&self, attributes: &Attributes<'_>, version: &str) -> bool {
+    fn matches(&self, attributes: &Attributes<'_>, row: &Row) -> bool {
         let names = |list: &[String], wanted: &str| list.iter().any(|item| item == "*" || item == wanted);
         let scoped = match self.scope {
             Scope::All => true,
-            Scope::Namespaced => attributes.row.is_namespaced(),
-            Scope::Cluster => !attributes.row.is_namespaced(),
+            Scope::Namespaced => row.is_namespaced(),
+            Scope::Cluster => !row.is_namespaced(),
         };
         let resource = |item: &String| {
             let (resource, sub) = item.split_once('/').unwrap_or((item, ""));
-            (resource == "*" || resource == attributes.row.plural())
+            (resource == "*" || resource == row.plural())
                 && (sub == "*" || sub == attributes.subresource.unwrap_or_default())
         };
         scoped
             && names(&self.operations, attributes.operation.name())
-            && names(&self.groups, attributes.row.group())
-            && names(&self.versions, version)
+            && names(&self.groups, row.group())
+            && names(&self.versions, row.version())
             && self.resources.iter().any(resource)
     }
 }

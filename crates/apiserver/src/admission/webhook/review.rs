@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use super::super::Attributes;
 use super::matching::{Invocation, name};
 use crate::error::ApiError;
+use crate::kinds::Row;
 
 /// The answer of a webhook.
 #[derive(Debug, Default, PartialEq)]
@@ -22,38 +23,26 @@ pub(super) struct Verdict {
 
 /// The review of a write.
 pub(super) fn request(uid: &str, invocation: &Invocation, attributes: &Attributes<'_>, new: &Value) -> Value {
-    let row = attributes.row;
-    let asked = attributes.kind();
-    let version = invocation.version.as_deref().unwrap_or(row.version());
     // Below an object other kinds have versions of their own.
-    let of_kind = |version: &str| {
-        let version = if attributes.is_whole() { version } else { asked.1 };
-        json!({ "group": asked.0, "version": version, "kind": asked.2 })
+    let below = (!attributes.is_whole()).then(|| attributes.kind());
+    let of_kind = |row: &Row| {
+        let (group, version, kind) = below.unwrap_or((row.group(), row.version(), row.kind()));
+        json!({ "group": group, "version": version, "kind": kind })
     };
     let of_resource =
-        |version: &str| json!({ "group": row.group(), "version": version, "resource": row.plural() });
-    let object = |object: &Value| match (&invocation.version, attributes.is_whole() && object.is_object()) {
-        (Some(version), true) => {
-            let mut converted = object.clone();
-            converted["apiVersion"] = match row.group() {
-                "" => json!(version),
-                group => json!(format!("{group}/{version}")),
-            };
-            converted
-        }
-        _ => object.clone(),
-    };
+        |row: &Row| json!({ "group": row.group(), "version": row.version(), "resource": row.plural() });
+    let requested = attributes.request_row();
     let user = attributes.user;
     let mut request = json!({
         "uid": uid,
-        "kind": of_kind(version),
-        "resource": of_resource(version),
-        "requestKind": of_kind(row.version()),
-        "requestResource": of_resource(row.version()),
+        "kind": of_kind(&invocation.row),
+        "resource": of_resource(&invocation.row),
+        "requestKind": of_kind(requested),
+        "requestResource": of_resource(requested),
         "operation": attributes.operation.name(),
         "userInfo": { "username": user.name(), "groups": user.groups() },
-        "object": object(new),
-        "oldObject": object(attributes.old),
+        "object": invocation.convert(attributes, new),
+        "oldObject": invocation.convert(attributes, attributes.old),
         "dryRun": attributes.dry_run,
         "options": attributes.options.to_value(),
     });

@@ -1,5 +1,7 @@
 //! How definitions come and go.
 
+use std::sync::Arc;
+
 use futures_util::StreamExt as _;
 use http::{Method, Request};
 use http_body_util::{BodyExt as _, Full};
@@ -7,7 +9,9 @@ use plumb_resize::rules::Rules;
 use plumb_store::{Key, Write};
 use serde_json::{Value, json};
 
+use super::super::cancelled::gated;
 use super::super::door::{Door, admin};
+use super::super::webhooks::{Does, Webhook, configure, entry};
 use super::{DEFINITIONS, definition, version};
 
 const THINGS: &str = "/apis/example.com/v1/namespaces/default/things";
@@ -213,4 +217,116 @@ async fn fields_are_applied_to_custom_objects_and_conflicts_are_told() {
     let (code, reason, message) = apply("second", "c").await.refused();
     assert_eq!((code, reason.as_str()), (409, "Conflict"));
     assert!(message.contains("conflict with \"first\": .spec.a"), "{message}");
+}
+
+/// The definition of things with another schema: another field, with a default.
+fn other_things() -> Value {
+    let spec = json!({ "type": "object", "properties": { "b": { "type": "string", "default": "new" } } });
+    definition("things", "Thing", json!([version("v1", spec)]))
+}
+
+#[tokio::test]
+async fn an_object_that_was_accepted_just_before_a_schema_is_served_is_shown_under_it() {
+    let (store, gate) = gated::store();
+    let door = Door::over(store, Rules::kep());
+    let made = door.post(DEFINITIONS, &things()).await.ok();
+    let mut other = other_things();
+    other["metadata"]["resourceVersion"] = made["metadata"]["resourceVersion"].clone();
+    let path = format!("{DEFINITIONS}/things.example.com");
+    let key = Key::new("apiextensions.k8s.io/customresourcedefinitions/things.example.com").unwrap();
+    let before = door.store().get(&key).unwrap().mod_revision;
+    gate.close();
+    // The new schema is accepted first, and the object under the old one, since neither can be read yet.
+    let object = async {
+        while door.store().get_uncommitted(&key).unwrap().mod_revision == before {
+            tokio::task::yield_now().await;
+        }
+        let opened = async {
+            for _ in 0..100 {
+                tokio::task::yield_now().await;
+            }
+            gate.open();
+        };
+        let one = thing("one");
+        tokio::join!(door.post(THINGS, &one), opened).0
+    };
+    let (changed, made) = tokio::join!(door.put(&path, &other), object);
+    changed.ok();
+    assert_eq!(made.ok()["spec"], json!({ "a": "b" }));
+    assert_eq!(door.get(&format!("{THINGS}/one")).await.ok()["spec"], json!({ "b": "new" }));
+    assert_eq!(door.get(THINGS).await.ok()["items"][0]["spec"], json!({ "b": "new" }));
+}
+
+#[tokio::test]
+async fn an_object_of_a_request_that_outlasts_its_schema_is_shown_under_the_new_one() {
+    let door = Door::open(Rules::kep());
+    door.post(DEFINITIONS, &things()).await.ok();
+    // While its webhook is called, the schema changes.
+    let (store, server) = (door.store().clone(), door.server.clone());
+    let (runtime, key) = (
+        tokio::runtime::Handle::current(),
+        Key::new("apiextensions.k8s.io/customresourcedefinitions/things.example.com").unwrap(),
+    );
+    let hook = Webhook::start(Does::Runs(Arc::new(move |_| {
+        let stored = store.get(&key).unwrap();
+        let mut definition: Value = serde_json::from_slice(&stored.value).unwrap();
+        definition["spec"]["versions"] = other_things()["spec"]["versions"].clone();
+        store.write(Write::put(key.clone(), definition.to_string())).wait().unwrap();
+        let request =
+            Request::get("/apis/example.com").extension(admin()).body(Full::<bytes::Bytes>::default());
+        let request = server.handle(request.unwrap());
+        let response = std::thread::scope(|scope| scope.spawn(|| runtime.block_on(request)).join().unwrap());
+        assert_eq!(response.status(), 200);
+        json!({ "allowed": true })
+    })))
+    .await;
+    let mut webhook = entry(hook.client(), json!(["CREATE"]), "things");
+    webhook["rules"][0]["apiGroups"] = json!(["example.com"]);
+    configure(&door, "validating", "v", json!([webhook])).await;
+    door.post(THINGS, &thing("one")).await.ok();
+    assert_eq!(door.get(&format!("{THINGS}/one")).await.ok()["spec"], json!({ "b": "new" }));
+    assert_eq!(door.get(THINGS).await.ok()["items"][0]["spec"], json!({ "b": "new" }));
+}
+
+#[tokio::test]
+async fn whole_numbers_above_the_largest_signed_one_are_floating_point_numbers() {
+    let door = Door::open(Rules::kep());
+    let spec = json!({ "type": "object", "properties": {
+        "n": { "type": "integer" }, "f": { "type": "number" },
+    } });
+    door.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
+    // Whether it is taken for an integer.
+    let table = [
+        ("9223372036854775807", true),
+        ("-9223372036854775808", true),
+        ("9007199254740991.0", true),
+        ("9223372036854775808", false),
+        ("18446744073709551615", false),
+        ("1e21", false),
+    ];
+    for (n, (given, is_integer)) in table.into_iter().enumerate() {
+        let thing = |field: &str| {
+            let head =
+                format!(r#""apiVersion":"example.com/v1","kind":"Thing","metadata":{{"name":"{field}{n}"}}"#);
+            format!(r#"{{{head},"spec":{{"{field}":{given}}}}}"#)
+        };
+        let made = door.ask(Method::POST, THINGS, "application/json", thing("n")).await;
+        if is_integer {
+            made.ok();
+        } else {
+            let (code, _, message) = made.refused();
+            assert_eq!(code, 422, "{given}");
+            assert!(message.ends_with(r#"spec.n in body must be of type integer: "number""#), "{message}");
+        }
+        let made = door.ask(Method::POST, THINGS, "application/json", thing("f")).await.ok();
+        let stored: f64 = given.parse().unwrap();
+        assert_eq!(made["spec"]["f"].as_f64(), Some(stored), "{given}");
+        // The same again changes nothing, unless a whole number is written as another kind of number.
+        let mut same: Value = made.clone();
+        same["spec"]["f"] = serde_json::from_str(given.trim_end_matches(".0")).unwrap();
+        let again = door.put(&format!("{THINGS}/f{n}"), &same).await.ok();
+        assert_eq!(again["metadata"]["resourceVersion"], made["metadata"]["resourceVersion"], "{given}");
+        let read = door.get(&format!("{THINGS}/f{n}")).await.ok();
+        assert_eq!(read["spec"]["f"].as_f64(), Some(stored), "{given}");
+    }
 }
