@@ -59,7 +59,10 @@ pub(crate) fn paths(server: &ApiServer) -> Vec<String> {
         paths.push(format!("/apis/{name}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{name}/{version}")));
     }
-    paths.extend(["/healthz", "/livez", "/metrics", "/openapi/v3", "/readyz", "/version"].map(str::to_owned));
+    paths.extend(
+        ["/healthz", "/livez", "/metrics", "/openapi/v2", "/openapi/v3", "/readyz", "/version"]
+            .map(str::to_owned),
+    );
     paths
 }
 

@@ -53,6 +53,15 @@ impl Accepted {
     /// The first of what the client accepts that can be had. JSON is taken wherever it is accepted at all, even if
     /// protobuf comes first: objects are held in it, and copying costs least on both sides of the wire.
     pub(crate) fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
+        Self::first(headers, |_| true)
+    }
+
+    /// The same for what has no rows, such as a review.
+    pub(crate) fn without_tables(headers: &HeaderMap) -> Result<Self, ApiError> {
+        Self::first(headers, |accepted| accepted.form != Form::Table)
+    }
+
+    fn first(headers: &HeaderMap, has: impl Fn(&Self) -> bool) -> Result<Self, ApiError> {
         let mut values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
         let Some(first) = values.next() else { return Ok(Self::PLAIN) };
         if matches!(first, "application/json" | "*/*" | "") {
@@ -66,7 +75,7 @@ impl Accepted {
         Self::possible(&ranges)?;
         let mut second_best = None;
         for range in ranges {
-            match Self::of_range(range) {
+            match Self::of_range(range).filter(&has) {
                 Some(accepted) if accepted.format == Format::Protobuf => {
                     second_best = second_best.or(Some(accepted));
                 }

@@ -1,5 +1,7 @@
 //! The documents from which clients learn what objects look like.
 
+mod v2;
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
@@ -21,6 +23,8 @@ use crate::kinds::Kinds;
 pub(crate) struct Documents {
     builtin: OnceLock<BTreeMap<String, Document>>,
     custom: Mutex<BTreeMap<String, (Vec<Schema>, Document)>>,
+    /// The document of version 2, and the hashes of those of custom kinds that are in it.
+    swagger: Mutex<Option<(Vec<String>, Bytes)>>,
 }
 
 /// What a document of a custom kind is made of: the resource, and its schema, which is another one if it changed.
@@ -56,6 +60,21 @@ impl Documents {
                 Ok(answer(StatusCode::OK, document.bytes.clone()))
             }
         }
+    }
+
+    /// Answers a request for `/openapi/v2`: all kinds in one document.
+    pub(crate) fn swagger(&self, kinds: &Kinds) -> Response<Body> {
+        let builtin = self.builtin.get_or_init(|| make(kinds));
+        let custom = self.custom(kinds);
+        let made_of: Vec<String> = custom.values().map(|document| document.hash.clone()).collect();
+        let mut known = self.swagger.lock();
+        if let Some((_, bytes)) = known.as_ref().filter(|(before, _)| *before == made_of) {
+            return answer(StatusCode::OK, bytes.clone());
+        }
+        let all = builtin.values().chain(custom.values()).map(|document| &*document.bytes);
+        let bytes = Bytes::from(v2::document(all).to_string());
+        *known = Some((made_of, bytes.clone()));
+        answer(StatusCode::OK, bytes)
     }
 
     /// The documents of custom kinds as they are defined now.

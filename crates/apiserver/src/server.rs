@@ -374,6 +374,7 @@ impl ApiServer {
         noted.series = labels.map(|labels| self.shared.metrics.series(&labels));
         let accepted = match verb {
             Verb::Watch => Accepted::of_watch(&head.headers)?,
+            Verb::Create if reviews::question(&row).is_some() => Accepted::without_tables(&head.headers)?,
             _ => Accepted::of(&head.headers)?,
         };
         noted.taste.format = accepted.format;
@@ -394,8 +395,8 @@ impl ApiServer {
             head,
             body,
             warnings,
-            origin,
             called_webhooks: AtomicBool::new(false),
+            origin,
             place,
             effects: Effects::default(),
         };
@@ -472,6 +473,7 @@ impl ApiServer {
         match path {
             "/metrics" => Ok(self.figures()),
             "/version" => Ok(answer_value(StatusCode::OK, &version())),
+            "/openapi/v2" => Ok(self.shared.documents.swagger(&self.kinds())),
             path if path.starts_with("/openapi/v3") => {
                 self.shared.documents.answer(&self.kinds(), path.trim_start_matches("/openapi/v3"))
             }

@@ -10,6 +10,7 @@ use plumb_apischema::{Schema, protobuf};
 use plumb_resize::rules::Rules;
 use serde_json::{Value, json};
 
+use super::custom::{DEFINITIONS, definition, version};
 use super::door::{Door, admin, pod};
 
 const MAPS: &str = "/api/v1/namespaces/default/configmaps";
@@ -285,4 +286,60 @@ async fn a_watch_of_rows_tells_its_bookmarks_as_rows() {
         };
         assert_eq!(metadata["annotations"]["k8s.io/initial-events-end"], "true");
     }
+}
+
+#[tokio::test]
+async fn a_review_has_no_rows_of_a_table() {
+    let door = Door::open(Rules::kep());
+    let table = "application/json;as=Table;v=v1;g=meta.k8s.io";
+    let review = json!({ "spec": { "nonResourceAttributes": { "verb": "get", "path": "/api" } } });
+    for (accept, status) in [(table.to_owned(), 406), (format!("{table},application/json"), 201)] {
+        let request = http::Request::post("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews")
+            .header("accept", &accept)
+            .header("content-type", "application/json")
+            .extension(admin())
+            .body(Full::new(bytes::Bytes::from(review.to_string())))
+            .unwrap();
+        assert_eq!(door.server.handle(request).await.status(), status, "{accept}");
+    }
+}
+
+#[tokio::test]
+async fn all_kinds_are_in_one_document_of_version_two() {
+    let door = Door::open(Rules::kep());
+    let spec = json!({ "type": "object", "description": "of a thing", "properties": {
+        "size": { "x-kubernetes-int-or-string": true, "anyOf": [{ "type": "integer" }, { "type": "string" }] },
+        "maybe": { "type": "string", "nullable": true },
+        "list": { "type": "array", "items": { "type": "object", "required": ["a"], "properties": {
+            "a": { "type": "integer" },
+        } } },
+    } });
+    door.post(DEFINITIONS, &definition("things", "Thing", json!([version("v1", spec)]))).await.ok();
+    let document = door.get("/openapi/v2").await.ok();
+    assert_eq!(document["swagger"], "2.0");
+    let definitions = &document["definitions"];
+    let pod = &definitions["io.k8s.api.core.v1.Pod"];
+    assert_eq!(pod["properties"]["spec"]["$ref"], "#/definitions/io.k8s.api.core.v1.PodSpec");
+    let thing = &definitions["com.example.v1.Thing"];
+    assert_eq!(
+        thing["x-kubernetes-group-version-kind"],
+        json!([{ "group": "example.com", "version": "v1", "kind": "Thing" }])
+    );
+    let fields = &thing["properties"]["spec"]["properties"];
+    assert_eq!(fields["size"], json!({ "x-kubernetes-int-or-string": true }));
+    assert_eq!(fields["maybe"], json!({}));
+    assert_eq!(fields["list"]["items"]["properties"]["a"], json!({ "type": "integer" }));
+    let meta = &thing["properties"]["metadata"]["$ref"];
+    assert_eq!(meta, "#/definitions/io.k8s.apimachinery.pkg.apis.meta.v1.ObjectMeta");
+    let post = &document["paths"]["/apis/example.com/v1/namespaces/{namespace}/things"]["post"];
+    let parameters = post["parameters"].as_array().unwrap();
+    let body = parameters.iter().find(|parameter| parameter["in"] == "body").unwrap();
+    assert_eq!(body["schema"]["$ref"], "#/definitions/com.example.v1.Thing");
+    assert_eq!(post["responses"]["200"]["schema"]["$ref"], "#/definitions/com.example.v1.Thing");
+    let text = document.to_string();
+    assert!(!text.contains("#/components/") && !text.contains("requestBody"), "all of it is of version 2");
+    // It follows the definitions.
+    door.delete(&format!("{DEFINITIONS}/things.example.com"), &Value::Null).await.ok();
+    let document = door.get("/openapi/v2").await.ok();
+    assert!(document["definitions"].get("com.example.v1.Thing").is_none());
 }

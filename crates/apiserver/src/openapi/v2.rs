@@ -1,0 +1,143 @@
+//! The one document of OpenAPI 2.0 (Swagger), made from those of 3.0, for clients that do not read these.
+
+use serde_json::{Map, Value, json};
+
+/// What a schema of 2.0 cannot say, or Kubernetes does not say in it.
+const DROPPED: [&str; 4] = ["anyOf", "not", "nullable", "oneOf"];
+
+/// The document with all that others have.
+pub(super) fn document<'a>(documents: impl Iterator<Item = &'a [u8]>) -> Value {
+    let (mut paths, mut definitions) = (Map::new(), Map::new());
+    for bytes in documents {
+        // They were encoded here.
+        let Ok(mut document) = serde_json::from_slice::<Value>(bytes) else { continue };
+        for (name, schema) in object(document["components"]["schemas"].take()) {
+            definitions.entry(name).or_insert_with(|| self::schema(schema));
+        }
+        for (path, item) in object(document["paths"].take()) {
+            paths.insert(path, path_item(item));
+        }
+    }
+    json!({
+        "swagger": "2.0",
+        "info": { "title": "Kubernetes", "version": crate::server::VERSION },
+        "paths": paths,
+        "definitions": definitions,
+    })
+}
+
+fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
+
+/// A schema in 2.0.
+fn schema(value: Value) -> Value {
+    let mut schema = object(value);
+    // A reference with a description or a default beside it is wrapped in 3.0.
+    if let Some([Value::Object(only)]) = schema.get("allOf").and_then(Value::as_array).map(Vec::as_slice)
+        && only.contains_key("$ref")
+    {
+        let only = only.clone();
+        schema.remove("allOf");
+        schema.extend(only);
+    }
+    if let Some(reference) = schema.get("$ref").and_then(Value::as_str) {
+        let name = reference.rsplit('/').next().unwrap_or_default();
+        let mut referring = json!({ "$ref": format!("#/definitions/{name}") });
+        if let Some(description) = schema.get("description") {
+            referring["description"] = description.clone();
+        }
+        return referring;
+    }
+    if schema.get("nullable") == Some(&json!(true))
+        || schema.get("x-kubernetes-int-or-string") == Some(&json!(true))
+    {
+        // 2.0 has one type for a value, and this one may have two.
+        schema.remove("type");
+    }
+    schema.retain(|name, _| !DROPPED.contains(&name.as_str()));
+    let each = |value: &mut Value| *value = self::schema(value.take());
+    if let Some(Value::Object(properties)) = schema.get_mut("properties") {
+        properties.values_mut().for_each(each);
+    }
+    for name in ["items", "additionalProperties"] {
+        if let Some(inner @ Value::Object(_)) = schema.get_mut(name) {
+            each(inner);
+        }
+    }
+    if let Some(Value::Array(all)) = schema.get_mut("allOf") {
+        all.iter_mut().for_each(each);
+    }
+    Value::Object(schema)
+}
+
+/// A path with its operations in 2.0.
+fn path_item(item: Value) -> Value {
+    let mut item = object(item);
+    for (name, value) in &mut item {
+        *value = match name.as_str() {
+            "parameters" => parameters(value.take()).into(),
+            "get" | "put" | "post" | "delete" | "options" | "head" | "patch" => operation(value.take()),
+            _ => value.take(),
+        };
+    }
+    Value::Object(item)
+}
+
+fn parameters(list: Value) -> Vec<Value> {
+    let list = match list {
+        Value::Array(list) => list,
+        _ => Vec::new(),
+    };
+    let parameter = |parameter: Value| {
+        let mut parameter = object(parameter);
+        if let Some(schema) = parameter.remove("schema") {
+            parameter.extend(object(self::schema(schema)));
+        }
+        parameter.entry("uniqueItems").or_insert(json!(true));
+        Value::Object(parameter)
+    };
+    list.into_iter().map(parameter).collect()
+}
+
+fn operation(operation: Value) -> Value {
+    let mut operation = object(operation);
+    let mut all = parameters(operation.remove("parameters").unwrap_or_default());
+    let mut consumes = vec![json!("*/*")];
+    if let Some(body) = operation.remove("requestBody") {
+        let content = object(body["content"].clone());
+        let mut types: Vec<&String> = content.keys().collect();
+        types.sort();
+        if let Some(first) = types.first().and_then(|first| content.get(*first)) {
+            let schema = self::schema(first["schema"].clone());
+            let mut parameter = json!({ "in": "body", "name": "body", "schema": schema });
+            if body["required"] == true {
+                parameter["required"] = json!(true);
+            }
+            all.push(parameter);
+        }
+        consumes = types.into_iter().map(|name| json!(name)).collect();
+    }
+    if !all.is_empty() {
+        operation.insert("parameters".to_owned(), all.into());
+    }
+    let mut produces = Vec::new();
+    if let Some(Value::Object(responses)) = operation.get_mut("responses") {
+        for response in responses.values_mut().filter_map(Value::as_object_mut) {
+            let content = object(response.remove("content").unwrap_or_default());
+            if let Some((_, first)) = content.iter().next() {
+                response.insert("schema".to_owned(), self::schema(first["schema"].clone()));
+            }
+            produces.extend(content.into_iter().map(|(name, _)| Value::String(name)));
+        }
+    }
+    produces.sort_by(|a, b| a.as_str().cmp(&b.as_str()));
+    produces.dedup();
+    operation.insert("consumes".to_owned(), consumes.into());
+    operation.insert("produces".to_owned(), produces.into());
+    operation.insert("schemes".to_owned(), json!(["https"]));
+    Value::Object(operation)
+}
