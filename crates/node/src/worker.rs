@@ -498,7 +498,7 @@ impl Worker {
             not_before: &self.not_before(),
             failed_until: &self.failed_until(),
             may_start: &may_start,
-            // A terminal phase is final whoever wrote it: the pod's containers are stopped.
+            // A terminal phase is final, even if another client wrote it: the containers are stopped.
             ends: self.ends.is_some() || self.over || self.because.is_some() || is_finished(&self.pod),
             now,
         })

@@ -78,6 +78,8 @@ pub(crate) enum PidSpec {
     /// Its own.
     #[default]
     New,
+    /// One by its file: only in a `spec.json` of an earlier version, whose container may still run.
+    Join(PathBuf),
     /// That of a process, which has this start time: another process may have its pid by now.
     JoinOf { pid: i32, start: u64 },
     /// The machine's.

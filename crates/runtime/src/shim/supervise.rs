@@ -185,6 +185,8 @@ fn pipes(spec: &Spec, logged: bool) -> Result<(Stdio, Outside)> {
 fn enter_pid_namespace(pid: &PidSpec) -> Result<bool> {
     match pid {
         PidSpec::New => unshare(CloneFlags::CLONE_NEWPID).doing("making a process namespace")?,
+        PidSpec::Join(path) => setns(namespace(path)?, CloneFlags::CLONE_NEWPID)
+            .doing(format_args!("entering the namespace {}", path.display()))?,
         PidSpec::JoinOf { pid, start } => {
             let opened = namespace(Path::new(&format!("/proc/{pid}/ns/pid")))?;
             // After it was opened: then it is that of this process, whatever has its pid later.
