@@ -1,5 +1,6 @@
 //! The updater.
 
+mod boost_soak;
 mod budget;
 mod decisions;
 mod guard;

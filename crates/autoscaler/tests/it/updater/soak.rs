@@ -26,7 +26,7 @@ use plumb_autoscaler::updater::state::PodState;
 use super::world::{World, list, options};
 use crate::updater::make::amounts;
 
-const NODES: u64 = 4;
+pub(crate) const NODES: u64 = 4;
 const PODS_EACH: u64 = 10;
 /// The largest feasible recommendation, in millicores. All pods of a node can have it while nothing presses: a pod whose resize
 /// is deferred waits even if less is recommended since, so that pods could otherwise wait for each other.
@@ -35,15 +35,36 @@ const LARGEST: u64 = 300;
 const TO_REST: Duration = Duration::from_mins(10);
 
 /// Numbers without an order, the same for the same seed: xorshift.
-struct Dice(u64);
+pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0 % bound
     }
+}
+
+/// Starts [`NODES`] virtual nodes of 16 CPUs, `node-0` and so on. They run as long as they are held.
+pub(crate) async fn start_nodes(world: &World, rules: &Rules) -> Vec<TestNode> {
+    let journal = Store::in_memory(&plumb_store::Options::default());
+    let mut nodes = Vec::new();
+    for index in 0..NODES {
+        let network = Ipv4Addr::new(10, u8::try_from(index).unwrap(), 0, 0);
+        let runtime = Virtual::new(VirtualConfig { now: world.clock.now(), pod_network: network });
+        let mut node = TestNode::new(format!("node-{index}"), Arc::new(runtime), journal.clone());
+        let user = format!("system:node:{}", node.name());
+        let mut config = node.config(world.cluster.client_as(&user, ["system:nodes"]), rules.clone());
+        for (resource, amount) in [("cpu", "16"), ("memory", "16Gi"), ("pods", "1000")] {
+            config.setup.capacity.insert(resource.to_owned(), Quantity(amount.to_owned()));
+        }
+        let clock = world.clock.clone();
+        config.clock = Arc::new(move || clock.now());
+        node.start_agent(config).await;
+        nodes.push(node);
+    }
+    nodes
 }
 
 struct Soak {
@@ -62,22 +83,7 @@ struct Soak {
 impl Soak {
     async fn start(seed: u64, workloads: u64, rules: Rules) -> Self {
         let world = World::new(rules.clone()).await;
-        let journal = Store::in_memory(&plumb_store::Options::default());
-        let mut nodes = Vec::new();
-        for index in 0..NODES {
-            let network = Ipv4Addr::new(10, u8::try_from(index).unwrap(), 0, 0);
-            let runtime = Virtual::new(VirtualConfig { now: world.clock.now(), pod_network: network });
-            let mut node = TestNode::new(format!("node-{index}"), Arc::new(runtime), journal.clone());
-            let user = format!("system:node:{}", node.name());
-            let mut config = node.config(world.cluster.client_as(&user, ["system:nodes"]), rules.clone());
-            for (resource, amount) in [("cpu", "16"), ("memory", "16Gi"), ("pods", "1000")] {
-                config.setup.capacity.insert(resource.to_owned(), Quantity(amount.to_owned()));
-            }
-            let clock = world.clock.clone();
-            config.clock = Arc::new(move || clock.now());
-            node.start_agent(config).await;
-            nodes.push(node);
-        }
+        let nodes = start_nodes(&world, &rules).await;
         let mut soak = Self {
             world,
             _nodes: nodes,
@@ -226,7 +232,7 @@ async fn soak(seed: u64, workloads: u64, lasts: Duration, rules: Rules) {
     soak.world.kill_updater().await;
 }
 
-fn seed() -> u64 {
+pub(crate) fn seed() -> u64 {
     std::env::var("PLUMB_SOAK_SEED").ok().and_then(|text| text.parse().ok()).unwrap_or(7)
 }
 
