@@ -249,9 +249,10 @@ mod tests {
         let slow = model("cpu=100m startup-work=2s startup-cpu=2");
         let (zero, second) = (Duration::ZERO, Duration::from_secs(1));
         for (limit, takes) in [(None, second), (Some(500), second * 4), (Some(100), second * 20)] {
-            let (before, _) = slow.cpu_nanos(0, zero, takes - Duration::from_millis(1), limit);
+            let nearly = takes.saturating_sub(Duration::from_millis(1));
+            let (before, _) = slow.cpu_nanos(0, zero, nearly, limit);
             assert!(!slow.has_started(takes, before), "{limit:?}");
-            let (used, _) = slow.cpu_nanos(before, takes - Duration::from_millis(1), takes * 2, limit);
+            let (used, _) = slow.cpu_nanos(before, nearly, takes * 2, limit);
             assert!(slow.has_started(takes * 2, before + used), "{limit:?}");
         }
         let (used, refused) = slow.cpu_nanos(0, zero, second * 11, Some(1_000));
