@@ -67,8 +67,8 @@ const TASKS: &[Task] = &[
         name: "regenerate",
         arguments: "[NAME]…",
         about: &[
-            "writes generated files anew: schema, conformance, chart, fields, demo (all but demo unless named)",
-            "demo records a terminal session with `plumb up`; the others take Rust alone.",
+            "writes generated files anew: schema, conformance, chart, fields, demo, startup-boost (the last two only if named)",
+            "demo records a terminal session with `plumb up`, startup-boost a slow start; the others take Rust alone.",
         ],
         run: tasks::regenerate,
     },

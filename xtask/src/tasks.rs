@@ -95,9 +95,15 @@ const GENERATED: &[Generated] = &[
         update: || run(&mut script("docs/demo/record")),
         verify: || run(script("docs/demo/record").arg("--check")),
     },
+    Generated {
+        name: STARTUP_BOOST,
+        update: || run(&mut script("docs/startup-boost/record")),
+        verify: || run(script("docs/startup-boost/record").arg("--check")),
+    },
 ];
 
 const DEMO: &str = "demo";
+const STARTUP_BOOST: &str = "startup-boost";
 
 fn schema(verb: &str) -> Outcome {
     run(&mut cargo(["run", "--package", "plumb-apischema", "--example", "table", "--", verb]))
@@ -118,7 +124,8 @@ fn fields() -> std::process::Command {
 /// Writes generated files anew.
 pub(crate) fn regenerate(names: &[String]) -> Outcome {
     // A recording takes a cluster, and differs each time: only if it is asked for.
-    each(names, |generated| generated.name != DEMO, |generated| (generated.update)())
+    let takes_no_cluster = |generated: &Generated| ![DEMO, STARTUP_BOOST].contains(&generated.name);
+    each(names, takes_no_cluster, |generated| (generated.update)())
 }
 
 /// Compares generated files with what would be written.

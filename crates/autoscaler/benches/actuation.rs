@@ -65,22 +65,18 @@ impl Watched {
     async fn until(&self, start: &str, count: usize, holds: impl Fn(&Pod) -> bool) {
         let mut left: Option<HashSet<ObjectRef>> = None;
         loop {
-            let all = || self.pods.in_namespace("default");
-            match &mut left {
+            if let Some(left) = &mut left {
                 // Only those that were not so are looked at again.
-                Some(left) => {
-                    left.retain(|key| self.pods.get(key).is_none_or(|pod| !holds(&pod)));
-                    if left.is_empty() {
-                        return;
-                    }
+                left.retain(|key| self.pods.get(key).is_none_or(|pod| !holds(&pod)));
+                if left.is_empty() {
+                    return;
                 }
-                None => {
-                    let of: Vec<_> =
-                        all().into_iter().filter(|pod| pod.name_any().starts_with(start)).collect();
-                    if of.len() >= count {
-                        left = Some(of.iter().map(|pod| ObjectRef::of(&**pod)).collect());
-                        continue;
-                    }
+            } else {
+                let all = self.pods.in_namespace("default");
+                let of: Vec<_> = all.into_iter().filter(|pod| pod.name_any().starts_with(start)).collect();
+                if of.len() >= count {
+                    left = Some(of.iter().map(|pod| ObjectRef::of(&**pod)).collect());
+                    continue;
                 }
             }
             self.changed.notified().await;
