@@ -1,6 +1,6 @@
 //! The components of the Vertical Pod Autoscaler.
 
-use crate::{CREATE_LEASE, Component, READ, Rule, on_lease, rule};
+use crate::{CREATE_LEASE, Component, FOLLOW, READ, Rule, on_lease, rule};
 
 /// The workloads that a VPA may target.
 const APPS: &[&str] = &["daemonsets", "deployments", "replicasets", "statefulsets"];
@@ -25,23 +25,16 @@ pub const DEFINITIONS: Component = Component {
 pub const RECOMMENDER: Component = Component {
     account: "vpa-recommender",
     cluster: &[
-        rule(
-            &[""],
-            &["events", "limitranges", "nodes", "pods", "replicationcontrollers", "resourcequotas"],
-            READ,
-        ),
+        rule(&[""], &["events", "nodes", "pods", "resourcequotas"], FOLLOW),
+        rule(&[""], &["replicationcontrollers"], READ),
         rule(&["apps"], APPS, READ),
-        rule(&["autoscaling"], &["horizontalpodautoscalers"], READ),
+        rule(&["autoscaling"], &["horizontalpodautoscalers"], FOLLOW),
         rule(&["batch"], BATCH, READ),
-        rule(&["*"], &["*/scale"], &["get", "watch"]),
-        rule(VPA, &["verticalpodautoscalers"], READ),
-        rule(VPA, &["verticalpodautoscalers/status"], &["get", "patch"]),
-        rule(
-            VPA,
-            &["verticalpodautoscalercheckpoints"],
-            &["create", "delete", "get", "list", "patch", "watch"],
-        ),
-        rule(&["metrics.k8s.io"], &["pods"], &["get", "list"]),
+        rule(&["*"], &["*/scale"], &["get"]),
+        rule(VPA, &["verticalpodautoscalers"], FOLLOW),
+        rule(VPA, &["verticalpodautoscalers/status"], &["patch"]),
+        rule(VPA, &["verticalpodautoscalercheckpoints"], &["create", "delete", "get", "list", "patch"]),
+        rule(&["metrics.k8s.io"], &["pods"], &["list"]),
     ],
     local: &[],
     // A lease for each shard and one for each process, which is labelled: how many there are is a flag.
@@ -56,7 +49,9 @@ pub const RECOMMENDER: Component = Component {
 pub const UPDATER: Component = Component {
     account: "vpa-updater",
     cluster: &[
-        rule(&[""], &["limitranges", "nodes", "pods", "resourcequotas"], READ),
+        rule(&[""], &["limitranges", "nodes", "pods", "resourcequotas"], FOLLOW),
+        // Before a boost is ended that the informer does not show any more.
+        rule(&[""], &["pods"], &["get"]),
         rule(&[""], &["pods", "pods/resize"], &["patch"]),
         rule(&[""], &["pods/eviction"], &["create"]),
         rule(&[""], &["events"], &["create", "patch"]),
@@ -65,8 +60,8 @@ pub const UPDATER: Component = Component {
         rule(&["batch"], BATCH, &["get"]),
         rule(&["*"], &["*/scale"], &["get"]),
         rule(VPA, &["verticalpodautoscalercheckpoints"], &["get"]),
-        rule(VPA, &["verticalpodautoscalers"], READ),
-        rule(VPA, &["verticalpodautoscalers/status"], &["get", "patch"]),
+        rule(VPA, &["verticalpodautoscalers"], FOLLOW),
+        rule(VPA, &["verticalpodautoscalers/status"], &["patch"]),
     ],
     local: &[on_lease(ADMISSION_LEASE, &["get"])],
     election: &[CREATE_LEASE, on_lease(&["vpa-updater"], &["get", "update"])],
@@ -76,17 +71,25 @@ pub const UPDATER: Component = Component {
 pub const ADMISSION_CONTROLLER: Component = Component {
     account: "vpa-admission-controller",
     cluster: &[
-        rule(&[""], &["limitranges", "replicationcontrollers", "resourcequotas"], READ),
-        rule(&["", "events.k8s.io"], &["events"], &["create", "patch", "update"]),
+        rule(&[""], &["limitranges", "resourcequotas"], FOLLOW),
+        rule(&[""], &["replicationcontrollers"], &["get"]),
+        rule(&[""], &["events"], &["create", "patch"]),
+        // To apply what does not exist is to create it.
         rule(
             &["admissionregistration.k8s.io"],
             &["mutatingwebhookconfigurations"],
-            &["create", "get", "list", "patch", "watch"],
+            &["create", "list", "watch"],
         ),
+        Rule {
+            groups: &["admissionregistration.k8s.io"],
+            resources: &["mutatingwebhookconfigurations"],
+            names: &["vpa-webhook-config"],
+            verbs: &["patch"],
+        },
         rule(&["apps"], APPS, &["get"]),
         rule(&["batch"], BATCH, &["get"]),
         rule(&["*"], &["*/scale"], &["get"]),
-        rule(VPA, &["verticalpodautoscalers"], READ),
+        rule(VPA, &["verticalpodautoscalers"], FOLLOW),
     ],
     local: &[
         rule(&[""], &["secrets"], &["create"]),
@@ -97,7 +100,7 @@ pub const ADMISSION_CONTROLLER: Component = Component {
             verbs: &["get", "update"],
         },
         CREATE_LEASE,
-        on_lease(ADMISSION_LEASE, &["get", "patch"]),
+        on_lease(ADMISSION_LEASE, &["patch"]),
     ],
     // Every replica answers.
     election: &[],

@@ -7,5 +7,6 @@ mod chart;
 mod helm;
 mod manifests;
 mod monitoring;
+mod rbac;
 mod uninstall;
 mod upstream;

@@ -1,0 +1,85 @@
+//! The admission webhook, called by the API server.
+
+use plumb_autoscaler::admission::metrics::AdmissionMetrics;
+use plumb_autoscaler::admission::registration::registration;
+use plumb_autoscaler::admission::status_lease::StatusLease;
+use plumb_autoscaler::admission::vpa::Gates;
+use plumb_autoscaler::admission::{Admission, Environment, Options};
+use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_autoscaler::namespaces::Namespaces;
+use plumb_client::Api;
+use plumb_controller::metrics::Metrics;
+use plumb_controller::{Clock, Informer};
+use plumb_harness::in_time;
+use plumb_install::Component;
+use plumb_supervise::Supervisor;
+use plumb_webhook::{Certificates, Endpoint, TlsSettings};
+use tokio::task::JoinSet;
+
+use super::log::client;
+use super::world::{KINDS, World};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_webhook_uses_every_right_that_it_has_and_needs_no_other() {
+    drop(rustls::crypto::ring::default_provider().install_default());
+    let world = World::new().await;
+    let (client, log) = client(&world.cluster, Component::Admission);
+    let namespace = plumb_install::Options::default().namespace;
+    let endpoint = Endpoint::Url { host: "127.0.0.1".to_owned(), port: None };
+    let options = Options {
+        server: plumb_webhook::Options {
+            listen: ([127, 0, 0, 1], 0).into(),
+            certificates: Certificates::Own {
+                namespace: namespace.clone(),
+                name: "vpa-webhook-ca".to_owned(),
+                hosts: endpoint.names(),
+            },
+            registration: Some(registration(endpoint, &Namespaces::All)),
+            tls: TlsSettings::default(),
+        },
+        status_lease: StatusLease::new(namespace, "test"),
+        max_allowed_cpu_boost: None,
+        gates: Gates { startup_boost: true, in_place: true, per_vpa_config: true },
+    };
+    let vpas: Informer<VerticalPodAutoscaler> = Informer::default();
+    let supervisor = Supervisor::default();
+    let environment = Environment {
+        client: client.clone(),
+        vpas: vpas.clone(),
+        supervisor: supervisor.clone(),
+        metrics: Metrics::default(),
+        admission_metrics: AdmissionMetrics::default(),
+        clock: Clock::default(),
+    };
+    let admission = Admission::new(options, environment);
+    let mut registered = admission.registered();
+    let mut running = JoinSet::new();
+    running.spawn(vpas.supervised(Api::all(client.clone()), &supervisor));
+    running.spawn(admission.run());
+    in_time(registered.wait_for(|registered| *registered)).await.unwrap();
+    for (api_version, kind) in KINDS {
+        world.workload(api_version, kind, "Initial").await;
+        world.recommend(&kind.to_lowercase()).await;
+    }
+    world.vpa("second", "apps/v1", "Deployment", "Initial").await;
+    // Pods that come later have a VPA whose target is to be found.
+    for (_, kind) in KINDS {
+        world.another_pod(kind).await;
+    }
+    log.wait_for("create leases.coordination.k8s.io").await;
+    // One of the two VPAs of the Deployment is told that it controls nothing.
+    log.wait_for("create events").await;
+    log.check(
+        Component::Admission,
+        &[
+            // An event that is repeated is counted up.
+            "patch events",
+            // Kubernetes asks for it when what is applied does not exist; the request is a patch.
+            "create mutatingwebhookconfigurations.admissionregistration.k8s.io",
+            // When the authority is renewed, after years.
+            "update secrets",
+        ],
+    )
+    .await;
+    running.shutdown().await;
+}

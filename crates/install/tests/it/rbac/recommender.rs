@@ -1,0 +1,67 @@
+//! The recommender.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use kube::api::DeleteParams;
+use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_autoscaler::informers::Informers;
+use plumb_autoscaler::namespaces::Namespaces;
+use plumb_autoscaler::recommender::environment::EnvironmentOptions;
+use plumb_autoscaler::recommender::live_usage::MetricsApi;
+use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
+use plumb_autoscaler::recommender::shards::Ownership;
+use plumb_autoscaler::recommender::{Config, Options, Recommender};
+use plumb_autoscaler::target::{TargetConfig, Targets};
+use plumb_client::Api;
+use plumb_controller::Clock;
+use plumb_controller::metrics::Metrics;
+use plumb_install::Component;
+use plumb_supervise::Supervisor;
+use tokio::task::JoinSet;
+
+use super::log::client;
+use super::world::{KINDS, World};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recommender_uses_every_right_that_it_has_and_needs_no_other() {
+    let world = World::new().await;
+    for (api_version, kind) in KINDS {
+        world.workload(api_version, kind, "Off").await;
+    }
+    let (client, log) = client(&world.cluster, Component::Recommender);
+    let supervisor = Supervisor::default();
+    let informers = Informers::new(Namespaces::All, &Metrics::default());
+    let recommender = Recommender::new(Config {
+        client: client.clone(),
+        options: Options {
+            interval: Duration::from_millis(100),
+            checkpoints_gc_interval: Duration::from_millis(100),
+            environment: EnvironmentOptions {
+                cap_by_largest_node: true,
+                cap_by_quota: true,
+                yield_to_hpa: true,
+                ..EnvironmentOptions::default()
+            },
+            ..Options::default()
+        },
+        informers: informers.clone(),
+        targets: Targets::new(client.clone(), TargetConfig::default()),
+        usage: Arc::new(MetricsApi::new(client.clone(), &Namespaces::All)),
+        history: None,
+        clock: Clock::default(),
+        supervisor: supervisor.clone(),
+        ownership: Ownership::everything(),
+        metrics: RecommenderMetrics::default(),
+    });
+    let mut running = JoinSet::new();
+    running.spawn(recommender.run());
+    running.spawn(informers.run(&client, &supervisor));
+    log.wait_for("patch verticalpodautoscalers/status.autoscaling.k8s.io").await;
+    log.wait_for("create verticalpodautoscalercheckpoints.autoscaling.k8s.io").await;
+    let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(world.admin.clone());
+    vpas.delete("statefulset", &DeleteParams::default()).await.unwrap();
+    log.wait_for("delete verticalpodautoscalercheckpoints.autoscaling.k8s.io").await;
+    log.check(Component::Recommender, &[]).await;
+    running.shutdown().await;
+}

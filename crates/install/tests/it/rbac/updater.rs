@@ -1,0 +1,70 @@
+//! The updater.
+
+use jiff::Timestamp;
+use plumb_autoscaler::informers::Informers;
+use plumb_autoscaler::namespaces::Namespaces;
+use plumb_autoscaler::target::{TargetConfig, Targets};
+use plumb_autoscaler::updater::options::AdmissionLease;
+use plumb_autoscaler::updater::{Config, Options, Updater, UpdaterMetrics};
+use plumb_controller::Clock;
+use plumb_controller::metrics::Metrics;
+use plumb_install::Component;
+use plumb_resize::rules::Rules;
+use plumb_supervise::Supervisor;
+use tokio::task::JoinSet;
+
+use super::log::client;
+use super::world::{KINDS, World};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_updater_uses_every_right_that_it_has_and_needs_no_other() {
+    let world = World::new().await;
+    for (api_version, kind) in KINDS {
+        // One that is evicted, and one that does not fit its node, which is recorded; the others are resized.
+        let (mode, milli) = match kind {
+            "StatefulSet" => ("Recreate", 500),
+            "DaemonSet" => ("InPlace", 20_000),
+            _ => ("InPlaceOrRecreate", 500),
+        };
+        world.workload(api_version, kind, mode).await;
+        world.recommend_cpu(&kind.to_lowercase(), milli).await;
+    }
+    let (client, log) = client(&world.cluster, Component::Updater);
+    let namespace = plumb_install::Options::default().namespace;
+    world.admission_lease(&namespace, Timestamp::now()).await;
+    let supervisor = Supervisor::default();
+    let informers = Informers::new(Namespaces::All, &Metrics::default());
+    let updater = Updater::new(Config {
+        client: client.clone(),
+        informers: informers.clone(),
+        targets: Targets::new(client.clone(), TargetConfig::default()),
+        options: Options {
+            admission_lease: Some(AdmissionLease { namespace, ..AdmissionLease::default() }),
+            memory_decrease_guard: true,
+            ..Options::default()
+        },
+        rules: Rules::v1_36(),
+        clock: Clock::default(),
+        supervisor: supervisor.clone(),
+        metrics: Metrics::default(),
+        updater_metrics: UpdaterMetrics::default(),
+    });
+    let mut running = JoinSet::new();
+    running.spawn(updater.run());
+    running.spawn(informers.run(&client, &supervisor));
+    log.wait_for("patch pods/resize").await;
+    log.wait_for("create pods/eviction").await;
+    log.wait_for("create events").await;
+    log.wait_for("patch verticalpodautoscalers/status.autoscaling.k8s.io").await;
+    log.check(
+        Component::Updater,
+        &[
+            // A pod that the informer does not show any more, before its boost is ended.
+            "get pods",
+            // An event that is repeated is counted up.
+            "patch events",
+        ],
+    )
+    .await;
+    running.shutdown().await;
+}
