@@ -13,6 +13,7 @@ use kube::core::GroupVersionKind;
 use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::admission::registration;
 use plumb_autoscaler::api::VerticalPodAutoscaler;
+use plumb_autoscaler::recommender::shards::DEFAULT_LEASE;
 use plumb_client::Api;
 use plumb_controller::crds::DEFINITION_ANNOTATION;
 use serde_json::json;
@@ -210,6 +211,8 @@ impl Remover<'_> {
             .flat_map(|rule| {
                 rule.names.iter().map(move |&name| (rule.resources.first().copied().unwrap_or(""), name))
             })
+            // The recommender may have Leases of any name.
+            .chain([("leases", DEFAULT_LEASE)])
             .collect();
         for (resource, name) in names {
             let kind = match resource {
