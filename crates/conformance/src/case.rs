@@ -1,6 +1,6 @@
 //! What a case is made of.
 
-use crate::scale::Scaled;
+use crate::scale::Scale;
 use crate::step::{Act, Expectation, Step};
 
 /// A case: a pod, what is around it, and what is asked of it.
@@ -37,11 +37,14 @@ impl Case {
         self.steps.iter().any(|step| matches!(step.act, Act::Scale(_)))
     }
 
+    /// Whether it waits until the autoscaler has observed something.
+    pub(crate) fn observes(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.act, Act::Scale(Scale::Observe)))
+    }
+
     /// Whether a resize that is in progress is seen in it where the container runtime is slow.
     pub fn shows_progress(&self) -> bool {
-        let shows = |expectation: Expectation| {
-            matches!(expectation, Expectation::Underway | Expectation::Scaled(Scaled::InProgress { .. }))
-        };
+        let shows = |expectation: Expectation| matches!(expectation, Expectation::Underway);
         self.steps.iter().any(|step| shows(step.expect.kep) || shows(step.expect.v1_36))
     }
 

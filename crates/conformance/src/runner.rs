@@ -105,7 +105,10 @@ pub async fn run(
     let Some(node) = node.filter(|_| !wanted.is_empty()) else { return Ok(summary) };
     let shared = ground::namespace(&client).await?;
     let witness = match wanted.iter().any(|case| case.needs_autoscaler()) {
-        true => Some(Witness::start(&client, &shared, options).await),
+        true => {
+            let is_asked = wanted.iter().any(|case| case.observes());
+            Some(Witness::start(&client, &shared, options, is_asked).await)
+        }
         false => None,
     };
     let site = (&*shared, &*node, witness.as_ref());

@@ -33,7 +33,8 @@ pub(crate) struct Witness {
     client: Client,
     namespace: String,
     patience: Duration,
-    state: Mutex<State>,
+    /// None where no case asks for it.
+    state: Option<Mutex<State>>,
 }
 
 struct State {
@@ -42,40 +43,30 @@ struct State {
 }
 
 impl Witness {
-    /// Waits until the autoscaler is ready, and makes the workload.
-    pub(crate) async fn start(client: &Client, namespace: &str, options: &Options) -> Result<Self, String> {
+    /// Waits until the autoscaler is ready, and makes the workload if any case asks for it.
+    pub(crate) async fn start(
+        client: &Client,
+        namespace: &str,
+        options: &Options,
+        is_asked: bool,
+    ) -> Result<Self, String> {
         let patience = options.patience;
         until_ready(client, patience).await?;
-        let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
-        let selector = format!("{}={NAME}", pod::WORKLOAD);
-        let pods = Followed::start(pods, &selector).await;
-        let containers = [Container::new("main", Amounts::new(("", ""), ("16Mi", "")))];
-        let template = pod::new((NAME, NAME), &containers, Place::default(), options);
-        let labels = json!({ pod::WORKLOAD: NAME });
-        let deployment = json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": NAME },
-            "spec": {
-                "replicas": 1, "selector": { "matchLabels": labels },
-                "template": { "metadata": { "labels": labels }, "spec": template.spec },
-            },
-        });
-        let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
-        ask(client, Verb::Post, &path, Some(&deployment), None).await?.accepted()?;
-        let spec = json!({
-            "updatePolicy": { "updateMode": "InPlace" },
-            "resourcePolicy": { "containerPolicies": [{ "containerName": "*", "controlledResources": ["memory"] }] },
-        });
-        let made = vpa::new(NAME, spec);
-        ask(client, Verb::Post, &vpa::path(namespace, ""), Some(&made), None).await?.accepted()?;
-        let state = Mutex::new(State { pods, mebibytes: LEAST });
-        let witness = Self { client: client.clone(), namespace: namespace.to_owned(), patience, state };
+        let (client, namespace) = (client.clone(), namespace.to_owned());
+        if !is_asked {
+            return Ok(Self { client, namespace, patience, state: None });
+        }
+        let pods = deploy(&client, &namespace, options).await?;
+        let state = Some(Mutex::new(State { pods, mebibytes: LEAST }));
+        let witness = Self { client, namespace, patience, state };
         witness.observe().await?;
         Ok(witness)
     }
 
     /// Waits until the autoscaler has observed everything up to here.
     pub(crate) async fn observe(&self) -> Result<(), String> {
-        let mut state = self.state.lock().await;
+        let state = self.state.as_ref().ok_or("there is no witness")?;
+        let mut state = state.lock().await;
         state.mebibytes = LEAST + (state.mebibytes + 1 - LEAST) % STEPS;
         let wanted = state.mebibytes * MEBIBYTE;
         let recommended = vpa::recommendation(&[("main", "", &format!("{}Mi", state.mebibytes))]);
@@ -99,6 +90,32 @@ impl Witness {
         let observed = state.pods.until(self.patience, holds).await;
         observed.map_err(|why| format!("the autoscaler does not react: {why}"))
     }
+}
+
+/// Makes the workload and its VPA.
+async fn deploy(client: &Client, namespace: &str, options: &Options) -> Result<Followed, String> {
+    let pods: Api<Pod> = Api::namespaced(client.clone(), namespace);
+    let selector = format!("{}={NAME}", pod::WORKLOAD);
+    let pods = Followed::start(pods, &selector).await;
+    let containers = [Container::new("main", Amounts::new(("", ""), ("16Mi", "")))];
+    let template = pod::new((NAME, NAME), &containers, Place::default(), options);
+    let labels = json!({ pod::WORKLOAD: NAME });
+    let deployment = json!({
+        "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": NAME },
+        "spec": {
+            "replicas": 1, "selector": { "matchLabels": labels },
+            "template": { "metadata": { "labels": labels }, "spec": template.spec },
+        },
+    });
+    let path = format!("/apis/apps/v1/namespaces/{namespace}/deployments");
+    ask(client, Verb::Post, &path, Some(&deployment), None).await?.accepted()?;
+    let spec = json!({
+        "updatePolicy": { "updateMode": "InPlace" },
+        "resourcePolicy": { "containerPolicies": [{ "containerName": "*", "controlledResources": ["memory"] }] },
+    });
+    let made = vpa::new(NAME, spec);
+    ask(client, Verb::Post, &vpa::path(namespace, ""), Some(&made), None).await?.accepted()?;
+    Ok(pods)
 }
 
 /// Waits until VPAs are defined, the webhook is registered, and the updater knows that it lives.

@@ -58,7 +58,11 @@ pub(super) const SECTIONS: &[Section] = &[
     Section {
         title: "AEP-8818: resize status",
         sentences: &[
-            by("InProgress: wait", &["vpa-newer-recommendation-waits-for-the-resize-in-progress"]),
+            Sentence {
+                asks: "InProgress: wait",
+                cases: &["vpa-newer-recommendation-waits-for-the-resize-in-progress"],
+                elsewhere: "what the VPA says meanwhile: `crates/autoscaler/tests/it/updater/in_place_mode.rs` (`it_waits_for_a_node_for_as_long_as_it_takes`); not seen with a slow runtime yet",
+            },
             by("Deferred: wait", &["vpa-in-place-waits-for-a-deferred-resize-and-goes-on"]),
             by("Infeasible: store, skip the pod", &["vpa-infeasible-attempt-is-recorded-and-not-repeated"]),
             by("Error: take no action", &["vpa-in-place-waits-for-a-resize-that-the-node-retries"]),

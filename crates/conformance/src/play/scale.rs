@@ -292,7 +292,14 @@ impl Play<'_> {
         let known = scaling.known.clone();
         let holds = |lives: &Lives| {
             same(lives, &known, known.len())?;
-            each(lives, |pod| check::underway(pod, &standing, dialect))
+            // It does not last: that it was so is enough.
+            each_life(lives, |life| {
+                let was = |(_, pod): &(Timestamp, Pod)| check::underway(pod, &standing, dialect).is_ok();
+                match life.last() {
+                    Some(last) if !life.versions.iter().any(was) => check::underway(last, &standing, dialect),
+                    _ => Ok(()),
+                }
+            })
         };
         scaling.pods.until(patience, holds).await?;
         scaling.standing = Standing { allocated: standing.desired.clone(), ..standing };

@@ -142,10 +142,10 @@ pub(super) const CASES: &[Case] = &[
     Case::scaled(
         "vpa-newer-recommendation-waits-for-the-resize-in-progress",
         &[
-            deploy(two(), SMALL),
+            deploy(one(), SMALL),
             vpa(IN_PLACE),
             recommend(&[("main", "150m", "48Mi")]),
-            Step::scaled(Scaled::InProgress { to: MEDIUM, says: "waiting: 2 (ResizeInProgress: 2)" }),
+            Step::scaled(Scaled::InProgress { to: MEDIUM, says: "waiting: 1 (ResizeInProgress: 1)" }),
             recommend(&[("main", "200m", "64Mi")]),
             Step::scaled(Scaled::applied(LARGE)),
             Step::scaled(Scaled::Specs(&[SMALL, MEDIUM, LARGE])),
