@@ -129,7 +129,9 @@ async fn create(bed: &Bed, workload: &str, count: usize, cpu: &str, annotations:
         async move { api.create(&PostParams::default(), &object(pod)).await.map(drop) }
     });
     let created: Vec<_> = stream::iter(pods).buffer_unordered(32).collect().await;
-    created.into_iter().for_each(|created| created.unwrap());
+    for created in created {
+        created.unwrap();
+    }
 }
 
 /// Virtual nodes with plenty of everything, `node-0` and so on. They run as long as they are held.

@@ -192,7 +192,9 @@ impl Soak {
             let answer: Value = serde_json::from_slice(&answer).unwrap();
             if let Some(patch) = answer["response"]["patch"].as_str() {
                 let patch: Vec<Value> = serde_json::from_slice(&STANDARD.decode(patch).unwrap()).unwrap();
-                patch.iter().for_each(|operation| apply(&mut pod, operation));
+                for operation in &patch {
+                    apply(&mut pod, operation);
+                }
             }
         }
         let pod: Pod = object(pod);

@@ -222,7 +222,7 @@ async fn a_pod_that_is_known_before_its_vpa_is_not_unboosted_too_early() {
     world.pass(Duration::from_secs(8)).await;
     assert_eq!(world.requests("web-0").await, amounts("1/1Gi"));
     world.intercept(|_| Ok(()));
-    world.pass(Duration::from_secs(60)).await;
+    world.pass(Duration::from_mins(1)).await;
     assert_eq!(world.requests("web-0").await, amounts("100m/1Gi"));
 }
 
