@@ -49,7 +49,7 @@ pub(crate) struct Install {
     /// A further flag of a component, such as `recommender=--cap-by-quota`. May be given several times.
     #[arg(long = "arg", value_name = "COMPONENT=FLAG", value_parser = extra_arg)]
     args: Vec<(Component, String)>,
-    /// Have a Prometheus operator scrape the components: a ServiceMonitor and a Service.
+    /// Have a Prometheus operator scrape the components: a `ServiceMonitor` and a Service.
     #[arg(long)]
     service_monitor: bool,
     /// Leave the definitions of custom resources out.
@@ -84,7 +84,7 @@ pub(crate) struct Uninstall {
     /// Uninstall though there are VPAs that a returning Vertical Pod Autoscaler would refuse.
     #[arg(long)]
     force: bool,
-    /// Remove the definitions of custom resources that Plumb made, and with them every VPA, checkpoint, policy and CloneSet.
+    /// Remove the definitions of custom resources that Plumb made, and with them every VPA, checkpoint, policy and `CloneSet`.
     #[arg(long)]
     delete_crds: bool,
     /// Print what would be removed.

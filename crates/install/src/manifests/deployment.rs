@@ -1,4 +1,4 @@
-//! The Deployment of a component, and its PodDisruptionBudget.
+//! The Deployment of a component, and its `PodDisruptionBudget`.
 
 use std::collections::BTreeMap;
 
@@ -49,7 +49,7 @@ fn args(component: Component, options: &Options) -> Vec<String> {
     match component {
         // Every replica answers.
         Component::Admission => {
-            args.extend([format!("--port={WEBHOOK_PORT}"), format!("--webhook-service={WEBHOOK_SERVICE}")])
+            args.extend([format!("--port={WEBHOOK_PORT}"), format!("--webhook-service={WEBHOOK_SERVICE}")]);
         }
         Component::Recommender | Component::Updater | Component::Rollout => args.extend([
             "--leader-elect=true".to_owned(),

@@ -24,7 +24,7 @@ pub(super) struct Log {
     forbidden: Arc<Mutex<Vec<Right>>>,
 }
 
-/// A client of the ServiceAccount of a component, and the log of its requests.
+/// A client of the `ServiceAccount` of a component, and the log of its requests.
 pub(super) fn client(cluster: &TestCluster, component: Component) -> (Client, Log) {
     let namespace = Options::default().namespace;
     let user = format!("system:serviceaccount:{namespace}:{}", component.object_name());
