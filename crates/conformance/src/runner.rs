@@ -104,12 +104,11 @@ pub async fn run(
     }
     let Some(node) = node.filter(|_| !wanted.is_empty()) else { return Ok(summary) };
     let shared = ground::namespace(&client).await?;
-    let witness = match wanted.iter().any(|case| case.needs_autoscaler()) {
-        true => {
-            let is_asked = wanted.iter().any(|case| case.observes());
-            Some(Witness::start(&client, &shared, options, is_asked).await)
-        }
-        false => None,
+    let witness = if wanted.iter().any(|case| case.needs_autoscaler()) {
+        let is_asked = wanted.iter().any(|case| case.observes());
+        Some(Witness::start(&client, &shared, options, is_asked).await)
+    } else {
+        None
     };
     let site = (&*shared, &*node, witness.as_ref());
     let (alone, together): (Vec<&Case>, Vec<&Case>) =
@@ -132,7 +131,7 @@ type Shared<'a> = (&'a str, &'a str, Option<&'a Result<Witness, String>>);
 
 async fn report(client: &Client, case: &Case, options: &Options, shared: Shared<'_>) -> Report {
     let started = Instant::now();
-    let verdict = match play(client, case, options, shared).await {
+    let verdict = match Box::pin(play(client, case, options, shared)).await {
         Ok(()) => Verdict::Passed,
         Err(why) => Verdict::Failed(why),
     };

@@ -78,7 +78,7 @@ impl Witness {
             let memory = requests.and_then(|requests| requests.get("memory"));
             memory
                 .and_then(|memory| memory.0.parse::<plumb_resize::Quantity>().ok())
-                .map(|found| found.saturating_units())
+                .map(plumb_resize::Quantity::saturating_units)
         };
         let holds = |lives: &_| {
             let found: Vec<_> = live(lives).filter_map(|(_, life)| has(life.last()?)).collect();

@@ -25,6 +25,7 @@ const NAMESPACE: &str = "plumb-system";
     plumb install --apply\n  \
     plumb install --apply --replace-vpa --dry-run\n  \
     plumb install --components recommender --replicas 1 --arg recommender=--cap-by-quota")]
+#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own")]
 pub(crate) struct Install {
     /// The namespace of the controllers. It is created, unless every cluster has it.
     #[arg(short, long, value_name = "NAME", default_value = NAMESPACE)]

@@ -376,6 +376,7 @@ impl VpaFlags {
 /// Which of several processes works.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Leader election")]
+#[expect(clippy::struct_field_names, reason = "the flags have upstream's names")]
 pub(crate) struct ElectionFlags {
     /// Work only while this process holds the lease, so that several can run and one works.
     #[arg(long, value_name = "BOOL", default_value = "false", num_args = 0..=1, require_equals = true, default_missing_value = "true")]

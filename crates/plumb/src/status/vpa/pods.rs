@@ -151,7 +151,9 @@ pub(in crate::status) async fn boosts(client: &Client, pods: &[Pod]) -> Vec<Vec<
             // A user who may not list VPAs does not see how long a boost lasts.
             let vpas = vpas.list(&ListParams::default()).await.map(|list| list.items).unwrap_or_default();
             let index = namespaces.entry(namespace.clone()).or_insert_with(|| VpaIndex::new(true));
-            vpas.into_iter().for_each(|vpa| index.apply(Arc::new(vpa)));
+            for vpa in vpas {
+                index.apply(Arc::new(vpa));
+            }
         }
         let topmost = targets.topmost_of_pod(&pod.metadata).await.ok().flatten();
         let vpa = topmost.and_then(|topmost| namespaces[&namespace].controlling(&topmost));
