@@ -27,8 +27,8 @@ pub(crate) use limits::ServerLimits;
 pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
 pub(crate) use recommender::{PrometheusFlags, Tuning};
 pub(crate) use run::{
-    AdmissionFlags, Chosen, CommonFlags, Elected, ElectionFlags, Ignored, RecommenderFlags, Run, StorageFlag,
-    UpdaterFlags,
+    AdmissionFlags, Chosen, CommonFlags, Elected, ElectionFlags, Ignored, RecommenderFlags, RolloutFlags,
+    Run, StorageFlag, UpdaterFlags,
 };
 
 use crate::components::{self, Components, ComponentsParser};

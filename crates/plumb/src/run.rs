@@ -12,6 +12,7 @@ mod admission;
 mod http;
 mod rate_limit;
 mod recommender;
+mod rollout;
 mod updater;
 
 use std::path::Path;
@@ -22,6 +23,7 @@ use anyhow::Context as _;
 use futures_util::future::{BoxFuture, try_join_all};
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::{Client, Config};
+use plumb_controller::crds::InstallError;
 use plumb_controller::leader::{Durations, LeaderConfig, LeaderElector};
 use plumb_controller::metrics::Metrics;
 use plumb_metrics::{CONTENT_TYPE, Text};
@@ -107,7 +109,7 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
     let metrics = Metrics::default();
     let client = connect(&chosen.common, &metrics).await?;
     if chosen.common.install_crds {
-        plumb_autoscaler::install::install(&client).await.context("installing definitions")?;
+        install(&chosen, &client).await.context("installing definitions")?;
     }
     let (ask_to_stop, stopped) = watch::channel(false);
     let supervisor = plumb_supervise::process().clone();
@@ -135,19 +137,33 @@ async fn run_parts(chosen: Chosen) -> anyhow::Result<()> {
 
 /// Each component that a command may choose joins here.
 fn parts(chosen: &Chosen, ground: &Ground) -> anyhow::Result<Vec<Part>> {
-    let (gates, namespaces) = (&chosen.common.feature_gates, chosen.vpas.namespaces());
+    let (gates, namespaces) = (&chosen.common.feature_gates, &chosen.namespaces);
     let mut parts = Vec::new();
     if let Some(recommender) = &chosen.recommender {
         let election = chosen.election.as_ref();
-        parts.push(recommender::part(recommender, election, &namespaces, gates, ground)?);
+        parts.push(recommender::part(recommender, election, namespaces, gates, ground)?);
     }
     if let Some(updater) = &chosen.updater {
-        parts.push(updater::part(updater, &namespaces, gates, ground));
+        parts.push(updater::part(updater, namespaces, gates, ground));
     }
     if let Some(admission) = &chosen.admission {
-        parts.push(admission::part(admission, &namespaces, gates, ground));
+        parts.push(admission::part(admission, namespaces, gates, ground));
+    }
+    if let Some(rollout) = &chosen.rollout {
+        parts.extend(rollout::parts(rollout, gates, ground));
     }
     Ok(parts)
+}
+
+/// Installs the definitions of the components.
+async fn install(chosen: &Chosen, client: &Client) -> Result<(), InstallError> {
+    if chosen.recommender.is_some() || chosen.updater.is_some() || chosen.admission.is_some() {
+        plumb_autoscaler::install::install(client).await?;
+    }
+    if chosen.rollout.is_some() {
+        plumb_rollout::install::install(client).await?;
+    }
+    Ok(())
 }
 
 async fn until_stopped(mut stopped: watch::Receiver<bool>) {

@@ -2,6 +2,7 @@
 
 mod admission;
 mod ignored;
+mod rollout;
 mod updater;
 
 use std::time::Duration;
@@ -15,6 +16,7 @@ use plumb_resize::resource::Resource;
 
 pub(crate) use admission::AdmissionFlags;
 pub(crate) use ignored::Ignored;
+pub(crate) use rollout::RolloutFlags;
 pub(crate) use updater::UpdaterFlags;
 
 use super::recommender::{PrometheusFlags, Tuning, positive_time};
@@ -24,6 +26,8 @@ use crate::features;
 const RECOMMENDER_LEASE: &str = "vpa-recommender-lease";
 /// The lease of the updater: upstream's.
 const UPDATER_LEASE: &str = "vpa-updater";
+/// The lease of the rollout.
+const ROLLOUT_LEASE: &str = "plumb-rollout-lease";
 
 /// Which components to run.
 #[derive(Debug, Args)]
@@ -80,6 +84,17 @@ pub(crate) enum RunCommand {
         plumb run admission    # in a pod behind the Service vpa-webhook\n  \
         plumb run admission --kubeconfig ~/.kube/config --register-by-url --webhook-address=192.0.2.7")]
     Admission(Box<RunAdmission>),
+    /// Run the controllers of CloneSets and of in-place rollouts.
+    ///
+    /// They run CloneSets where OpenKruise does not. With the feature gate InPlaceWorkloadVerticalScaling they resize the
+    /// pods of Deployments, StatefulSets and DaemonSets that opt in (annotation rollout.plumb.dev/in-place, or a
+    /// RolloutPolicy) when the resources of their template change. A webhook, which every process serves, then holds such
+    /// a workload in the write that changes it; while it does not answer, pods are recreated as ever.
+    #[command(after_help = "Examples:\n  \
+        plumb run rollout --kubeconfig ~/.kube/config --install-crds=true\n  \
+        plumb run rollout --leader-elect=true --feature-gates=InPlaceWorkloadVerticalScaling=true \
+        --register-by-url --webhook-address=192.0.2.7")]
+    Rollout(Box<RunRollout>),
 }
 
 /// The whole autoscaler.
@@ -163,6 +178,25 @@ pub(crate) struct RunAdmission {
     ignored: Ignored,
 }
 
+/// The rollout.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct RunRollout {
+    /// The address of metrics (/metrics) and health (/healthz, /readyz).
+    #[arg(long, value_name = "ADDRESS", default_value = ":8945")]
+    address: String,
+    /// The name of the lease that the leader holds.
+    #[arg(long, value_name = "NAME", default_value = ROLLOUT_LEASE)]
+    leader_elect_resource_name: String,
+    #[command(flatten)]
+    common: CommonFlags,
+    #[command(flatten)]
+    election: ElectionFlags,
+    #[command(flatten)]
+    rollout: RolloutFlags,
+    #[command(flatten)]
+    ignored: Ignored,
+}
+
 /// A component that works in one process at a time.
 #[derive(Clone, Debug)]
 pub(crate) struct Elected<F> {
@@ -177,12 +211,14 @@ pub(crate) struct Elected<F> {
 pub(crate) struct Chosen {
     pub(crate) address: String,
     pub(crate) common: CommonFlags,
-    pub(crate) vpas: VpaFlags,
+    /// Of the autoscaler.
+    pub(crate) namespaces: Namespaces,
     /// None for commands whose components are not elected.
     pub(crate) election: Option<ElectionFlags>,
     pub(crate) recommender: Option<Elected<RecommenderFlags>>,
     pub(crate) updater: Option<Elected<UpdaterFlags>>,
     pub(crate) admission: Option<AdmissionFlags>,
+    pub(crate) rollout: Option<Elected<RolloutFlags>>,
     pub(crate) ignored: Ignored,
 }
 
@@ -193,41 +229,56 @@ impl RunCommand {
             Self::All(all) => Chosen {
                 address: all.address,
                 common: all.common,
-                vpas: all.vpas,
+                namespaces: all.vpas.namespaces(),
                 election: Some(all.election),
                 recommender: Some(Elected { flags: all.recommender, lease: RECOMMENDER_LEASE.to_owned() }),
                 updater: Some(Elected { flags: all.updater, lease: UPDATER_LEASE.to_owned() }),
                 admission: Some(all.admission),
+                rollout: None,
                 ignored: all.ignored,
             },
             Self::Recommender(one) => Chosen {
                 address: one.address,
                 common: one.common,
-                vpas: one.vpas,
+                namespaces: one.vpas.namespaces(),
                 election: Some(one.election),
                 recommender: Some(Elected { flags: one.recommender, lease: one.leader_elect_resource_name }),
                 updater: None,
                 admission: None,
+                rollout: None,
                 ignored: one.ignored,
             },
             Self::Updater(one) => Chosen {
                 address: one.address,
                 common: one.common,
-                vpas: one.vpas,
+                namespaces: one.vpas.namespaces(),
                 election: Some(one.election),
                 recommender: None,
                 updater: Some(Elected { flags: one.updater, lease: one.leader_elect_resource_name }),
                 admission: None,
+                rollout: None,
                 ignored: one.ignored,
             },
             Self::Admission(one) => Chosen {
                 address: one.address,
                 common: one.common,
-                vpas: one.vpas,
+                namespaces: one.vpas.namespaces(),
                 election: None,
                 recommender: None,
                 updater: None,
                 admission: Some(one.admission),
+                rollout: None,
+                ignored: one.ignored,
+            },
+            Self::Rollout(one) => Chosen {
+                address: one.address,
+                common: one.common,
+                namespaces: Namespaces::All,
+                election: Some(one.election),
+                recommender: None,
+                updater: None,
+                admission: None,
+                rollout: Some(Elected { flags: one.rollout, lease: one.leader_elect_resource_name }),
                 ignored: one.ignored,
             },
         }
@@ -240,6 +291,7 @@ impl RunCommand {
             Self::Recommender(one) => (&one.vpas, Some(&one.recommender), None),
             Self::Updater(one) => (&one.vpas, None, None),
             Self::Admission(one) => (&one.vpas, None, Some(&one.admission)),
+            Self::Rollout(one) => return one.rollout.conflict(),
         };
         let both = !vpas.vpa_object_namespace.is_empty() && !vpas.ignored_vpa_object_namespaces.is_empty();
         both.then_some("--vpa-object-namespace and --ignored-vpa-object-namespaces cannot be used together")

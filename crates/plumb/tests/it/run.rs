@@ -1,6 +1,7 @@
 //! `plumb run` against a cluster that runs elsewhere.
 
 mod autoscaler;
+mod rollout;
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;

@@ -115,7 +115,8 @@ pub(crate) fn own_namespace() -> String {
     named.unwrap_or_else(|| "kube-system".to_owned())
 }
 
-fn or_own_namespace(flag: &str) -> String {
+/// The namespace of a flag, or that of this process.
+pub(super) fn or_own_namespace(flag: &str) -> String {
     if flag.is_empty() { own_namespace() } else { flag.to_owned() }
 }
 
