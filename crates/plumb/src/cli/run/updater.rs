@@ -156,7 +156,10 @@ mod tests {
         let options = flags.updater.options(&FeatureGates::default());
         let (budget, priority) = (&options.decisions.budget, &options.decisions.priority);
         assert_eq!(options.interval, Duration::from_mins(2));
-        assert_eq!((budget.min_replicas, budget.eviction_tolerance, priority.pod_update_threshold), (1, 0.25, 0.3));
+        assert_eq!(
+            (budget.min_replicas, budget.eviction_tolerance, priority.pod_update_threshold),
+            (1, 0.25, 0.3)
+        );
         assert_eq!(options.rate_limit, RateLimit { per_second: 2.5, burst: 7 });
         assert_eq!(priority.lifetime_threshold, SignedDuration::from_hours(1));
         assert_eq!(priority.oom_threshold, SignedDuration::from_mins(5));
