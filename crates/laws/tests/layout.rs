@@ -9,7 +9,7 @@ use std::{fs, io};
 /// All that these crates depend on, outside of their tests: they are pure, and cheap to build.
 const PURE: &[(&str, &[&str])] = &[
     ("plumb-cron", &["jiff", "plumb-go", "thiserror"]),
-    ("plumb-go", &["thiserror"]),
+    ("plumb-go", &["regex", "thiserror"]),
     ("plumb-placement", &["k8s-openapi"]),
     ("plumb-resize", &["k8s-openapi", "plumb-features", "plumb-validation", "serde", "thiserror"]),
     ("plumb-validation", &["plumb-go"]),

@@ -13,7 +13,7 @@ use imbl::{OrdMap, Vector};
 
 use crate::{Attributes, Event, EventFilter, Prefix, Revision, key::COLLECTION_SEGMENTS};
 
-/// The most collections that are told apart although they have no events left.
+/// The most collections that have a history of their own although no events of them are left.
 const MOST_COLLECTIONS: usize = 1024;
 
 /// The cost of one event beside the version that it retains: the event, its entry and the object's header.

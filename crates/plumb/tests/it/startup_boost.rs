@@ -82,6 +82,8 @@ async fn a_boost_lasts_until_durationseconds_after_ready_and_no_shorter() {
     while unboosted.len() < 2 {
         let pod = match in_time(changes.next()).await.unwrap().unwrap() {
             WatchEvent::Added(pod) | WatchEvent::Modified(pod) => pod,
+            // Marks the end of the initial events.
+            WatchEvent::Bookmark(_) => continue,
             other => panic!("{other:?}"),
         };
         let name = pod.name_any();

@@ -294,8 +294,8 @@ fn bad_addresses() -> Vec<Bad> {
         parameter("an open parenthesis", "labelSelector=((((").saying("unable to parse requirement"),
         parameter("half a selector", "labelSelector=a%20in%20(b").saying("unable to parse requirement"),
         parameter("a selector of noise", "labelSelector=%00%01%7f").saying("unable to parse requirement"),
-        parameter("a field that nobody selects by", "fieldSelector=data.k%3Dv")
-            .saying("field label not supported"),
+        parameter("a field without a selector", "fieldSelector=data.k%3Dv")
+            .saying("is not a known field selector: only"),
         parameter("a field selector of noise", "fieldSelector=%5C%5C%2C%2C%3D"),
         parameter("a token of noise", "continue=%21%21%21").saying("continue key is not valid"),
         parameter("a token that is no JSON", "continue=AAAA").saying("continue key is not valid"),
