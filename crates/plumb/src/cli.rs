@@ -37,6 +37,7 @@ use crate::install::{Install, Uninstall};
 use crate::kubeconfig::Issue;
 use crate::recommend::Recommend;
 use crate::resize::Resize;
+use crate::rollout::command::RolloutArgs;
 use crate::status::Status;
 
 /// In-place vertical scaling for Kubernetes: a pod's CPU and memory change while its containers run.
@@ -111,6 +112,7 @@ pub(crate) enum Command {
     Down(Down),
     Resize(Box<Resize>),
     Status(Box<Status>),
+    Rollout(RolloutArgs),
     Recommend(Box<Recommend>),
     /// Run components against a cluster that runs elsewhere, until Ctrl-C or SIGTERM.
     Run(Box<Run>),

@@ -78,6 +78,7 @@ fn main() -> ExitCode {
         Command::Down(down) => down::run(&down).map(success),
         Command::Resize(resize) => resize::run(*resize),
         Command::Status(status) => status::run(*status),
+        Command::Rollout(args) => rollout::command::run(args),
         Command::Recommend(recommend) => recommend::run(*recommend).map(success),
         Command::Run(components) => run::run(*components).map(success),
         Command::Install(args) => install::install(*args).map(success),

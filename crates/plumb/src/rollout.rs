@@ -1,5 +1,7 @@
 //! The rollout of a cluster on this machine: CloneSets, and in-place rollouts of workloads.
 
+pub(crate) mod command;
+
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! `plumb status`: what pods have, what they want, and what stands between; and what VPAs recommend.
+//! `plumb status`: what pods have, what they want, and what stands between; what VPAs recommend; how rollouts proceed.
 
 mod vpa;
 mod watch;
@@ -21,13 +21,14 @@ use serde_json::Value;
 use crate::cli::Tuning;
 use crate::client::{self, Cluster, Output, block_on, print, write_out};
 use crate::reading;
+use crate::rollout::command::{self, Workload};
 
 /// The columns that tell all four values apart.
 const WIDE: [&str; 8] =
     ["CPU DESIRED", "ALLOCATED", "ACTUAL", "MEMORY DESIRED", "ALLOCATED", "ACTUAL", "RESIZE", "NODE"];
 
-/// Show what containers have of cpu and memory (request/limit), what they want, and how their resize stands; or what
-/// VPAs recommend, and why.
+/// Show what containers have of cpu and memory (request/limit), what they want, and how their resize stands; what VPAs
+/// recommend, and why; or how the in-place rollout of a workload proceeds.
 ///
 /// For one pod it exits as `plumb resize` does: 0 when the resize is applied, 3 deferred, 4 infeasible, 5 in progress.
 #[derive(Debug, Args)]
@@ -36,9 +37,11 @@ const WIDE: [&str; 8] =
     plumb status pod/web -o wide\n  \
     plumb status --watch\n  \
     plumb status vpa -A\n  \
-    plumb status vpa/web --explain")]
+    plumb status vpa/web --explain\n  \
+    plumb status deploy/web --watch")]
 pub(crate) struct Status {
-    /// A pod (`web`, `pod/web`), a VPA (`vpa/web`), or all VPAs (`vpa`). [default: all pods of the namespace]
+    /// A pod (`web`, `pod/web`), a VPA (`vpa/web`), all VPAs (`vpa`), or a workload (`deploy/web`, `sts/db`, `ds/agent`).
+    /// [default: all pods of the namespace]
     #[arg(value_name = "OBJECT")]
     object: Option<Object>,
     /// Objects of all namespaces.
@@ -58,7 +61,7 @@ pub(crate) struct Status {
     /// How it is printed.
     #[arg(short, long, value_enum, value_name = "FORMAT")]
     output: Option<Output>,
-    /// Print pods again when their resources or their resize change, until Ctrl-C.
+    /// Print pods again when their resources or their resize change, until Ctrl-C; or a rollout, until it ends.
     #[arg(short, long)]
     watch: bool,
     #[command(flatten)]
@@ -74,6 +77,8 @@ enum Object {
     Vpa(String),
     /// All VPAs.
     Vpas,
+    /// A workload whose pods are resized in place.
+    Workload(Workload),
 }
 
 impl FromStr for Object {
@@ -85,7 +90,10 @@ impl FromStr for Object {
         Ok(match text.split_once('/') {
             Some((kind, name)) if is_vpa(kind) => Self::Vpa(name.to_owned()),
             None if is_vpa(text) => Self::Vpas,
-            _ => Self::Pod(client::pod_name(text).to_owned()),
+            _ => match text.parse() {
+                Ok(workload) => Self::Workload(workload),
+                Err(_) => Self::Pod(client::pod_name(text).to_owned()),
+            },
         })
     }
 }
@@ -107,13 +115,13 @@ fn tuning(text: &str) -> Result<Tuning, String> {
 impl Status {
     /// What is wrong with flags that are right each by itself.
     pub(crate) fn conflict(&self) -> Option<&'static str> {
-        let one = matches!(self.object, Some(Object::Pod(_) | Object::Vpa(_)));
+        let one = matches!(self.object, Some(Object::Pod(_) | Object::Vpa(_) | Object::Workload(_)));
         let of_vpas = matches!(self.object, Some(Object::Vpa(_) | Object::Vpas));
         if one && (self.all_namespaces || self.selector.is_some()) {
             return Some("--all-namespaces and --selector are for several objects, not for one by its name");
         }
         if self.watch && (of_vpas || !matches!(self.output, None | Some(Output::Wide))) {
-            return Some("--watch is for the table of pods: plumb status [POD] [-o wide] --watch");
+            return Some("--watch is for pods and rollouts: plumb status [POD] [-o wide] --watch");
         }
         (self.explain && !of_vpas).then_some("--explain is for VPAs: plumb status vpa/NAME --explain")
     }
@@ -127,6 +135,9 @@ async fn status(args: Status) -> anyhow::Result<ExitCode> {
     let (client, namespace) = args.cluster.connect().await?;
     if let Some(Object::Vpa(_) | Object::Vpas) = &args.object {
         return vpa::status(&args, client, &namespace).await;
+    }
+    if let Some(Object::Workload(workload)) = &args.object {
+        return command::show(client, &namespace, workload, args.watch, args.output).await;
     }
     let api: Api<Pod> = if args.all_namespaces {
         Api::all(client.clone())

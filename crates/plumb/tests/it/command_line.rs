@@ -38,7 +38,7 @@ fn command(cluster: &Cluster, args: &[&str]) -> Command {
 }
 
 /// The exit code, and everything that was printed.
-fn run(cluster: &Cluster, args: &[&str]) -> (Option<i32>, String) {
+pub(crate) fn run(cluster: &Cluster, args: &[&str]) -> (Option<i32>, String) {
     printed(&command(cluster, args).output().unwrap())
 }
 

@@ -14,6 +14,7 @@ use plumb_rollout::workloads::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
 use serde_json::{Value, json};
 
 use super::cluster::Cluster;
+use super::command_line::run;
 
 const FLAGS: [&str; 8] = [
     "--components",
@@ -201,4 +202,60 @@ async fn clone_sets_run_without_the_gate() {
     set["kind"] = json!("CloneSet");
     sets.create(&PostParams::default(), &object(set)).await.unwrap();
     until_pods(&client, "web", 2, "100m").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn people_follow_pause_resume_and_undo_a_rollout() {
+    let folder = tempfile::tempdir().unwrap();
+    let cluster = Cluster::start_with(&folder.path().join("data"), &on());
+    let client = cluster.client().await;
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    until(&webhooks, "plumb-rollout-webhook", |_: &MutatingWebhookConfiguration| true).await;
+    let deployments: Api<Deployment> = Api::default_namespaced(client.clone());
+    let web = object(workload("web", json!({ "replicas": 3 })));
+    deployments.create(&PostParams::default(), &web).await.unwrap();
+    let before = uids(&until_pods(&client, "web", 3, "100m").await);
+
+    let none = run(&cluster, &["rollout", "status", "deploy/web"]);
+    assert_eq!(none, (Some(0), "deployment/web: no rollout in place\n".to_owned()));
+    for (command, expected) in [
+        (["rollout", "pause", "deploy/web"], "deployment/web: no rollout in place is under way"),
+        (["rollout", "undo", "deploy/web"], "deployment/web: there is no rollout in place to undo"),
+        (["rollout", "resume", "deploy/other"], "deployments.apps \"other\" not found"),
+        (["rollout", "status", "web"], "write deploy/NAME, sts/NAME or ds/NAME"),
+    ] {
+        let (code, printed) = run(&cluster, &command);
+        assert!(code != Some(0) && printed.contains(expected), "{command:?}: {code:?} {printed}");
+    }
+
+    // A policy that pauses leaves time for commands.
+    let policies = ApiResource::from_gvk(&GroupVersionKind::gvk("plumb.dev", "v1alpha1", "RolloutPolicy"));
+    let policies = ApiResource { plural: "rolloutpolicies".to_owned(), ..policies };
+    let policies: Api<DynamicObject> = Api::default_namespaced_with(client.clone(), &policies);
+    let policy = json!({
+        "apiVersion": "plumb.dev/v1alpha1", "kind": "RolloutPolicy", "metadata": { "name": "web" },
+        "spec": { "targetRef": { "apiVersion": "apps/v1", "kind": "Deployment", "name": "web" }, "canary": [{ "pods": 1 }] },
+    });
+    policies.create(&PostParams::default(), &serde_json::from_value(policy).unwrap()).await.unwrap();
+    until(&policies, "web", |policy: &DynamicObject| policy.data["status"]["conditions"].is_array()).await;
+    deployments.patch("web", &PatchParams::default(), &more_cpu()).await.unwrap();
+    eventually(async || run(&cluster, &["status", "deploy/web"]).1.contains("Paused, 1 of 3 pods done"))
+        .await;
+    let paused = run(&cluster, &["rollout", "pause", "deploy/web"]);
+    assert_eq!(paused, (Some(0), "deployment/web paused\n".to_owned()));
+    let resumed = run(&cluster, &["rollout", "resume", "deploy/web"]);
+    assert_eq!(resumed, (Some(0), "deployment/web resumed\n".to_owned()));
+    let (code, followed) = run(&cluster, &["rollout", "status", "deploy/web"]);
+    assert!(code == Some(0) && followed.ends_with("Complete, 3 of 3 pods done\n"), "{code:?} {followed}");
+    until_pods(&client, "web", 3, "150m").await;
+
+    policies.delete("web", &kube::api::DeleteParams::default()).await.unwrap();
+    let undone = run(&cluster, &["rollout", "undo", "deploy/web"]);
+    assert_eq!(undone, (Some(0), "deployment/web is rolled back\n".to_owned()));
+    let after = until_pods(&client, "web", 3, "100m").await;
+    assert_eq!(uids(&after), before, "no pod was recreated");
+    let (code, json) = run(&cluster, &["rollout", "status", "deploy/web", "-o", "json"]);
+    let status: Value =
+        serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {code:?} {json}"));
+    assert_eq!(status["pods"]["total"], 3);
 }

@@ -1,0 +1,274 @@
+//! `plumb rollout`: in-place rollouts of Deployments, StatefulSets and DaemonSets.
+
+use std::fmt::{self, Write as _};
+use std::process::ExitCode;
+use std::str::FromStr;
+
+use anyhow::bail;
+use clap::{Args, Subcommand};
+use futures_util::StreamExt as _;
+use k8s_openapi::api::apps::v1::{DaemonSet, Deployment, StatefulSet};
+use kube::api::DynamicObject;
+use kube::core::PartialObjectMeta;
+use kube::discovery::ApiResource;
+use kube::{Client, Resource as _};
+use plumb_autoscaler::explain::printable;
+use plumb_client::Api;
+use plumb_controller::{Reflector, WatchConfig, WatchEvent};
+use plumb_rollout::commands::{self, Command, CommandError};
+use plumb_rollout::engine::{Phase, RolloutStatus};
+use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
+
+use crate::client::{Cluster, Output, block_on, print, refusal, table, write_out};
+
+/// Show, pause, resume and undo in-place rollouts of Deployments, StatefulSets and DaemonSets.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  \
+    plumb rollout status deploy/web\n  \
+    plumb rollout pause sts/db\n  \
+    plumb rollout undo deploy/web -n shop")]
+pub(crate) struct RolloutArgs {
+    #[command(subcommand)]
+    command: RolloutCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum RolloutCommand {
+    /// Show how a rollout proceeds until it ends.
+    ///
+    /// Exits with 0 when all pods that the partition allows have the new resources, with 1 when pods are stuck, or the
+    /// rollout was rolled back or left to the workload's own controller.
+    Status {
+        #[command(flatten)]
+        of: Named,
+        /// Go on until the rollout ends; false prints where it stands now.
+        #[arg(short, long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
+        watch: bool,
+        /// How it is printed; json and yaml do not wait.
+        #[arg(short, long, value_enum, value_name = "FORMAT")]
+        output: Option<Output>,
+    },
+    /// Resize no further pods; resizes that are under way go on.
+    Pause(Named),
+    /// Go on with a rollout that is paused, or with the next step of its canary.
+    Resume(Named),
+    /// Give pods and template the resources of before the last rollout again, in place.
+    Undo(Named),
+}
+
+/// A workload of a cluster.
+#[derive(Debug, Args)]
+struct Named {
+    /// The workload: `deploy/web`, `sts/db` or `ds/agent`.
+    #[arg(value_name = "KIND/NAME")]
+    workload: Workload,
+    #[command(flatten)]
+    cluster: Cluster,
+}
+
+/// A workload by its kind and name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Workload {
+    kind: WorkloadKind,
+    name: String,
+}
+
+impl FromStr for Workload {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (kind, name) = text.split_once('/').unwrap_or((text, ""));
+        // As kubectl prints it: deployment.apps/web.
+        let kind = match kind.split('.').next().unwrap_or(kind).to_ascii_lowercase().as_str() {
+            "deploy" | "deployment" | "deployments" => WorkloadKind::Deployment,
+            "sts" | "statefulset" | "statefulsets" => WorkloadKind::StatefulSet,
+            "ds" | "daemonset" | "daemonsets" => WorkloadKind::DaemonSet,
+            _ => return Err("write deploy/NAME, sts/NAME or ds/NAME".to_owned()),
+        };
+        if name.is_empty() || name.contains('/') {
+            return Err("the name is missing: write deploy/NAME, sts/NAME or ds/NAME".to_owned());
+        }
+        Ok(Self { kind, name: name.to_owned() })
+    }
+}
+
+impl fmt::Display for Workload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.kind.name().to_ascii_lowercase(), self.name)
+    }
+}
+
+pub(crate) fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
+    block_on(async move {
+        let (named, command, done) = match args.command {
+            RolloutCommand::Status { of, watch, output } => {
+                let (client, namespace) = of.cluster.connect().await?;
+                return show(client, &namespace, &of.workload, watch, output).await;
+            }
+            RolloutCommand::Pause(named) => (named, Command::Pause, "paused"),
+            RolloutCommand::Resume(named) => (named, Command::Resume, "resumed"),
+            RolloutCommand::Undo(named) => (named, Command::Undo, "is rolled back"),
+        };
+        let (client, namespace) = named.cluster.connect().await?;
+        let Workload { kind, name } = &named.workload;
+        match commands::command(&client, *kind, &namespace, name, command).await {
+            Ok(()) => write_out(&format!("{} {done}\n", named.workload))?,
+            Err(CommandError::Request { source, .. }) => return Err(refusal(source)),
+            Err(why) => bail!("{}: {why}", named.workload),
+        }
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Prints where the rollout of a workload stands; with `watch` every change, until it ends.
+pub(crate) async fn show(
+    client: Client,
+    namespace: &str,
+    workload: &Workload,
+    watch: bool,
+    output: Option<Output>,
+) -> anyhow::Result<ExitCode> {
+    let resource = match workload.kind {
+        WorkloadKind::Deployment => ApiResource::erase::<Deployment>(&()),
+        WorkloadKind::StatefulSet => ApiResource::erase::<StatefulSet>(&()),
+        WorkloadKind::DaemonSet => ApiResource::erase::<DaemonSet>(&()),
+    };
+    let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
+    let read = api.get_metadata(&workload.name).await.map_err(refusal)?;
+    let progress = Progress::of(&read);
+    if let (Some(output @ (Output::Json | Output::Yaml)), Progress::Reported(status)) = (output, &progress) {
+        print(status, output)?;
+        return Ok(progress.exit_code());
+    }
+    if !watch || progress.has_ended() {
+        write_out(&progress.text(workload))?;
+        return Ok(progress.exit_code());
+    }
+    let config = WatchConfig::default().fields(format!("metadata.name={}", workload.name));
+    let mut events = std::pin::pin!(Reflector::metadata_only(api, config).into_stream());
+    let mut printed = String::new();
+    while let Some(event) = events.next().await {
+        let observed = match event {
+            WatchEvent::Restarted(listed) => listed.into_iter().next(),
+            WatchEvent::Applied(observed) => Some(*observed),
+            WatchEvent::Deleted(_) => None,
+        };
+        let Some(observed) = observed else { bail!("{workload} was deleted") };
+        let progress = Progress::of(&observed);
+        let text = progress.text(workload);
+        if text != printed {
+            write_out(&text)?;
+            printed = text;
+        }
+        if progress.has_ended() {
+            return Ok(progress.exit_code());
+        }
+    }
+    Ok(ExitCode::FAILURE)
+}
+
+/// How far a rollout is.
+enum Progress {
+    /// The workload had no rollout in place.
+    None,
+    /// The workload is held, and the controller has reported nothing yet.
+    Held,
+    /// What the controller has reported.
+    Reported(RolloutStatus),
+}
+
+impl Progress {
+    fn of(workload: &PartialObjectMeta<DynamicObject>) -> Self {
+        let open = WorkloadRecord::read(workload.meta()).filter(WorkloadRecord::is_open);
+        match (commands::status(workload), open) {
+            // What was reported may be of the rollout before.
+            (Some(status), Some(record)) if status.revision == record.rollout.revision => {
+                Self::Reported(status)
+            }
+            (_, Some(_)) => Self::Held,
+            (Some(status), None) => Self::Reported(status),
+            (None, None) => Self::None,
+        }
+    }
+
+    /// Whether it goes no further. One that is paused is to go on.
+    fn has_ended(&self) -> bool {
+        match self {
+            Self::None => true,
+            Self::Held => false,
+            Self::Reported(status) => status.phase.has_ended() && status.phase != Phase::Paused,
+        }
+    }
+
+    fn exit_code(&self) -> ExitCode {
+        let has_failed = match self {
+            Self::None | Self::Held => false,
+            Self::Reported(status) => matches!(
+                status.phase,
+                Phase::Held | Phase::RolledBack | Phase::RollbackFailed | Phase::Recreating
+            ),
+        };
+        if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    }
+
+    /// What people read.
+    fn text(&self, workload: &Workload) -> String {
+        let status = match self {
+            Self::None => return format!("{workload}: no rollout in place\n"),
+            Self::Held => return format!("{workload}: held, waiting for the rollout controller\n"),
+            Self::Reported(status) => status,
+        };
+        let pods = &status.pods;
+        let mut text =
+            format!("{workload}: {}, {} of {} pods done", status.phase.name(), pods.done, pods.total);
+        let others = [
+            (pods.pending, "pending"),
+            (pods.resizing, "resizing"),
+            (pods.soaking, "soaking"),
+            (pods.stuck, "stuck"),
+            (pods.rolling_back, "rolling back"),
+            (pods.rolled_back, "rolled back"),
+            (pods.rollback_failed, "not rolled back"),
+        ];
+        for (count, state) in others.into_iter().filter(|(count, _)| *count > 0) {
+            // Writing to a string does not fail.
+            let _ = write!(text, ", {count} {state}");
+        }
+        if !status.message.is_empty() {
+            let _ = write!(text, ": {}", printable(&status.message));
+        }
+        text.push('\n');
+        let stuck = status.stuck.iter();
+        let stuck =
+            stuck.map(|pod| vec![format!("  {}", pod.pod), pod.reason.to_string(), pod.message.clone()]);
+        text.push_str(&table(&stuck.collect::<Vec<_>>()));
+        for owned in &status.autoscaled {
+            let _ = writeln!(text, "  left to an autoscaler: {}", printable(owned));
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_workload_is_named_as_kubectl_names_it() {
+        for (text, expected) in [
+            ("deploy/web", "deployment/web"),
+            ("Deployment/web", "deployment/web"),
+            ("deployment.apps/web", "deployment/web"),
+            ("sts/db", "statefulset/db"),
+            ("daemonsets/agent", "daemonset/agent"),
+        ] {
+            assert_eq!(
+                text.parse::<Workload>().map(|workload| workload.to_string()),
+                Ok(expected.to_owned())
+            );
+        }
+        for text in ["web", "deploy", "deploy/", "pod/web", "deploy/a/b", ""] {
+            assert!(text.parse::<Workload>().is_err(), "{text}");
+        }
+    }
+}
