@@ -19,7 +19,7 @@ use plumb_rollout::commands::{self, Command, CommandError};
 use plumb_rollout::engine::{Phase, RolloutStatus};
 use plumb_rollout::workloads::{WorkloadKind, WorkloadRecord};
 
-use crate::client::{Cluster, Output, block_on, print, refusal, table, write_out};
+use crate::client::{Cluster, Output, block_on, json, refusal, table, write_out, yaml};
 
 /// Show, pause, resume and undo in-place rollouts of Deployments, StatefulSets and DaemonSets.
 #[derive(Debug, Args)]
@@ -44,7 +44,7 @@ enum RolloutCommand {
         /// Go on until the rollout ends; false prints where it stands now.
         #[arg(short, long, value_name = "BOOL", default_value = "true", num_args = 0..=1, require_equals = true, default_missing_value = "true", action = clap::ArgAction::Set)]
         watch: bool,
-        /// How it is printed; json and yaml do not wait.
+        /// How it is printed; json and yaml are printed once, at the end.
         #[arg(short, long, value_enum, value_name = "FORMAT")]
         output: Option<Output>,
     },
@@ -136,16 +136,13 @@ pub(crate) async fn show(
     let api: Api<DynamicObject> = Api::namespaced_with(client, namespace, &resource);
     let read = api.get_metadata(&workload.name).await.map_err(refusal)?;
     let progress = Progress::of(&read);
-    if let (Some(output @ (Output::Json | Output::Yaml)), Progress::Reported(status)) = (output, &progress) {
-        print(status, output)?;
-        return Ok(progress.exit_code());
-    }
     if !watch || progress.has_ended() {
-        write_out(&progress.text(workload))?;
+        write_out(&progress.text(workload, output)?)?;
         return Ok(progress.exit_code());
     }
     let config = WatchConfig::default().fields(format!("metadata.name={}", workload.name));
     let mut events = std::pin::pin!(Reflector::metadata_only(api, config).into_stream());
+    let is_for_people = !matches!(output, Some(Output::Json | Output::Yaml));
     let mut printed = String::new();
     while let Some(event) = events.next().await {
         let observed = match event {
@@ -155,8 +152,8 @@ pub(crate) async fn show(
         };
         let Some(observed) = observed else { bail!("{workload} was deleted") };
         let progress = Progress::of(&observed);
-        let text = progress.text(workload);
-        if text != printed {
+        let text = progress.text(workload, output)?;
+        if text != printed && (is_for_people || progress.has_ended()) {
             write_out(&text)?;
             printed = text;
         }
@@ -211,8 +208,19 @@ impl Progress {
         if has_failed { ExitCode::FAILURE } else { ExitCode::SUCCESS }
     }
 
+    /// What is printed; for programs the status, which is null until there is one.
+    fn text(&self, workload: &Workload, output: Option<Output>) -> anyhow::Result<String> {
+        let status = if let Self::Reported(status) = self { Some(status) } else { None };
+        Ok(match output {
+            Some(Output::Json) => json(&status)?,
+            Some(Output::Yaml) => yaml(&status)?,
+            Some(Output::Name) => format!("{workload}\n"),
+            Some(Output::Wide) | None => self.lines(workload),
+        })
+    }
+
     /// What people read.
-    fn text(&self, workload: &Workload) -> String {
+    fn lines(&self, workload: &Workload) -> String {
         let status = match self {
             Self::None => return format!("{workload}: no rollout in place\n"),
             Self::Held => return format!("{workload}: held, waiting for the rollout controller\n"),

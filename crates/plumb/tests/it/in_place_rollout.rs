@@ -257,5 +257,5 @@ async fn people_follow_pause_resume_and_undo_a_rollout() {
     let (code, json) = run(&cluster, &["rollout", "status", "deploy/web", "-o", "json"]);
     let status: Value =
         serde_json::from_str(&json).unwrap_or_else(|error| panic!("{error}: {code:?} {json}"));
-    assert_eq!(status["pods"]["total"], 3);
+    assert_eq!((&status["phase"], &status["pods"]["done"]), (&json!("Complete"), &json!(3)));
 }
