@@ -7,36 +7,32 @@
 
 #[path = "common/cluster.rs"]
 mod cluster;
+#[path = "../tests/common/in_process_webhook.rs"]
+mod in_process_webhook;
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
 use kube::api::PostParams;
-use plumb_autoscaler::admission::limits::NamespaceLimits;
 use plumb_autoscaler::admission::metrics::AdmissionMetrics;
 use plumb_autoscaler::admission::registration::registration;
 use plumb_autoscaler::admission::status_lease::StatusLease;
-use plumb_autoscaler::admission::vpa::Gates;
-use plumb_autoscaler::admission::{Admission, Environment, Options, Said, Webhook};
+use plumb_autoscaler::admission::{Admission, Environment, Options};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::namespaces::Namespaces;
-use plumb_autoscaler::target::{TargetConfig, Targets};
-use plumb_autoscaler::vpas::Vpas;
+use plumb_autoscaler::target::TargetConfig;
 use plumb_client::Api;
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Informer};
 use plumb_harness::object;
 use plumb_supervise::Supervisor;
-use plumb_webhook::{Certificates, Endpoint, Reviewer as _, TlsSettings};
+use plumb_webhook::Reviewer as _;
 use serde_json::json;
 
 use cluster::{Bed, p50_and_p99, size};
+use in_process_webhook::{GATES, InProcessWebhook};
 
 /// How many workloads the pods belong to; the others have VPAs alone.
 const WORKLOADS: usize = 50;
-
-const GATES: Gates = Gates { startup_boost: true, in_place: true, per_vpa_config: true };
 
 #[tokio::main(flavor = "multi_thread", worker_threads = 2)]
 async fn main() {
@@ -64,29 +60,7 @@ async fn main() {
 
 /// Measures the decision alone.
 async fn decide(bed: &Bed, owners: &[String], pods: usize) {
-    let supervisor = Supervisor::default();
-    let vpas: Informer<VerticalPodAutoscaler> = Informer::default();
-    let targets = Targets::new(bed.client.clone(), TargetConfig::default());
-    let index = Vpas::new(vpas.store(), targets, true);
-    let limits = NamespaceLimits::new(&Metrics::default());
-    let tasks = [
-        tokio::spawn(vpas.supervised(Api::all(bed.client.clone()), &supervisor)),
-        tokio::spawn(limits.run(&bed.client, &supervisor)),
-    ];
-    vpas.wait_for_sync().await;
-    limits.wait_for_sync().await;
-    let webhook = Webhook {
-        vpas: index,
-        limits,
-        max_allowed_cpu_boost: None,
-        gates: GATES,
-        serves_resize: Arc::new(AtomicBool::new(true)),
-        recorder: None,
-        metrics: AdmissionMetrics::default(),
-        supervisor,
-        clock: Clock::default(),
-        said: Said::default(),
-    };
+    let running = InProcessWebhook::start(&bed.client, TargetConfig::default()).await;
     let mut took = Vec::new();
     for number in 0..pods {
         let workload = number % owners.len();
@@ -97,13 +71,12 @@ async fn decide(bed: &Bed, owners: &[String], pods: usize) {
         } });
         let body = serde_json::to_vec(&review).unwrap();
         let began = Instant::now();
-        let answer = webhook.review(&body).await.unwrap();
+        let answer = running.webhook.review(&body).await.unwrap();
         took.push(began.elapsed());
         assert!(answer.len() > 200, "a patch");
     }
     let (p50, p99) = p50_and_p99(took);
     println!("the decision alone: p50 {p50:?}, p99 {p99:?}");
-    tasks.iter().for_each(tokio::task::JoinHandle::abort);
 }
 
 /// Creates pods one after the other.
@@ -143,18 +116,9 @@ async fn serve(bed: &Bed) -> tokio::task::JoinSet<()> {
 }
 
 fn options() -> Options {
-    let endpoint = Endpoint::Url { host: "127.0.0.1".to_owned(), port: None };
+    let register = |endpoint| registration(endpoint, &Namespaces::All);
     Options {
-        server: plumb_webhook::Options {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            certificates: Certificates::Own {
-                namespace: "kube-system".to_owned(),
-                name: "vpa-webhook-ca".to_owned(),
-                hosts: endpoint.names(),
-            },
-            registration: Some(registration(endpoint, &Namespaces::All)),
-            tls: TlsSettings::default(),
-        },
+        server: plumb_webhook::Options::on_loopback("kube-system", "vpa-webhook-ca", register),
         status_lease: StatusLease::new("kube-system", "bench"),
         max_allowed_cpu_boost: None,
         gates: GATES,

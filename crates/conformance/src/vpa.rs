@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-/// A recommender that does not run, so that nobody but the case recommends.
+/// The name of a recommender that does not run: the case itself writes the recommendation.
 const RECOMMENDER: &str = "plumb-conformance";
 
 /// The path of a VPA; of all of the namespace without a name.

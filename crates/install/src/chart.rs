@@ -17,7 +17,7 @@ use crate::manifests::{Objects, Options, common, crds, of_component};
 const NAMESPACE: &str = "chart-release-namespace";
 /// The image, until Helm knows it.
 const IMAGE: &str = "chart-image";
-/// The number of replicas, until Helm knows it: a number that nobody would choose.
+/// Stands for the number of replicas until it is replaced by a value of the chart: no installation has as many.
 const REPLICAS: i32 = 918_273_645;
 /// An argument that stands for those that users add.
 const EXTRA_ARG: &str = "chart-extra-args";

@@ -2,7 +2,6 @@
 
 pub(crate) mod command;
 
-use std::net::{Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use kube::Client;
@@ -14,7 +13,6 @@ use plumb_rollout::install::install;
 use plumb_rollout::metrics::RolloutMetrics;
 use plumb_rollout::webhook::{self, HoldWebhook};
 use plumb_rollout::{Config, Rollout};
-use plumb_webhook::{Certificates, Endpoint, TlsSettings};
 use tokio::task::JoinSet;
 
 use crate::components::Context;
@@ -47,7 +45,7 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
     let webhook = enabled.then(|| {
         HoldWebhook::new(webhook::Config {
             client: own.clone(),
-            server: server(),
+            server: plumb_webhook::Options::on_loopback(NAMESPACE, webhook::SECRET, webhook::registration),
             rules: context.rules.clone(),
             clock: Clock::default(),
             supervisor: context.supervisor.clone(),
@@ -65,21 +63,6 @@ pub(crate) fn start(context: &Context<'_>) -> JoinSet<()> {
         }
     });
     running
-}
-
-/// A server on a free port of the loopback interface, where the API server calls it.
-fn server() -> plumb_webhook::Options {
-    let endpoint = Endpoint::Url { host: Ipv4Addr::LOCALHOST.to_string(), port: None };
-    plumb_webhook::Options {
-        listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
-        certificates: Certificates::Own {
-            namespace: NAMESPACE.to_owned(),
-            name: webhook::SECRET.to_owned(),
-            hosts: endpoint.names(),
-        },
-        registration: Some(webhook::registration(endpoint)),
-        tls: TlsSettings::default(),
-    }
 }
 
 /// Removes the configuration of a webhook that was served while the feature gate was on, however often that has to be tried.

@@ -22,7 +22,7 @@ use tokio::sync::{Notify, watch};
 use tokio::time::sleep;
 
 use crate::authority::{CertificateError, Leaf};
-use crate::registration::{Registration, is_current};
+use crate::registration::{Endpoint, Registration, is_current};
 use crate::server::{self, Reviewer, ServingCertificate, TlsSettings};
 use crate::trust::{Trust, TrustError};
 
@@ -44,6 +44,27 @@ pub struct Options {
     pub registration: Option<Registration>,
     /// Which TLS is spoken.
     pub tls: TlsSettings,
+}
+
+impl Options {
+    /// A server on a free port of the loopback interface, for an API server on this machine, with certificates of its own.
+    pub fn on_loopback(
+        namespace: impl Into<String>,
+        secret: impl Into<String>,
+        registration: impl FnOnce(Endpoint) -> Registration,
+    ) -> Self {
+        let endpoint = Endpoint::Url { host: Ipv4Addr::LOCALHOST.to_string(), port: None };
+        Self {
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, 0)),
+            certificates: Certificates::Own {
+                namespace: namespace.into(),
+                name: secret.into(),
+                hosts: endpoint.names(),
+            },
+            registration: Some(registration(endpoint)),
+            tls: TlsSettings::default(),
+        }
+    }
 }
 
 /// Where the certificate of the server comes from.

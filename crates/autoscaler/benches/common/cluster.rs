@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
@@ -37,10 +37,6 @@ impl Bed {
         let cluster = TestCluster::start();
         let client = cluster.admin();
         install(&client).await.unwrap();
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let system: Namespace = object(json!({ "metadata": { "name": "kube-system" } }));
-        // It may be there already.
-        drop(namespaces.create(&PostParams::default(), &system).await);
         Self { cluster, client }
     }
 

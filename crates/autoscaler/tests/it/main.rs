@@ -9,6 +9,8 @@ mod csv;
 mod explain;
 mod fuzz;
 mod history;
+#[path = "../common/in_process_webhook.rs"]
+mod in_process_webhook;
 mod install;
 mod prometheus;
 mod recommendation;

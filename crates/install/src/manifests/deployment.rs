@@ -23,7 +23,7 @@ pub(super) const METRICS_PORT: u16 = 8942;
 pub(super) const METRICS: &str = "metrics";
 /// The name of the port of a webhook.
 pub(super) const WEBHOOK: &str = "webhook";
-/// A user that is nobody else's in the image: it holds one static binary.
+/// The user of the containers. The image has no users: it holds one static binary.
 const USER: i64 = 65532;
 
 /// What a component requests, and the memory that it may have at most. In a cluster with many pods a VPA for the

@@ -2,7 +2,6 @@
 
 use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::core::v1::Namespace;
 use kube::api::{Patch, PatchParams, PostParams};
 use kube::{Client, ResourceExt as _};
 use plumb_client::Api;
@@ -15,7 +14,7 @@ use plumb_rollout::install::install;
 use plumb_rollout::webhook::{self, HoldWebhook, NAME, SECRET};
 use plumb_rollout::workloads::{IN_PLACE_ANNOTATION, RECORD_ANNOTATION};
 use plumb_supervise::Supervisor;
-use plumb_webhook::{Certificates, Endpoint, Options, TlsSettings};
+use plumb_webhook::Options;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -38,27 +37,10 @@ impl Fixture {
         let cluster = TestCluster::start();
         let client = cluster.admin();
         install(&client).await.unwrap();
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        // It may be there already.
-        drop(
-            namespaces
-                .create(&PostParams::default(), &object(json!({ "metadata": { "name": "kube-system" } })))
-                .await,
-        );
-        let endpoint = Endpoint::Url { host: "127.0.0.1".to_owned(), port: None };
         let supervisor = Supervisor::default();
         let webhook = HoldWebhook::new(webhook::Config {
             client: client.clone(),
-            server: Options {
-                listen: "127.0.0.1:0".parse().unwrap(),
-                certificates: Certificates::Own {
-                    namespace: "kube-system".to_owned(),
-                    name: SECRET.to_owned(),
-                    hosts: endpoint.names(),
-                },
-                registration: Some(webhook::registration(endpoint)),
-                tls: TlsSettings::default(),
-            },
+            server: Options::on_loopback("kube-system", SECRET, webhook::registration),
             rules: Rules::v1_36(),
             clock: Clock::default(),
             supervisor: supervisor.clone(),

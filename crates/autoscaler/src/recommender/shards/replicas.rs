@@ -1,6 +1,6 @@
 //! The processes that share the work. Each renews a Lease of its own, which has a label, and lists those of all.
 //!
-//! Who is there is told by the local clock alone: a process is alive while its lease changes.
+//! Each process judges by its own clock which others are alive: those whose Leases change.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;

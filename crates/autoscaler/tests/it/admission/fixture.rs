@@ -2,13 +2,12 @@
 
 use http::Request;
 use k8s_openapi::api::apps::v1::{Deployment, ReplicaSet};
-use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 use kube::api::{Patch, PatchParams, PostParams};
 use plumb_autoscaler::admission::metrics::AdmissionMetrics;
 use plumb_autoscaler::admission::registration::registration;
 use plumb_autoscaler::admission::status_lease::StatusLease;
-use plumb_autoscaler::admission::vpa::Gates;
 use plumb_autoscaler::admission::{Admission, Environment, Options};
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::install::install;
@@ -17,9 +16,10 @@ use plumb_client::Api;
 use plumb_controller::{Clock, Informer};
 use plumb_harness::{TestCluster, in_time, object};
 use plumb_supervise::Supervisor;
-use plumb_webhook::{Certificates, Endpoint, TlsSettings};
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
+
+use crate::in_process_webhook::GATES;
 
 /// A cluster with the definitions of VPAs.
 pub(crate) struct Fixture {
@@ -43,21 +43,12 @@ impl Drop for Running {
 }
 
 pub(crate) fn options() -> Options {
-    let endpoint = Endpoint::Url { host: "127.0.0.1".to_owned(), port: None };
+    let register = |endpoint| registration(endpoint, &Namespaces::All);
     Options {
-        server: plumb_webhook::Options {
-            listen: "127.0.0.1:0".parse().unwrap(),
-            certificates: Certificates::Own {
-                namespace: "kube-system".to_owned(),
-                name: "vpa-webhook-ca".to_owned(),
-                hosts: endpoint.names(),
-            },
-            registration: Some(registration(endpoint, &Namespaces::All)),
-            tls: TlsSettings::default(),
-        },
+        server: plumb_webhook::Options::on_loopback("kube-system", "vpa-webhook-ca", register),
         status_lease: StatusLease::new("kube-system", "test"),
         max_allowed_cpu_boost: None,
-        gates: Gates { startup_boost: true, in_place: true, per_vpa_config: true },
+        gates: GATES,
     }
 }
 
@@ -67,10 +58,6 @@ impl Fixture {
         let cluster = TestCluster::start();
         let client = cluster.admin();
         install(&client).await.unwrap();
-        let namespaces: Api<Namespace> = Api::all(client.clone());
-        let system: Namespace = object(json!({ "metadata": { "name": "kube-system" } }));
-        // It may be there already.
-        drop(namespaces.create(&PostParams::default(), &system).await);
         Self { _cluster: cluster, client }
     }
 

@@ -4,8 +4,6 @@
 //! The webhook is called in this process and not over TLS: sockets do not go with virtual time. Chance comes from a seed,
 //! `PLUMB_SOAK_SEED`.
 
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use base64::Engine as _;
@@ -14,30 +12,21 @@ use k8s_openapi::api::apps::v1::ReplicaSet;
 use k8s_openapi::api::core::v1::Pod;
 use kube::ResourceExt as _;
 use kube::api::{DeleteParams, ListParams, Patch, PatchParams, PostParams};
-use plumb_autoscaler::admission::limits::NamespaceLimits;
-use plumb_autoscaler::admission::metrics::AdmissionMetrics;
-use plumb_autoscaler::admission::vpa::Gates;
-use plumb_autoscaler::admission::{Said, Webhook};
-use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::boost::annotation::is_boosted;
-use plumb_autoscaler::target::{TargetConfig, Targets};
+use plumb_autoscaler::target::TargetConfig;
 use plumb_autoscaler::updater::Options;
 use plumb_autoscaler::updater::state::PodState;
-use plumb_autoscaler::vpas::Vpas;
 use plumb_client::Api;
-use plumb_controller::Informer;
-use plumb_controller::metrics::Metrics;
 use plumb_harness::{TestNode, object};
 use plumb_resize::rules::Rules;
 use plumb_resize::status::Stage;
-use plumb_supervise::Supervisor;
 use plumb_webhook::Reviewer as _;
 use serde_json::{Value, json};
-use tokio::task::JoinSet;
 
 use super::make::amounts;
 use super::soak::{Dice, NODES, seed, start_nodes};
 use super::world::{World, options};
+use crate::in_process_webhook::InProcessWebhook;
 
 const WORKLOADS: u64 = 6;
 /// How many pods there are at most.
@@ -47,16 +36,10 @@ const DEADLINE: Duration = Duration::from_mins(2);
 /// How long everything has to settle in the end.
 const TO_REST: Duration = Duration::from_mins(10);
 
-/// A webhook that knows only what the API has. It ends when this is dropped.
-struct RunningWebhook {
-    webhook: Webhook,
-    _tasks: JoinSet<()>,
-}
-
 struct Soak {
     world: World,
     _nodes: Vec<TestNode>,
-    webhook: Option<RunningWebhook>,
+    webhook: Option<InProcessWebhook>,
     dice: Dice,
     made: u64,
     boosted: u64,
@@ -104,29 +87,8 @@ impl Soak {
     }
 
     async fn start_webhook(&mut self) {
-        let (client, supervisor) = (self.world.admin.clone(), Supervisor::default());
-        let vpas: Informer<VerticalPodAutoscaler> = Informer::default();
         let config = TargetConfig { clock: self.world.clock.clone(), jitter: 0.0, ..TargetConfig::default() };
-        let index = Vpas::new(vpas.store(), Targets::new(client.clone(), config), true);
-        let limits = NamespaceLimits::new(&Metrics::default());
-        let mut tasks = JoinSet::new();
-        tasks.spawn(vpas.supervised(Api::all(client.clone()), &supervisor));
-        tasks.spawn(limits.run(&client, &supervisor));
-        vpas.wait_for_sync().await;
-        limits.wait_for_sync().await;
-        let webhook = Webhook {
-            vpas: index,
-            limits,
-            max_allowed_cpu_boost: None,
-            gates: Gates { startup_boost: true, in_place: true, per_vpa_config: true },
-            serves_resize: Arc::new(AtomicBool::new(true)),
-            recorder: None,
-            metrics: AdmissionMetrics::default(),
-            supervisor,
-            clock: self.world.clock.clone(),
-            said: Said::default(),
-        };
-        self.webhook = Some(RunningWebhook { webhook, _tasks: tasks });
+        self.webhook = Some(InProcessWebhook::start(&self.world.admin, config).await);
     }
 
     fn mode(workload: u64) -> &'static str {

@@ -13,7 +13,6 @@ use plumb_controller::{Clock, Informer};
 use plumb_harness::in_time;
 use plumb_install::Component;
 use plumb_supervise::Supervisor;
-use plumb_webhook::{Certificates, Endpoint, TlsSettings};
 use tokio::task::JoinSet;
 
 use super::log::client;
@@ -25,18 +24,9 @@ async fn the_webhook_uses_every_right_that_it_has_and_needs_no_other() {
     let world = World::new().await;
     let (client, log) = client(&world.cluster, Component::Admission);
     let namespace = plumb_install::Options::default().namespace;
-    let endpoint = Endpoint::Url { host: "127.0.0.1".to_owned(), port: None };
+    let register = |endpoint| registration(endpoint, &Namespaces::All);
     let options = Options {
-        server: plumb_webhook::Options {
-            listen: ([127, 0, 0, 1], 0).into(),
-            certificates: Certificates::Own {
-                namespace: namespace.clone(),
-                name: "vpa-webhook-ca".to_owned(),
-                hosts: endpoint.names(),
-            },
-            registration: Some(registration(endpoint, &Namespaces::All)),
-            tls: TlsSettings::default(),
-        },
+        server: plumb_webhook::Options::on_loopback(&namespace, "vpa-webhook-ca", register),
         status_lease: StatusLease::new(namespace, "test"),
         max_allowed_cpu_boost: None,
         gates: Gates { startup_boost: true, in_place: true, per_vpa_config: true },
@@ -67,7 +57,7 @@ async fn the_webhook_uses_every_right_that_it_has_and_needs_no_other() {
         world.another_pod(kind).await;
     }
     log.wait_for("create leases.coordination.k8s.io").await;
-    // One of the two VPAs of the Deployment is told that it controls nothing.
+    // Two VPAs target the Deployment: the webhook reports on one of them that it controls nothing.
     log.wait_for("create events").await;
     log.check(
         Component::Admission,

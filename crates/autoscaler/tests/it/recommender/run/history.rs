@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use plumb_autoscaler::recommender::{Options, Storage, VpaKey};
 use serde_json::{Value, json};
 
-use super::bed::{Bed, Setup, conditions};
+use super::bed::{Bed, Running, Setup, conditions};
 use crate::prometheus::fake::{Asked, Fake, Reply};
 use crate::prometheus::{error, labels, matrix, points, prometheus, settings, vector};
 
@@ -36,6 +36,15 @@ fn setup(server: &Fake) -> Setup {
     }
 }
 
+/// A recommender that has read the history, and recommended once since.
+async fn with_history(bed: &Bed, server: &Fake) -> Running {
+    let mut running = bed.recommender_with(setup(server)).await;
+    running.minute(bed).await;
+    running.run.history_read().await;
+    running.minute(bed).await;
+    running
+}
+
 #[tokio::test]
 async fn history_is_read_before_present_usage_and_while_it_is_the_vpa_says_so() {
     let bed = Bed::with_web().await;
@@ -60,10 +69,7 @@ async fn history_is_read_before_present_usage_and_while_it_is_the_vpa_says_so() 
     drop(running);
 
     gate.store(1, Relaxed);
-    let mut running = bed.recommender_with(setup(&server)).await;
-    running.minute(&bed).await;
-    running.run.history_read().await;
-    running.minute(&bed).await;
+    let running = with_history(&bed, &server).await;
     let shown = bed.get("web").await;
     assert_eq!(conditions(&shown), ["RecommendationProvided=True"]);
     // 300m lie in the bucket that ends at 305m, and 500 MB in that which ends at 511 MB; 15 % more each.
@@ -82,10 +88,7 @@ async fn pods_that_are_gone_count_by_their_labels_in_prometheus() {
         _ => usage(asked, &["web-0", "unknown"]),
     })
     .await;
-    let mut running = bed.recommender_with(setup(&server)).await;
-    running.minute(&bed).await;
-    running.run.history_read().await;
-    running.minute(&bed).await;
+    let running = with_history(&bed, &server).await;
     assert_eq!(bed.targets("web").await["app"], "350m/587804717");
     let pods = running
         .state
@@ -108,10 +111,7 @@ async fn an_oom_kill_at_the_start_does_not_keep_history_from_being_counted() {
         _ => usage(asked, &["web-1"]),
     })
     .await;
-    let mut running = bed.recommender_with(setup(&server)).await;
-    running.minute(&bed).await;
-    running.run.history_read().await;
-    running.minute(&bed).await;
+    let running = with_history(&bed, &server).await;
     let explained =
         running.state.read(|state| state.explain(&VpaKey::new("default", "web"))).unwrap().unwrap();
     assert_eq!(explained[0].samples, 194);
@@ -130,10 +130,7 @@ async fn history_that_cannot_be_read_is_asked_for_again() {
         _ => usage(asked, &["web-1"]),
     })
     .await;
-    let mut running = bed.recommender_with(setup(&server)).await;
-    running.minute(&bed).await;
-    running.run.history_read().await;
-    running.minute(&bed).await;
+    let _running = with_history(&bed, &server).await;
     assert_eq!(bed.targets("web").await["app"], "350m/587804717");
     assert!(refusals.load(Relaxed) > 3);
 }
