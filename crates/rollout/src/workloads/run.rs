@@ -120,9 +120,10 @@ pub(crate) fn release_all(config: Config) -> BoxFuture<'static, usize> {
     notify(&informers.daemon_sets, &changed);
     Box::pin(async move {
         let _informing = factory.start(&config.watch, &config.supervisor);
+        factory.wait_for_sync().await;
+        // Counted before the controller runs: it starts to release at once.
+        let held = informers.held();
         let released = async {
-            factory.wait_for_sync().await;
-            let held = informers.held();
             while informers.held() > 0 {
                 changed.notified().await;
             }
