@@ -41,6 +41,8 @@ use cluster::{Bed, p50_and_p99, size};
 
 const NODES: usize = 10;
 const PODS_EACH: usize = 10;
+/// A measurement that takes longer has come to a stop.
+const DEADLINE: Duration = Duration::from_secs(120);
 /// How often the latency of one pod is measured.
 const ROUNDS: usize = 50;
 
@@ -63,6 +65,11 @@ impl Watched {
 
     /// Waits until something holds of all pods that have a name with this start, and there are so many.
     async fn until(&self, start: &str, count: usize, holds: impl Fn(&Pod) -> bool) {
+        let waited = tokio::time::timeout(DEADLINE, self.wait(start, count, holds)).await;
+        waited.unwrap_or_else(|_| panic!("not all of {count} pods {start}* got there in {DEADLINE:?}"));
+    }
+
+    async fn wait(&self, start: &str, count: usize, holds: impl Fn(&Pod) -> bool) {
         let mut left: Option<HashSet<ObjectRef>> = None;
         loop {
             if let Some(left) = &mut left {
@@ -146,7 +153,8 @@ async fn start_nodes(bed: &Bed, count: usize) -> Vec<TestNode> {
         let user = format!("system:node:{}", node.name());
         let client = bed.cluster.client_as(&user, ["system:nodes"]);
         let mut config = node.config(client, Rules::v1_36());
-        for (resource, amount) in [("cpu", "10k"), ("memory", "10Ti"), ("pods", "100k")] {
+        config.setup.max_pods = 100_000;
+        for (resource, amount) in [("cpu", "10k"), ("memory", "10Ti")] {
             config.setup.capacity.insert(resource.to_owned(), Quantity(amount.to_owned()));
         }
         node.start_agent(config).await;
