@@ -42,7 +42,7 @@ use cluster::{Bed, p50_and_p99, size};
 const NODES: usize = 10;
 const PODS_EACH: usize = 10;
 /// A measurement that takes longer has come to a stop.
-const DEADLINE: Duration = Duration::from_secs(120);
+const DEADLINE: Duration = Duration::from_mins(2);
 /// How often the latency of one pod is measured.
 const ROUNDS: usize = 50;
 

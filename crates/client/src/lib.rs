@@ -18,9 +18,11 @@ mod codec;
 mod event;
 mod kinds;
 mod send;
+mod template;
 
 pub use api::Api;
 pub use codec::Codec;
+pub use template::{decode_template, encode_template};
 
 /// What [`codec!`] expands to. Not for direct use.
 #[doc(hidden)]

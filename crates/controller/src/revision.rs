@@ -60,7 +60,7 @@ pub fn name(revision: &ControllerRevision) -> &str {
 /// The template of a revision.
 pub fn template(revision: &ControllerRevision) -> Option<PodTemplateSpec> {
     let template = revision.data.as_ref()?.0.get("spec")?.get("template")?;
-    serde_json::from_value(template.clone()).ok().map(plain)
+    plumb_client::decode_template(template.clone()).ok().map(plain)
 }
 
 /// A template without the metadata that templates cannot have, and without empty maps.
@@ -101,8 +101,7 @@ pub fn settle(of: &Subject<'_>, revisions: &[Arc<ControllerRevision>], taken: &B
 
 /// A new revision, of a name that is free.
 fn new(of: &Subject<'_>, number: i64, taken: &BTreeSet<String>) -> ControllerRevision {
-    // A template is plain data: it can be written.
-    let mut template = serde_json::to_value(of.template).unwrap_or_default();
+    let mut template = plumb_client::encode_template(of.template);
     template["$patch"] = json!("replace");
     let data = json!({ "spec": { "template": template } });
     let text = data.to_string();

@@ -9,6 +9,7 @@ use futures_util::future::{BoxFuture, FutureExt as _};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Resource as _, ResourceExt as _};
 use parking_lot::Mutex;
+use plumb_client::Codec as _;
 use plumb_controller::Clock;
 use plumb_controller::events::{EventRecorder, NewEvent};
 use plumb_resize::Quantity;
@@ -123,7 +124,7 @@ impl Webhook {
         let Some(object) = request.object.filter(|_| request.operation == "CREATE") else {
             return unchanged(Status::Skipped);
         };
-        let mut pod: Pod = match serde_json::from_str(object.get()) {
+        let mut pod = match Pod::decode(object.get()) {
             Ok(pod) => pod,
             Err(error) => {
                 tracing::warn!(%error, "a pod cannot be read, and is admitted as it is");

@@ -403,8 +403,9 @@ impl Inner {
         let found = owners.get_opt(&owner.name).await;
         let found =
             found.map_err(|source| UnboostError::Request { operation: "reading its controller", source })?;
-        let spec = found.map(|owner| owner.data["spec"]["template"]["spec"].clone());
-        Ok(spec.and_then(|spec| serde_json::from_value(spec).ok()))
+        let template = found.map(|owner| owner.data["spec"]["template"].clone());
+        let template = template.and_then(|template| plumb_client::decode_template(template).ok());
+        Ok(template.and_then(|template| template.spec))
     }
 }
 

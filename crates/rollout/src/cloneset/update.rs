@@ -306,8 +306,7 @@ impl Scope<'_> {
                     RolloutRecord { heading: Heading::Back, failure: Some(failure), ..record.clone() };
                 let record = RolloutRecord { base: self.revisions.current_name().to_owned(), ..record };
                 let mut patch = record::patch(&self.state.set, &record);
-                // A template is plain data: it can be written.
-                patch["spec"]["template"] = serde_json::to_value(template).unwrap_or_default();
+                patch["spec"]["template"] = plumb_client::encode_template(&template);
                 decision.actions.push(Action::PatchSet(patch));
                 return;
             }

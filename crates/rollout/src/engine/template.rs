@@ -175,9 +175,7 @@ fn push_other(reasons: &mut Vec<Reason>, container: Option<&str>, resource: &str
 
 /// The fields that differ, except for resources.
 fn other_differences(old: &PodTemplateSpec, new: &PodTemplateSpec) -> Vec<Reason> {
-    // A template is plain data: it can be written.
-    let json =
-        |template: &PodTemplateSpec| serde_json::to_value(without_resources(template)).unwrap_or_default();
+    let json = |template: &PodTemplateSpec| plumb_client::encode_template(&without_resources(template));
     let mut paths = Vec::new();
     differences(&json(old), &json(new), &mut String::new(), &mut paths);
     paths.into_iter().map(|path| reason(path, new)).collect()

@@ -98,5 +98,5 @@ impl WorkloadKind {
 
 /// The template of a workload.
 pub(super) fn template(workload: &Value) -> Option<PodTemplateSpec> {
-    serde_json::from_value(workload["spec"]["template"].clone()).ok()
+    plumb_client::decode_template(workload["spec"]["template"].clone()).ok()
 }

@@ -148,7 +148,7 @@ impl WorkloadRecord {
             return None;
         }
         let RolloutRecord { base, previous, paused, .. } = self.rollout.clone();
-        let revision = revision_of(&json!(template), generation);
+        let revision = revision_of(&plumb_client::encode_template(template), generation);
         let rollout = RolloutRecord { paused, ..RolloutRecord::new(revision, base, previous, now) };
         Some(Self { rollout, template: Some(resources), ..self.clone() })
     }

@@ -150,7 +150,7 @@ fn set_template(
 
 /// A ReplicaSet without pods that has the template and the revision of the live one.
 fn history(deployment: &Deployment, live: &ReplicaSet, template: &PodTemplateSpec) -> ReplicaSet {
-    let hash = revision_of(&json!(template), 0);
+    let hash = revision_of(&plumb_client::encode_template(template), 0);
     let hash = hash.split('-').next().unwrap_or_default().to_owned();
     let mut prefix = deployment.metadata.name.clone().unwrap_or_default();
     prefix.truncate(prefix.floor_char_boundary(LONGEST_PREFIX));

@@ -612,7 +612,7 @@ impl Rollouts {
         let mut equal: BTreeSet<String> = BTreeSet::from([label.to_owned()]);
         for revision in self.informers.revisions.controlled_by(owner) {
             let data = revision.data.as_ref().map(|data| data.0["spec"]["template"].clone());
-            let before = data.and_then(|data| serde_json::from_value(data).ok());
+            let before = data.and_then(|data| plumb_client::decode_template(data).ok());
             let change = before.map(|before| can_update(&before, template, &self.rules));
             if change.is_some_and(|change| change.is_none() || change.is_vertical()) {
                 // Pods of a StatefulSet have its name, those of a DaemonSet its hash.
@@ -636,7 +636,7 @@ impl Rollouts {
         let revisions = self.informers.revisions.controlled_by(set.metadata.uid.as_deref()?);
         let latest = revisions.iter().max_by_key(|revision| revision.revision)?;
         let data = latest.data.as_ref().map(|data| &data.0)?;
-        let template = serde_json::from_value(data["spec"]["template"].clone()).ok()?;
+        let template = plumb_client::decode_template(data["spec"]["template"].clone()).ok()?;
         if !can_update(&template, wanted, &self.rules).is_none() {
             return None;
         }

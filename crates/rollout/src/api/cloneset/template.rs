@@ -22,7 +22,7 @@ impl CloneSet {
         if let Some(spec) = template.get_mut("spec") {
             write_quantities_as_text(spec);
         }
-        serde_json::from_value(template)
+        plumb_client::decode_template(template)
             .map_err(|error| TemplateError { path: "spec.template".to_owned(), message: error.to_string() })
     }
 
