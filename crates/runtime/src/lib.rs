@@ -28,7 +28,9 @@ pub mod untrusted;
 mod r#virtual;
 
 pub use error::{Error, Result};
-pub use execution::{ExecRequest, Execution, Resizer, TerminalSize};
+pub use execution::{
+    AttachRequest, Connection, Duplex, ExecRequest, Execution, Resizer, Streaming, TerminalSize,
+};
 pub use mountinfo::mounts_below;
 pub use runtime::{Events, Runtime};
 pub use r#virtual::{MODEL, Virtual, VirtualConfig};

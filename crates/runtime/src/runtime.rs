@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use futures_util::Stream;
 
 use crate::error::{Error, Result};
-use crate::execution::{ExecRequest, Execution};
+use crate::execution::{AttachRequest, Connection, ExecRequest, Execution, Streaming};
 use crate::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, Event,
     ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox,
@@ -94,9 +94,21 @@ pub trait Runtime: Send + Sync + 'static {
 
     /// Starts a command in a running container, and returns its standard streams. A runtime without processes
     /// returns [`Error::Unsupported`].
-    async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Execution> {
+    async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Streaming<Execution>> {
         let _ = request;
         Err(Error::Unsupported(format!("no command can be run in container {id}")))
+    }
+
+    /// Connects to the standard streams of a running container's first process. What it printed before is in its log only.
+    async fn attach(&self, id: &ContainerId, request: AttachRequest) -> Result<Streaming<Execution>> {
+        let _ = request;
+        Err(Error::Unsupported(format!("no client can be attached to container {id}")))
+    }
+
+    /// Connects to a port on the loopback interface of a sandbox. A port without a listener is an error.
+    async fn port_forward(&self, id: &SandboxId, port: u16) -> Result<Streaming<Connection>> {
+        let _ = port;
+        Err(Error::Unsupported(format!("no port of sandbox {id} can be connected to")))
     }
 
     /// The resource usage of a running container.

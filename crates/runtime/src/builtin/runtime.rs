@@ -15,7 +15,7 @@ use super::state::{ContainerEntry, SandboxEntry};
 use super::statistics::folder_usage;
 use super::{Builtin, client};
 use crate::error::{Error, Result};
-use crate::execution::{ExecRequest, Execution};
+use crate::execution::{ExecRequest, Execution, Streaming};
 use crate::image::ImageRecord;
 use crate::runtime::{Events, Runtime};
 use crate::shim::{Answer, Ask, store};
@@ -246,9 +246,9 @@ impl Runtime for Builtin {
         self.state.exec(&entry, command, timeout).await
     }
 
-    async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Execution> {
+    async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Streaming<Execution>> {
         let entry = self.container(id)?;
-        self.state.exec_streams(&entry, &request).await
+        Ok(Streaming::Streams(self.state.exec_streams(&entry, &request).await?))
     }
 
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats> {

@@ -8,7 +8,7 @@ use async_trait::async_trait;
 
 use super::{Call, FaultKind, Faults};
 use crate::error::Result;
-use crate::execution::{ExecRequest, Execution};
+use crate::execution::{AttachRequest, Connection, ExecRequest, Execution, Streaming};
 use crate::runtime::{Events, Runtime};
 use crate::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, ExecOutput,
@@ -158,9 +158,18 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
         self.through(Call::ExecSync, id.as_str(), self.inner.exec_sync(id, command, timeout)).await
     }
 
-    async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Execution> {
-        // It is a stream: there is no one moment for a fault.
+    // These are streams: there is no one moment for a fault.
+
+    async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Streaming<Execution>> {
         self.inner.exec(id, request).await
+    }
+
+    async fn attach(&self, id: &ContainerId, request: AttachRequest) -> Result<Streaming<Execution>> {
+        self.inner.attach(id, request).await
+    }
+
+    async fn port_forward(&self, id: &SandboxId, port: u16) -> Result<Streaming<Connection>> {
+        self.inner.port_forward(id, port).await
     }
 
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats> {

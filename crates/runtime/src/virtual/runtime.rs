@@ -12,7 +12,7 @@ use super::pods::{
     All, VirtualContainer, VirtualLife, VirtualSandbox, container_prefix, filled, image_id, merge,
 };
 use crate::error::{Error, Result};
-use crate::execution::{ExecRequest, Execution};
+use crate::execution::{ExecRequest, Execution, Streaming};
 use crate::image::normalise;
 use crate::runtime::{Events, Runtime};
 use crate::types::{
@@ -308,7 +308,7 @@ impl Runtime for Virtual {
         Ok(ExecOutput { exit_code: i32::from(!started), ..ExecOutput::default() })
     }
 
-    async fn exec(&self, id: &ContainerId, _request: ExecRequest) -> Result<Execution> {
+    async fn exec(&self, id: &ContainerId, _request: ExecRequest) -> Result<Streaming<Execution>> {
         Err(Error::Unsupported(format!(
             "container {id} is virtual: it has no processes to run a command beside (see --runtime builtin)"
         )))

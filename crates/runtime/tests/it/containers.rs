@@ -642,7 +642,7 @@ async fn a_command_finds_its_terminal_by_its_name_and_no_other_file_is_open() {
         tty: true,
         ..ExecRequest::default()
     };
-    let mut execution = node.runtime.exec(&id, request.clone()).await.unwrap();
+    let mut execution = node.runtime.exec(&id, request.clone()).await.unwrap().streams().unwrap();
     let mut screen = execution.stdout.take().unwrap();
     let (mut text, mut piece) = (Vec::new(), [0; 4096]);
     // The end of a terminal is an error.
@@ -659,6 +659,6 @@ async fn a_command_finds_its_terminal_by_its_name_and_no_other_file_is_open() {
     let output = node.runtime.exec_sync(&id, &command, None).await.unwrap();
     assert_eq!(String::from_utf8(output.stdout).unwrap(), "0\n1\n2\n3\n");
     let missing = ExecRequest { command: vec!["nothing".into()], ..request };
-    assert_eq!(node.runtime.exec(&id, missing).await.unwrap().ended.await.unwrap(), 127);
+    assert_eq!(node.runtime.exec(&id, missing).await.unwrap().streams().unwrap().ended.await.unwrap(), 127);
     node.end().await;
 }

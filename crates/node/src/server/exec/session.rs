@@ -49,14 +49,18 @@ impl Session {
     /// Runs the command until it has ended, or until the client is gone: then the command is ended.
     pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin>(self, socket: WebSocketStream<S>) {
         let (mut to_client, mut from_client) = socket.split();
-        let Execution { stdin, stdout, stderr, resize, ended } =
-            match self.runtime.exec(&self.id, self.request).await {
-                Ok(execution) => execution,
-                Err(error) => {
-                    finish(&mut to_client, self.protocol, &not_run(&error)).await;
-                    return closed(&mut from_client).await;
-                }
-            };
+        let streaming = self.runtime.exec(&self.id, self.request).await;
+        let execution = streaming.and_then(|streaming| {
+            let elsewhere = || Error::Unsupported("the runtime streams by a URL".to_owned());
+            streaming.streams().ok_or_else(elsewhere)
+        });
+        let Execution { stdin, stdout, stderr, resize, ended } = match execution {
+            Ok(execution) => execution,
+            Err(error) => {
+                finish(&mut to_client, self.protocol, &not_run(&error)).await;
+                return closed(&mut from_client).await;
+            }
+        };
         let mut inputs = Inputs { stdin, resize, protocol: self.protocol };
         let listen = async {
             while let Some(Ok(message)) = from_client.next().await {
