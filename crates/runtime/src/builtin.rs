@@ -128,6 +128,11 @@ pub fn gateway_of(data_dir: &Path) -> io::Result<Ipv4Addr> {
     Ok(network::Addresses::new(network, open::OWN_NETWORK).gateway())
 }
 
+/// The name of the cgroup of all pods of a data directory.
+pub fn cgroup_of(data_dir: &Path) -> io::Result<String> {
+    Ok(naming::Naming::of(&std::fs::canonicalize(data_dir)?).cgroup())
+}
+
 impl Builtin {
     /// Creates the bridge of the pods, unless it exists, and adds an address to it, at which pods reach a server that
     /// listens there.

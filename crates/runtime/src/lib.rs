@@ -14,6 +14,7 @@ pub mod descriptors;
 mod error;
 mod execution;
 pub mod fault;
+mod hosts;
 pub mod image;
 pub mod load;
 mod mountinfo;
@@ -31,6 +32,7 @@ pub use error::{Error, Result};
 pub use execution::{
     AttachRequest, Connection, Duplex, ExecRequest, Execution, Resizer, Streaming, TerminalSize,
 };
+pub use hosts::hosts_file;
 pub use mountinfo::mounts_below;
 pub use runtime::{Events, Runtime};
 pub use r#virtual::{MODEL, Virtual, VirtualConfig};

@@ -27,7 +27,7 @@ pub use sandbox::{
     Dns, NamespaceMode, Namespaces, PodMeta, PortMapping, Protocol, Sandbox, SandboxConfig, SandboxFilter,
     SandboxState, SandboxStatus,
 };
-pub use security::{Capabilities, SeccompProfile, Security};
+pub use security::{Capabilities, DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS, SeccompProfile, Security};
 pub use stats::{
     ContainerStats, CpuUsage, InterfaceUsage, MemoryUsage, Pressure, PressureFigures, SandboxStats,
     StatsFilter, Throttling,

@@ -9,6 +9,7 @@ use plumb_runtime::types::{
 
 use super::dns::{ClusterDns, dns};
 use super::{ConfigError, identity, on_host_network, pod_labels};
+use crate::lifecycle::containers;
 
 /// The kernel's limit of a hostname.
 const LONGEST_HOST_NAME: usize = 63;
@@ -59,6 +60,9 @@ pub fn sandbox(
             .collect(),
         port_mappings: if on_host { Vec::new() } else { port_mappings(spec) },
         namespaces: namespaces(spec),
+        privileged: containers(spec).any(|container| {
+            container.security_context.as_ref().and_then(|security| security.privileged).unwrap_or(false)
+        }),
         sysctls: sysctls.map(|sysctl| (sysctl.name.clone(), sysctl.value.clone())).collect(),
         resources,
         labels,

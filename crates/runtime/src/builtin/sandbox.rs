@@ -20,6 +20,7 @@ use super::namespaces::{self, Cable};
 use super::network::Wire;
 use super::state::{SandboxEntry, SandboxRecord, State};
 use crate::error::{Error, Result};
+use crate::hosts::{host_name, hosts_file};
 use crate::shim::{Report, is_running, store};
 use crate::sysctl;
 use crate::types::{Dns, NamespaceMode, SandboxConfig, SandboxId, SandboxState};
@@ -234,43 +235,10 @@ fn remove_cable(cable: String) {
     }
 }
 
-/// What a sandbox's containers find as their host name. Not read back from their `/etc/hostname`, which they may write.
-pub(super) fn host_name(config: &SandboxConfig) -> String {
-    if config.namespaces.network == NamespaceMode::Node {
-        nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
-    } else if config.hostname.is_empty() {
-        config.meta.name.clone()
-    } else {
-        config.hostname.clone()
-    }
-}
-
 /// `/etc/hosts`, `/etc/hostname` and `/etc/resolv.conf` of a pod.
 fn write_files(folder: &Path, record: &SandboxRecord, hostname: &str) -> io::Result<()> {
     fs::write(folder.join("hostname"), format!("{hostname}\n"))?;
-    let mut hosts = match record.address {
-        None => {
-            let own = fs::read_to_string("/etc/hosts").unwrap_or_default();
-            format!("# Kubernetes-managed hosts file (host network).\n{own}")
-        }
-        Some(address) => {
-            let mut hosts = String::from(
-                "# Kubernetes-managed hosts file.\n127.0.0.1\tlocalhost\n\
-                 ::1\tlocalhost ip6-localhost ip6-loopback\nfe00::0\tip6-localnet\nfe00::0\tip6-mcastprefix\n\
-                 fe00::1\tip6-allnodes\nfe00::2\tip6-allrouters\n",
-            );
-            let _ = writeln!(hosts, "{address}\t{hostname}");
-            hosts
-        }
-    };
-    if !record.config.host_aliases.is_empty() {
-        hosts.push_str("\n# Entries added by HostAliases.\n");
-    }
-    for (address, names) in &record.config.host_aliases {
-        let address: &IpAddr = address;
-        let _ = writeln!(hosts, "{address}\t{}", names.join("\t"));
-    }
-    fs::write(folder.join("hosts"), hosts)?;
+    fs::write(folder.join("hosts"), hosts_file(&record.config, record.address.map(IpAddr::V4)))?;
     let resolv = match &record.config.dns {
         Some(dns) => resolv_conf(dns),
         None => fs::read_to_string("/etc/resolv.conf").unwrap_or_default(),

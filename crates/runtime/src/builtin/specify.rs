@@ -4,31 +4,20 @@ use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::Path;
 
 use super::namespaces::{IPC, NET, SHM, UTS};
-use super::sandbox::host_name;
 use super::state::SandboxRecord;
 use crate::cgroup::{Controller, Group, Version};
 use crate::error::{Error, Result};
+use crate::hosts::host_name;
 use crate::image::ImageRecord;
 use crate::shim::{
     BindSpec, CgroupSpec, DeviceSpec, LogSpec, NamespaceSpec, OverlaySpec, PidSpec, ProcessSpec, Spec,
     resolve_capabilities,
 };
-use crate::types::{ContainerConfig, LinuxResources, NamespaceMode, Resources, SeccompProfile};
+use crate::types::{
+    ContainerConfig, DEFAULT_MASKED_PATHS, DEFAULT_READONLY_PATHS, LinuxResources, NamespaceMode, Resources,
+    SeccompProfile,
+};
 
-const MASKED: [&str; 11] = [
-    "/proc/asound",
-    "/proc/acpi",
-    "/proc/interrupts",
-    "/proc/kcore",
-    "/proc/keys",
-    "/proc/latency_stats",
-    "/proc/timer_list",
-    "/proc/timer_stats",
-    "/proc/sched_debug",
-    "/proc/scsi",
-    "/sys/firmware",
-];
-const READ_ONLY: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 const PATH: &str = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 /// Files that a pod's containers share, by their place.
 pub(super) const SHARED_FILES: [(&str, &str); 3] =
@@ -80,8 +69,8 @@ pub(super) fn specify(parts: &Parts<'_>) -> Result<Spec> {
         shm: Some(if host_ipc { Path::new("/dev/shm").to_owned() } else { parts.sandbox_folder.join(SHM) }),
         privileged: security.privileged,
         read_only_rootfs: security.read_only_rootfs,
-        masked_paths: or(&security.masked_paths, &MASKED),
-        readonly_paths: or(&security.readonly_paths, &READ_ONLY),
+        masked_paths: or(&security.masked_paths, &DEFAULT_MASKED_PATHS),
+        readonly_paths: or(&security.readonly_paths, &DEFAULT_READONLY_PATHS),
     })
 }
 

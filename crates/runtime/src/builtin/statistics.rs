@@ -7,21 +7,19 @@ use std::path::Path;
 use jiff::Timestamp;
 
 use super::state::{ContainerEntry, SandboxEntry, State};
-use crate::cgroup::Usage;
 use crate::error::Result;
-use crate::types::{ContainerStats, CpuUsage, FilesystemUsage, InterfaceUsage, MemoryUsage, SandboxStats};
+use crate::types::{ContainerStats, FilesystemUsage, InterfaceUsage, SandboxStats};
 
 impl ContainerEntry {
     pub(super) fn stats(&self) -> Result<ContainerStats> {
-        let usage = self.group.usage()?;
-        let (cpu, memory) = halves(&usage);
+        let (usage, at) = (self.group.usage()?, Timestamp::now());
         Ok(ContainerStats {
             id: self.record.id.clone(),
             sandbox: self.record.sandbox.clone(),
             meta: self.record.config.meta.clone(),
             labels: self.record.config.labels.clone(),
-            cpu,
-            memory,
+            cpu: usage.of_cpu(at),
+            memory: usage.of_memory(at),
             tasks: usage.tasks,
             writable_layer: None,
         })
@@ -30,8 +28,7 @@ impl ContainerEntry {
 
 impl State {
     pub(super) fn sandbox_stats_of(&self, entry: &SandboxEntry) -> Result<SandboxStats> {
-        let usage = entry.group.usage()?;
-        let (cpu, memory) = halves(&usage);
+        let (usage, at) = (entry.group.usage()?, Timestamp::now());
         let sandbox = entry.sandbox();
         let containers = self.containers_of(&sandbox.id);
         let running = containers.iter().filter(|container| container.life.borrow().is_running());
@@ -42,35 +39,12 @@ impl State {
             id: sandbox.id,
             meta: sandbox.meta,
             labels: sandbox.labels,
-            cpu,
-            memory,
+            cpu: usage.of_cpu(at),
+            memory: usage.of_memory(at),
             tasks: usage.tasks,
             network: network.and_then(|cable| interface(&cable)).into_iter().collect(),
         })
     }
-}
-
-fn halves(usage: &Usage) -> (CpuUsage, MemoryUsage) {
-    let at = Timestamp::now();
-    let cpu = CpuUsage {
-        at,
-        usage_nanos: usage.cpu_nanos,
-        throttling: usage.throttling,
-        pressure: usage.cpu_pressure,
-    };
-    let memory = MemoryUsage {
-        at,
-        usage: usage.memory,
-        working_set: usage.working_set(),
-        rss: usage.rss,
-        available: usage.memory_limit.map(|limit| limit.saturating_sub(usage.working_set())),
-        swap: usage.swap,
-        page_faults: usage.page_faults,
-        major_page_faults: usage.major_page_faults,
-        oom_kills: usage.oom_kills,
-        pressure: usage.memory_pressure,
-    };
-    (cpu, memory)
 }
 
 /// What went through the machine's end of a cable: what it received, the pod sent.

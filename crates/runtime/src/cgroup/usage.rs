@@ -1,6 +1,8 @@
 //! The resource usage of a cgroup.
 
-use crate::types::{Pressure, PressureFigures, Throttling};
+use jiff::Timestamp;
+
+use crate::types::{CpuUsage, MemoryUsage, Pressure, PressureFigures, Throttling};
 
 /// The resource usage of a cgroup.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -37,6 +39,27 @@ impl Usage {
     /// Usage without inactive file pages: what the kubelet bases evictions on.
     pub fn working_set(&self) -> u64 {
         self.memory.saturating_sub(self.inactive_file)
+    }
+
+    /// CPU, as measured at this time.
+    pub fn of_cpu(&self, at: Timestamp) -> CpuUsage {
+        CpuUsage { at, usage_nanos: self.cpu_nanos, throttling: self.throttling, pressure: self.cpu_pressure }
+    }
+
+    /// Memory, as measured at this time.
+    pub fn of_memory(&self, at: Timestamp) -> MemoryUsage {
+        MemoryUsage {
+            at,
+            usage: self.memory,
+            working_set: self.working_set(),
+            rss: self.rss,
+            available: self.memory_limit.map(|limit| limit.saturating_sub(self.working_set())),
+            swap: self.swap,
+            page_faults: self.page_faults,
+            major_page_faults: self.major_page_faults,
+            oom_kills: self.oom_kills,
+            pressure: self.memory_pressure,
+        }
     }
 }
 

@@ -39,22 +39,33 @@ impl Load {
             args: vec!["load".into()],
         })
     }
-}
 
-impl Images {
-    /// Makes an image of a program. If the same program was made into it before, nothing is done.
-    pub fn make_load(&self, load: &Load) -> Result<ImageRecord, ImageError> {
-        let doing = |what: &Path| ImageError::io(format!("making an image of {}", what.display()));
-        let program = fs::canonicalize(&load.program).map_err(doing(&load.program))?;
-        let mut files = vec![(program.clone(), PathBuf::from(&load.called))];
-        for library in libraries(&program).map_err(doing(&program))? {
+    /// The directories of the image beside its files, with their modes.
+    pub const FOLDERS: [(&str, u32); 6] =
+        [("dev", 0o755), ("proc", 0o755), ("sys", 0o755), ("etc", 0o755), ("tmp", 0o1777), ("run", 0o755)];
+    /// The text files of the image.
+    pub const TEXTS: [(&str, &str); 2] = [
+        ("etc/passwd", "root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n"),
+        ("etc/group", "root:x:0:\nnobody:x:65534:\n"),
+    ];
+
+    /// The program and its libraries, each with its place in the image.
+    pub fn files(&self) -> io::Result<Vec<(PathBuf, PathBuf)>> {
+        let program = fs::canonicalize(&self.program)?;
+        let mut files = vec![(program.clone(), PathBuf::from(&self.called))];
+        for library in libraries(&program)? {
             let place = library.strip_prefix("/").unwrap_or(&library).to_owned();
             files.push((library, place));
         }
-        // By what it is made of, without reading it: a program is large, and this is asked at every start.
-        let mut made_of = format!("{} {:?}", load.called, load.args);
-        for (file, place) in &files {
-            let found = fs::metadata(file).map_err(doing(file))?;
+        Ok(files)
+    }
+
+    /// What the image is made of, as a digest. The files are not read for it: a program is large, and this is asked at
+    /// every start.
+    pub fn fingerprint(&self, files: &[(PathBuf, PathBuf)]) -> io::Result<Digest> {
+        let mut made_of = format!("{} {:?}", self.called, self.args);
+        for (file, place) in files {
+            let found = fs::metadata(file)?;
             let (device, inode, size) = (found.dev(), found.ino(), found.len());
             let _ = write!(
                 made_of,
@@ -64,25 +75,39 @@ impl Images {
                 found.mtime_nsec()
             );
         }
-        let digest = Digest::of(made_of.as_bytes());
+        Ok(Digest::of(made_of.as_bytes()))
+    }
+
+    /// How the image is run.
+    pub fn config(&self) -> ImageConfig {
+        let mut entrypoint = vec![format!("/{}", self.called)];
+        entrypoint.extend(self.args.iter().cloned());
+        ImageConfig {
+            entrypoint,
+            env: vec!["PATH=/".into()],
+            working_dir: "/".into(),
+            ..ImageConfig::default()
+        }
+    }
+}
+
+impl Images {
+    /// Makes an image of a program. If the same program was made into it before, nothing is done.
+    pub fn make_load(&self, load: &Load) -> Result<ImageRecord, ImageError> {
+        let doing = |what: &Path| ImageError::io(format!("making an image of {}", what.display()));
+        let files = load.files().map_err(doing(&load.program))?;
+        let digest = load.fingerprint(&files).map_err(doing(&load.program))?;
         let id = digest.to_string();
         let lock = self.lock()?;
         if let Some(before) = self.list()?.iter().find(|record| record.id == id) {
             return Ok(ImageRecord::clone(before));
         }
         let (layer, size) = self.copy(&digest, &files)?;
-        let mut entrypoint = vec![format!("/{}", load.called)];
-        entrypoint.extend(load.args.iter().cloned());
         let record = ImageRecord {
             id,
             tags: vec![normalise(&load.name)],
             digests: Vec::new(),
-            config: ImageConfig {
-                entrypoint,
-                env: vec!["PATH=/".into()],
-                working_dir: "/".into(),
-                ..ImageConfig::default()
-            },
+            config: load.config(),
             layers: vec![layer],
             size,
             imported_at: Timestamp::now(),
@@ -105,12 +130,13 @@ impl Images {
                 }
             }
             let mut size = 0;
-            for folder in ["dev", "proc", "sys", "etc", "tmp", "run"] {
+            for (folder, mode) in Load::FOLDERS {
                 fs::create_dir_all(root.join(folder))?;
+                fs::set_permissions(root.join(folder), fs::Permissions::from_mode(mode))?;
             }
-            fs::set_permissions(root.join("tmp"), fs::Permissions::from_mode(0o1777))?;
-            fs::write(root.join("etc/passwd"), "root:x:0:0:root:/:/\nnobody:x:65534:65534:nobody:/:/\n")?;
-            fs::write(root.join("etc/group"), "root:x:0:\nnobody:x:65534:\n")?;
+            for (place, text) in Load::TEXTS {
+                fs::write(root.join(place), text)?;
+            }
             for (file, place) in files {
                 let to = root.join(place);
                 if let Some(folder) = to.parent() {

@@ -45,6 +45,9 @@ pub struct SandboxConfig {
     pub port_mappings: Vec<PortMapping>,
     /// Which namespaces are the pod's own.
     pub namespaces: Namespaces,
+    /// Whether a container of the pod is privileged: some runtimes want to know it of the sandbox.
+    #[serde(default)]
+    pub privileged: bool,
     /// Sysctls of the pod's namespaces, such as `net.ipv4.ip_unprivileged_port_start`.
     pub sysctls: Pairs,
     /// The resources of the pod's cgroup.
@@ -67,6 +70,7 @@ impl SandboxConfig {
             host_aliases: Vec::new(),
             port_mappings: Vec::new(),
             namespaces: Namespaces::default(),
+            privileged: false,
             sysctls: Pairs::new(),
             resources: LinuxResources::default(),
             labels: Pairs::new(),
