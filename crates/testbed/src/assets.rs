@@ -77,6 +77,13 @@ pub struct NodeAssets {
     pub scheduler: PathBuf,
     /// kubelet.
     pub kubelet: PathBuf,
+    /// What its containers run on.
+    pub runtime: RuntimeAssets,
+}
+
+/// The programs of a container runtime.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct RuntimeAssets {
     /// containerd.
     pub containerd: PathBuf,
     /// containerd's client, which imports images.
@@ -109,6 +116,30 @@ impl Assets {
     }
 }
 
+impl RuntimeAssets {
+    /// Finds them, or says what is missing.
+    pub fn find(cache: &Cache) -> Result<Self, Error> {
+        Search { cache, given: given_folder() }.runtime()
+    }
+}
+
+/// What is started: a Kubernetes, or its container runtime alone.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub(crate) enum Programs {
+    Kubernetes(Box<Assets>),
+    Containerd(RuntimeAssets),
+}
+
+impl Programs {
+    /// The container runtime, if there is to be one.
+    pub(crate) fn runtime(&self) -> Option<&RuntimeAssets> {
+        match self {
+            Self::Kubernetes(assets) => assets.node.as_ref().map(|node| &node.runtime),
+            Self::Containerd(runtime) => Some(runtime),
+        }
+    }
+}
+
 impl Assets {
     /// What the API server calls itself, if it was given and is of another release than ours would be.
     pub(crate) fn other_version(&self) -> Option<String> {
@@ -129,6 +160,12 @@ impl Search<'_> {
         Ok(NodeAssets {
             scheduler: self.kubernetes("kube-scheduler")?,
             kubelet: self.kubernetes("kubelet")?,
+            runtime: self.runtime()?,
+        })
+    }
+
+    fn runtime(&self) -> Result<RuntimeAssets, Error> {
+        Ok(RuntimeAssets {
             containerd: self.packaged(Package::Containerd, "containerd")?,
             ctr: self.packaged(Package::Containerd, "ctr")?,
             shim: self.packaged(Package::Containerd, "containerd-shim-runc-v2")?,

@@ -29,6 +29,9 @@ enum Subject {
         /// Get Helm, too.
         #[arg(long)]
         helm: bool,
+        /// Get containerd, etcd and what else comes in packages, and no Kubernetes.
+        #[arg(long, conflicts_with_all = ["autoscaler", "helm"])]
+        packages: bool,
     },
     /// Starts a cluster and keeps it until Ctrl-C.
     Up(Up),
@@ -85,7 +88,9 @@ enum Target {
 /// Runs the program.
 pub fn run() -> ExitCode {
     let outcome = match Arguments::parse().command {
-        Subject::Obtain { autoscaler, helm } => get(autoscaler, helm),
+        Subject::Obtain { packages: true, .. } => Cache::of_user()
+            .and_then(|cache| obtain::obtain_packages(&cache, &mut |line: &str| eprintln!("{line}"))),
+        Subject::Obtain { autoscaler, helm, .. } => get(autoscaler, helm),
         Subject::Up(up) => run_up(up),
         Subject::Which { program } => which(&program),
         Subject::Clean => leftovers::clean().map(|dirs| {

@@ -6,7 +6,7 @@ use std::time::Duration;
 use kube::Client;
 use tokio::sync::mpsc;
 
-use crate::assets::Assets;
+use crate::assets::{Assets, Programs};
 use crate::cache::Cache;
 use crate::error::Error;
 use crate::event::{Endpoints, Event};
@@ -82,7 +82,7 @@ impl Cluster {
         }
         let order = Order {
             dir: config.dir,
-            assets,
+            programs: Programs::Kubernetes(Box::new(assets)),
             apiserver_flags: config.apiserver_flags,
             controllers_flags: config.controllers_flags,
             kept_logs: cache.logs(),
@@ -98,6 +98,7 @@ impl Cluster {
                     Event::Ready(endpoints) => return Ok(endpoints),
                     Event::Failed(why) => reason = why,
                     Event::LogsKept(logs) => return Err(Error::Failed { reason, logs }),
+                    Event::RuntimeReady(_) => {}
                 }
             }
             Err(Error::Failed { reason, logs: cache.logs() })

@@ -13,10 +13,12 @@ use k8s_openapi::api::core::v1::ServiceAccount;
 use plumb_client::Api;
 use tokio::io::AsyncReadExt as _;
 
+use crate::assets::{Assets, Programs};
 use crate::error::{Error, IoContext as _, full_text};
-use crate::event::{Endpoints, Event, tell};
+use crate::event::{Endpoints, Event, RuntimeEndpoints, tell};
 use crate::instance::Instance;
 use crew::Crew;
+use node::Life;
 
 /// How long each single thing may take to come up; a cold page cache on a busy machine needs some of it.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -47,8 +49,20 @@ async fn conduct(dir: &Path, lifeline: bool) -> Result<(), Error> {
     let instance = Instance::read(dir)?;
     let (mut crew, mut ends) = Crew::new(instance.logs());
     let work = async {
-        let endpoints = bring_up(&instance, &mut crew).await?;
-        tell(&Event::Ready(endpoints));
+        match &instance.programs {
+            Programs::Kubernetes(assets) => {
+                let endpoints = bring_up(&instance, assets, &mut crew).await?;
+                tell(&Event::Ready(endpoints));
+            }
+            Programs::Containerd(assets) => {
+                node::start_containerd(&instance, assets, &mut crew, Life::OutlivesIt).await?;
+                tell(&Event::RuntimeReady(RuntimeEndpoints {
+                    socket: node::socket(&instance),
+                    cgroup: instance.cgroup(),
+                    subnet: instance.subnet_text(),
+                }));
+            }
+        }
         std::future::pending::<Result<(), Error>>().await
     };
     tokio::select! {
@@ -70,22 +84,22 @@ async fn owner_left(lifeline: bool) {
     }
 }
 
-async fn bring_up(instance: &Instance, crew: &mut Crew) -> Result<Endpoints, Error> {
-    let plane = control_plane::prepare(instance)?;
+async fn bring_up(instance: &Instance, assets: &Assets, crew: &mut Crew) -> Result<Endpoints, Error> {
+    let plane = control_plane::prepare(instance, assets)?;
     plane.start_etcd(crew)?;
     plane.start_apiserver(crew)?;
     // containerd needs no API server: it comes up and takes its images in the meantime.
-    if let Some(assets) = &instance.assets.node {
-        node::start_containerd(instance, assets, crew).await?;
+    if let Some(node) = &assets.node {
+        node::start_containerd(instance, &node.runtime, crew, Life::EndsWithIt).await?;
     }
     let client = plane.wait_until_ready().await?;
     tell(&Event::Step("kube-apiserver is ready".to_owned()));
-    let controllers = instance.assets.controller_manager.as_deref();
+    let controllers = assets.controller_manager.as_deref();
     if let Some(program) = controllers {
         plane.start_controllers(program, crew)?;
     }
     let mut node_name = None;
-    if let Some(assets) = &instance.assets.node {
+    if let Some(assets) = &assets.node {
         node::register(&client).await?;
         node::start_kubelet(instance, assets, &plane, crew)?;
         plane.start_scheduler(&assets.scheduler, crew)?;

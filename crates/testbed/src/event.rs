@@ -15,6 +15,8 @@ pub(crate) enum Event {
     Step(String),
     /// Everything is up.
     Ready(Endpoints),
+    /// The container runtime is up, which is all that was asked for.
+    RuntimeReady(RuntimeEndpoints),
     /// It did not come up, or ended by itself later.
     Failed(String),
     /// The logs were put aside, here.
@@ -41,6 +43,18 @@ pub struct Endpoints {
     pub node: Option<String>,
     /// The cgroup that the kubelet's `kubepods` lies in, relative to each hierarchy, if there is a node.
     pub cgroup: Option<String>,
+}
+
+/// How to reach a container runtime that is up.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct RuntimeEndpoints {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// A cgroup that is removed with all below it at the end, relative to each hierarchy.
+    pub cgroup: String,
+    /// The subnet of its pods.
+    pub subnet: String,
 }
 
 /// Tells the owner. An owner that is gone is noticed elsewhere, by its closed pipe.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use crate::assets::Assets;
+use crate::assets::Programs;
 use crate::error::{Error, IoContext as _};
 use crate::process::Process;
 
@@ -25,7 +25,7 @@ pub(crate) struct Instance {
     /// Its first process, once there is one: all others end with it.
     pub(crate) first: Option<Process>,
     /// What its programs are.
-    pub(crate) assets: Assets,
+    pub(crate) programs: Programs,
     /// What kube-apiserver is told beside the usual.
     #[serde(default)]
     pub(crate) apiserver_flags: Vec<String>,
@@ -54,7 +54,7 @@ impl Instance {
 
     /// Whether it has a node, and with it containers, cgroups and a bridge.
     pub(crate) fn has_node(&self) -> bool {
-        self.assets.node.is_some()
+        self.programs.runtime().is_some()
     }
 
     /// The cgroup that everything the kubelet makes lies under, in every hierarchy.

@@ -18,7 +18,7 @@ use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use serde::{Deserialize, Serialize};
 
-use crate::assets::Assets;
+use crate::assets::Programs;
 use crate::error::{Error, IoContext as _, full_text};
 use crate::event::{Event, tell};
 use crate::instance::Instance;
@@ -35,7 +35,7 @@ const LONGEST_FOLDER: usize = 90;
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Order {
     pub(crate) dir: Option<PathBuf>,
-    pub(crate) assets: Assets,
+    pub(crate) programs: Programs,
     pub(crate) apiserver_flags: Vec<String>,
     pub(crate) controllers_flags: Vec<String>,
     pub(crate) kept_logs: PathBuf,
@@ -121,7 +121,7 @@ fn place(order: &Order, slot: u8) -> Result<Instance, Error> {
         dir,
         dir_was_given,
         first: None,
-        assets: order.assets.clone(),
+        programs: order.programs.clone(),
         apiserver_flags: order.apiserver_flags.clone(),
         controllers_flags: order.controllers_flags.clone(),
     })
@@ -137,9 +137,9 @@ fn start(instance: &Instance) -> Result<First, Error> {
     let logs = instance.logs();
     fs::create_dir_all(&logs).doing("create", &logs)?;
     instance.write()?;
-    if let Some(node) = &instance.assets.node {
+    if let Some(runtime) = instance.programs.runtime() {
         cgroup::create(&instance.cgroup())?;
-        link::create(instance, &node.busybox)?;
+        link::create(instance, &runtime.busybox)?;
     }
     let program = std::env::current_exe().doing("find", "the own program")?;
     let log = logs.join("testbed.log");

@@ -18,9 +18,9 @@ const KEPT_LOGS: usize = 10;
 /// Removes what `instance` owned: as much as can be, even when one thing resists; the first reason is returned.
 pub(crate) fn remove(instance: &Instance) -> Result<(), Error> {
     let mut outcomes = Vec::new();
-    if let Some(node) = &instance.assets.node {
+    if let Some(runtime) = instance.programs.runtime() {
         outcomes.push(cgroup::remove(&instance.cgroup()));
-        outcomes.push(link::remove(instance, &node.busybox));
+        outcomes.push(link::remove(instance, &runtime.busybox));
     }
     outcomes.push(remove_folder(instance));
     outcomes.into_iter().collect()

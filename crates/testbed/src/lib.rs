@@ -32,6 +32,7 @@ pub mod cli;
 mod client;
 mod cluster;
 mod conductor;
+mod containerd;
 mod error;
 mod event;
 mod image;
@@ -47,14 +48,15 @@ mod process;
 mod release;
 mod slot;
 
-pub use assets::{Assets, NodeAssets};
+pub use assets::{Assets, NodeAssets, RuntimeAssets};
 pub use cache::Cache;
 pub use cluster::{Cluster, Config, Parts};
+pub use containerd::Containerd;
 pub use error::Error;
-pub use event::Endpoints;
+pub use event::{Endpoints, RuntimeEndpoints};
 pub use image::{BUSYBOX, PAUSE};
 pub use leftovers::clean;
-pub use obtain::{obtain, obtain_autoscaler, obtain_helm};
+pub use obtain::{obtain, obtain_autoscaler, obtain_helm, obtain_packages};
 pub use release::{AUTOSCALER_VERSION, HELM_VERSION, VERSION};
 
 /// Chooses the one crypto provider for this process; a second call changes nothing.

@@ -24,6 +24,12 @@ pub fn obtain(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     Ok(())
 }
 
+/// Obtains what comes in Debian packages alone: enough for [`Containerd`](crate::Containerd).
+pub fn obtain_packages(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
+    let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;
+    debian::obtain(cache, say)
+}
+
 /// Obtains the recommender of the Vertical Pod Autoscaler.
 pub fn obtain_autoscaler(cache: &Cache, say: &mut dyn FnMut(&str)) -> Result<(), Error> {
     let _lock = cache.lock(|| say("another obtain is at work; waiting for it"))?;

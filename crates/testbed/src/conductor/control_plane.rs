@@ -11,6 +11,7 @@ use tokio::process::Command;
 
 use super::crew::{self, Crew};
 use super::{PATIENCE, kubeconfig};
+use crate::assets::Assets;
 use crate::error::{Error, IoContext as _};
 use crate::event::Endpoints;
 use crate::instance::Instance;
@@ -22,6 +23,7 @@ const ADMIN: (&str, &str) = ("plumb-admin", "system:masters");
 /// A control plane whose files are written.
 pub(super) struct ControlPlane<'a> {
     instance: &'a Instance,
+    assets: &'a Assets,
     authority: Authority,
     admin: Identity,
     token: String,
@@ -32,15 +34,23 @@ pub(super) struct ControlPlane<'a> {
 }
 
 /// Makes certificates, token and kubeconfig.
-pub(super) fn prepare(instance: &Instance) -> Result<ControlPlane<'_>, Error> {
+pub(super) fn prepare<'a>(instance: &'a Instance, assets: &'a Assets) -> Result<ControlPlane<'a>, Error> {
     let logs = instance.logs();
     fs::create_dir_all(&logs).doing("create", &logs)?;
     let authority = Authority::create(instance.file("pki"))?;
     let admin = authority.client("admin", ADMIN.0, Some(ADMIN.1))?;
     let account_keys = authority.service_account_keys()?;
     let [etcd_port, port] = free_ports()?;
-    let plane =
-        ControlPlane { instance, authority, admin, token: random_token()?, etcd_port, port, account_keys };
+    let plane = ControlPlane {
+        instance,
+        assets,
+        authority,
+        admin,
+        token: random_token()?,
+        etcd_port,
+        port,
+        account_keys,
+    };
     kubeconfig::write(
         &instance.kubeconfig(),
         &plane.server(),
@@ -61,7 +71,7 @@ impl ControlPlane<'_> {
     }
 
     pub(super) fn start_etcd(&self, crew: &mut Crew) -> Result<(), Error> {
-        let mut etcd = Command::new(&self.instance.assets.etcd);
+        let mut etcd = Command::new(&self.assets.etcd);
         let client = format!("http://127.0.0.1:{}", self.etcd_port);
         // One member talks to no peer: the kernel picks that port and nobody needs to know it.
         let peer = "http://127.0.0.1:0";
@@ -86,13 +96,13 @@ impl ControlPlane<'_> {
         let (name, group) = ADMIN;
         fs::write(&tokens, format!("{},{name},{name},{group}\n", self.token)).doing("write", &tokens)?;
 
-        let mut server = Command::new(&self.instance.assets.apiserver);
+        let mut server = Command::new(&self.assets.apiserver);
         server.args(["--bind-address=127.0.0.1", "--advertise-address=127.0.0.1"]);
         // A loopback address is no endpoint for the kubernetes service, and pods here need none.
         server.arg("--endpoint-reconciler-type=none");
         server.args(["--service-cluster-ip-range=10.96.0.0/16", "--allow-privileged=true"]);
         server.args(["--authorization-mode=Node,RBAC", "--enable-admission-plugins=NodeRestriction"]);
-        if self.instance.assets.controller_manager.is_none() {
+        if self.assets.controller_manager.is_none() {
             // Nobody makes the accounts that this plugin waits for.
             server.arg("--disable-admission-plugins=ServiceAccount");
         }

@@ -53,6 +53,32 @@ impl Crew {
         Ok(())
     }
 
+    /// Starts a part that is started again whenever it ends.
+    pub(crate) fn start_again_and_again(
+        &mut self,
+        part: &str,
+        command: impl Fn() -> Command + Send + 'static,
+    ) -> Result<(), Error> {
+        let path = self.log(part);
+        let log = File::create(&path).doing("create", &path)?;
+        let second = log.try_clone().doing("open", &path)?;
+        let (part, ends) = (part.to_owned(), self.ends.clone());
+        tokio::spawn(async move {
+            loop {
+                let (Ok(out), Ok(err)) = (log.try_clone(), second.try_clone()) else { return };
+                let mut command = command();
+                let run = command.stdin(Stdio::null()).stdout(out).stderr(err).kill_on_drop(true).status();
+                if let Err(error) = run.await {
+                    let status = error.to_string();
+                    let _ = ends.send(Error::Ended { part, status, detail: tail(&path) }).await;
+                    return;
+                }
+                sleep(POLL).await;
+            }
+        });
+        Ok(())
+    }
+
     /// Runs a tool to its end.
     pub(crate) async fn finish(&self, what: &str, mut command: Command) -> Result<(), Error> {
         let output = command

@@ -13,7 +13,7 @@ use tokio::process::Command;
 use super::PATIENCE;
 use super::control_plane::{self, ControlPlane};
 use super::crew::{self, Crew};
-use crate::assets::NodeAssets;
+use crate::assets::{NodeAssets, RuntimeAssets};
 use crate::error::{Error, IoContext as _};
 use crate::image;
 use crate::instance::Instance;
@@ -21,15 +21,25 @@ use crate::instance::Instance;
 /// The node's name.
 pub(super) const NAME: &str = "testbed-node";
 
-fn socket(instance: &Instance) -> PathBuf {
+pub(super) fn socket(instance: &Instance) -> PathBuf {
     instance.file("containerd.sock")
+}
+
+/// What becomes of the testbed when containerd ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Life {
+    /// It ends, too.
+    EndsWithIt,
+    /// containerd is started again: tests kill it.
+    OutlivesIt,
 }
 
 /// Starts containerd and gives it the images.
 pub(super) async fn start_containerd(
     instance: &Instance,
-    assets: &NodeAssets,
+    assets: &RuntimeAssets,
     crew: &mut Crew,
+    life: Life,
 ) -> Result<(), Error> {
     let network = instance.file("cni");
     fs::create_dir_all(&network).doing("create", &network)?;
@@ -39,9 +49,16 @@ pub(super) async fn start_containerd(
     let archive = instance.file("images.tar");
     image::write_archive(&archive, &assets.busybox)?;
 
-    let mut containerd = Command::new(&assets.containerd);
-    containerd.arg("--config").arg(&config).env("PATH", path_with(&[&assets.shim, &assets.runc]));
-    crew.start("containerd", containerd)?;
+    let (program, path) = (assets.containerd.clone(), path_with(&[&assets.shim, &assets.runc]));
+    let containerd = move || {
+        let mut containerd = Command::new(&program);
+        containerd.arg("--config").arg(&config).env("PATH", &path);
+        containerd
+    };
+    match life {
+        Life::EndsWithIt => crew.start("containerd", containerd())?,
+        Life::OutlivesIt => crew.start_again_and_again("containerd", containerd)?,
+    }
     let socket = socket(instance);
     crew::poll("containerd's socket", PATIENCE, async || tokio::net::UnixStream::connect(&socket).await.ok())
         .await?;
@@ -116,7 +133,7 @@ pub(super) fn start_kubelet(
     kubelet.arg("--config").arg(&path).arg("--kubeconfig").arg(&kubeconfig);
     kubelet.arg("--root-dir").arg(instance.file("kubelet"));
     kubelet.args(["--hostname-override", NAME, "--cloud-provider=external"]);
-    kubelet.env("PATH", path_with(&[&assets.runc]));
+    kubelet.env("PATH", path_with(&[&assets.runtime.runc]));
     crew.start("kubelet", kubelet)
 }
 
@@ -165,7 +182,7 @@ fn cni_config(instance: &Instance) -> String {
     format!("{config:#}\n")
 }
 
-fn containerd_config(instance: &Instance, assets: &NodeAssets, network: &Path) -> String {
+fn containerd_config(instance: &Instance, assets: &RuntimeAssets, network: &Path) -> String {
     // A JSON string is a TOML basic string.
     let quoted = |path: &Path| json!(path).to_string();
     format!(

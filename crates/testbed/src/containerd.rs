@@ -1,0 +1,117 @@
+//! A containerd alone, as a test holds it.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use tokio::process::Command;
+
+use crate::assets::{Programs, RuntimeAssets};
+use crate::cache::Cache;
+use crate::error::Error;
+use crate::event::{Event, RuntimeEndpoints};
+use crate::keeper::Order;
+use crate::lifeline::Lifeline;
+
+/// How long a start may take before it is given up.
+const TIMEOUT: Duration = Duration::from_mins(1);
+
+/// A running containerd with a pod network and the images [`BUSYBOX`](crate::BUSYBOX) and [`PAUSE`](crate::PAUSE). It is
+/// in namespaces of its own, and its end, however it comes about, is the end of all containers, too.
+///
+/// containerd is started again when it ends, so that a test can kill it.
+#[derive(Debug)]
+pub struct Containerd {
+    endpoints: RuntimeEndpoints,
+    dir: PathBuf,
+    assets: RuntimeAssets,
+    lifeline: Lifeline,
+}
+
+impl Containerd {
+    /// Starts one and waits until it is ready.
+    pub async fn start() -> Result<Self, Error> {
+        let cache = Cache::of_user()?;
+        if !nix::unistd::geteuid().is_root() {
+            return Err(Error::NotRoot);
+        }
+        let assets = RuntimeAssets::find(&cache)?;
+        let order = Order {
+            dir: None,
+            programs: Programs::Containerd(assets.clone()),
+            apiserver_flags: Vec::new(),
+            controllers_flags: Vec::new(),
+            kept_logs: cache.logs(),
+        };
+        let (mut lifeline, mut events) = Lifeline::start(None, &order)?;
+        let mut dir = PathBuf::new();
+        let wait = async {
+            let mut reason = String::from("its process ended without a word");
+            while let Some(event) = events.recv().await {
+                match event {
+                    Event::Placed { dir: placed, .. } => dir = placed,
+                    Event::RuntimeReady(endpoints) => return Ok(endpoints),
+                    Event::Failed(why) => reason = why,
+                    Event::LogsKept(logs) => return Err(Error::Failed { reason, logs }),
+                    Event::Step(_) | Event::Ready(_) => {}
+                }
+            }
+            Err(Error::Failed { reason, logs: cache.logs() })
+        };
+        let late = Error::Late { what: "the start of containerd".to_owned(), seconds: TIMEOUT.as_secs() };
+        match tokio::time::timeout(TIMEOUT, wait).await.unwrap_or(Err(late)) {
+            Ok(endpoints) => {
+                lifeline.keep_logs = false;
+                Ok(Self { endpoints, dir, assets, lifeline })
+            }
+            Err(error) => {
+                lifeline.let_go().await?;
+                Err(error)
+            }
+        }
+    }
+
+    /// How to reach it.
+    pub fn endpoints(&self) -> &RuntimeEndpoints {
+        &self.endpoints
+    }
+
+    /// Its socket, as flags have it.
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.endpoints.socket.display())
+    }
+
+    /// Its folder, which is removed at the end; its logs are in `logs` there.
+    pub fn dir(&self) -> &Path {
+        &self.dir
+    }
+
+    /// A command of containerd's client, in the namespace of pods.
+    pub fn ctr(&self) -> Command {
+        let mut ctr = Command::new(&self.assets.ctr);
+        ctr.arg("--address").arg(&self.endpoints.socket).args(["--namespace", "k8s.io"]);
+        ctr
+    }
+
+    /// The process of containerd itself, as this process sees it.
+    pub fn process(&self) -> Option<i32> {
+        let config = self.dir.join("containerd.toml");
+        let entries = std::fs::read_dir("/proc").ok()?;
+        entries.flatten().find_map(|entry| {
+            let id: i32 = entry.file_name().to_str()?.parse().ok()?;
+            let line = std::fs::read(entry.path().join("cmdline")).ok()?;
+            let mut words = line.split(|byte| *byte == 0);
+            let is_it = words.next()?.ends_with(b"/containerd")
+                && words.any(|word| word == config.as_os_str().as_encoded_bytes());
+            is_it.then_some(id)
+        })
+    }
+
+    /// Stops it and waits until all that it made is gone.
+    pub async fn stop(mut self) -> Result<(), Error> {
+        if self.lifeline.let_go().await?.success() {
+            return Ok(());
+        }
+        let reason = String::from("its process could not clean up");
+        Err(Error::Gone { reason, logs: self.dir.join("logs") })
+    }
+}
