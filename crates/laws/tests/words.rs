@@ -13,6 +13,7 @@ const CLEAN: &[&str] = &[
     "CONTRIBUTING.md",
     "SPECIFICATION.md",
     "crates/controllers",
+    "crates/cri",
     "crates/cron",
     "crates/features",
     "crates/go",

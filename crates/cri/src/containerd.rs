@@ -1,0 +1,219 @@
+//! containerd's own services on the same socket: the CRI pulls images, and cannot import any.
+
+mod messages;
+
+use std::fs::File;
+use std::io::{self, Read};
+use std::path::Path;
+use std::time::Duration;
+
+use data_encoding::HEXLOWER;
+use futures_util::stream;
+use http::HeaderValue;
+use plumb_runtime::{Error, Result};
+use prost::Message;
+use ring::digest::{Context, SHA256, digest};
+use tokio::sync::mpsc;
+
+use crate::api;
+use crate::connection::Connection;
+use crate::error::of_status;
+use crate::grpc::{Code, Status};
+use messages::{
+    CreateLease, DeleteLease, Descriptor, GetImage, Image, ImageMessage, Lease, WriteAction, WriteContent,
+    WriteContentResponse,
+};
+
+/// The containerd namespace of pods.
+const NAMESPACE: &str = "k8s.io";
+/// For how long what was written is not garbage if this process ends halfway.
+const LEASE: Duration = Duration::from_hours(1);
+/// How much is written at a time.
+const PIECE: usize = 1 << 20;
+/// How long the import of an image may take.
+const IMPORT: Duration = Duration::from_mins(5);
+
+/// A blob: what it is named by.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Blob {
+    pub(crate) digest: String,
+    pub(crate) size: i64,
+}
+
+impl Blob {
+    /// That of some bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        let hash = HEXLOWER.encode(digest(&SHA256, bytes).as_ref());
+        Self { digest: format!("sha256:{hash}"), size: i64::try_from(bytes.len()).unwrap_or(i64::MAX) }
+    }
+
+    /// That of a file. Reads all of it.
+    pub(crate) fn of_file(file: &Path) -> io::Result<Self> {
+        let (mut file, mut hash, mut size) = (File::open(file)?, Context::new(&SHA256), 0);
+        let mut piece = vec![0; PIECE];
+        loop {
+            let length = file.read(&mut piece)?;
+            if length == 0 {
+                break;
+            }
+            hash.update(&piece[..length]);
+            size += i64::try_from(length).unwrap_or(i64::MAX);
+        }
+        Ok(Self { digest: format!("sha256:{}", HEXLOWER.encode(hash.finish().as_ref())), size })
+    }
+}
+
+/// What a blob is read from.
+pub(crate) type Source = Box<dyn Read + Send>;
+
+/// containerd, reached over its socket.
+#[derive(Clone, Debug)]
+pub(crate) struct Containerd {
+    connection: Connection,
+    lease: String,
+}
+
+impl Containerd {
+    /// Begins to write: what is written from now on is not garbage until [`finish`](Self::finish). `None` if the socket
+    /// is of another runtime.
+    pub(crate) async fn begin(connection: Connection, lease: String) -> Result<Option<Self>> {
+        let this = Self { connection, lease };
+        let expires = jiff::Timestamp::now() + LEASE;
+        let labels = [("containerd.io/gc.expire".to_owned(), expires.to_string())].into();
+        let request = CreateLease { id: this.lease.clone(), labels };
+        let created: Result<Lease, Status> =
+            this.call("/containerd.services.leases.v1.Leases/Create", request).await;
+        match created {
+            Ok(_) => Ok(Some(this)),
+            // Of an import that did not come to its end.
+            Err(status) if status.code == Code::AlreadyExists => Ok(Some(this)),
+            Err(status) if status.code == Code::Unimplemented => Ok(None),
+            Err(status) => Err(of_status("creating a lease", "lease", &this.lease, &status)),
+        }
+    }
+
+    /// The labels of an image, if it is there.
+    pub(crate) async fn labels(&self, name: &str) -> Result<Option<api::Map>> {
+        let request = GetImage { name: name.to_owned() };
+        let found: Result<ImageMessage, Status> =
+            self.call("/containerd.services.images.v1.Images/Get", request).await;
+        match found {
+            Ok(found) => Ok(found.image.map(|image| image.labels)),
+            Err(status) if status.code == Code::NotFound => Ok(None),
+            Err(status) => Err(of_status("reading", "image", name, &status)),
+        }
+    }
+
+    /// Gives a manifest a name, in the place of what had it before.
+    pub(crate) async fn name(&self, name: &str, manifest: &Blob, labels: api::Map) -> Result<()> {
+        let image = Image {
+            name: name.to_owned(),
+            labels,
+            target: Some(Descriptor {
+                media_type: "application/vnd.oci.image.manifest.v1+json".to_owned(),
+                digest: manifest.digest.clone(),
+                size: manifest.size,
+            }),
+        };
+        let request = ImageMessage { image: Some(image) };
+        let created: Result<ImageMessage, Status> =
+            self.call("/containerd.services.images.v1.Images/Create", request.clone()).await;
+        let named = match created {
+            Err(status) if status.code == Code::AlreadyExists => {
+                self.call("/containerd.services.images.v1.Images/Update", request).await
+            }
+            named => named,
+        };
+        named.map(|_: ImageMessage| ()).map_err(|status| of_status("naming", "image", name, &status))
+    }
+
+    /// Writes a blob, unless it is there. Its labels say what it refers to.
+    pub(crate) async fn write(&self, blob: &Blob, source: Source, labels: api::Map) -> Result<()> {
+        match tokio::time::timeout(IMPORT, self.try_write(blob, source, labels)).await {
+            Ok(Err(status)) if status.code != Code::AlreadyExists => {
+                Err(of_status("writing", "blob", &blob.digest, &status))
+            }
+            Ok(_) => Ok(()),
+            Err(_) => Err(Error::DeadlineExceeded(format!(
+                "writing blob {} took longer than {IMPORT:?}",
+                blob.digest
+            ))),
+        }
+    }
+
+    async fn try_write(&self, blob: &Blob, mut source: Source, labels: api::Map) -> Result<(), Status> {
+        let (sender, receiver) = mpsc::channel(2);
+        let part = WriteContent {
+            r#ref: format!("plumb-{}", blob.digest),
+            total: blob.size,
+            expected: blob.digest.clone(),
+            ..WriteContent::default()
+        };
+        // On a blocking thread: it reads a file.
+        let feed = tokio::task::spawn_blocking(move || {
+            let mut offset = 0;
+            loop {
+                let mut data = vec![0; PIECE];
+                let length = source.read(&mut data)?;
+                data.truncate(length);
+                let last = length == 0;
+                let (action, labels) = if last {
+                    (WriteAction::Commit, labels.clone())
+                } else {
+                    (WriteAction::Write, api::Map::new())
+                };
+                let request = WriteContent { action: action.into(), offset, data, labels, ..part.clone() };
+                // A call that has ended takes no more.
+                if sender.blocking_send(request).is_err() || last {
+                    return io::Result::Ok(());
+                }
+                offset += i64::try_from(length).unwrap_or(i64::MAX);
+            }
+        });
+        let requests = stream::unfold(receiver, |mut receiver| async {
+            let request = receiver.recv().await?;
+            Some((request, receiver))
+        });
+        let path = "/containerd.services.content.v1.Content/Write";
+        let mut responses = self.connection.exchange(path, &self.metadata(), requests).await?;
+        let written = loop {
+            match responses.next::<WriteContentResponse>().await {
+                Ok(Some(response)) if response.action() == WriteAction::Commit => break Ok(()),
+                Ok(Some(_)) => {}
+                Ok(None) => break Err(Status::unavailable("the call ended before the blob was committed")),
+                Err(status) => break Err(status),
+            }
+        };
+        // The stream of requests ends with this, and with it the thread that feeds it.
+        drop(responses);
+        written?;
+        let fed = feed.await.map_err(io::Error::other).and_then(|fed| fed);
+        fed.map_err(|error| Status::new(Code::Unknown, error.to_string()))
+    }
+
+    /// Ends what was begun.
+    pub(crate) async fn finish(self) {
+        let request = DeleteLease { id: self.lease.clone() };
+        let deleted: Result<api::Empty, Status> =
+            self.call("/containerd.services.leases.v1.Leases/Delete", request).await;
+        if let Err(status) = deleted {
+            tracing::debug!(%status, "a lease expires by itself");
+        }
+    }
+
+    async fn call<A: Message + Default>(
+        &self,
+        path: &'static str,
+        request: impl Message,
+    ) -> Result<A, Status> {
+        let timeout = Some(self.connection.timeout());
+        self.connection.call_within(path, &self.metadata(), request, timeout).await
+    }
+
+    fn metadata(&self) -> Vec<(&'static str, HeaderValue)> {
+        let namespace = ("containerd-namespace", HeaderValue::from_static(NAMESPACE));
+        // Without one what was written may be garbage before it is named; the import then fails.
+        let lease = HeaderValue::from_str(&self.lease).ok().map(|lease| ("containerd-lease", lease));
+        [namespace].into_iter().chain(lease).collect()
+    }
+}

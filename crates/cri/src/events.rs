@@ -1,0 +1,167 @@
+//! Events: the runtime's own, where it sends them; else what a list shows that the one before did not.
+
+mod relist;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use plumb_runtime::Result;
+use plumb_runtime::types::{ContainerChange, Event};
+use tokio::time::{Instant, MissedTickBehavior, interval};
+
+use crate::error::{is_unimplemented, of_status};
+use crate::grpc::Messages;
+use crate::names::CLUSTER;
+use crate::{State, api, convert};
+use relist::{Change, Listing};
+
+/// Between two lists of a runtime without events, as the kubelet's.
+const RELIST: Duration = Duration::from_secs(1);
+/// The same of one with events, in case one was lost.
+const RELIST_WITH_EVENTS: Duration = Duration::from_mins(1);
+
+/// Sends the events of the runtime's containers until the task is aborted.
+pub(crate) async fn follow(state: Arc<State>) {
+    let mut events = subscribe(&state).await;
+    let mut before: Option<Listing> = None;
+    let mut reachable = true;
+    let mut tick = interval(RELIST);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut last = Instant::now();
+    loop {
+        tokio::select! {
+            event = next(&mut events) => match event {
+                Some(event) => {
+                    forward(&state, event);
+                    continue;
+                }
+                // The connection ended, and with it what came meanwhile.
+                None => events = None,
+            },
+            _ = tick.tick() => {
+                if events.is_some() && before.is_some() && last.elapsed() < RELIST_WITH_EVENTS {
+                    continue;
+                }
+            }
+        }
+        last = Instant::now();
+        match state.listing().await {
+            Ok(now) => {
+                let changes = before.as_ref().map(|before| relist::changes(before, &now)).unwrap_or_default();
+                for change in changes {
+                    state.emit(change);
+                }
+                before = Some(now);
+                if !std::mem::replace(&mut reachable, true) {
+                    tracing::info!("the container runtime responds again");
+                    // What workers wanted of it meanwhile has failed.
+                    state.send(Event::Missed(1));
+                    events = subscribe(&state).await;
+                }
+            }
+            Err(error) => {
+                if std::mem::replace(&mut reachable, false) {
+                    tracing::warn!(%error, "the container runtime does not respond");
+                }
+            }
+        }
+    }
+}
+
+/// The next event; never without a stream of them, `None` at its end.
+async fn next(events: &mut Option<Messages>) -> Option<api::ContainerEventResponse> {
+    match events {
+        Some(events) => events.next().await.ok().flatten(),
+        None => std::future::pending().await,
+    }
+}
+
+/// The runtime's own events, if it sends any.
+async fn subscribe(state: &State) -> Option<Messages> {
+    let call = state.runtime.subscribe("/runtime.v1.RuntimeService/GetContainerEvents", api::Empty {});
+    // A runtime may send the headers of the response with the first event only.
+    let events = match tokio::time::timeout(RELIST, call).await {
+        Ok(Ok(events)) => Some(events),
+        Ok(Err(status)) => {
+            if !is_unimplemented(&status) {
+                tracing::debug!(%status, "no events from the container runtime");
+            }
+            None
+        }
+        Err(_) => None,
+    };
+    state.has_events.store(events.is_some(), Ordering::Relaxed);
+    events
+}
+
+/// Sends an event of the runtime on, if it is about a container of ours.
+fn forward(state: &State, event: api::ContainerEventResponse) {
+    let change = match event.container_event_type() {
+        api::ContainerEventType::Created => ContainerChange::Created,
+        api::ContainerEventType::Started => ContainerChange::Started,
+        api::ContainerEventType::Stopped => ContainerChange::Stopped,
+        api::ContainerEventType::Deleted => ContainerChange::Deleted,
+    };
+    let sandbox = event.pod_sandbox_status.unwrap_or_default();
+    if sandbox.labels.get(CLUSTER) != Some(&state.cluster) {
+        return;
+    }
+    state.send(Event::Container {
+        id: event.container_id.into(),
+        sandbox: sandbox.id.into(),
+        change,
+        at: convert::time(event.created_at).unwrap_or_else(Timestamp::now),
+    });
+}
+
+impl State {
+    pub(crate) fn send(&self, event: Event) {
+        // Without a reader there is none to inform.
+        let _ = self.events.send(event);
+    }
+
+    fn emit(&self, change: Change) {
+        self.send(match change {
+            Change::Container { id, sandbox, change } => {
+                Event::Container { id, sandbox, change, at: Timestamp::now() }
+            }
+            Change::SandboxNotReady => Event::Missed(1),
+        });
+    }
+
+    /// The states of all that is ours.
+    async fn listing(&self) -> Result<Listing> {
+        let ours: api::Map = [(CLUSTER.to_owned(), self.cluster.clone())].into();
+        let failed = |status| of_status("listing", "container", "", &status);
+        let filter = api::ContainerFilter { label_selector: ours.clone(), ..api::ContainerFilter::default() };
+        let containers: api::ListContainersResponse = self
+            .runtime
+            .call(
+                "/runtime.v1.RuntimeService/ListContainers",
+                api::ListContainersRequest { filter: Some(filter) },
+            )
+            .await
+            .map_err(failed)?;
+        let filter = api::PodSandboxFilter { label_selector: ours, ..api::PodSandboxFilter::default() };
+        let sandboxes: api::ListPodSandboxResponse = self
+            .runtime
+            .call(
+                "/runtime.v1.RuntimeService/ListPodSandbox",
+                api::ListPodSandboxRequest { filter: Some(filter) },
+            )
+            .await
+            .map_err(failed)?;
+        let containers = containers.containers.into_iter().map(|container| {
+            let container = convert::container(container);
+            (container.id, (container.sandbox, container.state))
+        });
+        let sandboxes = sandboxes.items.into_iter().map(|sandbox| {
+            let sandbox = convert::sandbox(sandbox);
+            (sandbox.id, sandbox.state)
+        });
+        Ok(Listing { containers: containers.collect::<BTreeMap<_, _>>(), sandboxes: sandboxes.collect() })
+    }
+}

@@ -1,0 +1,85 @@
+//! A runtime that is killed, hangs, or is not there.
+
+use std::time::Duration;
+
+use nix::sys::signal::Signal;
+use plumb_cri::{CgroupDriver, Config, Cri};
+use plumb_runtime::cgroup::Layout;
+use plumb_runtime::types::{ContainerState, Resources};
+use plumb_runtime::{Error, Runtime as _};
+
+use crate::node::{Node, back, figures, resources};
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn no_container_is_lost_when_containerd_is_killed_under_a_resize() {
+    let node = Node::start().await;
+    let mut events = node.runtime.events();
+    let sandbox = node.sandbox("survivor").await;
+    let id = node.run(&sandbox, "c", "sleep infinity").await;
+    let before = node.runtime.container_status(&id).await.unwrap();
+
+    // Stopped first, so that the call is under way when it is killed.
+    node.signal(Signal::SIGSTOP);
+    let resize: Resources = resources(300, 128).into();
+    let update = node.runtime.update_container_resources(&id, &resize);
+    let kill = async {
+        tokio::task::yield_now().await;
+        node.signal(Signal::SIGKILL);
+    };
+    let (updated, ()) = tokio::join!(update, kill);
+    // A call that found no connection yet may have been made again, with the next containerd.
+    if let Err(error) = updated {
+        assert!(error.outcome_unknown(), "{error:?}");
+    }
+    while node.runtime.version().await.is_err() {
+        tokio::task::yield_now().await;
+    }
+    node.runtime.update_container_resources(&id, &resize).await.unwrap();
+    let after = node.runtime.container_status(&id).await.unwrap();
+    assert_eq!(after.container.state, ContainerState::Running);
+    assert_eq!(after.started_at, before.started_at, "it was not restarted");
+    let linux = after.resources.as_ref().and_then(Resources::linux).unwrap();
+    assert_eq!(figures(linux), figures(&resources(300, 128)));
+    drop(events.as_mut());
+    node.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn a_call_that_hangs_ends_with_its_deadline_and_the_next_succeeds() {
+    let node = Node::with_timeout(Duration::from_secs(1)).await;
+    let mut events = node.runtime.events();
+    let sandbox = node.sandbox("hung").await;
+    let id = node.run(&sandbox, "c", "sleep infinity").await;
+    node.signal(Signal::SIGSTOP);
+    let status = node.runtime.container_status(&id).await;
+    assert!(matches!(status, Err(Error::DeadlineExceeded(_))), "{status:?}");
+    // Long enough for a list to fail, too.
+    assert!(node.runtime.status().await.is_err());
+    assert!(node.runtime.status().await.is_err());
+    node.signal(Signal::SIGCONT);
+    back(&mut events).await;
+    assert_eq!(node.runtime.container_status(&id).await.unwrap().container.state, ContainerState::Running);
+    node.stop().await;
+}
+
+#[tokio::test]
+async fn a_socket_that_is_not_there_is_named() {
+    let folder = tempfile::tempdir().unwrap();
+    let Ok(cgroups) = Layout::detect() else { return };
+    let socket = folder.path().join("absent.sock");
+    let config = Config {
+        endpoint: format!("unix://{}", socket.display()),
+        image_endpoint: None,
+        cluster: "plumb-absent".into(),
+        folder: folder.path().to_owned(),
+        cgroups,
+        cgroup_driver: CgroupDriver::Cgroupfs,
+        request_timeout: Duration::from_secs(5),
+    };
+    let error = Cri::open(config, plumb_supervise::process()).await.unwrap_err();
+    assert!(matches!(error, Error::Unavailable(_)), "{error:?}");
+    let text = error.to_string();
+    assert!(text.contains("absent.sock") && text.contains("No such file"), "{text}");
+}
