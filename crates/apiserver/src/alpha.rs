@@ -1,7 +1,7 @@
-//! The alpha spellings of a resize policy, for manifests of that time: understood where the rules say so, and
-//! never printed.
+//! The alpha spellings of a resize policy and of allocated resources, for manifests and clients of that time: understood
+//! where the rules say so, and never printed.
 
-use plumb_resize::alpha::{POLICY_FIELD, restart_policy};
+use plumb_resize::alpha::{ALLOCATED_FIELD, POLICY_FIELD, restart_policy};
 use plumb_resize::rules::Rules;
 use serde_json::Value;
 
@@ -11,11 +11,11 @@ const SPECS: [&str; 4] =
 
 /// Whether a body may have something to be translated. Few have, and only those are read twice.
 pub(crate) fn may_concern(body: &[u8], rules: &Rules) -> bool {
-    const FIELD: &[u8] = b"resizePolicy";
-    rules.alpha_spellings && body.windows(FIELD.len()).any(|bytes| bytes == FIELD)
+    let has = |field: &str| body.windows(field.len()).any(|bytes| bytes == field.as_bytes());
+    rules.alpha_spellings && ["resizePolicy", ALLOCATED_FIELD].into_iter().any(has)
 }
 
-/// Rewrites the resize policies of an object, or of a patch of one, as they are spelled today.
+/// Rewrites the resize policies and allocated resources of an object, or of a patch of one, as they are spelled today.
 pub(crate) fn translate(object: &mut Value, rules: &Rules) {
     for spec in SPECS {
         let Some(spec) = object.pointer_mut(spec) else { continue };
@@ -23,6 +23,14 @@ pub(crate) fn translate(object: &mut Value, rules: &Rules) {
             for container in spec.get_mut(list).and_then(Value::as_array_mut).into_iter().flatten() {
                 let policies = container.get_mut("resizePolicy").and_then(Value::as_array_mut);
                 policies.into_iter().flatten().for_each(|policy| translate_policy(policy, rules));
+            }
+        }
+    }
+    for list in ["/status/containerStatuses", "/status/initContainerStatuses"] {
+        let statuses = object.pointer_mut(list).and_then(Value::as_array_mut).into_iter().flatten();
+        for fields in statuses.filter_map(Value::as_object_mut) {
+            if let Some(value) = fields.remove(ALLOCATED_FIELD) {
+                fields.entry("allocatedResources").or_insert(value);
             }
         }
     }
@@ -64,5 +72,17 @@ mod tests {
             assert_eq!(object, pod(expected), "{written}");
         }
         assert!(!may_concern(b"resizePolicy", &Rules::v1_36()));
+    }
+
+    #[test]
+    fn a_status_of_the_alpha_reads_as_one_of_today() {
+        for list in ["containerStatuses", "initContainerStatuses"] {
+            let status =
+                |field: &str| json!({ "status": { list: [{ "name": "a", field: { "cpu": "1" } }] } });
+            let mut object = status("resourcesAllocated");
+            assert!(may_concern(object.to_string().as_bytes(), &Rules::kep()));
+            translate(&mut object, &Rules::kep());
+            assert_eq!(object, status("allocatedResources"));
+        }
     }
 }

@@ -134,6 +134,7 @@ fn may_lack_something(pod: &Value) -> bool {
     let no_policy = |container: &Value| container["resizePolicy"].as_array().is_none_or(Vec::is_empty);
     entries(&pod["spec"], &["containers", "initContainers"]).any(no_policy)
         || entries(&pod["status"], &STATUSES).any(|status| status["allocatedResources"].is_null())
+        || (pod["spec"]["resources"].is_object() && pod["status"]["allocatedResources"].is_null())
 }
 
 /// The lists of a status that say of containers what is allocated.

@@ -1,13 +1,17 @@
 //! The alpha spellings of KEP-1287, for clients and manifests of that time.
 //!
 //! The alpha API called the entry of a resize policy `policy`, and its values `RestartNotRequired`,
-//! `Restart` and `RestartRequired`. They are understood on input where the rules say so, and never printed.
+//! `Restart` and `RestartRequired`; the allocated resources of a container were `resourcesAllocated`. They are understood
+//! on input where the rules say so, and never printed.
 
 use crate::pod::RestartPolicy;
 use crate::rules::Rules;
 
 /// The alpha name of the field `restartPolicy` in a resize policy.
 pub const POLICY_FIELD: &str = "policy";
+
+/// The alpha name of the field `allocatedResources` in a container's status.
+pub const ALLOCATED_FIELD: &str = "resourcesAllocated";
 
 /// Reads the value of a resize policy, in today's spelling or, where the rules say so, in the alpha one.
 ///

@@ -50,6 +50,10 @@ pub fn copy_back(stored: &Pod, updated: &mut Pod, rules: &Rules) {
     if let (Some(old), Some(new)) = (&stored.status, &mut updated.status) {
         copy_allocations(old.container_statuses.as_deref(), new.container_statuses.as_deref_mut());
         copy_allocations(old.init_container_statuses.as_deref(), new.init_container_statuses.as_deref_mut());
+        let has_pod_level = updated.spec.as_ref().is_some_and(|spec| spec.resources.is_some());
+        if has_pod_level && new.allocated_resources.is_none() {
+            new.allocated_resources.clone_from(&old.allocated_resources);
+        }
     }
 }
 

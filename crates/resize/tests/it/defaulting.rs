@@ -202,6 +202,19 @@ fn what_an_old_client_leaves_out_is_copied_back() {
 }
 
 #[test]
+fn pod_level_allocations_that_an_old_client_leaves_out_are_copied_back() {
+    let mut stored = pod([container("c", "cpu=1", "")]).whole("cpu=2", "cpu=3");
+    allocate_at_creation(&mut stored, &Rules::kep());
+    let mut sent = stored.clone();
+    sent.status.as_mut().unwrap().allocated_resources = None;
+    let mut updated = sent.clone();
+    copy_back(&stored, &mut updated, &Rules::kep());
+    assert_eq!(updated, stored);
+    copy_back(&stored, &mut sent, &Rules::v1_36());
+    assert_eq!(sent.status.unwrap().allocated_resources, None, "not under the rules of 1.36");
+}
+
+#[test]
 fn what_a_client_sets_is_not_copied_over() {
     let stored = pod([container("c", "cpu=1", "").policy("cpu=RestartContainer")]).running();
     let mut sent = stored.clone().with(|spec| {
