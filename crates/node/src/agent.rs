@@ -2,6 +2,7 @@
 
 mod adopt;
 mod classes;
+mod rebuild;
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -16,6 +17,7 @@ use plumb_controller::{Backoff, ObjectRef, Reflector, WatchConfig, WatchEvent};
 use plumb_resize::admission::{CpuManager, NodeFacts};
 use plumb_resize::list::BadQuantity;
 use plumb_resize::rules::Rules;
+use plumb_resize::status::{Allocation, at_admission};
 use plumb_runtime::types::{ContainerChange, Event, SandboxFilter, SandboxId};
 use plumb_runtime::{Error, Runtime};
 use plumb_supervise::Supervisor;
@@ -23,8 +25,8 @@ use tokio::sync::{Mutex, mpsc, watch};
 use tokio::task::JoinSet;
 
 use crate::Clock;
-use crate::allocation_manager::AllocationManager;
-use crate::allocator::{Allocator, PodInfo};
+use crate::allocation_manager::{AllocationManager, PendingAdmission};
+use crate::allocator::{AdmissionError, Allocator, PodInfo};
 use crate::cpus::CpuAllocator;
 use crate::cri_config;
 use crate::env::{ApiServerAddress, EnvFacts};
@@ -33,7 +35,7 @@ use crate::journal::{Entry, Journal, JournalError};
 use crate::metrics::Metrics;
 use crate::node::{Node, Workers};
 use crate::objects::Objects;
-use crate::predicates;
+use crate::predicates::{self, Predicate};
 use crate::register::{self, Machine, NodeHealth, Registered, Registrar, Setup};
 use crate::server::{Gate, Server, ServerConfig};
 use crate::status_patch::StatusLimiter;
@@ -144,7 +146,7 @@ impl Agent {
         let allocator =
             Allocator::new(amounts, max_pods, facts_of_rules, rules.clone()).with_cpus(config.cpus);
         let node = Node {
-            allocations: AllocationManager::new(allocator, journal, clock.clone()),
+            allocations: Arc::new(AllocationManager::new(allocator, journal, clock.clone())),
             events: Recorder::start(
                 client.clone(),
                 &setup.name,
@@ -286,6 +288,10 @@ impl Agent {
     }
 
     fn handle_pod_as(&mut self, pod: Arc<Pod>, message: fn(Arc<Pod>) -> Message) {
+        self.handle_pod_with(pod, message, Start::default());
+    }
+
+    fn handle_pod_with(&mut self, pod: Arc<Pod>, message: fn(Arc<Pod>) -> Message, start: Start) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         let before = self.places.insert(ObjectRef::of(&*pod), uid.clone());
         if let Some(other) = before.filter(|other| *other != uid) {
@@ -293,7 +299,7 @@ impl Agent {
             self.node.workers.send(&other, Message::Deleted);
         }
         if !self.node.workers.send(&uid, message(pod.clone())) {
-            self.start_worker(uid, pod, None);
+            self.start_worker(uid, pod, start);
         }
     }
 
@@ -303,13 +309,13 @@ impl Agent {
         }
     }
 
-    /// Starts the worker of a pod that has an allocation already, or of a new one.
-    fn start_worker(&mut self, uid: String, pod: Arc<Pod>, entry: Option<Entry>) {
+    /// Starts the worker of a pod.
+    fn start_worker(&mut self, uid: String, pod: Arc<Pod>, start: Start) {
         let (sender, inbox) = mpsc::unbounded_channel();
         self.node.workers.insert(&uid, pod.clone(), sender.clone());
         self.node.allocations.subscribe(&uid, sender.clone());
         let node = self.node.clone();
-        self.workers.spawn(run_worker(node, sender, inbox, uid, pod, entry));
+        self.workers.spawn(run_worker(node, sender, inbox, uid, pod, start));
     }
 
     /// Takes what happened in the runtime.
@@ -347,6 +353,17 @@ impl Agent {
     }
 }
 
+/// What the worker of a pod starts with.
+#[derive(Default)]
+struct Start {
+    /// The journal entry of a pod that was admitted before.
+    entry: Option<Box<Entry>>,
+    /// The predicate that such a pod failed when this agent was started.
+    failed: Option<Predicate>,
+    /// Held until a pod of the first list is admitted.
+    admission: Option<PendingAdmission>,
+}
+
 /// Runs the worker of a pod until the pod is removed. One that panics is replaced after a backoff: the new one gets the
 /// allocation from the allocator and the running containers from the runtime, and has the same inbox.
 async fn run_worker(
@@ -355,14 +372,16 @@ async fn run_worker(
     mut inbox: mpsc::UnboundedReceiver<Message>,
     uid: String,
     mut pod: Arc<Pod>,
-    mut entry: Option<Entry>,
+    mut start: Start,
 ) {
     let mut backoff = Backoff::default();
     loop {
         let work = async {
-            let new = new_worker(node.clone(), sender.clone(), uid.clone(), pod.clone(), entry.take());
+            let new = new_worker(node.clone(), sender.clone(), uid.clone(), pod.clone(), &mut start);
             // Boxed: a task's size is that of its largest state, and there are many idle tasks.
-            if let Some(worker) = Box::pin(new).await.map(Box::new) {
+            let worker = Box::pin(new).await.map(Box::new);
+            start.admission = None;
+            if let Some(worker) = worker {
                 worker.run(&mut inbox).await;
             }
         };
@@ -372,7 +391,7 @@ async fn run_worker(
         let message = format!("The pod worker panicked and will retry: {}", panic.message);
         node.events.pod(&pod, Kind::Warning, PANICKED, message);
         backoff.wait().await;
-        entry = node.allocations.entry(&uid);
+        start.entry = node.allocations.entry(&uid).map(Box::new);
         if deleted {
             // The message was received by the worker that panicked.
             let _ = sender.send(Message::Deleted);
@@ -386,7 +405,7 @@ async fn new_worker(
     sender: mpsc::UnboundedSender<Message>,
     uid: String,
     pod: Arc<Pod>,
-    entry: Option<Entry>,
+    start: &mut Start,
 ) -> Option<Worker> {
     let info = match PodInfo::of(&pod) {
         Ok(info) => info,
@@ -397,21 +416,26 @@ async fn new_worker(
             return None;
         }
     };
-    let as_desired = |info: &PodInfo| Entry::new(info, info.desired.clone());
+    let desired = |info: &PodInfo| Allocation::new(info.desired.clone(), info.generation);
+    let as_desired = |info: &PodInfo| Entry::new(info, desired(info));
     let over = is_finished(&pod) || pod.metadata.deletion_timestamp.is_some();
     let forbidden_sysctl = || {
         let forbidden = node.sysctls.admit(pod.spec.as_ref()?).err()?;
         Some((sysctls::FORBIDDEN, forbidden.to_string()))
     };
     let unsupported = || unsupported::check(&pod).map(|found| (found.reason(), found.to_string()));
-    let rejected = if over { None } else { forbidden_sysctl().or_else(unsupported) };
+    let predicate = || {
+        let error = AdmissionError::Predicate(start.failed?);
+        Some((error.reason(), error.to_string()))
+    };
+    let rejected = if over { None } else { forbidden_sysctl().or_else(unsupported).or_else(predicate) };
     let forbidden = rejected.map(|(reason, message)| {
         let status = format!("Pod was rejected: {message}");
         node.events.pod(&pod, Kind::Warning, reason, message);
         (reason.to_owned(), status)
     });
-    if let Some(entry) = entry {
-        let worker = Worker::new(node, sender, pod, info, entry);
+    if let Some(entry) = start.entry.take() {
+        let worker = Worker::new(node, sender, pod, info, *entry);
         // Like the kubelet, the agent checks pods that run already again when it starts: what was allowed when they were
         // admitted may not be any more.
         return Some(match forbidden {
@@ -428,10 +452,11 @@ async fn new_worker(
         let entry = as_desired(&info);
         return Some(Worker::new(node, sender, pod, info, entry));
     }
-    let failed = failed_predicate(&node, &pod).await;
+    let allocation = if node.rules.resize { at_admission(&pod, &info.desired) } else { desired(&info) };
+    let failed = read_node(&node).await.and_then(|node| predicates::check(&pod, &node));
     let mut backoff = Backoff::default();
     let admitted = loop {
-        match node.allocations.admit(&uid, info.clone(), failed).await {
+        match node.allocations.admit(&uid, info.clone(), allocation.clone(), failed).await {
             Ok(admitted) => break admitted,
             Err(error) => {
                 tracing::error!(
@@ -442,6 +467,10 @@ async fn new_worker(
             }
         }
     };
+    if start.admission.take().is_some() {
+        // So that a pod that has grown already starts with that, if it fits.
+        node.allocations.all_admitted().await;
+    }
     match admitted {
         Ok(entry) => Some(Worker::new(node, sender, pod, info, entry)),
         Err(rejected) => {
@@ -453,19 +482,17 @@ async fn new_worker(
     }
 }
 
-/// The predicate about its node that a new pod fails. The Node is read from the API server, not from a cache: the pod may
-/// have been bound because of a label that was just added. Pods that run already are not checked again, as the label may be
-/// gone: the affinity is "ignored during execution".
-async fn failed_predicate(node: &Node, pod: &Pod) -> Option<predicates::Predicate> {
+/// The Node that pods are checked against. It is read from the API server, not from a cache: a pod may have been bound
+/// because of a label that was just added. None while it does not exist: it was deleted, and is created again with its next
+/// status.
+async fn read_node(node: &Node) -> Option<core::Node> {
     let nodes: Api<core::Node> = Api::all(node.client.clone());
     let mut backoff = Backoff::default();
     loop {
         match nodes.get_opt(&node.name).await {
-            Ok(Some(object)) => return predicates::check(pod, &object),
-            // It was deleted, and is created again with its next status.
-            Ok(None) => return None,
+            Ok(object) => return object,
             Err(error) => {
-                tracing::warn!(%error, "cannot read the node to admit a pod, will retry");
+                tracing::warn!(%error, "cannot read the node to admit pods, will retry");
                 backoff.wait().await;
             }
         }

@@ -8,7 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use plumb_resize::admission::Verdict;
 use plumb_resize::pod::PodResources;
+use plumb_resize::status::Allocation;
 use plumb_store::{Event, Ticket};
 use tokio::sync::{mpsc, watch};
 
@@ -46,6 +48,8 @@ pub(crate) struct AllocationManager {
     state: Mutex<State>,
     /// The CPU that is allocated to all Burstable pods, once all pods are known.
     burstable: watch::Sender<Option<i64>>,
+    /// How many pods of the first list have yet to be admitted or rejected.
+    admitting: watch::Sender<usize>,
     journal: Journal,
     clock: Clock,
 }
@@ -77,7 +81,13 @@ impl AllocationManager {
     pub(crate) fn new(allocator: Allocator, journal: Journal, clock: Clock) -> Self {
         let shared = allocator.shared_cpus().map(Arc::new);
         let state = State { allocator, unwritten: BTreeSet::new(), subscribers: BTreeMap::new(), shared };
-        Self { state: Mutex::new(state), burstable: watch::Sender::new(None), journal, clock }
+        Self {
+            state: Mutex::new(state),
+            burstable: watch::Sender::new(None),
+            admitting: watch::Sender::new(0),
+            journal,
+            clock,
+        }
     }
 
     /// The CPUs that are not assigned exclusively; none without the static CPU manager policy.
@@ -93,6 +103,18 @@ impl AllocationManager {
     /// All pods of the node are known from now on.
     pub(crate) fn all_pods_known(&self) {
         self.burstable.send_replace(Some(self.state.lock().allocator.burstable_cpu()));
+    }
+
+    /// A pod of the first list is going to be admitted: until the returned value is dropped, no resize is decided.
+    pub(crate) fn expect_admission(self: &Arc<Self>) -> PendingAdmission {
+        self.admitting.send_modify(|count| *count += 1);
+        PendingAdmission(self.clone())
+    }
+
+    /// Waits until all pods of the first list are admitted or rejected.
+    pub(crate) async fn all_admitted(&self) {
+        // The sender is never dropped before this returns.
+        let _ = self.admitting.subscribe().wait_for(|count| *count == 0).await;
     }
 
     /// Notifies the pod workers if a change of the allocator affects all pods.
@@ -120,16 +142,17 @@ impl AllocationManager {
         self.state.lock().allocator.entry(uid).cloned()
     }
 
-    /// Admits a new pod, if it fits and fails no predicate. If the journal fails, nothing is allocated.
+    /// Admits a new pod with this allocation, if it fits and fails no predicate. If the journal fails, nothing is allocated.
     pub(crate) async fn admit(
         &self,
         uid: &str,
         info: PodInfo,
+        allocation: Allocation,
         failed: Option<Predicate>,
     ) -> Result<Result<Entry, AdmissionError>, JournalError> {
         let (entry, ticket) = {
             let mut state = self.state.lock();
-            match state.allocator.admit(uid, info, failed) {
+            match state.allocator.admit(uid, info, allocation, failed) {
                 Ok(entry) => {
                     self.notify_changes(&mut state);
                     (entry, state.write(&self.journal, uid))
@@ -150,6 +173,16 @@ impl AllocationManager {
         written.map(|()| Ok(entry))
     }
 
+    /// Whether a pod fits with these resources.
+    pub(crate) fn fits(&self, uid: &str, info: &PodInfo, resources: &PodResources) -> bool {
+        self.state.lock().allocator.fits(uid, info, resources)
+    }
+
+    /// The verdict on other resources of a pod, which changes nothing; none if the pod was not admitted.
+    pub(crate) fn verdict(&self, uid: &str, desired: &PodResources) -> Option<Verdict> {
+        self.state.lock().allocator.verdict(uid, desired)
+    }
+
     /// Admits a pod that ran before, with its allocation of then; returns its entry.
     pub(crate) fn readmit(&self, uid: &str, info: PodInfo, entry: Entry) -> Entry {
         let mut state = self.state.lock();
@@ -164,7 +197,8 @@ impl AllocationManager {
         self.await_disk(uid, ticket).await
     }
 
-    /// Decides on the resources in a pod's spec; the decision is durable.
+    /// Decides on the resources in a pod's spec; the decision is durable. None if the pod was not admitted, or if pods of
+    /// the first list have yet to be: then the pod's worker is notified once they are.
     pub(crate) async fn request_resize(
         &self,
         uid: &str,
@@ -174,6 +208,10 @@ impl AllocationManager {
         let now = (self.clock)().as_millisecond();
         let (result, ticket) = {
             let mut state = self.state.lock();
+            // Under the lock, so that the notification is not sent before this is decided.
+            if *self.admitting.borrow() > 0 {
+                return Ok(None);
+            }
             let before = state.allocator.entry(uid).cloned();
             let Some(result) = state.allocator.request_resize(uid, desired, generation, now) else {
                 return Ok(None);
@@ -292,6 +330,27 @@ impl AllocationManager {
             Err(error) => {
                 self.state.lock().unwritten.insert(uid.to_owned());
                 Err(error.into())
+            }
+        }
+    }
+}
+
+/// A pod of the first list that is being admitted. Resizes wait for it, so that they do not take the capacity of pods that
+/// were bound before.
+pub(crate) struct PendingAdmission(Arc<AllocationManager>);
+
+impl Drop for PendingAdmission {
+    fn drop(&mut self) {
+        let state = self.0.state.lock();
+        let mut is_last = false;
+        self.0.admitting.send_modify(|count| {
+            *count = count.saturating_sub(1);
+            is_last = *count == 0;
+        });
+        if is_last {
+            for sender in state.subscribers.values() {
+                // The worker may have ended.
+                let _ = sender.send(Message::Retry);
             }
         }
     }

@@ -17,7 +17,7 @@ use plumb_resize::qos::QosClass;
 use plumb_resize::queue::DeferredResize;
 use plumb_resize::resource::{Amounts, Resource};
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Outcome, PendingReason};
+use plumb_resize::status::{Allocation, Outcome, PendingReason};
 
 use crate::cpus::{CpuAllocator, CpuAssignments, CpuSet, InsufficientCpus};
 use crate::journal::Entry;
@@ -176,31 +176,31 @@ impl Allocator {
         &self.ledger
     }
 
-    /// Admits a new pod with its desired resources, if it fits. `failed` is the predicate about its node alone that it
-    /// fails.
+    /// Admits a new pod with this allocation, if it fits. `failed` is the predicate about its node alone that it fails.
+    /// Whether the desired resources fit is decided by a resize request, if they differ.
     pub fn admit(
         &mut self,
         uid: &str,
         info: PodInfo,
+        allocation: Allocation,
         failed: Option<Predicate>,
     ) -> Result<Entry, AdmissionError> {
         if self.pods.len() >= self.max_pods {
             return Err(AdmissionError::Pods { used: self.pods.len(), capacity: self.max_pods });
         }
-        admit_new(uid, info.shape.requests(&info.desired), &self.ledger).map_err(AdmissionError::Shortage)?;
+        let actual = allocation.allocated.clone();
+        admit_new(uid, info.shape.requests(&actual), &self.ledger).map_err(AdmissionError::Shortage)?;
         let failed = failed.into_iter().chain(self.has_port_conflict(&info).then_some(Predicate::NodePorts));
         if let Some(failed) = failed.min() {
             return Err(AdmissionError::Predicate(failed));
         }
-        let mut entry = Entry::new(&info, info.desired.clone());
+        let mut entry = Entry::new(&info, allocation);
         if let Some(cpus) = &mut self.cpus {
-            let assigned = cpus
-                .fit(uid, &info.shape, &info.desired, &CpuAssignments::new())
-                .map_err(AdmissionError::Cpus)?;
+            let assigned =
+                cpus.fit(uid, &info.shape, &actual, &CpuAssignments::new()).map_err(AdmissionError::Cpus)?;
             cpus.assign(uid, &assigned);
             entry.cpus = assigned;
         }
-        let actual = info.desired.clone();
         self.insert(uid, PodRecord { info, entry: entry.clone(), actual });
         Ok(entry)
     }
@@ -210,6 +210,11 @@ impl Allocator {
         let mut others = self.pods.values().flat_map(|record| &record.info.host_ports);
         !info.host_ports.is_empty()
             && others.any(|used| info.host_ports.iter().any(|port| port.conflicts(used)))
+    }
+
+    /// Whether a pod fits with these resources.
+    pub fn fits(&self, uid: &str, info: &PodInfo, resources: &PodResources) -> bool {
+        admit_new(uid, info.shape.requests(resources), &self.ledger).is_ok()
     }
 
     /// Admits a pod that ran before the agent was restarted, with its allocation of then. It is not checked whether it
@@ -223,6 +228,14 @@ impl Allocator {
         }
         self.insert(uid, PodRecord { info, entry: entry.clone(), actual });
         entry
+    }
+
+    /// The verdict on other resources of a pod, apart from exclusive CPUs; it changes nothing.
+    pub fn verdict(&self, uid: &str, desired: &PodResources) -> Option<Verdict> {
+        let PodRecord { info, entry, .. } = self.pods.get(uid)?;
+        let allocated = &entry.allocation.allocated;
+        let request = Request { pod: uid, shape: &info.shape, allocated, desired };
+        Some(admit(request, self.facts, &self.ledger, &self.rules))
     }
 
     /// Decides on the resources in a pod's spec. `now` is in milliseconds since 1970.

@@ -1,8 +1,8 @@
 //! The allocation journal of a node: allocations are on disk before they are actuated.
 //!
 //! It has an entry per pod, in a store of its own: checksummed, and many writes share one sync. A journal that cannot
-//! be read does not prevent a start: it is moved aside and reported, and the allocations are rebuilt from the actual
-//! resources in the runtime.
+//! be read does not prevent a start: it is moved aside and reported, and the allocations are rebuilt from the pods'
+//! statuses and the actual resources in the runtime.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -10,7 +10,6 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use plumb_resize::pod::PodResources;
 use plumb_resize::status::Allocation;
 use plumb_store::{Event, Key, KeyError, OpenError, Options, Prefix, Store, Ticket, Write, WriteError};
 use serde::{Deserialize, Serialize};
@@ -41,11 +40,11 @@ pub struct Entry {
 
 impl Entry {
     /// The entry of a pod with this allocation.
-    pub fn new(info: &PodInfo, allocated: PodResources) -> Self {
+    pub fn new(info: &PodInfo, allocation: Allocation) -> Self {
         Self {
             namespace: info.namespace.clone(),
             name: info.name.clone(),
-            allocation: Allocation::new(allocated, info.generation),
+            allocation,
             since: None,
             restarting: Vec::new(),
             cpus: CpuAssignments::new(),

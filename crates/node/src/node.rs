@@ -34,7 +34,7 @@ pub(crate) struct Node {
     pub(crate) runtime_name: String,
     pub(crate) rules: Rules,
     pub(crate) clock: Clock,
-    pub(crate) allocations: AllocationManager,
+    pub(crate) allocations: Arc<AllocationManager>,
     pub(crate) events: Recorder,
     pub(crate) sandbox_defaults: SandboxDefaults,
     pub(crate) objects: Objects,

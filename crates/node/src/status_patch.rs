@@ -42,6 +42,8 @@ pub(crate) enum PatchOutcome {
     Conflict(Box<Pod>),
     /// The pod does not exist any more.
     NotFound,
+    /// Admission rejected it, with this message: a resize that is reconsidered exceeds a quota.
+    Forbidden(String),
     /// The request failed.
     Failed(String),
 }
@@ -100,6 +102,7 @@ pub(crate) async fn patch_status(
     match api.patch_status(name, &params, &Patch::Merge(&patch)).await {
         Ok(pod) => PatchOutcome::Applied(Box::new(compact(pod))),
         Err(kube::Error::Api(status)) if status.is_not_found() => PatchOutcome::NotFound,
+        Err(kube::Error::Api(status)) if status.is_forbidden() => PatchOutcome::Forbidden(status.message),
         Err(kube::Error::Api(status)) if status.is_conflict() => match api.get_opt(name).await {
             Ok(Some(now)) if now.metadata.uid.as_deref() == Some(uid) => {
                 PatchOutcome::Conflict(Box::new(compact(now)))

@@ -5,8 +5,8 @@
 //! ```
 //!
 //! A worker has no state of its own that must survive: the allocation is in the journal, and containers are in the
-//! runtime. Slow operations (stopping a container, pulling an image, patching the status) run in tasks of their own and
-//! send a [`Message`] when they are done, so that the worker never blocks.
+//! runtime. Slow operations (stopping a container, pulling an image) run in tasks of their own and send a [`Message`] when
+//! they are done; the status is patched while the worker waits for messages or for the runtime.
 
 mod act;
 mod allocated;
@@ -14,6 +14,7 @@ mod cleanup;
 mod count;
 mod pin;
 mod probes;
+mod reconsider;
 mod report;
 mod resize;
 mod restored;
@@ -24,12 +25,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Container, Pod, PodSpec};
 use plumb_resize::plan::{CgroupState, Step, inherited, plan, start_waits};
 use plumb_resize::pod::PodResources;
 use plumb_resize::resource::{PerResource, Requirements};
-use plumb_resize::status::Outcome;
+use plumb_resize::status::{Outcome, Pending};
 use plumb_runtime::types::ContainerId;
 use plumb_supervise::Exponential;
 use tokio::sync::mpsc;
@@ -43,7 +45,6 @@ use crate::observe::{self, Observation, Written, observe};
 use crate::probe::Report;
 use crate::resized;
 use crate::status::Known;
-use crate::status_patch::PatchOutcome;
 use act::Fetch;
 use allocated::FollowedVolumes;
 use count::Counted;
@@ -87,8 +88,6 @@ pub(crate) enum Message {
     Pulled(Box<(String, Option<String>)>),
     /// A post-start hook failed.
     HookFailed(Box<(ContainerId, String)>),
-    /// The outcome of a status patch.
-    StatusPatched(PatchOutcome),
     /// A report of a container's probes.
     Probed(Box<Report>),
 }
@@ -149,6 +148,10 @@ pub(crate) struct Worker {
     counted: Counted,
     /// The generation of the resize that is being actuated.
     resizing: Option<i64>,
+    /// The pending resize that was infeasible and is being reconsidered.
+    reconsidered: Option<Pending>,
+    /// The steps that were carried out last, until it is observed what they came to.
+    carried_out: Vec<Step>,
     /// How many consecutive attempts to lower a memory limit were unsuccessful.
     stalled: u32,
     restored_limits: RestoredLimits,
@@ -191,6 +194,8 @@ impl Worker {
             cleaned_up: false,
             counted: Counted::default(),
             resizing: None,
+            reconsidered: None,
+            carried_out: Vec::new(),
             stalled: 0,
             restored_limits: RestoredLimits::default(),
             failures: 0,
@@ -237,12 +242,16 @@ impl Worker {
                             Some(message) => self.handle(message),
                             None => break,
                         },
+                        outcome = self.report.outcome() => self.handle_status_patched(outcome),
                         () = timer => self.fresh = false,
                     }
                 }
             }
             while let Ok(message) = inbox.try_recv() {
                 self.handle(message);
+            }
+            if let Some(outcome) = self.report.outcome().now_or_never() {
+                self.handle_status_patched(outcome);
             }
         }
         self.count_standing();
@@ -276,7 +285,6 @@ impl Worker {
             }
             Message::Pulled(pulled) => self.handle_pulled(&pulled.0, pulled.1),
             Message::HookFailed(failed) => self.handle_failed_hook(&failed.0, &failed.1),
-            Message::StatusPatched(outcome) => self.handle_status_patched(outcome),
             Message::Probed(report) => self.handle_probed(*report),
         }
     }
@@ -406,7 +414,7 @@ impl Worker {
 
     /// Requests the resources in the spec, if there is no decision on them yet.
     async fn request_resize(&mut self) -> Result<(), String> {
-        if self.asked || self.over || self.ends.is_some() || is_finished(&self.pod) {
+        if self.asked || self.over || self.ends.is_some() || is_finished(&self.pod) || self.reconsiders() {
             return Ok(());
         }
         let PodInfo { desired, generation, .. } = &self.info;

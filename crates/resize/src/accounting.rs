@@ -54,7 +54,7 @@ pub struct QuotaUsage {
 pub fn in_quota(pod: &Pod, rules: &Rules) -> Result<QuotaUsage, BadQuantity> {
     let Some(spec) = counted_spec(pod) else { return Ok(QuotaUsage::default()) };
     let status = pod.status.as_ref();
-    let counting = Counting { desired: !refused(pod), ..Counting::of(pod, rules) };
+    let counting = Counting { desired: !is_refused(pod), ..Counting::of(pod, rules) };
     Ok(QuotaUsage {
         requests: total_requests(spec, status, counting, false, None)?,
         limits: total_limits(spec, status, counting)?,
@@ -83,7 +83,7 @@ impl Counting {
             return Self::SPEC_ONLY;
         }
         let carried_out = !rules.in_progress_counts_desired && word(pod) == Some(PodResizeStatus::InProgress);
-        Self { desired: !refused(pod) && !carried_out, status: true }
+        Self { desired: !is_refused(pod) && !carried_out, status: true }
     }
 
     /// The larger of those that count. A pod whose status says nothing yet counts as its spec.
@@ -104,7 +104,7 @@ fn word(pod: &Pod) -> Option<PodResizeStatus> {
 
 /// Whether the node has refused what is desired for good. The word, where there is one, is newer than the
 /// condition: it says `Proposed` from the moment that something else is asked for.
-fn refused(pod: &Pod) -> bool {
+pub fn is_refused(pod: &Pod) -> bool {
     if let Some(word) = word(pod) {
         return word == PodResizeStatus::Infeasible;
     }

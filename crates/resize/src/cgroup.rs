@@ -16,6 +16,8 @@ pub const DEFAULT_PERIOD: u64 = 100_000;
 pub const MIN_QUOTA: i64 = 1_000;
 
 const MILLI_PER_CPU: u64 = 1000;
+/// The step of the quotas that systemd sets, in thousandths of a core.
+const SYSTEMD_STEP: i64 = 10;
 const MIN_WEIGHT: u64 = 1;
 const MAX_WEIGHT: u64 = 10_000;
 
@@ -143,9 +145,24 @@ pub fn actual_cpu_request(read: u64, written: Option<i64>) -> Option<i64> {
 }
 
 /// The actual CPU limit, given the quota that was read back (`None`: unlimited) and the limit that was last
-/// written.
+/// written. A runtime that sets the quota through systemd has it rounded up to a hundredth of a core.
+///
+/// ```
+/// use plumb_resize::cgroup::{DEFAULT_PERIOD, actual_cpu_limit};
+///
+/// assert_eq!(actual_cpu_limit(Some(66_000), DEFAULT_PERIOD, Some(655)), Some(655));
+/// assert_eq!(actual_cpu_limit(Some(67_000), DEFAULT_PERIOD, Some(655)), Some(670));
+/// ```
 pub fn actual_cpu_limit(read: Option<i64>, period: u64, written: Option<i64>) -> Option<i64> {
-    if quota(written, period) == read { written } else { read.and_then(|read| milli_of_quota(read, period)) }
+    let meant = quota(written, period);
+    let systemd = || {
+        let milli = milli_of_quota(meant?, period)?;
+        quota(Some(milli.checked_add(SYSTEMD_STEP - 1)? / SYSTEMD_STEP * SYSTEMD_STEP), period)
+    };
+    if meant == read || (read.is_some() && systemd() == read) {
+        return written;
+    }
+    read.and_then(|read| milli_of_quota(read, period))
 }
 
 /// The actual memory limit, given the one that was read back and the one that was last written. The kernel

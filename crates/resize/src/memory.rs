@@ -7,8 +7,6 @@
 
 use std::time::Duration;
 
-/// The size of a page, the grain of memory limits.
-const PAGE: i64 = 4096;
 /// Between usage and the limit there is always at least this much, and at most [`MAX_MARGIN`].
 const MIN_MARGIN: i64 = 1 << 20;
 const MAX_MARGIN: i64 = 64 << 20;
@@ -28,6 +26,8 @@ pub struct Lowering {
     pub usage: i64,
     /// How many attempts in a row found too much in use.
     pub stalled: u32,
+    /// The size of the kernel's pages, the grain of memory limits.
+    pub page: i64,
 }
 
 /// What to do next about a limit.
@@ -50,7 +50,7 @@ impl Lowering {
     /// use plumb_resize::memory::{Lowering, Next};
     ///
     /// let mib = |n: i64| n << 20;
-    /// let now = Lowering { limit: Some(mib(512)), target: mib(256), usage: mib(100), stalled: 0 };
+    /// let now = Lowering { limit: Some(mib(512)), target: mib(256), usage: mib(100), stalled: 0, page: 4096 };
     /// assert_eq!(now.next(), Next::Set(mib(256)));
     /// // Too much is in use: the limit stays as it is, and the kernel is asked to reclaim.
     /// let full = Lowering { usage: mib(320), ..now };
@@ -73,7 +73,7 @@ impl Lowering {
     pub fn lowest_safe(self) -> i64 {
         let usage = self.usage.max(0);
         let margin = (usage >> MARGIN_SHIFT).clamp(MIN_MARGIN, MAX_MARGIN);
-        round_up(usage.saturating_add(margin))
+        round_up(usage.saturating_add(margin), self.page.max(1))
     }
 
     /// Doubles with every second fruitless attempt (the one in between asks for reclaim), up to a ceiling.
@@ -83,8 +83,8 @@ impl Lowering {
     }
 }
 
-fn round_up(bytes: i64) -> i64 {
-    bytes.checked_add(PAGE - 1).map_or(i64::MAX, |bytes| bytes - bytes % PAGE)
+fn round_up(bytes: i64, page: i64) -> i64 {
+    bytes.checked_add(page - 1).map_or(i64::MAX, |bytes| bytes - bytes % page)
 }
 
 #[cfg(test)]
@@ -94,7 +94,8 @@ mod tests {
     const MIB: i64 = 1 << 20;
 
     fn at(limit: i64, target: i64, usage: i64) -> Lowering {
-        Lowering { limit: Some(limit * MIB), target: target * MIB, usage: usage * MIB, stalled: 0 }
+        let page = 4096;
+        Lowering { limit: Some(limit * MIB), target: target * MIB, usage: usage * MIB, stalled: 0, page }
     }
 
     #[test]
@@ -124,6 +125,16 @@ mod tests {
         assert_eq!(at(128, 40, 66).next(), Next::Reclaim(28 * MIB + MIB / 16));
         assert_eq!(at(128, 40, 39).next(), Next::Reclaim(39 * MIB / 32 - MIB));
         assert_eq!(at(128, 40, 38).next(), Next::Set(40 * MIB));
+    }
+
+    #[test]
+    fn the_lowest_safe_limit_is_in_whole_pages_of_the_kernel() {
+        for page in [4096, 16_384, 65_536] {
+            let lowest = Lowering { usage: 100 * MIB + 1, page, ..at(330, 256, 0) }.lowest_safe();
+            assert_eq!(lowest % page, 0);
+            let margin = lowest - 100 * MIB - (100 * MIB) / 32;
+            assert!((1..=page).contains(&margin), "{margin} with pages of {page}");
+        }
     }
 
     #[test]

@@ -190,6 +190,23 @@ impl PodResources {
         }
     }
 
+    /// The smaller of both, for every request and limit; no limit is infinite.
+    #[must_use]
+    pub fn smaller(&self, other: &Self) -> Self {
+        let limit = |a: Option<i64>, b: Option<i64>| match (a, b) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let smaller = |a: Requirements, b: Requirements| Requirements {
+            requests: PerResource::of(|r| a.requests[r].min(b.requests[r])),
+            limits: PerResource::of(|r| limit(a.limits[r], b.limits[r])),
+        };
+        Self {
+            containers: self.containers.iter().zip(&other.containers).map(|(a, b)| smaller(*a, *b)).collect(),
+            pod: self.pod.zip(other.pod).map(|(a, b)| smaller(a, b)).or(self.pod).or(other.pod),
+        }
+    }
+
     /// Whether any request of a resource differs, of a container or of the pod.
     pub fn request_differs(&self, other: &Self, resource: Resource) -> bool {
         let request = |requirements: &Requirements| requirements.requests[resource];

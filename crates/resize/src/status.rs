@@ -13,6 +13,7 @@ mod allocation;
 mod projection;
 mod publish;
 mod read;
+mod recover;
 mod resize_status;
 
 use k8s_openapi::api::core::v1::{PodCondition, PodStatus};
@@ -21,6 +22,7 @@ pub use allocation::{Allocation, Outcome, Pending, PendingReason};
 pub use projection::{InProgress, Projection, project};
 pub use publish::propose;
 pub use read::{ContainerReading, Reading, Stage, Values, read};
+pub use recover::{at_admission, recovered};
 pub use resize_status::{Cause, PodResizeStatus, TRANSITIONS, transition_is_legal};
 
 /// The condition of a resize that is deferred or infeasible.

@@ -28,6 +28,7 @@ use parking_lot::Mutex;
 pub use faulty::Faulty;
 
 use crate::error::Error;
+use crate::types::LinuxResources;
 
 /// The calls of a [`Runtime`](crate::Runtime), by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -106,6 +107,8 @@ pub enum FaultKind {
     KillBefore,
     /// The call is executed, and the container is killed after it.
     KillAfter,
+    /// An update applies other resources than it was called with. Other calls are executed as usual.
+    Alter(fn(LinuxResources) -> LinuxResources),
 }
 
 type Predicate = Arc<dyn Fn(&Invocation) -> bool + Send + Sync>;

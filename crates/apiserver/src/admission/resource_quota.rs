@@ -68,7 +68,9 @@ fn handles(attributes: &Attributes<'_>) -> bool {
                 && matches!(attributes.row.plural(), "pods" | "services" | "persistentvolumeclaims")
         }
         (Operation::Update, Some("resize")) => attributes.is_below("", "pods"),
-        (Operation::Update, Some("status")) => attributes.is_below("", "persistentvolumeclaims"),
+        (Operation::Update, Some("status")) => {
+            attributes.is_below("", "persistentvolumeclaims") || attributes.is_below("", "pods")
+        }
         _ => false,
     }
 }
@@ -89,7 +91,10 @@ pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Wri
         old => Some(Thing::read(attributes.row, old)?),
     };
     let old = old.as_ref().map(|old| old.counted(attributes));
-    if old.as_ref().is_some_and(|old| !new.is_recounted(old)) {
+    let is_status = attributes.subresource == Some("status");
+    let is_reconsidered = old.as_ref().is_some_and(|old| new.is_reconsidered(old));
+    let is_pod_status = is_status && attributes.is_below("", "pods");
+    if old.as_ref().is_some_and(|old| !new.is_recounted(old)) || (is_pod_status && !is_reconsidered) {
         return Ok(Vec::new());
     }
     let Some(row) = attributes.server.kinds().find("", "resourcequotas") else { return Ok(Vec::new()) };
@@ -98,7 +103,7 @@ pub(super) fn charge(attributes: &Attributes<'_>, new: &Value) -> Result<Vec<Wri
         // What others have charged meanwhile counts, durable or not.
         let Some(current) = attributes.server.store().get_uncommitted(&key) else { continue };
         let quota: ResourceQuota = stored::typed(&current.value)?;
-        let used = admit(&quota, &new, old.as_ref(), attributes.subresource == Some("status"));
+        let used = admit(&quota, &new, old.as_ref(), is_status && !is_reconsidered);
         let Some(used) = used.map_err(|refusal| refuse(attributes, &refusal))? else { continue };
         let mut object = decode(&current.value)?;
         object["status"]["used"] = json!(used.to_wire());

@@ -1,8 +1,9 @@
 //! Adopting the pods of the agent before this one.
 //!
-//! Pods with an allocation are admitted first, with that allocation, so that no new pod gets their capacity. An
-//! allocation that was lost is rebuilt from the actual resources in the runtime, with an event. Sandboxes, volumes and
-//! logs of pods that do not exist any more are removed.
+//! Pods with an allocation are admitted first, with that allocation, so that no new pod gets their capacity; then those
+//! whose allocation was lost and has to be rebuilt. As in the kubelet, a pod that fails an admission predicate by now is
+//! ended: its node's labels or taints may have changed. Sandboxes, volumes and logs of pods that do not exist any more are
+//! removed.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -10,37 +11,15 @@ use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::Pod;
 use plumb_controller::{Backoff, ObjectRef};
-use plumb_resize::plan::inherited;
-use plumb_resize::pod::PodResources;
-use plumb_resize::resource::Requirements;
 use plumb_runtime::types::{Sandbox, SandboxFilter};
 
-use super::Agent;
+use super::{Agent, Start, read_node};
 use crate::allocator::PodInfo;
-use crate::events::Kind;
 use crate::journal::Entry;
-use crate::lifecycle::ObservedPod;
-use crate::observe::{Written, observe};
+use crate::lifecycle::containers;
 use crate::pod_files;
+use crate::predicates;
 use crate::worker::{Message, error_chain, is_finished};
-
-/// A pod's resources by its status, for what is in no cgroup (memory requests, containers that do not run): the spec may
-/// request more than was ever allocated. What is missing in the status is taken from the spec.
-fn last_reported(pod: &Pod, desired: &PodResources) -> PodResources {
-    let (Some(spec), Some(status)) = (&pod.spec, &pod.status) else { return desired.clone() };
-    let requests = PodResources::allocated_requests(spec, status).unwrap_or_default();
-    let actual = PodResources::actual(spec, status).unwrap_or_default();
-    let containers = desired.containers.iter().enumerate().map(|(position, desired)| Requirements {
-        requests: requests.get(position).copied().flatten().unwrap_or(desired.requests),
-        limits: actual.get(position).copied().flatten().map_or(desired.limits, |actual| actual.limits),
-    });
-    let (requests, actual) = PodResources::pod_level(status).unwrap_or_default();
-    let level = desired.pod.map(|desired| Requirements {
-        requests: requests.unwrap_or(desired.requests),
-        limits: actual.map_or(desired.limits, |actual| actual.limits),
-    });
-    PodResources { containers: containers.collect(), pod: level }
-}
 
 impl Agent {
     /// Handles a list of all pods; known pods that are not in it were deleted.
@@ -67,24 +46,37 @@ impl Agent {
             tracing::warn!(%error, "cannot list the files of pods; those of pods that do not exist any more stay");
             BTreeMap::new()
         });
-        let (known, new): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| {
+        let (known, mut new): (Vec<_>, Vec<_>) = pods.into_iter().partition(|pod| {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             !is_finished(pod) && (self.entries.contains_key(uid) || sandboxes.contains_key(uid))
         });
+        let (journalled, lost): (Vec<_>, Vec<_>) =
+            known.into_iter().partition(|pod| self.journalled(pod).is_some());
         let mut back = Vec::new();
-        for pod in known {
-            back.extend(self.readmit(pod).await);
+        for pod in journalled.into_iter().chain(lost) {
+            match self.readmit(&pod).await {
+                Some((uid, entry)) => back.push((uid, pod, entry)),
+                None => new.push(pod),
+            }
         }
         let uids: BTreeSet<String> = back.iter().map(|(uid, ..)| uid.clone()).collect();
         let over: BTreeSet<String> =
             new.iter().filter_map(|pod| pod.metadata.uid.clone()).filter(|uid| !uids.contains(uid)).collect();
-        // Only after all of them have their allocation back.
+        let node = if back.is_empty() { None } else { read_node(&self.node).await };
+        for uid in std::mem::take(&mut self.entries).into_keys().filter(|uid| !uids.contains(uid)) {
+            self.node.allocations.release(&uid, crate::allocation_manager::Trigger::PodsRemoved).await;
+        }
+        let allocations = self.node.allocations.clone();
+        let new: Vec<_> = new.into_iter().map(|pod| (pod, allocations.expect_admission())).collect();
+        // Only after all of them have their allocation back, and no resize is decided before new pods are admitted.
         for (uid, pod, entry) in back {
             self.places.insert(ObjectRef::of(&*pod), uid.clone());
-            self.start_worker(uid, pod, Some(entry));
+            let failed = node.as_ref().and_then(|node| predicates::check(&pod, node));
+            self.start_worker(uid, pod, Start { entry: Some(Box::new(entry)), failed, admission: None });
         }
-        for pod in new {
-            self.handle_pod(pod);
+        for (pod, admission) in new {
+            let start = Start { admission: Some(admission), ..Start::default() };
+            self.handle_pod_with(pod, Message::Pod, start);
         }
         for uid in sandboxes.keys() {
             files.entry(uid.clone()).or_default();
@@ -94,9 +86,6 @@ impl Agent {
                 let left = sandboxes.remove(&uid).unwrap_or_default();
                 self.end_orphan(uid, left, logs);
             }
-        }
-        for uid in std::mem::take(&mut self.entries).into_keys().filter(|uid| !uids.contains(uid)) {
-            self.node.allocations.release(&uid, crate::allocation_manager::Trigger::PodsRemoved).await;
         }
         self.node.allocations.all_pods_known();
         self.listed = true;
@@ -123,22 +112,23 @@ impl Agent {
         }
     }
 
-    /// Admits a pod again.
-    async fn readmit(&mut self, pod: Arc<Pod>) -> Option<(String, Arc<Pod>, Entry)> {
+    /// The entry of a pod in the journal, unless it is of another pod.
+    fn journalled(&self, pod: &Pod) -> Option<&Entry> {
+        let containers = pod.spec.as_ref().map_or(0, |spec| containers(spec).count());
+        let entry = self.entries.get(pod.metadata.uid.as_deref()?)?;
+        (entry.allocation.allocated.containers.len() == containers).then_some(entry)
+    }
+
+    /// Admits a pod again. None if its spec is invalid, or if its allocation was lost and it has to be admitted like a new
+    /// pod.
+    async fn readmit(&self, pod: &Pod) -> Option<(String, Entry)> {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
-        let info = match PodInfo::of(&pod) {
-            Ok(info) => info,
-            Err(error) => {
-                tracing::error!(uid, %error, "invalid resources in a pod's spec");
-                return None;
-            }
-        };
-        let parts = info.shape.containers.len();
-        let kept =
-            self.entries.get(&uid).filter(|entry| entry.allocation.allocated.containers.len() == parts);
+        // A new worker reports an invalid spec.
+        let info = PodInfo::of(pod).ok()?;
+        let kept = self.journalled(pod);
         let entry = match kept {
             Some(entry) => entry.clone(),
-            None => self.rebuild(&pod, &uid, &info).await,
+            None => self.rebuild(pod, &uid, &info).await?,
         };
         let entry = self.node.allocations.readmit(&uid, info, entry);
         if kept != Some(&entry)
@@ -150,37 +140,7 @@ impl Agent {
                 "cannot write a rebuilt allocation to the journal"
             );
         }
-        Some((uid, pod, entry))
-    }
-
-    /// Rebuilds an allocation from the actual resources, with an event.
-    async fn rebuild(&self, pod: &Pod, uid: &str, info: &PodInfo) -> Entry {
-        let reported = last_reported(pod, &info.desired);
-        let effective: Vec<_> = inherited(&reported).collect();
-        let cgroup = info.shape.cgroup(&reported);
-        let (written, before) = (Written::default(), ObservedPod::default());
-        let observation =
-            observe(&*self.node.runtime, uid, &info.shape, &before, &written, &effective, cgroup).await;
-        let allocated = match observation {
-            Ok(observation) => {
-                let cgroups = observation.cgroups(cgroup);
-                cgroups.resources(&info.shape, &reported)
-            }
-            Err(error) => {
-                tracing::error!(uid, %error, "cannot read the actual resources; using those of the pod's status");
-                reported
-            }
-        };
-        let why = match self.damage.as_slice() {
-            [] => "it was not in the journal".to_owned(),
-            damage => damage.join("; "),
-        };
-        let message = format!(
-            "The node's record of this pod's allocation was lost ({why}); it was rebuilt from the actual resources"
-        );
-        tracing::warn!(uid, why, "rebuilt an allocation from the actual resources");
-        self.node.events.pod(pod, Kind::Warning, "AllocationRebuilt", message);
-        Entry::new(info, allocated)
+        Some((uid, entry))
     }
 
     /// Removes the sandboxes and the files of a pod that does not exist any more.

@@ -255,7 +255,8 @@ impl Worker {
     }
 
     async fn set_going(&mut self, position: usize, attempt: u32, id: &ContainerId) -> Result<(), String> {
-        if let Err(error) = self.node.runtime.start_container(id).await {
+        let runtime = self.node.runtime.clone();
+        if let Err(error) = self.reporting(runtime.start_container(id)).await {
             self.not_started(position, NotStarted::new("RunContainerError", error));
             // A created container that does not start is removed; the next attempt creates another.
             let removed = self.node.runtime.remove_container(id).await;

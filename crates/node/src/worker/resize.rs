@@ -11,6 +11,7 @@ use plumb_resize::plan::{CgroupState, Step, plan};
 use plumb_resize::pod::{PodCgroup, PodResources};
 use plumb_resize::resource::{Requirements, Resource};
 use plumb_runtime::Error;
+use plumb_runtime::cgroup::page_size;
 use plumb_runtime::types::{ContainerId, LinuxResources, Resources};
 use tokio::time::Instant;
 
@@ -52,11 +53,22 @@ impl Worker {
         wake: Option<Duration>,
     ) -> Result<Turn, String> {
         if steps.is_empty() {
+            self.carried_out.clear();
             if let Some(wait) = self.restored_limits.careful() {
                 return Ok(Turn::Wait(Some(wake.map_or(wait, |wake| wake.min(wait)))));
             }
             self.completed().await?;
             return Ok(Turn::Wait(wake));
+        }
+        if std::mem::take(&mut self.carried_out) == steps {
+            // Retried with backoff, not at once: it may never be as it should.
+            let why = Error::failed("reading the resources back", "they are not those that were set");
+            let why = self.gave_way(why);
+            // A lowered limit that the runtime has restored is no error; the runtime sends an event about it.
+            if !steps.iter().any(|step| lowers_memory(step, &now)) {
+                self.failed(why.clone()).await?;
+            }
+            return Err(why);
         }
         let allocated = self.entry.allocation.allocated.clone();
         self.fresh = false;
@@ -66,7 +78,11 @@ impl Worker {
         let carried = self.carry_out(&steps, &mut then).await;
         self.node.metrics.actuated(carried.is_ok(), begun.elapsed());
         let wait = match carried {
-            Ok(Carried::Out) => None,
+            Ok(Carried::Out) => {
+                let restarts = |step: &Step| matches!(step, Step::Stop { .. } | Step::Start { .. });
+                self.carried_out = if steps.iter().any(restarts) { Vec::new() } else { steps };
+                None
+            }
             Ok(Carried::WaitsForMemory { after, why }) => {
                 let cpu = with_actual_memory(&allocated, &then);
                 let steps = plan(&self.info.shape, &then, &cpu);
@@ -212,7 +228,8 @@ impl Worker {
         }
         if set != now.pod {
             let begun = Instant::now();
-            let updated = runtime.update_sandbox_resources(&id, &readback::pod_cgroup(&set)).await;
+            let config = readback::pod_cgroup(&set);
+            let updated = self.reporting(runtime.update_sandbox_resources(&id, &config)).await;
             let operation = "update_podsandbox_resources";
             self.node.metrics.operation(operation, begun.elapsed(), updated.is_ok());
             match updated {
@@ -275,25 +292,28 @@ impl Worker {
         waits_for_memory(super::DELAYS.after(self.restored_limits.times), whose, target, usage)
     }
 
-    pub(super) async fn update(&self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
+    pub(super) async fn update(&mut self, id: &ContainerId, to: LinuxResources) -> Result<(), Error> {
         let begun = Instant::now();
-        let updated = self.node.runtime.update_container_resources(id, &Resources::Linux(to)).await;
+        let (runtime, to) = (self.node.runtime.clone(), Resources::Linux(to));
+        let updated = self.reporting(runtime.update_container_resources(id, &to)).await;
         self.node.metrics.operation("update_container", begun.elapsed(), updated.is_ok());
         updated
     }
 
     /// Asks the kernel to reclaim memory of each running container.
-    async fn reclaim_all(&self, bytes: u64) {
+    async fn reclaim_all(&mut self, bytes: u64) {
         let running =
             self.observation.observed.containers.iter().flatten().filter(|observed| observed.runs());
-        for id in running.map(|observed| &observed.id) {
-            self.reclaim(id, bytes).await;
+        let ids: Vec<ContainerId> = running.map(|observed| observed.id.clone()).collect();
+        for id in ids {
+            self.reclaim(&id, bytes).await;
         }
     }
 
     /// Asks the kernel to reclaim memory of a container; the next attempt measures what that achieved.
-    async fn reclaim(&self, id: &ContainerId, bytes: u64) {
-        match self.node.runtime.reclaim_memory(id, bytes).await {
+    async fn reclaim(&mut self, id: &ContainerId, bytes: u64) {
+        let runtime = self.node.runtime.clone();
+        match self.reporting(runtime.reclaim_memory(id, bytes)).await {
             Ok(_) | Err(Error::Unsupported(_)) => {}
             Err(error) => tracing::debug!(container = %id, %error, "memory was not reclaimed"),
         }
@@ -307,7 +327,7 @@ impl Worker {
         }
         let usage = i64::try_from(usage).unwrap_or(i64::MAX);
         let limit = from.filter(|limit| *limit > 0);
-        match (Lowering { limit, target, usage, stalled: self.stalled }).next() {
+        match (Lowering { limit, target, usage, stalled: self.stalled, page: page_size() }).next() {
             Next::Done | Next::Set(_) => Lower::ToTarget,
             Next::Reclaim(_) => {
                 self.stalled = self.stalled.saturating_add(1);
@@ -374,6 +394,18 @@ fn waits_for_memory(after: Duration, whose: &str, target: Option<i64>, usage: u6
 fn goes_down(from: Option<i64>, to: Option<i64>) -> bool {
     let bound = |limit: Option<i64>| limit.filter(|limit| *limit > 0).unwrap_or(i64::MAX);
     bound(to) < bound(from)
+}
+
+/// Whether a step lowers a memory limit.
+fn lowers_memory(step: &Step, now: &CgroupState) -> bool {
+    match *step {
+        Step::Pod(to) => goes_down(now.pod.limits.memory, to.limits.memory),
+        Step::Update { container, to } => {
+            let from = now.containers.get(container).copied().flatten().unwrap_or_default();
+            goes_down(from.limits.memory, to.limits.memory)
+        }
+        Step::Stop { .. } | Step::Start { .. } => false,
+    }
 }
 
 /// The allocated resources, but with the actual memory.

@@ -4,4 +4,5 @@ mod cpus;
 mod crashes;
 mod lives;
 mod panics;
+mod recovery;
 mod resizes;

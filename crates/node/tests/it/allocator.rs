@@ -1,14 +1,15 @@
 //! Allocation: which pods fit, which resizes are deferred, and their order.
 
-use plumb_node::allocator::{Allocator, PodInfo};
+use plumb_node::allocator::{AdmissionError, Allocator, PodInfo};
 use plumb_node::cpus::CpuAllocator;
+use plumb_node::journal::Entry;
 use plumb_resize::admission::NodeFacts;
 use plumb_resize::aggregate::Role;
 use plumb_resize::pod::{ContainerShape, PodResources, PodShape};
 use plumb_resize::qos::QosClass;
 use plumb_resize::resource::{Amounts, Declared, PerResource, Requirements, Resource};
 use plumb_resize::rules::Rules;
-use plumb_resize::status::{Outcome, PendingReason};
+use plumb_resize::status::{Allocation, Outcome, PendingReason};
 use proptest::prelude::*;
 
 fn rules() -> Rules {
@@ -36,28 +37,47 @@ fn info(name: &str, milli: i64, priority: i32) -> PodInfo {
     }
 }
 
+/// Admits a pod with what it desires; its name is its uid.
+fn admit(allocator: &mut Allocator, info: PodInfo) -> Result<Entry, AdmissionError> {
+    let allocation = Allocation::new(info.desired.clone(), info.generation);
+    allocator.admit(&info.name.clone(), info, allocation, None)
+}
+
+#[test]
+fn a_pod_is_admitted_with_its_allocation_and_its_growth_is_a_resize() {
+    let mut allocator = node(1000);
+    admit(&mut allocator, info("a", 700, 0)).unwrap();
+    let grown = PodInfo { generation: 2, ..info("b", 600, 0) };
+    let entry = allocator.admit("b", grown, Allocation::new(cpu(300), 1), None).unwrap();
+    assert_eq!((entry.allocation.allocated, entry.allocation.generation), (cpu(300), 1));
+    let result = allocator.request_resize("b", cpu(600), 2, 7).unwrap();
+    assert_eq!(result.outcome, Outcome::Pending(PendingReason::Deferred));
+    allocator.release("a");
+    assert_eq!(allocator.retry_deferred(8)[0].1.outcome, Outcome::Started);
+}
+
 #[test]
 fn a_pod_that_does_not_fit_is_turned_away_in_the_words_of_the_kubelet() {
     let mut allocator = node(1000);
-    allocator.admit("a", info("a", 700, 0), None).unwrap();
-    let rejected = allocator.admit("b", info("b", 400, 0), None).unwrap_err();
+    admit(&mut allocator, info("a", 700, 0)).unwrap();
+    let rejected = admit(&mut allocator, info("b", 400, 0)).unwrap_err();
     assert_eq!(rejected.reason(), "OutOfcpu");
     assert_eq!(
         rejected.to_string(),
         "Node didn't have enough resource: cpu, requested: 400, used: 700, capacity: 1000"
     );
     for name in ["b", "c"] {
-        allocator.admit(name, info(name, 100, 0), None).unwrap();
+        admit(&mut allocator, info(name, 100, 0)).unwrap();
     }
-    let rejected = allocator.admit("d", info("d", 0, 0), None).unwrap_err();
+    let rejected = admit(&mut allocator, info("d", 0, 0)).unwrap_err();
     assert_eq!(rejected.reason(), "OutOfpods");
 }
 
 #[test]
 fn a_shrink_frees_capacity_only_once_it_is_actual() {
     let mut allocator = node(1000);
-    allocator.admit("a", info("a", 600, 0), None).unwrap();
-    allocator.admit("b", info("b", 400, 0), None).unwrap();
+    admit(&mut allocator, info("a", 600, 0)).unwrap();
+    admit(&mut allocator, info("b", 400, 0)).unwrap();
     assert_eq!(
         allocator.request_resize("b", cpu(600), 2, 7).unwrap().outcome,
         Outcome::Pending(PendingReason::Deferred)
@@ -76,8 +96,8 @@ fn a_shrink_frees_capacity_only_once_it_is_actual() {
 fn cpus_that_a_pod_gives_up_are_free_only_once_the_resize_is_actual() {
     let cpus = CpuAllocator::new("0-3".parse().unwrap(), "0".parse().unwrap());
     let mut allocator = node(8000).with_cpus(Some(cpus));
-    assert_eq!(allocator.admit("a", info("a", 2000, 0), None).unwrap().cpus["c"].to_string(), "1-2");
-    assert_eq!(allocator.admit("b", info("b", 1000, 0), None).unwrap().cpus["c"].to_string(), "3");
+    assert_eq!(admit(&mut allocator, info("a", 2000, 0)).unwrap().cpus["c"].to_string(), "1-2");
+    assert_eq!(admit(&mut allocator, info("b", 1000, 0)).unwrap().cpus["c"].to_string(), "3");
     let result = allocator.request_resize("b", cpu(2000), 2, 7).unwrap();
     assert_eq!(result.outcome, Outcome::Pending(PendingReason::Deferred));
     let result = allocator.request_resize("a", cpu(1000), 2, 8).unwrap();
@@ -95,7 +115,7 @@ fn cpus_that_a_pod_gives_up_are_free_only_once_the_resize_is_actual() {
 fn cpus_of_a_growth_that_is_reverted_before_it_is_actual_are_free_again() {
     let cpus = CpuAllocator::new("0-3".parse().unwrap(), "0".parse().unwrap());
     let mut allocator = node(8000).with_cpus(Some(cpus));
-    allocator.admit("a", info("a", 1000, 0), None).unwrap();
+    admit(&mut allocator, info("a", 1000, 0)).unwrap();
     assert_eq!(allocator.request_resize("a", cpu(3000), 2, 7).unwrap().entry.cpus["c"].to_string(), "1-3");
     assert!(!allocator.release_unused_cpus("a"), "the growth is not actual yet");
     assert_eq!(allocator.request_resize("a", cpu(1000), 3, 8).unwrap().entry.cpus["c"].to_string(), "1");
@@ -107,8 +127,8 @@ fn cpus_of_a_growth_that_is_reverted_before_it_is_actual_are_free_again() {
 #[test]
 fn a_deferred_growth_that_becomes_a_shrink_waits_no_longer() {
     let mut allocator = node(1000);
-    allocator.admit("a", info("a", 600, 0), None).unwrap();
-    allocator.admit("b", info("b", 400, 0), None).unwrap();
+    admit(&mut allocator, info("a", 600, 0)).unwrap();
+    admit(&mut allocator, info("b", 400, 0)).unwrap();
     allocator.request_resize("b", cpu(600), 2, 7).unwrap();
     assert_eq!(allocator.deferred().count(), 1);
     assert_eq!(allocator.request_resize("b", cpu(300), 3, 8).unwrap().outcome, Outcome::Started);
@@ -123,9 +143,9 @@ fn the_weight_of_burstable_pods_is_the_sum_of_their_allocations() {
         info.shape.qos = QosClass::Burstable;
         info
     };
-    allocator.admit("a", burstable("a", 1000), None).unwrap();
-    allocator.admit("b", burstable("b", 500), None).unwrap();
-    allocator.admit("c", info("c", 2000, 0), None).unwrap();
+    admit(&mut allocator, burstable("a", 1000)).unwrap();
+    admit(&mut allocator, burstable("b", 500)).unwrap();
+    admit(&mut allocator, info("c", 2000, 0)).unwrap();
     assert_eq!(allocator.burstable_cpu(), 1500);
     allocator.request_resize("b", cpu(300), 2, 7).unwrap();
     assert_eq!(allocator.burstable_cpu(), 1300, "the allocated resources count, not the actual ones");
@@ -141,7 +161,7 @@ fn the_weight_of_burstable_pods_is_the_sum_of_their_allocations() {
 fn those_who_wait_are_asked_by_priority_and_keep_their_place() {
     let mut allocator = node(1000);
     for (name, milli, priority) in [("low", 100, 0), ("high", 100, 10), ("big", 800, 0)] {
-        allocator.admit(name, info(name, milli, priority), None).unwrap();
+        admit(&mut allocator, info(name, milli, priority)).unwrap();
     }
     let low = allocator.request_resize("low", cpu(300), 2, 5).unwrap();
     assert_eq!(low.entry.since, Some(5));
@@ -161,7 +181,7 @@ fn those_who_wait_are_asked_by_priority_and_keep_their_place() {
 #[test]
 fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
     let mut allocator = node(1000);
-    allocator.admit("a", info("a", 100, 0), None).unwrap();
+    admit(&mut allocator, info("a", 100, 0)).unwrap();
     let result = allocator.request_resize("a", cpu(2000), 2, 5).unwrap();
     assert_eq!(result.outcome, Outcome::Pending(PendingReason::Infeasible));
     assert_eq!(result.entry.allocation.allocated, cpu(100), "the allocation is unchanged");
@@ -172,8 +192,8 @@ fn what_can_never_fit_is_refused_for_good_and_does_not_wait() {
 #[test]
 fn after_a_restart_a_pod_has_its_allocation_and_its_resize_is_pending_since_then() {
     let mut allocator = node(1000);
-    allocator.admit("a", info("a", 600, 0), None).unwrap();
-    allocator.admit("b", info("b", 400, 0), None).unwrap();
+    admit(&mut allocator, info("a", 600, 0)).unwrap();
+    admit(&mut allocator, info("b", 400, 0)).unwrap();
     let kept = allocator.request_resize("b", cpu(600), 2, 7).unwrap().entry;
 
     let mut again = node(1000);
@@ -219,7 +239,7 @@ proptest! {
             match step {
                 Move::Admit(pod, milli) => {
                     let uid = pod.to_string();
-                    if allocator.entry(&uid).is_none() && allocator.admit(&uid, info(&uid, milli, 0), None).is_ok() {
+                    if allocator.entry(&uid).is_none() && admit(&mut allocator, info(&uid, milli, 0)).is_ok() {
                         actual.insert(uid, cpu(milli));
                     }
                 }

@@ -21,6 +21,8 @@ pub(super) struct Cluster {
     pub(super) pki: Arc<Pki>,
     api: TestCluster,
     away: Arc<AtomicBool>,
+    /// The paths of the node's requests.
+    requests: Arc<Mutex<Vec<String>>>,
     /// The next request of the node whose path ends like this panics.
     pub(super) panics: Arc<Mutex<Option<String>>>,
     _certificates: tempfile::TempDir,
@@ -38,7 +40,14 @@ impl Cluster {
         let pki = Pki::open(certificates.path(), ["127.0.0.1".to_owned()], Arc::new(SystemClock));
         let pki = Arc::new(pki.unwrap());
         let api = TestCluster::with(Options { rules, pki: Some(pki.clone()), ..Options::default() });
-        Self { pki, api, away: Arc::default(), panics: Arc::default(), _certificates: certificates }
+        Self {
+            pki,
+            api,
+            away: Arc::default(),
+            requests: Arc::default(),
+            panics: Arc::default(),
+            _certificates: certificates,
+        }
     }
 
     /// The API as the administrator sees it.
@@ -48,11 +57,12 @@ impl Cluster {
 
     /// The API as the node sees it, unless the server is unreachable.
     pub(super) fn node(&self) -> Client {
-        let (away, panics) = (self.away.clone(), self.panics.clone());
+        let (away, panics, requests) = (self.away.clone(), self.panics.clone(), self.requests.clone());
         self.api.intercepted(&format!("system:node:{NODE}"), ["system:nodes"], move |uri: &mut Uri| {
             let path = uri.path();
             let strikes = panics.lock().unwrap().take_if(|end| path.ends_with(&**end)).is_some();
             assert!(!strikes, "the request for {path} panics");
+            requests.lock().unwrap().push(path.to_owned());
             if away.load(Ordering::SeqCst) { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(()) }
         })
     }
@@ -60,6 +70,11 @@ impl Cluster {
     /// Has the node's requests fail, or not any more.
     pub(super) fn set_away(&self, away: bool) {
         self.away.store(away, Ordering::SeqCst);
+    }
+
+    /// How many requests the node has sent whose path ends like this.
+    pub(super) fn requests(&self, end: &str) -> usize {
+        self.requests.lock().unwrap().iter().filter(|path| path.ends_with(end)).count()
     }
 
     /// Makes a pod that is bound to the node.

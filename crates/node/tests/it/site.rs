@@ -11,7 +11,8 @@ use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
 use plumb_harness::{TestNode, event, eventually, object, until, until_gone};
 use plumb_node::Config;
 use plumb_node::cpus::CpuAllocator;
-use plumb_node::journal::open_store;
+use plumb_node::journal::{Entry, open_store};
+use plumb_node::register::Machine;
 use plumb_resize::rules::Rules;
 use plumb_runtime::fault::{Faults, Faulty};
 use plumb_runtime::types::{ContainerId, SandboxFilter};
@@ -32,6 +33,8 @@ pub(super) struct Site {
     /// What `--allowed-unsafe-sysctls` says.
     pub(super) unsafe_sysctls: &'static str,
     pub(super) supervisor: Supervisor,
+    /// How many CPUs the machine has.
+    pub(super) machine_cpus: u32,
     /// Whether pods have volumes.
     pub(super) has_volumes: bool,
     folder: tempfile::TempDir,
@@ -59,6 +62,7 @@ impl Site {
             cpus: None,
             unsafe_sysctls: "",
             supervisor: Supervisor::default(),
+            machine_cpus: 2,
             has_volumes: false,
             folder,
         }
@@ -78,6 +82,7 @@ impl Site {
             ..self.node.config(self.cluster.node(), self.rules.clone())
         };
         config.setup.max_pods = 20;
+        config.machine = Arc::new(Machine { cpus: self.machine_cpus, ..Machine::clone(&config.machine) });
         config.sandbox_defaults.log_root = self.logs();
         config.volumes = self.has_volumes.then(|| self.volumes());
         self.node.start_agent(config).await;
@@ -163,6 +168,21 @@ impl Site {
         let id = container_id(&self.pods().get(name).await.unwrap());
         let resources = self.node.runtime().container_status(&id).await.unwrap().resources.unwrap();
         resources.linux().unwrap().cpuset_cpus.clone().unwrap_or_default()
+    }
+
+    /// The CPU quota of the container `c` of a pod.
+    pub(super) async fn cpu_quota_of(&self, name: &str) -> Option<i64> {
+        let id = container_id(&self.pods().get(name).await.unwrap());
+        let resources = self.node.runtime().container_status(&id).await.unwrap().resources.unwrap();
+        resources.linux().unwrap().cpu_quota
+    }
+
+    /// Waits until a pod is in the journal.
+    pub(super) async fn journalled(&self, name: &str) -> Entry {
+        let journal = self.node.journal();
+        let find = || journal.read().unwrap().entries.into_values().find(|entry| entry.name == name);
+        eventually(async || find().is_some()).await;
+        find().unwrap()
     }
 
     /// Waits until they are these.

@@ -102,7 +102,7 @@ impl Ground {
         if let Some(damage) = &damage {
             tracing::warn!(
                 damage,
-                "the damaged allocation journal was moved aside; allocations are rebuilt from the actual resources"
+                "the damaged allocation journal was moved aside; allocations are rebuilt from the pods' statuses and the actual resources"
             );
         }
         if !is_virtual {

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::jiff::{SignedDuration, Timestamp};
 
 use super::scope::is_terminating;
-use crate::accounting::{QuotaUsage, in_quota};
+use crate::accounting::{QuotaUsage, in_quota, is_refused};
 use crate::aggregate::Role;
 use crate::list::{BadQuantity, ResourceList};
 use crate::pod::containers;
@@ -107,9 +107,19 @@ impl Counted<'_> {
     pub fn is_recounted(&self, old: &Self) -> bool {
         match (self.item, old.item) {
             (Item::Pod(new), Item::Pod(old)) => {
-                is_terminating(new) != is_terminating(old) || resources(new).ne(resources(old))
+                is_terminating(new) != is_terminating(old)
+                    || resources(new).ne(resources(old))
+                    || self.is_reconsidered(&Self { item: Item::Pod(old), ..*self })
             }
             (Item::Claim(_) | Item::Service(_), _) => true,
+            _ => false,
+        }
+    }
+
+    /// Whether it is a pod whose desired resources count again: its node had found them infeasible, and reconsiders that.
+    pub fn is_reconsidered(&self, old: &Self) -> bool {
+        match (self.item, old.item) {
+            (Item::Pod(new), Item::Pod(old)) => is_refused(old) && !is_refused(new),
             _ => false,
         }
     }

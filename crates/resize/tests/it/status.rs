@@ -3,6 +3,7 @@
 mod kubelet;
 mod pod_level;
 mod proposed;
+mod recover;
 mod resize_status;
 
 use k8s_openapi::api::core::v1::PodCondition;

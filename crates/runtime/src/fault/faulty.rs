@@ -45,8 +45,17 @@ impl<R: Runtime + ?Sized> Faulty<R> {
         subject: &str,
         act: impl Future<Output = Result<T>> + Send,
     ) -> Result<T> {
-        match self.faults.inject(call, subject) {
-            None => act.await,
+        self.apply(self.faults.inject(call, subject), subject, act).await
+    }
+
+    async fn apply<T>(
+        &self,
+        fault: Option<FaultKind>,
+        subject: &str,
+        act: impl Future<Output = Result<T>> + Send,
+    ) -> Result<T> {
+        match fault {
+            None | Some(FaultKind::Alter(_)) => act.await,
             Some(FaultKind::Fail(error)) => Err(error),
             Some(FaultKind::Delay(time)) => {
                 tokio::time::sleep(time).await;
@@ -71,6 +80,14 @@ impl<R: Runtime + ?Sized> Faulty<R> {
                 answer
             }
         }
+    }
+}
+
+/// The resources that an update applies.
+fn altered(fault: Option<&FaultKind>, resources: &LinuxResources) -> LinuxResources {
+    match fault {
+        Some(FaultKind::Alter(alter)) => alter(resources.clone()),
+        _ => resources.clone(),
     }
 }
 
@@ -106,8 +123,9 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
     }
 
     async fn update_sandbox_resources(&self, id: &SandboxId, resources: &LinuxResources) -> Result<()> {
-        let act = self.inner.update_sandbox_resources(id, resources);
-        self.through(Call::UpdateSandboxResources, id.as_str(), act).await
+        let fault = self.faults.inject(Call::UpdateSandboxResources, id.as_str());
+        let resources = altered(fault.as_ref(), resources);
+        self.apply(fault, id.as_str(), self.inner.update_sandbox_resources(id, &resources)).await
     }
 
     async fn update_class_resources(&self, class: QosClass, resources: &LinuxResources) -> Result<()> {
@@ -141,8 +159,12 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
     }
 
     async fn update_container_resources(&self, id: &ContainerId, resources: &Resources) -> Result<()> {
-        let act = self.inner.update_container_resources(id, resources);
-        self.through(Call::UpdateContainerResources, id.as_str(), act).await
+        let fault = self.faults.inject(Call::UpdateContainerResources, id.as_str());
+        let resources = match resources {
+            Resources::Linux(linux) => Resources::Linux(altered(fault.as_ref(), linux)),
+            other => other.clone(),
+        };
+        self.apply(fault, id.as_str(), self.inner.update_container_resources(id, &resources)).await
     }
 
     async fn reopen_container_log(&self, id: &ContainerId) -> Result<()> {

@@ -197,7 +197,7 @@ async fn a_runtime_that_fails_any_call_of_a_resize_is_retried_and_reported() {
 }
 
 #[tokio::test]
-async fn a_lost_journal_is_rebuilt_from_the_actual_resources_with_an_event() {
+async fn a_lost_journal_is_rebuilt_with_an_event() {
     let mut site = Site::start(kep()).await;
     site.pod("a", one(equal("100m", "64Mi"))).await;
     site.settled("a").await;
@@ -208,8 +208,8 @@ async fn a_lost_journal_is_rebuilt_from_the_actual_resources_with_an_event() {
     site.start_agent_with(Some("a checksum was wrong".into())).await;
     assert_eq!(
         site.event("a", "AllocationRebuilt").await,
-        "The node's record of this pod's allocation was lost (a checksum was wrong); it was rebuilt from the actual \
-         resources"
+        "The node's record of this pod's allocation was lost (a checksum was wrong); it was rebuilt from the pod's \
+         status and the actual resources"
     );
     // It has its allocation, and continues from there.
     site.resize("a", equal("300m", "128Mi")).await;

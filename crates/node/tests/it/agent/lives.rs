@@ -362,24 +362,6 @@ async fn a_pod_that_may_not_run_on_its_node_is_rejected_in_the_kubelets_words() 
 }
 
 #[tokio::test]
-async fn a_pod_that_runs_stays_when_the_label_that_it_selects_is_gone() {
-    let mut site = Site::start(kep()).await;
-    let nodes: Api<Node> = Api::all(site.cluster.admin());
-    let label =
-        |value: serde_json::Value| Patch::Merge(json!({ "metadata": { "labels": { "disk": value } } }));
-    nodes.patch(NODE, &PatchParams::default(), &label(json!("ssd"))).await.unwrap();
-    let spec = json!({ "nodeSelector": { "disk": "ssd" }, "containers": one(equal("100m", "64Mi")) });
-    site.pod_of("a", spec).await;
-    site.settled("a").await;
-    site.kill_agent().await;
-    nodes.patch(NODE, &PatchParams::default(), &label(json!(null))).await.unwrap();
-    site.start_agent().await;
-    site.pod("b", one(equal("100m", "64Mi"))).await;
-    site.settled("b").await;
-    site.settled("a").await;
-}
-
-#[tokio::test]
 async fn a_second_deletion_with_a_shorter_grace_period_shortens_a_stop_that_is_under_way() {
     let site = Site::start(kep()).await;
     let hour = std::time::Duration::from_hours(1);

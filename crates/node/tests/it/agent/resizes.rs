@@ -1,6 +1,7 @@
 //! Resizes: taken, put off, refused, gone back on.
 
-use k8s_openapi::api::core::v1::Pod;
+use k8s_openapi::api::core::v1::{Pod, ResourceQuota};
+use k8s_openapi::api::scheduling::v1::PriorityClass;
 use kube::api::{Patch, PatchParams};
 use plumb_features::FeatureGates;
 use plumb_harness::eventually;
@@ -285,4 +286,186 @@ async fn a_resize_that_waits_for_memory_leaves_nothing_stuck_when_the_feature_is
     site.until("a", names_holder).await;
     resize_both(&site, "64Mi", "192Mi").await;
     site.settled("a").await;
+}
+
+#[tokio::test]
+async fn a_resize_shows_as_in_progress_while_the_runtime_is_slow_whatever_became_of_other_reports() {
+    let site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    site.settled("a").await;
+    let hour = FaultKind::Delay(std::time::Duration::from_hours(1));
+    site.faults.add(Fault::new(hour).on(Call::UpdateContainerResources));
+    // The first report fails while the runtime is at work.
+    site.cluster.set_away(true);
+    let reports = || site.cluster.requests("/pods/a/status");
+    let before = reports();
+    site.resize("a", equal("200m", "64Mi")).await;
+    eventually(async || reports() > before).await;
+    site.cluster.set_away(false);
+    let pod = site.until("a", |pod| condition(pod, "PodResizeInProgress").is_some()).await;
+    assert_eq!(pod.status.as_ref().unwrap().resize.as_deref(), Some("InProgress"));
+    assert_eq!(status(&pod).allocated_resources.unwrap()["cpu"].0, "200m");
+    assert_eq!(status(&pod).resources.unwrap().requests.unwrap()["cpu"].0, "100m");
+    // A newer spec that nothing has decided on yet: the reports in between conflict with it.
+    site.resize("a", equal("300m", "64Mi")).await;
+    let is_so = |pod: &Pod| pod.status.as_ref().unwrap().resize.as_deref() == Some("Proposed");
+    let pod = site.until("a", is_so).await;
+    assert_eq!(status(&pod).allocated_resources.unwrap()["cpu"].0, "200m");
+}
+
+#[tokio::test]
+async fn a_quota_that_systemd_has_rounded_is_the_limit_that_was_set() {
+    let site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    site.settled("a").await;
+    let rounds = FaultKind::Alter(|mut resources| {
+        resources.cpu_quota = resources.cpu_quota.map(|quota| (quota + 999) / 1000 * 1000);
+        resources
+    });
+    site.faults.add(Fault::new(rounds));
+    site.resize("a", equal("655m", "64Mi")).await;
+    let pod = site.settled("a").await;
+    assert_eq!(status(&pod).resources.unwrap().limits.unwrap()["cpu"].0, "655m");
+    assert_eq!(site.cpu_quota_of("a").await, Some(66_000));
+}
+
+#[tokio::test]
+async fn resources_that_read_back_as_others_are_reported_and_retried_with_backoff() {
+    let site = Site::start(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    site.settled("a").await;
+    let doubles = FaultKind::Alter(|mut resources| {
+        resources.cpu_quota = resources.cpu_quota.map(|quota| quota * 2);
+        resources
+    });
+    site.faults.add(Fault::new(doubles).on(Call::UpdateContainerResources));
+    site.faults.record();
+    site.resize("a", equal("200m", "64Mi")).await;
+    let is_error =
+        |pod: &Pod| condition(pod, "PodResizeInProgress").is_some_and(|(reason, _)| reason == "Error");
+    let pod = site.until("a", is_error).await;
+    let (_, message) = condition(&pod, "PodResizeInProgress").unwrap();
+    assert_eq!(message, "resizing pod a: reading the resources back: they are not those that were set");
+    // The actual ones are shown.
+    assert_eq!(status(&pod).resources.unwrap().limits.unwrap()["cpu"].0, "400m");
+    let calls =
+        site.faults.recorded().iter().filter(|made| made.call == Call::UpdateContainerResources).count();
+    assert!(calls < 10, "{calls} updates");
+    site.faults.clear();
+    site.settled("a").await;
+}
+
+#[tokio::test]
+async fn an_infeasible_resize_that_becomes_possible_is_charged_to_the_quota_again() {
+    for dialect in [Dialect::Kep, Dialect::V1_36] {
+        let rules = Rules::new(dialect, &FeatureGates::default());
+        let mut site = Site::without_agent(rules.clone());
+        site.machine_cpus = 8;
+        site.start_agent().await;
+        site.pod("a", one(equal("1", "64Mi"))).await;
+        site.settled("a").await;
+        // It is infeasible while the gate is off at the node.
+        site.kill_agent().await;
+        let off = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
+        site.start_agent_under(Rules::new(dialect, &off)).await;
+        site.resize("a", equal("3", "64Mi")).await;
+        site.until("a", |pod| condition(pod, "PodResizePending").is_some_and(|(why, _)| why == "Infeasible"))
+            .await;
+        // Others have used what it had been charged.
+        let quotas: kube::Api<ResourceQuota> = kube::Api::default_namespaced(site.cluster.admin());
+        let quota = plumb_harness::object(
+            json!({ "metadata": { "name": "q" }, "spec": { "hard": { "requests.cpu": "4" } } }),
+        );
+        quotas.create(&kube::api::PostParams::default(), &quota).await.unwrap();
+        let used = async |hard: &str, used: &str| {
+            let status = json!({ "hard": { "requests.cpu": hard }, "used": { "requests.cpu": used } });
+            let patch = Patch::Merge(json!({ "status": status }));
+            quotas.patch_status("q", &PatchParams::default(), &patch).await.unwrap();
+        };
+        used("4", "3500m").await;
+        site.kill_agent().await;
+        site.start_agent_under(rules.clone()).await;
+        let is_rejected = |pod: &Pod| {
+            condition(pod, "PodResizePending")
+                .is_some_and(|(_, message)| message.contains("exceeded quota: q"))
+        };
+        let pod = site.until("a", is_rejected).await;
+        assert_eq!(condition(&pod, "PodResizePending").unwrap().0, "Infeasible");
+        assert_eq!(status(&pod).allocated_resources.unwrap()["cpu"].0, "1");
+        used("8", "3500m").await;
+        site.kill_agent().await;
+        site.start_agent().await;
+        site.settled("a").await;
+        let quota = quotas.get("q").await.unwrap().status.unwrap();
+        assert_eq!(quota.used.unwrap()["requests.cpu"].0, "5500m", "two cores more");
+    }
+}
+
+#[tokio::test]
+async fn an_api_server_that_drops_what_the_node_reports_of_resizes_is_not_asked_again_and_again() {
+    let off = FeatureGates::default().with(&IN_PLACE_POD_VERTICAL_SCALING, false);
+    let mut site = Site::without_agent(Rules::new(Dialect::Kep, &off));
+    site.start_agent_under(kep()).await;
+    site.pod("a", one(equal("100m", "64Mi"))).await;
+    let pod = site.until("a", |pod| status(pod).ready).await;
+    assert_eq!((status(&pod).allocated_resources, status(&pod).resources), (None, None));
+    for name in ["b", "c", "d"] {
+        site.pod(name, one(equal("100m", "64Mi"))).await;
+        site.until(name, |pod| status(pod).ready).await;
+    }
+    let reports = site.cluster.requests("/pods/a/status");
+    assert!(reports < 10, "{reports} reports");
+}
+
+#[tokio::test]
+async fn deferred_resizes_are_accepted_by_priority_then_class_then_age() {
+    let site = Site::start(kep()).await;
+    let class = plumb_harness::object(json!({ "metadata": { "name": "high" }, "value": 10 }));
+    let classes: kube::Api<PriorityClass> = kube::Api::all(site.cluster.admin());
+    classes.create(&kube::api::PostParams::default(), &class).await.unwrap();
+    let burstable = |cpu: &str| json!({ "requests": { "cpu": cpu } });
+    site.pod("big", one(equal("1600m", "64Mi"))).await;
+    for (name, resources, class) in [
+        ("burstable", burstable("100m"), ""),
+        ("first", equal("100m", "64Mi"), ""),
+        ("second", equal("100m", "64Mi"), ""),
+        ("high", burstable("100m"), "high"),
+    ] {
+        let mut spec = json!({ "containers": one(resources) });
+        if !class.is_empty() {
+            spec["priorityClassName"] = json!(class);
+        }
+        site.pod_of(name, spec).await;
+        site.settled(name).await;
+    }
+    // The order of their age.
+    for (name, resources) in [
+        ("burstable", burstable("500m")),
+        ("first", equal("500m", "64Mi")),
+        ("second", equal("500m", "64Mi")),
+        ("high", burstable("500m")),
+    ] {
+        site.resize(name, resources).await;
+        site.until(name, |pod| condition(pod, "PodResizePending").is_some()).await;
+    }
+    // Each time there is capacity for one of them.
+    let left = ["1200m", "800m", "400m", ""];
+    let order = ["high", "first", "second", "burstable"];
+    for (at, left) in left.into_iter().enumerate() {
+        match left {
+            "" => site.delete("big").await,
+            left => drop(site.resize("big", equal(left, "64Mi")).await),
+        }
+        site.settled(order[at]).await;
+        for later in &order[at + 1..] {
+            let pod = site.pods().get(later).await.unwrap();
+            assert_eq!(
+                condition(&pod, "PodResizePending").unwrap().0,
+                "Deferred",
+                "{later} after {}",
+                order[at]
+            );
+            assert_eq!(status(&pod).allocated_resources.unwrap()["cpu"].0, "100m", "{later}");
+        }
+    }
 }

@@ -16,11 +16,13 @@ fn bytes() -> impl Strategy<Value = i64> {
 
 fn lowering() -> impl Strategy<Value = Lowering> {
     let limit = prop_oneof![1 => Just(None), 6 => bytes().prop_map(Some)];
-    (limit, bytes(), bytes(), 0u32..100).prop_map(|(limit, target, usage, stalled)| Lowering {
+    let page = prop_oneof![Just(4096), Just(65_536)];
+    (limit, bytes(), bytes(), 0u32..100, page).prop_map(|(limit, target, usage, stalled, page)| Lowering {
         limit,
         target,
         usage,
         stalled,
+        page,
     })
 }
 
@@ -54,7 +56,7 @@ proptest! {
     fn the_margin_is_kept_within_bounds(now in lowering()) {
         let margin = now.lowest_safe() - now.usage;
         prop_assert!(margin >= LEAST_MARGIN || now.lowest_safe() == i64::MAX);
-        prop_assert!(margin <= 64 * MIB + 4096);
+        prop_assert!(margin <= 64 * MIB + now.page);
     }
 
     #[test]
