@@ -21,6 +21,7 @@ const CLEAN: &[&str] = &[
     "crates/metrics",
     "crates/node",
     "crates/placement",
+    "crates/registry",
     "crates/plumb/src",
     "crates/resize",
     "crates/store",

@@ -17,7 +17,6 @@
 mod archive;
 mod change;
 mod config;
-mod digest;
 mod entries;
 mod import;
 mod layers;
@@ -30,8 +29,7 @@ mod unpack;
 mod zstd;
 
 pub use config::ImageConfig;
-pub use digest::{Digest, InvalidDigest};
 pub use limits::Limits;
 pub use load::Load;
-pub use name::normalise;
+pub use plumb_registry::{Digest, InvalidDigest, normalise};
 pub use store::{ImageError, ImageRecord, Images};

@@ -9,8 +9,8 @@ use futures_util::Stream;
 use crate::error::{Error, Result};
 use crate::execution::{AttachRequest, Connection, ExecRequest, Execution, Streaming};
 use crate::types::{
-    Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, Event,
-    ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox,
+    Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, Credentials,
+    Event, ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox,
     SandboxConfig, SandboxFilter, SandboxId, SandboxStats, SandboxStatus, StatsFilter, Version,
 };
 
@@ -136,9 +136,9 @@ pub trait Runtime: Send + Sync + 'static {
     /// The image of this name or id, if it is on this node.
     async fn image_status(&self, name: &str) -> Result<Option<Image>>;
 
-    /// Pulls an image and returns its id. A runtime without a registry client returns [`Error::NotFound`] for an
-    /// image that is not on this node already.
-    async fn pull_image(&self, name: &str) -> Result<String>;
+    /// Pulls an image with these credentials, or anonymously, and returns its id. One that is on this node already is
+    /// compared with the registry, and pulled if it differs.
+    async fn pull_image(&self, name: &str, credentials: Option<&Credentials>) -> Result<String>;
 
     /// Removes an image by name or id. Idempotent; one that containers use is [`Error::FailedPrecondition`].
     async fn remove_image(&self, name: &str) -> Result<()>;

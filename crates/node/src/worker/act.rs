@@ -371,7 +371,7 @@ impl Worker {
         let (runtime, sender) = (self.node.runtime.clone(), self.sender.clone());
         let supervisor = self.node.supervisor.clone();
         tokio::spawn(async move {
-            let pulled = supervisor.guard(POD_WORKER, runtime.pull_image(&name)).await;
+            let pulled = supervisor.guard(POD_WORKER, runtime.pull_image(&name, None)).await;
             let error = match pulled {
                 Ok(pulled) => pulled.err().map(|error| error.to_string()),
                 Err(panic) => Some(panic.to_string()),

@@ -20,8 +20,9 @@ use plumb_node::metrics::Metrics;
 use plumb_node::server::{Body, Gate, Pods, Server, ServerConfig};
 use plumb_runtime::types::{
     Container, ContainerConfig, ContainerFilter, ContainerId, ContainerMeta, ContainerStats, ContainerStatus,
-    ExecOutput, FilesystemUsage, Image, LinuxResources, PodMeta, QosClass, Resources, RuntimeStatus, Sandbox,
-    SandboxConfig, SandboxFilter, SandboxId, SandboxStats, SandboxStatus, StatsFilter, Version,
+    Credentials, ExecOutput, FilesystemUsage, Image, LinuxResources, PodMeta, QosClass, Resources,
+    RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxStats, SandboxStatus,
+    StatsFilter, Version,
 };
 use plumb_runtime::{Events, Result, Runtime, Virtual, VirtualConfig};
 use serde_json::{Value, json};
@@ -78,7 +79,7 @@ pass! {
     list_sandbox_stats(filter: &SandboxFilter) -> Vec<SandboxStats>;
     list_images() -> Vec<Image>;
     image_status(name: &str) -> Option<Image>;
-    pull_image(name: &str) -> String;
+    pull_image(name: &str, credentials: Option<&Credentials>) -> String;
     remove_image(name: &str) -> ();
     image_fs_info() -> Vec<FilesystemUsage>;
 }

@@ -21,8 +21,9 @@ use crate::runtime::{Events, Runtime};
 use crate::shim::{Answer, Ask, store};
 use crate::types::{
     Condition, Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus,
-    Event, ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox,
-    SandboxConfig, SandboxFilter, SandboxId, SandboxState, SandboxStats, SandboxStatus, StatsFilter, Version,
+    Credentials, Event, ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources,
+    RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter, SandboxId, SandboxState, SandboxStats,
+    SandboxStatus, StatsFilter, Version,
 };
 
 impl Builtin {
@@ -302,7 +303,7 @@ impl Runtime for Builtin {
         Ok(self.state.images.find(name)?.map(|record| image(&record)))
     }
 
-    async fn pull_image(&self, name: &str) -> Result<String> {
+    async fn pull_image(&self, name: &str, _credentials: Option<&Credentials>) -> Result<String> {
         // There is no registry: what is here is here.
         let found = self.state.images.find(name)?.ok_or_else(|| Error::not_imported(name))?;
         Ok(found.id.clone())

@@ -11,9 +11,9 @@ use crate::error::Result;
 use crate::execution::{AttachRequest, Connection, ExecRequest, Execution, Streaming};
 use crate::runtime::{Events, Runtime};
 use crate::types::{
-    Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, ExecOutput,
-    FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox, SandboxConfig,
-    SandboxFilter, SandboxId, SandboxStats, SandboxStatus, StatsFilter, Version,
+    Container, ContainerConfig, ContainerFilter, ContainerId, ContainerStats, ContainerStatus, Credentials,
+    ExecOutput, FilesystemUsage, Image, LinuxResources, QosClass, Resources, RuntimeStatus, Sandbox,
+    SandboxConfig, SandboxFilter, SandboxId, SandboxStats, SandboxStatus, StatsFilter, Version,
 };
 
 /// A runtime whose calls fail according to its [`Faults`]. Without faults it only forwards.
@@ -222,8 +222,8 @@ impl<R: Runtime + ?Sized> Runtime for Faulty<R> {
         self.through(Call::ImageStatus, name, self.inner.image_status(name)).await
     }
 
-    async fn pull_image(&self, name: &str) -> Result<String> {
-        self.through(Call::PullImage, name, self.inner.pull_image(name)).await
+    async fn pull_image(&self, name: &str, credentials: Option<&Credentials>) -> Result<String> {
+        self.through(Call::PullImage, name, self.inner.pull_image(name, credentials)).await
     }
 
     async fn remove_image(&self, name: &str) -> Result<()> {

@@ -1,8 +1,7 @@
 //! What an image says about running it.
 
+use plumb_registry::Digest;
 use serde::{Deserialize, Serialize};
-
-use super::digest::Digest;
 
 /// What an image says about running it: the part of its configuration that matters here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,10 +12,10 @@ use std::io;
 use std::path::Path;
 
 use jiff::Timestamp;
+use plumb_registry::Digest;
 
 use super::archive::Archive;
 use super::config::WholeConfig;
-use super::digest::Digest;
 use super::layers::{MOST_LAYERS, Staging, Verified, free, layer_path, verify};
 use super::limits::{Limits, OverLimit};
 use super::manifest::{Found, LayerFile, architecture, images};

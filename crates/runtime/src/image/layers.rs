@@ -14,9 +14,9 @@ use std::thread;
 
 use nix::mount::{MntFlags, MsFlags, mount, umount2};
 use nix::sched::{CloneFlags, unshare};
+use plumb_registry::{Digest, Digesting};
 
 use super::archive::{Archive, Compression};
-use super::digest::{Digest, Digesting};
 use super::import::explained;
 use super::limits::{Counting, Limited, Limits};
 use super::manifest::LayerFile;

@@ -9,11 +9,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use jiff::Timestamp;
+use plumb_registry::{Digest, normalise};
 
 use super::config::ImageConfig;
-use super::digest::Digest;
 use super::layers::{FILES, describe, layer_name, layer_path};
-use super::name::normalise;
 use super::store::{ImageError, ImageRecord, Images, UNFINISHED};
 
 /// A program that is made into an image, together with the libraries that it is linked with.

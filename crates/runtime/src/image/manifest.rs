@@ -2,11 +2,11 @@
 
 use std::collections::HashMap;
 
+use plumb_registry::Digest;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
 use super::archive::Archive;
-use super::digest::Digest;
 
 /// An index may lead to an index, but not without end.
 const DEEPEST_INDEX: u32 = 4;

@@ -11,13 +11,12 @@ use std::time::SystemTime;
 
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use plumb_registry::{Digest, normalise};
 use rustix::fs::{FlockOperation, flock};
 use serde::{Deserialize, Serialize};
 
 use super::config::ImageConfig;
-use super::digest::Digest;
 use super::layers::is_layer_path;
-use super::name::normalise;
 use crate::shim::{load, store};
 
 const RECORDS: &str = "records";

@@ -17,9 +17,9 @@ use crate::image::normalise;
 use crate::runtime::{Events, Runtime};
 use crate::types::{
     Condition, Container, ContainerChange, ContainerConfig, ContainerFilter, ContainerId, ContainerState,
-    ContainerStats, ContainerStatus, CpuUsage, Event, ExecOutput, FilesystemUsage, Image, LinuxResources,
-    MemoryUsage, NamespaceMode, QosClass, Resources, RuntimeStatus, Sandbox, SandboxConfig, SandboxFilter,
-    SandboxId, SandboxState, SandboxStats, SandboxStatus, StatsFilter, Throttling, Version,
+    ContainerStats, ContainerStatus, CpuUsage, Credentials, Event, ExecOutput, FilesystemUsage, Image,
+    LinuxResources, MemoryUsage, NamespaceMode, QosClass, Resources, RuntimeStatus, Sandbox, SandboxConfig,
+    SandboxFilter, SandboxId, SandboxState, SandboxStats, SandboxStatus, StatsFilter, Throttling, Version,
 };
 
 /// The image whose arguments are a model.
@@ -367,7 +367,7 @@ impl Runtime for Virtual {
         Ok(there.then(|| Self::image_named(name)))
     }
 
-    async fn pull_image(&self, name: &str) -> Result<String> {
+    async fn pull_image(&self, name: &str, _credentials: Option<&Credentials>) -> Result<String> {
         // Any image is as good as any other here.
         let whole = normalise(name);
         if whole != LOAD {

@@ -367,7 +367,7 @@ async fn what_cannot_start_says_why() {
     config.image = "no/such".into();
     let missing = node.runtime.create_container(&sandbox, config.clone()).await.unwrap_err();
     assert_eq!(missing, Error::no_image("no/such"));
-    let missing = node.runtime.pull_image("no/such").await.unwrap_err();
+    let missing = node.runtime.pull_image("no/such", None).await.unwrap_err();
     assert!(missing.is_not_found() && missing.to_string().contains("plumb image import"), "{missing}");
     let same = node.runtime.run_sandbox(node.sandbox_config("fails")).await.unwrap_err();
     assert_eq!(same, Error::AlreadyExists { what: "sandbox", id: sandbox.to_string() });

@@ -78,23 +78,24 @@ impl<'de> Deserialize<'de> for Digest {
 }
 
 /// Reads from another reader and digests what was read.
-pub(super) struct Digesting<R> {
+pub struct Digesting<R> {
     inner: R,
     context: Context,
 }
 
 impl<R: Read> Digesting<R> {
-    pub(super) fn new(inner: R) -> Self {
+    /// Digests what is read through it.
+    pub fn new(inner: R) -> Self {
         Self { inner, context: Context::new(&SHA256) }
     }
 
     /// The digest of all that was read, and of what is still to be read.
-    pub(super) fn finish(self) -> io::Result<Digest> {
+    pub fn finish(self) -> io::Result<Digest> {
         Ok(self.finish_with()?.0)
     }
 
     /// The same, and the reader, which is at its end.
-    pub(super) fn finish_with(mut self) -> io::Result<(Digest, R)> {
+    pub fn finish_with(mut self) -> io::Result<(Digest, R)> {
         io::copy(&mut self, &mut io::sink())?;
         Ok((Digest::from_ring(&self.context.finish()), self.inner))
     }
