@@ -77,16 +77,45 @@ impl<'de> Deserialize<'de> for Digest {
     }
 }
 
+/// Digests content that arrives in parts.
+#[derive(Clone)]
+pub struct Hasher(Context);
+
+impl Default for Hasher {
+    fn default() -> Self {
+        Self(Context::new(&SHA256))
+    }
+}
+
+impl fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hasher")
+    }
+}
+
+impl Hasher {
+    /// Adds the next part.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of all parts.
+    pub fn finish(self) -> Digest {
+        Digest::from_ring(&self.0.finish())
+    }
+}
+
 /// Reads from another reader and digests what was read.
+#[derive(Debug)]
 pub struct Digesting<R> {
     inner: R,
-    context: Context,
+    hasher: Hasher,
 }
 
 impl<R: Read> Digesting<R> {
     /// Digests what is read through it.
     pub fn new(inner: R) -> Self {
-        Self { inner, context: Context::new(&SHA256) }
+        Self { inner, hasher: Hasher::default() }
     }
 
     /// The digest of all that was read, and of what is still to be read.
@@ -97,14 +126,14 @@ impl<R: Read> Digesting<R> {
     /// The same, and the reader, which is at its end.
     pub fn finish_with(mut self) -> io::Result<(Digest, R)> {
         io::copy(&mut self, &mut io::sink())?;
-        Ok((Digest::from_ring(&self.context.finish()), self.inner))
+        Ok((self.hasher.finish(), self.inner))
     }
 }
 
 impl<R: Read> Read for Digesting<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let length = self.inner.read(buffer)?;
-        self.context.update(&buffer[..length]);
+        self.hasher.update(&buffer[..length]);
         Ok(length)
     }
 }

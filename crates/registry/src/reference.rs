@@ -167,7 +167,7 @@ fn split_tag(rest: &str) -> (&str, Option<&str>) {
 }
 
 /// Whether this can be a registry: a host, and perhaps a port.
-pub(crate) fn is_registry(registry: &str) -> bool {
+pub fn is_registry(registry: &str) -> bool {
     let (host, port) = match registry.rsplit_once(':') {
         Some((host, port)) if !port.contains(']') => (host, Some(port)),
         _ => (registry, None),
