@@ -40,6 +40,7 @@ async fn open(folder: &Path) -> Result<Builtin> {
         cgroups: Layout::detect()?,
         shim,
         pod_network: None,
+        masquerade: false,
         guard_window: plumb_runtime::builtin::GUARD_WINDOW,
         load: Some(Load {
             name: "plumb/load".into(),

@@ -20,6 +20,7 @@ mod guard;
 mod life;
 mod namespaces;
 mod naming;
+mod nat;
 mod network;
 mod open;
 mod program;
@@ -35,6 +36,8 @@ use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
+
+use futures_util::future::BoxFuture;
 
 use crate::cgroup::Layout;
 use crate::error::{Error, Result};
@@ -52,6 +55,8 @@ pub struct Config {
     pub shim: (PathBuf, Vec<String>),
     /// The pod network and the length of its prefix; `None` derives one from the data directory.
     pub pod_network: Option<(Ipv4Addr, u8)>,
+    /// Whether pods reach beyond this machine, with its address. The kernel then forwards packets (`ip_forward`).
+    pub masquerade: bool,
     /// The program that is built into an image.
     pub load: Option<Load>,
     /// For how long a lowered memory limit is guarded against OOM kills; usually [`GUARD_WINDOW`].
@@ -138,6 +143,20 @@ impl Builtin {
     /// listens there.
     pub fn add_bridge_address(&self, address: Ipv4Addr) -> Result<Bridge> {
         self.state.add_bridge_address(address)
+    }
+
+    /// Makes the rules of the pod network anew whenever another program removes them, until the future is dropped.
+    pub fn watch_network(&self) -> BoxFuture<'static, ()> {
+        let state = self.state.clone();
+        Box::pin(async move {
+            // Without `nf_tables` there are no rules, which opening the bridge has warned about.
+            let Ok(monitor) = crate::nftables::Monitor::open() else { return std::future::pending().await };
+            while monitor.changed().await.is_ok() {
+                let state = state.clone();
+                // It fails only if the runtime shuts down.
+                let _ = tokio::task::spawn_blocking(move || state.nat.repair()).await;
+            }
+        })
     }
 
     /// The images.

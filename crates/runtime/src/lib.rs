@@ -18,6 +18,7 @@ mod hosts;
 pub mod image;
 pub mod load;
 mod mountinfo;
+mod nftables;
 mod rootfs;
 mod runtime;
 pub mod shape;

@@ -394,3 +394,4 @@ pub(crate) fn builtin_config(data: &Path, with_load: bool) -> anyhow::Result<bui
         guard_window: builtin::GUARD_WINDOW,
     })
 }
+        masquerade: false,

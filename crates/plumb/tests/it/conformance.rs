@@ -140,3 +140,4 @@ pub(crate) async fn clear(data: &Path) {
     };
     Builtin::open(config).await.unwrap().clear().await.unwrap();
 }
+        masquerade: false,

@@ -30,6 +30,11 @@ impl Naming {
         format!("plumb{}", &self.hash[..8])
     }
 
+    /// The table of the rules that translate the addresses of pods.
+    pub(super) fn table(&self) -> String {
+        self.cgroup()
+    }
+
     /// The machine's end of a pod's cable.
     pub(super) fn cable(&self, sandbox: &str) -> String {
         format!("v{}{}", &self.hash[..6], sandbox.get(..8).unwrap_or(sandbox))

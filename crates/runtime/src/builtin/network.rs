@@ -10,7 +10,8 @@ use netlink_packet_core::{
 };
 use netlink_packet_route::address::{AddressAttribute, AddressMessage};
 use netlink_packet_route::link::{
-    InfoData, InfoKind, InfoVeth, LinkAttribute, LinkFlags, LinkInfo, LinkMessage,
+    InfoBridgePort, InfoData, InfoKind, InfoPortData, InfoPortKind, InfoVeth, LinkAttribute, LinkFlags,
+    LinkInfo, LinkMessage,
 };
 use netlink_packet_route::route::{
     RouteAddress, RouteAttribute, RouteHeader, RouteMessage, RouteProtocol, RouteScope, RouteType,
@@ -120,6 +121,20 @@ impl Wire {
             ]),
         ];
         self.ask(RouteNetlinkMessage::NewLink(link), NLM_F_CREATE | NLM_F_EXCL)
+    }
+
+    /// Has the bridge send a pod what the pod itself has sent. Where the kernel passes bridged packets to netfilter
+    /// (`br_netfilter`), a connection of a pod to its own host port does not leave the bridge.
+    pub(super) fn hairpin(&self, name: &str) -> io::Result<()> {
+        let mut link = LinkMessage::default();
+        link.attributes = vec![
+            LinkAttribute::IfName(name.to_owned()),
+            LinkAttribute::LinkInfo(vec![
+                LinkInfo::PortKind(InfoPortKind::Bridge),
+                LinkInfo::PortData(InfoPortData::BridgePort(vec![InfoBridgePort::HairpinMode(true)])),
+            ]),
+        ];
+        self.ask(RouteNetlinkMessage::NewLink(link), 0)
     }
 
     /// Sets a pod's end up: to be called on a wire and a thread in the pod's namespace.

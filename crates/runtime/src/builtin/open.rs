@@ -21,6 +21,7 @@ use super::container::{self, clear};
 use super::guard::{Bells, GroupGuard};
 use super::life::{Life, lost};
 use super::naming::Naming;
+use super::nat::{Nat, PodNetwork};
 use super::network::{Addresses, Wire};
 use super::program::ShimProgram;
 use super::state::{
@@ -51,6 +52,20 @@ impl Builtin {
         Ok(Self { state })
     }
 
+    /// Removes the bridge and the rules of the pod network, unless a pod still has an address in it. Pods run on after the
+    /// agent has ended, and so does their network.
+    pub async fn release_unused_network(&self) -> Result<()> {
+        let state = self.state.clone();
+        let released = tokio::task::spawn_blocking(move || {
+            let entries: Vec<_> = state.pods.lock().sandboxes.values().cloned().collect();
+            if entries.iter().any(|entry| entry.record.lock().address.is_some()) {
+                return Ok(());
+            }
+            state.remove_network()
+        });
+        released.await.map_err(|error| Error::failed("removing the pod network", error))?
+    }
+
     /// Ends and removes everything of this data directory: containers, pods, cgroups, the bridge. Images stay.
     pub async fn clear(&self) -> Result<()> {
         use crate::Runtime as _;
@@ -59,12 +74,7 @@ impl Builtin {
         }
         let state = self.state.clone();
         let cleared = tokio::task::spawn_blocking(move || -> Result<()> {
-            let bridge = state.naming.bridge();
-            let mut made = state.bridge.lock();
-            Wire::open()
-                .and_then(|wire| wire.remove(&bridge))
-                .map_err(|error| Error::io(format!("removing the bridge {bridge}"), &error))?;
-            *made = None;
+            state.remove_network()?;
             Ok(state.tree.delete()?)
         });
         cleared.await.map_err(|error| Error::failed("clearing the runtime", error))?
@@ -111,6 +121,13 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
             }
         })?
     };
+    let nat = Nat::new(PodNetwork {
+        table: naming.table(),
+        bridge: naming.bridge(),
+        network,
+        prefix,
+        masquerade: config.masquerade,
+    });
     let state = State {
         folder,
         naming,
@@ -120,6 +137,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         pods: Mutex::default(),
         addresses: Mutex::new(Addresses::new(network, prefix)),
         bridge: Mutex::default(),
+        nat,
         events,
         notifier: Arc::new(notifier),
         watched: listened,
@@ -129,6 +147,7 @@ fn open(config: Config) -> Result<(Arc<State>, Vec<Arc<ContainerEntry>>)> {
         warned_about_oom_score: Once::new(),
     };
     let running = state.take_up()?;
+    state.nat.resume();
     Ok((Arc::new(state), running))
 }
 
@@ -170,6 +189,17 @@ impl WatchedContainer {
 }
 
 impl State {
+    fn remove_network(&self) -> Result<()> {
+        let (bridge, table) = (self.naming.bridge(), self.naming.table());
+        let mut made = self.bridge.lock();
+        self.nat.clear().map_err(|error| Error::io(format!("removing the table {table}"), &error))?;
+        Wire::open()
+            .and_then(|wire| wire.remove(&bridge))
+            .map_err(|error| Error::io(format!("removing the bridge {bridge}"), &error))?;
+        *made = None;
+        Ok(())
+    }
+
     fn take_up(&self) -> Result<Vec<Arc<ContainerEntry>>> {
         let mut pods = Pods::default();
         let mut unfinished = Vec::new();
@@ -190,6 +220,7 @@ impl State {
             }
             if let Some(address) = record.address {
                 self.addresses.lock().keep(address);
+                self.nat.adopt(&record.config.port_mappings, address);
             }
             let (id, complete) = (record.id.clone(), record.complete);
             let (surroundings, whose, notifications) =

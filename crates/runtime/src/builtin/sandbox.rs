@@ -116,6 +116,9 @@ impl State {
         };
         namespaces::make(&entry.folder, &record.config, &hostname, cable.as_ref())
             .map_err(doing("making the sandbox's namespaces"))?;
+        if let Some(address) = record.address {
+            self.forward_ports(&record, address)?;
+        }
         write_files(&entry.folder, &record, &hostname).map_err(doing("writing the sandbox's files"))?;
         if record.config.namespaces.pid == NamespaceMode::Pod {
             record.pause = Some(self.hold_processes(&entry.folder)?);
@@ -130,6 +133,17 @@ impl State {
         Ok(())
     }
 
+    /// Forwards the host ports of a sandbox to it.
+    fn forward_ports(&self, record: &SandboxRecord, address: std::net::Ipv4Addr) -> Result<()> {
+        if record.config.port_mappings.is_empty() {
+            return Ok(());
+        }
+        let cable = self.naming.cable(record.id.as_str());
+        let hairpin = Wire::open().and_then(|wire| wire.hairpin(&cable));
+        hairpin.map_err(|error| Error::io(format!("setting up the interface {cable}"), &error))?;
+        self.nat.add(&record.config.port_mappings, address)
+    }
+
     /// Gives the bridge a further address; see [`super::Builtin::add_bridge_address`].
     pub(super) fn add_bridge_address(&self, address: std::net::Ipv4Addr) -> Result<super::Bridge> {
         let (number, gateway, _) = self.bridge()?;
@@ -138,6 +152,7 @@ impl State {
         added.map_err(|error| {
             Error::io(format!("adding the address {address} to the bridge {name}"), &error)
         })?;
+        self.nat.except(address);
         Ok(super::Bridge { name, gateway })
     }
 
@@ -153,7 +168,9 @@ impl State {
             number
         } else {
             let made = Wire::open().and_then(|wire| wire.make_bridge(&name, gateway, prefix));
-            made.map_err(|error| Error::io(format!("making the bridge {name}"), &error))?
+            let number = made.map_err(|error| Error::io(format!("making the bridge {name}"), &error))?;
+            self.nat.ensure();
+            number
         };
         *bridge = Some(number);
         Ok((number, gateway, prefix))
@@ -184,9 +201,9 @@ impl State {
 
     /// Gives back a sandbox's network and namespaces. What is gone already is well.
     pub(super) fn release(&self, entry: &SandboxEntry) -> Result<()> {
-        let (id, address, pause) = {
+        let (id, address, pause, ports) = {
             let record = entry.record.lock();
-            (record.id.clone(), record.address, record.pause)
+            (record.id.clone(), record.address, record.pause, record.config.port_mappings.clone())
         };
         if let Some(pause) = pause.filter(|pause| is_running(*pause)) {
             let _ = kill(Pid::from_raw(pause.0), Signal::SIGKILL);
@@ -194,6 +211,7 @@ impl State {
         namespaces::unmake(&entry.folder)
             .map_err(|error| Error::io("letting the sandbox's namespaces go", &error))?;
         if let Some(address) = address {
+            self.nat.remove(&ports, address);
             remove_cable(self.naming.cable(id.as_str()));
             self.addresses.lock().give_back(address);
         }

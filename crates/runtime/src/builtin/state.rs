@@ -15,6 +15,7 @@ use tokio::sync::{broadcast, watch};
 use super::guard::{Bells, GroupGuard, Surroundings};
 use super::life::Life;
 use super::naming::Naming;
+use super::nat::Nat;
 use super::network::Addresses;
 use super::program::ShimProgram;
 use crate::cgroup::{Group, Notifier, Tree};
@@ -39,6 +40,8 @@ pub(super) struct State {
     pub(super) addresses: Mutex<Addresses>,
     /// The bridge's number, once it is known to be there.
     pub(super) bridge: Mutex<Option<u32>>,
+    /// What translates the addresses of pods.
+    pub(super) nat: Nat,
     pub(super) events: broadcast::Sender<Event>,
     pub(super) notifier: Arc<Notifier>,
     /// Containers by the number under which the kernel speaks of them.

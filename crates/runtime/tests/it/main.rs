@@ -14,6 +14,7 @@ mod hostile_images;
 mod images;
 mod leaks;
 mod machine;
+mod network;
 mod node;
 mod restarts;
 mod untrusted;

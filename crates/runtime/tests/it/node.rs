@@ -207,6 +207,7 @@ fn config(folder: &Path) -> plumb_runtime::Result<Config> {
         cgroups: Layout::detect()?,
         shim: (SHIM.into(), Vec::new()),
         pod_network: None,
+        masquerade: false,
         load: Some(Load {
             name: "plumb/load".into(),
             program: SHIM.into(),

@@ -1,0 +1,454 @@
+//! Address translation for the pods of a cluster: their way out, and host ports.
+//!
+//! ```text
+//!   table ip plumb-<hash>
+//!     map host-ports            protocol . address . port ──▶ pod address . port     0.0.0.0 is every address
+//!     chain prerouting, output  destination is this machine ▸ look it up ▸ dnat
+//!     chain postrouting         from pods to elsewhere ▸ masquerade
+//!     chain raw                 from pods to the machine's loopback ▸ drop
+//! ```
+//!
+//! The table belongs to one data directory, and no other table is touched. It is made and replaced as a whole; a pod with
+//! host ports adds and deletes elements of the map. The kernel has the rules for as long as it has the pods: they go
+//! on while no agent runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, TcpListener, UdpSocket};
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, Result};
+use crate::nftables::{
+    Batch, Chain, ChainKind, DESTINATION_TRANSLATED, Element, Expression, Hook, LOCAL, Map, Register, Socket,
+    Verdict,
+};
+use crate::types::{PortMapping, Protocol};
+
+/// The types of the `nft` program, for `nft list`: `inet_proto . ipv4_addr . inet_service`.
+const KEY_TYPE: u32 = (12 << 12) | (7 << 6) | 13;
+/// `ipv4_addr . inet_service`.
+const VALUE_TYPE: u32 = (7 << 6) | 13;
+const HOST_PORTS: Map =
+    Map { name: "host-ports", key_type: KEY_TYPE, key_length: 12, value_type: VALUE_TYPE, value_length: 8 };
+
+/// Before connections are tracked, and so before any translation.
+const RAW: Chain = Chain { name: "raw", kind: ChainKind::Filter, hook: Hook::Prerouting, priority: -300 };
+const PREROUTING: Chain =
+    Chain { name: "prerouting", kind: ChainKind::Nat, hook: Hook::Prerouting, priority: -100 };
+const OUTPUT: Chain = Chain { name: "output", kind: ChainKind::Nat, hook: Hook::Output, priority: -100 };
+const POSTROUTING: Chain =
+    Chain { name: "postrouting", kind: ChainKind::Nat, hook: Hook::Postrouting, priority: 100 };
+
+/// What the rules of a cluster are made from.
+#[derive(Clone, Debug)]
+pub(super) struct PodNetwork {
+    /// The name of the table.
+    pub(super) table: String,
+    /// The interface that pods are connected to.
+    pub(super) bridge: String,
+    /// The network of the pods.
+    pub(super) network: Ipv4Addr,
+    /// The length of its prefix.
+    pub(super) prefix: u8,
+    /// Whether pods reach out with the address of the machine.
+    pub(super) masquerade: bool,
+}
+
+/// A port of the machine; the unspecified address is every one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct HostPort {
+    protocol: u8,
+    address: Ipv4Addr,
+    port: u16,
+}
+
+impl HostPort {
+    /// The port that a mapping asks for, if it asks for one; an error if no pod can have it.
+    fn of(mapping: &PortMapping) -> Result<Option<Self>> {
+        if mapping.host_port == 0 {
+            return Ok(None);
+        }
+        let address = match mapping.host_ip {
+            None => Ipv4Addr::UNSPECIFIED,
+            Some(IpAddr::V4(address)) => address,
+            Some(IpAddr::V6(address)) if address.is_unspecified() => Ipv4Addr::UNSPECIFIED,
+            Some(address) => {
+                return Err(Error::InvalidArgument(format!(
+                    "the host port {} of {address}: pods have IPv4 addresses only",
+                    mapping.host_port
+                )));
+            }
+        };
+        Ok(Some(Self { protocol: number(mapping.protocol), address, port: mapping.host_port }))
+    }
+
+    /// As it is in the registers: each part fills four bytes.
+    fn key(self) -> Vec<u8> {
+        let mut key = vec![self.protocol, 0, 0, 0];
+        key.extend(self.address.octets());
+        key.extend(self.port.to_be_bytes());
+        key.extend([0, 0]);
+        key
+    }
+}
+
+/// Where connections to a host port go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct PodPort {
+    address: Ipv4Addr,
+    port: u16,
+}
+
+impl PodPort {
+    fn value(self) -> Vec<u8> {
+        let mut value = self.address.octets().to_vec();
+        value.extend(self.port.to_be_bytes());
+        value.extend([0, 0]);
+        value
+    }
+}
+
+/// The protocol's number in an IP header.
+const fn number(protocol: Protocol) -> u8 {
+    match protocol {
+        Protocol::Tcp => 6,
+        Protocol::Udp => 17,
+        Protocol::Sctp => 132,
+    }
+}
+
+/// The rules of a cluster.
+#[derive(Debug)]
+pub(super) struct Nat {
+    network: PodNetwork,
+    rules: Mutex<Rules>,
+}
+
+#[derive(Debug, Default)]
+struct Rules {
+    /// Addresses of the bridge at which the node itself listens: their ports are never host ports of pods.
+    own: BTreeSet<Ipv4Addr>,
+    ports: BTreeMap<HostPort, PodPort>,
+    /// Whether the kernel has the table, as far as is known.
+    applied: bool,
+    warned: bool,
+}
+
+impl Nat {
+    pub(super) fn new(network: PodNetwork) -> Self {
+        Self { network, rules: Mutex::default() }
+    }
+
+    /// Takes up the host ports of a pod that runs already.
+    pub(super) fn adopt(&self, mappings: &[PortMapping], pod: Ipv4Addr) {
+        let mut rules = self.rules.lock();
+        rules.ports.extend(mappings.iter().filter_map(|mapping| entry(mapping, pod).ok().flatten()));
+    }
+
+    /// Makes the rules of adopted pods, if there are any: an agent that was killed may have left others.
+    pub(super) fn resume(&self) {
+        if !self.rules.lock().ports.is_empty() {
+            self.ensure();
+        }
+    }
+
+    /// Makes the rules, or replaces them. Pods without a way out still reach each other and the API server, so that a
+    /// kernel without `nf_tables` is only warned about.
+    pub(super) fn ensure(&self) {
+        let mut rules = self.rules.lock();
+        if let Err(error) = self.replace(&mut rules)
+            && !std::mem::replace(&mut rules.warned, true)
+        {
+            tracing::warn!(%error, "pods do not reach beyond this machine, and have no host ports");
+        }
+    }
+
+    /// Makes the rules anew if another program has removed them, such as a firewall that flushes all rules at its start.
+    pub(super) fn repair(&self) {
+        let mut rules = self.rules.lock();
+        let exists = || Socket::open().and_then(|socket| socket.has_table(&self.network.table));
+        if !rules.applied || exists().unwrap_or(true) {
+            return;
+        }
+        match self.replace(&mut rules) {
+            Ok(()) => {
+                tracing::warn!("another program had removed the rules of the pod network; they are made anew")
+            }
+            Err(error) => tracing::warn!(%error, "another program has removed the rules of the pod network"),
+        }
+    }
+
+    /// Excepts an address of the bridge from host ports.
+    pub(super) fn except(&self, address: Ipv4Addr) {
+        let is_new = self.rules.lock().own.insert(address);
+        if is_new {
+            self.ensure();
+        }
+    }
+
+    /// Forwards host ports to a pod.
+    pub(super) fn add(&self, mappings: &[PortMapping], pod: Ipv4Addr) -> Result<()> {
+        let mut entries = BTreeMap::new();
+        for mapping in mappings {
+            entries.extend(entry(mapping, pod)?);
+        }
+        if entries.is_empty() {
+            return Ok(());
+        }
+        let mut rules = self.rules.lock();
+        for port in entries.keys().filter(|port| !rules.ports.contains_key(port)) {
+            check_unused(*port)?;
+        }
+        let taken = entries.keys().filter(|port| rules.ports.contains_key(port));
+        let taken: Vec<_> = taken.map(|port| port.key()).collect();
+        let is_first = rules.ports.is_empty();
+        rules.ports.extend(&entries);
+        let doing = |error: &io::Error| Error::io("forwarding host ports", error);
+        if rules.applied && !is_first {
+            let mut batch = Batch::new(&self.network.table);
+            if !taken.is_empty() {
+                batch.delete_elements(&HOST_PORTS, &taken);
+            }
+            batch.add_elements(&HOST_PORTS, &elements(&entries));
+            if Socket::open().and_then(|socket| socket.commit(batch)).is_ok() {
+                return Ok(());
+            }
+            // An administrator may have flushed all rules: then they are made anew.
+        }
+        self.replace(&mut rules).map_err(|error| doing(&error))
+    }
+
+    /// Stops forwarding host ports to a pod.
+    pub(super) fn remove(&self, mappings: &[PortMapping], pod: Ipv4Addr) {
+        let mut rules = self.rules.lock();
+        let entries = mappings.iter().filter_map(|mapping| entry(mapping, pod).ok().flatten());
+        // Another pod may have the port by now.
+        let own: Vec<_> = entries.filter(|(port, to)| rules.ports.get(port) == Some(to)).collect();
+        if own.is_empty() {
+            return;
+        }
+        for (port, _) in &own {
+            rules.ports.remove(port);
+        }
+        if !rules.applied {
+            return;
+        }
+        let mut batch = Batch::new(&self.network.table);
+        batch.delete_elements(&HOST_PORTS, &own.iter().map(|(port, _)| port.key()).collect::<Vec<_>>());
+        let deleted = Socket::open().and_then(|socket| socket.commit(batch));
+        if let Err(error) = deleted.or_else(|_| self.replace(&mut rules)) {
+            tracing::warn!(%error, "host ports of a pod that has ended are still forwarded");
+        }
+    }
+
+    /// Removes all rules.
+    pub(super) fn clear(&self) -> io::Result<()> {
+        let mut rules = self.rules.lock();
+        let mut batch = Batch::new(&self.network.table);
+        batch.remove_table();
+        let removed = Socket::open().and_then(|socket| socket.commit(batch));
+        match removed {
+            // A kernel without `nf_tables` has no rules to remove.
+            Err(error) if rules.applied => return Err(error),
+            _ => {}
+        }
+        rules.applied = false;
+        Ok(())
+    }
+
+    fn replace(&self, rules: &mut Rules) -> io::Result<()> {
+        let needed = self.network.masquerade || !rules.ports.is_empty();
+        let mut batch = Batch::new(&self.network.table);
+        batch.remove_table();
+        if needed {
+            self.network.fill(&mut batch, &rules.own, &rules.ports);
+        }
+        rules.applied = false;
+        match Socket::open().and_then(|socket| socket.commit(batch)) {
+            Err(_) if !needed => return Ok(()),
+            done => done?,
+        }
+        rules.applied = needed;
+        if self.network.masquerade {
+            enable("net/ipv4/ip_forward")?;
+        }
+        if !rules.ports.is_empty() {
+            // The kernel otherwise sends nothing from 127.0.0.1 to a pod. The chain `raw` drops what pods would send there.
+            enable(&format!("net/ipv4/conf/{}/route_localnet", self.network.bridge))?;
+        }
+        Ok(())
+    }
+}
+
+/// Sets a sysctl to 1 in the network namespace of the calling thread, unless it is.
+fn enable(sysctl: &str) -> io::Result<()> {
+    let path = format!("/proc/sys/{sysctl}");
+    if fs::read_to_string(&path).is_ok_and(|value| value.trim() == "1") {
+        return Ok(());
+    }
+    let named = |error: io::Error| io::Error::new(error.kind(), format!("setting {path}: {error}"));
+    fs::write(&path, "1").map_err(named)
+}
+
+fn entry(mapping: &PortMapping, pod: Ipv4Addr) -> Result<Option<(HostPort, PodPort)>> {
+    let to = PodPort { address: pod, port: mapping.container_port };
+    Ok(HostPort::of(mapping)?.map(|port| (port, to)))
+}
+
+fn elements(ports: &BTreeMap<HostPort, PodPort>) -> Vec<Element> {
+    ports.iter().map(|(port, to)| Element { key: port.key(), value: to.value() }).collect()
+}
+
+/// Refuses a port that a process of this machine listens on: the translation would take its connections away from it.
+/// Only the loopback address is tried for a port of all addresses, so that servers of this node on the bridge are in
+/// nobody's way.
+fn check_unused(port: HostPort) -> Result<()> {
+    let address = if port.address.is_unspecified() { Ipv4Addr::LOCALHOST } else { port.address };
+    let bound = match port.protocol {
+        6 => TcpListener::bind((address, port.port)).map(drop),
+        17 => UdpSocket::bind((address, port.port)).map(drop),
+        _ => Ok(()),
+    };
+    match bound {
+        Err(error) if error.kind() == io::ErrorKind::AddrInUse => {
+            Err(Error::FailedPrecondition(format!("cannot open hostport {}: {error}", port.port)))
+        }
+        // An address that the machine does not have yet may come.
+        _ => Ok(()),
+    }
+}
+
+impl PodNetwork {
+    /// All rules, for a table that does not exist.
+    fn fill(&self, batch: &mut Batch, own: &BTreeSet<Ipv4Addr>, ports: &BTreeMap<HostPort, PodPort>) {
+        batch.add_table();
+        batch.add_map(&HOST_PORTS);
+        for chain in [RAW, PREROUTING, OUTPUT, POSTROUTING] {
+            batch.add_chain(&chain);
+        }
+        batch.add_rule(&RAW, &self.drop_to_loopback());
+        for chain in [PREROUTING, OUTPUT] {
+            for address in own {
+                batch.add_rule(&chain, &accept_to(*address));
+            }
+            // A port of one address has precedence over one of all.
+            batch.add_rule(&chain, &forward(Expression::DestinationAddress(ADDRESS)));
+            batch.add_rule(&chain, &forward(Expression::Value(ADDRESS, [0; 4])));
+        }
+        for rule in self.translate_sources() {
+            batch.add_rule(&POSTROUTING, &rule);
+        }
+        if !ports.is_empty() {
+            batch.add_elements(&HOST_PORTS, &elements(ports));
+        }
+    }
+
+    fn drop_to_loopback(&self) -> Vec<Expression> {
+        let mut rule = vec![Expression::InputInterface(FIRST), self.on_bridge()];
+        rule.extend([Expression::DestinationAddress(FIRST)]);
+        rule.extend(in_loopback());
+        rule.push(Expression::Verdict(Verdict::Drop));
+        rule
+    }
+
+    /// Connections that must return through the machine are sent from its address.
+    fn translate_sources(&self) -> Vec<Vec<Expression>> {
+        let to_pods = || vec![Expression::OutputInterface(FIRST), self.on_bridge()];
+        // From this machine's loopback to a host port.
+        let mut from_loopback = to_pods();
+        from_loopback.push(Expression::SourceAddress(FIRST));
+        from_loopback.extend(in_loopback());
+        from_loopback.push(Expression::Masquerade);
+        // From a pod to a host port of a pod: the answer would go straight to it, from an address that it did not call.
+        let mut from_pods = to_pods();
+        from_pods.extend(self.from_pods());
+        from_pods.extend([
+            Expression::ConnectionStatus(FIRST),
+            Expression::Mask(FIRST, DESTINATION_TRANSLATED.to_ne_bytes()),
+            Expression::Differs(FIRST, vec![0; 4]),
+            Expression::Masquerade,
+        ]);
+        let mut rules = vec![from_loopback, from_pods];
+        if self.masquerade {
+            let mut out = self.from_pods();
+            out.extend([
+                Expression::OutputInterface(FIRST),
+                Expression::is_other_interface(FIRST, &self.bridge),
+                Expression::Masquerade,
+            ]);
+            rules.push(out);
+        }
+        rules
+    }
+
+    fn on_bridge(&self) -> Expression {
+        Expression::is_interface(FIRST, &self.bridge)
+    }
+
+    fn from_pods(&self) -> Vec<Expression> {
+        let mask = u32::MAX.checked_shl(32 - u32::from(self.prefix.min(32))).unwrap_or(0);
+        vec![
+            Expression::SourceAddress(FIRST),
+            Expression::Mask(FIRST, mask.to_be_bytes()),
+            Expression::Equals(FIRST, (u32::from(self.network) & mask).to_be_bytes().to_vec()),
+        ]
+    }
+}
+
+const FIRST: Register = Register(0);
+/// Where the parts of a key of the map are.
+const PROTOCOL: Register = Register(0);
+const ADDRESS: Register = Register(1);
+const PORT: Register = Register(2);
+
+/// Whether the address in the first register is in 127.0.0.0/8.
+fn in_loopback() -> [Expression; 2] {
+    [Expression::Mask(FIRST, [255, 0, 0, 0]), Expression::Equals(FIRST, vec![127, 0, 0, 0])]
+}
+
+fn accept_to(address: Ipv4Addr) -> Vec<Expression> {
+    vec![
+        Expression::DestinationAddress(FIRST),
+        Expression::Equals(FIRST, address.octets().to_vec()),
+        Expression::Verdict(Verdict::Accept),
+    ]
+}
+
+/// Looks up the host port of a connection to this machine, with the address that an expression loads.
+fn forward(address: Expression) -> Vec<Expression> {
+    vec![
+        Expression::DestinationKind(FIRST),
+        Expression::Equals(FIRST, LOCAL.to_ne_bytes().to_vec()),
+        Expression::TransportProtocol(PROTOCOL),
+        address,
+        Expression::DestinationPort(PORT),
+        Expression::Lookup { map: HOST_PORTS.name, key: PROTOCOL, value: FIRST },
+        Expression::TranslateDestination { address: Register(0), port: Register(1) },
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mapping(host_ip: Option<&str>, host_port: u16) -> PortMapping {
+        let host_ip = host_ip.map(|address| address.parse().unwrap());
+        PortMapping { protocol: Protocol::Udp, container_port: 53, host_port, host_ip }
+    }
+
+    #[test]
+    fn a_mapping_is_an_element_of_the_map() {
+        let pod = Ipv4Addr::new(10, 64, 0, 2);
+        let (port, to) = entry(&mapping(Some("192.0.2.1"), 0x1234), pod).unwrap().unwrap();
+        assert_eq!(port.key(), [17, 0, 0, 0, 192, 0, 2, 1, 0x12, 0x34, 0, 0]);
+        assert_eq!(to.value(), [10, 64, 0, 2, 0, 53, 0, 0]);
+        for any in [None, Some("0.0.0.0"), Some("::")] {
+            let (port, _) = entry(&mapping(any, 1), pod).unwrap().unwrap();
+            assert_eq!(port.address, Ipv4Addr::UNSPECIFIED);
+        }
+        assert_eq!(entry(&mapping(None, 0), pod).unwrap(), None);
+        assert!(entry(&mapping(Some("::1"), 1), pod).is_err());
+    }
+}

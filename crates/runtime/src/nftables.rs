@@ -1,0 +1,16 @@
+//! The messages of `nf_tables` that a pod network needs, over netlink: no `nft` program and no C library is called.
+//!
+//! ```text
+//!   Batch: BATCH_BEGIN ▸ NEWTABLE ▸ NEWSET ▸ NEWCHAIN ▸ NEWRULE … ▸ BATCH_END ──▶ Socket::commit, all or nothing
+//! ```
+//!
+//! A batch is a transaction of the kernel: packets see the rules before it or those after it. Numbers in attributes are
+//! big-endian, headers have the byte order of the machine. The names of the kernel are in `linux/netfilter/nf_tables.h`.
+
+mod expression;
+mod message;
+mod socket;
+
+pub(crate) use expression::{DESTINATION_TRANSLATED, Expression, LOCAL, Register, Verdict};
+pub(crate) use message::{Batch, Chain, ChainKind, Element, Hook, Map};
+pub(crate) use socket::{Monitor, Socket};

@@ -1,0 +1,317 @@
+//! Netlink messages with their attributes.
+
+use super::expression::Expression;
+
+const NFNL_SUBSYS_NFTABLES: u16 = 10;
+const NFNL_MSG_BATCH_BEGIN: u16 = 0x10;
+const NFNL_MSG_BATCH_END: u16 = 0x11;
+const NEWTABLE: u16 = 0;
+const GETTABLE: u16 = 1;
+const DELTABLE: u16 = 2;
+const NEWCHAIN: u16 = 3;
+const NEWRULE: u16 = 6;
+const NEWSET: u16 = 9;
+const NEWSETELEM: u16 = 12;
+const DELSETELEM: u16 = 14;
+
+const NLM_F_REQUEST: u16 = 0x1;
+const NLM_F_ACK: u16 = 0x4;
+const NLM_F_CREATE: u16 = 0x400;
+const NLM_F_APPEND: u16 = 0x800;
+const NLA_F_NESTED: u16 = 0x8000;
+
+const NFPROTO_UNSPEC: u8 = 0;
+const NFPROTO_IPV4: u8 = 2;
+const NFT_SET_MAP: u32 = 0x8;
+const NFTA_LIST_ELEM: u16 = 1;
+const NFTA_DATA_VALUE: u16 = 1;
+
+/// The length of a netlink message header.
+pub(super) const HEADER: usize = 16;
+
+/// Attributes of a message, or of an attribute.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Attributes(Vec<u8>);
+
+impl Attributes {
+    pub(super) fn bytes(mut self, kind: u16, value: &[u8]) -> Self {
+        // The kernel's attributes of this module are far below 64 KiB; a longer one would be refused by it.
+        let length = u16::try_from(4 + value.len()).unwrap_or(u16::MAX);
+        self.0.extend(length.to_ne_bytes());
+        self.0.extend(kind.to_ne_bytes());
+        self.0.extend(value);
+        self.0.resize(self.0.len().next_multiple_of(4), 0);
+        self
+    }
+
+    pub(super) fn number(self, kind: u16, value: u32) -> Self {
+        self.bytes(kind, &value.to_be_bytes())
+    }
+
+    pub(super) fn text(self, kind: u16, value: &str) -> Self {
+        let mut bytes = value.as_bytes().to_vec();
+        bytes.push(0);
+        self.bytes(kind, &bytes)
+    }
+
+    pub(super) fn nested(self, kind: u16, inner: &Self) -> Self {
+        self.bytes(kind | NLA_F_NESTED, &inner.0)
+    }
+
+    /// `NFTA_DATA_VALUE` in an attribute.
+    pub(super) fn data(self, kind: u16, value: &[u8]) -> Self {
+        self.nested(kind, &Self::default().bytes(NFTA_DATA_VALUE, value))
+    }
+
+    fn list(self, kind: u16, elements: impl IntoIterator<Item = Self>) -> Self {
+        let inner =
+            elements.into_iter().fold(Self::default(), |list, element| list.nested(NFTA_LIST_ELEM, &element));
+        self.nested(kind, &inner)
+    }
+}
+
+/// A request for a table.
+pub(super) fn table_request(name: &str) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes, (NFNL_SUBSYS_NFTABLES << 8) | GETTABLE, 0, 0, &Attributes::default().text(1, name));
+    bytes
+}
+
+/// Appends a message; returns where its flags are.
+fn write(bytes: &mut Vec<u8>, kind: u16, flags: u16, sequence: u32, attributes: &Attributes) -> usize {
+    // `struct nfgenmsg`: family, version, and for the limits of a batch the subsystem.
+    let (family, resource) = if kind >> 8 == NFNL_SUBSYS_NFTABLES {
+        (NFPROTO_IPV4, 0)
+    } else {
+        (NFPROTO_UNSPEC, NFNL_SUBSYS_NFTABLES)
+    };
+    let length = u32::try_from(HEADER + 4 + attributes.0.len()).unwrap_or(u32::MAX);
+    bytes.extend(length.to_ne_bytes());
+    bytes.extend(kind.to_ne_bytes());
+    let at = bytes.len();
+    bytes.extend((NLM_F_REQUEST | flags).to_ne_bytes());
+    bytes.extend(sequence.to_ne_bytes());
+    bytes.extend(0_u32.to_ne_bytes());
+    bytes.extend([family, 0]);
+    bytes.extend(resource.to_be_bytes());
+    bytes.extend(&attributes.0);
+    at
+}
+
+/// Where in the kernel's path of a packet a chain is called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hook {
+    /// A packet has arrived, and is not routed yet.
+    Prerouting = 0,
+    /// A process of this machine sends a packet.
+    Output = 3,
+    /// A packet is about to leave.
+    Postrouting = 4,
+}
+
+/// What a chain may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ChainKind {
+    /// Accept and drop packets.
+    Filter,
+    /// Translate addresses: it sees the first packet of each connection.
+    Nat,
+}
+
+/// A chain that the kernel calls.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chain {
+    pub(crate) name: &'static str,
+    pub(crate) kind: ChainKind,
+    pub(crate) hook: Hook,
+    /// Chains of the same hook are called in ascending order of this.
+    pub(crate) priority: i32,
+}
+
+/// A map from keys of one length to values of another.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Map {
+    pub(crate) name: &'static str,
+    /// The type of the key for `nft list`: types of the `nft` program, six bits each. The kernel does not read it.
+    pub(crate) key_type: u32,
+    pub(crate) key_length: u32,
+    /// The same for the value.
+    pub(crate) value_type: u32,
+    pub(crate) value_length: u32,
+}
+
+/// An entry of a map.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Element {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// Changes of one table of the family `ip`, which the kernel applies together.
+#[derive(Debug)]
+pub(crate) struct Batch {
+    table: String,
+    bytes: Vec<u8>,
+    /// What each message does, by its sequence number, for errors.
+    messages: Vec<String>,
+    /// Where the flags of the last message are.
+    last_flags: usize,
+}
+
+impl Batch {
+    pub(crate) fn new(table: &str) -> Self {
+        let mut batch =
+            Self { table: table.to_owned(), bytes: Vec::new(), messages: Vec::new(), last_flags: 0 };
+        batch.message("begin", NFNL_MSG_BATCH_BEGIN, 0, &Attributes::default());
+        batch
+    }
+
+    /// Removes the table with all that is in it, if it exists.
+    pub(crate) fn remove_table(&mut self) {
+        // Without the first one the second one fails where there is no table.
+        self.add_table();
+        self.change("delete the table", DELTABLE, 0, &Attributes::default().text(1, &self.table));
+    }
+
+    /// Adds the table, unless it exists.
+    pub(crate) fn add_table(&mut self) {
+        self.change("add the table", NEWTABLE, NLM_F_CREATE, &Attributes::default().text(1, &self.table));
+    }
+
+    pub(crate) fn add_chain(&mut self, chain: &Chain) {
+        let kind = match chain.kind {
+            ChainKind::Filter => "filter",
+            ChainKind::Nat => "nat",
+        };
+        let hook = Attributes::default().number(1, chain.hook as u32).bytes(2, &chain.priority.to_be_bytes());
+        let attributes =
+            Attributes::default().text(1, &self.table).text(3, chain.name).nested(4, &hook).text(7, kind);
+        self.change(&format!("add the {kind} chain {}", chain.name), NEWCHAIN, NLM_F_CREATE, &attributes);
+    }
+
+    /// Adds a rule at the end of a chain.
+    pub(crate) fn add_rule(&mut self, chain: &Chain, expressions: &[Expression]) {
+        let attributes = Attributes::default()
+            .text(1, &self.table)
+            .text(2, chain.name)
+            .list(4, expressions.iter().map(Expression::attributes));
+        let what = format!("add a rule to the chain {}", chain.name);
+        self.change(&what, NEWRULE, NLM_F_CREATE | NLM_F_APPEND, &attributes);
+    }
+
+    pub(crate) fn add_map(&mut self, map: &Map) {
+        let attributes = Attributes::default()
+            .text(1, &self.table)
+            .text(2, map.name)
+            .number(3, NFT_SET_MAP)
+            .number(4, map.key_type)
+            .number(5, map.key_length)
+            .number(6, map.value_type)
+            .number(7, map.value_length)
+            // By which the rest of the batch may refer to it; the kernel requires one.
+            .number(10, 1);
+        self.change(&format!("add the map {}", map.name), NEWSET, NLM_F_CREATE, &attributes);
+    }
+
+    pub(crate) fn add_elements(&mut self, map: &Map, elements: &[Element]) {
+        let written = elements
+            .iter()
+            .map(|element| Attributes::default().data(1, &element.key).data(2, &element.value));
+        let attributes = self.elements(map, written);
+        self.change(&format!("add to the map {}", map.name), NEWSETELEM, NLM_F_CREATE, &attributes);
+    }
+
+    pub(crate) fn delete_elements(&mut self, map: &Map, keys: &[Vec<u8>]) {
+        let attributes = self.elements(map, keys.iter().map(|key| Attributes::default().data(1, key)));
+        self.change(&format!("delete from the map {}", map.name), DELSETELEM, 0, &attributes);
+    }
+
+    fn elements(&self, map: &Map, elements: impl Iterator<Item = Attributes>) -> Attributes {
+        Attributes::default().text(1, &self.table).text(2, map.name).list(3, elements)
+    }
+
+    fn change(&mut self, what: &str, kind: u16, flags: u16, attributes: &Attributes) {
+        self.message(what, (NFNL_SUBSYS_NFTABLES << 8) | kind, flags, attributes);
+    }
+
+    fn message(&mut self, what: &str, kind: u16, flags: u16, attributes: &Attributes) {
+        let sequence = u32::try_from(self.messages.len()).unwrap_or(u32::MAX);
+        self.messages.push(what.to_owned());
+        let flags = write(&mut self.bytes, kind, flags, sequence, attributes);
+        if kind >> 8 == NFNL_SUBSYS_NFTABLES {
+            self.last_flags = flags;
+        }
+    }
+
+    /// The bytes to send, and what each message of them does. The kernel acknowledges the last change: it does so only if
+    /// it has accepted all of them.
+    pub(super) fn finish(mut self) -> (Vec<u8>, Vec<String>) {
+        if let Some(flags) = self.bytes.get_mut(self.last_flags..self.last_flags + 2) {
+            let old = u16::from_ne_bytes([flags[0], flags[1]]);
+            flags.copy_from_slice(&(old | NLM_F_ACK).to_ne_bytes());
+        }
+        self.message("end", NFNL_MSG_BATCH_END, 0, &Attributes::default());
+        (self.bytes, self.messages)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sizes(bytes: &[u8]) -> Vec<(u16, usize)> {
+        let mut rest = bytes;
+        let mut found = Vec::new();
+        while !rest.is_empty() {
+            let length = u32::from_ne_bytes(rest[..4].try_into().unwrap()) as usize;
+            found.push((u16::from_ne_bytes(rest[4..6].try_into().unwrap()), length));
+            rest = &rest[length..];
+        }
+        found
+    }
+
+    #[test]
+    fn attributes_are_padded_to_four_bytes_and_their_length_is_without_the_padding() {
+        let attributes = Attributes::default().text(3, "nat").bytes(9, &[7]).number(2, 1);
+        let expected = [&[8, 0, 3, 0][..], b"nat\0", &[5, 0, 9, 0, 7, 0, 0, 0], &[8, 0, 2, 0, 0, 0, 0, 1]];
+        if cfg!(target_endian = "little") {
+            assert_eq!(attributes.0, expected.concat());
+        }
+        assert_eq!(attributes.0.len(), 24);
+    }
+
+    #[test]
+    fn a_batch_begins_and_ends_and_asks_for_one_acknowledgement() {
+        let mut batch = Batch::new("t");
+        batch.remove_table();
+        let (bytes, messages) = batch.finish();
+        let kinds: Vec<u16> = sizes(&bytes).into_iter().map(|(kind, _)| kind).collect();
+        assert_eq!(kinds, [0x10, 0xa00, 0xa02, 0x11]);
+        assert_eq!(messages, ["begin", "add the table", "delete the table", "end"]);
+        let mut acknowledged = 0;
+        let mut at = 0;
+        for (_, length) in sizes(&bytes) {
+            let flags = u16::from_ne_bytes(bytes[at + 6..at + 8].try_into().unwrap());
+            acknowledged += u16::from(flags & NLM_F_ACK != 0);
+            at += length;
+        }
+        assert_eq!(acknowledged, 1);
+    }
+
+    #[test]
+    fn every_message_has_the_length_that_it_says() {
+        let chain = Chain { name: "c", kind: ChainKind::Nat, hook: Hook::Prerouting, priority: -100 };
+        let map = Map { name: "m", key_type: 1, key_length: 4, value_type: 1, value_length: 4 };
+        let mut batch = Batch::new("table");
+        batch.add_table();
+        batch.add_map(&map);
+        batch.add_chain(&chain);
+        batch.add_rule(&chain, &[Expression::Masquerade]);
+        batch.add_elements(&map, &[Element { key: vec![1; 4], value: vec![2; 4] }]);
+        batch.delete_elements(&map, &[vec![1; 4]]);
+        let (bytes, messages) = batch.finish();
+        let found = sizes(&bytes);
+        assert_eq!(found.len(), messages.len());
+        assert!(found.iter().all(|(_, length)| length % 4 == 0));
+    }
+}

@@ -1,0 +1,377 @@
+//! The network of pods: the way out, and host ports, with the rules of a real kernel.
+//!
+//! Each test has a network namespace of its own, which is the machine: rules and sysctls of the real one stay as they are.
+//! What is outside is a pod of another cluster on that machine, which is on another network.
+
+use std::fs::{self, File};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream, UdpSocket};
+use std::os::fd::AsFd as _;
+use std::time::Duration;
+
+use netlink_packet_core::{NLM_F_ACK, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload};
+use netlink_packet_route::RouteNetlinkMessage;
+use netlink_packet_route::link::{LinkFlags, LinkMessage};
+use netlink_sys::Socket;
+use netlink_sys::protocols::{NETLINK_NETFILTER, NETLINK_ROUTE};
+use nix::sched::{CloneFlags, unshare};
+use plumb_runtime::types::{PortMapping, Protocol, SandboxId};
+use plumb_runtime::{Error, Runtime as _};
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::node::Node;
+
+const LIMIT: Duration = Duration::from_secs(20);
+
+/// Runs a test in a network namespace of its own, with all its threads.
+fn on_own_machine(test: impl AsyncFnOnce() + Send + 'static) {
+    let run = move || {
+        if !rustix::process::geteuid().is_root() {
+            eprintln!("skipped: network namespaces need root");
+            return;
+        }
+        unshare(CloneFlags::CLONE_NEWNET).unwrap();
+        loopback_up();
+        // Threads that it starts are in the namespace of the thread that starts them: this one.
+        let tokio = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        tokio.block_on(test());
+    };
+    if let Err(panic) = std::thread::spawn(run).join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+fn loopback_up() {
+    let mut link = LinkMessage::default();
+    link.header.index = 1;
+    link.header.flags = LinkFlags::Up;
+    link.header.change_mask = LinkFlags::Up;
+    let mut header = NetlinkHeader::default();
+    header.flags = NLM_F_REQUEST | NLM_F_ACK;
+    let mut message = NetlinkMessage::new(header, NetlinkPayload::from(RouteNetlinkMessage::SetLink(link)));
+    message.finalize();
+    let mut buffer = vec![0; message.buffer_len()];
+    message.serialize(&mut buffer);
+    let mut socket = Socket::new(NETLINK_ROUTE).unwrap();
+    socket.bind_auto().unwrap();
+    socket.send(&buffer, 0).unwrap();
+    socket.recv_from_full().unwrap();
+}
+
+/// A pod without containers.
+struct Pod {
+    id: SandboxId,
+    address: Ipv4Addr,
+    network: File,
+}
+
+impl Pod {
+    async fn run(node: &Node, name: &str, ports: &[PortMapping]) -> Result<Self, Error> {
+        let mut config = node.sandbox_config(name);
+        config.port_mappings = ports.to_vec();
+        let id = node.runtime.run_sandbox(config).await?;
+        let status = node.runtime.sandbox_status(&id).await?;
+        let Some(IpAddr::V4(address)) = status.ips.first().copied() else { panic!("{status:?}") };
+        let network = node.folder.path().join("data/runtime/sandboxes").join(id.as_str()).join("net");
+        Ok(Self { id, address, network: File::open(network).unwrap() })
+    }
+
+    /// The machine's address on the bridge of the pod.
+    fn gateway(&self) -> Ipv4Addr {
+        let [a, b, c, _] = self.address.octets();
+        Ipv4Addr::new(a, b, c, 1)
+    }
+
+    /// Does something in the pod's network.
+    fn within<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
+        let enter = || {
+            move_into_link_name_space(self.network.as_fd(), Some(LinkNameSpaceType::Network)).unwrap();
+            run()
+        };
+        std::thread::scope(|scope| scope.spawn(enter).join().unwrap())
+    }
+
+    fn listen(&self, port: u16) -> TcpListener {
+        self.within(|| TcpListener::bind((Ipv4Addr::UNSPECIFIED, port)).unwrap())
+    }
+
+    fn connect(&self, to: SocketAddr) -> io::Result<TcpStream> {
+        self.within(|| TcpStream::connect_timeout(&to, LIMIT))
+    }
+}
+
+fn tcp(host_port: u16, container_port: u16) -> PortMapping {
+    PortMapping { protocol: Protocol::Tcp, container_port, host_port, host_ip: None }
+}
+
+/// Who a listener was called by, for a connection that was made.
+fn caller(listener: &TcpListener, connected: io::Result<TcpStream>) -> IpAddr {
+    let connection = connected.unwrap();
+    let (accepted, peer) = listener.accept().unwrap();
+    assert_eq!(accepted.peer_addr().unwrap().port(), peer.port());
+    drop(connection);
+    peer.ip()
+}
+
+fn masquerading(config: &mut plumb_runtime::builtin::Config) {
+    config.masquerade = true;
+}
+
+/// Whether the kernel has what the rules need; it is said why if not.
+async fn has_rules(test: &str, node: &Node) -> bool {
+    match Pod::run(node, "trial", &[tcp(1, 1)]).await {
+        Ok(trial) => {
+            node.runtime.remove_sandbox(&trial.id).await.unwrap();
+            true
+        }
+        Err(error) => {
+            assert!(error.to_string().contains("nf_tables"), "{error}");
+            eprintln!("skipped: {test}: {error}");
+            false
+        }
+    }
+}
+
+#[test]
+fn a_pod_reaches_another_network_with_the_address_of_the_machine() {
+    let test = "a_pod_reaches_another_network_with_the_address_of_the_machine";
+    on_own_machine(async move || {
+        let Some(here) = Node::with(test, masquerading).await else { return };
+        let Some(there) = Node::with(test, masquerading).await else { return };
+        if !has_rules(test, &here).await {
+            return;
+        }
+        let (pod, outside) =
+            (Pod::run(&here, "a", &[]).await.unwrap(), Pod::run(&there, "b", &[]).await.unwrap());
+        let listener = outside.listen(80);
+        let called_by = caller(&listener, pod.connect((outside.address, 80).into()));
+        assert_eq!(called_by, outside.gateway());
+        // Pods of one network see each other as they are.
+        let other = Pod::run(&here, "c", &[]).await.unwrap();
+        let listener = other.listen(80);
+        assert_eq!(caller(&listener, pod.connect((other.address, 80).into())), pod.address);
+        // What another cluster removes is its own.
+        there.end().await;
+        assert_eq!(caller(&listener, pod.connect((other.address, 80).into())), pod.address);
+        here.end().await;
+    });
+}
+
+#[test]
+fn without_masquerade_no_packet_is_forwarded_and_the_machine_is_left_as_it_is() {
+    let test = "without_masquerade_no_packet_is_forwarded_and_the_machine_is_left_as_it_is";
+    on_own_machine(async move || {
+        let forwarding = "/proc/sys/net/ipv4/ip_forward";
+        // A new namespace may have what the machine has.
+        fs::write(forwarding, "0").unwrap();
+        let Some(here) = Node::new(test).await else { return };
+        let Some(there) = Node::new(test).await else { return };
+        let (pod, outside) =
+            (Pod::run(&here, "a", &[]).await.unwrap(), Pod::run(&there, "b", &[]).await.unwrap());
+        let _listener = outside.listen(80);
+        let to = SocketAddr::from((outside.address, 80));
+        pod.within(|| TcpStream::connect_timeout(&to, Duration::from_secs(1))).unwrap_err();
+        assert_eq!(fs::read_to_string(forwarding).unwrap().trim(), "0");
+        here.end().await;
+        there.end().await;
+    });
+}
+
+#[test]
+fn a_host_port_reaches_the_pod_from_everywhere() {
+    let test = "a_host_port_reaches_the_pod_from_everywhere";
+    on_own_machine(async move || {
+        let Some(here) = Node::with(test, masquerading).await else { return };
+        let Some(there) = Node::with(test, masquerading).await else { return };
+        if !has_rules(test, &here).await {
+            return;
+        }
+        let web = Pod::run(&here, "web", &[tcp(8080, 80)]).await.unwrap();
+        let (other, outside) =
+            (Pod::run(&here, "a", &[]).await.unwrap(), Pod::run(&there, "b", &[]).await.unwrap());
+        let listener = web.listen(80);
+        let machine = |address: Ipv4Addr| SocketAddr::from((address, 8080));
+        let gateway = machine(web.gateway());
+        let table = [
+            ("loopback", TcpStream::connect_timeout(&machine(Ipv4Addr::LOCALHOST), LIMIT), web.gateway()),
+            ("the machine", TcpStream::connect_timeout(&gateway, LIMIT), web.gateway()),
+            ("another pod", other.connect(gateway), web.gateway()),
+            ("itself", web.connect(gateway), web.gateway()),
+            ("outside", outside.connect(machine(outside.gateway())), web.gateway()),
+        ];
+        for (from, connected, expected) in table {
+            assert!(connected.is_ok(), "from {from}: {connected:?}");
+            assert_eq!(caller(&listener, connected), expected, "from {from}");
+        }
+        // Other ports of the machine are its own.
+        let own = TcpListener::bind((Ipv4Addr::UNSPECIFIED, 8081)).unwrap();
+        caller(&own, other.connect((web.gateway(), 8081).into()));
+        here.end().await;
+        TcpStream::connect_timeout(&machine(Ipv4Addr::LOCALHOST), LIMIT).unwrap_err();
+        there.end().await;
+    });
+}
+
+#[test]
+fn a_host_port_has_a_protocol_and_an_address() {
+    let test = "a_host_port_has_a_protocol_and_an_address";
+    on_own_machine(async move || {
+        let Some(node) = Node::new(test).await else { return };
+        if !has_rules(test, &node).await {
+            return;
+        }
+        let at = |address: Ipv4Addr, port| PortMapping { host_ip: Some(address.into()), ..tcp(53, port) };
+        let local = Pod::run(&node, "local", &[at(Ipv4Addr::LOCALHOST, 1)]).await.unwrap();
+        let udp = PortMapping { protocol: Protocol::Udp, ..tcp(53, 2) };
+        let names = Pod::run(&node, "names", &[udp, at(local.gateway(), 3)]).await.unwrap();
+        let (one, three) = (local.listen(1), names.listen(3));
+        caller(&one, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 53).into(), LIMIT));
+        caller(&three, TcpStream::connect_timeout(&(local.gateway(), 53).into(), LIMIT));
+
+        let two = names.within(|| UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 2)).unwrap());
+        for address in [Ipv4Addr::LOCALHOST, local.gateway()] {
+            let client = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).unwrap();
+            for socket in [&client, &two] {
+                socket.set_read_timeout(Some(LIMIT)).unwrap();
+            }
+            client.connect((address, 53)).unwrap();
+            client.send(b"question").unwrap();
+            let mut buffer = [0; 16];
+            let (length, from) = two.recv_from(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], b"question");
+            two.send_to(b"answer", from).unwrap();
+            let length = client.recv(&mut buffer).unwrap();
+            assert_eq!(&buffer[..length], b"answer");
+        }
+        node.end().await;
+    });
+}
+
+#[test]
+fn a_host_port_is_free_again_when_its_pod_ends_and_forwarded_when_the_agent_comes_back() {
+    let test = "a_host_port_is_free_again_when_its_pod_ends_and_forwarded_when_the_agent_comes_back";
+    on_own_machine(async move || {
+        let Some(node) = Node::new(test).await else { return };
+        if !has_rules(test, &node).await {
+            return;
+        }
+        let port = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
+        let (first, kept) = (
+            Pod::run(&node, "first", &[tcp(8080, 80)]).await,
+            Pod::run(&node, "kept", &[tcp(8443, 443)]).await,
+        );
+        let (first, kept) = (first.unwrap(), kept.unwrap());
+        let listener = first.listen(80);
+        caller(&listener, TcpStream::connect_timeout(&port, LIMIT));
+        node.runtime.stop_sandbox(&first.id).await.unwrap();
+        let refused = TcpStream::connect_timeout(&port, LIMIT).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::ConnectionRefused);
+        node.runtime.remove_sandbox(&first.id).await.unwrap();
+
+        // The agent is killed and another one takes up what runs; it knows of no rule but from what runs.
+        let folder = node.folder.clone();
+        drop(node);
+        let node = Node::again(folder).await;
+        let still = kept.listen(443);
+        caller(&still, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 8443).into(), LIMIT));
+        let second = Pod::run(&node, "second", &[tcp(8080, 81)]).await.unwrap();
+        let listener = second.listen(81);
+        caller(&listener, TcpStream::connect_timeout(&port, LIMIT));
+        node.runtime.remove_sandbox(&kept.id).await.unwrap();
+        TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 8443).into(), LIMIT).unwrap_err();
+        node.end().await;
+    });
+}
+
+#[test]
+fn a_port_that_a_process_of_the_machine_listens_on_is_refused() {
+    let test = "a_port_that_a_process_of_the_machine_listens_on_is_refused";
+    on_own_machine(async move || {
+        let Some(node) = Node::with(test, masquerading).await else { return };
+        if !has_rules(test, &node).await {
+            return;
+        }
+        let own = TcpListener::bind((Ipv4Addr::LOCALHOST, 6443)).unwrap();
+        let refused = Pod::run(&node, "a", &[tcp(6443, 80)]).await.err().unwrap();
+        assert!(refused.to_string().starts_with("cannot open hostport 6443: "), "{refused}");
+        caller(&own, TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, 6443).into(), LIMIT));
+        // A server of the node on the bridge is in the way of none, and no pod gets its connections.
+        let service = Ipv4Addr::new(10, 96, 0, 1);
+        node.runtime.add_bridge_address(service).unwrap();
+        let own = TcpListener::bind((service, 443)).unwrap();
+        let web = Pod::run(&node, "web", &[tcp(443, 80)]).await.unwrap();
+        caller(&own, web.connect((service, 443).into()));
+        let listener = web.listen(80);
+        caller(&listener, web.connect((web.gateway(), 443).into()));
+        node.end().await;
+    });
+}
+
+/// What `nft flush ruleset` sends.
+fn flush_ruleset() {
+    let message = |kind: u16, flags: u16, sequence: u32, resource: u16| {
+        let mut bytes = 20_u32.to_ne_bytes().to_vec();
+        bytes.extend(kind.to_ne_bytes().into_iter().chain(flags.to_ne_bytes()));
+        bytes.extend(sequence.to_ne_bytes().into_iter().chain([0; 6]));
+        bytes.extend(resource.to_be_bytes());
+        bytes
+    };
+    let delete = message(0xa02, NLM_F_REQUEST | NLM_F_ACK, 1, 0);
+    let batch = [message(0x10, NLM_F_REQUEST, 0, 10), delete, message(0x11, NLM_F_REQUEST, 2, 10)].concat();
+    let mut socket = Socket::new(NETLINK_NETFILTER).unwrap();
+    socket.bind_auto().unwrap();
+    socket.send(&batch, 0).unwrap();
+    let (answer, _) = socket.recv_from_full().unwrap();
+    assert_eq!(&answer[16..20], [0; 4], "{answer:?}");
+}
+
+#[test]
+fn rules_that_another_program_flushes_are_made_anew() {
+    let test = "rules_that_another_program_flushes_are_made_anew";
+    on_own_machine(async move || {
+        let Some(node) = Node::with(test, masquerading).await else { return };
+        if !has_rules(test, &node).await {
+            return;
+        }
+        let web = Pod::run(&node, "web", &[tcp(8080, 80)]).await.unwrap();
+        let listener = web.listen(80);
+        let port = SocketAddr::from((Ipv4Addr::LOCALHOST, 8080));
+        flush_ruleset();
+        TcpStream::connect_timeout(&port, LIMIT).unwrap_err();
+        // The next pod with a host port notices.
+        let other = Pod::run(&node, "other", &[tcp(8081, 80)]).await.unwrap();
+        caller(&listener, TcpStream::connect_timeout(&port, LIMIT));
+        // An agent that runs notices by itself.
+        let watching = tokio::spawn(node.runtime.watch_network());
+        tokio::task::yield_now().await;
+        flush_ruleset();
+        let reached = async {
+            while TcpStream::connect_timeout(&port, LIMIT).is_err() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        };
+        tokio::time::timeout(LIMIT, reached).await.unwrap();
+        watching.abort();
+        node.runtime.remove_sandbox(&other.id).await.unwrap();
+        node.end().await;
+    });
+}
+
+#[test]
+fn a_network_that_no_pod_uses_is_removed_when_the_agent_ends() {
+    let test = "a_network_that_no_pod_uses_is_removed_when_the_agent_ends";
+    on_own_machine(async move || {
+        let Some(node) = Node::with(test, masquerading).await else { return };
+        let pod = Pod::run(&node, "a", &[]).await.unwrap();
+        let gateway = SocketAddr::from((pod.gateway(), 0));
+        node.runtime.release_unused_network().await.unwrap();
+        TcpListener::bind(gateway).unwrap();
+        node.runtime.remove_sandbox(&pod.id).await.unwrap();
+        node.runtime.release_unused_network().await.unwrap();
+        TcpListener::bind(gateway).unwrap_err();
+        // It is made anew for the next pod.
+        Pod::run(&node, "b", &[]).await.unwrap();
+        TcpListener::bind(gateway).unwrap();
+        node.end().await;
+    });
+}
