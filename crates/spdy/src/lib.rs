@@ -1,0 +1,22 @@
+//! SPDY/3.1 as Kubernetes uses it: many streams over one connection.
+//!
+//! `kubectl port-forward` speaks it inside of a `WebSocket`, older clients speak it for exec, attach and port-forward after an HTTP
+//! upgrade, and the streaming servers of CRI runtimes speak nothing newer. What those use is here: streams with headers, half
+//! closes, resets and pings. Flow control is not: no implementation in Kubernetes sends or heeds window updates.
+//!
+//! ```text
+//!   bytes ──▶ Decoder ──▶ Frame ──▶ connection ──▶ Stream (AsyncRead + AsyncWrite)
+//!   bytes ◀── Encoder ◀── Frame ◀──            ◀──
+//! ```
+//!
+//! [`frame`] is pure; [`connect`] runs a connection over any byte stream.
+
+mod connection;
+mod dictionary;
+pub mod frame;
+mod headers;
+mod stream;
+
+pub use connection::{Handle, Incoming, Side, connect};
+pub use headers::Headers;
+pub use stream::{Reader, Stream, Writer};
