@@ -13,6 +13,7 @@
 //! directory here before it is created, so that the next process finds it or its remains: [`Builtin::open`] adopts
 //! what runs and removes what was left unfinished.
 
+mod attach;
 mod client;
 mod container;
 mod exec;
@@ -23,6 +24,7 @@ mod naming;
 mod nat;
 mod network;
 mod open;
+mod port_forward;
 mod program;
 mod runtime;
 mod sandbox;

@@ -13,6 +13,7 @@
 //! A program becomes a shim by handing its arguments to [`main`] before it starts any thread. It has one thread
 //! for all of its life, so that it may fork; it needs little memory, for there is one per container.
 
+mod attach;
 mod capability;
 mod destination;
 mod exec;
@@ -36,7 +37,9 @@ use std::process::ExitCode;
 
 pub(crate) use capability::resolve as resolve_capabilities;
 pub(crate) use files::{Exit, Report, Started, load, store};
-pub(crate) use protocol::{Answer, Ask, Reply, Request, VERSION, frame, length};
+pub(crate) use protocol::{
+    Answer, Ask, Kind, LONGEST_PIECE, PIECE_HEAD, Reply, Request, VERSION, frame, length, piece, piece_head,
+};
 pub(crate) use spec::{
     BindSpec, CgroupSpec, DeviceSpec, LogSpec, NamespaceSpec, OverlaySpec, PidSpec, ProcessSpec, Spec,
 };

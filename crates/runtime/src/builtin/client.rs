@@ -38,6 +38,11 @@ fn is_shortage(error: &io::Error) -> bool {
 
 /// Asks the shim of a container's folder something. An error means that there is none, or that it went away.
 pub(super) async fn ask(folder: &Path, ask: Ask) -> io::Result<Answer> {
+    Ok(converse(folder, ask).await?.0)
+}
+
+/// The same, with the connection, on which a question may go on.
+pub(super) async fn converse(folder: &Path, ask: Ask) -> io::Result<(Answer, UnixStream)> {
     let mut stream = connect(folder).await?;
     stream.write_all(&frame(&Request { version: VERSION, ask })).await?;
     let mut head = [0; 4];
@@ -46,7 +51,7 @@ pub(super) async fn ask(folder: &Path, ask: Ask) -> io::Result<Answer> {
     let mut body = vec![0; length];
     stream.read_exact(&mut body).await?;
     let reply: Reply = serde_json::from_slice(&body)?;
-    Ok(reply.answer)
+    Ok((reply.answer, stream))
 }
 
 /// The path of a socket has to be short, and a data directory may be anywhere; so it goes by the folder's number.

@@ -67,6 +67,7 @@ impl State {
             folder: &folder,
             group: &group,
             log: log_path.as_deref(),
+            pid_target: self.pid_target(sandbox_id, &config)?,
         };
         let spec = specify(&parts)?;
         let stop_signal = [config.stop_signal.clone().unwrap_or_default(), image.config.stop_signal.clone()]
@@ -131,6 +132,21 @@ impl State {
         }
         self.emit(&entry, ContainerChange::Created);
         Ok(id)
+    }
+
+    /// The first process of the container whose pid namespace another one joins.
+    fn pid_target(&self, sandbox: &SandboxId, config: &ContainerConfig) -> Result<Option<(i32, u64)>> {
+        let Some(id) = &config.pid_target else { return Ok(None) };
+        let target = self.container(id).filter(|entry| entry.record.sandbox == *sandbox);
+        let target = target.ok_or_else(|| Error::no_container(id.as_str()))?;
+        let life = target.life.borrow();
+        let started = life.started().filter(|_| life.is_running());
+        let started = started.ok_or_else(|| {
+            Error::FailedPrecondition(format!(
+                "container {id}, whose pid namespace is to be joined, is not running"
+            ))
+        })?;
+        Ok(Some((started.pid, started.pid_start)))
     }
 
     pub(super) async fn start(self: &Arc<Self>, entry: &Arc<ContainerEntry>) -> Result<()> {

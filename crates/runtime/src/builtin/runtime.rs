@@ -13,9 +13,9 @@ use super::sandbox::RECORD;
 use super::specify::linux;
 use super::state::{ContainerEntry, SandboxEntry};
 use super::statistics::folder_usage;
-use super::{Builtin, client};
+use super::{Builtin, client, port_forward};
 use crate::error::{Error, Result};
-use crate::execution::{ExecRequest, Execution, Streaming};
+use crate::execution::{AttachRequest, Connection, ExecRequest, Execution, Streaming};
 use crate::image::ImageRecord;
 use crate::runtime::{Events, Runtime};
 use crate::shim::{Answer, Ask, store};
@@ -250,6 +250,19 @@ impl Runtime for Builtin {
     async fn exec(&self, id: &ContainerId, request: ExecRequest) -> Result<Streaming<Execution>> {
         let entry = self.container(id)?;
         Ok(Streaming::Streams(self.state.exec_streams(&entry, &request).await?))
+    }
+
+    async fn attach(&self, id: &ContainerId, request: AttachRequest) -> Result<Streaming<Execution>> {
+        let entry = self.container(id)?;
+        Ok(Streaming::Streams(self.state.attach(&entry, request).await?))
+    }
+
+    async fn port_forward(&self, id: &SandboxId, port: u16) -> Result<Streaming<Connection>> {
+        let entry = self.sandbox(id)?;
+        let stream = port_forward::connect(&entry, port).await?;
+        // Clients wait for answers to the little that they send.
+        let _ = stream.set_nodelay(true);
+        Ok(Streaming::Streams(Box::new(stream)))
     }
 
     async fn container_stats(&self, id: &ContainerId) -> Result<ContainerStats> {

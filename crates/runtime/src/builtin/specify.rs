@@ -33,6 +33,8 @@ pub(super) struct Parts<'a> {
     pub(super) folder: &'a Path,
     pub(super) group: &'a Group,
     pub(super) log: Option<&'a Path>,
+    /// The first process of the container whose pid namespace it joins, and when that was started.
+    pub(super) pid_target: Option<(i32, u64)>,
 }
 
 pub(super) fn specify(parts: &Parts<'_>) -> Result<Spec> {
@@ -119,6 +121,7 @@ fn process(parts: &Parts<'_>) -> Result<ProcessSpec> {
         oom_score_adj: linux(&config.resources)?.oom_score_adj,
         tty: config.tty,
         stdin: config.stdin,
+        stdin_once: config.stdin_once,
     })
 }
 
@@ -128,7 +131,9 @@ fn namespaces(parts: &Parts<'_>) -> Result<NamespaceSpec> {
         (mode != NamespaceMode::Node).then(|| parts.sandbox_folder.join(name))
     };
     let pid = match (modes.pid, parts.sandbox.pause) {
-        (NamespaceMode::Container, _) => PidSpec::New,
+        (NamespaceMode::Container, _) => {
+            parts.pid_target.map_or(PidSpec::New, |(pid, start)| PidSpec::JoinOf { pid, start })
+        }
         (NamespaceMode::Node, _) => PidSpec::Host,
         (NamespaceMode::Pod, Some((pid, start))) if !parts.sandbox.has_lost_processes() => {
             PidSpec::JoinOf { pid, start }

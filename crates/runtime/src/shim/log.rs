@@ -47,6 +47,10 @@ impl Stream {
     pub(super) fn new(name: &'static str) -> Self {
         Self { name, rest: Vec::new() }
     }
+
+    pub(super) fn name(&self) -> &'static str {
+        self.name
+    }
 }
 
 impl Log {

@@ -48,6 +48,8 @@ pub(crate) struct ProcessSpec {
     pub(crate) tty: bool,
     /// Whether standard input stays open without anything coming.
     pub(crate) stdin: bool,
+    /// Whether it is closed once the first client that attached to it has disconnected.
+    pub(crate) stdin_once: bool,
 }
 
 /// The layers of the root file system.

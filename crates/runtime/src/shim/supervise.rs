@@ -19,6 +19,7 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::{ForkResult, Pid, dup2_stderr, dup2_stdin, dup2_stdout, pipe2};
 use rustix::fs::{FlockOperation, flock};
 
+use super::attach::{Attached, Input, Wanted};
 use super::failure::namespace;
 use super::failure::{Doing as _, Failure, Result, fail};
 use super::files::{Exit, Report, Started, load, store};
@@ -60,8 +61,8 @@ struct Shim {
     private: bool,
     log: Option<Log>,
     outputs: Vec<(OwnedFd, Stream)>,
-    /// The writing end of the container's input, if it waits for some.
-    _input: Option<OwnedFd>,
+    /// The container's input, and the clients that are attached to its streams.
+    attached: Attached,
     signals: SignalFd,
     listener: UnixListener,
     connections: Vec<Connection>,
@@ -100,12 +101,15 @@ fn start(folder: &Path) -> Result<(Shim, Started, Vec<String>)> {
     nix::sys::prctl::set_child_subreaper(true).doing("taking in orphans")?;
 
     let (stdio, outside) = pipes(&spec, log.is_some())?;
+    let input = |fd| Input::new(fd, spec.process.stdin_once, spec.process.tty).doing("making a pipe");
+    let attached = Attached::new(outside.input.map(input).transpose()?);
+    let outputs = outside.outputs;
     let (reader, writer) = pipe2(OFlag::O_CLOEXEC).doing("making a pipe")?;
     let private = enter_pid_namespace(&spec.namespaces.pid)?;
     let root = std::env::current_dir().doing("finding the folder")?.join(ROOT);
     let child = match sys::SingleThreaded::check().and_then(sys::SingleThreaded::fork).doing("forking")? {
         ForkResult::Child => {
-            drop((reader, outside, listener, log));
+            drop((reader, outputs, attached, listener, log));
             let mut line = Line(File::from(writer));
             let failure = become_container(&spec, &root, &stdio, &mut line);
             line.say(&Word::Failed(failure.to_string()));
@@ -126,8 +130,8 @@ fn start(folder: &Path) -> Result<(Shim, Started, Vec<String>)> {
         child,
         private,
         log,
-        outputs: outside.outputs,
-        _input: outside.input,
+        outputs,
+        attached,
         signals,
         listener,
         connections: Vec::new(),
@@ -164,7 +168,8 @@ fn pipes(spec: &Spec, logged: bool) -> Result<(Stdio, Outside)> {
         let copy = || pty.slave.try_clone().doing("making a terminal");
         let stdio = Stdio { stdin: copy()?, stdout: copy()?, stderr: copy()?, is_terminal: true };
         let master = pty.master.try_clone().doing("making a terminal")?;
-        return Ok((stdio, Outside { outputs: vec![(master, Stream::new("stdout"))], input: None }));
+        let outputs = vec![(master, Stream::new("stdout"))];
+        return Ok((stdio, Outside { outputs, input: Some(pty.master) }));
     }
     let (input_end, input) = if spec.process.stdin {
         let (read, write) = pipe()?;
@@ -265,31 +270,35 @@ impl Shim {
 
     /// Waits for something to happen and deals with it.
     fn turn(&mut self, buffer: &mut [u8], timeout: PollTimeout) {
+        // An output that is not read now is not waited for either.
+        let readable = if self.attached.takes_output() { self.outputs.len() } else { 0 };
         let ready = {
             let mut fds: Vec<PollFd<'_>> = Vec::with_capacity(4 + self.connections.len());
             // In the order in which they are looked at below.
             fds.push(PollFd::new(self.signals.as_fd(), PollFlags::POLLIN));
             fds.push(PollFd::new(self.listener.as_fd(), PollFlags::POLLIN));
-            for (fd, _) in &self.outputs {
+            for (fd, _) in self.outputs.iter().take(readable) {
                 fds.push(PollFd::new(fd.as_fd(), PollFlags::POLLIN));
             }
             for connection in &self.connections {
                 fds.push(PollFd::new(connection.stream.as_fd(), PollFlags::POLLIN));
             }
-            if poll(&mut fds, timeout).is_err() {
+            fds.extend(self.attached.polled().map(|(fd, flags)| PollFd::new(fd, flags)));
+            if poll(&mut fds, sooner(timeout, self.attached.deadline())).is_err() {
                 return;
             }
-            let happened = |fd: &PollFd<'_>| fd.revents().is_some_and(|happened| !happened.is_empty());
-            fds.iter().map(happened).collect::<Vec<_>>()
+            fds.iter().map(|fd| fd.revents().unwrap_or(PollFlags::empty())).collect::<Vec<_>>()
         };
-        let mut ready = ready.into_iter();
+        let attached = ready.get(2 + readable + self.connections.len()..).unwrap_or_default().to_vec();
+        let mut ready = ready.iter().map(|happened| !happened.is_empty());
         if ready.next() == Some(true) {
             while let Ok(Some(_)) = self.signals.read_signal() {}
         }
         let knock = ready.next() == Some(true);
-        let outputs: Vec<bool> = ready.by_ref().take(self.outputs.len()).collect();
-        let asked: Vec<bool> = ready.collect();
+        let outputs: Vec<bool> = ready.by_ref().take(readable).collect();
+        let asked: Vec<bool> = ready.take(self.connections.len()).collect();
         self.read_outputs(&outputs, buffer);
+        self.attached.turn(&attached);
         self.read_connections(&asked);
         if knock {
             self.accept();
@@ -305,6 +314,7 @@ impl Shim {
             let now = Timestamp::now();
             match nix::unistd::read(&*fd, buffer) {
                 Ok(length) if length > 0 => {
+                    self.attached.output(stream.name(), &buffer[..length]);
                     if let Some(log) = &mut self.log {
                         // A full disk loses lines, which the log counts; it must not stop the container.
                         let _ = log.take(stream, &buffer[..length], now);
@@ -344,6 +354,11 @@ impl Shim {
                 Received::More => kept.push(connection),
                 Received::Invalid => {}
                 Received::Request(Ask::Wait) => self.waiting.push(connection.stream),
+                Received::Request(Ask::Attach { stdin, stdout, stderr }) if !self.attached.is_full() => {
+                    send(&connection.stream, Answer::Done);
+                    let stdin = stdin && self.spec.process.stdin;
+                    self.attached.add(connection.stream, Wanted { stdin, stdout, stderr });
+                }
                 Received::Request(ask) => {
                     let answer = self.answer(&ask);
                     send(&connection.stream, answer);
@@ -362,6 +377,7 @@ impl Shim {
                 Err(error) => Err(error.into()),
             },
             Ask::ReopenLog => self.log.as_mut().map_or(Ok(()), Log::reopen),
+            Ask::Attach { .. } => Err(io::Error::other("too many clients are attached")),
             Ask::Wait | Ask::Unknown => Err(io::Error::other("unknown question")),
         };
         match done {
@@ -401,6 +417,7 @@ impl Shim {
     }
 
     fn end(self, code: i32) -> ExitCode {
+        self.attached.end();
         let oom = fs::read_to_string(&self.spec.cgroup.oom).unwrap_or_default();
         let kills = oom.lines().find_map(|line| line.strip_prefix("oom_kill ")?.trim().parse::<u64>().ok());
         let exit = Exit {
@@ -416,6 +433,17 @@ impl Shim {
         }
         let _ = fs::remove_file(PathBuf::from(SOCKET));
         if kept.is_ok() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    }
+}
+
+/// The sooner of two ends of waiting.
+fn sooner(timeout: PollTimeout, deadline: Option<Duration>) -> PollTimeout {
+    let Some(deadline) = deadline else { return timeout };
+    // Rounded up: what is due in less than a millisecond is not due yet.
+    let deadline = PollTimeout::try_from(deadline.as_millis().saturating_add(1)).unwrap_or(PollTimeout::MAX);
+    match timeout.as_millis() {
+        Some(millis) if Some(millis) < deadline.as_millis() => timeout,
+        _ => deadline,
     }
 }
 

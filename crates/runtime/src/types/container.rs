@@ -42,6 +42,8 @@ pub struct ContainerConfig {
     pub log_limits: LogLimits,
     /// Whether its standard input stays open; otherwise it is empty.
     pub stdin: bool,
+    /// Whether its standard input is closed once the first client that attached to it has disconnected.
+    pub stdin_once: bool,
     /// Whether it has a terminal.
     pub tty: bool,
     /// The stop signal, such as `SIGQUIT`; `None` is the image's, else `SIGTERM`.
@@ -50,6 +52,8 @@ pub struct ContainerConfig {
     pub resources: Resources,
     /// Its security context.
     pub security: Security,
+    /// The container of the same sandbox whose pid namespace it joins, in the place of the one that the sandbox's says.
+    pub pid_target: Option<ContainerId>,
     /// Resource limits of its processes (setrlimit).
     pub rlimits: Vec<Rlimit>,
     /// Labels, which filters match.

@@ -17,5 +17,6 @@ mod machine;
 mod network;
 mod node;
 mod restarts;
+mod streams;
 mod untrusted;
 mod virtuals;

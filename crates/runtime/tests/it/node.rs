@@ -238,9 +238,9 @@ fn shell_image() -> &'static Path {
         .1
 }
 
-const COMMANDS: [&str; 20] = [
+const COMMANDS: [&str; 21] = [
     "sh", "cat", "sleep", "id", "ls", "echo", "dd", "hostname", "touch", "mkdir", "mknod", "head", "stat",
-    "env", "chroot", "unshare", "grep", "ln", "mount", "rm",
+    "env", "chroot", "unshare", "grep", "ln", "mount", "rm", "stty",
 ];
 
 /// The libraries of a program, by the names that it looks for.
