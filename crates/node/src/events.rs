@@ -60,7 +60,13 @@ impl Recorder {
         let spec = pod.spec.as_ref();
         let is_init =
             spec.is_some_and(|spec| spec.init_containers.iter().flatten().any(|init| init.name == container));
-        let list = if is_init { "initContainers" } else { "containers" };
+        let is_ephemeral = spec
+            .is_some_and(|spec| spec.ephemeral_containers.iter().flatten().any(|own| own.name == container));
+        let list = match () {
+            () if is_init => "initContainers",
+            () if is_ephemeral => "ephemeralContainers",
+            () => "containers",
+        };
         let field = format!("spec.{list}{{{container}}}");
         self.record(pod, Some(field), NewEvent::new(kind, reason, message));
     }

@@ -22,7 +22,7 @@ pub use restart::restarts_after;
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use k8s_openapi::api::core::v1::{Container, PodSpec};
+use k8s_openapi::api::core::v1::{Container, EphemeralContainer, PodSpec};
 use plumb_resize::pod::PodShape;
 use plumb_runtime::types::ContainerId;
 
@@ -162,4 +162,36 @@ impl<'a> View<'a> {
 /// The containers of a spec, init containers first: by position.
 pub fn containers(spec: &PodSpec) -> impl Iterator<Item = &Container> {
     spec.init_containers.iter().flatten().chain(&spec.containers)
+}
+
+/// An ephemeral container as the container that it is: their fields are the same but for the target.
+pub fn ephemeral(container: &EphemeralContainer) -> Container {
+    let container = container.clone();
+    Container {
+        args: container.args,
+        command: container.command,
+        env: container.env,
+        env_from: container.env_from,
+        image: container.image,
+        image_pull_policy: container.image_pull_policy,
+        lifecycle: container.lifecycle,
+        liveness_probe: container.liveness_probe,
+        name: container.name,
+        ports: container.ports,
+        readiness_probe: container.readiness_probe,
+        resize_policy: container.resize_policy,
+        resources: container.resources,
+        restart_policy: container.restart_policy,
+        restart_policy_rules: container.restart_policy_rules,
+        security_context: container.security_context,
+        startup_probe: container.startup_probe,
+        stdin: container.stdin,
+        stdin_once: container.stdin_once,
+        termination_message_path: container.termination_message_path,
+        termination_message_policy: container.termination_message_policy,
+        tty: container.tty,
+        volume_devices: container.volume_devices,
+        volume_mounts: container.volume_mounts,
+        working_dir: container.working_dir,
+    }
 }

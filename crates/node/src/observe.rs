@@ -53,12 +53,12 @@ impl Observation {
     }
 }
 
-/// Observes a pod. `before` is the last observation, from which containers that had exited are taken. `effective` are the
+/// Observes a pod, with its ephemeral containers by their names. `before` is the last observation, from which containers that had exited are taken. `effective` are the
 /// allocated resources of each container as its cgroup gets them; `pod` is what the pod's own cgroup should be.
 pub(crate) async fn observe(
     runtime: &dyn Runtime,
     uid: &str,
-    shape: &PodShape,
+    (shape, ephemeral): (&PodShape, &[&str]),
     before: &ObservedPod,
     written: &Written,
     effective: &[Requirements],
@@ -111,6 +111,24 @@ pub(crate) async fn observe(
         }
         observation.observed.stale.extend(runs.map(|container| container.id));
     }
+    for name in ephemeral {
+        let runs = newest.remove(*name).unwrap_or_default();
+        let Some(container) = runs.into_iter().max_by_key(|container| container.meta.attempt) else {
+            continue;
+        };
+        let of_old_sandbox = Some(&container.sandbox) != current.as_ref();
+        let known = match has_ended(before, &container.id) {
+            Some(ended) => ended.clone(),
+            None => match runtime.container_status(&container.id).await {
+                Ok(status) => observed(status, Requirements::default()).await,
+                // Removed since it was listed.
+                Err(error) if error.is_not_found() => continue,
+                Err(error) => return Err(error),
+            },
+        };
+        let known = ObservedContainer { of_old_sandbox, ..known };
+        observation.observed.ephemeral.insert((*name).to_owned(), known);
+    }
     // Containers that are not in the spec any more.
     observation.observed.stale.extend(newest.into_values().flatten().map(|container| container.id));
     if let Some(sandbox) = sandboxes.pop() {
@@ -130,7 +148,9 @@ pub(crate) async fn observe(
 /// A container whose exit was observed before.
 fn has_ended<'a>(before: &'a ObservedPod, id: &ContainerId) -> Option<&'a ObservedContainer> {
     let known = before.containers.iter().chain(&before.previous).flatten();
-    known.into_iter().find(|observed| observed.id == *id && matches!(observed.state, State::Exited { .. }))
+    known
+        .chain(before.ephemeral.values())
+        .find(|observed| observed.id == *id && matches!(observed.state, State::Exited { .. }))
 }
 
 /// A pod without a sandbox and containers.

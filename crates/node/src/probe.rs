@@ -28,6 +28,7 @@ use tokio::time::{Instant, sleep_until};
 pub use check::Outcome;
 pub use counter::Counter;
 pub use target::Target;
+pub(crate) use target::dialed;
 
 use crate::lifecycle::{Health, Startup};
 

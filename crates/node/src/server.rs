@@ -6,17 +6,20 @@
 //! |---|---|
 //! | `/healthz` | the agent's health |
 //! | `/containerLogs/{namespace}/{pod}/{container}` | the log of a container |
-//! | `/exec/{namespace}/{pod}/{container}` | a command in a container, over WebSockets |
+//! | `/exec/{namespace}/{pod}/{container}` | a command in a container, over WebSockets or SPDY |
+//! | `/attach/{namespace}/{pod}/{container}` | the standard streams of a container, likewise |
+//! | `/portForward/{namespace}/{pod}` | connections to the ports of a pod, likewise |
+//! | `/podConnect/{namespace}/{pod}` | a connection to a port of a pod's address, for the proxies of the API server |
 //! | `/pods` | the pods of the node |
 //! | `/stats/summary` | the resource usage of the node and its pods |
 //! | `/metrics/resource` | the same for Prometheus |
 //! | `/metrics` | the agent's metrics |
 
 mod answer;
-mod exec;
 mod logs;
 mod query;
 mod stats;
+mod streams;
 
 use std::convert::Infallible;
 use std::fmt;
@@ -152,20 +155,29 @@ impl Server {
         }
         let config = &self.config;
         let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-        let executes = matches!(parts.as_slice(), ["exec", _, _, _]);
-        if method != Method::GET && !(executes && method == Method::POST) {
+        // Clients begin SPDY with a POST.
+        let streams = matches!(parts.as_slice(), ["exec" | "attach" | "portForward", ..]);
+        if method != Method::GET && !(streams && method == Method::POST) {
             return refusal(StatusCode::METHOD_NOT_ALLOWED, "405: Method Not Allowed");
         }
         match parts.as_slice() {
-            ["exec", namespace, pod, container] => {
-                let wanted = exec::Wanted { namespace, pod, container, query: &query };
-                exec::answer(config, &wanted, &request)
-                    .unwrap_or_else(|exec::Refused(code, why)| refusal(code, &why))
+            [what @ ("exec" | "attach"), namespace, pod, container] => {
+                let wanted = streams::Wanted { namespace, pod, container, query: &query };
+                let answer = if *what == "exec" { streams::exec } else { streams::attach };
+                answer(config, &wanted, &request).unwrap_or_else(streams::Refused::response)
+            }
+            ["portForward", namespace, pod] => {
+                let answer = streams::port_forward(config, (namespace, pod), &query, &request).await;
+                answer.unwrap_or_else(streams::Refused::response)
             }
             ["containerLogs", namespace, pod, container] => {
                 logs::answer(config, namespace, pod, container, &query)
                     .await
                     .unwrap_or_else(|refused| refused)
+            }
+            ["podConnect", namespace, pod] => {
+                let answer = streams::connect(config, (namespace, pod), &query, &request).await;
+                answer.unwrap_or_else(streams::Refused::response)
             }
             ["pods"] => {
                 let items: Vec<_> = config.pods.pods();

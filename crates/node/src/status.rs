@@ -3,6 +3,7 @@
 mod conditions;
 mod container;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
@@ -14,7 +15,7 @@ use plumb_resize::rules::Rules;
 use plumb_resize::status::{Allocation, project};
 
 use crate::lifecycle::{Health, ObservedContainer, ObservedPod, Phase, Startup};
-pub(crate) use container::Waiting;
+pub(crate) use container::{Waiting, has_run};
 
 /// All that is known of a pod when its status is written.
 #[derive(Clone, Copy)]
@@ -26,6 +27,8 @@ pub(crate) struct Known<'a> {
     pub(crate) health: &'a [Health],
     /// Why containers do not run yet, by position.
     pub(crate) waiting: &'a [Option<Waiting>],
+    /// The same of ephemeral containers, by name.
+    pub(crate) ephemeral_waiting: &'a BTreeMap<String, Waiting>,
     pub(crate) phase: Phase,
     /// Reason and message of the pod's failure, if it is not that of its containers.
     pub(crate) because: Option<(&'a str, &'a str)>,
@@ -83,6 +86,7 @@ pub(crate) fn compose(known: Known<'_>) -> PodStatus {
         container::publish(&known, old, &mut status);
     } else {
         (status.container_statuses, status.init_container_statuses) = (None, None);
+        status.ephemeral_container_statuses = None;
     }
     let spec = known.pod.spec.as_ref();
     let projection = project(known.allocation, known.desired, known.generation(), known.actual, known.rules);

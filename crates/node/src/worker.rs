@@ -12,6 +12,7 @@ mod act;
 mod allocated;
 mod cleanup;
 mod count;
+mod ephemeral;
 mod pin;
 mod probes;
 mod reconsider;
@@ -128,6 +129,8 @@ pub(crate) struct Worker {
     applied: Vec<Option<Requirements>>,
     probed: Vec<ProbedContainer>,
     start_backoffs: Vec<StartBackoff>,
+    /// The same of ephemeral containers that have not been started, by name.
+    ephemeral_backoffs: BTreeMap<String, StartBackoff>,
     /// The attempt after the last one that ran, of each container by position.
     next_attempts: Vec<u32>,
     stopping: Stopping,
@@ -182,6 +185,7 @@ impl Worker {
             applied: vec![None; count],
             probed: (0..count).map(|_| ProbedContainer::default()).collect(),
             start_backoffs: vec![StartBackoff::default(); count],
+            ephemeral_backoffs: BTreeMap::new(),
             next_attempts: next_attempts(&pod),
             stopping: Stopping::default(),
             images: BTreeMap::new(),
@@ -389,6 +393,9 @@ impl Worker {
         if self.ends.is_some() && !self.runs() && self.stopping.is_empty() {
             return self.cleanup().await;
         }
+        if !phase.is_final() && self.start_ephemeral().await? {
+            return Ok(Turn::Again);
+        }
         if self.pin().await? {
             return Ok(Turn::Again);
         }
@@ -448,8 +455,11 @@ impl Worker {
         let effective: Vec<Requirements> = inherited(allocated).collect();
         let pod = self.info.shape.cgroup(allocated);
         let Self { node, uid, info, observation, written, .. } = self;
+        let ephemeral = self.pod.spec.iter().flat_map(|spec| spec.ephemeral_containers.iter().flatten());
+        let ephemeral: Vec<&str> = ephemeral.map(|container| container.name.as_str()).collect();
+        let whose = (&info.shape, ephemeral.as_slice());
         let observation =
-            observe(&*node.runtime, uid, &info.shape, &observation.observed, written, &effective, pod).await;
+            observe(&*node.runtime, uid, whose, &observation.observed, written, &effective, pod).await;
         self.observation =
             observation.map_err(|error| format!("reading the state of the containers: {error}"))?;
         let observed = &self.observation.observed;
@@ -562,6 +572,7 @@ impl Worker {
             observed: &self.observation.observed,
             health: parts.health,
             waiting: parts.waiting,
+            ephemeral_waiting: parts.ephemeral_waiting,
             phase: parts.phase,
             because: self.because.as_ref().map(|(reason, message)| (reason.as_str(), message.as_str())),
             taken_in: !self.rejected,
@@ -580,7 +591,7 @@ impl Worker {
         let now = (self.node.clock)();
         let until = |at: Timestamp| Duration::try_from(at.duration_since(now)).unwrap_or(Duration::ZERO);
         let deadline = self.deadline().filter(|_| !self.over && self.because.is_none());
-        let at = due.into_iter().chain(deadline).min().map(until);
+        let at = due.into_iter().chain(deadline).chain(self.next_ephemeral()).min().map(until);
         at.into_iter().chain(self.report.retry_after()).chain(self.volumes.retry_after()).min()
     }
 }
@@ -590,6 +601,7 @@ impl Worker {
 struct Parts<'a> {
     health: &'a [Health],
     waiting: &'a [Option<crate::status::Waiting>],
+    ephemeral_waiting: &'a BTreeMap<String, crate::status::Waiting>,
     phase: Phase,
     actual: &'a PodResources,
 }

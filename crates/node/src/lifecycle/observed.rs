@@ -1,5 +1,6 @@
 //! The observed state of a pod.
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use jiff::Timestamp;
@@ -15,6 +16,8 @@ pub struct ObservedPod {
     pub containers: Vec<Option<ObservedContainer>>,
     /// The one before the newest, by position: for `lastState` and the log of the previous run.
     pub previous: Vec<Option<ObservedContainer>>,
+    /// Ephemeral containers by name.
+    pub ephemeral: BTreeMap<String, ObservedContainer>,
     /// Older containers, which can be removed.
     pub stale: Vec<ContainerId>,
 }

@@ -125,7 +125,7 @@ pub(super) fn place(host: &str, port: u16) -> String {
 }
 
 /// Why there is no connection.
-pub(super) fn dialed(host: &str, port: u16, error: &io::Error) -> String {
+pub(crate) fn dialed(host: &str, port: u16, error: &io::Error) -> String {
     let why = match error.kind() {
         io::ErrorKind::ConnectionRefused => "connect: connection refused".to_owned(),
         io::ErrorKind::HostUnreachable => "connect: no route to host".to_owned(),

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures_util::{Stream, StreamExt as _, stream};
 use http::{Response, StatusCode};
+use k8s_openapi::api::core::v1::PodSpec;
 use plumb_runtime::types::{ContainerChange, ContainerId, ContainerState, Event};
 use plumb_runtime::{Events, Runtime};
 
@@ -36,7 +37,11 @@ pub(super) async fn answer(
     let found = config.pods.find(namespace, pod);
     let found =
         found.ok_or_else(|| refusal(StatusCode::NOT_FOUND, &format!("pod {pod:?} does not exist")))?;
-    if !found.spec.iter().flat_map(containers).any(|own| own.name == container) {
+    let is_ephemeral =
+        |spec: &PodSpec| spec.ephemeral_containers.iter().flatten().any(|own| own.name == container);
+    if !found.spec.iter().flat_map(containers).any(|own| own.name == container)
+        && !found.spec.as_ref().is_some_and(is_ephemeral)
+    {
         let why = format!("container {container:?} not found in pod {pod:?}");
         return Err(refusal(StatusCode::NOT_FOUND, &why));
     }

@@ -1,110 +1,92 @@
-//! Commands in containers, as `kubectl exec` asks for them: over `WebSocket`s.
+//! Connections that are upgraded: commands in containers, clients that are attached to containers, and connections to ports, as
+//! `kubectl exec`, `attach` and `port-forward` ask for them.
 //!
 //! ```text
-//!   client ⇄ API server ⇄ WebSocket ── 0 stdin, 4 resize ──▶ the command in the container
-//!                                   ◀─ 1 stdout, 2 stderr, 3 how it ended
+//!                             ┌ WebSocket, a channel a stream ┐
+//!   client ⇄ API server ⇄ here┤ SPDY, a stream a stream       ├ ⇄ runtime: streams in this process, or
+//!                             └ SPDY inside of a WebSocket    ┘            SPDY to its streaming server
 //! ```
+//!
+//! A connection is one task, which owns all that belongs to it: when the client is gone, so is everything else.
 
+mod channels;
+mod command;
+mod connect;
 mod handshake;
-mod session;
+mod port_forward;
+mod remote;
+mod spdy;
+mod status;
+mod tunnel;
 
 use http::header::CONNECTION;
 use http::request::Parts;
-use http::{Response, StatusCode};
-use hyper::upgrade::OnUpgrade;
+use http::{HeaderValue, Response, StatusCode};
+use hyper::upgrade::{OnUpgrade, Upgraded};
 use hyper_util::rt::TokioIo;
-use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
-use plumb_runtime::ExecRequest;
-use plumb_runtime::types::ContainerId;
 use tokio_tungstenite::WebSocketStream;
 use tokio_tungstenite::tungstenite::protocol::{Role, WebSocketConfig};
 
-use super::ServerConfig;
-use super::answer::Body;
-use super::query::Query;
+use super::answer::{Body, refusal};
 use handshake::Handshake;
-use session::Session;
+
+pub(super) use command::{Wanted, attach, exec};
+pub(super) use connect::answer as connect;
+pub(super) use port_forward::answer as port_forward;
 
 /// The longest message of a client: one piece of what it types.
 const LONGEST_MESSAGE: usize = 1 << 20;
 
-/// What a client wants to run, and where.
-pub(super) struct Wanted<'a> {
-    pub(super) namespace: &'a str,
-    pub(super) pod: &'a str,
-    pub(super) container: &'a str,
-    pub(super) query: &'a Query,
+/// Why there is no connection.
+pub(super) struct Refused(StatusCode, String);
+
+impl Refused {
+    fn new(code: StatusCode, why: impl Into<String>) -> Self {
+        Self(code, why.into())
+    }
+
+    /// The answer that says so.
+    pub(super) fn response(self) -> Response<Body> {
+        refusal(self.0, &self.1)
+    }
+
+    /// A pod that this node does not have.
+    fn no_pod() -> Self {
+        Self::new(StatusCode::NOT_FOUND, "pod does not exist")
+    }
 }
 
-/// Why there is no connection.
-pub(super) struct Refused(pub(super) StatusCode, pub(super) String);
+/// A connection that has been upgraded.
+type Io = TokioIo<Upgraded>;
 
-/// Answers with a connection on which the command talks; or says why there is none.
-pub(super) fn answer(
-    config: &ServerConfig,
-    wanted: &Wanted<'_>,
+/// Answers that the connection is upgraded, and goes on with it in a task of its own.
+fn upgrade<F>(
     request: &Parts,
-) -> Result<Response<Body>, Refused> {
-    let refuse = |code: StatusCode, why: &str| Refused(code, why.to_owned());
-    let found = config.pods.find(wanted.namespace, wanted.pod);
-    let found = found.ok_or_else(|| refuse(StatusCode::NOT_FOUND, "pod does not exist"))?;
-    let id = running(&found, wanted.container).ok_or_else(|| {
-        let why = format!("container not found ({:?})", wanted.container);
-        refuse(StatusCode::NOT_FOUND, &why)
-    })?;
-    let asked = options(wanted.query).map_err(|why| refuse(StatusCode::BAD_REQUEST, why))?;
-    let handshake = Handshake::read(&request.headers)
-        .map_err(|why| refuse(StatusCode::BAD_REQUEST, &format!("unable to upgrade: {why}")))?;
+    handshake: &Handshake,
+    go_on: impl FnOnce(Io) -> F + Send + 'static,
+) -> Result<Response<Body>, Refused>
+where
+    F: Future<Output = ()> + Send,
+{
     let upgrade = request.extensions.get::<OnUpgrade>().cloned();
     let upgrade = upgrade.ok_or_else(|| {
-        refuse(StatusCode::BAD_REQUEST, "unable to upgrade: this connection cannot be upgraded")
+        Refused::new(StatusCode::BAD_REQUEST, "unable to upgrade: this connection cannot be upgraded")
     })?;
-    let session =
-        Session { runtime: config.runtime.clone(), id, protocol: handshake.protocol, request: asked };
     tokio::spawn(async move {
         match upgrade.await {
-            Ok(upgraded) => {
-                let limits = WebSocketConfig::default()
-                    .max_message_size(Some(LONGEST_MESSAGE))
-                    .max_frame_size(Some(LONGEST_MESSAGE));
-                let io = TokioIo::new(upgraded);
-                session.run(WebSocketStream::from_raw_socket(io, Role::Server, Some(limits)).await).await;
-            }
-            Err(error) => tracing::debug!(%error, "a connection for a command was not upgraded"),
+            Ok(upgraded) => go_on(TokioIo::new(upgraded)).await,
+            Err(error) => tracing::debug!(%error, "a connection to a container was not upgraded"),
         }
     });
     let mut response = handshake.response();
-    response.headers_mut().insert(CONNECTION, http::HeaderValue::from_static("Upgrade"));
+    response.headers_mut().insert(CONNECTION, HeaderValue::from_static("Upgrade"));
     Ok(response)
 }
 
-/// What is to be run, in the agent's own words for it.
-fn options(query: &Query) -> Result<ExecRequest, &'static str> {
-    let request = ExecRequest {
-        command: query.all("command").map(str::to_owned).collect(),
-        stdin: query.is_on("input"),
-        stdout: query.is_on("output"),
-        // A terminal has no other side for complaints.
-        stderr: query.is_on("error") && !query.is_on("tty"),
-        tty: query.is_on("tty"),
-    };
-    if request.command.is_empty() {
-        return Err("you must specify at least one command for the container");
-    }
-    if !request.stdin && !request.stdout && !request.stderr {
-        return Err("you must specify at least 1 of stdin, stdout, stderr");
-    }
-    Ok(request)
-}
-
-/// The container of a pod, if it runs.
-fn running(pod: &Pod, container: &str) -> Option<ContainerId> {
-    let none = PodStatus::default();
-    let status = pod.status.as_ref().unwrap_or(&none);
-    let all = [&status.container_statuses, &status.init_container_statuses];
-    let runs = |status: &&ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
-    let own = all.into_iter().flatten().flatten().filter(runs).find(|status| status.name == container)?;
-    let id = own.container_id.as_deref().filter(|id| !id.is_empty())?;
-    // `runtime://id`.
-    Some(ContainerId::from(id.split_once("://").map_or(id, |(_, id)| id)))
+/// The server's side of a `WebSocket`.
+async fn websocket(io: Io) -> WebSocketStream<Io> {
+    let limits = WebSocketConfig::default()
+        .max_message_size(Some(LONGEST_MESSAGE))
+        .max_frame_size(Some(LONGEST_MESSAGE));
+    WebSocketStream::from_raw_socket(io, Role::Server, Some(limits)).await
 }

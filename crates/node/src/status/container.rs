@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{
     Container, ContainerState as Shown, ContainerStateRunning, ContainerStateTerminated,
-    ContainerStateWaiting, ContainerStatus, PodStatus,
+    ContainerStateWaiting, ContainerStatus, EphemeralContainer, PodStatus,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use plumb_resize::aggregate::Role;
@@ -32,6 +32,54 @@ pub(super) fn publish(known: &Known<'_>, old: &PodStatus, status: &mut PodStatus
     }
     status.container_statuses = (!main.is_empty()).then_some(main);
     status.init_container_statuses = (!init.is_empty()).then_some(init);
+    let ephemeral = spec.ephemeral_containers.iter().flatten().map(|container| {
+        let before = old.ephemeral_container_statuses.iter().flatten();
+        ephemeral(known, container, before.into_iter().find(|before| before.name == container.name))
+    });
+    let ephemeral: Vec<_> = ephemeral.collect();
+    status.ephemeral_container_statuses = (!ephemeral.is_empty()).then_some(ephemeral);
+}
+
+/// The status of an ephemeral container: it has neither probes nor earlier runs.
+fn ephemeral(
+    known: &Known<'_>,
+    container: &EphemeralContainer,
+    before: Option<&ContainerStatus>,
+) -> ContainerStatus {
+    let Some(observed) = known.observed.ephemeral.get(&container.name) else {
+        // One that the runtime has lost is not started again, so what was known of it last is all that will be.
+        if let Some(before) = before.filter(|before| has_run(before)) {
+            return before.clone();
+        }
+        let creating = || Waiting { reason: "ContainerCreating".to_owned(), message: String::new() };
+        let waiting = known.ephemeral_waiting.get(&container.name).cloned().unwrap_or_else(creating);
+        return ContainerStatus {
+            name: container.name.clone(),
+            image: container.image.clone().unwrap_or_default(),
+            state: Some(waits(&waiting)),
+            last_state: Some(Shown::default()),
+            ..ContainerStatus::default()
+        };
+    };
+    let state = match &observed.state {
+        State::Running { since } => running(*since),
+        State::Created => waits(&Waiting { reason: "ContainerCreating".to_owned(), message: String::new() }),
+        State::Exited { .. } => ended(known, observed).unwrap_or_default(),
+    };
+    ContainerStatus {
+        name: container.name.clone(),
+        image: observed.image.clone(),
+        image_id: observed.image_id.clone(),
+        container_id: Some(id(known, observed)),
+        state: Some(state),
+        last_state: Some(Shown::default()),
+        ..ContainerStatus::default()
+    }
+}
+
+/// Whether a container has been started by its status.
+pub(crate) fn has_run(status: &ContainerStatus) -> bool {
+    status.state.as_ref().is_some_and(|state| state.running.is_some() || state.terminated.is_some())
 }
 
 fn of(

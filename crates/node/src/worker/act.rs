@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use k8s_openapi::api::core::v1::Container;
+use k8s_openapi::api::core::v1::{Container, Pod};
 use plumb_resize::plan::{CgroupState, Step, inherited, start_with};
 use plumb_resize::resource::Requirements;
 use plumb_runtime::Error;
-use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
+use plumb_runtime::types::{ContainerConfig, ContainerId, Image, LinuxResources, SandboxId};
 
 use super::start_backoff::Retry;
 use super::{Message, POD_WORKER, Worker, declared_by_pod, error_chain};
@@ -21,7 +21,7 @@ use crate::runtime_class;
 use crate::status::Waiting;
 
 /// The reason of a container whose spec refers to something that is missing.
-const CONFIG_ERROR: &str = "CreateContainerConfigError";
+pub(super) const CONFIG_ERROR: &str = "CreateContainerConfigError";
 
 /// The state of an image pull.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,15 +34,15 @@ pub(super) enum Fetch {
 
 /// Why a container could not be started: the reasons of its status and its event, and the message.
 pub(super) struct NotStarted {
-    reason: &'static str,
-    event: &'static str,
-    message: String,
+    pub(super) reason: &'static str,
+    pub(super) event: &'static str,
+    pub(super) message: String,
     /// Its waiting state during the backoff.
-    later: Option<Waiting>,
+    pub(super) later: Option<Waiting>,
 }
 
 impl NotStarted {
-    fn new(reason: &'static str, message: impl ToString) -> Self {
+    pub(super) fn new(reason: &'static str, message: impl ToString) -> Self {
         Self { reason, event: "Failed", message: message.to_string(), later: None }
     }
 }
@@ -215,12 +215,28 @@ impl Worker {
             cri_config::oom_score_adj(&self.pod, &self.info.shape, allocated, position, self.node.memory);
         resources.oom_score_adj = Some(score);
         resources.cpuset_cpus = self.cpus(position).map(|cpus| cpus.to_string());
+        let mut config = self.config_of(&pod, container, attempt, resources, image).await?;
+        // Plain data of our own types always has a JSON form.
+        let made_with = serde_json::to_string(&to).unwrap_or_default();
+        config.annotations.insert(MADE_WITH.to_owned(), made_with);
+        Ok(config)
+    }
+
+    /// The configuration of a container of the pod, with all that its spec refers to.
+    pub(super) async fn config_of(
+        &self,
+        pod: &Pod,
+        container: &Container,
+        attempt: u32,
+        resources: LinuxResources,
+        image: &Image,
+    ) -> Result<ContainerConfig, String> {
         let facts = EnvFacts { pod_ips: self.addresses(), ..self.node.facts.clone() };
         let text = |error: ConfigError| error_chain(&error);
-        let env = environment(&self.node.objects, &pod, container, &facts).await.map_err(text)?;
+        let env = environment(&self.node.objects, pod, container, &facts).await.map_err(text)?;
         let mounts = match &self.node.volumes {
             Some(volumes) => {
-                let ready = volumes.prepare(&pod).await.map_err(text)?;
+                let ready = volumes.prepare(pod).await.map_err(text)?;
                 let (container, env) = (container.clone(), env.clone());
                 // It looks into volumes that containers write: off the async threads.
                 let mounts = tokio::task::spawn_blocking(move || ready.mounts(&container, attempt, &env));
@@ -228,12 +244,8 @@ impl Worker {
             }
             None => Vec::new(),
         };
-        let config = cri_config::container(&pod, container, attempt, resources, image, env, mounts);
-        let mut config = config.map_err(|error| error_chain(&error))?;
-        // Plain data of our own types always has a JSON form.
-        let made_with = serde_json::to_string(&to).unwrap_or_default();
-        config.annotations.insert(MADE_WITH.to_owned(), made_with);
-        Ok(config)
+        let config = cri_config::container(pod, container, attempt, resources, image, env, mounts);
+        config.map_err(|error| error_chain(&error))
     }
 
     /// The pod's addresses.
@@ -329,7 +341,7 @@ impl Worker {
     }
 
     /// The image of a container, if it is on this node by now.
-    async fn image(&mut self, container: &Container) -> Result<Option<Image>, NotStarted> {
+    pub(super) async fn image(&mut self, container: &Container) -> Result<Option<Image>, NotStarted> {
         let name = container.image.clone().unwrap_or_default();
         let runtime = self.node.runtime.clone();
         let inspect = |error: Error| NotStarted::new("ImageInspectError", error);
@@ -399,16 +411,19 @@ impl Worker {
         let positions: Vec<usize> = spec
             .map(|spec| containers(spec).enumerate().filter(|(_, c)| wants(c)).map(|(at, _)| at).collect())
             .unwrap_or_default();
+        let failed = || {
+            let later = Waiting {
+                reason: "ImagePullBackOff".to_owned(),
+                message: format!("Back-off pulling image {image:?}: ErrImagePull: {error}"),
+            };
+            let message = format!("Failed to pull image {image:?}: {error}");
+            NotStarted { later: Some(later), ..NotStarted::new("ErrImagePull", message) }
+        };
+        self.ephemeral_not_pulled(image, failed);
         for position in positions {
             let runs = self.observation.observed.containers.get(position).and_then(Option::as_ref);
             if !runs.is_some_and(ObservedContainer::runs) {
-                let message = format!("Failed to pull image {image:?}: {error}");
-                let later = Waiting {
-                    reason: "ImagePullBackOff".to_owned(),
-                    message: format!("Back-off pulling image {image:?}: ErrImagePull: {error}"),
-                };
-                let failed = NotStarted { later: Some(later), ..NotStarted::new("ErrImagePull", message) };
-                self.not_started(position, failed);
+                self.not_started(position, failed());
             }
         }
     }

@@ -101,8 +101,10 @@ impl Worker {
             }
             None => None,
         };
-        let (health, waiting) = (self.health(), self.waiting());
-        let status = compose(self.known(Parts { health: &health, waiting: &waiting, phase, actual }));
+        let (health, waiting, ephemeral) = (self.health(), self.waiting(), self.ephemeral_waiting());
+        let parts =
+            Parts { health: &health, waiting: &waiting, ephemeral_waiting: &ephemeral, phase, actual };
+        let status = compose(self.known(parts));
         let Some(changes) = changes(self.pod.status.as_ref(), &status) else {
             self.report = Report::default();
             return;

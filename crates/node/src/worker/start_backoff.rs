@@ -39,6 +39,11 @@ pub(super) enum Retry {
 }
 
 impl StartBackoff {
+    /// Why it has not been started, and the earliest retry.
+    pub(super) fn failure(&self) -> Option<(&Waiting, Timestamp)> {
+        self.failure.as_ref().map(|failure| (&failure.waiting, failure.until))
+    }
+
     /// It was started, after it had run for this long.
     pub(super) fn started(&mut self, ran: Option<SignedDuration>) {
         self.failure = None;

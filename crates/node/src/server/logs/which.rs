@@ -8,7 +8,8 @@ pub(super) fn container_id(pod: &Pod, container: &str, previous: bool) -> Result
     let name = pod.metadata.name.as_deref().unwrap_or_default();
     let none = PodStatus::default();
     let status = pod.status.as_ref().unwrap_or(&none);
-    let all = [&status.container_statuses, &status.init_container_statuses];
+    let all =
+        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
     let own = all.into_iter().flatten().flatten().find(|status| status.name == container);
     let own = own.ok_or_else(|| format!("container {container:?} in pod {name:?} is not available"))?;
     let id = if previous {

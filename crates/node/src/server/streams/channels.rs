@@ -1,16 +1,19 @@
-//! One command, from its start to how it ended.
+//! Commands and containers over a `WebSocket`: each message begins with the number of its channel.
+//!
+//! ```text
+//!   client ── 0 stdin, 4 resize ──▶ the command in the container
+//!          ◀─ 1 stdout, 2 stderr, 3 how it ended
+//! ```
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
 use bytes::{BufMut as _, Bytes, BytesMut};
 use futures_util::{FutureExt as _, Sink, SinkExt as _, Stream, StreamExt as _};
-use plumb_runtime::types::ContainerId;
-use plumb_runtime::{Error, ExecRequest, Execution, Resizer, Runtime, TerminalSize};
+use plumb_runtime::{Execution, Resizer, TerminalSize};
 use serde::Deserialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::sync::{mpsc, watch};
 use tokio_tungstenite::WebSocketStream;
@@ -18,12 +21,13 @@ use tokio_tungstenite::tungstenite::protocol::CloseFrame;
 use tokio_tungstenite::tungstenite::protocol::frame::coding::CloseCode;
 use tokio_tungstenite::tungstenite::{Message, Utf8Bytes};
 
-use super::handshake::{Protocol, Version};
+use super::command::{Task, Version};
+use super::status::{self, exited, failed};
 
 /// What is typed and printed, by the number that its messages begin with.
 const STDIN: u8 = 0;
-const STDOUT: u8 = 1;
-const STDERR: u8 = 2;
+pub(super) const STDOUT: u8 = 1;
+pub(super) const STDERR: u8 = 2;
 const ERROR: u8 = 3;
 const RESIZE: u8 = 4;
 /// Begins the message that ends a channel, in the fifth version.
@@ -31,79 +35,117 @@ const CLOSE: u8 = 255;
 
 /// How much is read at a time.
 const PIECE: usize = 32 << 10;
+/// Messages for a command that does not read them yet. Beyond them the client is not read any more, and it is not noticed that it
+/// disconnects.
+const READ_AHEAD: usize = 16;
 /// What a command leaves running may hold its output open. Once the command has ended, and nothing came for as long as
 /// this, nothing more is waited for.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 /// How long a client may take to read the rest and to close the connection.
-const CLOSING: Duration = Duration::from_secs(30);
+pub(super) const CLOSING: Duration = Duration::from_secs(30);
 
-/// A command that is to run.
-pub(super) struct Session {
-    pub(super) runtime: Arc<dyn Runtime>,
-    pub(super) id: ContainerId,
-    pub(super) protocol: Protocol,
-    pub(super) request: ExecRequest,
+/// A subprotocol: how input and output are distinguished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Protocol {
+    pub(super) version: Version,
+    /// Whether messages are text, with their data in base64.
+    pub(super) base64: bool,
 }
 
-impl Session {
-    /// Runs the command until it has ended, or until the client is gone: then the command is ended.
-    pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin>(self, socket: WebSocketStream<S>) {
-        let (mut to_client, mut from_client) = socket.split();
-        let streaming = self.runtime.exec(&self.id, self.request).await;
-        let execution = streaming.and_then(|streaming| {
-            let elsewhere = || Error::Unsupported("the runtime streams by a URL".to_owned());
-            streaming.streams().ok_or_else(elsewhere)
-        });
-        let Execution { stdin, stdout, stderr, resize, ended } = match execution {
-            Ok(execution) => execution,
-            Err(error) => {
-                finish(&mut to_client, self.protocol, &not_run(&error)).await;
-                return closed(&mut from_client).await;
-            }
-        };
-        let mut inputs = Inputs { stdin, resize, protocol: self.protocol };
-        let listen = async {
-            while let Some(Ok(message)) = from_client.next().await {
-                match message {
-                    Message::Binary(bytes) => inputs.take(&bytes).await,
-                    Message::Text(text) => {
-                        if let Some(bytes) = decoded(&text) {
-                            inputs.take(&bytes).await;
-                        }
-                    }
-                    Message::Close(_) => return,
-                    _ => {}
-                }
-            }
-        };
-        let talk = async {
-            let (sender, mut messages) = mpsc::channel::<Bytes>(4);
-            let (say_over, over) = watch::channel(false);
-            let command = async {
-                let code = ended.await;
-                say_over.send_replace(true);
-                Ok(code)
-            };
-            let stdout = pump(STDOUT, stdout, sender.clone(), over.clone());
-            let stderr = pump(STDERR, stderr, sender, over);
-            let deliver = async {
-                while let Some(message) = messages.recv().await {
-                    to_client.send(encoded(self.protocol, message)).await?;
-                }
-                Ok::<_, tokio_tungstenite::tungstenite::Error>(())
-            };
-            let all = tokio::try_join!(command, stdout.map(Ok), stderr.map(Ok), deliver);
-            if let Ok((outcome, ..)) = all {
-                let status = outcome.map_or_else(|error| not_run(&error), exited);
-                finish(&mut to_client, self.protocol, &status).await;
-            }
-        };
-        tokio::select! {
-            () = talk => {}
-            () = listen => return,
-        }
-        closed(&mut from_client).await;
+impl Protocol {
+    /// The one with this name; a client that offered none gets the first version.
+    pub(super) fn named(all: &[(&str, Version, bool)], name: &str) -> Self {
+        let known = all.iter().find(|(own, ..)| *own == name);
+        let (version, base64) =
+            known.map_or((Version::V1, false), |(_, version, base64)| (*version, *base64));
+        Self { version, base64 }
     }
+}
+
+/// Runs a command until it has ended, or until the client is gone: then the command is ended.
+pub(super) async fn run<S: AsyncRead + AsyncWrite + Unpin>(
+    task: Task,
+    protocol: Protocol,
+    socket: WebSocketStream<S>,
+) {
+    let (mut to_client, mut from_client) = socket.split();
+    let Execution { stdin, stdout, stderr, resize, ended } = match task.start().await {
+        Ok(execution) => execution,
+        Err(error) => {
+            finish(&mut to_client, protocol, &failed(task.what.doing(), &error)).await;
+            return closed(&mut from_client).await;
+        }
+    };
+    let (typed, to_type) = mpsc::channel(READ_AHEAD);
+    let mut inputs = Inputs { stdin: Some(typed), resize, protocol };
+    let listen = async {
+        while let Some(Ok(message)) = from_client.next().await {
+            match message {
+                Message::Binary(bytes) => inputs.take(bytes).await,
+                Message::Text(text) => {
+                    if let Some(bytes) = decoded(&text) {
+                        inputs.take(bytes.into()).await;
+                    }
+                }
+                Message::Close(_) => return,
+                _ => {}
+            }
+        }
+    };
+    let talk = async {
+        let (sender, messages) = mpsc::channel::<Bytes>(4);
+        let deliver = async {
+            let mut messages = messages;
+            while let Some(message) = messages.recv().await {
+                to_client.send(encoded(protocol, message)).await?;
+            }
+            Ok::<_, tokio_tungstenite::tungstenite::Error>(())
+        };
+        let all = tokio::try_join!(outputs(stdout, stderr, ended, sender).map(Ok), deliver);
+        if let Ok((outcome, ())) = all {
+            let status = outcome.map_or_else(|error| failed(task.what.doing(), &error), exited);
+            finish(&mut to_client, protocol, &status).await;
+        }
+    };
+    tokio::select! {
+        () = talk => {}
+        () = listen => return,
+        () = type_in(stdin, to_type) => {}
+    }
+    closed(&mut from_client).await;
+}
+
+/// Passes on all that a command prints, and returns how it ended once that is done. Each piece begins with its channel.
+pub(super) async fn outputs(
+    stdout: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    stderr: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    ended: impl Future<Output = plumb_runtime::Result<i32>>,
+    sender: mpsc::Sender<Bytes>,
+) -> plumb_runtime::Result<i32> {
+    let (say_over, over) = watch::channel(false);
+    let command = async {
+        let code = ended.await;
+        say_over.send_replace(true);
+        code
+    };
+    let stdout = pump(STDOUT, stdout, sender.clone(), over.clone());
+    let stderr = pump(STDERR, stderr, sender, over);
+    tokio::join!(command, stdout, stderr).0
+}
+
+/// Passes on what is typed, until it is at its end. Never returns: how the command ends does not depend on it.
+async fn type_in(stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>, mut typed: mpsc::Receiver<Bytes>) {
+    if let Some(mut stdin) = stdin {
+        while let Some(bytes) = typed.recv().await {
+            if stdin.write_all(&bytes).await.is_err() || stdin.flush().await.is_err() {
+                // It does not read any more, which is its own business.
+                break;
+            }
+        }
+        let _ = stdin.shutdown().await;
+    }
+    drop(typed);
+    std::future::pending().await
 }
 
 /// Reads until the client has closed the connection. If it were dropped while the client still sends, as pings, the kernel
@@ -116,7 +158,7 @@ async fn closed(from_client: &mut (impl Stream + Unpin)) {
 
 /// What goes to the command.
 struct Inputs {
-    stdin: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    stdin: Option<mpsc::Sender<Bytes>>,
     resize: Option<Resizer>,
     protocol: Protocol,
 }
@@ -124,31 +166,40 @@ struct Inputs {
 /// How large a client's terminal is, as it says so.
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct Size {
+pub(super) struct Size {
     width: u16,
     height: u16,
 }
 
+impl Size {
+    /// Resizes a terminal as a client says.
+    pub(super) fn apply(&self, resize: &Resizer) {
+        if let Err(error) = resize(TerminalSize { columns: self.width, rows: self.height }) {
+            tracing::debug!(%error, "a terminal was not resized");
+        }
+    }
+}
+
 impl Inputs {
-    async fn take(&mut self, message: &[u8]) {
-        match message.split_first() {
-            Some((&STDIN, typed)) => {
-                if let Some(stdin) = &mut self.stdin
-                    && (stdin.write_all(typed).await.is_err() || stdin.flush().await.is_err())
+    async fn take(&mut self, mut message: Bytes) {
+        if message.is_empty() {
+            return;
+        }
+        let channel = message.split_to(1);
+        match channel[0] {
+            STDIN => {
+                if let Some(stdin) = &self.stdin
+                    && stdin.send(message).await.is_err()
                 {
-                    // It does not read any more, which is its own business.
                     self.stdin = None;
                 }
             }
-            Some((&RESIZE, size)) => {
-                if let (Some(resize), Ok(Size { width, height })) =
-                    (&self.resize, serde_json::from_slice(size))
-                    && let Err(error) = resize(TerminalSize { columns: width, rows: height })
-                {
-                    tracing::debug!(%error, "a terminal was not resized");
+            RESIZE => {
+                if let (Some(resize), Ok(size)) = (&self.resize, serde_json::from_slice::<Size>(&message)) {
+                    size.apply(resize);
                 }
             }
-            Some((&CLOSE, [STDIN])) if self.protocol.version == Version::V5 => self.stdin = None,
+            CLOSE if self.protocol.version == Version::V5 && message[..] == [STDIN] => self.stdin = None,
             _ => {}
         }
     }
@@ -206,11 +257,7 @@ fn decoded(text: &str) -> Option<Vec<u8>> {
 /// Sends the status, and closes the connection.
 async fn finish(to_client: &mut (impl Sink<Message> + Unpin), protocol: Protocol, status: &Value) {
     let mut message = vec![ERROR];
-    match (protocol.version, status["message"].as_str()) {
-        // It knows of failures only.
-        (Version::V1, why) => message.extend(why.unwrap_or_default().bytes()),
-        _ => message.extend(serde_json::to_vec(status).unwrap_or_default()),
-    }
+    message.extend(status::encoded(protocol.version, status));
     // The client may have disconnected.
     if message.len() == 1 || to_client.send(encoded(protocol, message.into())).await.is_ok() {
         // Clients treat a close without a code as an error.
@@ -219,47 +266,25 @@ async fn finish(to_client: &mut (impl Sink<Message> + Unpin), protocol: Protocol
     }
 }
 
-/// How a command ended, as a `Status`.
-fn exited(code: i32) -> Value {
-    if code == 0 {
-        return json!({ "metadata": {}, "status": "Success" });
-    }
-    json!({
-        "metadata": {},
-        "status": "Failure",
-        "message": format!("command terminated with non-zero exit code: exit status {code}"),
-        "reason": "NonZeroExitCode",
-        "details": { "causes": [{ "reason": "ExitCode", "message": code.to_string() }] },
-    })
-}
-
-/// Why a command did not run, as a `Status`.
-fn not_run(error: &Error) -> Value {
-    let why = format!("error executing command in container: {error}");
-    json!({
-        "metadata": {},
-        "status": "Failure",
-        "message": format!("Internal error occurred: {why}"),
-        "reason": "InternalError",
-        "details": { "causes": [{ "message": why }] },
-        "code": 500,
-    })
-}
-
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
 
-    use plumb_runtime::{Virtual, VirtualConfig};
+    use std::sync::Arc;
+
+    use plumb_runtime::{ExecRequest, Virtual, VirtualConfig};
     use tokio_tungstenite::tungstenite::protocol::Role;
 
+    use super::super::command::What;
     use super::*;
+
+    const V5: Protocol = Protocol { version: Version::V5, base64: false };
 
     #[test]
     fn messages_are_binary_or_base64() {
-        let [v5, _, base64, ..] = Protocol::ALL;
+        let base64 = Protocol { base64: true, ..V5 };
         let message = Bytes::from_static(b"\x01hello");
-        assert_eq!(encoded(v5, message.clone()), Message::Binary(message.clone()));
+        assert_eq!(encoded(V5, message.clone()), Message::Binary(message.clone()));
         assert_eq!(encoded(base64, message.clone()), Message::text("1aGVsbG8="));
         assert_eq!(decoded("1aGVsbG8=").as_deref(), Some(&*message));
         for invalid in ["", "1!", "é"] {
@@ -270,16 +295,13 @@ mod tests {
     #[tokio::test]
     async fn a_connection_is_not_dropped_before_the_client_has_closed_it() {
         let config = VirtualConfig { now: jiff::Timestamp::UNIX_EPOCH, pod_network: Ipv4Addr::LOCALHOST };
-        let session = Session {
-            runtime: Arc::new(Virtual::new(config)),
-            id: "missing".into(),
-            protocol: Protocol::ALL[0],
-            request: ExecRequest { command: vec!["true".into()], stdout: true, ..ExecRequest::default() },
-        };
+        let request = ExecRequest { command: vec!["true".into()], stdout: true, ..ExecRequest::default() };
+        let task =
+            Task { runtime: Arc::new(Virtual::new(config)), id: "missing".into(), what: What::Exec(request) };
         let (server, client) = tokio::io::duplex(1 << 16);
         let server = WebSocketStream::from_raw_socket(server, Role::Server, None).await;
         let mut client = WebSocketStream::from_raw_socket(client, Role::Client, None).await;
-        let running = tokio::spawn(session.run(server));
+        let running = tokio::spawn(run(task, V5, server));
         let status = client.next().await.unwrap().unwrap();
         assert_eq!(status.into_data()[0], ERROR);
         for _ in 0..10 {

@@ -1,0 +1,195 @@
+//! Commands in containers, and containers that clients are attached to.
+
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{Response, StatusCode};
+use k8s_openapi::api::core::v1::{ContainerStatus, Pod, PodStatus};
+use plumb_runtime::types::ContainerId;
+use plumb_runtime::{AttachRequest, Error, ExecRequest, Execution, Runtime, Streaming};
+
+use super::super::ServerConfig;
+use super::super::answer::Body;
+use super::super::query::Query;
+use super::handshake::{Handshake, Spoken};
+use super::{Refused, channels, remote, spdy, upgrade, websocket};
+
+/// The version of the protocol.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Version {
+    /// A failure is text.
+    V1,
+    /// The same.
+    V2,
+    /// With the size of the terminal.
+    V3,
+    /// With a `Status`, and so with an exit code.
+    V4,
+    /// With an end of what is typed as well.
+    V5,
+}
+
+/// Inside of `WebSocket`s: the name, the version, and whether messages are text, with their data in base64.
+const WEBSOCKET: [(&str, Version, bool); 5] = [
+    ("v5.channel.k8s.io", Version::V5, false),
+    ("v4.channel.k8s.io", Version::V4, false),
+    ("v4.base64.channel.k8s.io", Version::V4, true),
+    ("channel.k8s.io", Version::V1, false),
+    ("base64.channel.k8s.io", Version::V1, true),
+];
+
+/// The same inside of SPDY.
+const SPDY: [(&str, Version); 4] = [
+    ("v4.channel.k8s.io", Version::V4),
+    ("v3.channel.k8s.io", Version::V3),
+    ("v2.channel.k8s.io", Version::V2),
+    ("channel.k8s.io", Version::V1),
+];
+
+const SPOKEN: Spoken = Spoken {
+    websocket: &[WEBSOCKET[0].0, WEBSOCKET[1].0, WEBSOCKET[2].0, WEBSOCKET[3].0, WEBSOCKET[4].0],
+    spdy: &[SPDY[0].0, SPDY[1].0, SPDY[2].0, SPDY[3].0],
+};
+
+/// The container that a client names.
+pub(in super::super) struct Wanted<'a> {
+    pub(in super::super) namespace: &'a str,
+    pub(in super::super) pod: &'a str,
+    pub(in super::super) container: &'a str,
+    pub(in super::super) query: &'a Query,
+}
+
+/// What to stream to and from a container.
+#[derive(Clone, Debug)]
+pub(super) enum What {
+    Exec(ExecRequest),
+    Attach(AttachRequest),
+}
+
+impl What {
+    /// The streams that a client is to be connected to, besides that of errors.
+    pub(super) fn streams(&self) -> AttachRequest {
+        match self {
+            Self::Exec(request) => AttachRequest {
+                stdin: request.stdin,
+                stdout: request.stdout,
+                stderr: request.stderr,
+                tty: request.tty,
+            },
+            Self::Attach(request) => *request,
+        }
+    }
+
+    /// What goes wrong if it does.
+    pub(super) fn doing(&self) -> &'static str {
+        match self {
+            Self::Exec(_) => "executing command in",
+            Self::Attach(_) => "attaching to",
+        }
+    }
+}
+
+/// What is to be streamed, and where.
+pub(super) struct Task {
+    pub(super) runtime: Arc<dyn Runtime>,
+    pub(super) id: ContainerId,
+    pub(super) what: What,
+}
+
+impl Task {
+    /// Starts it.
+    pub(super) async fn start(&self) -> Result<Execution, Error> {
+        let streaming = match &self.what {
+            What::Exec(request) => self.runtime.exec(&self.id, request.clone()).await?,
+            What::Attach(request) => self.runtime.attach(&self.id, *request).await?,
+        };
+        match streaming {
+            Streaming::Streams(streams) => Ok(streams),
+            Streaming::Url(url) => remote::execution(&url, self.what.streams()).await,
+        }
+    }
+}
+
+/// Answers with a connection to a command that runs in a container; or says why there is none.
+pub(in super::super) fn exec(
+    config: &ServerConfig,
+    wanted: &Wanted<'_>,
+    request: &Parts,
+) -> Result<Response<Body>, Refused> {
+    let streams = streams(wanted.query)?;
+    let command: Vec<String> = wanted.query.all("command").map(str::to_owned).collect();
+    if command.is_empty() {
+        let why = "you must specify at least one command for the container";
+        return Err(Refused::new(StatusCode::BAD_REQUEST, why));
+    }
+    let AttachRequest { stdin, stdout, stderr, tty } = streams;
+    answer(config, wanted, request, What::Exec(ExecRequest { command, stdin, stdout, stderr, tty }))
+}
+
+/// Answers with a connection to the standard streams of a container; or says why there is none.
+pub(in super::super) fn attach(
+    config: &ServerConfig,
+    wanted: &Wanted<'_>,
+    request: &Parts,
+) -> Result<Response<Body>, Refused> {
+    answer(config, wanted, request, What::Attach(streams(wanted.query)?))
+}
+
+fn answer(
+    config: &ServerConfig,
+    wanted: &Wanted<'_>,
+    request: &Parts,
+    what: What,
+) -> Result<Response<Body>, Refused> {
+    let found = config.pods.find(wanted.namespace, wanted.pod).ok_or_else(Refused::no_pod)?;
+    let id = running(&found, wanted.container).ok_or_else(|| {
+        Refused::new(StatusCode::NOT_FOUND, format!("container not found ({:?})", wanted.container))
+    })?;
+    let handshake = Handshake::read(&request.headers, SPOKEN)
+        .map_err(|why| Refused::new(StatusCode::BAD_REQUEST, format!("unable to upgrade: {why}")))?;
+    let task = Task { runtime: config.runtime.clone(), id, what };
+    let agreed = handshake.clone();
+    upgrade(request, &handshake, move |io| async move {
+        match agreed {
+            Handshake::WebSocket { protocol, .. } => {
+                let protocol = channels::Protocol::named(&WEBSOCKET, protocol);
+                channels::run(task, protocol, websocket(io).await).await;
+            }
+            Handshake::Spdy(protocol) => {
+                let known = SPDY.iter().find(|(name, _)| *name == protocol);
+                spdy::run(task, known.map_or(Version::V1, |(_, version)| *version), io).await;
+            }
+            // It is never agreed on.
+            Handshake::Raw => {}
+        }
+    })
+}
+
+/// The streams that a client wants, by the agent's own names for them.
+fn streams(query: &Query) -> Result<AttachRequest, Refused> {
+    let wanted = AttachRequest {
+        stdin: query.is_on("input"),
+        stdout: query.is_on("output"),
+        // A terminal has no other side for complaints.
+        stderr: query.is_on("error") && !query.is_on("tty"),
+        tty: query.is_on("tty"),
+    };
+    if !wanted.stdin && !wanted.stdout && !wanted.stderr {
+        let why = "you must specify at least 1 of stdin, stdout, stderr";
+        return Err(Refused::new(StatusCode::BAD_REQUEST, why));
+    }
+    Ok(wanted)
+}
+
+/// The container of a pod, if it runs.
+fn running(pod: &Pod, container: &str) -> Option<ContainerId> {
+    let none = PodStatus::default();
+    let status = pod.status.as_ref().unwrap_or(&none);
+    let all =
+        [&status.container_statuses, &status.init_container_statuses, &status.ephemeral_container_statuses];
+    let runs = |status: &&ContainerStatus| status.state.as_ref().is_some_and(|state| state.running.is_some());
+    let own = all.into_iter().flatten().flatten().filter(runs).find(|status| status.name == container)?;
+    let id = own.container_id.as_deref().filter(|id| !id.is_empty())?;
+    // `runtime://id`.
+    Some(ContainerId::from(id.split_once("://").map_or(id, |(_, id)| id)))
+}

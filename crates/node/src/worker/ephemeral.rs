@@ -1,0 +1,183 @@
+//! Ephemeral containers: added to a pod that runs, started once, never restarted, and without resources of their own.
+//!
+//! They are no part of the pod's shape: nothing is allocated to them, and the pod's phase does not depend on them. They end with
+//! the pod's sandbox.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::EphemeralContainer;
+use plumb_resize::resource::Requirements;
+use plumb_runtime::Error;
+use plumb_runtime::types::{ContainerConfig, ContainerId, Image, SandboxId};
+
+use super::act::{CONFIG_ERROR, NotStarted};
+use super::start_backoff::Retry;
+use super::{Worker, is_finished};
+use crate::cri_config;
+use crate::events::Kind;
+use crate::lifecycle::{ObservedContainer, State, containers, ephemeral};
+use crate::readback;
+use crate::status::{Waiting, has_run};
+
+impl Worker {
+    fn ephemeral_containers(&self) -> impl Iterator<Item = &EphemeralContainer> {
+        self.pod.spec.iter().flat_map(|spec| spec.ephemeral_containers.iter().flatten())
+    }
+
+    /// Starts the ephemeral containers that have not run yet. Whether any was, or could not be.
+    pub(super) async fn start_ephemeral(&mut self) -> Result<bool, String> {
+        let Some(sandbox) = self.observation.observed.sandbox.as_ref().filter(|sandbox| sandbox.ready) else {
+            return Ok(false);
+        };
+        if self.ends.is_some() || self.over || self.because.is_some() || is_finished(&self.pod) {
+            return Ok(false);
+        }
+        let sandbox = sandbox.id.clone();
+        let due: Vec<EphemeralContainer> =
+            self.ephemeral_containers().filter(|container| self.is_due(container)).cloned().collect();
+        let mut done = false;
+        for container in due {
+            done |= match self.try_ephemeral(&sandbox, &container).await {
+                Ok(started) => started,
+                Err(failed) => {
+                    self.ephemeral_not_started(&container, failed);
+                    true
+                }
+            };
+        }
+        Ok(done)
+    }
+
+    /// Whether a container has yet to be started, and may be by now.
+    fn is_due(&self, container: &EphemeralContainer) -> bool {
+        let name = &container.name;
+        let observed = self.observation.observed.ephemeral.get(name);
+        // One that a runtime has lost was started: it is not a second time.
+        let statuses =
+            self.pod.status.iter().flat_map(|status| status.ephemeral_container_statuses.iter().flatten());
+        let ran = statuses.into_iter().any(|status| status.name == *name && has_run(status));
+        let failure = self.ephemeral_backoffs.get(name).and_then(|backoff| backoff.failure());
+        observed.is_none_or(|observed| observed.state == State::Created)
+            && !ran
+            && failure.is_none_or(|(_, until)| until <= (self.node.clock)())
+    }
+
+    /// Creates and starts a container. False if its image is being pulled.
+    async fn try_ephemeral(
+        &mut self,
+        sandbox: &SandboxId,
+        container: &EphemeralContainer,
+    ) -> Result<bool, NotStarted> {
+        let id = match self.observation.observed.ephemeral.get(&container.name) {
+            Some(created) => created.id.clone(),
+            None => {
+                // The pull sends a message when it is done.
+                let Some(image) = self.image(&ephemeral(container)).await? else { return Ok(false) };
+                self.create_ephemeral(sandbox, container, &image).await?
+            }
+        };
+        if let Err(error) = self.node.runtime.start_container(&id).await {
+            if let Err(also) = self.node.runtime.remove_container(&id).await {
+                tracing::warn!(uid = self.uid, container = %id, error = %also, "a container that did not start stays");
+            }
+            return Err(NotStarted::new("RunContainerError", error));
+        }
+        self.ephemeral_backoffs.remove(&container.name);
+        let message = format!("Container started: {}", container.name);
+        self.node.events.container(&self.pod, &container.name, Kind::Normal, "Started", message);
+        Ok(true)
+    }
+
+    async fn create_ephemeral(
+        &self,
+        sandbox: &SandboxId,
+        container: &EphemeralContainer,
+        image: &Image,
+    ) -> Result<ContainerId, NotStarted> {
+        let config = self.specify_ephemeral(container, image).await;
+        let config = config.map_err(|error| NotStarted::new(CONFIG_ERROR, error))?;
+        match self.node.runtime.create_container(sandbox, config).await {
+            Ok(id) => {
+                let message = format!("Container created: {}", container.name);
+                self.node.events.container(&self.pod, &container.name, Kind::Normal, "Created", message);
+                Ok(id)
+            }
+            // An earlier attempt created it and lost the response.
+            Err(Error::AlreadyExists { id, .. }) => Ok(id.into()),
+            Err(error) => Err(NotStarted::new("CreateContainerError", error)),
+        }
+    }
+
+    async fn specify_ephemeral(
+        &self,
+        container: &EphemeralContainer,
+        image: &Image,
+    ) -> Result<ContainerConfig, String> {
+        let pod = self.allocated_pod();
+        let mut resources = readback::container_cgroup(&Requirements::default());
+        let (shape, allocated) = (&self.info.shape, &self.entry.allocation.allocated);
+        // It requests nothing, as a position that the pod does not have.
+        let score = cri_config::oom_score_adj(&self.pod, shape, allocated, usize::MAX, self.node.memory);
+        resources.oom_score_adj = Some(score);
+        let mut config = self.config_of(&pod, &ephemeral(container), 0, resources, image).await?;
+        config.pid_target = self.pid_target(container)?;
+        Ok(config)
+    }
+
+    /// The running container whose processes this one is to see.
+    fn pid_target(&self, container: &EphemeralContainer) -> Result<Option<ContainerId>, String> {
+        let name = container.target_container_name.as_deref().unwrap_or_default();
+        if name.is_empty() {
+            return Ok(None);
+        }
+        let position = self.pod.spec.iter().flat_map(containers).position(|own| own.name == name);
+        let observed = &self.observation.observed;
+        let target = match position {
+            Some(position) => observed.containers.get(position).and_then(Option::as_ref),
+            None => observed.ephemeral.get(name),
+        };
+        let target = target.filter(|target| target.runs());
+        target.map(|target: &ObservedContainer| Some(target.id.clone())).ok_or_else(|| {
+            format!("failed to find running target container {name:?} of pod {:?}", self.info.name)
+        })
+    }
+
+    /// Notes that a container could not be started; it is tried again after a backoff.
+    fn ephemeral_not_started(&mut self, container: &EphemeralContainer, failed: NotStarted) {
+        let NotStarted { reason, event, message, later } = failed;
+        let text = if event == "Failed" { format!("Error: {message}") } else { message.clone() };
+        self.node.events.container(&self.pod, &container.name, Kind::Warning, event, text);
+        let retry = if reason == CONFIG_ERROR { Retry::Steady } else { Retry::Backoff };
+        let waiting = Waiting { reason: reason.to_owned(), message };
+        let now = (self.node.clock)();
+        let image = container.image.clone().unwrap_or_default();
+        self.ephemeral_backoffs
+            .entry(container.name.clone())
+            .or_default()
+            .failed(image, waiting, later, retry, now);
+    }
+
+    /// Notes that an image could not be pulled, of all containers that wait for it.
+    pub(super) fn ephemeral_not_pulled(&mut self, image: &str, failed: impl Fn() -> NotStarted) {
+        let waits = |container: &&EphemeralContainer| {
+            container.image.as_deref() == Some(image)
+                && !self.observation.observed.ephemeral.contains_key(&container.name)
+        };
+        let waiting: Vec<EphemeralContainer> = self.ephemeral_containers().filter(waits).cloned().collect();
+        for container in waiting {
+            self.ephemeral_not_started(&container, failed());
+        }
+    }
+
+    /// When the next one is tried again.
+    pub(super) fn next_ephemeral(&self) -> Option<Timestamp> {
+        self.ephemeral_backoffs.values().filter_map(|backoff| Some(backoff.failure()?.1)).min()
+    }
+
+    /// Why containers have not been started, by name.
+    pub(super) fn ephemeral_waiting(&self) -> BTreeMap<String, Waiting> {
+        let failures = self.ephemeral_backoffs.iter();
+        failures.filter_map(|(name, backoff)| Some((name.clone(), backoff.failure()?.0.clone()))).collect()
+    }
+}
