@@ -4,9 +4,9 @@
 //! authority for that address, and is shown one of ours. Nothing is kept in memory on the way through.
 
 mod endpoint;
-pub(crate) mod exec;
 mod link;
 pub(crate) mod log;
 pub(crate) mod proxy;
+pub(crate) mod streams;
 
 pub use link::{LinkError, NodeLink};

@@ -43,9 +43,15 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
         ("ephemeralcontainers", Verb::Update | Verb::Patch) if is_pod => {
             write::change(call, Part::EphemeralContainers).await
         }
-        ("exec", Verb::Get | Verb::Create) if is_pod => nodes::exec::answer(call).await,
+        ("exec", Verb::Get | Verb::Create) if is_pod => nodes::streams::exec(call).await,
+        ("attach", Verb::Get | Verb::Create) if is_pod => nodes::streams::attach(call).await,
+        ("portforward", Verb::Get | Verb::Create) if is_pod => nodes::streams::port_forward(call).await,
         ("log", Verb::Get) if is_pod => nodes::log::answer(call).await,
-        ("proxy", _) if is_node => nodes::proxy::answer(call).await,
+        ("proxy", _) if is_node => nodes::proxy::node(call).await,
+        ("proxy", _) if is_pod => nodes::proxy::pod(call).await,
+        ("proxy", _) if (call.row.group(), call.row.kind()) == ("", "Service") => {
+            nodes::proxy::service(call).await
+        }
         ("eviction", Verb::Create) if is_pod => eviction::evict(call).await,
         ("scale", Verb::Get) => scale::get(call),
         ("scale", Verb::Update | Verb::Patch) => scale::change(call).await,

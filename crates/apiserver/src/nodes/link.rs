@@ -2,10 +2,12 @@
 
 use std::fmt;
 use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use http::header::{CONNECTION, HOST, UPGRADE};
 use http::{Request, Response, StatusCode};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -17,11 +19,13 @@ use rustls::client::danger::ServerCertVerifier;
 use rustls::crypto::ring;
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
 
 use super::endpoint::Endpoint;
+use super::log::words;
 use crate::error::ApiError;
 use crate::pki::Pki;
 use crate::serve::Wall;
@@ -49,6 +53,8 @@ pub struct NodeLink {
     verified: Arc<ClientConfig>,
     /// For requests with `insecureSkipTLSVerifyBackend`.
     unverified: Arc<ClientConfig>,
+    /// For pods, which have certificates of any authority: neither side verifies the other, as upstream.
+    of_pods: Arc<ClientConfig>,
 }
 
 impl NodeLink {
@@ -61,19 +67,24 @@ impl NodeLink {
         }
         let verifier =
             WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build()?;
-        let config = |verifier: Arc<dyn ServerCertVerifier>| {
-            let mut config =
+        let config = |verifier: Arc<dyn ServerCertVerifier>, shows_own: bool| {
+            let config =
                 ClientConfig::builder_with_details(Arc::clone(&provider), Arc::new(Wall::new(pki.clock())))
                     .with_safe_default_protocol_versions()
                     .map_err(LinkError::Versions)?
                     .dangerous()
-                    .with_custom_certificate_verifier(verifier)
-                    .with_client_cert_resolver(pki.node_client());
+                    .with_custom_certificate_verifier(verifier);
+            let mut config = if shows_own {
+                config.with_client_cert_resolver(pki.node_client())
+            } else {
+                config.with_no_client_auth()
+            };
             config.alpn_protocols = vec![b"http/1.1".to_vec()];
             Ok::<_, LinkError>(Arc::new(config))
         };
-        let unverified = config(Arc::new(InsecureSkipVerify::new(provider.clone())))?;
-        Ok(Self { verified: config(verifier)?, unverified })
+        let insecure = || Arc::new(InsecureSkipVerify::new(provider.clone()));
+        let (unverified, of_pods) = (config(insecure(), true)?, config(insecure(), false)?);
+        Ok(Self { verified: config(verifier, true)?, unverified, of_pods })
     }
 
     /// Sends a request to an agent, and answers when the head of its answer is there. The connection lives as long
@@ -92,15 +103,39 @@ impl NodeLink {
         let connected = timeout(CONNECT, self.connect(endpoint, verify));
         let late = |_| io::Error::new(io::ErrorKind::TimedOut, "the node does not answer");
         let stream = connected.await.map_err(late).flatten().map_err(failed)?;
-        let (mut sender, connection) =
-            http1::handshake(stream).await.map_err(|error| failed(io::Error::other(error)))?;
-        tokio::spawn(async move {
-            // Until the last byte, also of what is no longer HTTP.
-            if let Err(error) = connection.with_upgrades().await {
-                tracing::debug!(%error, "a connection to a node ended badly");
-            }
-        });
-        sender.send_request(request).await.map_err(|error| failed(io::Error::other(error)))
+        request_over(stream, request).await.map_err(failed)
+    }
+
+    /// Sends a request over a connection that an agent makes: `path` says to what. With an address the connection is TLS.
+    pub(super) async fn send_through(
+        &self,
+        agent: &Endpoint,
+        path: &str,
+        tls: Option<IpAddr>,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, ApiError> {
+        let asked = Request::builder()
+            .uri(path)
+            .header(HOST, agent.to_string())
+            .header(CONNECTION, "Upgrade")
+            .header(UPGRADE, "tcp")
+            .body(Full::default())
+            .map_err(|error| ApiError::internal(error.to_string()))?;
+        let answered = self.send(agent, true, asked).await?;
+        if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
+            return Err(ApiError::unavailable(words(answered).await.trim()));
+        }
+        let failed = |error: io::Error| ApiError::unavailable(error.to_string());
+        let other = |error: hyper::Error| failed(io::Error::other(error));
+        let connection = TokioIo::new(hyper::upgrade::on(answered).await.map_err(other)?);
+        let Some(address) = tls else {
+            return request_over(TokioIo::new(connection), request).await.map_err(failed);
+        };
+        let connector = TlsConnector::from(Arc::clone(&self.of_pods));
+        let shake = timeout(CONNECT, connector.connect(ServerName::from(address), connection));
+        let late = |_| io::Error::new(io::ErrorKind::TimedOut, "net/http: TLS handshake timeout");
+        let stream = shake.await.map_err(late).flatten().map_err(failed)?;
+        request_over(TokioIo::new(stream), request).await.map_err(failed)
     }
 
     async fn connect(
@@ -114,6 +149,21 @@ impl NodeLink {
         let config = if verify { &self.verified } else { &self.unverified };
         Ok(TokioIo::new(TlsConnector::from(Arc::clone(config)).connect(name, stream).await?))
     }
+}
+
+/// Sends the only request of a connection, which lives as long as the body of the answer, or what it is upgraded to.
+async fn request_over<S>(stream: TokioIo<S>, request: Request<Full<Bytes>>) -> io::Result<Response<Incoming>>
+where
+    S: AsyncRead + AsyncWrite + Send + Unpin + 'static,
+{
+    let (mut sender, connection) = http1::handshake(stream).await.map_err(io::Error::other)?;
+    tokio::spawn(async move {
+        // Until the last byte, also of what is no longer HTTP.
+        if let Err(error) = connection.with_upgrades().await {
+            tracing::debug!(%error, "a connection to a node ended badly");
+        }
+    });
+    sender.send_request(request).await.map_err(io::Error::other)
 }
 
 /// A method as Go begins the story of a request that failed: `Get`.

@@ -1,20 +1,32 @@
-//! `nodes/proxy`: whatever a node's agent offers, under the node's own address.
+//! `nodes/proxy`, `pods/proxy` and `services/proxy`: what a node's agent or a pod serves over HTTP, under the object's own address.
+//!
+//! ```text
+//!   client ── /api/v1/namespaces/N/services/https:web:443/proxy/a?b ──▶ here ──▶ the agent of the pod's node ──▶ GET /a?b of the pod
+//! ```
+//!
+//! A pod is reached by way of its node's agent: the pod network of another machine need not be reachable from here.
+
+mod backend;
+mod rewrite;
 
 use http::header::{
-    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, PROXY_AUTHENTICATE, PROXY_AUTHORIZATION, TE,
-    TRAILER, TRANSFER_ENCODING, UPGRADE,
+    AUTHORIZATION, CONNECTION, CONTENT_LENGTH, HOST, HeaderName, LOCATION, PROXY_AUTHENTICATE,
+    PROXY_AUTHORIZATION, TE, TRAILER, TRANSFER_ENCODING, UPGRADE,
 };
-use http::{HeaderMap, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use serde_json::json;
 use std::borrow::Cow;
 use std::io;
 
-use super::endpoint::Endpoint;
+use super::streams::switch;
+use crate::authz::{Ask, Selectors};
 use crate::body::Body;
 use crate::error::ApiError;
+use crate::serve::Peer;
 use crate::server::Call;
-use crate::target::percent_decode;
+use crate::target::{Verb, percent_decode};
+use backend::Backend;
 
 /// What concerns one connection and not the one behind it.
 const OF_THE_CONNECTION: [HeaderName; 8] = [
@@ -27,46 +39,107 @@ const OF_THE_CONNECTION: [HeaderName; 8] = [
     PROXY_AUTHORIZATION,
     CONTENT_LENGTH,
 ];
+/// The path as the client wrote it, for a backend that wants to know.
+const FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
+/// The addresses of the client and the proxies on the way.
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
-/// Answers with what the agent answers.
-pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
-    let (node, port) = match call.name().split(':').collect::<Vec<_>>()[..] {
-        [node] => (node, ""),
-        [node, port] | ["" | "http" | "https", node, port] => (node, port),
-        _ => return Err(ApiError::bad_request(format!("invalid node request {:?}", call.name()))),
-    };
-    let endpoint = Endpoint::find(&call.server, node)?;
-    if !port.is_empty() && port != endpoint.port.to_string() {
-        // Upstream goes to any port of a node that is another machine. A node here may be this machine, whose other
-        // ports are nobody's business.
-        return Err(ApiError::bad_request("address not allowed"));
+/// Answers with what a node's agent answers.
+pub(crate) async fn node(call: &Call) -> Result<Response<Body>, ApiError> {
+    if is_upgrade(&call.head.headers) {
+        // An agent runs commands over upgraded connections: that takes more than the right to read.
+        let selectors = Selectors::default();
+        let about = selectors.about(Verb::Create, &call.target);
+        call.server.authorizer().authorize(&Ask { user: &call.user, verb: Verb::Create.name(), about })?;
     }
-    if call.head.headers.contains_key(UPGRADE) {
-        let message = "upgraded connections to a node are not served here";
-        return Err(ApiError::from_elsewhere(StatusCode::BAD_REQUEST, "BadRequest", message));
-    }
-    let path = below(call.head.uri.path());
+    forward(call, &Backend::of_node(call)?).await
+}
+
+/// Answers with what a pod answers.
+pub(crate) async fn pod(call: &Call) -> Result<Response<Body>, ApiError> {
+    forward(call, &Backend::of_pod(call)?).await
+}
+
+/// Answers with what a pod behind a service answers.
+pub(crate) async fn service(call: &Call) -> Result<Response<Body>, ApiError> {
+    forward(call, &Backend::of_service(call)?).await
+}
+
+fn is_upgrade(headers: &HeaderMap) -> bool {
+    let named = headers.get_all(CONNECTION).iter().filter_map(|value| value.to_str().ok());
+    let mut names = named.flat_map(|value| value.split(',')).map(str::trim);
+    headers.contains_key(UPGRADE) && names.any(|name| name.eq_ignore_ascii_case("upgrade"))
+}
+
+async fn forward(call: &Call, backend: &Backend) -> Result<Response<Body>, ApiError> {
+    let (prefix, path) = split(call.head.uri.path());
     let path = admitted(call, path).await?.map_or(Cow::Borrowed(path), Cow::Owned);
+    if path.is_empty() && matches!(call.head.method, Method::GET | Method::HEAD) {
+        return Ok(to_the_root(call));
+    }
+    let path = if path.is_empty() { Cow::Borrowed("/") } else { path };
     let target = match call.head.uri.query() {
         Some(query) => format!("{path}?{query}"),
-        None => path.into_owned(),
+        None => path.clone().into_owned(),
     };
+    let asked = &call.head.headers;
     let mut request = Request::builder()
         .method(call.head.method.clone())
         .uri(target)
-        .header(HOST, endpoint.to_string())
         .body(Full::new(call.body.clone()))
         .map_err(|error| ApiError::bad_request(error.to_string()))?;
-    request.headers_mut().extend(passed_on(&call.head.headers, &[AUTHORIZATION, HOST]));
-    let answered = call.server.nodes()?.send(&endpoint, true, request).await.map_err(|error| {
-        let message = format!("error trying to reach service: {}", error.message);
-        ApiError::from_elsewhere(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailable", message)
+    let headers = request.headers_mut();
+    headers.extend(passed_on(asked, &[AUTHORIZATION, HOST]));
+    headers.insert(HOST, backend.host(asked)?);
+    if let Ok(uri) = HeaderValue::try_from(format!("{prefix}{path}")) {
+        headers.insert(FORWARDED_URI, uri);
+    }
+    if let Some(peer) = call.head.extensions.get::<Peer>() {
+        let before = headers.get(FORWARDED_FOR).and_then(|value| value.to_str().ok());
+        let all =
+            before.map(|before| format!("{before}, ")).unwrap_or_default() + &peer.remote().ip().to_string();
+        if let Ok(all) = HeaderValue::try_from(all) {
+            headers.insert(FORWARDED_FOR, all);
+        }
+    }
+    let upgrade = is_upgrade(asked);
+    if upgrade {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.extend(asked.get(UPGRADE).map(|value| (UPGRADE, value.clone())));
+    }
+    let answered = backend.send(call, request).await.map_err(|error| {
+        ApiError::unavailable(format!("error trying to reach service: {}", error.message))
     })?;
+    let mut headers: HeaderMap = passed_on(answered.headers(), &[]).collect();
+    rewrite::remove_cors(&mut headers);
+    if upgrade && answered.status() == StatusCode::SWITCHING_PROTOCOLS {
+        headers.insert(CONNECTION, HeaderValue::from_static("Upgrade"));
+        headers.extend(answered.headers().get(UPGRADE).map(|value| (UPGRADE, value.clone())));
+        return switch(call, answered, headers);
+    }
+    if let Some(location) = headers.get(LOCATION).and_then(|value| value.to_str().ok()) {
+        let host = asked.get(HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
+        let rewritten = rewrite::location(location, prefix, &[&backend.authority(), host]);
+        if let Ok(rewritten) = HeaderValue::try_from(rewritten) {
+            headers.insert(LOCATION, rewritten);
+        }
+    }
     let (head, body) = answered.into_parts();
     let mut response = Response::new(Body::stream(body.map_err(io::Error::other)));
     *response.status_mut() = head.status;
-    response.headers_mut().extend(passed_on(&head.headers, &[]));
+    *response.headers_mut() = headers;
     Ok(response)
+}
+
+/// Sends a client that named the object alone to the root below it, so that relative links of what is there lead on.
+fn to_the_root(call: &Call) -> Response<Body> {
+    let query = call.head.uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+    let mut response = Response::new(Body::from(""));
+    *response.status_mut() = StatusCode::MOVED_PERMANENTLY;
+    if let Ok(root) = HeaderValue::try_from(format!("{}/{query}", call.head.uri.path())) {
+        response.headers_mut().insert(LOCATION, root);
+    }
+    response
 }
 
 /// The path that webhooks want in the place of this one, if they let the request go on and want another.
@@ -79,22 +152,23 @@ async fn admitted(call: &Call, path: &str) -> Result<Option<String>, ApiError> {
     Ok((wanted != asked).then(|| format!("/{}", wanted.trim_start_matches('/'))))
 }
 
-/// What of a path the agent is asked for: all behind the node's address.
-fn below(path: &str) -> &str {
-    // /api/v1/nodes/NAME/proxy/...
+/// A path up to and with `/proxy`, and what is behind it, which is the backend's.
+fn split(path: &str) -> (&str, &str) {
+    // /api/v1/nodes/NAME/proxy/..., /api/v1/namespaces/NAMESPACE/pods/NAME/proxy/...
+    let namespaced = path.split('/').filter(|part| !part.is_empty()).nth(2) == Some("namespaces");
     let mut rest = path;
-    for _ in 0..5 {
+    for _ in 0..if namespaced { 7 } else { 5 } {
         rest = rest.trim_start_matches('/');
         rest = rest.find('/').map_or("", |end| &rest[end..]);
     }
-    if rest.is_empty() { "/" } else { rest }
+    path.split_at(path.len() - rest.len())
 }
 
 /// The headers that go on to the other side.
 fn passed_on<'a>(
     headers: &'a HeaderMap,
     kept_back: &'a [HeaderName],
-) -> impl Iterator<Item = (HeaderName, http::HeaderValue)> + 'a {
+) -> impl Iterator<Item = (HeaderName, HeaderValue)> + 'a {
     // A header that the connection names is the connection's.
     let named: Vec<String> = headers
         .get_all(CONNECTION)
@@ -108,6 +182,8 @@ fn passed_on<'a>(
         .filter(move |(name, _)| {
             !OF_THE_CONNECTION.contains(name)
                 && !kept_back.contains(name)
+                // Who asks is this server's business alone.
+                && !name.as_str().starts_with("impersonate-")
                 && !named.iter().any(|other| name.as_str() == other)
         })
         .map(|(name, value)| (name.clone(), value.clone()))
@@ -115,13 +191,32 @@ fn passed_on<'a>(
 
 #[cfg(test)]
 mod tests {
-    use super::below;
+    use super::*;
 
     #[test]
     fn the_path_goes_on_as_it_was_written() {
-        assert_eq!(below("/api/v1/nodes/n1/proxy"), "/");
-        assert_eq!(below("/api/v1/nodes/n1/proxy/"), "/");
-        assert_eq!(below("/api/v1/nodes/n1/proxy/stats/summary"), "/stats/summary");
-        assert_eq!(below("/api/v1/nodes/n1/proxy/a%2Fb//c/"), "/a%2Fb//c/");
+        for (prefix, below) in [
+            ("/api/v1/nodes/n1/proxy", ""),
+            ("/api/v1/nodes/n1/proxy", "/"),
+            ("/api/v1/nodes/n1/proxy", "/stats/summary"),
+            ("/api/v1/nodes/n1/proxy", "/a%2Fb//c/"),
+            ("/api/v1/namespaces/default/pods/web:8080/proxy", ""),
+            ("/api/v1/namespaces/default/services/https:web:a/proxy", "/proxy/x"),
+        ] {
+            assert_eq!(split(&format!("{prefix}{below}")), (prefix, below));
+        }
+    }
+
+    #[test]
+    fn an_upgrade_is_what_the_connection_says_it_is() {
+        let headers = |connection: &'static str| {
+            HeaderMap::from_iter([
+                (UPGRADE, HeaderValue::from_static("websocket")),
+                (CONNECTION, HeaderValue::from_static(connection)),
+            ])
+        };
+        assert!(is_upgrade(&headers("keep-alive, Upgrade")));
+        assert!(!is_upgrade(&headers("keep-alive")));
+        assert!(!is_upgrade(&HeaderMap::new()));
     }
 }

@@ -1,11 +1,12 @@
-//! `pods/exec`: a command in a container, on the node that runs it.
+//! `pods/exec`, `pods/attach` and `pods/portforward`: connections to a container or pod, on the node that runs it.
 //!
-//! What the client and the node say to each other is theirs: once both have agreed to speak it, bytes go to and fro until
-//! one of them has had enough, or this server stops.
+//! What the client and the node say to each other is theirs, be it `WebSocket`s or SPDY: once both have agreed to speak it, bytes
+//! go to and fro until one of them has had enough, or this server stops.
 
 use http::header::{CONNECTION, HOST, UPGRADE};
-use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::Full;
+use hyper::body::Incoming;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use serde_json::{Value, json};
@@ -21,39 +22,73 @@ use crate::server::Call;
 use crate::target::Verb;
 
 /// What of a handshake is between the client and the node.
-const OF_THE_HANDSHAKE: [HeaderName; 5] = [
+const OF_THE_HANDSHAKE: [HeaderName; 6] = [
     http::header::SEC_WEBSOCKET_ACCEPT,
     http::header::SEC_WEBSOCKET_EXTENSIONS,
     http::header::SEC_WEBSOCKET_KEY,
     http::header::SEC_WEBSOCKET_PROTOCOL,
     http::header::SEC_WEBSOCKET_VERSION,
+    HeaderName::from_static("x-stream-protocol-version"),
 ];
 
 /// Answers with a connection to the node, on which a command talks.
-pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
+pub(crate) async fn exec(call: &Call) -> Result<Response<Body>, ApiError> {
+    let mut options = of_container(call);
+    options["command"] = call.query.all("command").collect();
+    let (pod, options) = admitted(call, options).await?;
+    let container = container(&pod, options["container"].as_str().unwrap_or_default())?;
+    connect(call, &pod, &format!("exec/{}/{container}", path(&pod)), &to_query(&options)).await
+}
+
+/// Answers with a connection to the node, on which a container's own streams are.
+pub(crate) async fn attach(call: &Call) -> Result<Response<Body>, ApiError> {
+    let (pod, options) = admitted(call, of_container(call)).await?;
+    let container = container(&pod, options["container"].as_str().unwrap_or_default())?;
+    connect(call, &pod, &format!("attach/{}/{container}", path(&pod)), &to_query(&options)).await
+}
+
+/// Answers with a connection to the node, on which there are connections to the ports of a pod.
+pub(crate) async fn port_forward(call: &Call) -> Result<Response<Body>, ApiError> {
+    let ports = call.query.all("ports").flat_map(|list| list.split(',')).filter(|port| !port.is_empty());
+    let bad =
+        |text: &str| ApiError::bad_request(format!("strconv.ParseInt: parsing {text:?}: invalid syntax"));
+    let ports = ports.map(|text| text.parse::<i32>().map_err(|_| bad(text)));
+    let ports = ports.collect::<Result<Vec<_>, _>>()?;
+    let options = if ports.is_empty() { json!({}) } else { json!({ "ports": ports }) };
+    let (pod, options) = admitted(call, options).await?;
+    let ports = options["ports"].as_array().into_iter().flatten();
+    let query: Vec<String> = ports.map(|port| format!("port={port}")).collect();
+    connect(call, &pod, &format!("portForward/{}", path(&pod)), &query.join("&")).await
+}
+
+/// The namespace and name of a pod, as the node's addresses have them.
+fn path(pod: &Value) -> String {
+    format!("{}/{}", meta(pod, "namespace"), meta(pod, "name"))
+}
+
+/// The pod, and the options as webhooks leave them, if the client may connect.
+async fn admitted(call: &Call, options: Value) -> Result<(Value, Value), ApiError> {
     // WebSockets begin with a GET, but whoever runs a command needs the right to make something happen.
     let selectors = Selectors::default();
     let about = selectors.about(Verb::Create, &call.target);
     call.server.authorizer().authorize(&Ask { user: &call.user, verb: Verb::Create.name(), about })?;
-    let options = call.server.admission().connect(call, options(call)).await?;
+    let options = call.server.admission().connect(call, options).await?;
     let key = call.row.key(call.namespace(), call.name())?;
     let stored = call.server.store().get(&key).ok_or_else(|| call.row.not_found(call.name()))?;
-    let pod = decode(&stored.value)?;
-    let container = container(&pod, options["container"].as_str().unwrap_or_default())?;
+    Ok((decode(&stored.value)?, options))
+}
+
+/// Connects the client to what the node has at a path.
+async fn connect(call: &Call, pod: &Value, path: &str, query: &str) -> Result<Response<Body>, ApiError> {
     let node = pod.pointer("/spec/nodeName").and_then(Value::as_str).unwrap_or_default();
     if node.is_empty() {
         return Err(ApiError::bad_request(format!("pod {} does not have a host assigned", call.name())));
     }
     let endpoint = Endpoint::find(&call.server, node)?;
-    let path = format!(
-        "/exec/{}/{}/{container}?{}",
-        meta(&pod, "namespace"),
-        meta(&pod, "name"),
-        to_query(&options)
-    );
+    let address = if query.is_empty() { format!("/{path}") } else { format!("/{path}?{query}") };
     let mut request = Request::builder()
         .method(Method::GET)
-        .uri(&path)
+        .uri(&address)
         .header(HOST, endpoint.to_string())
         .body(Full::default())
         .map_err(|error| ApiError::internal(error.to_string()))?;
@@ -67,7 +102,7 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
             headers.append(name.clone(), value.clone());
         }
     }
-    let mut answered = call.server.nodes()?.send(&endpoint, true, request).await?;
+    let answered = call.server.nodes()?.send(&endpoint, true, request).await?;
     if answered.status() == StatusCode::NOT_FOUND {
         // Upstream hands on what the kubelet says of a container that does not run.
         let why = words(answered).await;
@@ -76,34 +111,51 @@ pub(crate) async fn answer(call: &Call) -> Result<Response<Body>, ApiError> {
     if answered.status() != StatusCode::SWITCHING_PROTOCOLS {
         return Err(refusal(answered, "pods", call.name()).await);
     }
+    let handed_on: HeaderMap = [CONNECTION, UPGRADE]
+        .into_iter()
+        .chain(OF_THE_HANDSHAKE)
+        .flat_map(|name| {
+            answered
+                .headers()
+                .get_all(&name)
+                .iter()
+                .map(move |value| (name.clone(), value.clone()))
+                .collect::<Vec<_>>()
+        })
+        .collect();
+    switch(call, answered, handed_on)
+}
+
+/// Answers the client that its connection is upgraded as the other side's is, and carries what each side says to the other.
+pub(super) fn switch(
+    call: &Call,
+    mut answered: Response<Incoming>,
+    headers: HeaderMap,
+) -> Result<Response<Body>, ApiError> {
     let client = call.head.extensions.get::<OnUpgrade>().cloned();
     let client = client.ok_or_else(|| {
         ApiError::bad_request("Upgrade request required on a connection that can be upgraded")
     })?;
     let mut response = Response::new(Body::from(""));
     *response.status_mut() = StatusCode::SWITCHING_PROTOCOLS;
-    for name in [CONNECTION, UPGRADE].into_iter().chain(OF_THE_HANDSHAKE) {
-        for value in answered.headers().get_all(&name) {
-            response.headers_mut().append(name.clone(), value.clone());
-        }
-    }
+    *response.headers_mut() = headers;
     let shutdown = call.head.extensions.get::<Shutdown>().cloned();
-    let node = hyper::upgrade::on(&mut answered);
-    // The command goes on after this response, and counts against the limit until it ends.
+    let other = hyper::upgrade::on(&mut answered);
+    // The connection goes on after this response, and counts against the limit until it ends.
     let place = call.place.keep();
     tokio::spawn(async move {
         let _place = place;
-        if let Err(error) = join(client, node, shutdown).await {
-            tracing::debug!(%error, "a connection to a command ended badly");
+        if let Err(error) = join(client, other, shutdown).await {
+            tracing::debug!(%error, "an upgraded connection ended badly");
         }
     });
     Ok(response)
 }
 
 /// Carries what each side says to the other.
-async fn join(client: OnUpgrade, node: OnUpgrade, shutdown: Option<Shutdown>) -> Result<(), BoxError> {
-    let (client, node) = tokio::try_join!(client, node)?;
-    let (mut client, mut node) = (TokioIo::new(client), TokioIo::new(node));
+async fn join(client: OnUpgrade, other: OnUpgrade, shutdown: Option<Shutdown>) -> Result<(), BoxError> {
+    let (client, other) = tokio::try_join!(client, other)?;
+    let (mut client, mut other) = (TokioIo::new(client), TokioIo::new(other));
     let stopped = async {
         match shutdown {
             Some(mut shutdown) => shutdown.requested().await,
@@ -111,17 +163,17 @@ async fn join(client: OnUpgrade, node: OnUpgrade, shutdown: Option<Shutdown>) ->
         }
     };
     tokio::select! {
-        carried = tokio::io::copy_bidirectional(&mut client, &mut node) => carried.map(drop).map_err(Into::into),
+        carried = tokio::io::copy_bidirectional(&mut client, &mut other) => carried.map(drop).map_err(Into::into),
         () = stopped => Ok(()),
     }
 }
 
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// What the client wants, as an object that webhooks judge.
-fn options(call: &Call) -> Value {
+/// Which streams of which container the client wants, as an object that webhooks judge.
+fn of_container(call: &Call) -> Value {
     let on = |name: &str| call.query.get(name).is_some_and(|value| matches!(value, "1" | "true"));
-    let mut options = json!({ "command": call.query.all("command").collect::<Vec<_>>() });
+    let mut options = json!({});
     for name in ["stdin", "stdout", "stderr", "tty"] {
         if on(name) {
             options[name] = json!(true);
