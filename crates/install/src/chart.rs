@@ -128,7 +128,7 @@ fn values() -> String {
     let lines = |value: &dyn Fn(Component) -> String| {
         Component::ALL.map(|component| format!("  {component}: {}\n", value(component))).concat()
     };
-    text.push_str(&lines(&|component| Component::DEFAULT.contains(&component).to_string()));
+    text.push_str(&lines(&|_| "true".to_owned()));
     text.push_str("\n# More flags of a component, such as --recommender-interval=30s.\nextraArgs:\n");
     text.push_str(&lines(&|_| "[]".to_owned()));
     text

@@ -20,9 +20,6 @@ impl Component {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Recommender, Self::Updater, Self::Admission, Self::Rollout];
 
-    /// Those that are installed unless others are chosen.
-    pub const DEFAULT: [Self; 3] = [Self::Recommender, Self::Updater, Self::Admission];
-
     /// The name that `plumb run` takes.
     pub fn name(self) -> &'static str {
         match self {
@@ -36,6 +33,15 @@ impl Component {
     /// The name of its objects.
     pub fn object_name(self) -> String {
         format!("plumb-{}", self.name())
+    }
+
+    /// The Service by which API servers reach its webhook, if it has one.
+    pub fn webhook_service(self) -> Option<&'static str> {
+        match self {
+            Self::Recommender | Self::Updater => None,
+            Self::Admission => Some("plumb-webhook"),
+            Self::Rollout => Some("plumb-rollout-webhook"),
+        }
     }
 
     /// What it may do.

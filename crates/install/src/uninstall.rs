@@ -1,4 +1,12 @@
 //! `plumb uninstall`: removes what `plumb install` made, and gives back to upstream what was taken from it.
+//!
+//! ```text
+//!   rights ─▶ webhook configurations ─▶ Deployments and the rest ─▶ workloads that a rollout holds ─▶ upstream
+//! ```
+//!
+//! A component that still runs cannot write any more once its rights are gone, so what is removed stays removed.
+
+mod release;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -16,6 +24,7 @@ use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::recommender::shards::DEFAULT_LEASE;
 use plumb_client::Api;
 use plumb_controller::crds::DEFINITION_ANNOTATION;
+use plumb_rollout::webhook;
 use serde_json::json;
 
 use crate::apply::{ApplyError, api_of, failed, kind, namespace_of, upstream_deployments};
@@ -53,6 +62,12 @@ pub enum UninstallError {
     /// VPAs use what only Plumb has by default.
     #[error("{}", list(.0))]
     Refused(Vec<RefusedVpa>),
+    /// Workloads that an in-place rollout holds could not be released in time.
+    #[error(
+        "an in-place rollout still holds {}; repeat `plumb uninstall`, the controllers are gone",
+        .0.join(", ")
+    )]
+    StillHeld(Vec<String>),
     /// A request failed.
     #[error(transparent)]
     Request(#[from] ApplyError),
@@ -71,6 +86,7 @@ fn list(vpas: &[RefusedVpa]) -> String {
 }
 
 /// Removes the installation, and calls `report` with what is done to which object. No pod is evicted, and no VPA changed.
+/// A workload that an in-place rollout holds is released, and its own controller recreates the pods that were not resized.
 pub async fn uninstall(
     client: &Client,
     removal: &Removal,
@@ -104,7 +120,8 @@ pub async fn uninstall(
     for object in &bindings {
         remover.remove(object).await?;
     }
-    remover.remove_registration().await?;
+    remover.remove_registration(registration::NAME, registration::FIELD_MANAGER).await?;
+    remover.remove_registration(webhook::NAME, webhook::FIELD_MANAGER).await?;
     for object in &others {
         if kind(object) == "Namespace" {
             // What the components wrote there goes with it.
@@ -112,6 +129,7 @@ pub async fn uninstall(
         }
         remover.remove(object).await?;
     }
+    remover.release().await?;
     remover.remove_state().await?;
     for object in others.iter().filter(|object| kind(object) == "Namespace") {
         remover.remove(object).await?;
@@ -185,14 +203,13 @@ impl Remover<'_> {
         }
     }
 
-    /// Removes the webhook configuration if our webhook registered it. Upstream's registers itself again when it starts.
-    async fn remove_registration(&mut self) -> Result<(), ApplyError> {
-        let name = registration::NAME;
+    /// Removes a webhook configuration if our webhook registered it. Upstream's registers itself again when it starts.
+    async fn remove_registration(&mut self, name: &str, manager: &str) -> Result<(), ApplyError> {
         let what = format!("mutatingwebhookconfiguration.admissionregistration.k8s.io/{name}");
         let api: Api<MutatingWebhookConfiguration> = Api::all(self.client.clone());
         let Some(found) = api.get_opt(name).await.map_err(failed("reading", &what))? else { return Ok(()) };
         let own = |entry: &k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry| {
-            entry.manager.as_deref() == Some(registration::FIELD_MANAGER)
+            entry.manager.as_deref() == Some(manager)
         };
         if !found.managed_fields().iter().any(own) {
             (self.report)(&what, "left: another webhook registered it");
@@ -204,7 +221,22 @@ impl Remover<'_> {
         self.delete(&api, name, &what).await
     }
 
-    /// Removes what the components wrote: Leases and the authority of the webhook. The names are those of their roles.
+    /// Releases the workloads that an in-place rollout holds.
+    async fn release(&mut self) -> Result<(), UninstallError> {
+        let held = release::held(self.client).await?;
+        if held.is_empty() {
+            return Ok(());
+        }
+        if !self.removal.dry_run {
+            release::release(self.client).await?;
+        }
+        for what in &held {
+            (self.report)(what, "released");
+        }
+        Ok(())
+    }
+
+    /// Removes what the components wrote: Leases and the authorities of the webhooks. The names are those of their roles.
     async fn remove_state(&mut self) -> Result<(), ApplyError> {
         let rules = Component::ALL.iter().flat_map(|component| component.role().local_with_election());
         let names: BTreeSet<(&str, &str)> = rules

@@ -38,7 +38,7 @@ pub(crate) struct Install {
         long,
         value_name = "COMPONENTS",
         value_delimiter = ',',
-        default_value = "recommender,updater,admission"
+        default_value = "recommender,updater,admission,rollout"
     )]
     components: Vec<Component>,
     /// How many pods each component has.
@@ -73,7 +73,8 @@ pub(crate) struct Install {
 /// Remove what `plumb install` made from a cluster.
 ///
 /// VPAs, their checkpoints and the definitions of custom resources stay, no pod is evicted, and a Vertical Pod Autoscaler that
-/// was replaced gets its replicas back.
+/// was replaced gets its replicas back. Workloads that an in-place rollout holds are released: their own controllers recreate
+/// the pods that were not resized yet.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  \
     plumb uninstall --dry-run\n  \
@@ -162,7 +163,9 @@ pub(crate) fn remove(args: Uninstall) -> anyhow::Result<()> {
         let mut report = |what: &str, done: &str| println!("{what} {done}{suffix}");
         uninstall(&client, &removal, &mut report).await.map_err(|error| match error {
             UninstallError::Request(error) => explained(error),
-            refused @ UninstallError::Refused(_) => anyhow::Error::new(refused),
+            refused @ (UninstallError::Refused(_) | UninstallError::StillHeld(_)) => {
+                anyhow::Error::new(refused)
+            }
         })
     })
 }

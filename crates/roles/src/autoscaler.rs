@@ -35,6 +35,8 @@ pub const RECOMMENDER: Component = Component {
         rule(VPA, &["verticalpodautoscalers/status"], &["patch"]),
         rule(VPA, &["verticalpodautoscalercheckpoints"], &["create", "delete", "get", "list", "patch"]),
         rule(&["metrics.k8s.io"], &["pods"], &["list"]),
+        // With --use-external-metrics; which metrics is a flag.
+        rule(&["external.metrics.k8s.io"], &["*"], &["list"]),
     ],
     local: &[],
     // A lease for each shard and one for each process, which is labelled: how many there are is a flag.

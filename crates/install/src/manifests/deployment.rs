@@ -13,7 +13,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::network::{WEBHOOK_PORT, WEBHOOK_SERVICE};
+use super::network::WEBHOOK_PORT;
 use super::{Options, component_labels, component_metadata, selector};
 use crate::component::Component;
 
@@ -46,15 +46,15 @@ fn size(component: Component) -> Size {
 fn args(component: Component, options: &Options) -> Vec<String> {
     let namespace = &options.namespace;
     let mut args = vec!["run".to_owned(), component.name().to_owned(), format!("--address=:{METRICS_PORT}")];
-    match component {
-        // Every replica answers.
-        Component::Admission => {
-            args.extend([format!("--port={WEBHOOK_PORT}"), format!("--webhook-service={WEBHOOK_SERVICE}")]);
-        }
-        Component::Recommender | Component::Updater | Component::Rollout => args.extend([
+    if let Some(service) = component.webhook_service() {
+        args.extend([format!("--port={WEBHOOK_PORT}"), format!("--webhook-service={service}")]);
+    }
+    // Every replica of the admission webhook answers.
+    if component != Component::Admission {
+        args.extend([
             "--leader-elect=true".to_owned(),
             format!("--leader-elect-resource-namespace={namespace}"),
-        ]),
+        ]);
     }
     if !options.feature_gates.is_empty() {
         args.push(format!("--feature-gates={}", options.feature_gates));
@@ -106,7 +106,7 @@ fn container(component: Component, options: &Options) -> Container {
         ..ContainerPort::default()
     };
     let mut ports = vec![port(METRICS, METRICS_PORT)];
-    if component == Component::Admission {
+    if component.webhook_service().is_some() {
         ports.push(port(WEBHOOK, WEBHOOK_PORT));
     }
     let Size { cpu, memory, memory_limit } = size(component);

@@ -1,4 +1,4 @@
-//! How the components are reached: the Service of the webhook, the metrics, and who may connect.
+//! How the components are reached: the Services of the webhooks, the metrics, and who may connect.
 
 use k8s_openapi::api::core::v1::{Service, ServicePort, ServiceSpec};
 use k8s_openapi::api::networking::v1::{
@@ -11,10 +11,8 @@ use super::deployment::{METRICS, METRICS_PORT, WEBHOOK};
 use super::{Options, component_labels, component_metadata, labels, metadata, selector};
 use crate::component::Component;
 
-/// The port that the webhook listens on: upstream's.
+/// The port that webhooks listen on: upstream's.
 pub(super) const WEBHOOK_PORT: u16 = 8000;
-/// The Service of the webhook.
-pub(super) const WEBHOOK_SERVICE: &str = "plumb-webhook";
 /// The port of the Service: what an API server connects to unless told otherwise.
 const SERVICE_PORT: u16 = 443;
 const METRICS_SERVICE: &str = "plumb-metrics";
@@ -29,14 +27,12 @@ fn service_port(name: &str, port: u16) -> ServicePort {
     }
 }
 
-/// The Service that API servers reach the webhook by. The component itself writes the webhook configuration: the certificate
+/// The Service that API servers reach the webhook of a component by. The component itself writes the webhook configuration: the certificate
 /// in it is made at run time.
 pub(super) fn webhook_service(component: Component, options: &Options) -> Option<Service> {
-    if component != Component::Admission {
-        return None;
-    }
+    let name = component.webhook_service()?;
     let mut metadata = component_metadata(component, options);
-    metadata.name = Some(WEBHOOK_SERVICE.to_owned());
+    metadata.name = Some(name.to_owned());
     let spec = ServiceSpec {
         selector: Some(component_labels(component)),
         ports: Some(vec![service_port(WEBHOOK, SERVICE_PORT)]),
@@ -69,7 +65,7 @@ pub(super) fn service_monitor(options: &Options) -> Value {
     })
 }
 
-/// Nothing but metrics, probes and the webhook is reached. API servers have addresses that no selector finds, so the ports
+/// Nothing but metrics, probes and webhooks is reached. API servers have addresses that no selector finds, so the ports
 /// are open to all.
 pub(super) fn policy(options: &Options) -> NetworkPolicy {
     let port = |name: &str| NetworkPolicyPort {

@@ -54,12 +54,13 @@ fn templated(options: &Options, values: &[&str]) -> BTreeMap<(String, String), V
 #[ignore = "needs Helm; .ci/kubernetes runs it"]
 fn what_helm_renders_is_what_plumb_install_prints() {
     output(helm().arg("lint").arg("--strict").arg(chart()));
-    assert_eq!(templated(&all(), &["components.rollout=true"]), printed(&all()));
+    assert_eq!(templated(&all(), &[]), printed(&all()));
 
     let options = Options {
         namespace: "elsewhere".to_owned(),
         image: "registry.example.com/plumb:2".to_owned(),
         replicas: 1,
+        components: vec![Component::Recommender, Component::Updater, Component::Admission],
         service_monitor: true,
         feature_gates: "InPlace=true".to_owned(),
         extra_args: BTreeMap::from([(
@@ -71,6 +72,7 @@ fn what_helm_renders_is_what_plumb_install_prints() {
     let values = [
         "image=registry.example.com/plumb:2",
         "replicas=1",
+        "components.rollout=false",
         "serviceMonitor=true",
         "featureGates=InPlace=true",
         "extraArgs.updater={--updater-interval=30s,--min-replicas=1}",
@@ -119,7 +121,7 @@ async fn a_real_api_server_takes_what_is_applied_printed_and_installed_by_helm()
         "--kubeconfig",
     ]);
     output(install.arg(cluster.kubeconfig_path()));
-    assert_eq!(deployments.list(&kube::api::ListParams::default()).await.unwrap().items.len(), 3);
+    assert_eq!(deployments.list(&kube::api::ListParams::default()).await.unwrap().items.len(), 4);
     let mut uninstall = helm();
     uninstall.args(["uninstall", "plumb", "-n", "with-helm", "--kubeconfig"]);
     output(uninstall.arg(cluster.kubeconfig_path()));

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kube::ResourceExt as _;
+use kube::ResourceExt;
 use kube::core::DynamicObject;
 use plumb_install::{Component, LABELS, Options, manifests, yaml};
 use serde_json::Value;
@@ -77,9 +77,18 @@ fn every_component_has_replicas_probes_requests_a_budget_and_nothing_that_restri
         let labels = &spec["template"]["metadata"]["labels"];
         assert_eq!(*labels, spec["selector"]["matchLabels"], "{name}");
     }
-    let service = named(&objects, "Service", "plumb-webhook");
-    let admission = named(&objects, "Deployment", "plumb-admission");
-    assert_eq!(service.data["spec"]["selector"], admission.data["spec"]["selector"]["matchLabels"]);
+    for (service, component) in
+        [("plumb-webhook", Component::Admission), ("plumb-rollout-webhook", Component::Rollout)]
+    {
+        let served = named(&objects, "Service", service);
+        let deployment = named(&objects, "Deployment", &component.object_name());
+        assert_eq!(served.data["spec"]["selector"], deployment.data["spec"]["selector"]["matchLabels"]);
+        let container = &deployment.data["spec"]["template"]["spec"]["containers"][0];
+        let args: Vec<&str> =
+            container["args"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+        assert!(args.contains(&&*format!("--webhook-service={service}")), "{args:?}");
+        assert!(container["ports"].as_array().unwrap().iter().any(|port| port["name"] == "webhook"));
+    }
 }
 
 /// The verbs that a role gives on a resource of the core group, by resource.
@@ -152,7 +161,9 @@ fn only_what_is_chosen_is_among_the_objects() {
     let crds: Vec<String> = crds.map(kube::ResourceExt::name_any).collect();
     assert_eq!(crds, ["rolloutpolicies.plumb.dev", "clonesets.apps.kruise.io"]);
     assert!(objects.iter().all(|object| kind(object) != "ServiceMonitor"));
-    assert!(objects.iter().all(|object| kind(object) != "Service"));
+    let services: Vec<String> =
+        objects.iter().filter(|object| kind(object) == "Service").map(ResourceExt::name_any).collect();
+    assert_eq!(services, ["plumb-rollout-webhook"]);
     let without = manifests(&Options { crds: false, ..only });
     assert!(without.iter().all(|object| kind(object) != "CustomResourceDefinition"));
 }

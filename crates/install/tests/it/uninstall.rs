@@ -1,5 +1,6 @@
 //! Removal of an installation.
 
+use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 use kube::api::{ListParams, PostParams};
 use kube::{Client, ResourceExt as _};
@@ -9,6 +10,8 @@ use plumb_harness::{TestCluster, object};
 use plumb_install::apply::Mode;
 use plumb_install::uninstall::{Removal, UninstallError, uninstall};
 use plumb_install::upstream::REPLICAS_ANNOTATION;
+use plumb_resize::rules::Rules;
+use plumb_rollout::workloads::{AdmissionContext, WorkloadKind, admit};
 use serde_json::json;
 
 use super::apply::{all, create_upstream, installed};
@@ -62,6 +65,39 @@ async fn what_was_installed_is_removed_and_upstream_gets_its_replicas_back() {
     let purge = Removal { force: true, delete_crds: true, ..removal };
     let said = removed(&admin, &purge).await.unwrap();
     assert_eq!(said.iter().filter(|line| line.starts_with("customresource")).count(), 4, "{said:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_workload_that_a_rollout_holds_is_released() {
+    let cluster = TestCluster::start();
+    let (admin, options) = (cluster.admin(), all());
+    installed(&admin, &options, Mode::default()).await.unwrap();
+    let deployment = |cpu: &str| {
+        let labels = json!({ "app": "web" });
+        let container = json!({ "name": "main", "image": "i", "resources": { "requests": { "cpu": cpu, "memory": "1Mi" } } });
+        json!({
+            "metadata": { "name": "web" },
+            "spec": { "selector": { "matchLabels": labels }, "template": {
+                "metadata": { "labels": labels }, "spec": { "containers": [container] },
+            } },
+        })
+    };
+    let rules = Rules::v1_36();
+    let context = AdmissionContext { enabled: true, selected: true, rules: &rules, now: Timestamp::now() };
+    let held = admit(WorkloadKind::Deployment, &deployment("100m"), &deployment("200m"), &context);
+    let deployments: Api<Deployment> = Api::default_namespaced(admin.clone());
+    deployments.create(&PostParams::default(), &object(held.object.unwrap())).await.unwrap();
+    let is_paused =
+        async || deployments.get("web").await.unwrap().spec.is_some_and(|spec| spec.paused == Some(true));
+    let removal = Removal { namespace: options.namespace.clone(), ..Removal::default() };
+    let released = "deployment.apps/web of namespace default released".to_owned();
+
+    let said = removed(&admin, &Removal { dry_run: true, ..removal.clone() }).await.unwrap();
+    assert!(said.contains(&released) && is_paused().await, "{said:?}");
+    let said = removed(&admin, &removal).await.unwrap();
+    assert!(said.contains(&released) && !is_paused().await, "{said:?}");
+    let again = removed(&admin, &removal).await.unwrap();
+    assert!(!again.contains(&released), "{again:?}");
 }
 
 #[tokio::test]

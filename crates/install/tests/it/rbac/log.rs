@@ -107,9 +107,14 @@ fn given(component: Component) -> BTreeSet<Right> {
 }
 
 impl Log {
+    /// Whether a right was used.
+    pub(super) fn has_used(&self, right: &str) -> bool {
+        self.used.lock().contains(right)
+    }
+
     /// Waits until a right was used.
     pub(super) async fn wait_for(&self, right: &str) {
-        eventually(async || self.used.lock().contains(right)).await;
+        eventually(async || self.has_used(right)).await;
     }
 
     /// Fails if the component was refused anything.

@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use kube::api::DeleteParams;
 use plumb_autoscaler::api::VerticalPodAutoscaler;
 use plumb_autoscaler::informers::Informers;
 use plumb_autoscaler::namespaces::Namespaces;
 use plumb_autoscaler::recommender::environment::EnvironmentOptions;
-use plumb_autoscaler::recommender::live_usage::MetricsApi;
+use plumb_autoscaler::recommender::external_metrics::{ExternalMetrics, ExternalMetricsSettings};
+use plumb_autoscaler::recommender::live_usage::{LiveUsage as _, MetricsApi};
 use plumb_autoscaler::recommender::metrics::RecommenderMetrics;
 use plumb_autoscaler::recommender::shards::Ownership;
 use plumb_autoscaler::recommender::{Config, Options, Recommender};
@@ -16,12 +18,17 @@ use plumb_autoscaler::target::{TargetConfig, Targets};
 use plumb_client::Api;
 use plumb_controller::Clock;
 use plumb_controller::metrics::Metrics;
+use plumb_harness::eventually;
 use plumb_install::Component;
+use plumb_resize::resource::Resource;
 use plumb_supervise::Supervisor;
 use tokio::task::JoinSet;
 
 use super::log::client;
 use super::world::{KINDS, World};
+
+/// Usage that comes from an adapter, instead of metrics-server.
+const EXTERNAL_METRICS: &str = "list *.external.metrics.k8s.io";
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_recommender_uses_every_right_that_it_has_and_needs_no_other() {
@@ -62,6 +69,35 @@ async fn the_recommender_uses_every_right_that_it_has_and_needs_no_other() {
     let vpas: Api<VerticalPodAutoscaler> = Api::default_namespaced(world.admin.clone());
     vpas.delete("statefulset", &DeleteParams::default()).await.unwrap();
     log.wait_for("delete verticalpodautoscalercheckpoints.autoscaling.k8s.io").await;
-    log.check(Component::Recommender, &[]).await;
+    log.check(Component::Recommender, &[EXTERNAL_METRICS]).await;
+    running.shutdown().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_recommender_may_read_external_metrics() {
+    let world = World::new().await;
+    world.workload("apps/v1", "Deployment", "Off").await;
+    let (client, log) = client(&world.cluster, Component::Recommender);
+    let informers = Informers::new(Namespaces::All, &Metrics::default());
+    let usage = ExternalMetrics::new(
+        client.clone(),
+        ExternalMetricsSettings {
+            metrics: [(Resource::Cpu, "cpu_usage".to_owned())].into(),
+            container_name_label: "container".to_owned(),
+        },
+        &Options::default(),
+        &informers,
+        &Targets::new(client.clone(), TargetConfig::default()),
+        &Ownership::everything(),
+    );
+    let mut running = JoinSet::new();
+    running.spawn(informers.run(&client, &Supervisor::default()));
+    // There is no adapter here: what counts is that its absence is the answer.
+    eventually(async || {
+        let _ = usage.read(Timestamp::now()).await;
+        log.has_used("list cpu_usage.external.metrics.k8s.io")
+    })
+    .await;
+    log.check_not_forbidden(Component::Recommender);
     running.shutdown().await;
 }
