@@ -1,8 +1,8 @@
 //! OpenAPI v3 documents, one per group and version, made from the table.
 //!
-//! kubectl reads from them which fields a kind has (`explain`), how its lists are merged (`apply`), and whether
-//! PATCH takes `fieldValidation` (`create`, `apply`). They carry names, types and keys, and no prose: the table
-//! has none.
+//! kubectl reads from them which fields a kind has and what they mean (`explain`), how its lists are merged (`apply`),
+//! and whether PATCH takes `fieldValidation` (`create`, `apply`). The table has names, types and keys;
+//! `data/descriptions.tsv` describes what people write most: pods, workloads, quotas, budgets, nodes.
 //!
 //! kubectl 1.27 and newer, and so every version this server is for, asks for version 2 of OpenAPI only where it
 //! finds no version 3, and then only as protobuf: there is none here.
@@ -19,6 +19,7 @@
 //! ```
 
 mod components;
+mod descriptions;
 mod operations;
 mod paths;
 

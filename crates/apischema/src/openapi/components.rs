@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
+use super::descriptions;
 use crate::schema::{Field, ListType, Schema, Shape, Struct, StructId, TypeId};
 
 const META: &str = "io.k8s.apimachinery.pkg.apis.meta.v1";
@@ -80,10 +81,13 @@ impl<'s> Components<'s> {
     fn describe(&mut self, id: StructId) -> Value {
         let owner = &self.schema[id];
         let mut described = Map::new();
+        if let Some(description) = descriptions::of_type(owner) {
+            described.insert("description".to_owned(), description.into());
+        }
         described.insert("type".to_owned(), "object".into());
         if !owner.fields().is_empty() {
-            let properties: Map<String, Value> =
-                owner.fields().iter().map(|field| (field.json.to_owned(), self.property(field))).collect();
+            let property = |field: &Field| (field.json.to_owned(), self.property(owner, field));
+            let properties: Map<String, Value> = owner.fields().iter().map(property).collect();
             described.insert("properties".to_owned(), properties.into());
         }
         let required: Vec<&str> =
@@ -112,7 +116,7 @@ impl<'s> Components<'s> {
         .collect()
     }
 
-    fn property(&mut self, field: &Field) -> Value {
+    fn property(&mut self, owner: &Struct, field: &Field) -> Value {
         let mut property = match self.typed(field.ty) {
             Value::Object(property) if property.contains_key("$ref") => {
                 // Beside a reference nothing else counts; inside a list of one it does.
@@ -126,6 +130,9 @@ impl<'s> Components<'s> {
             Shape::List(_) | Shape::WrappedList(_) | Shape::Bytes
         );
         let mut add = |name: &str, value: Value| property.insert(name.to_owned(), value);
+        if let Some(description) = descriptions::of_field(owner, field) {
+            add("description", description.into());
+        }
         match field.list_type {
             Some(ListType::Map) => drop(add("x-kubernetes-list-type", "map".into())),
             Some(ListType::Set) => drop(add("x-kubernetes-list-type", "set".into())),

@@ -94,6 +94,7 @@ fn lists_and_maps_say_how_they_are_merged() {
     assert_eq!(
         schemas["io.k8s.api.core.v1.Container"]["properties"]["ports"],
         json!({
+            "description": "Ports that the container listens on. Apart from hostPort they are for information.",
             "type": "array",
             "items": {"allOf": [{"$ref": "#/components/schemas/io.k8s.api.core.v1.ContainerPort"}]},
             "x-kubernetes-list-type": "map",
@@ -204,4 +205,71 @@ fn operations(path: &Value) -> Value {
         found.insert(method.clone(), described);
     }
     Value::Object(found)
+}
+
+/// The fields without a description of a type and of all that it consists of, as `PodSpec.containers`.
+fn undescribed(document: &Value, name: &str) -> std::collections::BTreeSet<String> {
+    let schemas = &document["components"]["schemas"];
+    let mut seen = std::collections::BTreeSet::from([name.to_owned()]);
+    let mut waiting = vec![name.to_owned()];
+    let mut missing = std::collections::BTreeSet::new();
+    while let Some(name) = waiting.pop() {
+        let short = name.rsplit('.').next().unwrap();
+        for (field, property) in schemas[&name]["properties"].as_object().into_iter().flatten() {
+            if property["description"].as_str().is_none_or(str::is_empty) {
+                missing.insert(format!("{short}.{field}"));
+            }
+            let text = property.to_string();
+            for referred in text.split("#/components/schemas/").skip(1) {
+                let referred = referred.split('"').next().unwrap().to_owned();
+                if seen.insert(referred.clone()) {
+                    waiting.push(referred);
+                }
+            }
+        }
+    }
+    missing
+}
+
+#[test]
+fn every_field_of_pods_workloads_and_quotas_is_described() {
+    // Volumes of single vendors, which no node here mounts, need no words.
+    const VENDORS: [&str; 19] = [
+        "AWSElasticBlockStore",
+        "AzureDisk",
+        "AzureFile",
+        "CephFS",
+        "Cinder",
+        "FC",
+        "FlexVolume",
+        "Flocker",
+        "GCEPersistentDisk",
+        "GitRepo",
+        "Glusterfs",
+        "ISCSI",
+        "PhotonPersistentDisk",
+        "Portworx",
+        "Quobyte",
+        "RBD",
+        "ScaleIO",
+        "StorageOS",
+        "VsphereVirtualDisk",
+    ];
+    let kinds = [
+        ("", "v1", "api.core.v1", "Pod LimitRange ResourceQuota ConfigMap Secret ServiceAccount Namespace"),
+        ("apps", "v1", "api.apps.v1", "Deployment StatefulSet DaemonSet ReplicaSet"),
+        ("batch", "v1", "api.batch.v1", "Job CronJob"),
+        ("policy", "v1", "api.policy.v1", "PodDisruptionBudget"),
+        ("scheduling.k8s.io", "v1", "api.scheduling.v1", "PriorityClass"),
+    ];
+    for (group, version, package, names) in kinds {
+        let document = document(group, version);
+        for name in names.split(' ') {
+            let of = format!("io.k8s.{package}.{name}");
+            assert!(document["components"]["schemas"][&of]["description"].is_string(), "{name}");
+            let mut missing = undescribed(&document, &of);
+            missing.retain(|field| !VENDORS.iter().any(|vendor| field.starts_with(vendor)));
+            assert!(missing.is_empty(), "{name}: {missing:?}");
+        }
+    }
 }
