@@ -13,6 +13,8 @@ pub enum Target {
     Virtual,
     /// `plumb up` with containers of its own.
     Builtin,
+    /// `plumb up` with containers of containerd.
+    Containerd,
     /// A Kubernetes.
     #[default]
     Kubernetes,
@@ -20,13 +22,14 @@ pub enum Target {
 
 impl Target {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Virtual, Self::Builtin, Self::Kubernetes];
+    pub const ALL: [Self; 4] = [Self::Virtual, Self::Builtin, Self::Containerd, Self::Kubernetes];
 
     /// How flags and files spell it.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Virtual => "virtual",
             Self::Builtin => "builtin",
+            Self::Containerd => "containerd",
             Self::Kubernetes => "kubernetes",
         }
     }
@@ -38,7 +41,7 @@ impl Target {
         let options = Options { target: self, dialect, ..Options::default() };
         let options = match self {
             Self::Kubernetes => options,
-            Self::Virtual | Self::Builtin => {
+            Self::Virtual | Self::Builtin | Self::Containerd => {
                 // `plumb up` runs one.
                 let autoscaler = true;
                 Options { image: String::from("plumb/load"), command: Vec::new(), autoscaler, ..options }

@@ -24,7 +24,7 @@ use tracing_subscriber::filter::ParseError;
 pub(crate) use autoscaler::AutoscalerFlags;
 pub(crate) use join::{Down, Node, Token, TokenCommand};
 pub(crate) use limits::ServerLimits;
-pub(crate) use node::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
+pub(crate) use node::{CpuPolicy, CriFlags, DieAt, DriverKind, OnNode, RuntimeDelay, RuntimeKind};
 pub(crate) use recommender::{PrometheusFlags, Tuning};
 pub(crate) use run::{
     AdmissionFlags, Chosen, CommonFlags, Elected, ElectionFlags, Ignored, RecommenderFlags, RolloutFlags,

@@ -10,7 +10,7 @@ use plumb_store::{OpenError, Options, Store};
 
 use crate::cli::Down;
 use crate::client::block_on;
-use crate::nodes::builtin_config;
+use crate::nodes::{builtin_config, remove_cri_pods};
 use crate::up::objects;
 
 pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
@@ -32,6 +32,7 @@ pub(crate) fn run(args: &Down) -> anyhow::Result<()> {
             runtime.clear().await.context("removing what the containers left")
         })?;
     }
+    block_on(remove_cri_pods(&data))?;
     unmount(&data)?;
     if args.purge {
         plumb_runtime::untrusted::remove_tree(&data)

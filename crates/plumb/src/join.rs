@@ -119,8 +119,7 @@ async fn node(args: Node, descriptors: usize) -> anyhow::Result<()> {
     let ask_for_new = Arc::new(ask_for_new);
     ground.running.spawn(supervisor.keep("renewal-signal", move || renew_on_hangup(ask_for_new.clone())));
 
-    let what = if ground.is_virtual() { "runs virtual pods" } else { "runs containers of its own" };
-    eprintln!("plumb: node {name} {what}");
+    eprintln!("plumb: node {name} {}", ground.what_it_runs());
     let stop = stop_requested()?;
     println!("plumb node {name} has joined {}", args.server);
     stop.await;

@@ -1,6 +1,7 @@
 //! The nodes of a cluster on this machine.
 
 mod aside;
+mod cri;
 mod ground;
 
 use std::collections::HashMap;
@@ -20,6 +21,7 @@ use crate::cli::Up;
 use crate::usage::Measurements;
 
 pub(crate) use aside::one_on_each_core;
+pub(crate) use cri::remove as remove_cri_pods;
 pub(crate) use ground::{Ground, Site, builtin_config, may_run_containers};
 
 /// What the only node of a cluster is called, unless somebody says otherwise.
@@ -100,10 +102,9 @@ pub(crate) async fn start(
     for agent in agents {
         ground.employ(agent);
     }
-    let what = match (args.nodes, ground.is_virtual()) {
-        (1, false) => format!("node {usual} runs containers of its own"),
-        (1, true) => format!("node {usual} runs virtual pods"),
-        (n, _) => format!("{n} nodes run virtual pods"),
+    let what = match args.nodes {
+        1 => format!("node {usual} {}", ground.what_it_runs()),
+        n => format!("{n} nodes run virtual pods"),
     };
     Ok(Nodes { what, ground })
 }

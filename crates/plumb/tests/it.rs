@@ -11,6 +11,7 @@ mod it {
     mod command_line;
     mod commands;
     mod conformance;
+    mod containerd;
     mod descriptors;
     mod dice;
     mod differential;

@@ -106,6 +106,15 @@ impl Containerd {
         })
     }
 
+    /// A command that runs a program in its namespaces, where it sees the mounts that containerd sees. The program ends
+    /// with containerd's namespaces at the latest, not with the command.
+    pub fn enter(&self, program: &std::process::Command) -> Option<std::process::Command> {
+        let mut enter = std::process::Command::new("nsenter");
+        enter.args(["--target", &self.process()?.to_string(), "--mount", "--pid", "--"]);
+        enter.arg(program.get_program()).args(program.get_args());
+        Some(enter)
+    }
+
     /// Stops it and waits until all that it made is gone.
     pub async fn stop(mut self) -> Result<(), Error> {
         if self.lifeline.let_go().await?.success() {

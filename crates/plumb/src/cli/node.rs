@@ -18,6 +18,8 @@ pub(crate) struct OnNode {
     /// The container runtime.
     #[arg(long, value_enum, default_value = "auto", value_name = "RUNTIME")]
     pub(crate) runtime: RuntimeKind,
+    #[command(flatten)]
+    pub(crate) cri: CriFlags,
     /// The node's name; several are named NAME-0, NAME-1 and so on. [default: plumb, or the name of the machine
     /// for one that joins]
     #[arg(long, visible_alias = "name", value_name = "NAME", value_parser = node_name)]
@@ -56,6 +58,43 @@ pub(crate) struct OnNode {
     /// and tests.
     #[arg(long, value_name = "CALL=TIME")]
     pub(crate) runtime_delay: Option<RuntimeDelay>,
+}
+
+/// How a runtime is reached over its CRI socket.
+#[derive(Debug, Args)]
+pub(crate) struct CriFlags {
+    /// The socket of the container runtime of --runtime cri.
+    #[arg(
+        long,
+        visible_alias = "cri-socket",
+        default_value = "unix:///run/containerd/containerd.sock",
+        value_name = "unix:///PATH",
+        value_parser = endpoint
+    )]
+    pub(crate) container_runtime_endpoint: String,
+    /// The socket of its image service. [default: the same]
+    #[arg(long, value_name = "unix:///PATH", value_parser = endpoint)]
+    pub(crate) image_service_endpoint: Option<String>,
+    /// The cgroup driver of a container runtime that does not say which it has.
+    #[arg(long, value_enum, default_value = "cgroupfs", value_name = "DRIVER")]
+    pub(crate) cgroup_driver: DriverKind,
+    /// How long a call to the container runtime may take, besides pulls and the grace periods of containers.
+    #[arg(long, default_value = "2m", value_name = "TIME", value_parser = interval)]
+    pub(crate) runtime_request_timeout: Duration,
+}
+
+/// The address of a socket.
+fn endpoint(text: &str) -> Result<String, String> {
+    plumb_cri::socket_path(text).map(|_| text.to_owned()).map_err(|error| error.to_string())
+}
+
+/// Which component makes the cgroups of containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum DriverKind {
+    /// The container runtime itself.
+    Cgroupfs,
+    /// systemd.
+    Systemd,
 }
 
 impl OnNode {
@@ -170,6 +209,8 @@ pub(crate) enum RuntimeKind {
     Auto,
     /// Containers in cgroups and namespaces of this machine, without a daemon.
     Builtin,
+    /// Containers of a container runtime with a CRI socket, such as containerd.
+    Cri,
     /// No processes: the usage of pods follows a model in their annotations.
     Virtual,
 }

@@ -36,6 +36,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::aside::Aside;
+use super::cri;
 use crate::cli::{CpuPolicy, DieAt, OnNode, RuntimeDelay, RuntimeKind};
 
 /// How often the machine is looked at for what it runs short of.
@@ -54,7 +55,9 @@ pub(crate) struct Ground {
     machine: Arc<Machine>,
     journal: Store,
     damage: Option<String>,
-    health: watch::Receiver<NodeHealth>,
+    tell_health: Arc<watch::Sender<NodeHealth>>,
+    /// What runs containers, for people.
+    runs: String,
     sandbox_defaults: SandboxDefaults,
     cpus: Option<CpuAllocator>,
     metrics: Arc<Metrics>,
@@ -91,7 +94,8 @@ impl Ground {
         let is_virtual = kind == RuntimeKind::Virtual;
         if !is_virtual && !may_run_containers() {
             bail!(
-                "--runtime builtin runs containers in cgroups of this machine, which takes {}; --runtime virtual does not",
+                "--runtime {} runs containers in cgroups of this machine, which takes {}; --runtime virtual does not",
+                if kind == RuntimeKind::Cri { "cri" } else { "builtin" },
                 if nix::unistd::geteuid().is_root() { "cgroups that it does not have" } else { "root" }
             );
         }
@@ -111,10 +115,10 @@ impl Ground {
         // Virtual pods take nothing of this machine, so what it runs short of is nothing to them.
         let now = if is_virtual { NodeHealth::default() } else { look_at_machine(&data) };
         warn_of_pressure(&now);
-        let (tell_health, health) = watch::channel(now);
+        let tell_health = Arc::new(watch::Sender::new(now));
         let mut running = JoinSet::new();
         if !is_virtual {
-            let (data, tell_health) = (data.clone(), Arc::new(tell_health));
+            let (data, tell_health) = (data.clone(), tell_health.clone());
             let watching = move || watch_machine(data.clone(), tell_health.clone());
             running.spawn(plumb_supervise::process().keep("node-pressure", watching));
         }
@@ -130,13 +134,19 @@ impl Ground {
         let (metrics, status_limiter, clock) =
             (Arc::default(), StatusLimiter::default(), Arc::new(Timestamp::now));
         let aside = is_virtual.then(Aside::start).transpose()?;
+        let runs = match kind {
+            RuntimeKind::Virtual => "runs virtual pods".to_owned(),
+            RuntimeKind::Cri => format!("runs containers by {}", args.cri.container_runtime_endpoint),
+            RuntimeKind::Builtin | RuntimeKind::Auto => "runs containers of its own".to_owned(),
+        };
         Ok(Self {
             kind,
             data,
             machine,
             journal,
             damage,
-            health,
+            tell_health,
+            runs,
             sandbox_defaults,
             cpus,
             metrics,
@@ -150,6 +160,11 @@ impl Ground {
     /// Whether pods are virtual.
     pub(crate) fn is_virtual(&self) -> bool {
         self.kind == RuntimeKind::Virtual
+    }
+
+    /// What its node runs, after the node's name.
+    pub(crate) fn what_it_runs(&self) -> &str {
+        &self.runs
     }
 
     /// Where the kernel's files are, if a node is the whole machine.
@@ -200,15 +215,25 @@ impl Ground {
     pub(crate) async fn agent(&mut self, args: &OnNode, site: Site) -> anyhow::Result<(Agent, Usage)> {
         let is_virtual = self.is_virtual();
         let mut service_reachable = is_virtual;
-        let runtime: Arc<dyn Runtime> = if is_virtual {
-            let network =
-                Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(site.index) << 8));
-            Arc::new(Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network: network }))
-        } else {
-            let opened = Builtin::open(builtin_config(&self.data, true)?).await;
-            let opened = opened.context("opening the built-in container runtime")?;
-            service_reachable = self.carry_to_api(&opened, &site.api);
-            Arc::new(opened)
+        let runtime: Arc<dyn Runtime> = match self.kind {
+            RuntimeKind::Virtual => {
+                let network =
+                    Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 0, 0, 0)) + (u32::from(site.index) << 8));
+                Arc::new(Virtual::new(VirtualConfig { now: Timestamp::now(), pod_network: network }))
+            }
+            RuntimeKind::Cri => {
+                let opened = Arc::new(cri::open(&self.data, &args.cri).await?);
+                let (watched, tell_health) = (opened.clone(), self.tell_health.clone());
+                let watching = move || cri::watch_health(watched.clone(), tell_health.clone());
+                self.running.spawn(plumb_supervise::process().keep("container-runtime-health", watching));
+                opened
+            }
+            RuntimeKind::Builtin | RuntimeKind::Auto => {
+                let opened = Builtin::open(builtin_config(&self.data, true)?).await;
+                let opened = opened.context("opening the built-in container runtime")?;
+                service_reachable = self.carry_to_api(&opened, &site.api);
+                Arc::new(opened)
+            }
         };
         let runtime = match args.die_at {
             Some(at) => dying(runtime, at),
@@ -234,7 +259,7 @@ impl Ground {
         let agent = Agent::new(plumb_node::Config {
             setup: setup(args, &site),
             machine: self.machine.clone(),
-            health: self.health.clone(),
+            health: self.tell_health.subscribe(),
             client: site.client,
             runtime,
             journal: Journal::new(self.journal.clone(), site.name),
@@ -335,7 +360,11 @@ async fn watch_machine(data: PathBuf, tell: Arc<watch::Sender<NodeHealth>>) {
     loop {
         tokio::time::sleep(LOOK_AT_MACHINE).await;
         let now = look_at_machine(&data);
-        let changed = tell.send_if_modified(|health| std::mem::replace(health, now.clone()) != *health);
+        let changed = tell.send_if_modified(|health| {
+            // Whether the runtime is ready is for others to say.
+            let now = NodeHealth { not_ready: health.not_ready.clone(), ..now.clone() };
+            std::mem::replace(health, now) != *health
+        });
         if changed {
             warn_of_pressure(&now);
         }

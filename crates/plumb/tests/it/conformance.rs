@@ -7,6 +7,7 @@ use plumb_runtime::builtin::{Builtin, Config};
 use plumb_runtime::cgroup::Layout;
 
 use super::cluster::Cluster;
+use super::containerd::Site;
 
 #[tokio::test]
 async fn the_table_holds_for_virtual_pods_in_the_dialect_of_the_proposal() {
@@ -82,6 +83,30 @@ pub(crate) fn no_containers() -> Option<String> {
     Layout::detect().err().map(|error| error.to_string()).or_else(Cgroups::missing)
 }
 
+#[tokio::test]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn the_table_holds_for_containers_of_containerd_in_the_dialect_of_the_proposal() {
+    holds_in_containerd(Dialect::Kep).await;
+}
+
+#[tokio::test]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn the_table_holds_for_containers_of_containerd_in_the_dialect_of_kubernetes() {
+    holds_in_containerd(Dialect::V1_36).await;
+}
+
+async fn holds_in_containerd(dialect: Dialect) {
+    let site = Site::start().await;
+    let flags = ["--components", "apiserver,controllers,scheduler,node,autoscaler"];
+    let space = ["--node-cpu", "64", "--node-memory", "64Gi", "--resize-dialect", dialect.name()];
+    let cluster = site.up(&[&flags[..], &space[..]].concat());
+    let failed = fails(&cluster, Target::Containerd, dialect, Speed::Usual, &[]).await;
+    let said = cluster.said();
+    drop(cluster);
+    site.clear().await;
+    assert!(failed.is_empty(), "{failed:#?}\n{said}");
+}
+
 async fn holds(target: Target, dialect: Dialect, speed: Speed, gates_off: &[&str]) {
     let is_real = target == Target::Builtin;
     if let Some(why) = no_containers().filter(|_| is_real) {
@@ -97,13 +122,30 @@ async fn holds(target: Target, dialect: Dialect, speed: Speed, gates_off: &[&str
     let gates = ["--feature-gates", &gates.join(",")];
     let gates = if gates_off.is_empty() { &[][..] } else { &gates[..] };
     let cluster = Cluster::start_with(&data, &[&parts[..], &room[..], speed.flags(), gates].concat());
+    let failed = fails(&cluster, target, dialect, speed, gates_off).await;
+    let said = cluster.said();
+    drop(cluster);
+    if is_real {
+        clear(&data).await;
+    }
+    assert!(failed.is_empty(), "{failed:#?}\n{said}");
+}
+
+/// Runs the cases, and returns those that fail. None is skipped without being listed.
+async fn fails(
+    cluster: &Cluster,
+    target: Target,
+    dialect: Dialect,
+    speed: Speed,
+    gates_off: &[&str],
+) -> Vec<String> {
     let skips = skips::all().unwrap();
     let options = Options {
         is_slowed: speed == Speed::Slow,
         gates_off: gates_off.iter().map(|&gate| gate.to_owned()).collect(),
         skips: skips.clone(),
         at_once: 8,
-        ..target.options(dialect, is_real)
+        ..target.options(dialect, target != Target::Virtual)
     };
     let is_for =
         |case: &Case| case.gates_off == gates_off && (speed == Speed::Usual || case.shows_progress());
@@ -118,14 +160,9 @@ async fn holds(target: Target, dialect: Dialect, speed: Speed, gates_off: &[&str
     })
     .await
     .unwrap();
-    let said = cluster.said();
-    drop(cluster);
-    if is_real {
-        clear(&data).await;
-    }
-    assert!(failed.is_empty(), "{failed:#?}\n{said}");
     let listed = |case: &&Case| skips::reason(&skips, case.name, target, dialect).is_some();
     assert_eq!(summary.skipped, cases.iter().filter(listed).count(), "{summary}");
+    failed
 }
 
 /// Removes what the containers of a data directory left on the machine.

@@ -1,0 +1,161 @@
+//! A node whose containers run in a runtime with a CRI socket.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use plumb_cri::{CgroupDriver, Config, Cri};
+use plumb_node::register::NodeHealth;
+use plumb_runtime::Runtime;
+use plumb_runtime::builtin::cgroup_of;
+use plumb_runtime::cgroup::Layout;
+use plumb_runtime::image::Load;
+use plumb_runtime::types::RuntimeStatus;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::cli::{CriFlags, DriverKind};
+
+/// The directory in a data directory of what pods mount, and of what `plumb down` has to know.
+const FOLDER: &str = "cri";
+/// How often the runtime is asked whether it can run pods, and how long its answer may take.
+const ASK: Duration = Duration::from_secs(2);
+const ANSWER: Duration = Duration::from_secs(10);
+
+/// Where the pods of a data directory run.
+#[derive(Debug, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Place {
+    endpoint: String,
+}
+
+fn place(data: &Path) -> PathBuf {
+    data.join(FOLDER).join("endpoint.json")
+}
+
+/// Connects to the runtime of a data directory's pods.
+pub(super) async fn open(data: &Path, flags: &CriFlags) -> anyhow::Result<Cri> {
+    let endpoint = &flags.container_runtime_endpoint;
+    let config = Config {
+        image_endpoint: flags.image_service_endpoint.clone(),
+        cgroup_driver: match flags.cgroup_driver {
+            DriverKind::Cgroupfs => CgroupDriver::Cgroupfs,
+            DriverKind::Systemd => CgroupDriver::Systemd,
+        },
+        request_timeout: flags.runtime_request_timeout,
+        ..config(data, endpoint)?
+    };
+    // Before the first pod runs, so that `plumb down` finds it.
+    let file = place(data);
+    let record = serde_json::to_vec(&Place { endpoint: endpoint.clone() })?;
+    let written = fs::create_dir_all(data.join(FOLDER)).and_then(|()| fs::write(&file, record));
+    written.with_context(|| format!("writing {}", file.display()))?;
+    let opened = Cri::open(config, plumb_supervise::process()).await;
+    let runtime = opened.with_context(|| format!("connecting to the container runtime at {endpoint}"))?;
+    let load = Load::of_this_program().context("making the image plumb/load")?;
+    match runtime.import_load(&load).await {
+        Ok(true) => {}
+        Ok(false) => {
+            tracing::warn!(image = load.name, "the container runtime takes no images but from registries");
+        }
+        Err(error) => tracing::warn!(%error, image = load.name, "cannot import an image"),
+    }
+    Ok(runtime)
+}
+
+fn config(data: &Path, endpoint: &str) -> anyhow::Result<Config> {
+    Ok(Config {
+        endpoint: endpoint.to_owned(),
+        image_endpoint: None,
+        cluster: cgroup_of(data).context("finding the data directory")?,
+        folder: data.join(FOLDER),
+        cgroups: Layout::detect().context("finding the cgroups of this machine")?,
+        cgroup_driver: CgroupDriver::Cgroupfs,
+        request_timeout: plumb_cri::REQUEST_TIMEOUT,
+    })
+}
+
+/// Removes the pods of a data directory from the runtime that they were run in, if there is one.
+pub(crate) async fn remove(data: &Path) -> anyhow::Result<()> {
+    let file = place(data);
+    let record = match fs::read(&file) {
+        Ok(record) => record,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(error) => return Err(error).with_context(|| format!("reading {}", file.display())),
+    };
+    let Place { endpoint } =
+        serde_json::from_slice(&record).with_context(|| format!("reading {}", file.display()))?;
+    let opened = Cri::open(config(data, &endpoint)?, plumb_supervise::process()).await;
+    let runtime = opened.with_context(|| format!("connecting to the container runtime at {endpoint}"))?;
+    runtime.clear().await.with_context(|| format!("removing the pods at {endpoint}"))
+}
+
+/// Reports whether the runtime can run pods, in the kubelet's words.
+pub(super) async fn watch_health(runtime: Arc<Cri>, tell: Arc<watch::Sender<NodeHealth>>) {
+    let mut tick = interval(ASK);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        let not_ready = match timeout(ANSWER, runtime.status()).await {
+            Ok(Ok(status)) => unready(&status),
+            Ok(Err(error)) => Some(format!("container runtime is down: {error}")),
+            Err(_) => Some(format!("container runtime is down: no response in {ANSWER:?}")),
+        };
+        tell.send_if_modified(|health| {
+            let changed = health.not_ready != not_ready;
+            if changed {
+                match &not_ready {
+                    Some(why) => tracing::warn!(why, "the node is not ready"),
+                    None => tracing::info!("the node is ready"),
+                }
+                health.not_ready = not_ready;
+            }
+            changed
+        });
+    }
+}
+
+/// Why a runtime cannot run pods, if it cannot.
+fn unready(status: &RuntimeStatus) -> Option<String> {
+    let table = [
+        ("container runtime not ready", "RuntimeReady", &status.ready),
+        ("container runtime network not ready", "NetworkReady", &status.network_ready),
+    ];
+    let reasons: Vec<String> = table
+        .into_iter()
+        .filter(|(_, _, condition)| !condition.ok)
+        .map(|(what, name, condition)| {
+            format!("{what}: {name}=false reason:{} message:{}", condition.reason, condition.message)
+        })
+        .collect();
+    match reasons.as_slice() {
+        [] => None,
+        [one] => Some(one.clone()),
+        several => Some(format!("[{}]", several.join(", "))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use plumb_runtime::types::Condition;
+
+    use super::*;
+
+    #[test]
+    fn the_reason_is_in_the_kubelets_words() {
+        let status = |ready, network_ready| RuntimeStatus { ready, network_ready, has_events: false };
+        let network = Condition::failed("NetworkPluginNotReady", "cni plugin not initialized");
+        assert_eq!(unready(&status(Condition::ok(), Condition::ok())), None);
+        let one = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady \
+            message:cni plugin not initialized";
+        assert_eq!(unready(&status(Condition::ok(), network.clone())).as_deref(), Some(one));
+        let down = Condition::failed("Down", "it is");
+        let both =
+            format!("[container runtime not ready: RuntimeReady=false reason:Down message:it is, {one}]");
+        assert_eq!(unready(&status(down, network)), Some(both));
+    }
+}

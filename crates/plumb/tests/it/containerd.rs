@@ -1,0 +1,181 @@
+//! `plumb up --runtime cri` with a real containerd. `.ci/containerd` runs these tests.
+
+use std::process::Stdio;
+
+use k8s_openapi::api::core::v1::{ContainerStatus, Node, Pod};
+use kube::api::{DeleteParams, Patch, PatchParams, PostParams};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use plumb_client::Api;
+use plumb_harness::{until, until_gone};
+use plumb_testbed::{BUSYBOX, Containerd};
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use super::cluster::{Cluster, up};
+
+/// A containerd, and a data directory for clusters whose pods run in it.
+pub(crate) struct Site {
+    containerd: Containerd,
+    folder: TempDir,
+}
+
+impl Site {
+    pub(crate) async fn start() -> Self {
+        let containerd = Containerd::start().await;
+        let containerd = containerd.expect("containerd starts; `testbed obtain --packages` gets it");
+        Self { containerd, folder: tempfile::tempdir().unwrap() }
+    }
+
+    /// A cluster on the data directory. It is in the mount namespace of containerd, which has to see volumes.
+    pub(crate) fn up(&self, flags: &[&str]) -> Cluster {
+        let data = self.folder.path().join("data");
+        std::fs::create_dir_all(&data).unwrap();
+        let mut command = up(&data);
+        command.args(["--runtime", "cri", "--container-runtime-endpoint", &self.containerd.endpoint()]);
+        Cluster::run(&data, self.containerd.enter(&command).unwrap(), flags)
+    }
+
+    /// The same with what pods need.
+    fn up_with_pods(&self) -> Cluster {
+        self.up(&["--components", "apiserver,controllers,scheduler,node"])
+    }
+
+    fn signal(&self, signal: Signal) {
+        kill(Pid::from_raw(self.containerd.process().unwrap()), signal).unwrap();
+    }
+
+    /// Removes what is left of the cluster, with `plumb down`.
+    pub(crate) async fn clear(self) {
+        // A cluster was not ended with the command that entered the namespaces.
+        self.end_plumb();
+        let mut down = std::process::Command::new(env!("CARGO_BIN_EXE_plumb"));
+        down.args(["down", "--data-dir"]).arg(self.folder.path().join("data"));
+        let down = self.containerd.enter(&down).unwrap().stdin(Stdio::null()).output().unwrap();
+        assert!(down.status.success(), "{}", String::from_utf8_lossy(&down.stderr));
+        self.containerd.stop().await.unwrap();
+    }
+
+    /// Kills the clusters on the data directory, and waits until they are gone.
+    fn end_plumb(&self) {
+        let data = self.folder.path().to_string_lossy().into_owned();
+        for entry in std::fs::read_dir("/proc").unwrap().flatten() {
+            let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+            let path = entry.path();
+            let is_plumb = std::fs::read_link(path.join("exe")).is_ok_and(|exe| exe.ends_with("plumb"));
+            let line = std::fs::read(path.join("cmdline")).unwrap_or_default();
+            if !is_plumb || !String::from_utf8_lossy(&line).contains(&data) {
+                continue;
+            }
+            // It may have ended meanwhile.
+            let _ = kill(Pid::from_raw(id), Signal::SIGKILL);
+            while path.join("exe").read_link().is_ok() {
+                std::thread::yield_now();
+            }
+        }
+    }
+}
+
+fn web(resources: Value) -> Pod {
+    let pod = json!({
+        "metadata": { "name": "web" },
+        "spec": {
+            "terminationGracePeriodSeconds": 1,
+            "containers": [{
+                "name": "main", "image": BUSYBOX, "command": ["sleep", "infinity"], "resources": resources,
+            }],
+        },
+    });
+    serde_json::from_value(pod).unwrap()
+}
+
+fn equal(cpu: &str, memory: &str) -> Value {
+    json!({ "requests": { "cpu": cpu, "memory": memory }, "limits": { "cpu": cpu, "memory": memory } })
+}
+
+fn main_of(pod: &Pod) -> Option<&ContainerStatus> {
+    pod.status.as_ref()?.container_statuses.as_ref()?.first()
+}
+
+fn has(pod: &Pod, resources: &Value) -> bool {
+    let actual = main_of(pod)
+        .filter(|status| status.started == Some(true))
+        .and_then(|status| status.resources.as_ref());
+    let is_resizing = pod.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    actual.is_some_and(|actual| serde_json::to_value(actual).unwrap() == *resources)
+        && !is_resizing.into_iter().any(|condition| condition.type_.starts_with("PodResize"))
+}
+
+async fn resize(pods: &Api<Pod>, to: &Value) {
+    let patch = json!({ "spec": { "containers": [{ "name": "main", "resources": to }] } });
+    pods.patch_resize("web", &PatchParams::default(), &Patch::Strategic(patch)).await.unwrap();
+}
+
+fn is_ready(node: &Node, status: &str) -> bool {
+    let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
+    conditions.into_iter().any(|condition| condition.type_ == "Ready" && condition.status == status)
+}
+
+#[tokio::test]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn a_pod_is_resized_in_place_and_survives_the_agent() {
+    let site = Site::start().await;
+    let cluster = site.up_with_pods();
+    let client = cluster.client().await;
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = nodes.get("plumb").await.unwrap();
+    let version = node.status.unwrap().node_info.unwrap().container_runtime_version;
+    assert!(version.starts_with("containerd://1."), "{version}");
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let (before, after) = (equal("100m", "64Mi"), equal("300m", "128Mi"));
+    pods.create(&PostParams::default(), &web(before.clone())).await.unwrap();
+    let running = until(pods.clone(), "web", |pod: &Pod| has(pod, &before)).await;
+    let id = main_of(&running).unwrap().container_id.clone().unwrap();
+    assert!(id.starts_with("containerd://"), "{id}");
+    resize(&pods, &after).await;
+    let resized = until(pods.clone(), "web", |pod: &Pod| has(pod, &after)).await;
+    let status = main_of(&resized).unwrap();
+    assert_eq!((status.container_id.as_ref(), status.restart_count), (Some(&id), 0));
+
+    // The agent is killed, and another one takes up where it was.
+    drop(cluster);
+    site.end_plumb();
+    let cluster = site.up_with_pods();
+    let pods: Api<Pod> = Api::default_namespaced(cluster.client().await);
+    resize(&pods, &before).await;
+    let back = until(pods.clone(), "web", |pod: &Pod| has(pod, &before)).await;
+    let status = main_of(&back).unwrap();
+    assert_eq!((status.container_id.as_ref(), status.restart_count), (Some(&id), 0));
+    pods.delete("web", &DeleteParams::default()).await.unwrap();
+    until_gone::<Pod>(pods.clone(), "web").await;
+    drop(cluster);
+    site.clear().await;
+}
+
+#[tokio::test]
+#[ignore = "needs containerd: .ci/containerd"]
+async fn the_node_is_not_ready_while_containerd_hangs_and_comes_back_by_itself() {
+    let site = Site::start().await;
+    let cluster =
+        site.up(&["--components", "apiserver,controllers,scheduler,node", "--runtime-request-timeout", "5s"]);
+    let client = cluster.client().await;
+    let (nodes, pods): (Api<Node>, Api<Pod>) = (Api::all(client.clone()), Api::default_namespaced(client));
+    let (before, after) = (equal("100m", "64Mi"), equal("300m", "128Mi"));
+    pods.create(&PostParams::default(), &web(before.clone())).await.unwrap();
+    let running = until(pods.clone(), "web", |pod: &Pod| has(pod, &before)).await;
+    let id = main_of(&running).unwrap().container_id.clone();
+
+    site.signal(Signal::SIGSTOP);
+    resize(&pods, &after).await;
+    let node = until(nodes.clone(), "plumb", |node: &Node| is_ready(node, "False")).await;
+    let why = serde_json::to_string(&node.status.unwrap().conditions).unwrap();
+    assert!(why.contains("container runtime is down"), "{why}");
+    // Killed under the resize, and started again.
+    site.signal(Signal::SIGKILL);
+    until(nodes, "plumb", |node: &Node| is_ready(node, "True")).await;
+    let resized = until(pods, "web", |pod: &Pod| has(pod, &after)).await;
+    let status = main_of(&resized).unwrap();
+    assert_eq!((status.container_id.clone(), status.restart_count), (id, 0));
+    drop(cluster);
+    site.clear().await;
+}
