@@ -419,8 +419,8 @@ pub(crate) fn builtin_config(data: &Path, with_load: bool) -> anyhow::Result<bui
         cgroups: Layout::detect().context("finding the cgroups of this machine")?,
         shim: shim_of_this_program().context("finding the program of shims")?,
         pod_network: None,
+        masquerade: false,
         load: load.transpose()?,
         guard_window: builtin::GUARD_WINDOW,
     })
 }
-        masquerade: false,

@@ -172,9 +172,9 @@ pub(crate) async fn clear(data: &Path) {
         cgroups: Layout::detect().unwrap(),
         shim: (env!("CARGO_BIN_EXE_plumb").into(), vec!["shim".to_owned()]),
         pod_network: None,
+        masquerade: false,
         guard_window: plumb_runtime::builtin::GUARD_WINDOW,
         load: None,
     };
     Builtin::open(config).await.unwrap().clear().await.unwrap();
 }
-        masquerade: false,
