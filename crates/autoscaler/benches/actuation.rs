@@ -7,6 +7,8 @@
 
 #[path = "common/cluster.rs"]
 mod cluster;
+#[path = "common/figure.rs"]
+mod figure;
 
 use std::collections::{BTreeMap, HashSet};
 use std::net::Ipv4Addr;
@@ -27,7 +29,6 @@ use plumb_autoscaler::updater::{Config, Options, Updater, UpdaterMetrics};
 use plumb_controller::metrics::Metrics;
 use plumb_controller::{Clock, Informer, ObjectRef};
 use plumb_harness::{TestNode, object};
-use plumb_metrics::Text;
 use plumb_resize::rules::Rules;
 use plumb_resize::status::{Stage, read};
 use plumb_runtime::{Virtual, VirtualConfig};
@@ -38,6 +39,7 @@ use tokio::sync::Notify;
 use tokio::task::JoinSet;
 
 use cluster::{Bed, p50_and_p99, size};
+use figure::figure;
 
 const NODES: usize = 10;
 const PODS_EACH: usize = 10;
@@ -106,7 +108,7 @@ fn is_applied(pod: &Pod) -> bool {
     read(pod).is_ok_and(|reading| reading.stage == Stage::Applied)
 }
 
-fn updater(bed: &Bed, metrics: &UpdaterMetrics, running: &mut JoinSet<()>) {
+fn updater(bed: &Bed, running: &mut JoinSet<()>) {
     let supervisor = Supervisor::default();
     let informers = Informers::new(Namespaces::All, &Metrics::default());
     let updater = Updater::new(Config {
@@ -118,7 +120,7 @@ fn updater(bed: &Bed, metrics: &UpdaterMetrics, running: &mut JoinSet<()>) {
         clock: Clock::default(),
         supervisor: supervisor.clone(),
         metrics: Metrics::default(),
-        updater_metrics: metrics.clone(),
+        updater_metrics: UpdaterMetrics::default(),
     });
     running.spawn(informers.run(&bed.client, &supervisor));
     running.spawn(updater.run());
@@ -169,12 +171,11 @@ async fn main() {
     let bed = Bed::start().await;
     let _nodes = start_nodes(&bed, NODES).await;
     let mut running = JoinSet::new();
-    let metrics = UpdaterMetrics::default();
     let watched = Watched::start(&bed, &mut running);
-    updater(&bed, &metrics, &mut running);
+    updater(&bed, &mut running);
     latency(&bed, &watched).await;
     resizes(&bed, &watched, count).await;
-    unboosts(&bed, &watched, &metrics, count).await;
+    unboosts(&bed, &watched, count).await;
 }
 
 /// From a changed recommendation to the patch of the pod, one at a time.
@@ -192,7 +193,8 @@ async fn latency(bed: &Bed, watched: &Watched) {
         watched.until("one-", 1, is_applied).await;
     }
     let (p50, p99) = p50_and_p99(took);
-    println!("from a changed recommendation to the patch of the pod: p50 {p50:?}, p99 {p99:?}");
+    figure("patch", "from a changed recommendation to the patch of the pod (p50)", p50);
+    figure("patch-p99", "the same (p99)", p99);
 }
 
 /// Many VPAs with ten pods each, whose recommendations change at once.
@@ -211,11 +213,16 @@ async fn resizes(bed: &Bed, watched: &Watched, count: usize) {
     watched.until("many-", count, |pod| cpu(pod) == "250m").await;
     let patched = began.elapsed();
     watched.until("many-", count, is_applied).await;
-    println!("{count} resizes: patched after {patched:?}, applied after {:?}", began.elapsed());
+    figure(
+        "resizes",
+        &format!("{count} resizes, whose recommendations change at once, are patched"),
+        patched,
+    );
+    figure("resizes-applied", "and applied by virtual nodes", began.elapsed());
 }
 
 /// Many boosted pods whose boosts are due at once.
-async fn unboosts(bed: &Bed, watched: &Watched, metrics: &UpdaterMetrics, count: usize) {
+async fn unboosts(bed: &Bed, watched: &Watched, count: usize) {
     let boost =
         |seconds: u32| json!({ "cpu": { "type": "Factor", "factor": 3, "durationSeconds": seconds } });
     bed.vpa("boosted", json!({ "updatePolicy": { "updateMode": "Off" }, "startupBoost": boost(86_400) }))
@@ -235,12 +242,13 @@ async fn unboosts(bed: &Bed, watched: &Watched, metrics: &UpdaterMetrics, count:
         annotations.is_some_and(|all| all.contains_key("vpaCpuStartupBoost/app"))
     };
     watched.until("boosted-", count, |pod| !is_marked(pod)).await;
-    println!("{count} boosts due at once: patched after {patched:?}, all ended after {:?}", began.elapsed());
-    one_boost(bed, watched, metrics).await;
+    figure("boosts", &format!("{count} boosts that are due at once are taken back"), patched);
+    figure("boosts-ended", "and their annotations removed", began.elapsed());
+    one_boost(bed, watched).await;
 }
 
 /// How late the boost of one pod ends.
-async fn one_boost(bed: &Bed, watched: &Watched, metrics: &UpdaterMetrics) {
+async fn one_boost(bed: &Bed, watched: &Watched) {
     bed.vpa(
         "single",
         json!({ "updatePolicy": { "updateMode": "Off" },
@@ -252,10 +260,6 @@ async fn one_boost(bed: &Bed, watched: &Watched, metrics: &UpdaterMetrics) {
     watched.until("single-", 1, is_running).await;
     let ready = Instant::now();
     watched.until("single-", 1, |pod| cpu(pod) == "100m").await;
-    println!("a boost of 2 s ended {:?} after the pod was ready", ready.elapsed());
-    let mut text = Text::default();
-    metrics.render(&mut text);
-    let delays = text.finish();
-    let delays = delays.lines().filter(|line| line.starts_with("vpa_updater_unboost_delay_seconds_"));
-    println!("{}", delays.collect::<Vec<_>>().join("\n"));
+    let late = ready.elapsed().saturating_sub(Duration::from_secs(2));
+    figure("boost", "one boost is taken back after it is due", late);
 }

@@ -7,6 +7,8 @@
 
 #[path = "common/cluster.rs"]
 mod cluster;
+#[path = "common/figure.rs"]
+mod figure;
 #[path = "../tests/common/in_process_webhook.rs"]
 mod in_process_webhook;
 
@@ -29,6 +31,7 @@ use plumb_webhook::Reviewer as _;
 use serde_json::json;
 
 use cluster::{Bed, p50_and_p99, size};
+use figure::figure;
 use in_process_webhook::{GATES, InProcessWebhook};
 
 /// How many workloads the pods belong to; the others have VPAs alone.
@@ -51,10 +54,10 @@ async fn main() {
     let without = create(&bed, &owners, "plain", pods).await;
     let _running = serve(&bed).await;
     let with = create(&bed, &owners, "admitted", pods).await;
-    let show = |what: &str, (p50, p99): (Duration, Duration)| println!("{what}: p50 {p50:?}, p99 {p99:?}");
-    show("a pod is created without the webhook", without);
-    show(&format!("a pod is created with it and {vpas} VPAs"), with);
-    println!("added at p50: {:?}", with.0.saturating_sub(without.0));
+    figure("plain", "a pod is created without the webhook (p50)", without.0);
+    figure("admitted", &format!("a pod is created with it and {vpas} VPAs (p50)"), with.0);
+    figure("admitted-p99", "the same (p99)", with.1);
+    figure("added", "the webhook adds (p50)", with.0.saturating_sub(without.0));
     drop(bed.cluster);
 }
 
@@ -75,8 +78,7 @@ async fn decide(bed: &Bed, owners: &[String], pods: usize) {
         took.push(began.elapsed());
         assert!(answer.len() > 200, "a patch");
     }
-    let (p50, p99) = p50_and_p99(took);
-    println!("the decision alone: p50 {p50:?}, p99 {p99:?}");
+    figure("decision", "of it the decision (p50)", p50_and_p99(took).0);
 }
 
 /// Creates pods one after the other.

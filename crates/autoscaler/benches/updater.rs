@@ -4,6 +4,9 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark, not a service")]
 
+#[path = "common/figure.rs"]
+mod figure;
+
 use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::sync::Arc;
@@ -18,6 +21,8 @@ use plumb_autoscaler::updater::index::Index;
 use plumb_autoscaler::updater::mode::Actuation;
 use plumb_controller::ObjectRef;
 use serde_json::json;
+
+use figure::figure;
 
 const VPAS: usize = 1_000;
 const PODS_EACH: usize = 10;
@@ -116,15 +121,13 @@ fn main() {
     let (mut index, keys) = index();
     let began = Instant::now();
     assert_eq!(pass(&mut index, &keys), 0);
-    println!(
-        "{VPAS} VPAs with {PODS_EACH} pods each: the first pass, which parses pods, took {:?}",
-        began.elapsed()
-    );
+    let first = format!("first safety pass over {VPAS} VPAs with {PODS_EACH} pods each, which parses pods");
+    figure("first-pass", &first, began.elapsed());
     let mut fastest = Duration::MAX;
     for _ in 0..PASSES {
         let began = Instant::now();
         assert_eq!(pass(&mut index, &keys), 0);
         fastest = fastest.min(began.elapsed());
     }
-    println!("a further pass took {fastest:?} (the fastest of {PASSES})");
+    figure("pass", &format!("a further pass (the fastest of {PASSES})"), fastest);
 }
