@@ -15,6 +15,8 @@ pub(crate) struct Answer {
     pub(crate) code: u16,
     /// The body, if it is JSON.
     pub(crate) body: Value,
+    /// The headers `Warning`.
+    pub(crate) warnings: Vec<String>,
 }
 
 /// How a request goes about.
@@ -66,7 +68,9 @@ pub(crate) async fn ask(
     // What is not JSON is shown as text in what is said about it.
     let body = serde_json::from_slice(&bytes)
         .unwrap_or_else(|_| Value::String(String::from_utf8_lossy(&bytes).into_owned()));
-    Ok(Answer { code: head.status.as_u16(), body })
+    let warnings = head.headers.get_all("warning").iter();
+    let warnings = warnings.map(|one| String::from_utf8_lossy(one.as_bytes()).into_owned()).collect();
+    Ok(Answer { code: head.status.as_u16(), body, warnings })
 }
 
 impl Answer {
@@ -132,6 +136,7 @@ mod tests {
         let status = |code: u16, reason: &str, message: &str, cause: &str| Answer {
             code,
             body: json!({ "reason": reason, "message": message, "details": { "causes": [{ "reason": cause }] } }),
+            warnings: Vec::new(),
         };
         for (what, answer, holds) in [
             ("as expected", status(403, "Forbidden", "it is too big", "NodeCapacity"), true),
@@ -139,7 +144,7 @@ mod tests {
             ("another reason", status(403, "Invalid", "it is too big", "NodeCapacity"), false),
             ("another text", status(403, "Forbidden", "it is too small", "NodeCapacity"), false),
             ("another cause", status(403, "Forbidden", "it is too big", "UnsupportedPlatform"), false),
-            ("accepted", Answer { code: 200, body: json!({}) }, false),
+            ("accepted", Answer { code: 200, body: json!({}), warnings: Vec::new() }, false),
         ] {
             assert_eq!(answer.refused(&refusal).is_ok(), holds, "{what}");
         }

@@ -19,12 +19,23 @@ pub struct Case {
     pub steps: &'static [Step],
     /// The feature gates that must be off in the cluster; others are as they are by default.
     pub gates_off: &'static [&'static str],
+    /// Whether it is about in-place rollouts, and then whether their feature gate is on.
+    pub rollout: Option<Gate>,
+}
+
+/// A feature gate that is off by default.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Gate {
+    /// It is on.
+    On,
+    /// It is off.
+    Off,
 }
 
 impl Case {
     /// A case of a pod in any namespace, on a node with room enough.
     pub const fn new(name: &'static str, containers: &'static [Container], steps: &'static [Step]) -> Self {
-        Self { name, rules: &[], room: None, containers, steps, gates_off: &[] }
+        Self { name, rules: &[], room: None, containers, steps, gates_off: &[], rollout: None }
     }
 
     /// A case of workloads that VPAs scale, in a namespace of its own.
@@ -32,9 +43,20 @@ impl Case {
         Self::new(name, &[], steps)
     }
 
+    /// A case of workloads whose template changes, in a namespace of its own and on one node. The controllers of in-place
+    /// rollouts run, with their feature gate on.
+    pub const fn rollout(name: &'static str, steps: &'static [Step]) -> Self {
+        Self { rollout: Some(Gate::On), ..Self::new(name, &[], steps) }
+    }
+
     /// Whether an autoscaler has to run in the cluster.
     pub fn needs_autoscaler(&self) -> bool {
-        self.steps.iter().any(|step| matches!(step.act, Act::Scale(_)))
+        self.steps.iter().any(|step| matches!(step.act, Act::Scale(act) if act.needs_autoscaler()))
+    }
+
+    /// Whether it is about workloads, and has a namespace of its own.
+    pub(crate) fn has_workloads(&self) -> bool {
+        self.steps.iter().any(|step| matches!(step.act, Act::Scale(_) | Act::Roll(_)))
     }
 
     /// Whether it waits until the autoscaler has observed something.

@@ -43,6 +43,9 @@ struct Arguments {
     /// The feature gates that were switched off (`plumb up --feature-gates A=false`); the cases about them are run.
     #[arg(long, value_name = "A,B", value_delimiter = ',')]
     gates_off: Vec<String>,
+    /// In-place rollouts run in the cluster (`plumb up --feature-gates InPlaceWorkloadVerticalScaling=true`).
+    #[arg(long)]
+    in_place_rollout: bool,
     /// How many cases run at once.
     #[arg(long, default_value_t = 4, value_name = "N")]
     at_once: usize,
@@ -97,6 +100,7 @@ async fn run_cases(arguments: Arguments, cases: &[Case]) -> Result<Summary, Erro
     let mut options = Options {
         at_once: arguments.at_once,
         is_slowed: arguments.slowed,
+        in_place_rollout: arguments.in_place_rollout,
         gates_off: arguments.gates_off,
         skips: skips::all().map_err(Error::List)?,
         ..target.options(dialect, arguments.cgroups)

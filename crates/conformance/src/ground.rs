@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use k8s_openapi::api::admissionregistration::v1::MutatingWebhookConfiguration;
 use k8s_openapi::api::core::v1::{LimitRange, Namespace, Node, Pod, ResourceQuota, ServiceAccount};
 use k8s_openapi::api::node::v1::RuntimeClass;
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::api::{DeleteParams, ListParams, PostParams};
 use kube::{Api, Client, ResourceExt as _};
 use plumb_resize::Quantity;
@@ -52,6 +54,26 @@ pub(crate) async fn delete_namespace(client: &Client, name: &str) -> Result<(), 
     let namespaces: Api<Namespace> = Api::all(client.clone());
     let deleted = namespaces.delete(name, &DeleteParams::default()).await;
     deleted.map(|_| ()).map_err(api("delete the namespace"))
+}
+
+/// Waits until the webhook that holds workloads is registered, and policies are defined.
+pub(crate) async fn until_rollouts_are_held(client: &Client, patience: Duration) -> Result<(), String> {
+    let webhooks: Api<MutatingWebhookConfiguration> = Api::all(client.clone());
+    let webhook = until(&webhooks, "plumb-rollout-webhook", patience, |_| Ok(())).await;
+    webhook.map_err(|why| format!("the webhook that holds workloads is not registered: {why}"))?;
+    let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let definition = until(&definitions, "rolloutpolicies.plumb.dev", patience, is_established).await;
+    definition.map(drop).map_err(|why| format!("RolloutPolicies are not defined: {why}"))
+}
+
+/// Whether a kind is served.
+pub(crate) fn is_established(definition: &CustomResourceDefinition) -> Result<(), Objection> {
+    let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_deref());
+    let mut conditions = conditions.unwrap_or_default().iter();
+    if conditions.any(|one| one.type_ == "Established" && one.status == "True") {
+        return Ok(());
+    }
+    Objection::not_yet("it is not established")
 }
 
 /// Makes a rule of a namespace, and waits until it is at work.

@@ -1,9 +1,10 @@
-//! Which sentence of KEP-1287, AEP-8818 and AEP-7862 is held to by which cases.
+//! Which sentence of KEP-1287, AEP-8818, AEP-7862 and OpenKruise's proposal is held to by which cases.
 //!
 //! [`sections`] goes through their test plans, and through what their design says that a cluster can be seen to do. What the table
 //! is no place for says where it is proven instead. `docs/conformance.md` has it as a table, made from here.
 
 mod autoscaler;
+mod rollout;
 
 use std::fmt::Write as _;
 
@@ -54,7 +55,7 @@ pub fn markdown() -> String {
 
 /// All of it.
 pub fn sections() -> impl Iterator<Item = &'static Section> {
-    PLAN.iter().chain(autoscaler::SECTIONS)
+    PLAN.iter().chain(autoscaler::SECTIONS).chain(rollout::SECTIONS)
 }
 
 /// KEP-1287.

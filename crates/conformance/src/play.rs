@@ -1,5 +1,6 @@
 //! Plays a case: makes what it takes place on, and takes one step after the other.
 
+mod roll;
 mod scale;
 
 use std::collections::BTreeMap;
@@ -34,7 +35,7 @@ pub(crate) struct Play<'a> {
     options: &'a Options,
     client: &'a Client,
     namespace: &'a str,
-    /// The node that its pods are to be on, if the case is about its room.
+    /// The node that its pods are to be on, if it matters which.
     node: Option<&'a str>,
     pods: Api<Pod>,
     /// By pod, as steps name them.
@@ -45,6 +46,8 @@ pub(crate) struct Play<'a> {
     workloads: BTreeMap<&'static str, Scaling>,
     /// Shows what the autoscaler has observed.
     witness: Option<&'a Witness>,
+    /// The warnings of the answer to the last request.
+    warnings: Vec<String>,
 }
 
 /// What a case takes place on.
@@ -66,12 +69,13 @@ impl<'a> Play<'a> {
             options,
             client,
             namespace,
-            node: case.room.map(|_| node),
+            node: (case.room.is_some() || case.rollout.is_some()).then_some(node),
             pods: Api::namespaced(client.clone(), namespace),
             standings: BTreeMap::new(),
             watch: None,
             workloads: BTreeMap::new(),
             witness,
+            warnings: Vec::new(),
         }
     }
 
@@ -145,6 +149,7 @@ impl<'a> Play<'a> {
             Act::Leave => self.leave(step.of).await?,
             Act::Ask(request) => self.request(step.of, request, expectation).await?,
             Act::Scale(act) => self.scale(step.of, act, expectation).await?,
+            Act::Roll(act) => self.roll(step.of, act, expectation).await?,
             Act::Nothing => {}
         }
         self.come_to(step.of, expectation).await
@@ -327,6 +332,7 @@ impl<'a> Play<'a> {
                 until(&deployments, self.case.name, self.options.patience, is_rolled_out).await?;
             }
             Expectation::Scaled(scaled) => self.come_to_scaled(of, scaled).await?,
+            Expectation::Rolled(rolled) => self.come_to_rolled(of, rolled).await?,
             Expectation::Refused(_)
             | Expectation::Answered(_)
             | Expectation::Overtaken

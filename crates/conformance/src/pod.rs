@@ -79,6 +79,13 @@ pub(crate) fn of_workload(
     if let Some(spec) = spec.as_mut().filter(|_| workload.initializing) {
         spec.init_containers = Some(vec![of_container(&Container::new("init", Amounts::NONE), options)]);
     }
+    for sidecar in workload.sidecars {
+        let restart_policy = Some("Always".to_owned());
+        let sidecar = PodContainer { restart_policy, ..of_container(sidecar, options) };
+        if let Some(spec) = &mut spec {
+            spec.init_containers.get_or_insert_default().push(sidecar);
+        }
+    }
     spec
 }
 

@@ -7,7 +7,7 @@ use futures::StreamExt as _;
 use k8s_openapi::api::core::v1::Pod;
 use kube::Client;
 
-use crate::case::{Case, Dialect};
+use crate::case::{Case, Dialect, Gate};
 use crate::error::Error;
 use crate::ground;
 use crate::play::{Play, Site};
@@ -39,6 +39,8 @@ pub struct Options {
     pub is_slowed: bool,
     /// Whether an autoscaler runs in the cluster.
     pub autoscaler: bool,
+    /// Whether the controllers of in-place rollouts run in the cluster, with their feature gate on.
+    pub in_place_rollout: bool,
     /// The feature gates that are off in the cluster although they are on by default.
     pub gates_off: Vec<String>,
     /// Cases that are not run.
@@ -59,6 +61,7 @@ impl Default for Options {
             inspect: None,
             is_slowed: false,
             autoscaler: false,
+            in_place_rollout: false,
             gates_off: Vec::new(),
             skips: Vec::new(),
             at_once: 4,
@@ -74,7 +77,16 @@ impl Options {
         let missing =
             (case.needs_autoscaler() && !self.autoscaler).then_some("no autoscaler runs in the cluster");
         let gates = (case.gates_off != self.gates_off).then_some("the cluster has other feature gates");
-        listed.or(missing).or(gates)
+        let rollout = match case.rollout {
+            Some(Gate::On) if !self.in_place_rollout => {
+                Some("no in-place rollouts (feature gate InPlaceWorkloadVerticalScaling) in the cluster")
+            }
+            Some(Gate::Off) if self.in_place_rollout => {
+                Some("the feature gate InPlaceWorkloadVerticalScaling is on in the cluster")
+            }
+            _ => None,
+        };
+        listed.or(missing).or(rollout).or(gates)
     }
 }
 
@@ -110,7 +122,12 @@ pub async fn run(
     } else {
         None
     };
-    let site = (&*shared, &*node, witness.as_ref());
+    let rollouts = if wanted.iter().any(|case| case.rollout == Some(Gate::On)) {
+        ground::until_rollouts_are_held(&client, options.patience).await
+    } else {
+        Ok(())
+    };
+    let site = Shared { namespace: &shared, node: &node, witness: witness.as_ref(), rollouts: &rollouts };
     let (alone, together): (Vec<&Case>, Vec<&Case>) =
         wanted.into_iter().partition(|case| case.room.is_some());
     for (cases, at_once) in [(together, options.at_once.max(1)), (alone, 1)] {
@@ -126,8 +143,16 @@ pub async fn run(
     Ok(summary)
 }
 
-/// The namespace that cases share, a node, and the witness of cases that need an autoscaler.
-type Shared<'a> = (&'a str, &'a str, Option<&'a Result<Witness, String>>);
+/// What cases share.
+#[derive(Clone, Copy)]
+struct Shared<'a> {
+    namespace: &'a str,
+    node: &'a str,
+    /// The witness of cases that need an autoscaler.
+    witness: Option<&'a Result<Witness, String>>,
+    /// Why no rollout is held, if so.
+    rollouts: &'a Result<(), String>,
+}
 
 async fn report(client: &Client, case: &Case, options: &Options, shared: Shared<'_>) -> Report {
     let started = Instant::now();
@@ -139,12 +164,15 @@ async fn report(client: &Client, case: &Case, options: &Options, shared: Shared<
 }
 
 async fn play(client: &Client, case: &Case, options: &Options, shared: Shared<'_>) -> Result<(), String> {
-    let (namespace, node, witness) = shared;
+    let Shared { namespace, node, witness, rollouts } = shared;
     let witness = match witness.filter(|_| case.needs_autoscaler()) {
         None => None,
         Some(started) => Some(started.as_ref().map_err(Clone::clone)?),
     };
-    if case.rules.is_empty() && witness.is_none() {
+    if case.rollout == Some(Gate::On) {
+        rollouts.clone()?;
+    }
+    if case.rules.is_empty() && !case.has_workloads() {
         return Play::new(case, options, client, Site { namespace, node, witness }).play().await;
     }
     let namespace = ground::namespace(client).await.map_err(|error| error.to_string())?;

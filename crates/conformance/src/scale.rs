@@ -1,20 +1,73 @@
 //! What happens to a workload that a VPA scales, and what must come of it.
 //!
-//! A workload is a Deployment and its VPA, both named after the case (or after what a step names). The VPA names a recommender
-//! that does not exist: the case sets the recommendation.
+//! A workload is named after the case (or after what a step names), and so is its VPA. The VPA names a recommender that does
+//! not exist: the case sets the recommendation.
 
 use crate::case::{Amounts, Container};
 
 /// Resources by container.
 pub type Resources = &'static [(&'static str, Amounts)];
 
-/// The pods of a Deployment.
+/// A kind of workload.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WorkloadKind {
+    /// `apps/v1`.
+    Deployment,
+    /// `apps/v1`.
+    StatefulSet,
+    /// `apps/v1`. It has one pod: the pods of cases run on one node.
+    DaemonSet,
+    /// `apps.kruise.io/v1beta1`, with the update policy `InPlaceIfPossible`.
+    CloneSet,
+}
+
+impl WorkloadKind {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Deployment => "Deployment",
+            Self::StatefulSet => "StatefulSet",
+            Self::DaemonSet => "DaemonSet",
+            Self::CloneSet => "CloneSet",
+        }
+    }
+
+    pub(crate) const fn plural(self) -> &'static str {
+        match self {
+            Self::Deployment => "deployments",
+            Self::StatefulSet => "statefulsets",
+            Self::DaemonSet => "daemonsets",
+            Self::CloneSet => "clonesets",
+        }
+    }
+
+    /// Group and version.
+    pub(crate) const fn api(self) -> (&'static str, &'static str) {
+        match self {
+            Self::CloneSet => ("apps.kruise.io", "v1beta1"),
+            _ => ("apps", "v1"),
+        }
+    }
+
+    /// The path of all workloads of the kind in a namespace.
+    pub(crate) fn path(self, namespace: &str) -> String {
+        let (group, version) = self.api();
+        format!("/apis/{group}/{version}/namespaces/{namespace}/{}", self.plural())
+    }
+}
+
+/// A workload and its pods.
 #[derive(Clone, Copy, Debug)]
 pub struct Workload {
+    /// Its kind.
+    pub kind: WorkloadKind,
+    /// Whether its annotation opts in to in-place rollouts.
+    pub in_place: bool,
     /// How many.
     pub replicas: i32,
     /// Their containers.
     pub containers: &'static [Container],
+    /// Their sidecars: init containers that are always restarted.
+    pub sidecars: &'static [Container],
     /// Arguments of each container, where the image is `plumb/load`.
     pub args: &'static [&'static str],
     /// When their containers are ready.
@@ -24,9 +77,36 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Pods that are ready when they run.
+    /// Pods of a Deployment that are ready when they run.
     pub const fn new(replicas: i32, containers: &'static [Container]) -> Self {
-        Self { replicas, containers, args: &[], readiness: Readiness::Running, initializing: false }
+        Self {
+            kind: WorkloadKind::Deployment,
+            in_place: false,
+            replicas,
+            containers,
+            sidecars: &[],
+            args: &[],
+            readiness: Readiness::Running,
+            initializing: false,
+        }
+    }
+
+    /// The same of another kind.
+    #[must_use]
+    pub const fn of(self, kind: WorkloadKind) -> Self {
+        Self { kind, ..self }
+    }
+
+    /// The same that opts in to in-place rollouts.
+    #[must_use]
+    pub const fn in_place(self) -> Self {
+        Self { in_place: true, ..self }
+    }
+
+    /// The same with sidecars.
+    #[must_use]
+    pub const fn sidecars(self, sidecars: &'static [Container]) -> Self {
+        Self { sidecars, ..self }
     }
 
     /// The same with containers that are ready otherwise.
@@ -62,7 +142,7 @@ pub enum Readiness {
 /// What happens to a workload or its VPA.
 #[derive(Clone, Copy, Debug)]
 pub enum Scale {
-    /// The Deployment is created. Its pods are watched from now on.
+    /// The workload is created. Its pods are watched from now on.
     Deploy(Workload),
     /// The VPA is created with this `spec`, as JSON. `targetRef` and `recommenders` are filled in.
     CreateVpa(&'static str),
@@ -72,10 +152,17 @@ pub enum Scale {
     DeleteVpa,
     /// This is recommended: container, CPU, memory. An empty amount is none. The bounds are the target.
     Recommend(&'static [(&'static str, &'static str, &'static str)]),
-    /// All pods are deleted, so that the Deployment makes new ones.
+    /// All pods are deleted, so that the workload makes new ones.
     DeletePods,
     /// The autoscaler observes everything that has happened up to here: a VPA that is changed after it has had its effect.
     Observe,
+}
+
+impl Scale {
+    /// Whether an autoscaler has to run.
+    pub(crate) const fn needs_autoscaler(&self) -> bool {
+        !matches!(self, Self::Deploy(_) | Self::DeletePods)
+    }
 }
 
 /// What must come of it.

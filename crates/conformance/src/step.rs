@@ -1,6 +1,7 @@
 //! What happens in a case, and what must come of it.
 
 use crate::case::{Amounts, Dialect};
+use crate::roll::{Roll, Rolled};
 use crate::scale::{Scale, Scaled};
 
 /// Something that happens, and what must come of it.
@@ -50,6 +51,16 @@ impl Step {
         Self::wait("", Expectation::Scaled(scaled))
     }
 
+    /// Something about a workload whose template changes.
+    pub const fn roll(act: Roll, expect: Expect) -> Self {
+        Self { of: "", act: Act::Roll(act), expect }
+    }
+
+    /// Nothing happens, but the rollout of the workload comes to be as said.
+    pub const fn rolled(rolled: Rolled) -> Self {
+        Self::wait("", Expectation::Rolled(rolled))
+    }
+
     /// Nothing happens, but something comes of what did.
     pub const fn wait(of: &'static str, expectation: Expectation) -> Self {
         Self { of, act: Act::Nothing, expect: Expect::both(expectation) }
@@ -80,6 +91,8 @@ pub enum Act {
     Ask(Request),
     /// Something about a workload that a VPA scales.
     Scale(Scale),
+    /// Something about a workload whose template changes.
+    Roll(Roll),
     /// Nothing.
     Nothing,
 }
@@ -213,6 +226,8 @@ pub enum Expectation {
     RolledOut,
     /// The pods of a workload come to be as said, or its VPA does.
     Scaled(Scaled),
+    /// The rollout of a workload comes to be as said.
+    Rolled(Rolled),
     /// Nothing in particular.
     Nothing,
     /// The step is not taken in this dialect.

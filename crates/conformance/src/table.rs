@@ -5,6 +5,7 @@ mod flow;
 mod gates;
 mod matrix;
 mod negative;
+mod rollout;
 mod room;
 mod rules;
 mod scaled;
@@ -27,6 +28,7 @@ pub fn all() -> Vec<Case> {
         vpa::CASES,
         boost::CASES,
         gates::CASES,
+        rollout::CASES,
     ]
     .concat()
 }

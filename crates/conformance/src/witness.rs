@@ -16,6 +16,7 @@ use tokio::sync::Mutex;
 use crate::ask::{Verb, ask};
 use crate::case::{Amounts, Container};
 use crate::follow::{Followed, live};
+use crate::ground::is_established;
 use crate::pod::{self, Place};
 use crate::runner::Options;
 use crate::vpa;
@@ -121,14 +122,6 @@ async fn deploy(client: &Client, namespace: &str, options: &Options) -> Result<F
 /// Waits until VPAs are defined, the webhook is registered, and the updater knows that it lives.
 async fn until_ready(client: &Client, patience: Duration) -> Result<(), String> {
     let definitions: Api<CustomResourceDefinition> = Api::all(client.clone());
-    let is_established = |definition: &CustomResourceDefinition| {
-        let conditions = definition.status.as_ref().and_then(|status| status.conditions.as_deref());
-        let mut conditions = conditions.unwrap_or_default().iter();
-        if conditions.any(|one| one.type_ == "Established" && one.status == "True") {
-            return Ok(());
-        }
-        Objection::not_yet("it is not established")
-    };
     let definition =
         until(&definitions, "verticalpodautoscalers.autoscaling.k8s.io", patience, is_established).await;
     definition.map_err(|why| format!("VPAs are not defined: {why}"))?;

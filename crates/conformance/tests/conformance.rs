@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use plumb_conformance::{
-    Act, Call, Cgroups, Dialect, Expectation, Options, Scale, Target, plan, run, skips, table,
+    Act, Call, Cgroups, Dialect, Expectation, Options, Roll, Scale, Target, plan, run, skips, table,
 };
 use plumb_testbed::{Cluster, Config};
 
@@ -79,6 +79,12 @@ fn every_json_of_a_case_is_json() {
         }
         if let Act::Scale(Scale::CreateVpa(spec) | Scale::PatchVpa(spec)) = step.act {
             is_json(spec);
+        }
+        if let Act::Roll(
+            Roll::Edit(_, text) | Roll::Patch(text) | Roll::CreatePolicy(text) | Roll::PatchPolicy(text),
+        ) = step.act
+        {
+            is_json(text);
         }
         for expectation in [step.expect.kep, step.expect.v1_36] {
             if let Expectation::Says(fields) | Expectation::Answered(fields) = expectation {

@@ -13,7 +13,7 @@ use crate::ask::{Verb, ask};
 use crate::check::{self, Sizes, Standing};
 use crate::follow::{Followed, Life, Lives, live};
 use crate::pod::{self, Place};
-use crate::scale::{Pods, Resources, Scale, Scaled, Workload};
+use crate::scale::{Pods, Resources, Scale, Scaled, Workload, WorkloadKind};
 use crate::step::Expectation;
 use crate::vpa;
 use crate::wait::{Objection, until, until_event};
@@ -25,10 +25,11 @@ const BOOSTS: [&str; 2] = ["vpaCpuStartupBoost/", "plumb.dev/cpu-startup-boost"]
 
 /// A workload of a case.
 pub(super) struct Scaling {
-    pods: Followed,
-    replicas: usize,
+    pub(super) kind: WorkloadKind,
+    pub(super) pods: Followed,
+    pub(super) replicas: usize,
     /// The UIDs of the pods that it has, once they were there.
-    known: BTreeSet<String>,
+    pub(super) known: BTreeSet<String>,
     /// The resources of each of its pods.
     standing: Standing,
 }
@@ -70,18 +71,14 @@ impl Play<'_> {
         let pods = Followed::start(self.pods.clone(), &selector).await;
         let place = Place { node: self.node, ..Place::default() };
         let spec = pod::of_workload((self.case.name, &name), workload, place, self.options);
-        let deployment = json!({
-            "apiVersion": "apps/v1", "kind": "Deployment", "metadata": { "name": name },
-            "spec": {
-                "replicas": workload.replicas, "selector": { "matchLabels": labels },
-                "template": { "metadata": { "labels": labels }, "spec": spec },
-            },
-        });
-        let path = format!("/apis/apps/v1/namespaces/{}/deployments", self.namespace);
-        ask(self.client, Verb::Post, &path, Some(&deployment), None).await?.accepted()?;
+        let template = json!({ "metadata": { "labels": labels }, "spec": spec });
+        let object = object(workload, &name, &json!({ "matchLabels": labels }), &template);
+        let path = workload.kind.path(self.namespace);
+        ask(self.client, Verb::Post, &path, Some(&object), None).await?.accepted()?;
         let standing = Standing::settled(pod::sizes(workload.containers));
         let replicas = usize::try_from(workload.replicas).map_err(|error| error.to_string())?;
-        self.workloads.insert(of, Scaling { pods, replicas, known: BTreeSet::new(), standing });
+        let (kind, known) = (workload.kind, BTreeSet::new());
+        self.workloads.insert(of, Scaling { kind, pods, replicas, known, standing });
         Ok(())
     }
 
@@ -97,13 +94,18 @@ impl Play<'_> {
 
     /// Takes away the workloads, so that their pods are not made anew.
     pub(super) async fn delete_workloads(&self) -> Result<(), String> {
-        for of in self.workloads.keys() {
-            let name = self.case.pod(of);
-            let path = format!("/apis/apps/v1/namespaces/{}/deployments/{name}", self.namespace);
-            let body = json!({ "propagationPolicy": "Foreground" });
-            ask(self.client, Verb::Delete, &path, Some(&body), None).await?.accepted()?;
+        for (of, workload) in &self.workloads {
+            self.delete_workload(of, workload.kind).await?;
         }
         Ok(())
+    }
+
+    /// Deletes a workload, unless a step did before.
+    pub(super) async fn delete_workload(&self, of: &str, kind: WorkloadKind) -> Result<(), String> {
+        let path = format!("{}/{}", kind.path(self.namespace), self.case.pod(of));
+        let body = json!({ "propagationPolicy": "Foreground" });
+        let answer = ask(self.client, Verb::Delete, &path, Some(&body), None).await?;
+        if answer.code == 404 { Ok(()) } else { answer.accepted().map(drop) }
     }
 
     /// Waits until no pod of the workloads is left.
@@ -341,12 +343,39 @@ impl Play<'_> {
     }
 }
 
-fn sizes(resources: &Resources) -> Sizes {
+/// A workload as it is created.
+fn object(workload: &Workload, name: &str, selector: &Value, template: &Value) -> Value {
+    let (group, version) = workload.kind.api();
+    let mut metadata = json!({ "name": name });
+    if workload.in_place {
+        metadata["annotations"] = json!({ "rollout.plumb.dev/in-place": "true" });
+    }
+    let mut spec = json!({ "selector": selector, "template": template });
+    if workload.kind != WorkloadKind::DaemonSet {
+        spec["replicas"] = json!(workload.replicas);
+    }
+    match workload.kind {
+        WorkloadKind::Deployment | WorkloadKind::DaemonSet => {}
+        WorkloadKind::StatefulSet => {
+            (spec["serviceName"], spec["podManagementPolicy"]) = (json!(name), json!("Parallel"));
+        }
+        WorkloadKind::CloneSet => {
+            spec["updateStrategy"] = json!({
+                "type": "RollingUpdate", "rollingUpdate": { "podUpdatePolicy": "InPlaceIfPossible" },
+            });
+        }
+    }
+    json!({
+        "apiVersion": format!("{group}/{version}"), "kind": workload.kind.name(), "metadata": metadata, "spec": spec,
+    })
+}
+
+pub(super) fn sizes(resources: &Resources) -> Sizes {
     resources.iter().copied().collect()
 }
 
 /// Whether the workload has all of its pods, and no others than those that it had.
-fn same(lives: &Lives, known: &BTreeSet<String>, replicas: usize) -> Result<(), Objection> {
+pub(super) fn same(lives: &Lives, known: &BTreeSet<String>, replicas: usize) -> Result<(), Objection> {
     for uid in known {
         let life = lives.get(uid);
         if let Some(gone) = life.filter(|life| !life.is_live()) {
@@ -386,7 +415,10 @@ fn each_life(lives: &Lives, mut holds: impl FnMut(&Life) -> Result<(), Objection
     live(lives).try_for_each(|(_, life)| holds(life))
 }
 
-fn each(lives: &Lives, mut holds: impl FnMut(&Pod) -> Result<(), Objection>) -> Result<(), Objection> {
+pub(super) fn each(
+    lives: &Lives,
+    mut holds: impl FnMut(&Pod) -> Result<(), Objection>,
+) -> Result<(), Objection> {
     each_life(lives, |life| match life.last() {
         Some(pod) => holds(pod),
         None => Objection::not_yet("it was never seen"),

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use plumb_conformance::{Case, Cgroups, Dialect, Options, Target, Verdict, run, skips, table};
+use plumb_conformance::{Case, Cgroups, Dialect, Gate, Options, Target, Verdict, run, skips, table};
 use plumb_runtime::builtin::{Builtin, Config};
 use plumb_runtime::cgroup::Layout;
 
@@ -55,6 +55,14 @@ async fn feature_gates_that_are_off_bind_the_autoscaler_of_real_containers() {
     holds(Target::Builtin, Dialect::Kep, Speed::Usual, GATES_OFF).await;
 }
 
+#[tokio::test]
+async fn without_its_feature_gate_the_rollout_leaves_workloads_to_their_controllers() {
+    for dialect in [Dialect::Kep, Dialect::V1_36] {
+        let is_for = |case: &Case| case.rollout == Some(Gate::Off);
+        holds_for(Target::Virtual, dialect, Gates::default(), &[], is_for).await;
+    }
+}
+
 /// The feature gates that some cases need to be off.
 const GATES_OFF: &[&str] = &["InPlace", "InPlaceOrRecreate", "CPUStartupBoost"];
 
@@ -97,17 +105,53 @@ async fn the_table_holds_for_containers_of_containerd_in_the_dialect_of_kubernet
 
 async fn holds_in_containerd(dialect: Dialect) {
     let site = Site::start().await;
-    let flags = ["--components", "apiserver,controllers,scheduler,node,autoscaler"];
+    let gates = Gates { off: &[], rollout: true };
+    let flags = ["--components", "apiserver,controllers,scheduler,node,autoscaler,rollout"];
+    let switched = gates.flags();
+    let switched: Vec<&str> = switched.iter().map(String::as_str).collect();
     let space = ["--node-cpu", "64", "--node-memory", "64Gi", "--resize-dialect", dialect.name()];
-    let cluster = site.up(&[&flags[..], &space[..]].concat());
-    let failed = fails(&cluster, Target::Containerd, dialect, Speed::Usual, &[]).await;
+    let cluster = site.up(&[&flags[..], &space[..], &switched[..]].concat());
+    let is_for = |case: &Case| case.gates_off.is_empty() && case.rollout != Some(Gate::Off);
+    let failed = fails(&cluster, Target::Containerd, dialect, gates, false, is_for).await;
     let said = cluster.said();
     drop(cluster);
     site.clear().await;
     assert!(failed.is_empty(), "{failed:#?}\n{said}");
 }
 
-async fn holds(target: Target, dialect: Dialect, speed: Speed, gates_off: &[&str]) {
+/// The feature gates of a cluster that are not at their defaults.
+#[derive(Clone, Copy, Default)]
+struct Gates {
+    off: &'static [&'static str],
+    /// `InPlaceWorkloadVerticalScaling`.
+    rollout: bool,
+}
+
+impl Gates {
+    fn flags(self) -> Vec<String> {
+        let off = self.off.iter().map(|gate| format!("{gate}=false"));
+        let on = self.rollout.then(|| "InPlaceWorkloadVerticalScaling=true".to_owned());
+        let gates: Vec<String> = off.chain(on).collect();
+        if gates.is_empty() { Vec::new() } else { vec!["--feature-gates".to_owned(), gates.join(",")] }
+    }
+}
+
+async fn holds(target: Target, dialect: Dialect, speed: Speed, off: &'static [&'static str]) {
+    let is_for = |case: &Case| {
+        case.gates_off == off
+            && case.rollout != Some(Gate::Off)
+            && (speed == Speed::Usual || case.shows_progress())
+    };
+    holds_for(target, dialect, Gates { off, rollout: true }, speed.flags(), is_for).await;
+}
+
+async fn holds_for(
+    target: Target,
+    dialect: Dialect,
+    gates: Gates,
+    flags: &[&str],
+    is_for: impl Fn(&Case) -> bool,
+) {
     let is_real = target == Target::Builtin;
     if let Some(why) = no_containers().filter(|_| is_real) {
         println!("SKIPPED: no real containers: {why}");
@@ -115,14 +159,17 @@ async fn holds(target: Target, dialect: Dialect, speed: Speed, gates_off: &[&str
     }
     let folder = tempfile::tempdir().unwrap();
     let data = folder.path().join("data");
-    let parts =
-        ["--components", "apiserver,controllers,scheduler,node,autoscaler", "--runtime", target.name()];
+    let parts = [
+        "--components",
+        "apiserver,controllers,scheduler,node,autoscaler,rollout",
+        "--runtime",
+        target.name(),
+    ];
     let room = ["--node-cpu", "64", "--node-memory", "64Gi", "--resize-dialect", dialect.name()];
-    let gates: Vec<String> = gates_off.iter().map(|gate| format!("{gate}=false")).collect();
-    let gates = ["--feature-gates", &gates.join(",")];
-    let gates = if gates_off.is_empty() { &[][..] } else { &gates[..] };
-    let cluster = Cluster::start_with(&data, &[&parts[..], &room[..], speed.flags(), gates].concat());
-    let failed = fails(&cluster, target, dialect, speed, gates_off).await;
+    let switched = gates.flags();
+    let switched: Vec<&str> = switched.iter().map(String::as_str).collect();
+    let cluster = Cluster::start_with(&data, &[&parts[..], &room[..], flags, &switched[..]].concat());
+    let failed = fails(&cluster, target, dialect, gates, !flags.is_empty(), is_for).await;
     let said = cluster.said();
     drop(cluster);
     if is_real {
@@ -136,19 +183,19 @@ async fn fails(
     cluster: &Cluster,
     target: Target,
     dialect: Dialect,
-    speed: Speed,
-    gates_off: &[&str],
+    gates: Gates,
+    is_slowed: bool,
+    is_for: impl Fn(&Case) -> bool,
 ) -> Vec<String> {
     let skips = skips::all().unwrap();
     let options = Options {
-        is_slowed: speed == Speed::Slow,
-        gates_off: gates_off.iter().map(|&gate| gate.to_owned()).collect(),
+        is_slowed,
+        in_place_rollout: gates.rollout,
+        gates_off: gates.off.iter().map(|&gate| gate.to_owned()).collect(),
         skips: skips.clone(),
         at_once: 8,
         ..target.options(dialect, target != Target::Virtual)
     };
-    let is_for =
-        |case: &Case| case.gates_off == gates_off && (speed == Speed::Usual || case.shows_progress());
     let cases: Vec<Case> = table::all().into_iter().filter(is_for).collect();
     let client = cluster.client().await;
     let mut failed = Vec::new();
