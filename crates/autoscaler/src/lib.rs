@@ -13,7 +13,6 @@
 //! controls a pod), [`recommendation`] (what of a recommendation a pod gets) and [`boost`] (the CPU start-up boost).
 
 pub mod admission;
-pub mod api;
 pub mod boost;
 pub mod explain;
 pub mod features;
@@ -26,3 +25,5 @@ pub mod recommender;
 pub mod target;
 pub mod updater;
 pub mod vpas;
+
+pub use plumb_vpa_api as api;

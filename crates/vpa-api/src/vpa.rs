@@ -117,7 +117,7 @@ string_enum! {
         InPlaceOrRecreate,
         /// When a pod is created, and in place; no pod is evicted.
         InPlace,
-        /// Deprecated: the same as `InPlaceOrRecreate`, or `Recreate` if the updater is told so.
+        /// Deprecated: the same as `InPlaceOrRecreate`, or `Recreate` if the updater is configured so.
         Auto,
     }
 }
